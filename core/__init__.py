@@ -1,0 +1,1 @@
+"""The words everyone shares: pure values and rules, standard library only."""

@@ -1,0 +1,290 @@
+"""Clusters, VMs and what the cloud says about them: values, and the VM's table of transitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+
+from core.errors import ZenError
+
+
+@dataclass(frozen=True, slots=True)
+class RegionSpec:
+    """One region of a cluster and what a VM costs there (the whole machine, per hour)."""
+
+    region: str
+    zones: tuple[str, ...]
+    usd_per_hour: float
+    spot_usd_per_hour: float
+    vm_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """One kind of machine, over all its regions, under one limit."""
+
+    name: str
+    gpu_type: str
+    gpus: int
+    machine_type: str
+    vm_max: int
+    """Binds booting + idle + busy VMs over all regions: a promise about money."""
+    regions: tuple[RegionSpec, ...]
+    vm_min: int = 0
+    spot: bool = False
+    worker: Literal["v1", "v2"] = "v2"
+    pool: Literal["mig", "static"] = "mig"
+    gpu_memory_gb: int = 0
+    """Per GPU."""
+    cpus: int = 0
+    memory_gb: int = 0
+    idle_timeout_s: float | None = None
+    """None: the timer of the whole service."""
+
+    def region(self, name: str) -> RegionSpec:
+        """The region by name; it must be one of this cluster's."""
+        return next(r for r in self.regions if r.region == name)
+
+    def usd_per_hour(self, region: str) -> float:
+        """What a VM of this cluster costs there."""
+        spec = self.region(region)
+        return spec.spot_usd_per_hour if self.spot else spec.usd_per_hour
+
+    @property
+    def cheapest_usd_per_hour(self) -> float:
+        """What a VM costs in the cheapest region."""
+        return min(self.usd_per_hour(r.region) for r in self.regions)
+
+
+class VmState(StrEnum):
+    """The life of a VM. Whether a READY one is idle or busy follows from its leases."""
+
+    REQUESTED = "REQUESTED"
+    """Named and counted against the limit; the create call may or may not have been made."""
+    BOOTING = "BOOTING"
+    """Seen in the cloud, not yet heard of on the bus."""
+    READY = "READY"
+    """Its agent has said READY: it may hold leases."""
+    DRAINING = "DRAINING"
+    """Cannot be assigned any more; deleted as soon as it holds no lease."""
+    DELETING = "DELETING"
+    """To be deleted by name; counted until observed gone."""
+    GONE = "GONE"
+    """Observed gone. Absorbs."""
+
+
+V = VmState
+VM_TRANSITIONS: Mapping[VmState, frozenset[VmState]] = {
+    V.REQUESTED: frozenset({V.BOOTING, V.READY, V.DELETING, V.GONE}),
+    V.BOOTING: frozenset({V.READY, V.DELETING, V.GONE}),
+    V.READY: frozenset({V.DRAINING, V.DELETING, V.GONE}),
+    V.DRAINING: frozenset({V.READY, V.DELETING, V.GONE}),
+    V.DELETING: frozenset({V.GONE}),
+    V.GONE: frozenset(),
+}
+
+
+class IllegalVmMove(ZenError):
+    """The VM's table has no such step."""
+
+    code = "illegal_vm_move"
+
+
+@dataclass(frozen=True, slots=True)
+class Vm:
+    """One VM as we know it. Identity is name + instance id + boot nonce: names come back."""
+
+    uid: str
+    name: str
+    cluster: str
+    region: str
+    state: VmState
+    version: int
+    request_id: str
+    gpus: int
+    spot: bool
+    usd_per_hour: float
+    requested_at: datetime
+    state_since: datetime
+    zone: str = ""
+    instance_id: str = ""
+    boot_nonce: str = ""
+    leases: tuple[str, ...] = ()
+    """Lease ids that live on it."""
+    running_since: datetime | None = None
+    """First observed RUNNING: Google bills from here."""
+    ready_at: datetime | None = None
+    idle_since: datetime | None = None
+    last_beat_at: datetime | None = None
+    """Publish time of its newest beat, on the bus's clock."""
+    gone_at: datetime | None = None
+    reason: str = ""
+    """Why it is in this state."""
+
+    @property
+    def idle(self) -> bool:
+        return self.state is V.READY and not self.leases
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.leases)
+
+    @property
+    def counted(self) -> bool:
+        """Counts against the limit until observed gone."""
+        return self.state is not V.GONE
+
+
+def move_vm(vm: Vm, state: VmState, now: datetime, reason: str, **facts: object) -> Vm:
+    """The VM in its next state, or IllegalVmMove. `facts` are fields learned with the step."""
+    if state not in VM_TRANSITIONS[vm.state]:
+        raise IllegalVmMove(f"VM {vm.name} is {vm.state}: it cannot become {state} ({reason})")
+    moved = replace(vm, state=state, version=vm.version + 1, state_since=now, reason=reason)
+    if state is V.GONE:
+        moved = replace(moved, gone_at=now)
+    if state is V.READY and vm.ready_at is None:
+        moved = replace(moved, ready_at=now, idle_since=now)
+    return replace(moved, **facts)  # type: ignore[arg-type]  # facts are checked by replace() itself
+
+
+def take_lease(vm: Vm, lease_id: str) -> Vm:
+    """The VM holding one more lease. The version grows, so a racing drain loses."""
+    assert vm.state is V.READY, f"{vm.name} is {vm.state}, only a READY VM takes work"
+    return replace(vm, version=vm.version + 1, leases=(*vm.leases, lease_id), idle_since=None)
+
+
+def drop_lease(vm: Vm, lease_id: str, now: datetime) -> Vm:
+    """The VM without that lease; idle from now if it was the last."""
+    left = tuple(held for held in vm.leases if held != lease_id)
+    return replace(
+        vm, version=vm.version + 1, leases=left, idle_since=now if not left else vm.idle_since
+    )
+
+
+class TroubleKind(StrEnum):
+    """What keeps a region from delivering; each has its own waiting time."""
+
+    STOCKOUT = "stockout"
+    QUOTA = "quota"
+    UNSUPPORTED = "unsupported"
+    ADDRESS_SPACE = "address_space"
+    PERMISSION = "permission"
+    MISSING = "missing"
+    """The group does not exist: a configuration fault."""
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Typed, durable, decaying knowledge about one (region, zone, machine type, spot)."""
+
+    region: str
+    zone: str
+    """Empty: the whole region."""
+    machine_type: str
+    spot: bool
+    kind: TroubleKind
+    since: datetime
+    last_seen: datetime
+    until: datetime
+    count: int
+    """How many times in a row; the block doubles with it."""
+    message: str
+
+    @property
+    def key(self) -> tuple[str, str, str, bool, str]:
+        return (self.region, self.zone, self.machine_type, self.spot, str(self.kind))
+
+    def blocks(self, now: datetime) -> bool:
+        return now < self.until
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptError:
+    """One of Google's reasons why a member could not be created."""
+
+    code: str
+    message: str
+    reason: str = ""
+    zones_available: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A managed instance as the group lists it. It has a name before there is a VM."""
+
+    name: str
+    zone: str
+    action: str
+    """Google's currentAction: NONE, CREATING, DELETING, …"""
+    status: str
+    """Google's instanceStatus; empty until the VM exists."""
+    instance_id: str = ""
+    errors: tuple[AttemptError, ...] = ()
+    terminates_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MigSnapshot:
+    """One observation of one group: the only truth about its VMs."""
+
+    mig: str
+    cluster: str
+    region: str
+    target_size: int
+    stable: bool
+    members: tuple[Member, ...]
+    observed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Ask the group for VMs with these names."""
+
+    region: str
+    names: tuple[str, ...]
+    request_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete exactly these members."""
+
+    region: str
+    names: tuple[str, ...]
+    request_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Stop placing work on this VM; delete it once it holds no lease."""
+
+    vm_name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Do nothing here, and this is why. `region` is empty for the whole cluster."""
+
+    region: str
+    reason: str
+
+
+Action = Create | Delete | Drain | Hold
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a cluster is asked for: VMs wanted by jobs that are admitted but have none."""
+
+    cluster: str
+    vms: int
+    oldest_wait_since: datetime | None = None
+    regions: tuple[str, ...] = ()
+    """Allowed regions, if every waiting job restricts them; empty: any."""

@@ -1,0 +1,247 @@
+"""What the store is asked to write, as values.
+
+A *unit* is a tuple of changes that take effect together or not at all. `commit()` takes
+several units: each stands or falls alone, by its own guards, inside one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from core.capacity import Trouble, Vm
+from core.job import Job, JobStatus, TimelineEntry
+from core.messages import GpuReading, OutMessage, Progress
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """Guard: nobody has submitted (user_id, job_id) before."""
+
+    job: Job
+    entry: TimelineEntry
+    content_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobMove:
+    """Guard: the stored version is `before.version`. The store keeps the attempts table in step:
+    a grown attempt number opens one, a lease that ends closes it."""
+
+    before: Job
+    after: Job
+    entries: tuple[TimelineEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobNote:
+    """A row on the timeline that changes no state; a repeat of its dedup_key is dropped."""
+
+    uid: str
+    entry: TimelineEntry
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """What the job says of itself; only the live attempt is listened to, later wins."""
+
+    uid: str
+    attempt: int
+    progress: Progress | None
+    checkpoint_step: float | None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class JobWhy:
+    """Why it waits, for people. No guard: the newest word wins."""
+
+    uid: str
+    why: str
+    position: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewVm:
+    """Guards: no living VM has the name, and after this the cluster counts at most `vm_max`
+    VMs that are not gone (the second check of the limit, inside the transaction)."""
+
+    vm: Vm
+    vm_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class VmMove:
+    """Guard: the stored version is `before.version`."""
+
+    before: Vm
+    after: Vm
+
+
+@dataclass(frozen=True, slots=True)
+class VmBeat:
+    """Newest sign of life; never goes backwards, bumps no version (it is the hot path)."""
+
+    vm_uid: str
+    at: datetime
+    gpus: tuple[GpuReading, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A message for the outbox."""
+
+    message: OutMessage
+
+
+@dataclass(frozen=True, slots=True)
+class CloudRequest:
+    """A create or delete, written down with its request id before the call is made."""
+
+    request_id: str
+    kind: str
+    """create | delete"""
+    cluster: str
+    region: str
+    names: tuple[str, ...]
+    reason: str
+    created_at: datetime
+    settled_at: datetime | None = None
+    outcome: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NewRequest:
+    """The intent of a cloud call."""
+
+    request: CloudRequest
+
+
+@dataclass(frozen=True, slots=True)
+class SettleRequest:
+    """The call was answered (or found by observation): not to be repeated."""
+
+    request_id: str
+    outcome: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PutTrouble:
+    """Insert or replace by Trouble.key."""
+
+    trouble: Trouble
+
+
+@dataclass(frozen=True, slots=True)
+class DropTrouble:
+    """The region delivered: the block is over."""
+
+    key: tuple[str, str, str, bool, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RegionStatus:
+    """What people see of one cluster in one region: numbers are derived, the why is not."""
+
+    cluster: str
+    region: str
+    target_size: int
+    why: str
+    observed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PutRegionStatus:
+    """Insert or replace by (cluster, region)."""
+
+    status: RegionStatus
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseAlert:
+    """One open alert per (kind, subject); a repeat refreshes it."""
+
+    kind: str
+    subject: str
+    severity: str
+    message: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ClearAlert:
+    """What the alert spoke of is over."""
+
+    kind: str
+    subject: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message we could not use, kept whole with the reason; a repeat of its id is dropped."""
+
+    message_id: str
+    source: str
+    body: bytes
+    attributes: Mapping[str, str]
+    reason: str
+    at: datetime
+
+
+Change = (
+    NewJob
+    | JobMove
+    | JobNote
+    | JobProgress
+    | JobWhy
+    | NewVm
+    | VmMove
+    | VmBeat
+    | Send
+    | NewRequest
+    | SettleRequest
+    | PutTrouble
+    | DropTrouble
+    | PutRegionStatus
+    | RaiseAlert
+    | ClearAlert
+    | DeadLetter
+)
+Unit = tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Which units took effect. A refused one names its guard: the world moved, look again."""
+
+    applied: tuple[bool, ...]
+    refusals: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def all_applied(self) -> bool:
+        return all(self.applied)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One consistent picture for one turn of the loop, with the database's own time."""
+
+    now: datetime
+    jobs: tuple[Job, ...]
+    """All leased and PROVISIONING jobs, and the first `queue_limit` QUEUED ones in order."""
+    queued: Mapping[str, int]
+    """QUEUED jobs per cluster, also those beyond the limit."""
+    vms: tuple[Vm, ...]
+    """All VMs that are not GONE."""
+    troubles: tuple[Trouble, ...]
+    requests: tuple[CloudRequest, ...]
+    """Cloud calls written down but not settled."""
+    whys: Mapping[str, str]
+    """The stored why of each waiting job in `jobs`, so that only news is written."""
+    open_alerts: frozenset[tuple[str, str]]
+
+    def jobs_in(self, *statuses: JobStatus) -> tuple[Job, ...]:
+        return tuple(job for job in self.jobs if job.status in statuses)

@@ -1,0 +1,101 @@
+"""Errors, each named after the next move of whoever catches it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class ZenError(Exception):
+    """Base of all errors that we raise on purpose; `code` is stable for scripts."""
+
+    code = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing wrong with an input: where, what came, what was expected."""
+
+    field: str
+    got: str
+    expected: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: got {self.got}, expected {self.expected}"
+
+
+class BadInput(ZenError):
+    """The caller must change the input. Carries every fault, not just the first."""
+
+    code = "bad_input"
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        assert faults, "BadInput needs at least one fault"
+        self.faults = tuple(faults)
+        super().__init__("; ".join(str(fault) for fault in self.faults))
+
+
+class NotFound(ZenError):
+    """There is no such thing; look at the list."""
+
+    code = "not_found"
+
+
+class Conflict(ZenError):
+    """The thing exists with other content, or its state does not allow this."""
+
+    code = "conflict"
+
+
+class Ambiguous(ZenError):
+    """The name fits more than one thing; say which."""
+
+    code = "ambiguous"
+
+
+class TermPassed(ZenError):
+    """Another replica leads now: stop writing, start following."""
+
+    code = "term_passed"
+
+
+class StoreDown(ZenError):
+    """The database does not answer: tell the caller to try again, change nothing."""
+
+    code = "database_unavailable"
+
+
+class BusDown(ZenError):
+    """The bus does not answer: keep the outbox, try again."""
+
+    code = "bus_unavailable"
+
+
+class CloudUnsure(ZenError):
+    """The call may or may not have taken effect: observe again before anything else."""
+
+    code = "cloud_unsure"
+
+
+class CloudBusy(ZenError):
+    """The call did not take effect and may be repeated later (rate limit, 5xx on a read)."""
+
+    code = "cloud_busy"
+
+
+class CloudRefused(ZenError):
+    """The call can never succeed as it is (bad name, duplicate, invalid field)."""
+
+    code = "cloud_refused"
+
+
+class MigMissing(ZenError):
+    """The group does not exist: a configuration fault. Keep the region, tell a human."""
+
+    code = "mig_missing"
+
+
+class Forbidden(ZenError):
+    """We are not allowed: hold, tell a human."""
+
+    code = "forbidden"

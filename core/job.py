@@ -1,0 +1,416 @@
+"""A job, its statuses, and the one table of transitions.
+
+Nobody assigns `job.status`: `advance()` is the only door, and it either follows the
+table or raises IllegalTransition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from core.errors import ZenError
+from core.timers import Timers
+
+
+class JobStatus(StrEnum):
+    """Where a job is on its road."""
+
+    QUEUED = "QUEUED"
+    PROVISIONING = "PROVISIONING"
+    ASSIGNED = "ASSIGNED"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    PREEMPTING = "PREEMPTING"
+    STOPPING = "STOPPING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def final(self) -> bool:
+        """Final states absorb: nothing ever leaves them."""
+        return self in FINAL
+
+    @property
+    def leased(self) -> bool:
+        """A VM works for the job in this state."""
+        return self in LEASED
+
+
+S = JobStatus
+FINAL = frozenset({S.SUCCEEDED, S.FAILED, S.CANCELLED})
+WAITING = frozenset({S.QUEUED, S.PROVISIONING})
+LEASED = frozenset({S.ASSIGNED, S.STARTING, S.RUNNING, S.PREEMPTING, S.STOPPING})
+
+
+class JobEvent(StrEnum):
+    """What can happen to a job."""
+
+    SUBMITTED = "submitted"
+    ADMITTED = "admitted"
+    WITHDRAWN = "withdrawn"
+    PLACED = "placed"
+    FOUND_BY_V1 = "found_by_v1"
+    CLAIMED = "claimed"
+    STARTED = "started"
+    EXITED_OK = "exited_ok"
+    EXITED_ERROR = "exited_error"
+    VM_LOST = "vm_lost"
+    SPOT_TAKEN = "spot_taken"
+    CLAIM_TIMEOUT = "claim_timeout"
+    START_TIMEOUT = "start_timeout"
+    GANG_TIMEOUT = "gang_timeout"
+    QUEUE_TIMEOUT = "queue_timeout"
+    MAX_RUNTIME = "max_runtime"
+    YIELD_ASKED = "yield_asked"
+    YIELDED = "yielded"
+    YIELD_GRACE_OVER = "yield_grace_over"
+    STOP_ASKED = "stop_asked"
+    STOPPED = "stopped"
+    STOP_GRACE_OVER = "stop_grace_over"
+
+
+E = JobEvent
+
+# Two targets: the first while the budget (or the stop's reason) allows it, the second after.
+TRANSITIONS: Mapping[tuple[JobStatus, JobEvent], tuple[JobStatus, ...]] = {
+    (S.QUEUED, E.ADMITTED): (S.PROVISIONING,),
+    (S.QUEUED, E.STOP_ASKED): (S.CANCELLED,),
+    (S.QUEUED, E.QUEUE_TIMEOUT): (S.FAILED,),
+    (S.PROVISIONING, E.PLACED): (S.ASSIGNED,),
+    (S.PROVISIONING, E.FOUND_BY_V1): (S.ASSIGNED,),
+    (S.PROVISIONING, E.WITHDRAWN): (S.QUEUED,),
+    (S.PROVISIONING, E.STOP_ASKED): (S.CANCELLED,),
+    (S.PROVISIONING, E.QUEUE_TIMEOUT): (S.FAILED,),
+    (S.ASSIGNED, E.CLAIMED): (S.STARTING,),
+    (S.ASSIGNED, E.STARTED): (S.RUNNING,),
+    (S.ASSIGNED, E.CLAIM_TIMEOUT): (S.QUEUED,),
+    (S.ASSIGNED, E.VM_LOST): (S.QUEUED,),
+    (S.ASSIGNED, E.SPOT_TAKEN): (S.QUEUED,),
+    (S.ASSIGNED, E.GANG_TIMEOUT): (S.QUEUED,),
+    (S.ASSIGNED, E.STOP_ASKED): (S.STOPPING,),
+    (S.STARTING, E.STARTED): (S.RUNNING,),
+    (S.STARTING, E.EXITED_OK): (S.SUCCEEDED,),
+    (S.STARTING, E.EXITED_ERROR): (S.QUEUED, S.FAILED),
+    (S.STARTING, E.VM_LOST): (S.QUEUED, S.FAILED),
+    (S.STARTING, E.SPOT_TAKEN): (S.QUEUED, S.FAILED),
+    (S.STARTING, E.START_TIMEOUT): (S.QUEUED, S.FAILED),
+    (S.STARTING, E.STOP_ASKED): (S.STOPPING,),
+    (S.RUNNING, E.EXITED_OK): (S.SUCCEEDED,),
+    (S.RUNNING, E.EXITED_ERROR): (S.QUEUED, S.FAILED),
+    (S.RUNNING, E.VM_LOST): (S.QUEUED, S.FAILED),
+    (S.RUNNING, E.SPOT_TAKEN): (S.QUEUED, S.FAILED),
+    (S.RUNNING, E.YIELD_ASKED): (S.PREEMPTING,),
+    (S.RUNNING, E.MAX_RUNTIME): (S.STOPPING,),
+    (S.RUNNING, E.STOP_ASKED): (S.STOPPING,),
+    (S.PREEMPTING, E.YIELDED): (S.QUEUED,),
+    (S.PREEMPTING, E.YIELD_GRACE_OVER): (S.QUEUED,),
+    (S.PREEMPTING, E.EXITED_OK): (S.SUCCEEDED,),
+    (S.PREEMPTING, E.STOP_ASKED): (S.STOPPING,),
+    (S.PREEMPTING, E.VM_LOST): (S.QUEUED,),
+    (S.PREEMPTING, E.SPOT_TAKEN): (S.QUEUED,),
+    (S.STOPPING, E.STOPPED): (S.CANCELLED, S.FAILED),
+    (S.STOPPING, E.EXITED_ERROR): (S.CANCELLED, S.FAILED),
+    (S.STOPPING, E.VM_LOST): (S.CANCELLED, S.FAILED),
+    (S.STOPPING, E.SPOT_TAKEN): (S.CANCELLED, S.FAILED),
+    (S.STOPPING, E.STOP_GRACE_OVER): (S.CANCELLED, S.FAILED),
+    (S.STOPPING, E.EXITED_OK): (S.SUCCEEDED,),
+}
+
+# Repeats of what is already so, and words that come too late: they change nothing.
+# STOPPING wins over a late RUNNING beat.
+REPEATS: frozenset[tuple[JobStatus, JobEvent]] = frozenset(
+    {
+        (S.PROVISIONING, E.ADMITTED),
+        (S.STARTING, E.CLAIMED),
+        (S.RUNNING, E.CLAIMED),
+        (S.RUNNING, E.STARTED),
+        (S.PREEMPTING, E.CLAIMED),
+        (S.PREEMPTING, E.STARTED),
+        (S.PREEMPTING, E.YIELD_ASKED),
+        (S.STOPPING, E.CLAIMED),
+        (S.STOPPING, E.STARTED),
+        (S.STOPPING, E.STOP_ASKED),
+        (S.STOPPING, E.MAX_RUNTIME),
+    }
+)
+
+# What the clock does to a job that stays where it is. Every state that is not final is here.
+DEADLINE_EVENT: Mapping[JobStatus, JobEvent] = {
+    S.QUEUED: E.QUEUE_TIMEOUT,
+    S.PROVISIONING: E.QUEUE_TIMEOUT,
+    S.ASSIGNED: E.CLAIM_TIMEOUT,
+    S.STARTING: E.START_TIMEOUT,
+    S.RUNNING: E.MAX_RUNTIME,
+    S.PREEMPTING: E.YIELD_GRACE_OVER,
+    S.STOPPING: E.STOP_GRACE_OVER,
+}
+
+
+class StopReason(StrEnum):
+    """Why a job is being stopped; decides whether it ends CANCELLED or FAILED."""
+
+    USER = "user"
+    MAX_RUNTIME = "max_runtime"
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What the submitter asked for. Never changes after submission."""
+
+    job_id: str
+    user_id: str = "0"
+    tenant_id: str = "default"
+    name: str = ""
+    command: tuple[str, ...] = ()
+    shell: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+    gpu_type: str | None = None
+    gpu_count: int = 1
+    cluster: str | None = None
+    gpu_memory_mb: int = 0
+    cpu_cores: float = 0
+    memory_mb: int = 0
+    priority: int = 500
+    regions: tuple[str, ...] = ()
+    max_runtime_s: float = 7 * 86400.0
+    queue_timeout_s: float = 30 * 86400.0
+    stop_grace_s: float = 60.0
+    retries: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    keep_alive: bool = False
+    workflow: str = ""
+    workflow_args: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right of one VM to work for one attempt. The id fences every older one."""
+
+    lease_id: str
+    vm_name: str
+    vm_uid: str
+    region: str
+    zone: str
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """How often each kind of misfortune is forgiven. They never eat each other's."""
+
+    losses: int = 5
+    preemptions: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What advance() needs to know besides the job: spans of time and budgets."""
+
+    timers: Timers = field(default_factory=Timers)
+    budgets: Budgets = field(default_factory=Budgets)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job: intent and truth, as stored. `version` guards every write over it."""
+
+    uid: str
+    spec: JobSpec
+    cluster: str
+    status: JobStatus
+    version: int
+    submitted_at: datetime
+    status_since: datetime
+    queued_since: datetime
+    deadline_at: datetime | None
+    attempt: int = 0
+    lease: Lease | None = None
+    started_at: datetime | None = None
+    """When the present or last attempt began to run."""
+    ended_at: datetime | None = None
+    failures: int = 0
+    losses: int = 0
+    preemptions: int = 0
+    exit_code: int | None = None
+    reason: str = ""
+    """Why the job is where it is, in words for its owner."""
+    stop_reason: StopReason | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What callers know it by."""
+        return (self.spec.user_id, self.spec.job_id)
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEntry:
+    """One row of a job's history. `dedup_key` makes a repeat of the same news a no-op."""
+
+    at: datetime
+    event: str
+    from_status: JobStatus | None
+    to_status: JobStatus
+    attempt: int
+    reason: str
+    vm_name: str | None = None
+    region: str | None = None
+    data: Mapping[str, object] = field(default_factory=dict)
+    dedup_key: str | None = None
+
+
+class IllegalTransition(ZenError):
+    """The table has no such step from here."""
+
+    code = "illegal_transition"
+
+    def __init__(self, job: Job, event: JobEvent) -> None:
+        self.job, self.event = job, event
+        super().__init__(
+            f"job {job.spec.job_id} is {job.status}: {event} is not possible from there"
+        )
+
+
+def new_job(uid: str, spec: JobSpec, cluster: str, now: datetime, *, reason: str = "") -> Job:
+    """A job as it is right after submission."""
+    return Job(
+        uid=uid,
+        spec=spec,
+        cluster=cluster,
+        status=S.QUEUED,
+        version=1,
+        submitted_at=now,
+        status_since=now,
+        queued_since=now,
+        deadline_at=now + timedelta(seconds=spec.queue_timeout_s),
+        reason=reason,
+    )
+
+
+def advance(
+    job: Job,
+    event: JobEvent,
+    now: datetime,
+    rules: Rules,
+    *,
+    reason: str = "",
+    lease: Lease | None = None,
+    exit_code: int | None = None,
+) -> Job:
+    """The job after the event; the same object if the event is a repeat; else IllegalTransition."""
+    if (job.status, event) in REPEATS:
+        return job
+    targets = TRANSITIONS.get((job.status, event))
+    if targets is None:
+        raise IllegalTransition(job, event)
+    counted = _count(job, event)
+    target = _choose(counted, event, targets, rules)
+    moved = replace(
+        counted,
+        status=target,
+        version=job.version + 1,
+        status_since=now,
+        reason=reason or str(event),
+        exit_code=exit_code if exit_code is not None else counted.exit_code,
+    )
+    moved = _apply_lease(moved, job, event, lease)
+    moved = _apply_times(moved, job, event, now)
+    return replace(moved, deadline_at=_deadline(moved, now, rules))
+
+
+def entry_for(before: Job | None, after: Job, event: JobEvent, **extra: object) -> TimelineEntry:
+    """The row of history that belongs to a step."""
+    lease = after.lease or (before.lease if before else None)
+    data: dict[str, object] = {k: v for k, v in extra.items() if v is not None}
+    if after.exit_code is not None and after.ended_at is not None:
+        data.setdefault("exit_code", after.exit_code)
+    return TimelineEntry(
+        at=after.status_since,
+        event=str(event),
+        from_status=before.status if before else None,
+        to_status=after.status,
+        attempt=after.attempt,
+        reason=after.reason,
+        vm_name=lease.vm_name if lease else None,
+        region=lease.region if lease else None,
+        data=data,
+    )
+
+
+_USER_FAILURES = frozenset({E.EXITED_ERROR})
+_INFRA_LOSSES = frozenset({E.VM_LOST, E.START_TIMEOUT, E.CLAIM_TIMEOUT})
+_PREEMPTIONS = frozenset({E.SPOT_TAKEN, E.YIELDED, E.YIELD_GRACE_OVER})
+
+
+def _count(job: Job, event: JobEvent) -> Job:
+    if job.status is S.STOPPING:
+        return job  # it ends anyway: nothing is charged to a budget
+    if event in _USER_FAILURES:
+        return replace(job, failures=job.failures + 1)
+    if event in _INFRA_LOSSES:
+        return replace(job, losses=job.losses + 1)
+    if event in _PREEMPTIONS:
+        return replace(job, preemptions=job.preemptions + 1)
+    return job
+
+
+def _choose(job: Job, event: JobEvent, targets: tuple[JobStatus, ...], rules: Rules) -> JobStatus:
+    if len(targets) == 1:
+        return targets[0]
+    within, beyond = targets
+    if job.status is S.STOPPING:
+        return beyond if job.stop_reason is StopReason.MAX_RUNTIME else within
+    if event in _USER_FAILURES:
+        return within if job.failures <= job.spec.retries else beyond
+    if event in _PREEMPTIONS:
+        return within if job.preemptions <= rules.budgets.preemptions else beyond
+    return within if job.losses <= rules.budgets.losses else beyond
+
+
+def _apply_lease(moved: Job, before: Job, event: JobEvent, lease: Lease | None) -> Job:
+    if event in (E.PLACED, E.FOUND_BY_V1):
+        assert lease is not None, f"{event} needs the lease it writes"
+        # A new attempt number fences the old VM: its late beats no longer match the live
+        # lease, so two VMs cannot both own the job.
+        return replace(moved, attempt=before.attempt + 1, lease=lease, exit_code=None)
+    assert lease is None, f"{event} carries no lease"
+    if not moved.status.leased:
+        return replace(moved, lease=None)
+    return moved
+
+
+def _apply_times(moved: Job, before: Job, event: JobEvent, now: datetime) -> Job:
+    if event is E.PLACED or event is E.FOUND_BY_V1:
+        moved = replace(moved, started_at=None)
+    if moved.status is S.RUNNING:
+        moved = replace(moved, started_at=now)
+    if moved.status is S.STOPPING:
+        why = StopReason.MAX_RUNTIME if event is E.MAX_RUNTIME else StopReason.USER
+        moved = replace(moved, stop_reason=why)
+    if moved.status.final:
+        moved = replace(moved, ended_at=now)
+    # The queue clock starts again only after a VM really took the job: one that bounces
+    # between QUEUED and ASSIGNED without ever being claimed still meets its queue time-out.
+    if moved.status is S.QUEUED and before.status not in (S.PROVISIONING, S.ASSIGNED):
+        moved = replace(moved, queued_since=now)
+    return moved
+
+
+def _deadline(job: Job, now: datetime, rules: Rules) -> datetime | None:
+    timers = rules.timers
+    match job.status:
+        case S.QUEUED | S.PROVISIONING:
+            return job.queued_since + timedelta(seconds=job.spec.queue_timeout_s)
+        case S.ASSIGNED:
+            return now + timedelta(seconds=timers.claim_timeout_s)
+        case S.STARTING:
+            return now + timedelta(seconds=timers.start_timeout_s)
+        case S.RUNNING:
+            return now + timedelta(seconds=job.spec.max_runtime_s)
+        case S.PREEMPTING | S.STOPPING:
+            return now + timedelta(seconds=job.spec.stop_grace_s + timers.stop_margin_s)
+        case S.SUCCEEDED | S.FAILED | S.CANCELLED:
+            return None

@@ -1,0 +1,167 @@
+"""What travels on the bus: frozen, versioned. messaging/codec.py turns them into bytes and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from core.job import JobSpec
+
+
+class BeatStatus(StrEnum):
+    """What a worker says. The first five are v1's, the rest came with v2."""
+
+    FOUND_VM = "FOUND_VM"
+    """Claimed: I have the start message."""
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    READY = "READY"
+    """Idle, no job."""
+    DRAINED = "DRAINED"
+    """Idle, and will take no more work."""
+    PREEMPTED = "PREEMPTED"
+    """The cloud takes this VM away."""
+    FROZEN = "FROZEN"
+    """The bus was away too long: the job is frozen until we hear `continue`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the job says it is."""
+
+    step: float
+    total: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """One GPU, as NVML sees it."""
+
+    index: int
+    util: float = 0.0
+    temp_c: float = 0.0
+    mem_used_mb: float = 0.0
+    ecc_errors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """From a worker. v1 sends the first four; v2 fences itself with attempt and lease."""
+
+    status: BeatStatus | str
+    """A str only for v1 progress notes (wf-…)."""
+    vm_name: str
+    job_id: str | None = None
+    user_id: str = "0"
+    version: int = 2
+    attempt: int | None = None
+    lease_id: str | None = None
+    seq: int = 0
+    instance_id: str = ""
+    boot_nonce: str = ""
+    zone: str = ""
+    exit_code: int | None = None
+    reason: str = ""
+    progress: Progress | None = None
+    checkpoint_step: float | None = None
+    gpus: tuple[GpuReading, ...] = ()
+    note: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """The leader's own message on the heartbeat topic; its publish time is the bus's clock."""
+
+    term: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartJob:
+    """Run this attempt on these slots."""
+
+    vm_name: str
+    boot_nonce: str
+    spec: JobSpec
+    cluster: str
+    region: str
+    attempt: int
+    lease_id: str
+    slots: tuple[int, ...]
+    rank: int = 0
+    world_size: int = 1
+    leader_address: str = ""
+    resume: bool = False
+    """A later attempt: tell the job where its checkpoints are."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopJob:
+    """End this attempt: SIGTERM, grace, SIGKILL."""
+
+    vm_name: str
+    boot_nonce: str
+    job_id: str
+    user_id: str
+    attempt: int
+    lease_id: str
+    grace_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueJob:
+    """Your lease still lives: thaw and go on."""
+
+    vm_name: str
+    boot_nonce: str
+    job_id: str
+    user_id: str
+    attempt: int
+    lease_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrainVm:
+    """Take no more work; say DRAINED when idle."""
+
+    vm_name: str
+    boot_nonce: str
+    reason: str
+
+
+Control = StartJob | StopJob | ContinueJob | DrainVm
+
+
+@dataclass(frozen=True, slots=True)
+class OutMessage:
+    """An intent to publish, committed with the change that caused it."""
+
+    topic: str
+    body: bytes
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    ordering_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRow:
+    """An OutMessage with its place in the outbox."""
+
+    outbox_id: int
+    message: OutMessage
+
+
+@dataclass(frozen=True, slots=True)
+class InMessage:
+    """A message as the bus delivered it. `ack_id` is opaque; acknowledge after the commit."""
+
+    ack_id: str
+    message_id: str
+    publish_time: datetime
+    body: bytes
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    delivery_attempt: int = 0

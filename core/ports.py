@@ -1,0 +1,119 @@
+"""The seams: what the service needs from the outside, small, with the contract written on each.
+
+Production adapters and the in-memory ones in sim/ pass the same behavioural suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from core.capacity import Create, Delete, MigSnapshot
+from core.changes import Committed, Unit, View
+from core.job import Job
+from core.messages import InMessage, OutboxRow, OutMessage
+
+
+class Clock(Protocol):
+    """Time as an argument's source; read at the edges only."""
+
+    def now(self) -> datetime: ...
+    def monotonic(self) -> float: ...
+
+
+class Ids(Protocol):
+    """Names from dice."""
+
+    def uid(self, now: datetime) -> str: ...
+    def token(self) -> str: ...
+    def request_id(self) -> str: ...
+    def suffix(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """The answer to "do I lead?", on the database's clock."""
+
+    leading: bool
+    term: int
+    holder: str
+    expires_at: datetime
+
+
+class Store(Protocol):
+    """PostgreSQL, as the loop sees it."""
+
+    async def lead(self, holder: str, lease_s: float) -> Leadership:
+        """Take or renew the lease; a takeover grows the term. Never raises for losing."""
+        ...
+
+    async def resign(self, holder: str, term: int) -> None:
+        """Give the lease back at once, so that a successor need not wait."""
+        ...
+
+    async def view(self, queue_limit: int) -> View:
+        """One consistent picture."""
+        ...
+
+    async def commit(self, units: Sequence[Unit], term: int | None) -> Committed:
+        """Write what the guards allow. With a term: TermPassed if another one leads now, and
+        nothing is written. Commits wake the listeners once."""
+        ...
+
+    async def find_job(self, job_id: str, user_id: str | None) -> Job:
+        """NotFound, or Ambiguous when several users have that job id and none was named."""
+        ...
+
+    async def content_hash(self, user_id: str, job_id: str) -> tuple[str, str] | None:
+        """(uid, content hash) of a submission that exists, for idempotent answers."""
+        ...
+
+    async def outbox(self, limit: int) -> Sequence[OutboxRow]:
+        """Unpublished messages in the order of their commit."""
+        ...
+
+    async def published(self, outbox_ids: Sequence[int]) -> None:
+        """The bus has confirmed them."""
+        ...
+
+
+class Inbound(Protocol):
+    """An open subscription."""
+
+    def batches(self) -> AsyncIterator[Sequence[InMessage]]:
+        """Messages as they come, in bounded batches; reconnects by itself until closed.
+        Leases are extended while the reader works."""
+        ...
+
+    async def ack(self, ack_ids: Sequence[str]) -> None: ...
+    async def nack(self, ack_ids: Sequence[str]) -> None: ...
+    async def close(self) -> None: ...
+
+
+class Bus(Protocol):
+    """Pub/Sub. At least once, in any order, sometimes late: receivers must be idempotent."""
+
+    async def publish(self, messages: Sequence[OutMessage], timeout_s: float) -> Sequence[str]:
+        """Returns the message ids, all confirmed, or raises BusDown (some may have been sent)."""
+        ...
+
+    def subscribe(self, subscription: str, *, max_messages: int = 1000) -> Inbound: ...
+
+
+class Compute(Protocol):
+    """One managed instance group, as MigManager needs it."""
+
+    async def observe(self, mig: str, cluster: str, region: str) -> MigSnapshot:
+        """MigMissing, Forbidden, CloudBusy, CloudUnsure are the ways to fail."""
+        ...
+
+    async def create(self, mig: str, action: Create) -> None:
+        """Returns when accepted. CloudUnsure: it may exist, observe. Repeating the same
+        request id is safe."""
+        ...
+
+    async def delete(self, mig: str, action: Delete) -> None:
+        """Idempotent: members already deleting or gone are skipped."""
+        ...

@@ -1,0 +1,151 @@
+"""What people ask the store: rows and pages for the API, the command line and the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from core.capacity import Trouble, Vm, VmState
+from core.changes import RegionStatus
+from core.job import Job, JobStatus, TimelineEntry
+from core.messages import GpuReading, Progress
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """None or empty: no restriction."""
+
+    tenant_id: str | None = None
+    user_id: str | None = None
+    statuses: tuple[JobStatus, ...] = ()
+    cluster: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job with what is known around it."""
+
+    job: Job
+    why: str
+    """Why it waits; empty if it does not."""
+    position: int | None
+    progress: Progress | None
+    checkpoint_step: float | None
+    cost_usd: float
+    """VM time of all its attempts so far, at the price of their VMs."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """Newest first."""
+
+    rows: tuple[JobRow, ...]
+    total: int
+    next_token: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """One try on one VM."""
+
+    attempt: int
+    lease_id: str
+    vm_name: str
+    region: str
+    zone: str
+    slots: tuple[int, ...]
+    assigned_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    outcome: str
+    exit_code: int | None
+    usd_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """A timeline entry with its number."""
+
+    seq: int
+    entry: TimelineEntry
+
+
+@dataclass(frozen=True, slots=True)
+class VmRow:
+    """A VM with the jobs on it and its last GPU readings."""
+
+    vm: Vm
+    job_ids: tuple[str, ...]
+    gpus: tuple[GpuReading, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VmPage:
+    """Newest first."""
+
+    rows: tuple[VmRow, ...]
+    total: int
+    next_token: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class VmCount:
+    """VMs of one kind in one place."""
+
+    cluster: str
+    region: str
+    state: VmState
+    busy: bool
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRow:
+    """Something a human should know."""
+
+    alert_id: int
+    kind: str
+    subject: str
+    severity: str
+    message: str
+    raised_at: datetime
+    last_seen_at: datetime
+    cleared_at: datetime | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The whole house at a glance."""
+
+    now: datetime
+    leader: str
+    term: int
+    leader_until: datetime | None
+    jobs: Mapping[tuple[str, JobStatus], int]
+    """(cluster, status) → how many."""
+    vms: tuple[VmCount, ...]
+    """Without those that are gone."""
+    oldest_waiting_since: datetime | None
+    outbox: int
+    """Messages committed but not yet confirmed by the bus."""
+    open_alerts: int
+
+
+class Reads(Protocol):
+    """Questions that change nothing. A token that is not ours raises BadInput."""
+
+    async def job(self, job_id: str, user_id: str | None) -> JobRow: ...
+    async def jobs(self, where: JobFilter, size: int, token: str | None) -> JobPage: ...
+    async def events(self, uid: str, size: int, after: int) -> Sequence[EventRow]: ...
+    async def attempts(self, uid: str) -> Sequence[AttemptRow]: ...
+    async def vms(
+        self, cluster: str | None, region: str | None, gone: bool, size: int, token: str | None
+    ) -> VmPage: ...
+    async def region_statuses(self) -> Sequence[RegionStatus]: ...
+    async def troubles(self) -> Sequence[Trouble]: ...
+    async def alerts(self, open_only: bool, size: int) -> Sequence[AlertRow]: ...
+    async def summary(self) -> Summary: ...
