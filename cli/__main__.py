@@ -1,1 +1,5 @@
-print("hi")
+"""`python -m cli` is the `zen` command."""
+
+from cli.main import main
+
+main()

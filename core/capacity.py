@@ -121,6 +121,8 @@ class Vm:
     last_beat_at: datetime | None = None
     """Publish time of its newest beat, on the bus's clock."""
     gone_at: datetime | None = None
+    taken: bool = False
+    """The cloud takes (or took) it: a spot preemption, not a loss."""
     reason: str = ""
     """Why it is in this state."""
 

@@ -4,7 +4,6 @@ knows which ones are in force at a given time. No clock: whoever asks says what 
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import assert_never
 
 from sim.reading import BadInput, Fields, nearest
 
@@ -145,7 +144,9 @@ def parse_fault(raw: object, known: Known) -> Fault:
     return fault
 
 
-def parse_lasting_fault(raw: object, known: Known, at: str, problems: list[str]) -> Fault | None:
+def parse_lasting_fault(
+    raw: object, known: Known, at: str, problems: list[str]
+) -> LastingFault | None:
     """A fault that a world may start with. Problems are added to the caller's list."""
     fault = _parse(raw, known, at, problems)
     if isinstance(fault, Preempt | Crash | Clear):
@@ -279,7 +280,9 @@ class FaultBoard:
             self._active.clear()
             return gone
         if fault_id not in self._active:
-            raise BadInput("fault", [f"id: no active fault {fault_id!r} ({nearest(fault_id, self._active)})"])
+            raise BadInput(
+                "fault", [f"id: no active fault {fault_id!r} ({nearest(fault_id, self._active)})"]
+            )
         del self._active[fault_id]
         return (fault_id,)
 
@@ -293,7 +296,9 @@ class FaultBoard:
     def _holding(self, now: float) -> Iterator[LastingFault]:
         return (a.fault for a in self._active.values() if a.holds(now))
 
-    def stocked_out(self, zone: str, region: str, machine_type: str, spot: bool, now: float) -> bool:
+    def stocked_out(
+        self, zone: str, region: str, machine_type: str, spot: bool, now: float
+    ) -> bool:
         return any(
             isinstance(f, Stockout) and f.hits(zone, region, machine_type, spot)
             for f in self._holding(now)
@@ -333,15 +338,3 @@ class FaultBoard:
                 if kind is None and dice.random() < f.rate:
                     kind = dice.choice(f.kinds)
         return ApiVerdict(latency_s, kind)
-
-
-def is_lasting(fault: Fault) -> bool:
-    match fault:
-        case Preempt() | Crash() | Clear():
-            return False
-        case Stockout() | Quota() | Unsupported() | AddressSpace() | Permissions():
-            return True
-        case SlowBoots() | ApiErrors():
-            return True
-        case _:
-            assert_never(fault)

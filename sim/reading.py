@@ -4,7 +4,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final, cast
+from typing import Final, TypeGuard, cast
 
 _MISSING: Final = object()
 
@@ -33,6 +33,12 @@ def nearest(word: str, known: Iterable[str], limit: int = 5) -> str:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    # Python reads NaN and Infinity as JSON numbers; no field of ours can mean them.
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and abs(cast("float", value)) < 1e15
 
 
 class Fields:
@@ -88,11 +94,13 @@ class Fields:
     def number(
         self, key: str, default: object = _MISSING, low: float = 0.0, high: float = math.inf
     ) -> float:
-        expected = f"a number from {low:g} to {high:g}" if high < math.inf else f"a number ≥ {low:g}"
+        expected = (
+            f"a number from {low:g} to {high:g}" if high < math.inf else f"a number ≥ {low:g}"
+        )
         value = self._take(key, default, expected)
         if value is default:
             return cast("float", value)
-        if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
+        if _is_number(value) and low <= value <= high:
             return float(value)
         if key in self._raw:
             self.problem(key, expected)
@@ -112,6 +120,10 @@ class Fields:
         if key in self._raw:
             self.problem(key, expected)
         return low
+
+    def optional_whole(self, key: str, low: int = 0) -> int | None:
+        self._seen.add(key)
+        return self.whole(key, low=low) if self.has(key) else None
 
     def flag(self, key: str, default: bool) -> bool:
         value = self._take(key, default, "true or false")
@@ -154,9 +166,7 @@ class Fields:
             return default
         if isinstance(value, list) and len(value) == 2:
             low, high = value
-            if all(isinstance(v, int | float) and not isinstance(v, bool) for v in value) and (
-                0 <= low <= high < math.inf
-            ):
+            if _is_number(low) and _is_number(high) and 0 <= low <= high:
                 return float(low), float(high)
         self.problem(key, expected)
         return default
@@ -200,4 +210,6 @@ class Fields:
         """Refuses what nobody asked for: a misspelt field must not be ignored."""
         for key in self._raw:
             if key not in self._seen:
-                self.problems.append(f"{self.path(key)}: unknown field ({nearest(key, self._seen)})")
+                self.problems.append(
+                    f"{self.path(key)}: unknown field ({nearest(key, self._seen)})"
+                )

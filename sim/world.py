@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sim.faults import Fault, Known, parse_lasting_fault
+from sim.faults import Known, LastingFault, parse_lasting_fault
 from sim.reading import BadInput, Fields
 
 SHAPES = ("ANY", "ANY_SINGLE_ZONE", "BALANCED", "EVEN")
@@ -54,7 +54,9 @@ class MigSpec:
         if self.accelerator:
             kind = re.sub(r"^nvidia-(tesla-)?", "", self.accelerator)
             return f"NVIDIA_{kind.upper().replace('-', '_')}_GPUS"
-        return next((m for family, m in _FAMILY_METRICS if self.machine_type.startswith(family)), None)
+        return next(
+            (m for family, m in _FAMILY_METRICS if self.machine_type.startswith(family)), None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class World:
     project: str
     migs: tuple[MigSpec, ...]
     physics: Physics = field(default_factory=Physics)
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[LastingFault, ...] = ()
     seed: int = 0
     project_number: int = 100000000001
 
@@ -176,7 +178,7 @@ def _physics(fields: Fields, known: Known) -> Physics:
     default = Physics()
     capacity = fields.inner("capacity")
     pools = tuple(_pool(pool, known) for pool in capacity.objects("pools"))
-    some = capacity.optional_number("default")
+    default_vms = capacity.optional_whole("default")
     capacity.done()
     quotas = tuple(_quota(quota, known) for quota in fields.objects("quotas"))
     physics = Physics(
@@ -187,7 +189,7 @@ def _physics(fields: Fields, known: Known) -> Physics:
         retry_s=fields.number("retry_s", default.retry_s, low=0.01),
         delete_s=fields.number("delete_s", default.delete_s),
         spot_notice_s=fields.number("spot_notice_s", default.spot_notice_s),
-        capacity_default=None if some is None else int(some),
+        capacity_default=default_vms,
         capacity=pools,
         quotas=quotas,
     )
@@ -201,9 +203,9 @@ def _pool(fields: Fields, known: Known) -> tuple[tuple[str, str, bool], int | No
         fields.known("machine_type", known.machine_types, "machine type"),
         fields.flag("spot", False),
     )
-    vms = fields.optional_number("vms")
+    vms = fields.optional_whole("vms")
     fields.done()
-    return key, None if vms is None else int(vms)
+    return key, vms
 
 
 def _quota(fields: Fields, known: Known) -> tuple[tuple[str, str], float]:

@@ -1,0 +1,114 @@
+"""Drives the machine: inputs from the box, outputs to bus and runner. Runs on any asyncio loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol, assert_never
+
+from agent.journal import Journal
+from agent.machine import AgentMachine
+from agent.words import (
+    BeatsConfirmed,
+    BeatsFailed,
+    Exit,
+    Input,
+    Output,
+    Send,
+    Signal,
+    SignalGroup,
+    StartProcess,
+    Tick,
+)
+from core.errors import ZenError
+from core.messages import Heartbeat, StartJob
+from core.names import Names
+from core.ports import Bus, Clock
+from messaging.codec import encode_heartbeat
+
+
+class Runner(Protocol):
+    """Starts and signals jobs; answers by posting Started, StartFailed, Exited, Progressed."""
+
+    def start(self, order: StartJob) -> None: ...
+    def signal(self, lease_id: str, name: Signal) -> None: ...
+
+
+class Driver:
+    """One machine and its hands."""
+
+    def __init__(
+        self,
+        machine: AgentMachine,
+        bus: Bus,
+        names: Names,
+        clock: Clock,
+        journal: Journal,
+    ) -> None:
+        self._machine, self._bus, self._names = machine, bus, names
+        self._clock, self._journal = clock, journal
+        # Not bounded by itself: every source waits for an answer or is paced by a timer.
+        self._box: asyncio.Queue[Input] = asyncio.Queue()
+        self._publishing: asyncio.Task[None] | None = None
+
+    def post(self, event: Input) -> None:
+        """Drop an input into the box."""
+        self._box.put_nowait(event)
+
+    async def run(self, runner: Runner) -> Exit:
+        """Until the machine says Exit."""
+        try:
+            event: Input = Tick()
+            while True:
+                for output in self._machine.handle(event, self._clock.monotonic()):
+                    if isinstance(output, Exit):
+                        self._journal.info("exit", kind=output.kind, reason=output.reason)
+                        return output
+                    self._perform(output, runner)
+                event = await self._next()
+        finally:
+            if self._publishing is not None:
+                self._publishing.cancel()
+
+    async def _next(self) -> Input:
+        if not self._box.empty():
+            return self._box.get_nowait()
+        pause_s = self._machine.wake_at() - self._clock.monotonic()
+        try:
+            async with asyncio.timeout(max(0.0, pause_s)):
+                return await self._box.get()
+        except TimeoutError:
+            return Tick()
+
+    def _perform(self, output: Output, runner: Runner) -> None:
+        match output:
+            case Send(number, beats):
+                self._publishing = asyncio.create_task(self._publish(number, beats))
+            case StartProcess(order):
+                self._journal.info("start", **_who(order))
+                runner.start(order)
+            case SignalGroup(lease_id, name):
+                self._journal.info("signal", lease_id=lease_id, signal=name)
+                runner.signal(lease_id, name)
+            case Exit():
+                raise AssertionError("run() ends at Exit")
+            case _:
+                assert_never(output)
+
+    async def _publish(self, number: int, beats: tuple[Heartbeat, ...]) -> None:
+        messages = [encode_heartbeat(beat, self._names) for beat in beats]
+        try:
+            await self._bus.publish(messages, self._machine.timers.publish_timeout_s)
+        except ZenError as error:
+            self._journal.warning("beats not confirmed", reason=str(error))
+            self.post(BeatsFailed(number))
+        else:
+            self.post(BeatsConfirmed(number))
+
+
+def _who(order: StartJob) -> dict[str, object]:
+    return {
+        "job_id": order.spec.job_id,
+        "attempt": order.attempt,
+        "lease_id": order.lease_id,
+        "slots": order.slots,
+    }

@@ -1,0 +1,243 @@
+"""Keeps one job: starts it, passes signals on, and leaves nothing of it behind.
+
+Runs as `python -I -S keeper.py SOCKET_FD LOG_FD PARENT_PID`, standard library only. The agent
+sends one JSON line (argv, env, cwd), then signal names, one per line; the keeper answers with
+JSON lines: {"started": pid} or {"failed": errno, "what": …}, then {"exit": n} or {"signal": n}.
+End of file on the socket means that the agent is dead, even by SIGKILL: the job dies at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import select
+import signal
+import sys
+import time
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+KILL_ROUNDS = 100
+KILL_PAUSE_MAX_S = 0.05
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option})")
+
+
+def descendants() -> list[int]:
+    """All processes below us. Orphans come to us because we are the subreaper, so a daemon that
+    left its group and session is found too."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208  # pathlib would double our start-up time
+        if name.isdigit():
+            parent, state = _parent_and_state(name)
+            if state not in ("Z", "X", ""):
+                children.setdefault(parent, []).append(int(name))
+    found: list[int] = []
+    ahead = [os.getpid()]
+    while ahead:
+        below = children.get(ahead.pop(), [])
+        found += below
+        ahead += below
+    return found
+
+
+def _parent_and_state(pid: str) -> tuple[int, str]:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  # no pathlib here
+            # The name in parentheses may itself contain spaces and parentheses.
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0, ""  # it ended while we looked
+    return int(fields[1]), fields[0].decode()
+
+
+def send_signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return  # already gone, or a set-user-id program that we may not touch
+
+
+def reap() -> dict[int, int]:
+    """Wait statuses of all children that have ended."""
+    ended: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        ended[pid] = status
+
+
+def kill_all() -> None:
+    """SIGKILL until nothing is left below us; bounded, because a process in the kernel's hands
+    may not die."""
+    pause_s = 0.001
+    for _ in range(KILL_ROUNDS):
+        left = descendants()
+        if not left:
+            break
+        for pid in left:
+            send_signal(pid, signal.SIGKILL)
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, KILL_PAUSE_MAX_S)
+        reap()
+
+
+class Keeper:
+    """One job from start to end."""
+
+    def __init__(self, socket_fd: int, log_fd: int) -> None:
+        self.socket_fd, self.log_fd = socket_fd, log_fd
+        self.buffer = b""
+        self.job = 0
+        self.wake_fd, wake_in = os.pipe()
+        for fd in (self.wake_fd, wake_in):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
+        self.told_to_die = False
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._die)
+        for ignored in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(ignored, signal.SIG_IGN)
+
+    def _die(self, *_: object) -> None:
+        self.told_to_die = True
+
+    def run(self) -> None:
+        order = self._line()
+        if order is None or not self._start(json.loads(order)):
+            return
+        status = self._watch()
+        if status is not None:
+            self._report(status)
+
+    def _watch(self) -> int | None:
+        """The wait status of the job; None if the agent died first."""
+        poll = select.poll()
+        poll.register(self.socket_fd, select.POLLIN)
+        poll.register(self.wake_fd, select.POLLIN)
+        while True:
+            ended = reap()
+            if self.job in ended:
+                kill_all()
+                return ended[self.job]
+            if self.told_to_die:
+                kill_all()
+                return None
+            self._obey_lines()
+            for fd, _ in poll.poll():
+                if fd == self.wake_fd:
+                    os.read(self.wake_fd, 4096)
+                elif not self._read():
+                    self.told_to_die = True
+
+    def _read(self) -> bool:
+        """False at the end of file."""
+        try:
+            data = os.read(self.socket_fd, 65536)
+        except ConnectionError:
+            return False
+        self.buffer += data
+        return bool(data)
+
+    def _line(self) -> str | None:
+        while b"\n" not in self.buffer:
+            if self.told_to_die or not self._read():
+                return None
+        line, _, self.buffer = self.buffer.partition(b"\n")
+        return line.decode()
+
+    def _obey_lines(self) -> None:
+        while b"\n" in self.buffer:
+            line, _, self.buffer = self.buffer.partition(b"\n")
+            self._pass_on(line.decode())
+
+    def _pass_on(self, name: str) -> None:
+        number = signal.Signals[f"SIG{name}"]
+        if number == signal.SIGTERM:
+            # The group only: helpers in other sessions are the job's own to end.
+            try:
+                os.killpg(self.job, number)
+            except (ProcessLookupError, PermissionError):
+                return
+            return
+        # Twice, so that what was forked during the first walk is met by the second.
+        for _ in range(2):
+            for pid in descendants():
+                send_signal(pid, number)
+
+    def _start(self, order: dict[str, object]) -> bool:
+        error_out, error_in = os.pipe()
+        self.job = os.fork()
+        if self.job == 0:
+            self._become(order, error_in)
+        os.close(error_in)
+        os.close(self.log_fd)
+        trouble = b""
+        while chunk := os.read(error_out, 4096):
+            trouble += chunk
+        if trouble:
+            os.waitpid(self.job, 0)
+            self._say(json.loads(trouble))
+            return False
+        self._say({"started": self.job})
+        return True
+
+    def _become(self, order: dict[str, object], error_in: int) -> None:
+        """In the child: turn into the job, or tell why not. Never returns."""
+        what = "cwd"
+        try:
+            os.setsid()
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            signal.set_wakeup_fd(-1)
+            # Ignored signals survive exec: a job without SIGPIPE hangs on for ever in `yes | head`.
+            for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(self.log_fd, 1)
+            os.dup2(self.log_fd, 2)
+            os.chdir(str(order["cwd"]))
+            what = "exec"
+            argv, env = order["argv"], order["env"]
+            os.execvpe(argv[0], argv, env)  # type: ignore[index,arg-type]  # noqa: S606  # the agent's own JSON
+        except OSError as error:
+            os.write(error_in, json.dumps({"failed": error.errno, "what": what}).encode())
+        except BaseException as error:  # a forked child must never return
+            text = {"failed": errno.EINVAL, "what": f"{type(error).__name__}: {error}"}
+            os.write(error_in, json.dumps(text).encode()[:4096])
+        os._exit(127)
+
+    def _report(self, status: int) -> None:
+        if os.WIFSIGNALED(status):
+            self._say({"signal": os.WTERMSIG(status)})
+        else:
+            self._say({"exit": os.WEXITSTATUS(status)})
+
+    def _say(self, words: dict[str, object]) -> None:
+        try:
+            os.write(self.socket_fd, json.dumps(words).encode() + b"\n")
+        except (BrokenPipeError, ConnectionError):
+            return  # the agent is gone: there is nobody to tell
+
+
+def main() -> None:
+    socket_fd, log_fd, parent = (int(word) for word in sys.argv[1:4])
+    keeper = Keeper(socket_fd, log_fd)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    # SIGTERM and not SIGKILL: we must outlive the agent for the moment it takes to clean up.
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() == parent:
+        keeper.run()
+
+
+if __name__ == "__main__":
+    main()

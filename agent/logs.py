@@ -1,0 +1,38 @@
+"""Carries a job's output from its pipe to the store, in bounded memory and up to a cap."""
+
+from __future__ import annotations
+
+import asyncio
+
+from agent.journal import Journal
+from stores.base import LogPath, LogStore, LogWriter
+
+CHUNK = 64 * 1024
+LOG_CAP = 1024**3
+"""Bytes per attempt: a job that prints in a loop must not fill the store."""
+
+
+async def carry_log(
+    source: asyncio.StreamReader, store: LogStore, path: LogPath, cap: int, journal: Journal
+) -> None:
+    """Until the end of the output. Whatever happens, the pipe is emptied: a job must not hang
+    because nobody takes its words."""
+    try:
+        async with store.writer(path) as writer:
+            await _carry(source, writer, cap)
+    except Exception as error:
+        journal.error("log lost", log=path.key, reason=repr(error))
+    while await source.read(CHUNK):
+        pass
+
+
+async def _carry(source: asyncio.StreamReader, writer: LogWriter, cap: int) -> None:
+    left = cap
+    while data := await source.read(CHUNK):
+        await writer.write(data[:left])
+        left -= len(data)
+        if left < 0:
+            await writer.write(
+                f"\n[zen: the log is full at {cap} bytes, the rest is lost]\n".encode()
+            )
+            return

@@ -1,0 +1,406 @@
+"""The agent's state machine: values in, values out; no wires, no processes, no clock."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from agent.outgoing import Outgoing
+from agent.words import (
+    BeatsConfirmed,
+    BeatsFailed,
+    Exit,
+    Exited,
+    ExitKind,
+    GpusRead,
+    Heard,
+    Identity,
+    Input,
+    Output,
+    ParentGone,
+    PreemptNotice,
+    Progressed,
+    Send,
+    ShutDown,
+    Signal,
+    SignalGroup,
+    Started,
+    StartFailed,
+    StartProcess,
+    Tick,
+)
+from agent.work import Work
+from core.messages import (
+    BeatStatus,
+    ContinueJob,
+    Control,
+    DrainVm,
+    GpuReading,
+    Heartbeat,
+    StartJob,
+    StopJob,
+)
+from core.timers import Timers
+
+B = BeatStatus
+RETRY_S = 1.0
+"""Pause after a publish that failed."""
+SHUT_DOWN_GRACE_S = 5.0
+"""From SIGTERM to SIGKILL when the agent itself is told to go: its own killer waits too."""
+LAST_WORDS_S = 3.0
+"""How long a shutdown waits for the bus to take the last beats."""
+FINISHED_MAX = 1024
+
+
+@dataclass(slots=True)
+class AgentMachine:
+    """Feed it with handle(); it never needs to be asked before wake_at()."""
+
+    identity: Identity
+    timers: Timers
+    gpu_count: int
+    booted_at: float
+    gpus: tuple[GpuReading, ...] = ()
+    jobs: dict[str, Work] = field(default_factory=dict)
+    """By lease id."""
+    _finished: OrderedDict[str, Heartbeat] = field(default_factory=OrderedDict)
+    _outgoing: Outgoing = field(default_factory=Outgoing)
+    _out: list[Output] = field(default_factory=list)
+    _seq: int = 0
+    _confirmed_at: float = field(init=False)
+    """Send time of the last confirmed beat: what our half of the lease is measured from."""
+    _quiet_since: float = field(init=False)
+    """Last control message or end of work."""
+    _beat_at: float = field(init=False)
+    _retry_at: float = -math.inf
+    _draining: bool = False
+    _preempted: bool = False
+    _shut_down: str = ""
+    _shut_down_by: float = math.inf
+    _over: bool = False
+
+    def __post_init__(self) -> None:
+        self._confirmed_at = self._quiet_since = self._beat_at = self.booted_at
+
+    def handle(self, event: Input, now: float) -> list[Output]:
+        """What to do about the event, and about the time that has passed until it."""
+        self._out = []
+        if self._over:
+            return self._out
+        self._hear(event, now)
+        if not self._over:
+            self._pass_time(now)
+        if not self._over:
+            self._flush(now)
+        return self._out
+
+    def wake_at(self) -> float:
+        """When a Tick is due if nothing else happens."""
+        times = [self._beat_at]
+        if self._outgoing.waiting and not self._outgoing.busy:
+            times.append(self._retry_at)
+        for work in self.jobs.values():
+            if not work.killed:
+                times.append(work.kill_at)
+            if work.frozen_since is None:
+                times.append(self._confirmed_at + self.timers.self_stop_after_s)
+            elif not work.killed:
+                times.append(work.frozen_since + self.timers.frozen_max_s)
+        if not self.jobs:
+            times.append(self._off_at())
+        times.append(self._shut_down_by)
+        return min(times)
+
+    # --- inputs -------------------------------------------------------------------------
+
+    def _hear(self, event: Input, now: float) -> None:
+        match event:
+            case Heard(control):
+                self._control(control, now)
+            case BeatsConfirmed() | BeatsFailed():
+                self._answered(event, now)
+            case Started(lease_id):
+                self._started(lease_id)
+            case StartFailed(lease_id, exit_code, reason) | Exited(lease_id, exit_code, reason):
+                self._ended(lease_id, exit_code, reason, now)
+            case Progressed(lease_id):
+                if lease_id in self.jobs:
+                    self.jobs[lease_id].learn(event)
+            case GpusRead(gpus):
+                self.gpus = gpus
+            case Tick():
+                pass
+            case PreemptNotice():
+                self._preempt(now)
+            case ShutDown(reason):
+                self._begin_shut_down(reason, now)
+            case ParentGone():
+                self._kill_all()
+                self._exit(ExitKind.PARENT_GONE, "the parent process is gone")
+            case _:
+                assert_never(event)
+
+    def _answered(self, answer: BeatsConfirmed | BeatsFailed, now: float) -> None:
+        if isinstance(answer, BeatsConfirmed):
+            sent_at = self._outgoing.confirmed(answer.number)
+            self._confirmed_at = max(self._confirmed_at, sent_at or self._confirmed_at)
+        elif self._outgoing.failed(answer.number):
+            self._retry_at = now + min(RETRY_S, self.timers.heartbeat_s)
+
+    def _control(self, control: Control, now: float) -> None:
+        ours = (self.identity.vm_name, self.identity.boot_nonce)
+        if (control.vm_name, control.boot_nonce) != ours:
+            return  # for another VM, or for one that had our name before us
+        self._quiet_since = now
+        match control:
+            case StartJob():
+                self._start(control)
+            case StopJob():
+                self._stop(control, now)
+            case ContinueJob(lease_id=lease_id):
+                self._continue(lease_id, now)
+            case DrainVm():
+                self._draining = True
+                self._say_idle()
+            case _:
+                assert_never(control)
+
+    def _start(self, order: StartJob) -> None:
+        if (work := self.jobs.get(order.lease_id)) is not None:
+            self._say(work, work.status)
+            return
+        if (last := self._finished.get(order.lease_id)) is not None:
+            self._repeat(last)
+            return
+        if refusal := self._refusal(order):
+            self._answer(order, B.FAILED, refusal)
+            return
+        self._outgoing.drop("", B.READY, B.DRAINED)
+        work = self.jobs[order.lease_id] = Work(order)
+        self._say(work, B.FOUND_VM)
+        self._out.append(StartProcess(order))
+
+    def _refusal(self, order: StartJob) -> str:
+        if self._shut_down or self._preempted or self._draining:
+            word = "shutting down" if self._shut_down else "draining"
+            return "the VM is being preempted" if self._preempted else f"the agent is {word}"
+        wrong = [slot for slot in order.slots if not 0 <= slot < self.gpu_count]
+        if wrong or len(set(order.slots)) != len(order.slots):
+            return f"slots: got {order.slots}, expected different ones below {self.gpu_count}"
+        for held in self.jobs.values():
+            if set(held.order.slots) & set(order.slots):
+                return (
+                    f"busy: attempt {held.order.attempt} of job {held.order.spec.job_id} "
+                    f"has slots {held.order.slots}"
+                )
+        return ""
+
+    def _stop(self, stop: StopJob, now: float) -> None:
+        work = self.jobs.get(stop.lease_id)
+        if work is not None:
+            self._end(work, stop.reason or "stopped", now + max(0.0, stop.grace_s), now)
+        elif (last := self._finished.get(stop.lease_id)) is not None:
+            self._repeat(last)
+        else:
+            self._answer(stop, B.STOPPED, "no such lease on this VM")
+
+    def _continue(self, lease_id: str, now: float) -> None:
+        work = self.jobs.get(lease_id)
+        if work is None or work.frozen_since is None or work.killed:
+            return
+        if now - self._confirmed_at >= self.timers.self_stop_after_s:
+            return  # an old `continue`: the bus has not heard of us since, so our lease may be gone
+        work.frozen_since = None
+        self._out.append(SignalGroup(lease_id, Signal.CONT))
+        self._outgoing.drop(lease_id, B.FROZEN)
+        self._say(work, work.status)
+
+    def _started(self, lease_id: str) -> None:
+        work = self.jobs.get(lease_id)
+        if work is not None and not work.started:
+            work.started = True
+            self._say(work, work.status)
+
+    def _ended(self, lease_id: str, exit_code: int, reason: str, now: float) -> None:
+        work = self.jobs.pop(lease_id, None)
+        if work is None:
+            return
+        if work.ending:
+            status, reason = B.STOPPED, f"{work.ending}; {reason}"
+        else:
+            status = B.COMPLETED if exit_code == 0 else B.FAILED
+        self._outgoing.drop(lease_id, B.FROZEN)
+        beat = replace(self._beat(work, status), exit_code=exit_code, reason=reason)
+        self._finish(lease_id, beat)
+        if not self.jobs:
+            self._quiet_since = now
+            self._say_idle()
+
+    def _preempt(self, now: float) -> None:
+        if self._preempted:
+            return
+        self._preempted = True
+        for work in self.jobs.values():
+            work.preempted = True
+            self._say(work, B.PREEMPTED)
+            # No kill: the cloud does that. What is left of the notice belongs to the checkpoint.
+            self._end(work, "preempted", math.inf, now, kill_frozen=False)
+        self._outgoing.drop("", B.READY, B.DRAINED)
+        self._say_idle()
+
+    def _begin_shut_down(self, reason: str, now: float) -> None:
+        if self._shut_down:
+            return
+        self._shut_down = reason
+        self._outgoing.drop("", B.READY, B.DRAINED)
+        grace_s = min(SHUT_DOWN_GRACE_S, self.timers.stop_grace_s)
+        self._shut_down_by = now + LAST_WORDS_S + (2 * grace_s if self.jobs else 0.0)
+        for work in self.jobs.values():
+            self._end(work, f"agent shut down: {reason}", now + grace_s, now)
+
+    # --- time ---------------------------------------------------------------------------
+
+    def _pass_time(self, now: float) -> None:
+        if now - self._confirmed_at >= self.timers.self_stop_after_s:
+            self._freeze(now)
+        for work in self.jobs.values():
+            if work.frozen_since is not None:
+                thawless_s = now - work.frozen_since
+                if thawless_s >= self.timers.frozen_max_s and not work.killed:
+                    self._end(work, f"frozen for {thawless_s:.0f} s without the bus", now, now)
+            if now >= work.kill_at and not work.killed:
+                self._kill(work)
+        if now >= self._beat_at:
+            self._beat_at = now + self.timers.heartbeat_s
+            for work in self.jobs.values():
+                self._say(work, work.status)
+            self._say_idle()
+        self._perhaps_exit(now)
+
+    def _freeze(self, now: float) -> None:
+        for lease_id, work in self.jobs.items():
+            if work.frozen_since is None and not work.killed:
+                work.frozen_since = now
+                self._out.append(SignalGroup(lease_id, Signal.STOP))
+                self._outgoing.drop(lease_id, B.RUNNING, B.FOUND_VM)
+                self._say(work, work.status)
+
+    def _perhaps_exit(self, now: float) -> None:
+        if self._shut_down:
+            said = not self.jobs and not self._outgoing.owes_final_words
+            if said or now >= self._shut_down_by:
+                self._kill_all()
+                self._exit(ExitKind.SHUT_DOWN, self._shut_down)
+        elif not self.jobs and now >= self._off_at():
+            idle_s = now - self._quiet_since
+            self._exit(ExitKind.POWER_OFF, f"idle and without a control message for {idle_s:.0f} s")
+
+    def _off_at(self) -> float:
+        """A result that the bus has not taken yet is worth more than the minutes of a VM, but
+        not without end."""
+        waits = self.timers.agent_idle_off_s
+        if self._outgoing.owes_final_words:
+            waits = max(waits, self.timers.frozen_max_s)
+        return self._quiet_since + waits
+
+    # --- doing --------------------------------------------------------------------------
+
+    def _end(
+        self, work: Work, why: str, kill_at: float, now: float, *, kill_frozen: bool = True
+    ) -> None:
+        """SIGTERM now, SIGKILL at `kill_at`; the first why stays, the nearest kill wins."""
+        first = not work.ending
+        work.ending = work.ending or why
+        work.kill_at = min(work.kill_at, kill_at)
+        if work.killed:
+            return
+        if (work.frozen_since is not None and kill_frozen) or now >= work.kill_at:
+            # A frozen job cannot use a grace time, and thawing it could mean computing twice.
+            self._kill(work)
+        elif first:
+            self._out.append(SignalGroup(work.order.lease_id, Signal.TERM))
+
+    def _kill(self, work: Work) -> None:
+        work.killed = True
+        self._out.append(SignalGroup(work.order.lease_id, Signal.KILL))
+
+    def _kill_all(self) -> None:
+        for work in self.jobs.values():
+            self._kill(work)
+
+    def _exit(self, kind: ExitKind, reason: str) -> None:
+        self._over = True
+        self._out.append(Exit(kind, reason))
+
+    def _flush(self, now: float) -> None:
+        out = self._outgoing
+        if out.waiting and not out.busy and now >= self._retry_at:
+            number, beats = out.take(now)
+            self._out.append(Send(number, beats))
+
+    # --- words --------------------------------------------------------------------------
+
+    def _next_seq(self) -> int:
+        self._seq += 1
+        return self._seq
+
+    def _vm_beat(self, status: BeatStatus) -> Heartbeat:
+        me = self.identity
+        return Heartbeat(
+            status=status,
+            vm_name=me.vm_name,
+            seq=self._next_seq(),
+            instance_id=me.instance_id,
+            boot_nonce=me.boot_nonce,
+            zone=me.zone,
+            gpus=self.gpus,
+        )
+
+    def _beat(self, work: Work, status: BeatStatus) -> Heartbeat:
+        order = work.order
+        return replace(
+            self._vm_beat(status),
+            job_id=order.spec.job_id,
+            user_id=order.spec.user_id,
+            attempt=order.attempt,
+            lease_id=order.lease_id,
+            progress=work.progress,
+            checkpoint_step=work.checkpoint_step,
+        )
+
+    def _say(self, work: Work, status: BeatStatus) -> None:
+        self._outgoing.put(self._beat(work, status))
+
+    def _say_idle(self) -> None:
+        """The VM's own beat, when no job's beat speaks for it. A preempted VM always says so."""
+        if self._preempted:
+            self._outgoing.put(self._vm_beat(B.PREEMPTED))
+        elif not self.jobs and not self._shut_down:
+            self._outgoing.put(self._vm_beat(B.DRAINED if self._draining else B.READY))
+
+    def _answer(self, about: StartJob | StopJob, status: BeatStatus, reason: str) -> None:
+        """A final word on a lease that never lived here: it must not come to life later."""
+        if self._outgoing.full:
+            return
+        spec = about.spec if isinstance(about, StartJob) else about
+        beat = replace(
+            self._vm_beat(status),
+            job_id=spec.job_id,
+            user_id=spec.user_id,
+            attempt=about.attempt,
+            lease_id=about.lease_id,
+            reason=reason,
+        )
+        self._finish(about.lease_id, beat)
+
+    def _finish(self, lease_id: str, beat: Heartbeat) -> None:
+        self._finished[lease_id] = beat
+        if len(self._finished) > FINISHED_MAX:
+            self._finished.popitem(last=False)
+        self._outgoing.put(beat)
+
+    def _repeat(self, last: Heartbeat) -> None:
+        if not self._outgoing.full:
+            self._outgoing.put(replace(last, seq=self._next_seq()))

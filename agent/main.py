@@ -1,0 +1,232 @@
+"""The composition root of the agent: identity, bus, store, GPUs, machine, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections import OrderedDict
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+
+from agent.driver import Driver
+from agent.gpus import Gpus, open_gpus
+from agent.journal import Journal
+from agent.machine import AgentMachine
+from agent.metadata import MetadataServer, VmSettings
+from agent.runner import ProcessRunner
+from agent.words import (
+    Exit,
+    ExitKind,
+    GpusRead,
+    Heard,
+    Identity,
+    ParentGone,
+    PreemptNotice,
+    ShutDown,
+)
+from core.clock import SystemClock
+from core.errors import BadInput, BusDown, ZenError
+from core.ids import RandomIds
+from core.messages import InMessage
+from core.names import Names
+from messaging.codec import BadMessage, decode_control
+from messaging.pubsub import PubSubBus, create_control_subscription, delete_subscription
+from stores.base import Store, open_store
+
+EXIT_CODES = {ExitKind.SHUT_DOWN: 0, ExitKind.POWER_OFF: 10, ExitKind.PARENT_GONE: 11}
+EXIT_BAD_SETTINGS = 2
+DEFAULT_VM_DIR = "/var/lib/zen"
+RECONNECT_FIRST_S = 0.1
+RECONNECT_MAX_S = 5.0
+CLOSE_TIMEOUT_S = 2.0
+_SEEN_MAX = 1000
+
+
+@dataclass(slots=True)
+class Agent:
+    """Everything that lives as long as this boot."""
+
+    settings: VmSettings
+    identity: Identity
+    names: Names
+    bus: PubSubBus
+    store: Store
+    gpus: Gpus
+    driver: Driver
+    metadata: MetadataServer
+    journal: Journal
+
+    async def run(self, vm_dir: Path) -> Exit:
+        """Subscribe, say READY, work until told to go."""
+        await self._make_subscription()
+        runner = ProcessRunner(vm_dir, self.store, self.driver.post, self.journal)
+        self._watch_signals()
+        sides: list[Coroutine[object, object, None]] = [
+            self._listen(),
+            self._read_gpus(),
+            self.metadata.watch_preempted(lambda: self.driver.post(PreemptNotice())),
+        ]
+        if (fd := os.environ.get("ZEN_PARENT_FD")) is not None:
+            await _watch_parent(int(fd), self.driver)
+        tasks = [asyncio.create_task(self._guarded(side)) for side in sides]
+        try:
+            return await self.driver.run(runner)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await runner.close()
+            await self._leave()
+
+    async def _guarded(self, side: Coroutine[object, object, None]) -> None:
+        """A side task that fails ends the agent: half an agent is worse than none."""
+        try:
+            await side
+        except Exception as error:
+            self.journal.error("side task failed", reason=repr(error))
+            self.driver.post(ShutDown(f"internal error: {error!r}"))
+            raise
+
+    # --- the bus ------------------------------------------------------------------------
+
+    async def _make_subscription(self) -> str:
+        """Patient: a VM may boot while the bus is away. Idle-off is not armed yet, but the boot
+        deadline of the scheduler is."""
+        pause_s = RECONNECT_FIRST_S
+        while True:
+            try:
+                return await create_control_subscription(
+                    self.bus, self.names, self.identity.vm_name, self.identity.boot_nonce
+                )
+            except ZenError as error:
+                self.journal.warning("no control subscription yet", reason=str(error))
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RECONNECT_MAX_S)
+
+    async def _listen(self) -> None:
+        subscription = self.names.control_subscription(
+            self.identity.vm_name, self.identity.boot_nonce
+        )
+        seen: OrderedDict[str, None] = OrderedDict()
+        while True:
+            inbound = self.bus.subscribe(subscription, max_messages=100)
+            try:
+                async for batch in inbound.batches():
+                    for message in batch:
+                        self._take(message, seen)
+                    with suppress(BusDown):  # they come again, and are known by then
+                        await inbound.ack([message.ack_id for message in batch])
+            except ZenError as error:
+                self.journal.warning("control subscription lost", reason=str(error))
+            await inbound.close()
+            await asyncio.sleep(RECONNECT_FIRST_S)
+            await self._make_subscription()
+
+    def _take(self, message: InMessage, seen: OrderedDict[str, None]) -> None:
+        # A repeated `continue` from an older freeze could thaw a job whose lease is gone by now.
+        if message.message_id in seen:
+            return
+        seen[message.message_id] = None
+        if len(seen) > _SEEN_MAX:
+            seen.popitem(last=False)
+        try:
+            self.driver.post(Heard(decode_control(message)))
+        except BadMessage as error:
+            self.journal.error("bad control message", reason=str(error), id=message.message_id)
+
+    async def _leave(self) -> None:
+        subscription = self.names.control_subscription(
+            self.identity.vm_name, self.identity.boot_nonce
+        )
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await delete_subscription(self.bus, subscription, timeout_s=CLOSE_TIMEOUT_S)
+        except (ZenError, TimeoutError) as error:
+            # It expires by itself, and the reaper looks for it too.
+            self.journal.warning("control subscription left behind", reason=str(error))
+        await self.bus.close()
+        await self.store.close()
+
+    # --- the VM -------------------------------------------------------------------------
+
+    async def _read_gpus(self) -> None:
+        """NVML may hang with its GPU. So each reading has a thread that nobody waits for, and
+        there is never a second one."""
+        loop = asyncio.get_running_loop()
+
+        def read() -> None:
+            gpus = self.gpus.read()
+            with suppress(RuntimeError):  # the loop is closed: we are leaving
+                loop.call_soon_threadsafe(self.driver.post, GpusRead(gpus))
+
+        reading: Thread | None = None
+        while True:
+            if reading is not None and reading.is_alive():
+                self.journal.error("GPUs do not answer")
+            else:
+                reading = Thread(target=read, name="gpus", daemon=True)
+                reading.start()
+            await asyncio.sleep(self.settings.timers.heartbeat_s)
+
+    def _watch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.driver.post, ShutDown(number.name))
+
+
+async def _watch_parent(fd: int, driver: Driver) -> None:
+    class Watcher(asyncio.Protocol):
+        def connection_lost(self, _: Exception | None) -> None:
+            driver.post(ParentGone())
+
+    os.set_inheritable(fd, False)
+    await asyncio.get_running_loop().connect_read_pipe(Watcher, os.fdopen(fd, "rb", 0))
+
+
+async def run_agent(journal: Journal, clock: SystemClock) -> Exit:
+    """The whole life of an agent."""
+    metadata = MetadataServer()
+    settings = await metadata.settings()
+    identity = Identity(
+        vm_name=settings.vm_name,
+        instance_id=settings.instance_id,
+        zone=settings.zone,
+        boot_nonce=RandomIds().token(),
+    )
+    journal = journal.bind(vm_name=identity.vm_name, boot_nonce=identity.boot_nonce)
+    names = Names(settings.prefix)
+    gpus = open_gpus(settings.gpus)
+    bus = PubSubBus(settings.project, emulator_host=settings.pubsub_host)
+    machine = AgentMachine(identity, settings.timers, gpus.count, clock.monotonic())
+    machine.gpus = gpus.read()
+    driver = Driver(machine, bus, names, clock, journal)
+    agent = Agent(
+        settings, identity, names, bus, open_store(settings.store), gpus, driver, metadata, journal
+    )
+    return await agent.run(Path(os.environ.get("ZEN_VM_DIR", DEFAULT_VM_DIR)))
+
+
+def main() -> int:
+    """The exit code says how it ended; on a real VM POWER_OFF also stops the machine."""
+    clock = SystemClock()
+    journal = Journal(clock)
+    try:
+        end = asyncio.run(run_agent(journal, clock))
+    except BadInput as error:
+        journal.error("bad settings", faults=[str(fault) for fault in error.faults])
+        return EXIT_BAD_SETTINGS
+    except ZenError as error:
+        journal.error("cannot start", reason=str(error))
+        return EXIT_BAD_SETTINGS
+    if end.kind is ExitKind.POWER_OFF and _on_a_real_vm():
+        subprocess.run(["shutdown", "-h", "now"], check=False)
+    return EXIT_CODES[end.kind]
+
+
+def _on_a_real_vm() -> bool:
+    """A pretend VM is told its metadata server, and ends with this process."""
+    return "GCE_METADATA_HOST" not in os.environ and "ZEN_PARENT_FD" not in os.environ

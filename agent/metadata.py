@@ -1,0 +1,234 @@
+"""Who this VM is and how it is set up, from the instance metadata server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from urllib.parse import urlencode
+
+from core.errors import BadInput, Fault, ZenError
+from core.submission import shown
+from core.timers import Timers
+
+DEFAULT_HOST = "metadata.google.internal"
+ROOT = "/computeMetadata/v1/"
+ANSWER_BYTES_MAX = 1024 * 1024
+CALL_TIMEOUT_S = 5.0
+BOOT_WAIT_S = 30.0
+"""The network of a VM comes up while we do."""
+RETRY_FIRST_S = 0.05
+RETRY_MAX_S = 5.0
+LONG_POLL_S = 60
+WATCH_PAUSE_MAX_S = 1.0
+"""A spot VM has 30 s from the notice to its end."""
+GPUS_MAX = 64
+TIMERS = (
+    "heartbeat_s",
+    "publish_timeout_s",
+    "self_stop_after_s",
+    "frozen_max_s",
+    "agent_idle_off_s",
+    "stop_grace_s",
+)
+_INSTANCE = ("name", "id", "zone")
+_REQUIRED = ("zen-cluster", "zen-project", "zen-prefix", "zen-store")
+_OPTIONAL = ("zen-gpus", "zen-pubsub-host", "zen-timers")
+
+
+class MetadataDown(ZenError):
+    """The metadata server does not answer: try again."""
+
+    code = "metadata_unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class VmSettings:
+    """What the instance template and the cloud say about this VM."""
+
+    vm_name: str
+    instance_id: str
+    zone: str
+    cluster: str
+    project: str
+    prefix: str
+    store: str
+    gpus: int
+    """Used where there is no NVML."""
+    pubsub_host: str | None
+    """None: Google's own."""
+    timers: Timers
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One HTTP answer."""
+
+    status: int
+    etag: str
+    body: str
+
+
+class MetadataServer:
+    """Plain HTTP over asyncio streams: an HTTP library would double the agent's size."""
+
+    def __init__(self, host: str | None = None) -> None:
+        address = host or os.environ.get("GCE_METADATA_HOST") or DEFAULT_HOST
+        self._host, _, port = address.partition(":")
+        self._port = int(port or 80)
+        self._header_host = address
+
+    async def get(self, path: str, timeout_s: float = CALL_TIMEOUT_S) -> Answer:
+        """The answer, also if it is 404. MetadataDown if there is none."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._exchange(path)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, ValueError) as error:
+            detail = str(error) or type(error).__name__
+            raise MetadataDown(f"{self._header_host}{ROOT}{path}: {detail}") from error
+
+    async def _exchange(self, path: str) -> Answer:
+        reader, writer = await asyncio.open_connection(self._host, self._port)
+        try:
+            writer.write(
+                f"GET {ROOT}{path} HTTP/1.1\r\nHost: {self._header_host}\r\n"
+                "Metadata-Flavor: Google\r\nConnection: close\r\n\r\n".encode()
+            )
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            first, *lines = head.split("\r\n")
+            headers = {name.lower(): value.strip() for name, _, value in map(_colon, lines)}
+            body = await _body(reader, headers)
+            return Answer(int(first.split()[1]), headers.get("etag", ""), body.decode())
+        finally:
+            writer.close()
+
+    async def settings(self) -> VmSettings:
+        """Everything, or BadInput with every fault."""
+        wanted = [*_INSTANCE, *(f"attributes/{name}" for name in _REQUIRED + _OPTIONAL)]
+        answers = await asyncio.gather(*(self._patiently(f"instance/{path}") for path in wanted))
+        values = {
+            path.removeprefix("attributes/"): answer.body.strip()
+            for path, answer in zip(wanted, answers, strict=True)
+            if answer.status == 200
+        }
+        return parse_settings(values)
+
+    async def _patiently(self, path: str) -> Answer:
+        loop = asyncio.get_running_loop()
+        give_up_at, pause_s = loop.time() + BOOT_WAIT_S, RETRY_FIRST_S
+        while True:
+            try:
+                answer = await self.get(path)
+            except MetadataDown:
+                if loop.time() >= give_up_at:
+                    raise
+            else:
+                if answer.status in (200, 404):
+                    return answer
+                if loop.time() >= give_up_at:
+                    raise MetadataDown(f"{path}: HTTP status {answer.status}")
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+    async def watch_preempted(self, notice: Callable[[], None]) -> None:
+        """Calls `notice` once when the cloud takes the VM away. Never ends by an error."""
+        etag, pause_s = "", RETRY_FIRST_S
+        while True:
+            # The first look does not wait: the notice may be older than we are.
+            wait = {"wait_for_change": "true", "last_etag": etag, "timeout_sec": LONG_POLL_S}
+            path = "instance/preempted" + (f"?{urlencode(wait)}" if etag else "")
+            try:
+                answer = await self.get(path, LONG_POLL_S + CALL_TIMEOUT_S)
+            except MetadataDown:
+                answer = Answer(503, etag, "")
+            if answer.status == 200 and answer.body.strip() == "TRUE":
+                notice()
+                return
+            if answer.status == 200 and answer.etag != etag:
+                etag, pause_s = answer.etag, RETRY_FIRST_S
+                continue
+            # Nothing new, no answer, or a server that does not wait: ask again, but not in a rush.
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, WATCH_PAUSE_MAX_S)
+
+
+def parse_settings(values: Mapping[str, str]) -> VmSettings:
+    """The texts of the metadata server as settings, or BadInput with every fault."""
+    names = [*_INSTANCE, *_REQUIRED]
+    faults = [
+        Fault(f"metadata {name}", "nothing", "a value") for name in names if not values.get(name)
+    ]
+    gpus = _gpus(values.get("zen-gpus", "0"), faults)
+    timers = _timers(values.get("zen-timers", "{}"), faults)
+    if faults:
+        raise BadInput(faults)
+    return VmSettings(
+        vm_name=values["name"],
+        instance_id=values["id"],
+        zone=values["zone"].rpartition("/")[2],
+        cluster=values["zen-cluster"],
+        project=values["zen-project"],
+        prefix=values["zen-prefix"],
+        store=values["zen-store"],
+        gpus=gpus,
+        pubsub_host=values.get("zen-pubsub-host") or None,
+        timers=timers,
+    )
+
+
+def _gpus(text: str, faults: list[Fault]) -> int:
+    if text.isascii() and text.isdigit() and int(text) <= GPUS_MAX:
+        return int(text)
+    faults.append(Fault("metadata zen-gpus", shown(text), f"a whole number from 0 to {GPUS_MAX}"))
+    return 0
+
+
+def _timers(text: str, faults: list[Fault]) -> Timers:
+    expected = f"a JSON object with any of {', '.join(TIMERS)}, each a number above 0"
+    try:
+        given = json.loads(text or "{}")
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        faults.append(Fault("metadata zen-timers", shown(text), expected))
+        return Timers()
+    known = {field.name for field in fields(Timers)} & set(TIMERS)
+    wrong = {
+        name: value
+        for name, value in given.items()
+        if name not in known or isinstance(value, bool) or not isinstance(value, int | float)
+        or not 0 < value < float("inf")
+    }  # fmt: skip
+    if wrong:
+        faults.append(Fault("metadata zen-timers", shown(wrong), expected))
+        return Timers()
+    return replace(Timers(), **{name: float(value) for name, value in given.items()})
+
+
+def _colon(line: str) -> tuple[str, str, str]:
+    return line.partition(":")
+
+
+async def _body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        return await _chunked(reader)
+    if "content-length" in headers:
+        length = int(headers["content-length"])
+        if length > ANSWER_BYTES_MAX:
+            raise ValueError(f"an answer of {length} bytes, expected at most {ANSWER_BYTES_MAX}")
+        return await reader.readexactly(length)
+    return await reader.read(ANSWER_BYTES_MAX)
+
+
+async def _chunked(reader: asyncio.StreamReader) -> bytes:
+    body = b""
+    while True:
+        size = int((await reader.readuntil(b"\r\n")).split(b";")[0], 16)
+        if len(body) + size > ANSWER_BYTES_MAX:
+            raise ValueError(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
+        chunk = await reader.readexactly(size + 2)
+        if size == 0:
+            return body
+        body += chunk[:-2]

@@ -1,0 +1,82 @@
+"""Beats on their way to the bus: the newest of a kind replaces an unsent one, final words stay."""
+
+from __future__ import annotations
+
+from core.messages import BeatStatus, Heartbeat
+
+FINAL_WORDS = frozenset({BeatStatus.COMPLETED, BeatStatus.FAILED, BeatStatus.STOPPED})
+BATCH_MAX = 100
+PENDING_MAX = 1000
+
+Key = tuple[str, BeatStatus]
+
+
+class Outgoing:
+    """One batch in flight at a time, so that an answer is never about an older world."""
+
+    def __init__(self) -> None:
+        self._pending: dict[Key, Heartbeat] = {}
+        self._in_flight: tuple[Heartbeat, ...] = ()
+        self._number = 0
+        self._sent_at = 0.0
+
+    @property
+    def full(self) -> bool:
+        """No room for answers that the asker can ask for again."""
+        return len(self._pending) >= PENDING_MAX
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._pending)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._in_flight)
+
+    @property
+    def owes_final_words(self) -> bool:
+        """Somebody's result is not yet known to the bus."""
+        return any(status in FINAL_WORDS for _, status in self._pending)
+
+    def put(self, beat: Heartbeat) -> None:
+        """Queue the beat. A final word that still waits is never replaced."""
+        key = _key(beat)
+        if key in self._pending and beat.status in FINAL_WORDS:
+            return
+        self._pending[key] = beat
+
+    def drop(self, lease_id: str, *statuses: BeatStatus) -> None:
+        """Forget unsent beats that are no longer true."""
+        for status in statuses:
+            self._pending.pop((lease_id, status), None)
+
+    def take(self, now: float) -> tuple[int, tuple[Heartbeat, ...]]:
+        """The next batch, oldest first, and its number."""
+        assert self._pending, "nothing to send"
+        assert not self._in_flight, "the last batch has no answer yet"
+        beats = sorted(self._pending.values(), key=lambda beat: beat.seq)
+        self._in_flight = tuple(beats[:BATCH_MAX])
+        self._number += 1
+        self._sent_at = now
+        return self._number, self._in_flight
+
+    def confirmed(self, number: int) -> float | None:
+        """When the batch was sent; None if it is not the one in flight."""
+        if not self._in_flight or number != self._number:
+            return None
+        for beat in self._in_flight:
+            if self._pending.get(_key(beat)) is beat:
+                del self._pending[_key(beat)]
+        self._in_flight = ()
+        return self._sent_at
+
+    def failed(self, number: int) -> bool:
+        """The batch is to be sent again with what has replaced it since."""
+        if not self._in_flight or number != self._number:
+            return False
+        self._in_flight = ()
+        return True
+
+
+def _key(beat: Heartbeat) -> Key:
+    return beat.lease_id or "", BeatStatus(beat.status)

@@ -1,0 +1,177 @@
+"""What the agent's state machine hears and says, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from core.messages import Control, GpuReading, Heartbeat, Progress, StartJob
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which VM this is, and which boot of it: names come back on other machines."""
+
+    vm_name: str
+    instance_id: str
+    zone: str
+    boot_nonce: str
+
+
+# --- inputs -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A control message, whoever it is for."""
+
+    control: Control
+
+
+@dataclass(frozen=True, slots=True)
+class BeatsConfirmed:
+    """The bus has the beats of that Send."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class BeatsFailed:
+    """The bus did not confirm that Send in time; it may have it all the same."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The job's process runs."""
+
+    lease_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailed:
+    """There never was a process: nothing to run, or not allowed."""
+
+    lease_id: str
+    exit_code: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The job's process and all that it left behind are gone, its log is stored."""
+
+    lease_id: str
+    exit_code: int
+    """As a shell counts: 128 + the signal if a signal ended it."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """The job has written to its status file."""
+
+    lease_id: str
+    progress: Progress | None
+    checkpoint_step: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpusRead:
+    """Fresh readings of all GPUs."""
+
+    gpus: tuple[GpuReading, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptNotice:
+    """The cloud takes this VM away within seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShutDown:
+    """Asked to end in an orderly way."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParentGone:
+    """Whoever pretends to be our VM has died."""
+
+
+Input = (
+    Heard
+    | BeatsConfirmed
+    | BeatsFailed
+    | Started
+    | StartFailed
+    | Exited
+    | Progressed
+    | GpusRead
+    | Tick
+    | PreemptNotice
+    | ShutDown
+    | ParentGone
+)
+
+
+# --- outputs ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Publish these beats together and answer BeatsConfirmed or BeatsFailed with the number.
+    There is never more than one Send without an answer."""
+
+    number: int
+    beats: tuple[Heartbeat, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StartProcess:
+    """Run the job; answer Started or StartFailed, later Exited."""
+
+    order: StartJob
+
+
+class Signal(StrEnum):
+    """What a job's processes can be told."""
+
+    TERM = "TERM"
+    KILL = "KILL"
+    STOP = "STOP"
+    CONT = "CONT"
+
+
+@dataclass(frozen=True, slots=True)
+class SignalGroup:
+    """To the process group of that job. Without effect if it is gone."""
+
+    lease_id: str
+    signal: Signal
+
+
+class ExitKind(StrEnum):
+    """Why the agent ends."""
+
+    SHUT_DOWN = "shut_down"
+    POWER_OFF = "power_off"
+    PARENT_GONE = "parent_gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """The last output: end the process, on POWER_OFF the VM too."""
+
+    kind: ExitKind
+    reason: str
+
+
+Output = Send | StartProcess | SignalGroup | Exit

@@ -1,0 +1,160 @@
+"""The REST API as the commands see it: one sync client, errors as one line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+
+from cli.place import DEFAULT_API, home
+from core.errors import ZenError
+
+if TYPE_CHECKING:
+    import httpx
+
+TIMEOUT_S = 30.0
+Json = dict[str, Any]
+
+
+class Unreachable(ZenError):
+    """Nobody answers at the address: start it, or name the right one."""
+
+    code = "unreachable"
+
+
+class Refused(ZenError):
+    """The API answered with an error; its own words, its own code."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+def api_address(named: str | None) -> str:
+    """--api or ZEN_API, else what runs in the state directory, else the default."""
+    address = named or os.environ.get("ZEN_API") or ""
+    if not address:
+        running = home().read()
+        address = running.api if running else DEFAULT_API
+    if "://" not in address:
+        address = f"http://{address}"
+    return address.rstrip("/")
+
+
+def sim_address() -> str:
+    """Where the pretend cloud of this state directory answers."""
+    named = os.environ.get("ZEN_SIM")
+    if named:
+        return named.rstrip("/")
+    running = home().read()
+    if running is None or not running.sim:
+        raise Unreachable("no pretend cloud runs here: start it with ./zen up")
+    return running.sim.rstrip("/")
+
+
+def path(*words: str) -> str:
+    """A path of the API from words that may hold anything."""
+    return "/" + "/".join(quote(word, safe="") for word in words)
+
+
+def open_http(address: str) -> httpx.Client:
+    """The connection. A proxy of the environment must not catch what is meant for loopback."""
+    import httpx
+
+    host = urlsplit(address).hostname or ""
+    local = host == "localhost" or host.startswith("127.") or host == "::1"
+    return httpx.Client(base_url=address, timeout=TIMEOUT_S, trust_env=not local)
+
+
+class Client:
+    """Calls that return parsed JSON or raise one-line errors."""
+
+    def __init__(self, address: str, prefix: str = "/api/v1", what: str = "API") -> None:
+        self.address, self._prefix, self._what = address, prefix, what
+        try:
+            self._http = open_http(address)
+        except Exception as error:  # httpx raises several kinds for an address it cannot parse
+            raise Unreachable(f"{address!r} is no address of an API: {error}") from error
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._http.close()
+
+    def get(self, where: str, query: Mapping[str, object] | None = None) -> Json:
+        return self._json(self.call("GET", where, query=query))
+
+    def post(
+        self, where: str, body: object = None, query: Mapping[str, object] | None = None
+    ) -> Json:
+        return self._json(self.call("POST", where, query=query, body=body))
+
+    def delete(self, where: str) -> Json:
+        return self._json(self.call("DELETE", where))
+
+    def call(
+        self,
+        method: str,
+        where: str,
+        *,
+        query: Mapping[str, object] | None = None,
+        body: object = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> httpx.Response:
+        """One request; any answer of 400 and above is raised as Refused."""
+        import httpx
+
+        given = {key: value for key, value in (query or {}).items() if value not in (None, "")}
+        try:
+            response = self._http.request(
+                method,
+                f"{self._prefix}{where}",
+                params=given,  # type: ignore[arg-type]  # strings, numbers and lists of strings
+                json=body,
+                timeout=timeout_s,
+            )
+        except httpx.ConnectError as error:
+            raise Unreachable(
+                f"nothing runs at {self.address}: start it with ./zen up"
+                " (or name another address with --api or ZEN_API)"
+            ) from error
+        except httpx.TimeoutException as error:
+            raise Unreachable(
+                f"the {self._what} at {self.address} did not answer within {timeout_s:g} s"
+            ) from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise Unreachable(f"the {self._what} at {self.address} failed: {error}") from error
+        if response.status_code >= 400:
+            raise _refusal(response)
+        return response
+
+    def _json(self, response: httpx.Response) -> Json:
+        try:
+            body = response.json()
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            raise Unreachable(
+                f"what answers at {self.address} is not the {self._what} of this scheduler"
+            )
+        return body
+
+
+def _refusal(response: httpx.Response) -> Refused:
+    status = response.status_code
+    try:
+        body = response.json()
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        return Refused(status, "error", f"the API answered {status} {response.reason_phrase}")
+    message = body.get("message") or body.get("error") or body.get("detail") or f"status {status}"
+    return Refused(status, str(body.get("code", "error")), str(message))

@@ -1,0 +1,150 @@
+"""The configuration of a local run: the default one, with a laptop's limits and patience."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from config.document import read_yaml
+from config.errors import ConfigError
+from config.load import DEFAULT_PATH, load_settings
+from config.settings import Settings
+
+VM_MB = 120
+"""What one pretend VM takes: its agent and a small job."""
+VMS_PER_CORE = 4
+
+# A person watches: everything that waits on purpose waits shorter. The relations of
+# core.timers hold for these values too, and loading them proves it.
+TIMERS: Mapping[str, float] = {
+    "heartbeat_s": 2,
+    "publish_timeout_s": 2,
+    "self_stop_after_s": 12,
+    "lost_after_s": 20,
+    "canary_s": 2,
+    "settling_s": 4,
+    "leader_lease_s": 6,
+    "leader_renew_s": 2,
+    "claim_timeout_s": 20,
+    "start_timeout_s": 60,
+    "stop_grace_s": 10,
+    "stop_margin_s": 5,
+    "boot_timeout_s": 60,
+    "idle_timeout_s": 60,
+    "observe_s": 1,
+    "observe_idle_s": 15,
+    "widen_after_s": 8,
+    "stockout_block_s": 10,
+    "stockout_block_max_s": 120,
+    "orphan_after_s": 30,
+}
+
+# Variables that would lead a local run to somebody's real database, bus or cloud.
+REAL_WORLD = (
+    *("DATABASE_URL", "ZEN_DATABASE_URL", "PUBSUB_EMULATOR_HOST", "ZEN_PUBSUB_HOST"),
+    *("ZEN_COMPUTE_URL", "ZEN_STORE_URL", "ZEN_API__HOST", "ZEN_API__PORT", "ZEN_API"),
+    *("GOOGLE_APPLICATION_CREDENTIALS", "ZEN_CONFIG"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """How many pretend VMs this machine can carry in one cluster, and why."""
+
+    vms: int
+    note: str
+
+
+def vm_cap(available_mb: float, cores: int) -> Cap:
+    """The smaller of what memory and cores allow, at least one."""
+    by_memory = int(available_mb / 2 / VM_MB)
+    by_cores = cores * VMS_PER_CORE
+    vms = max(1, min(by_memory, by_cores))
+    if by_memory < by_cores:
+        reason = f"half of {available_mb / 1024:.1f} GB free memory at {VM_MB} MB each"
+    else:
+        reason = f"{VMS_PER_CORE} for each of {cores} cores"
+    return Cap(vms, f"at most {vms} pretend VMs per cluster on this machine: {reason}")
+
+
+def this_machine() -> Cap:
+    """The cap for where we run."""
+    return vm_cap(_available_mb(), _cores())
+
+
+def overlay(
+    base: Settings, store: Path, cap: Cap, more: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What a local run changes in a configuration. `more` is merged over it by cluster."""
+    clusters: dict[str, Any] = {
+        cluster.name: {
+            "vm_max": min(cluster.vm_max, cap.vms),
+            "vm_min": min(cluster.vm_min, cap.vms),
+        }
+        for cluster in base.clusters
+    }
+    for name, changes in (more or {}).get("clusters", {}).items():
+        clusters[name] = {**clusters.get(name, {}), **changes}
+    return {
+        "store_url": f"file://{store}",
+        # A hundred groups are looked at more often than a real project could afford.
+        "calls_per_minute": 20_000,
+        "timers": {**TIMERS, **(more or {}).get("timers", {})},
+        "clusters": clusters,
+    }
+
+
+def write_config(
+    target: Path, base: Path | None, store: Path, cap: Cap, more: Mapping[str, Any] | None = None
+) -> Settings:
+    """Writes the whole configuration of a local run to `target`, and returns it, checked."""
+    import yaml
+
+    document = read_yaml(base or DEFAULT_PATH)
+    if document.faults:
+        raise ConfigError(document.faults)
+    settings = load_settings(base, {})
+    document.overlay(overlay(settings, store, cap, more))
+    text = yaml.safe_dump(document.values, sort_keys=False, allow_unicode=True)
+    target.write_text(f"# Written by zen up at each start: {cap.note}.\n{text}", encoding="utf-8")
+    return load_settings(target, {})
+
+
+def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment for the stack's processes, without roads to the real world."""
+    return {name: value for name, value in environ.items() if name not in REAL_WORLD}
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this system
+        return os.cpu_count() or 1
+
+
+def _available_mb() -> float:
+    """What the machine has to spare, or the container if that is less."""
+    return min(_machine_mb(), _container_mb())
+
+
+def _machine_mb() -> float:
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) / 1024
+    except OSError:
+        pass  # not Linux: ask for the physical memory below
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**20 / 2
+
+
+def _container_mb() -> float:
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit = int((group / "memory.max").read_text(encoding="ascii"))
+        used = int((group / "memory.current").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return float("inf")  # no limit, or no such file
+    return max(0, limit - used) / 2**20

@@ -1,0 +1,259 @@
+"""Commands about the machines: clusters, vms, alerts."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import Api, AsJson
+from cli.screen import (
+    cap,
+    console,
+    emit,
+    money,
+    note,
+    say,
+    table,
+    watch_json,
+    watch_lines,
+    watch_table,
+)
+from cli.spans import between, clock_time, moment, short
+from core.clock import SystemClock
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rich.table import Table
+
+    from cli.client import Json
+
+PAGES_MAX = 40
+CLUSTER_HEADINGS = (
+    *("CLUSTER", "VMS", "WAITING", "RUNNING", "REGION", "PRICE/H"),
+    *("TARGET", "BOOTING", "IDLE", "BUSY", "LEAVING", "BLOCKED", "WHY"),
+)
+NUMBERS = "VMS WAITING RUNNING PRICE/H TARGET BOOTING IDLE BUSY LEAVING"
+
+
+def clusters(
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Live; shows only what is in use or blocked.")
+    ] = False,
+    api: Api = None,
+    as_json: AsJson = False,
+) -> None:
+    """Clusters × regions: target, booting, idle, busy, and what blocks a region.
+
+    \b
+    Examples:
+      zen clusters
+      zen clusters --watch
+      zen clusters --json
+    """
+    from cli.client import Client, api_address
+
+    with Client(api_address(api)) as client:
+
+        def read() -> list[Json]:
+            return list(client.get("/clusters")["clusters"])
+
+        if watch and as_json:
+            watch_json(lambda: client.get("/clusters"))
+        elif watch and sys.stdout.isatty():
+            watch_table(lambda height: clusters_table(read(), _now(), height, busy_only=True))
+        elif watch:
+            watch_lines(lambda: _cluster_lines(read()))
+        elif as_json:
+            emit(client.get("/clusters"))
+        else:
+            console().print(clusters_table(read(), _now()))
+
+
+def vms(
+    cluster: Annotated[str | None, typer.Option("--cluster", metavar="C")] = None,
+    region: Annotated[str | None, typer.Option("--region", metavar="R")] = None,
+    gone: Annotated[bool, typer.Option("--gone", help="Also those that are gone.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=20_000)] = 500,
+    api: Api = None,
+    as_json: AsJson = False,
+) -> None:
+    """The VMs: where, since when, what runs on them, what they cost.
+
+    \b
+    Examples:
+      zen vms
+      zen vms --cluster 1xl4 --gone
+    """
+    from cli.client import Client, api_address
+
+    query: dict[str, object] = {
+        "cluster": cluster,
+        "region": region,
+        "gone": "true" if gone else None,
+        "page_size": min(limit, 500),
+    }
+    with Client(api_address(api)) as client:
+        page = client.get("/vms", query)
+        found = list(page["vms"])
+        for _ in range(PAGES_MAX):
+            if len(found) >= limit or not page.get("next_page_token"):
+                break
+            page = client.get("/vms", {**query, "page_token": page["next_page_token"]})
+            found += page["vms"]
+    if as_json:
+        emit({**page, "vms": found[:limit]})
+    elif not found:
+        say("no VMs: they are started when there is work and given back when idle")
+    else:
+        console().print(_vms_table(found[:limit], _now()))
+        if page["total"] > limit:
+            note(f"{limit} of {page['total']} shown; more with --limit")
+
+
+def alerts(
+    everything: Annotated[bool, typer.Option("--all", help="Also those that are over.")] = False,
+    api: Api = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a human should know: permissions, quotas, missing groups, silent fleets.
+
+    \b
+    Examples:
+      zen alerts
+      zen alerts --all --json
+    """
+    from cli.client import Client, api_address
+
+    with Client(api_address(api)) as client:
+        answer = client.get("/alerts", {"all": "true" if everything else None})
+    if as_json:
+        emit(answer)
+        return
+    found = answer["alerts"]
+    if not found:
+        say("no alerts" if everything else "no open alerts")
+        return
+    rows = [
+        [
+            alert["id"],
+            alert["severity"],
+            alert["kind"],
+            alert["subject"],
+            clock_time(alert["raised_at"]),
+            alert["count"],
+            "over" if alert.get("cleared_at") else "open",
+            alert["message"],
+        ]
+        for alert in found
+    ]
+    headings = ("ID", "SEVERITY", "KIND", "SUBJECT", "SINCE", "COUNT", "STATE", "MESSAGE")
+    console().print(table(headings, rows, right="ID COUNT"))
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+
+def clusters_table(
+    found: list[Json], now: datetime, height: int = 10_000, *, busy_only: bool = False
+) -> Table:
+    """One row for each cluster in each region; what is the cluster's stands in its first row."""
+    rows: list[list[object]] = []
+    hidden = 0
+    for cluster in found:
+        regions = [r for r in cluster["regions"] if not busy_only or _matters(r)]
+        jobs = cluster["jobs"]
+        if busy_only and not regions and not any(jobs.values()):
+            hidden += 1
+            continue
+        waiting = jobs.get("queued", 0) + jobs.get("provisioning", 0)
+        head: list[object] = [
+            cluster["name"] + (" (spot)" if cluster["spot"] else ""),
+            f"{cluster['vms']}/{cluster['vm_max']}",
+            waiting,
+            sum(jobs.values()) - waiting,
+        ]
+        # A cluster that only has waiting jobs so far still gets its row.
+        for index, region in enumerate(regions or cluster["regions"][:1]):
+            mine = head if index == 0 else [" "] * len(head)
+            rows.append([*mine, *_region_cells(region, now)])
+    if hidden:
+        rows.append([f"… {hidden} clusters without work"])
+    return table(CLUSTER_HEADINGS, cap(rows, height - 1), right=NUMBERS)
+
+
+def _matters(region: Json) -> bool:
+    counts = ("target", "requested", "booting", "idle", "busy", "draining", "deleting")
+    return bool(region.get("blocked")) or any(region.get(name) for name in counts)
+
+
+def _region_cells(region: Json, now: datetime) -> list[object]:
+    return [
+        region["region"],
+        money(region["usd_per_hour"]),
+        region["target"],
+        region["requested"] + region["booting"],
+        region["idle"],
+        region["busy"],
+        region["draining"] + region["deleting"],
+        blocked(region, now),
+        region["why"],
+    ]
+
+
+def blocked(region: Json, now: datetime) -> str:
+    """What blocks the region and for how long still."""
+    block = region.get("blocked")
+    if not block:
+        return ""
+    until = moment(block.get("until"))
+    left = f" {short((until - now).total_seconds())}" if until else ""
+    return f"{block['kind']}{left}"
+
+
+def _cluster_lines(found: list[Json]) -> dict[str, str]:
+    lines = {}
+    for cluster in found:
+        for region in filter(_matters, cluster["regions"]):
+            block = region.get("blocked")
+            words = [
+                f"{cluster['name']} {region['region']}:",
+                f"target {region['target']}, booting {region['requested'] + region['booting']},",
+                f"idle {region['idle']}, busy {region['busy']}",
+                f"blocked by {block['kind']}" if block else "",
+                str(region["why"] or ""),
+            ]
+            key = f"{cluster['name']} {region['region']}"
+            lines[key] = "  ".join(word for word in words if word)
+    return lines
+
+
+def _vms_table(found: list[Json], now: datetime) -> Table:
+    rows = [
+        [
+            vm["name"],
+            _vm_state(vm),
+            vm["zone"] or vm["region"],
+            "spot" if vm["spot"] else "standard",
+            between(vm["requested_at"], moment(vm.get("gone_at")) or now),
+            between(vm.get("last_beat_at"), now),
+            money(vm["cost_usd"]),
+            ", ".join(vm["jobs"]),
+            vm["reason"],
+        ]
+        for vm in found
+    ]
+    headings = ("VM", "STATE", "ZONE", "KIND", "AGE", "HEARD", "COST", "JOBS", "WHY")
+    return table(headings, rows, right="AGE HEARD COST")
+
+
+def _vm_state(vm: Json) -> str:
+    if vm["state"] == "READY":
+        return "busy" if vm["busy"] else "idle"
+    return str(vm["state"]).lower()
+
+
+def _now() -> datetime:
+    return SystemClock().now()

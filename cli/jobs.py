@@ -1,0 +1,364 @@
+"""Commands about jobs: jobs, show, logs, stop."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import Api, AsJson, JobId, User
+from cli.screen import (
+    cap,
+    clean,
+    console,
+    emit,
+    money,
+    note,
+    say,
+    status_text,
+    table,
+    watch_json,
+    watch_lines,
+    watch_table,
+)
+from cli.spans import between, clock_time, moment, short
+from core.clock import SystemClock
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rich.table import Table
+
+    from cli.client import Client, Json
+
+STATES = ("pending", "scheduled", "running", "preempted", "completed", "failed", "cancelled")
+HEADINGS = ("JOB", "NAME", "STATUS", "CLUSTER", "REGION", "VM", "AGE", "RUN", "PROGRESS", "WHY")
+EVENTS_MAX = 2000
+
+
+def jobs(
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Live, until Ctrl-C.")] = False,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", metavar="S", help="pending, running, failed… or QUEUED, STOPPING…"),
+    ] = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", metavar="C")] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", metavar="ID")] = None,
+    user: Annotated[str | None, typer.Option("--user", metavar="ID")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", metavar="K=V", help="Repeatable.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Newest first.")] = 50,
+    api: Api = None,
+    as_json: AsJson = False,
+) -> None:
+    """The jobs, newest first: where each one is and why it waits.
+
+    \b
+    Examples:
+      zen jobs
+      zen jobs --watch
+      zen jobs --state running --cluster 2xa100-40gb
+      zen jobs --label team=vision --json
+    """
+    from cli.client import Client, api_address
+
+    query: dict[str, object] = {
+        "cluster": cluster,
+        "tenant_id": tenant,
+        "user_id": user,
+        "label": label or None,
+        "page_size": limit,
+        **_state_query(state),
+    }
+    with Client(api_address(api)) as client:
+
+        def read() -> Json:
+            return client.get("/jobs", query)
+
+        if watch and as_json:
+            watch_json(read)
+        elif watch and sys.stdout.isatty():
+            watch_table(lambda height: jobs_table(read(), _now(), height))
+        elif watch:
+            watch_lines(lambda: {_key(j): _job_line(j) for j in reversed(read()["jobs"])})
+        elif as_json:
+            emit(read())
+        else:
+            _print_jobs(read())
+
+
+def show(job: JobId, user: User = None, api: Api = None, as_json: AsJson = False) -> None:
+    """One job: where it is and why, its timeline, its attempts, its cost so far.
+
+    \b
+    Examples:
+      zen show train-7
+      zen show train-7 --json
+    """
+    from cli.client import Client, api_address, path
+
+    with Client(api_address(api)) as client:
+        owner = {"user_id": user}
+        found = client.get(path("jobs", job), owner)
+        events = _events(client, job, user)
+        attempts = client.get(path("jobs", job, "attempts"), owner)["attempts"]
+    if as_json:
+        emit({**found, "events": events, "attempts": attempts})
+        return
+    for line in _header(found, _now()):
+        say(line)
+    screen = console()
+    if attempts:
+        screen.print("\nAttempts", style="bold")
+        screen.print(_attempts_table(attempts, _now()))
+    screen.print("\nTimeline", style="bold")
+    screen.print(_events_table(events))
+
+
+def logs(
+    job: JobId,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the job ends.")] = False,
+    attempt: Annotated[
+        int | None, typer.Option("--attempt", min=1, metavar="N", help="Default: the newest.")
+    ] = None,
+    tail: Annotated[
+        int | None, typer.Option("--tail", "-n", min=0, metavar="N", help="Last N lines only.")
+    ] = None,
+    user: User = None,
+    api: Api = None,
+    as_json: AsJson = False,
+) -> None:
+    """The job's own output.
+
+    \b
+    Examples:
+      zen logs train-7
+      zen logs -f train-7
+      zen logs --attempt 1 --tail 50 train-7
+    """
+    from cli.client import Client, api_address
+    from cli.logs import follow_log, print_log
+
+    with Client(api_address(api)) as client:
+        if follow:
+            follow_log(client, job, user, attempt, tail, as_json)
+        else:
+            print_log(client, job, user, attempt, tail, as_json)
+
+
+def stop(
+    job: Annotated[list[str], typer.Argument(metavar="JOB…", help="One or more job ids.")],
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Kept on the timeline.")
+    ] = None,
+    user: User = None,
+    api: Api = None,
+    as_json: AsJson = False,
+) -> None:
+    """Stops jobs: SIGTERM, their grace time, SIGKILL. A job that waits is cancelled at once.
+
+    \b
+    Examples:
+      zen stop train-7
+      zen stop train-7 train-8 --reason "wrong data"
+    """
+    from cli.client import Client, Refused, api_address, path
+
+    body = {"reason": reason} if reason else None
+    answers: list[Json] = []
+    failed = False
+    with Client(api_address(api)) as client:
+        for job_id in job:
+            try:
+                answer = client.post(path("jobs", job_id, "stop"), body, {"user_id": user})
+            except Refused as error:
+                failed = True
+                note(str(error))
+                answers.append({"job_id": job_id, "error": str(error), "code": error.code})
+                continue
+            answers.append(answer)
+            if not as_json:
+                say(f"{job_id}: {answer.get('message') or answer.get('status')}")
+    if as_json:
+        emit(answers[0] if len(job) == 1 else {"jobs": answers})
+    if failed:
+        raise typer.Exit(1)
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+
+def jobs_table(page: Json, now: datetime, height: int = 10_000) -> Table:
+    """The jobs of one page, cut to a height."""
+    found = page["jobs"]
+    rows: list[list[object]] = [
+        [
+            job["job_id"],
+            job.get("name"),
+            status_text(job["status"]),
+            job["cluster"],
+            (job.get("vm") or {}).get("region"),
+            short_vm((job.get("vm") or {}).get("name")),
+            between(job["submitted_at"], now),
+            run_time(job, now),
+            progress(job),
+            why(job),
+        ]
+        for job in found
+    ]
+    return table(HEADINGS, cap(rows, height - 1), right="AGE RUN")
+
+
+def _print_jobs(page: Json) -> None:
+    if not page["jobs"]:
+        say("no jobs; submit one: zen submit --gpus 1 -- python3 -c 'print(42)'")
+        return
+    console().print(jobs_table(page, _now()))
+    if page["total"] > len(page["jobs"]):
+        note(f"{len(page['jobs'])} of {page['total']} shown; more with --limit")
+
+
+def _job_line(job: Json) -> str:
+    words = [job["job_id"], job["status"], job["cluster"]]
+    if job.get("vm"):
+        words.append(f"{job['vm']['name']} in {job['vm']['region']}")
+    if job.get("progress"):
+        words.append(progress(job))
+    return "  ".join(word for word in [*words, why(job)] if word)
+
+
+def _key(job: Json) -> str:
+    return f"{job['user_id']}/{job['job_id']}"
+
+
+def run_time(job: Json, now: datetime) -> str:
+    """How long the present or last attempt ran."""
+    started = moment(job.get("started_at"))
+    if started is None:
+        return "-"
+    ended = moment(job.get("ended_at"))
+    if ended is None and job["status"] in ("QUEUED", "PROVISIONING"):
+        return "-"
+    return short(((ended or now) - started).total_seconds())
+
+
+def progress(job: Json) -> str:
+    """37/100 (37 %), as far as the job says it."""
+    told = job.get("progress")
+    if not told:
+        return ""
+    step, total = told.get("step"), told.get("total")
+    if not total:
+        return f"{step:g}"
+    return f"{step:g}/{total:g} ({100 * step / total:.0f} %)"
+
+
+def why(job: Json) -> str:
+    """Why it is where it is: what it waits for, or how it ended."""
+    text = str(job.get("why") or "")
+    if text and job.get("position") is not None:
+        text = f"#{job['position']}: {text}"
+    return text or ("" if job["status"] in ("RUNNING", "SUCCEEDED") else str(job["reason"] or ""))
+
+
+def short_vm(name: object) -> str:
+    """The end of a VM's name: its cluster and region stand in columns of their own."""
+    return str(name).rpartition("-vm-")[2] if name else ""
+
+
+def _header(job: Json, now: datetime) -> list[str]:
+    vm = job.get("vm")
+    place = f"{vm['name']} in {vm['zone'] or vm['region']}, GPUs {vm['slots']}" if vm else ""
+    counts = job.get("retries") or {}
+    again = ", ".join(f"{n} {what}" for what, n in counts.items() if n and what != "retries")
+    lines = {
+        "job": f"{job['job_id']}" + (f" ({job['name']})" if job.get("name") else ""),
+        "status": job["status"],
+        "why": why(job),
+        "command": " ".join(job.get("command") or []),
+        "asked for": f"{job['gpu_count']} × {job.get('gpu_type') or 'any GPU'}",
+        "cluster": job["cluster"],
+        "owner": f"user {job['user_id']}, tenant {job['tenant_id']}, priority {job['priority']}",
+        "labels": ", ".join(f"{k}={v}" for k, v in (job.get("labels") or {}).items()),
+        "VM": place,
+        "progress": progress(job),
+        "checkpoint": f"step {job['checkpoint_step']:g}" if job.get("checkpoint_step") else "",
+        "submitted": f"{clock_time(job['submitted_at'])} ({between(job['submitted_at'], now)} ago)",
+        "run time": run_time(job, now) if job.get("started_at") else "",
+        "deadline": _until(job.get("deadline_at"), now),
+        "attempt": f"{job['attempt']}" + (f" ({again})" if again else ""),
+        "exit code": "" if job.get("exit_code") is None else str(job["exit_code"]),
+        "cost so far": money(job.get("cost_usd")),
+    }
+    return [f"{name + ':':<13}{clean(value)}" for name, value in lines.items() if value]
+
+
+def _until(text: object, now: datetime) -> str:
+    at = moment(text)
+    return "" if at is None else f"in {short((at - now).total_seconds())}"
+
+
+def _events(client: Client, job: str, user: str | None) -> list[Json]:
+    from cli.client import path
+
+    found: list[Json] = []
+    after: object = None
+    while len(found) < EVENTS_MAX:
+        page = client.get(
+            path("jobs", job, "events"), {"user_id": user, "page_size": 500, "after": after}
+        )
+        found += page["events"]
+        after = page.get("next_after")
+        if after is None or not page["events"]:
+            break
+    return found
+
+
+def _events_table(events: list[Json]) -> Table:
+    rows = [
+        [
+            clock_time(event["at"]),
+            event["event"],
+            status_text(event["to"]),
+            event["attempt"] or "",
+            event.get("region"),
+            short_vm(event.get("vm_name")),
+            event["reason"],
+        ]
+        for event in events
+    ]
+    return table(("AT", "EVENT", "STATUS", "ATTEMPT", "REGION", "VM", "REASON"), rows)
+
+
+def _attempts_table(attempts: list[Json], now: datetime) -> Table:
+    rows = [
+        [
+            attempt["attempt"],
+            attempt["vm_name"],
+            attempt["zone"] or attempt["region"],
+            ",".join(str(slot) for slot in attempt["slots"]),
+            clock_time(attempt["assigned_at"]),
+            between(attempt["assigned_at"], moment(attempt.get("ended_at")) or now),
+            money(attempt["usd_per_hour"]) + "/h",
+            attempt.get("exit_code"),
+            attempt.get("outcome") or "goes on",
+        ]
+        for attempt in attempts
+    ]
+    headings = ("ATTEMPT", "VM", "ZONE", "GPUS", "ASSIGNED", "HELD", "PRICE", "EXIT", "OUTCOME")
+    return table(headings, rows)
+
+
+def _state_query(state: str | None) -> dict[str, object]:
+    """The API knows two vocabularies: its states, and the ten statuses behind them."""
+    if state is None:
+        return {}
+    if state.lower() in STATES and not state.isupper():
+        return {"state": state.lower()}
+    return {"status": state.upper()}
+
+
+def _now() -> datetime:
+    return SystemClock().now()

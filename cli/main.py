@@ -1,0 +1,110 @@
+"""The `zen` command: one place where commands are named and where errors become one line.
+
+Nothing heavy is imported here: `zen --help` answers in a blink, each command loads what it needs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import typer
+from typer.main import get_command
+
+from cli import checks, demo, fleet, jobs, operate, simctl, status, submit, up
+from core.errors import ZenError
+
+app = typer.Typer(
+    name="zen",
+    help="Finds GPUs across regions, runs jobs on them, and gives the GPUs back.",
+    epilog="Begin with: zen up, then zen submit --gpus 1 -- python3 -c 'print(42)'",
+    no_args_is_help=True,
+    # Plain help: rich's would double the time that `zen --help` takes.
+    rich_markup_mode=None,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+# Everything after the first word of the job's command is the command's, also its options.
+_PASS_ON = {"allow_interspersed_args": False}
+
+app.command()(up.up)
+app.command()(up.down)
+app.command()(status.status)
+app.command(context_settings=_PASS_ON)(submit.submit)
+app.command()(jobs.jobs)
+app.command()(jobs.show)
+app.command()(jobs.logs)
+app.command()(jobs.stop)
+app.command()(fleet.clusters)
+app.command()(fleet.vms)
+app.command()(fleet.alerts)
+app.command()(demo.demo)
+app.add_typer(simctl.app, name="sim")
+app.add_typer(operate.config_app, name="config")
+app.add_typer(operate.infra_app, name="infra")
+app.add_typer(operate.db_app, name="db")
+app.command()(operate.serve)
+app.command()(checks.check)
+app.command(
+    "test",
+    context_settings={
+        "allow_extra_args": True,
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+    },
+)(checks.run_tests)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command; returns its exit code. Errors that people can act on become one line."""
+    try:
+        code = get_command(app).main(list(arguments), prog_name="zen", standalone_mode=False)
+    except typer.TyperException as error:
+        return _usage(error)
+    except typer.Abort:
+        return 130
+    except KeyboardInterrupt:
+        return 130
+    except SystemExit as quiet:  # how typer ends when whoever read our output is gone
+        return quiet.code if isinstance(quiet.code, int) else 1
+    except ZenError as error:
+        return _fail(str(error))
+    except OSError as error:
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    return code if isinstance(code, int) else 0
+
+
+def main() -> NoReturn:
+    """The console script."""
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _close_quietly()
+    sys.exit(code)
+
+
+def _usage(error: typer.TyperException) -> int:
+    text = error.format_message()
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.stdout.write(text + "\n")
+        return error.exit_code
+    hint = f" (see {context.command_path} --help)" if context is not None else ""
+    return _fail(f"{text}{hint}", error.exit_code)
+
+
+def _fail(text: str, code: int = 1) -> int:
+    # A list of faults keeps its lines; anything else is one line.
+    sys.stderr.write(f"zen: {text.rstrip()}\n")
+    return code
+
+
+def _close_quietly() -> None:
+    """Whoever read our output is gone: the interpreter's own flush at exit must not complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -1,0 +1,227 @@
+"""Commands for operators: config, infra, db, serve."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.options import AsJson, ConfigFile
+from cli.screen import emit, say
+
+if TYPE_CHECKING:
+    from config.settings import Settings
+    from messaging.infra import Applied
+
+
+def _group(text: str) -> typer.Typer:
+    return typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
+
+
+config_app = _group("The configuration: check it, show what is in force.")
+infra_app = _group("What must exist on Google Cloud.")
+db_app = _group("The database's schema.")
+
+
+@config_app.command("check")
+def config_check(
+    file: Annotated[
+        str | None, typer.Argument(metavar="FILE", help="Default: what is in force.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Reads the configuration and prints every fault, or a summary.
+
+    \b
+    Examples:
+      zen config check
+      zen config check my.yaml
+    """
+    from config.errors import ConfigError
+
+    try:
+        settings = load(file)
+    except ConfigError as error:
+        if not as_json:
+            raise
+        faults = [{"field": f.field, "got": f.got, "expected": f.expected} for f in error.faults]
+        emit({"ok": False, "faults": faults})
+        raise typer.Exit(1) from error
+    regions = {region.region for cluster in settings.clusters for region in cluster.regions}
+    groups = sum(len(cluster.regions) for cluster in settings.clusters)
+    if as_json:
+        emit({"ok": True, "clusters": len(settings.clusters), "regions": len(regions)})
+        return
+    say(
+        f"ok: project {settings.project}, {len(settings.clusters)} clusters over"
+        f" {len(regions)} regions ({groups} groups), prices of {settings.prices_as_of}"
+    )
+    for cluster in settings.clusters:
+        kind = "spot" if cluster.spot else "standard"
+        say(
+            f"  {cluster.name:<14} {cluster.machine_type:<16} {kind:<9} at most"
+            f" {cluster.vm_max} VMs, from ${cluster.cheapest_usd_per_hour:.2f}/h in"
+            f" {', '.join(region.region for region in cluster.regions)}"
+        )
+
+
+@config_app.command("show")
+def config_show(config: ConfigFile = None, as_json: AsJson = False) -> None:
+    """The settings in force: file, then environment. Passwords are not shown.
+
+    \b
+    Example:
+      zen config show --json
+    """
+    shown = _plain(load(config))
+    if as_json:
+        emit(shown)
+        return
+    import yaml
+
+    say_lines(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True))
+
+
+@infra_app.command("apply")
+def infra_apply(
+    pubsub: Annotated[
+        bool, typer.Option("--pubsub", help="Topics, subscriptions, dead letters.")
+    ] = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Makes what is missing. Running it twice changes nothing.
+
+    \b
+    Example:
+      zen infra apply --pubsub
+    """
+    if not pubsub:
+        raise typer.BadParameter("say what: --pubsub (for groups see zen infra gcloud)")
+    import asyncio
+
+    applied = asyncio.run(_apply_pubsub(load(config)))
+    if as_json:
+        emit({"items": _plain(applied)})
+    else:
+        for item in applied:
+            detail = f" ({item.detail})" if item.detail else ""
+            say(f"{item.outcome:<9} {item.kind} {item.name}{detail}")
+    if any(item.outcome == "differs" for item in applied):
+        raise typer.Exit(1)
+
+
+async def _apply_pubsub(settings: Settings) -> list[Applied]:
+    from messaging.infra import apply_pubsub
+    from messaging.pubsub import PubSubBus
+
+    async with PubSubBus(settings.project, emulator_host=settings.pubsub_host) as bus:
+        return await apply_pubsub(bus, settings.names, settings.clusters)
+
+
+@infra_app.command("gcloud")
+def infra_gcloud(
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", metavar="C", help="Default: all of them.")
+    ] = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Prints the gcloud commands that make instance templates and groups.
+
+    \b
+    Examples:
+      zen infra gcloud --cluster 1xl4
+      zen infra gcloud > groups.sh
+    """
+    from cli.gcloud import HEADER, commands
+
+    found = list(commands(load(config), cluster))
+    if as_json:
+        emit({"commands": found})
+        return
+    say_lines("\n\n".join([HEADER, *found]) + "\n")
+
+
+@db_app.command("upgrade")
+def db_upgrade(config: ConfigFile = None, as_json: AsJson = False) -> None:
+    """Brings the database to the newest schema; safe to repeat.
+
+    \b
+    Example:
+      DATABASE_URL=postgresql://zen@db/zen zen db upgrade
+    """
+    from db.migrate import current, upgrade
+
+    url = load(config).database_url
+    upgrade(url)
+    revision = current(url)
+    if as_json:
+        emit({"revision": revision})
+    else:
+        say(f"the database is at {revision}")
+
+
+@db_app.command("current")
+def db_current(config: ConfigFile = None, as_json: AsJson = False) -> None:
+    """The schema the database is at.
+
+    \b
+    Example:
+      zen db current
+    """
+    from db.migrate import current
+
+    revision = current(load(config).database_url)
+    if as_json:
+        emit({"revision": revision})
+    else:
+        say(f"the database is at {revision}" if revision else "the database has no schema yet")
+
+
+def serve(config: ConfigFile = None) -> None:
+    """Runs one scheduler in the foreground, on the configuration's database and bus.
+
+    \b
+    Example:
+      DATABASE_URL=postgresql://zen@db/zen zen serve --config /etc/zen/zen.yaml
+    """
+    import sys
+
+    load(config)  # a fault is told here, in one piece, before anything starts
+    if config:
+        os.environ["ZEN_CONFIG"] = str(Path(config).absolute())
+    os.execv(sys.executable, [sys.executable, "-m", "scheduler"])  # noqa: S606  # we become it
+
+
+def load(file: str | None) -> Settings:
+    """The settings of a file (default: ZEN_CONFIG, then the one that ships) and the environment."""
+    from config.load import load_settings
+
+    named = file or os.environ.get("ZEN_CONFIG")
+    return load_settings(Path(named) if named else None, os.environ)
+
+
+def say_lines(text: str) -> None:
+    """Text of several lines as it is."""
+    import sys
+
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _plain(value: Any) -> Any:
+    """Values of dataclasses as JSON knows them; what may hold a password is covered."""
+    from dataclasses import fields, is_dataclass
+
+    if is_dataclass(value) and not isinstance(value, type):
+        return {
+            f.name: _plain(getattr(value, f.name)) if f.repr else "(hidden)" for f in fields(value)
+        }
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(inner) for inner in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

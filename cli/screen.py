@@ -1,0 +1,144 @@
+"""Printing: JSON for scripts, tables for people, one line for errors."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+# Wide enough that nothing is cut when the output goes to a file or another program.
+PIPE_WIDTH = 250
+REFRESH_S = 1.0
+
+STYLES = {
+    "RUNNING": "green",
+    "SUCCEEDED": "bold green",
+    "FAILED": "bold red",
+    "CANCELLED": "yellow",
+    "STOPPING": "yellow",
+    "PREEMPTING": "magenta",
+    "ASSIGNED": "cyan",
+    "STARTING": "cyan",
+    "PROVISIONING": "blue",
+}
+
+
+def emit(value: object, *, line: bool = False) -> None:
+    """JSON on stdout; `line` keeps it on one, for streams of values."""
+    text = json.dumps(value, ensure_ascii=False, indent=None if line else 2)
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def say(text: str) -> None:
+    """A line for people, on stdout."""
+    sys.stdout.write(clean(text) + "\n")
+    sys.stdout.flush()
+
+
+def note(text: str) -> None:
+    """A line about what is going on, on stderr: it must not mix with what a script reads."""
+    sys.stderr.write(f"zen: {clean(text)}\n")
+    sys.stderr.flush()
+
+
+def clean(text: object) -> str:
+    """One line, without control characters: what came over a wire must not move the cursor."""
+    return "".join(c if c.isprintable() else " " for c in str(text))
+
+
+def console(*, error: bool = False) -> Console:
+    from rich.console import Console
+
+    file = sys.stderr if error else sys.stdout
+    width = None if file.isatty() else PIPE_WIDTH
+    return Console(file=file, width=width, markup=False, highlight=False, emoji=False)
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, right: str = "") -> Table:
+    """A plain table: no frames, so that it can be cut and searched. `right` names the columns
+    that hold numbers."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    last = len(headings) - 1
+    for index, heading in enumerate(headings):
+        made.add_column(
+            heading,
+            justify="right" if heading in right.split() else "left",
+            no_wrap=index != last,
+            overflow="fold" if index == last else "ellipsis",
+        )
+    for row in rows:
+        made.add_row(*(_cell(value) for value in row))
+    return made
+
+
+def status_text(status: object) -> Text:
+    from rich.text import Text
+
+    return Text(clean(status), style=STYLES.get(str(status), ""))
+
+
+def _cell(value: object) -> Text:
+    from rich.text import Text
+
+    if isinstance(value, Text):
+        return value
+    return Text("-" if value in (None, "") else clean(value))
+
+
+def cap(rows: Sequence[Sequence[object]], height: int) -> list[Sequence[object]]:
+    """At most `height` rows; the last one then says how many are not shown."""
+    if len(rows) <= height:
+        return list(rows)
+    kept = list(rows[: max(1, height - 1)])
+    return [*kept, (f"… {len(rows) - len(kept)} more",)]
+
+
+def watch_table(draw: Callable[[int], Table]) -> None:
+    """Draws again each second until Ctrl-C. `draw` gets the number of lines it may use."""
+    from rich.live import Live
+
+    screen = console()
+    # The last line stays free: a full screen would scroll with every refresh.
+    with Live(console=screen, auto_refresh=False, vertical_overflow="crop") as live:
+        while True:
+            live.update(draw(max(3, screen.size.height - 2)), refresh=True)
+            time.sleep(REFRESH_S)
+
+
+def watch_lines(read: Callable[[], dict[str, str]]) -> None:
+    """For pipes and files: a line for each thing that is new or changed, until Ctrl-C."""
+    seen: dict[str, str] = {}
+    while True:
+        for key, line in (now := read()).items():
+            if seen.get(key) != line:
+                say(line)
+        seen = now
+        time.sleep(REFRESH_S)
+
+
+def watch_json(read: Callable[[], object]) -> None:
+    """One JSON value per line whenever it changed, until Ctrl-C."""
+    seen: object = None
+    while True:
+        now = read()
+        if now != seen:
+            emit(now, line=True)
+        seen = now
+        time.sleep(REFRESH_S)
+
+
+def money(value: object) -> str:
+    """Dollars, with cents that matter for short jobs too."""
+    if not isinstance(value, int | float):
+        return "-"
+    return f"${value:.2f}" if value >= 1 else f"${value:.4f}"

@@ -1,0 +1,300 @@
+"""The local stack: database, bus, pretend cloud, schedulers; started in order, kept, stopped.
+
+The addresses that are found at the start travel by environment: the configuration file holds
+only what does not change. A part that dies is started again where the others expect it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from cli.child import Child, ChildFailed, Program, last_words, start
+from cli.embedded import Cap, clean_environment, write_config
+from cli.place import ROOT, Home, Running
+from cli.world import build_world
+from config.settings import Settings
+from core.clock import SystemClock
+
+STOP_S = 10.0
+"""For the whole stack."""
+HEALTHY_S = 60.0
+"""A part that ran this long begins again with the shortest pause."""
+PAUSE_MAX_S = 10.0
+STEP_S = 60.0
+MARK = "ZEN_STACK_HOME"
+"""Marks our processes, so that a number in run.json is never taken for a stranger's process."""
+
+Report = Callable[[str, str], None]
+"""(kind, text): starting, ready, died, stopping, stopped, note."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `zen up` was asked for."""
+
+    replicas: int = 1
+    port: int = 8080
+    config: Path | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Merged over the embedded configuration."""
+
+
+class Stack:
+    """One run of everything in one state directory. The caller holds its lock."""
+
+    def __init__(self, home: Home, options: Options, cap: Cap, report: Report) -> None:
+        self._home, self._options, self._cap, self._report = home, options, cap, report
+        self._clock = SystemClock()
+        self._children: dict[str, Child] = {}
+        self._programs: dict[str, Program] = {}
+        self._keepers: list[asyncio.Task[None]] = []
+        self._started_at = self._clock.now()
+        self._environment = {
+            **clean_environment(os.environ),
+            MARK: str(home.path),
+            "ZEN_CONFIG": str(home.path / "zen.yaml"),
+            "ZEN_EMBEDDED": json.dumps({"vm_cap": cap.vms, "note": cap.note}),
+            "PYTHONUNBUFFERED": "1",
+        }
+        self._bus_rest = ""
+        self.api = ""
+        self.sim = ""
+
+    # --- starting -----------------------------------------------------------------------
+
+    async def start(self) -> Running:
+        """Everything up, or ChildFailed; what was started by then is stopped by stop()."""
+        settings = self._write_config()
+        # Two chains that do not need each other: the database with its schema, and the bus
+        # with its topics and the cloud whose VMs must know where the bus is.
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._start_database())
+            group.create_task(self._start_bus_and_cloud(settings))
+        await self._start_schedulers()
+        running = self._write_run_file()
+        self._keepers = [
+            asyncio.create_task(self._keep(name), name=f"keep {name}") for name in self._children
+        ]
+        return running
+
+    def _write_config(self) -> Settings:
+        store = self._home.path / "store"
+        store.mkdir(mode=0o700, exist_ok=True)
+        return write_config(
+            self._home.path / "zen.yaml",
+            self._options.config,
+            store,
+            self._cap,
+            self._options.changes,
+        )
+
+    async def _start_database(self) -> None:
+        words = ("-m", "db.embedded", "run", "--data-dir", str(self._home.path / "pg"))
+        ready = await self._launch("postgres", words, stop_s=3.0)
+        self._environment["DATABASE_URL"] = str(ready["url"])
+        await self._step("schema", "db", "upgrade")
+
+    async def _start_bus_and_cloud(self, settings: Settings) -> None:
+        directory = str(self._home.path / "bus")
+        words = ("-m", "localbus", "--port", "0", "--rest-port", "0", "--data-dir", directory)
+        ready = await self._launch("bus", words, stop_s=2.0)
+        self._pin("bus", {"--port": ready["grpc"], "--rest-port": ready["rest"]})
+        self._bus_rest = _url(ready["rest"])
+        self._environment["PUBSUB_EMULATOR_HOST"] = str(ready["grpc"])
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._step("topics", "infra", "apply", "--pubsub"))
+            group.create_task(self._start_cloud(settings, str(ready["grpc"])))
+
+    async def _start_cloud(self, settings: Settings, bus: str) -> None:
+        world = self._home.path / "world.json"
+        known = replace(settings, pubsub_host=bus)
+        world.write_text(json.dumps(build_world(known), indent=1), encoding="utf-8")
+        directory = str(self._home.path / "cloud")
+        words = ("-m", "sim", "--world", str(world), "--state-dir", directory, "--port", "0")
+        ready = await self._launch("cloud", words, stop_s=6.0)
+        self._pin("cloud", {"--port": ready["compute"]})
+        self.sim = str(ready["compute"])
+        self._environment["ZEN_COMPUTE_URL"] = self.sim
+
+    async def _start_schedulers(self) -> None:
+        wanted = self._options.port
+        port = wanted if wanted == 0 or port_is_free(wanted) else 0
+        if port != wanted:
+            self._report("note", f"port {wanted} is taken, the API gets a free one")
+        ports = [port, *(0 for _ in range(self._options.replicas - 1))]
+        names = [
+            f"scheduler-{n}" if len(ports) > 1 else "scheduler" for n in range(1, 1 + len(ports))
+        ]
+        async with asyncio.TaskGroup() as group:
+            for name, number in zip(names, ports, strict=True):
+                group.create_task(self._start_scheduler(name, number))
+        self.api = str(self._children[names[0]].ready["api"])
+
+    async def _start_scheduler(self, name: str, port: int) -> None:
+        extra = {"ZEN_API__PORT": str(port)}
+        ready = await self._launch(name, ("-m", "scheduler"), stop_s=3.0, extra=extra)
+        fixed = {**extra, "ZEN_API__PORT": str(ready["api"]).rpartition(":")[2]}
+        program = self._programs[name]
+        self._programs[name] = replace(program, environment={**program.environment, **fixed})
+
+    async def _launch(
+        self,
+        name: str,
+        words: tuple[str, ...],
+        *,
+        stop_s: float,
+        extra: Mapping[str, str] | None = None,
+    ) -> Mapping[str, Any]:
+        program = Program(
+            name=name,
+            argv=(sys.executable, *words, "--parent-fd", "{parent_fd}"),
+            environment={**self._environment, **(extra or {})},
+            log=self._home.logs / f"{name}.log",
+            cwd=ROOT,
+            stop_s=stop_s,
+        )
+        self._programs[name] = program
+        return (await self._begin(program)).ready
+
+    async def _begin(self, program: Program) -> Child:
+        began = self._clock.monotonic()
+        child = await start(program)
+        self._children[program.name] = child
+        took_s = self._clock.monotonic() - began
+        self._report("started", f"{program.name} ({took_s:.1f} s)")
+        return child
+
+    async def _step(self, name: str, *words: str) -> None:
+        """A command of our own that ends by itself; a process, so that its imports do not stay."""
+        began = self._clock.monotonic()
+        log = self._home.logs / f"{name}.log"
+        with log.open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "cli", *words),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=self._environment,
+                cwd=ROOT,
+            )
+        try:
+            code = await asyncio.wait_for(process.wait(), STEP_S)
+        except BaseException:
+            process.kill()
+            await process.wait()
+            raise
+        if code != 0:
+            raise ChildFailed(f"{name} failed with exit code {code} (log: {log}){last_words(log)}")
+        self._report("started", f"{name} ({self._clock.monotonic() - began:.1f} s)")
+
+    def _pin(self, name: str, ports: Mapping[str, object]) -> None:
+        """A restart must come back where the others look for it."""
+        words = list(self._programs[name].argv)
+        for option, address in ports.items():
+            words[words.index(option) + 1] = str(address).rpartition(":")[2]
+        self._programs[name] = replace(self._programs[name], argv=tuple(words))
+
+    def _write_run_file(self) -> Running:
+        running = Running(
+            pid=os.getpid(),
+            api=self.api,
+            sim=self.sim,
+            bus=self._environment["PUBSUB_EMULATOR_HOST"],
+            bus_rest=self._bus_rest,
+            started_at=self._started_at.isoformat(timespec="milliseconds"),
+            vm_cap=self._cap.vms,
+            note=self._cap.note,
+            processes={name: child.pid for name, child in self._children.items()},
+        )
+        self._home.write(running)
+        return running
+
+    # --- keeping ------------------------------------------------------------------------
+
+    async def _keep(self, name: str) -> None:
+        """Starts a part again whenever it ends, with a growing pause."""
+        deaths = 0
+        while True:
+            began = self._clock.monotonic()
+            code = await self._children[name].wait()
+            deaths = 1 if self._clock.monotonic() - began > HEALTHY_S else deaths + 1
+            pause_s = min(PAUSE_MAX_S, 0.25 * 2**deaths)
+            self._report("died", f"{name} {ending(code)}, starting it again in {pause_s:g} s")
+            await asyncio.sleep(pause_s)
+            while not await self._restart(name):
+                deaths += 1
+                await asyncio.sleep(min(PAUSE_MAX_S, 0.25 * 2**deaths))
+
+    async def _restart(self, name: str) -> bool:
+        try:
+            child = await self._begin(self._programs[name])
+        except ChildFailed as error:
+            self._report("died", str(error))
+            return False
+        if name == "postgres":
+            await self._move_database(str(child.ready["url"]))
+        self._write_run_file()
+        return True
+
+    async def _move_database(self, url: str) -> None:
+        """The database came back at another address: schedulers must be told, by a restart."""
+        self._environment["DATABASE_URL"] = url
+        for name in [name for name in self._programs if name.startswith("scheduler")]:
+            program = self._programs[name]
+            self._programs[name] = replace(
+                program, environment={**program.environment, "DATABASE_URL": url}
+            )
+            await self._children[name].stop(program.stop_s)
+
+    # --- stopping -----------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Schedulers, cloud, bus, database; bounded as a whole. Nothing is left behind."""
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        deadline = self._clock.monotonic() + STOP_S
+        for names in self._stop_order():
+            self._report("stopping", ", ".join(names))
+            left_s = max(0.2, deadline - self._clock.monotonic())
+            stops: list[Awaitable[None]] = [
+                self._children[name].stop(min(self._children[name].program.stop_s, left_s))
+                for name in names
+            ]
+            await asyncio.gather(*stops)
+        self._home.forget()
+
+    def _stop_order(self) -> list[list[str]]:
+        schedulers = [name for name in self._children if name.startswith("scheduler")]
+        order = [schedulers, ["cloud"], ["bus"], ["postgres"]]
+        present = [[name for name in names if name in self._children] for names in order]
+        return [names for names in present if names]
+
+
+def ending(code: int) -> str:
+    """How a process ended, in words."""
+    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+
+def port_is_free(port: int) -> bool:
+    """Whether the API can listen there."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _url(address: object) -> str:
+    text = str(address or "")
+    return text if not text or "://" in text else f"http://{text}"

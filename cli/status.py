@@ -1,0 +1,80 @@
+"""zen status: whether it runs, and the whole house at a glance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from cli.options import Api, AsJson
+from cli.screen import emit, say
+from cli.spans import between, moment, short
+from core.clock import SystemClock
+
+if TYPE_CHECKING:
+    from cli.client import Json
+
+DOWN_CODE = 3
+
+
+def status(api: Api = None, as_json: AsJson = False) -> None:
+    """Processes, API, leader, jobs, VMs. Exit code 0 when it answers, 3 when nothing runs.
+
+    \b
+    Examples:
+      zen status
+      zen status --json || zen up --detach
+    """
+    from cli.client import Client, Unreachable, api_address
+    from cli.place import alive, home
+
+    running = home().read() if api is None else None
+    processes = dict(running.processes) if running else {}
+    address = api_address(api)
+    try:
+        with Client(address) as client:
+            found = client.get("/status")
+    except Unreachable as error:
+        left = {name: pid for name, pid in processes.items() if alive(pid)}
+        if as_json:
+            emit({"up": False, "api": address, "processes": left, "message": str(error)})
+        elif left:
+            say(f"the API at {address} does not answer; running: {_processes(left)}")
+        else:
+            say(f"down: {error}")
+        raise typer.Exit(DOWN_CODE) from error
+    if as_json:
+        emit({"up": True, "api": address, "processes": processes, **found})
+        return
+    for name, value in _lines(found, address, processes).items():
+        say(f"{name + ':':<11}{value}")
+
+
+def _lines(found: Json, address: str, processes: dict[str, int]) -> dict[str, str]:
+    now = SystemClock().now()
+    lines = {"up": address}
+    if processes:
+        lines["processes"] = _processes(processes)
+    until = moment(found.get("leader_until"))
+    left = f", lease {short((until - now).total_seconds())}" if until else ""
+    leader = found.get("leader")
+    lines["leader"] = f"{leader} (term {found['term']}{left})" if leader else "none"
+    lines["jobs"] = _counts(found["jobs"]) or "none"
+    if found.get("oldest_waiting_since"):
+        lines["waiting"] = f"the oldest for {between(found['oldest_waiting_since'], now)}"
+    lines["VMs"] = _counts(found["vms"]) or "none (started when there is work)"
+    lines["outbox"] = f"{found['outbox']} messages not yet confirmed by the bus"
+    lines["alerts"] = f"{found['open_alerts']} open" + (
+        " (see zen alerts)" if found["open_alerts"] else ""
+    )
+    if found.get("embedded"):
+        lines["limit"] = str(found["embedded"]["note"])
+    return lines
+
+
+def _counts(counts: Json) -> str:
+    return ", ".join(f"{n} {name.lower()}" for name, n in counts.items() if n)
+
+
+def _processes(processes: dict[str, int]) -> str:
+    return ", ".join(f"{name} {pid}" for name, pid in processes.items())

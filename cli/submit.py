@@ -1,0 +1,207 @@
+"""zen submit: one job from options, a file, or both; and waiting for it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import Api, AsJson, pairs
+from cli.screen import emit, note, say
+from cli.spans import seconds
+from core.errors import ZenError
+
+if TYPE_CHECKING:
+    from cli.client import Client, Json
+
+FILE_BYTES_MAX = 1024 * 1024
+
+
+class BadFile(ZenError):
+    """The submission file cannot be used; fix it."""
+
+    code = "bad_file"
+
+
+def submit(
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="-- CMD…", help="The program and its arguments.")
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", "-g", metavar="N", help="Default: 1.")
+    ] = None,
+    gpu_type: Annotated[
+        str | None,
+        typer.Option("--gpu-type", metavar="T", help="Default: the cheapest that fits."),
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", metavar="C", help="Exactly this cluster.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", metavar="TEXT", help="For people.")] = None,
+    priority: Annotated[
+        int | None, typer.Option("--priority", metavar="N", help="Higher runs earlier (500).")
+    ] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", metavar="ID", help="Who pays.")] = None,
+    user: Annotated[str | None, typer.Option("--user", metavar="ID", help="Who asks.")] = None,
+    job_id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="JOB", help="Your own id; a repeat submits nothing new."),
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", "-e", metavar="K=V", help="Repeatable.")
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", "-l", metavar="K=V", help="Repeatable.")
+    ] = None,
+    max_runtime: Annotated[
+        str | None, typer.Option("--max-runtime", metavar="2h", help="Stopped after this long.")
+    ] = None,
+    queue_timeout: Annotated[
+        str | None, typer.Option("--queue-timeout", metavar="1d", help="Fails if still waiting.")
+    ] = None,
+    grace: Annotated[
+        str | None, typer.Option("--grace", metavar="60s", help="From SIGTERM to SIGKILL.")
+    ] = None,
+    retries: Annotated[
+        int | None, typer.Option("--retries", metavar="N", help="After a non-zero exit.")
+    ] = None,
+    region: Annotated[
+        list[str] | None, typer.Option("--region", metavar="R", help="Only there; repeatable.")
+    ] = None,
+    shell: Annotated[
+        bool, typer.Option("--shell", help="Run the words as one line with /bin/sh -c.")
+    ] = False,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", metavar="FILE", help="YAML or JSON; - is stdin.")
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Follow the log; end with the job's exit code.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the id alone.")] = False,
+    api: Api = None,
+    as_json: AsJson = False,
+) -> None:
+    """Submits a job. Options win over the same fields of a file.
+
+    \b
+    Examples:
+      zen submit -- nvidia-smi
+      zen submit --gpus 2 --gpu-type a100-40gb -- python3 train.py --epochs 3
+      zen submit --wait --max-runtime 2h -e SEED=7 -l team=vision -- python3 train.py
+      zen submit --shell -- 'echo $CUDA_VISIBLE_DEVICES | tee out.txt'
+      zen submit -f examples/train.yaml --wait
+    """
+    body = read_file(file) if file else {}
+    given: dict[str, object] = {
+        "gpu_count": gpus,
+        "gpu_type": gpu_type,
+        "cluster": cluster,
+        "name": name,
+        "priority": priority,
+        "tenant_id": tenant,
+        "user_id": user,
+        "job_id": job_id,
+        "max_runtime_minutes": seconds(max_runtime) / 60 if max_runtime else None,
+        "queue_timeout_s": seconds(queue_timeout) if queue_timeout else None,
+        "stop_grace_s": seconds(grace) if grace else None,
+        "retries": retries,
+        "regions": region or None,
+    }
+    body |= {key: value for key, value in given.items() if value is not None}
+    _merge(body, "environment", pairs(env, "--env"))
+    _merge(body, "labels", pairs(label, "--label"))
+    if command:
+        body["command"] = [" ".join(command)] if shell else command
+    if shell:
+        body["shell"] = True
+    if "command" not in body and "workflow" not in body:
+        raise typer.BadParameter(
+            "no command; put it after --, for example: zen submit --gpus 1 -- python3 train.py"
+        )
+    _send(body, api, wait, quiet, as_json)
+
+
+def _send(body: Json, api: str | None, wait: bool, quiet: bool, as_json: bool) -> None:
+    from cli.client import Client, api_address
+
+    with Client(api_address(api)) as client:
+        answer = client.post("/jobs", body)
+        if wait:
+            raise typer.Exit(_wait(client, answer, quiet, as_json))
+    if as_json:
+        emit(answer)
+    elif quiet:
+        say(answer["job_id"])
+    else:
+        job_id = answer["job_id"]
+        say(job_id)
+        say(f"  {answer.get('message', 'submitted')}")
+        say(f"  follow its log: zen logs -f {job_id}   its timeline: zen show {job_id}")
+
+
+def _wait(client: Client, answer: Json, quiet: bool, as_json: bool) -> int:
+    """Follows the job; its log owns stdout, unless the JSON answer does."""
+    from cli.follow import Follower, ending, exit_code, to_stderr, to_stdout
+
+    job_id = answer["job_id"]
+    if not quiet:
+        note(f"job {job_id}: {answer.get('message', 'submitted')}")
+    follower = Follower(client, job_id, answer.get("user_id"))
+    try:
+        ended = follower.follow(to_stderr if as_json else to_stdout, quiet=quiet)
+    except KeyboardInterrupt:
+        note(f"job {job_id} goes on; follow it: zen logs -f {job_id}, stop it: zen stop {job_id}")
+        return 130
+    if as_json:
+        emit(ended)
+    code = exit_code(ended)
+    if code != 0 or not quiet:
+        note(ending(ended))
+    return code
+
+
+def read_file(file: Path) -> Json:
+    """A submission from a YAML or JSON file (JSON is YAML too)."""
+    try:
+        if str(file) == "-":
+            text = sys.stdin.read(FILE_BYTES_MAX + 1)
+        else:
+            with file.open(encoding="utf-8") as opened:
+                text = opened.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise BadFile(f"{file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadFile(f"{file}: not UTF-8 text") from error
+    if len(text) > FILE_BYTES_MAX:
+        raise BadFile(f"{file}: more than {FILE_BYTES_MAX} characters")
+    found = _parse(file, text)
+    if not isinstance(found, dict):
+        raise BadFile(f"{file}: got {type(found).__name__}, expected the fields of one job")
+    return {str(key): value for key, value in found.items()}
+
+
+def _parse(file: Path, text: str) -> object:
+    if file.suffix == ".json":
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise BadFile(f"{file}: not JSON: {error}") from error
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" at line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "it cannot be read"
+        raise BadFile(f"{file}: not YAML{line}: {problem}") from error
+
+
+def _merge(body: Json, field: str, given: dict[str, str]) -> None:
+    if not given:
+        return
+    present = body.get(field)
+    body[field] = {**(present if isinstance(present, dict) else {}), **given}

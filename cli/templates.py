@@ -1,0 +1,44 @@
+"""What an instance template says about a cluster, for real groups and for pretend ones alike."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from config.settings import Settings
+from core.capacity import ClusterSpec
+
+# The GPUs that are attached to n1 machines, by the name that Google gives them.
+_ACCELERATORS = {
+    "v100": "nvidia-tesla-v100",
+    "t4": "nvidia-tesla-t4",
+    "p100": "nvidia-tesla-p100",
+    "p4": "nvidia-tesla-p4",
+}
+
+
+def accelerator(cluster: ClusterSpec) -> str | None:
+    """What is attached; None for machine types that bring their GPUs."""
+    if not cluster.machine_type.startswith("n1-"):
+        return None
+    return _ACCELERATORS.get(cluster.gpu_type, f"nvidia-{cluster.gpu_type}")
+
+
+def metadata(settings: Settings, cluster: ClusterSpec) -> dict[str, str]:
+    """What the agent on the VM reads to know whom it serves."""
+    words = {
+        "zen-cluster": cluster.name,
+        "zen-project": settings.project,
+        "zen-prefix": settings.names.prefix,
+        "zen-store": settings.store_url,
+        "zen-gpus": str(cluster.gpus),
+        "zen-timers": json.dumps(asdict(settings.timers), separators=(",", ":")),
+    }
+    if settings.pubsub_host:
+        words["zen-pubsub-host"] = settings.pubsub_host
+    return words
+
+
+def labels(settings: Settings, cluster: ClusterSpec) -> dict[str, str]:
+    """How a VM of ours is told from others in the project."""
+    return {"zen-prefix": settings.names.prefix, "zen-cluster": cluster.name}

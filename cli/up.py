@@ -1,0 +1,108 @@
+"""zen up and zen down: the local stack in the foreground or detached."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import AsJson
+from cli.screen import emit, note, say
+
+if TYPE_CHECKING:
+    from cli.place import Home, Running
+
+DOWN_S = 25.0
+
+
+def up(
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return when ready; stop it with zen down.")
+    ] = False,
+    replicas: Annotated[
+        int, typer.Option("--replicas", min=1, max=5, metavar="N", help="Schedulers.")
+    ] = 1,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Of the API; 0 takes a free one.")
+    ] = 8080,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Instead of the default configuration."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only errors.")] = False,
+    as_json: AsJson = False,
+    changes: Annotated[str | None, typer.Option("--changes", hidden=True)] = None,
+    parent_fd: Annotated[int | None, typer.Option("--parent-fd", hidden=True)] = None,
+    ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,
+) -> None:
+    """Starts everything on this machine: database, bus, pretend cloud, scheduler.
+
+    State is kept in .zen in the checkout (ZEN_HOME names another directory): jobs are
+    found again at the next start. Ctrl-C stops it all.
+
+    \b
+    Examples:
+      zen up
+      zen up --detach --replicas 2
+      ZEN_HOME=/tmp/other zen up --port 0
+    """
+    import json
+
+    from cli.place import home
+    from cli.stack import Options
+
+    given = json.loads(changes) if changes else {}
+    options = Options(replicas, port, config.absolute() if config else None, given)
+    place = home()
+    place.make()
+    if detach:
+        _detach(place, options, quiet, as_json)
+        return
+    from cli.foreground import run
+
+    raise typer.Exit(run(place, options, quiet, as_json, parent_fd, ready_fd))
+
+
+def _detach(place: Home, options: object, quiet: bool, as_json: bool) -> None:
+    from cli.background import launch
+    from cli.stack import Options
+
+    assert isinstance(options, Options)
+    running = launch(place, options).running
+    if as_json:
+        from dataclasses import asdict
+
+        emit(asdict(running))
+    elif not quiet:
+        for line in next_steps(running):
+            say(line)
+        say("it runs in the background; stop it with: zen down")
+
+
+def next_steps(running: Running) -> list[str]:
+    """What to do now, for people who see this for the first time."""
+    return [
+        f"ready: {running.api} (API), {running.api}/docs (its description)",
+        f"  {running.note}",
+        "  try:  zen submit --gpus 2 --gpu-type a100-40gb -- python3 -c 'print(42)'",
+        "        zen jobs --watch     zen logs -f JOB     zen show JOB     zen clusters",
+        "        zen sim stockout us-central1 a2-highgpu-2g --for 10m",
+    ]
+
+
+def down(as_json: AsJson = False) -> None:
+    """Stops what zen up started here; does nothing if nothing runs.
+
+    \b
+    Example:
+      zen down
+    """
+    from cli.background import stop
+    from cli.place import home
+
+    stopped = stop(home(), DOWN_S, note if not as_json else lambda _: None)
+    if as_json:
+        emit({"stopped": stopped})
+    else:
+        say("stopped" if stopped else "nothing runs")

@@ -1,0 +1,189 @@
+"""Settings from YAML, an overlay and the environment, in this order; later ones win.
+
+Every fault is collected; only when there is none are Settings built.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from config.clusters import build_clusters
+from config.document import Document, KeyPath, read_yaml
+from config.errors import ConfigError
+from config.schema import KEYS, NAMES, TREE, Key, Section
+from config.settings import ApiSettings, Settings
+from core.errors import Fault
+from core.job import Budgets
+from core.names import Names
+from core.submission import nearest, shown
+from core.timers import Timers
+
+DEFAULT_PATH: Final = Path(__file__).with_name("zen.yaml")
+_VARIABLES: Final[Mapping[str, Key]] = {key.variable: key for key in KEYS if key.variable}
+_TYPO_CUTOFF = 0.85
+
+
+def load_settings(
+    path: Path | None,
+    environ: Mapping[str, str],
+    overlay: Mapping[str, object] | None = None,
+) -> Settings:
+    """The Settings, or ConfigError with every fault. Without a path: the default that ships
+    with the service. The overlay is merged by name; a None in it takes a key away."""
+    document = read_yaml(path or DEFAULT_PATH)
+    if document.faults and not document.values:
+        raise ConfigError(document.faults)  # unreadable: nothing more can be said about it
+    if overlay:
+        document.overlay(overlay)
+    _override(document, environ)
+    _spread_region_lists(document)
+    values = _walk(document, TREE, document.values, ())
+    assert isinstance(values, dict)
+    clusters = build_clusters(document, values)
+    timers = _timers(document, values["timers"])
+    if document.faults:
+        raise ConfigError(document.faults)
+    return Settings(
+        project=values["project"],
+        names=Names(values["prefix"]),
+        clusters=clusters,
+        timers=timers,
+        budgets=Budgets(**values["budgets"]),
+        database_url=values["database_url"],
+        pubsub_host=values["pubsub_host"],
+        compute_url=values["compute_url"],
+        store_url=values["store_url"],
+        api=ApiSettings(**values["api"]),
+        calls_per_minute=values["calls_per_minute"],
+        queue_limit=values["queue_limit"],
+        log_level=values["log_level"],
+        prices_as_of=str(values["prices"]["as_of"]),
+    )
+
+
+# --- the environment --------------------------------------------------------------------
+
+
+def _override(document: Document, environ: Mapping[str, str]) -> None:
+    for key in KEYS:
+        # An empty DATABASE_URL or PUBSUB_EMULATOR_HOST means unset, as it does for others.
+        if key.alias and environ.get(key.alias):
+            _put_variable(document, key, key.alias, environ[key.alias])
+    for name, word in environ.items():
+        if not name.startswith("ZEN_"):
+            continue
+        if name in _VARIABLES:
+            _put_variable(document, _VARIABLES[name], name, word)
+        elif (expected := _misspelt(name)) is not None:
+            document.faults.append(_variable_fault(name, expected))
+
+
+def _put_variable(document: Document, key: Key, name: str, word: str) -> None:
+    value = key.kind.from_text(word.strip())
+    document.put(tuple(key.path.split(".")), value, f"environment {name}")
+
+
+def _misspelt(name: str) -> str | None:
+    """What a variable was probably meant to be. Variables of other parts (ZEN_PYTHON, ZEN_JOB_ID)
+    are nobody's misspelling: only a section (`__`) or a near miss tells one of ours."""
+    close = difflib.get_close_matches(name, _VARIABLES, n=1, cutoff=_TYPO_CUTOFF)
+    return nearest(name, _VARIABLES) if close or "__" in name else None
+
+
+def _variable_fault(name: str, expected: str) -> Fault:
+    return Fault(f"environment {name}", "a variable we do not know", expected)
+
+
+# --- the walk ---------------------------------------------------------------------------
+
+
+def _spread_region_lists(document: Document) -> None:
+    """`regions: [a, b]` is short for `regions: {a: {}, b: {}}`."""
+    clusters = document.values.get("clusters")
+    if not isinstance(clusters, dict):
+        return
+    for name, cluster in clusters.items():
+        if not isinstance(cluster, dict) or not isinstance(cluster.get("regions"), list):
+            continue
+        path = ("clusters", name, "regions")
+        spread: dict[str, object] = {}
+        for region in cluster["regions"]:
+            if not isinstance(region, str):
+                document.fault(path, shown(region), "a region, e.g. us-central1")
+            elif region in spread:
+                document.fault(path, f"{region} twice", "each region once")
+            else:
+                spread[region] = {}
+        cluster["regions"] = spread
+
+
+def _walk(document: Document, section: Section, given: object, at: KeyPath) -> dict[str, Any]:
+    """The section with defaults filled in. What is wrong is noted and left out."""
+    if given is None:
+        given = {}
+    if not isinstance(given, dict):
+        document.fault(at, shown(given), "a mapping")
+        return {}
+    if section.any_name is not None:
+        return _walk_names(document, section, section.any_name, given, at)
+    for word in given:
+        if word not in section.children:
+            document.fault((*at, word), "a key we do not know", nearest(word, section.children))
+    values: dict[str, Any] = {}
+    for word, child in section.children.items():
+        if isinstance(child, Section):
+            values[word] = _walk(document, child, given.get(word), (*at, word))
+        else:
+            _take(document, child, given, (*at, word), values)
+    return values
+
+
+def _walk_names(
+    document: Document, section: Section, inner: Section | Key, given: dict[str, Any], at: KeyPath
+) -> dict[str, Any]:
+    names = NAMES[f"{section.path}.*"]
+    values: dict[str, Any] = {}
+    for word, value in given.items():
+        path = (*at, word)
+        if not names.good(word):
+            document.fault(path, f"the name {shown(word)}", names.expected)
+        elif isinstance(inner, Section):
+            values[word] = _walk(document, inner, value, path)
+        else:
+            _take(document, inner, given, path, values)
+    return values
+
+
+def _take(
+    document: Document, key: Key, given: dict[str, Any], path: KeyPath, values: dict[str, Any]
+) -> None:
+    word = path[-1]
+    if word not in given:
+        if key.required:
+            document.fault(path, "nothing", key.kind.expected)
+        else:
+            values[word] = key.default
+        return
+    value = given[word]
+    if key.kind.good(value):
+        values[word] = value
+    else:
+        document.fault(path, "(hidden)" if key.secret else shown(value), key.kind.expected)
+
+
+# --- timers -----------------------------------------------------------------------------
+
+
+def _timers(document: Document, given: Mapping[str, object]) -> Timers:
+    names = [field.name for field in dataclasses.fields(Timers)]
+    if any(name not in given for name in names):
+        return Timers()  # one of them is at fault already: relations would only repeat it
+    timers = Timers(**{name: float(str(given[name])) for name in names})
+    for fault in timers.faults():
+        path = tuple(fault.field.split("."))
+        document.fault(path, fault.got, fault.expected)
+    return timers

@@ -1,0 +1,100 @@
+"""The reference page of all configuration keys, made from the table that checks them.
+
+`python -m config.reference > docs/configuration.md`
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import sys
+
+from config.schema import KEYS, NAMES, SECTIONS, Key
+from core import timers
+
+_HEAD = """\
+# Configuration
+
+Made by `python -m config.reference > docs/configuration.md`; edit config/schema.py instead.
+
+Values come from a YAML file (without one: `config/zen.yaml`, which ships with the service), then
+from the environment, which wins. A key that is not in these tables is refused, and so is one that
+stands twice. All faults are reported at once, each with its place, what came and what was expected.
+
+Single values can be set by a variable: `ZEN_` + the path in capitals, `__` between section and key,
+e.g. `ZEN_TIMERS__IDLE_TIMEOUT_S=30`. `DATABASE_URL` and `PUBSUB_EMULATOR_HOST` work too; `ZEN_…`
+wins over them, and an empty one of the two counts as unset.
+
+`*` stands for a name that you choose:
+"""
+
+
+def reference() -> str:
+    """The whole page."""
+    parts = [_HEAD, *(f"- `{path}`: {_plain(kind.expected)}" for path, kind in NAMES.items())]
+    meanings = _timer_meanings()
+    for section, title in SECTIONS.items():
+        keys = [key for key in KEYS if _section(key) == section]
+        assert keys, f"no key in section {section!r}"
+        heading = f"`{section}`: {title[0].lower()}{title[1:]}" if section else title
+        parts += [f"\n## {heading}\n", "| Key | Value | Default | Meaning |", "|---|---|---|---|"]
+        parts += [_row(key, meanings) for key in keys]
+    return "\n".join(parts) + "\n\n" + _RELATIONS
+
+
+def _plain(words: str) -> str:
+    """Words as Markdown shows them: `<` would begin a tag, `|` a cell."""
+    return words.replace("<", "&lt;").replace("|", "\\|")
+
+
+def _section(key: Key) -> str:
+    return key.path.split(".")[0] if "." in key.path else ""
+
+
+def _row(key: Key, meanings: dict[str, str]) -> str:
+    default = "**required**" if key.required else f"`{_default(key.default)}`"
+    doc = key.doc or meanings[key.path.removeprefix("timers.")]
+    also = f" Also `{key.alias}`." if key.alias else ""
+    return f"| `{key.path}` | {_plain(key.kind.expected)} | {default} | {doc}{also} |"
+
+
+def _default(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+def _timer_meanings() -> dict[str, str]:
+    """The words under each field of Timers: they are written once, where the field is."""
+    module = ast.parse(inspect.getsource(timers))
+    body = next(n.body for n in module.body if isinstance(n, ast.ClassDef) and n.name == "Timers")
+    meanings = {}
+    for field, words in itertools.pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(words, ast.Expr):
+            assert isinstance(field.target, ast.Name)
+            meanings[field.target.id] = ast.literal_eval(words.value)
+    return meanings
+
+
+_RELATIONS = """\
+## What must hold between keys
+
+- A cluster is called `<GPUs per VM>x<GPU type>`, and the type stands in `gpus`.
+- Its machine stands in `machines`; a machine with built-in GPUs has exactly those of the cluster.
+- `vm_min` is at most `vm_max`. There is no default for `vm_max`.
+- `regions` may be a list of names, or names with `zones`, `vm_max` and prices of their own.
+- Zones belong to their region; each region has zones and a price, from the catalogue or its own.
+- `<prefix>-<cluster>-<region>-vm`, the base instance name, has at most 58 characters: Google adds
+  five. With the default prefix, `8xa100-80gb` in `northamerica-northeast1` gives 56.
+- `pool: static` clusters have no group: no limit on that name, and no price means 0.
+- Timers: `self_stop_after_s` + `publish_timeout_s` < `lost_after_s`;
+  `lost_after_s` ≥ 3 × `heartbeat_s`; `publish_timeout_s` ≤ `heartbeat_s`;
+  3 × `leader_renew_s` ≤ `leader_lease_s`; `stockout_block_s` ≤ `stockout_block_max_s`.
+"""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

@@ -1,0 +1,61 @@
+"""The configuration as everybody else sees it: frozen, checked, complete."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from core.capacity import ClusterSpec
+from core.errors import NotFound
+from core.job import Budgets, Rules
+from core.names import Names
+from core.submission import nearest
+from core.timers import Timers
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSettings:
+    """Where the REST API listens and how much it accepts."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    max_body_bytes: int = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything the service needs to know before it starts."""
+
+    project: str
+    names: Names
+    clusters: tuple[ClusterSpec, ...]
+    timers: Timers
+    budgets: Budgets
+    database_url: str = field(repr=False)
+    """Not in the repr: it may hold a password."""
+    pubsub_host: str | None
+    """host:port of an emulator or of the local bus; None: Google's own service."""
+    compute_url: str | None
+    """Endpoint instead of Google's own; None: Google's."""
+    store_url: str
+    """Logs and artifacts: file:///directory or gs://bucket/prefix."""
+    api: ApiSettings
+    calls_per_minute: int
+    """Compute calls per minute for the whole project."""
+    queue_limit: int
+    """QUEUED jobs that one turn of the loop looks at."""
+    log_level: str
+    prices_as_of: str
+    """The day the prices were read, for people who compare them with a bill."""
+
+    def cluster(self, name: str) -> ClusterSpec:
+        """The cluster by name, or NotFound with the nearest names."""
+        for cluster in self.clusters:
+            if cluster.name == name:
+                return cluster
+        known = (cluster.name for cluster in self.clusters)
+        raise NotFound(f"no cluster {name!r} in the configuration ({nearest(name, known)})")
+
+    @property
+    def rules(self) -> Rules:
+        """What the job's state machine needs of all this."""
+        return Rules(timers=self.timers, budgets=self.budgets)

@@ -1,0 +1,121 @@
+"""Changes without a guard: few per turn, so one statement each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from core.changes import (
+    ClearAlert,
+    DeadLetter,
+    DropTrouble,
+    NewRequest,
+    PutRegionStatus,
+    PutTrouble,
+    RaiseAlert,
+    SettleRequest,
+)
+from db.ledger import Plain
+from db.rows import clean, to_json
+
+_NEW_REQUEST = """
+INSERT INTO cloud_requests
+    (request_id, kind, cluster, region, names, reason, created_at, settled_at, outcome)
+VALUES (%s, %s, %s, %s, %s::jsonb, %s, %s, %s, %s) ON CONFLICT DO NOTHING
+"""
+_SETTLE_REQUEST = """
+UPDATE cloud_requests SET settled_at = %s, outcome = %s
+WHERE request_id = %s AND settled_at IS NULL
+"""
+_PUT_TROUBLE = """
+INSERT INTO troubles
+    (region, zone, machine_type, spot, kind, since, last_seen, until, count, message)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (region, zone, machine_type, spot, kind) DO UPDATE SET
+    since = excluded.since, last_seen = excluded.last_seen, until = excluded.until,
+    count = excluded.count, message = excluded.message
+"""
+_DROP_TROUBLE = """
+DELETE FROM troubles
+WHERE region = %s AND zone = %s AND machine_type = %s AND spot = %s AND kind = %s
+"""
+_PUT_REGION = """
+INSERT INTO region_status (cluster, region, target_size, why, observed_at)
+VALUES (%s, %s, %s, %s, %s)
+ON CONFLICT (cluster, region) DO UPDATE SET
+    target_size = excluded.target_size, why = excluded.why, observed_at = excluded.observed_at
+"""
+_RAISE_ALERT = """
+INSERT INTO alerts (kind, subject, severity, message, raised_at, last_seen_at, count)
+VALUES (%(kind)s, %(subject)s, %(severity)s, %(message)s, %(at)s, %(at)s, 1)
+ON CONFLICT (kind, subject) WHERE cleared_at IS NULL DO UPDATE SET
+    severity = excluded.severity, message = excluded.message,
+    last_seen_at = excluded.last_seen_at, count = alerts.count + 1
+"""
+_CLEAR_ALERT = """
+UPDATE alerts SET cleared_at = %s WHERE kind = %s AND subject = %s AND cleared_at IS NULL
+"""
+_DEAD_LETTER = """
+INSERT INTO dead_letters (message_id, source, body, attributes, reason, at)
+VALUES (%s, %s, %s, %s::jsonb, %s, %s) ON CONFLICT DO NOTHING
+"""
+
+
+async def write_plain(connection: AsyncConnection[TupleRow], changes: Sequence[Plain]) -> None:
+    """In a fixed order of rows, so that two commits cannot wait for each other in a circle;
+    changes to the same row keep theirs, because the sort is stable."""
+    for change in sorted(changes, key=_row):
+        await _write_one(connection, change)
+
+
+def _row(change: Plain) -> tuple[str, ...]:
+    match change:
+        case RaiseAlert(kind, subject) | ClearAlert(kind, subject):
+            return ("alerts", kind, subject)
+        case NewRequest(request):
+            return ("cloud_requests", request.request_id)
+        case SettleRequest(request_id):
+            return ("cloud_requests", request_id)
+        case DeadLetter(message_id):
+            return ("dead_letters", message_id)
+        case PutRegionStatus(status):
+            return ("region_status", status.cluster, status.region)
+        case PutTrouble(trouble):
+            return ("troubles", *map(str, trouble.key))
+        case DropTrouble(key):
+            return ("troubles", *map(str, key))
+        case _:
+            assert_never(change)
+
+
+async def _write_one(connection: AsyncConnection[TupleRow], change: Plain) -> None:
+    match change:
+        case NewRequest(r):
+            row = (r.request_id, r.kind, r.cluster, r.region, to_json(r.names), clean(r.reason))
+            await connection.execute(
+                _NEW_REQUEST, (*row, r.created_at, r.settled_at, clean(r.outcome))
+            )
+        case SettleRequest(request_id, outcome, at):
+            await connection.execute(_SETTLE_REQUEST, (at, clean(outcome), request_id))
+        case PutTrouble(t):
+            times = (t.since, t.last_seen, t.until)
+            key = (t.region, t.zone, t.machine_type, t.spot, str(t.kind))
+            await connection.execute(_PUT_TROUBLE, (*key, *times, t.count, clean(t.message)))
+        case DropTrouble(key):
+            await connection.execute(_DROP_TROUBLE, key)
+        case PutRegionStatus(s):
+            status = (s.cluster, s.region, s.target_size, clean(s.why), s.observed_at)
+            await connection.execute(_PUT_REGION, status)
+        case RaiseAlert(kind, subject, severity, message, at):
+            words = {"kind": kind, "subject": clean(subject), "severity": severity}
+            await connection.execute(_RAISE_ALERT, {**words, "message": clean(message), "at": at})
+        case ClearAlert(kind, subject, at):
+            await connection.execute(_CLEAR_ALERT, (at, kind, clean(subject)))
+        case DeadLetter(message_id, source, body, attributes, reason, at):
+            letter = (message_id, source, body, to_json(attributes), clean(reason), at)
+            await connection.execute(_DEAD_LETTER, letter)
+        case _:
+            assert_never(change)

@@ -1,0 +1,280 @@
+"""Values of core as rows and back. Bulk writes travel as one array per column."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from core.capacity import Trouble, TroubleKind, Vm, VmState
+from core.changes import CloudRequest
+from core.job import Job, JobSpec, JobStatus, Lease, StopReason, TimelineEntry
+from core.messages import GpuReading, Progress
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+_spec = msgspec.json.Decoder(JobSpec)
+_strings = msgspec.json.Decoder(tuple[str, ...])
+_numbers = msgspec.json.Decoder(tuple[int, ...])
+_mapping = msgspec.json.Decoder(dict[str, Any])
+_readings = msgspec.json.Decoder(tuple[GpuReading, ...])
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+
+
+# --- text and JSON that PostgreSQL can hold ---------------------------------------------
+
+
+def clean(words: str) -> str:
+    """Text as PostgreSQL takes it: it knows no NUL and no lone surrogates, but what workers
+    and clouds say may contain them, and one bad word must not stop a batch."""
+    if "\x00" in words:
+        words = words.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    return words.encode(errors="replace").decode()
+
+
+def to_json(value: object) -> str:
+    """JSON as jsonb takes it, cleaned like text."""
+    try:
+        encoded = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_cleaned(value)).decode()
+    if _NUL.search(encoded):
+        encoded = msgspec.json.encode(_cleaned(value))
+    return encoded.decode()
+
+
+def storable(spec: JobSpec) -> bool:
+    """Whether the spec can be kept exactly as it is: cleaning it would change what is run."""
+    try:
+        return not _NUL.search(msgspec.json.encode(spec))
+    except UnicodeEncodeError:
+        return False
+
+
+def _cleaned(value: object) -> object:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, Mapping):
+        return {clean(str(key)): _cleaned(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cleaned(item) for item in value]
+    return value
+
+
+# --- columns ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Field(Generic[T]):
+    """One column of a bulk write: its name, its type, and where its value comes from."""
+
+    name: str
+    kind: str
+    value: Callable[[T], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape(Generic[T]):
+    """The columns of a bulk write."""
+
+    fields: tuple[Field[T], ...]
+
+    @property
+    def names(self) -> str:
+        return ", ".join(field.name for field in self.fields)
+
+    @property
+    def rows(self) -> str:
+        """`unnest(…) AS x(…)`: a constant text, so that it is prepared once."""
+        arrays = ", ".join(f"%s::{field.kind}[]" for field in self.fields)
+        return f"unnest({arrays}) AS x({self.names})"
+
+    def assignments(self, *skip: str) -> str:
+        """`name = x.name, …` for an UPDATE."""
+        names = [field.name for field in self.fields if field.name not in skip]
+        return ", ".join(f"{name} = x.{name}" for name in names)
+
+    def arrays(self, items: Sequence[T]) -> list[list[object]]:
+        return [[field.value(item) for item in items] for field in self.fields]
+
+
+def lease_part(pick: Callable[[Lease], object]) -> Callable[[Job], object]:
+    """A value of the job's lease, or NULL."""
+    return lambda job: None if job.lease is None else pick(job.lease)
+
+
+JOB_STATE: tuple[Field[Job], ...] = (
+    Field("uid", "uuid", lambda j: j.uid),
+    Field("status", "text", lambda j: str(j.status)),
+    Field("version", "int", lambda j: j.version),
+    Field("attempt", "int", lambda j: j.attempt),
+    Field("lease_id", "text", lease_part(lambda x: x.lease_id)),
+    Field("vm_name", "text", lease_part(lambda x: x.vm_name)),
+    Field("vm_uid", "uuid", lease_part(lambda x: x.vm_uid)),
+    Field("lease_region", "text", lease_part(lambda x: x.region)),
+    Field("lease_zone", "text", lease_part(lambda x: x.zone)),
+    Field("slots", "jsonb", lease_part(lambda x: to_json(x.slots))),
+    Field("status_since", "timestamptz", lambda j: j.status_since),
+    Field("queued_since", "timestamptz", lambda j: j.queued_since),
+    Field("deadline_at", "timestamptz", lambda j: j.deadline_at),
+    Field("started_at", "timestamptz", lambda j: j.started_at),
+    Field("ended_at", "timestamptz", lambda j: j.ended_at),
+    Field("failures", "int", lambda j: j.failures),
+    Field("losses", "int", lambda j: j.losses),
+    Field("preemptions", "int", lambda j: j.preemptions),
+    Field("exit_code", "int", lambda j: j.exit_code),
+    Field("reason", "text", lambda j: clean(j.reason)),
+    Field("stop_reason", "text", lambda j: None if j.stop_reason is None else str(j.stop_reason)),
+)
+JOB_BIRTH: tuple[Field[Job], ...] = (
+    Field("cluster", "text", lambda j: j.cluster),
+    Field("tenant_id", "text", lambda j: j.spec.tenant_id),
+    Field("user_id", "text", lambda j: j.spec.user_id),
+    Field("job_id", "text", lambda j: j.spec.job_id),
+    Field("name", "text", lambda j: j.spec.name),
+    Field("priority", "int", lambda j: j.spec.priority),
+    Field("labels", "jsonb", lambda j: to_json(j.spec.labels)),
+    Field("spec", "jsonb", lambda j: to_json(j.spec)),
+    Field("submitted_at", "timestamptz", lambda j: j.submitted_at),
+)
+VM: Shape[Vm] = Shape(
+    (
+        Field("uid", "uuid", lambda v: v.uid),
+        Field("name", "text", lambda v: v.name),
+        Field("cluster", "text", lambda v: v.cluster),
+        Field("region", "text", lambda v: v.region),
+        Field("state", "text", lambda v: str(v.state)),
+        Field("version", "int", lambda v: v.version),
+        Field("request_id", "text", lambda v: v.request_id),
+        Field("gpus", "int", lambda v: v.gpus),
+        Field("spot", "bool", lambda v: v.spot),
+        Field("usd_per_hour", "float8", lambda v: float(v.usd_per_hour)),
+        Field("requested_at", "timestamptz", lambda v: v.requested_at),
+        Field("state_since", "timestamptz", lambda v: v.state_since),
+        Field("zone", "text", lambda v: v.zone),
+        Field("instance_id", "text", lambda v: v.instance_id),
+        Field("boot_nonce", "text", lambda v: clean(v.boot_nonce)),
+        Field("leases", "jsonb", lambda v: to_json(v.leases)),
+        Field("running_since", "timestamptz", lambda v: v.running_since),
+        Field("ready_at", "timestamptz", lambda v: v.ready_at),
+        Field("idle_since", "timestamptz", lambda v: v.idle_since),
+        Field("last_beat_at", "timestamptz", lambda v: v.last_beat_at),
+        Field("gone_at", "timestamptz", lambda v: v.gone_at),
+        Field("reason", "text", lambda v: clean(v.reason)),
+    )
+)
+
+
+# --- what a SELECT must list, and how its row becomes a value ---------------------------
+
+JOB_SELECT = (
+    "j.uid::text, j.spec::text, j.cluster, j.status, j.version, j.submitted_at, j.status_since, "
+    "j.queued_since, j.deadline_at, j.attempt, j.lease_id, j.vm_name, j.vm_uid::text, "
+    "j.lease_region, j.lease_zone, j.slots::text, j.started_at, j.ended_at, j.failures, "
+    "j.losses, j.preemptions, j.exit_code, j.reason, j.stop_reason"
+)
+JOB_WIDTH = 24
+
+
+def job_of(row: Row) -> Job:
+    """The first JOB_WIDTH values of the row, in the order of JOB_SELECT."""
+    lease = None
+    if row[10] is not None:
+        lease = Lease(row[10], row[11], row[12], row[13], row[14], _numbers.decode(row[15]))
+    return Job(
+        uid=row[0],
+        spec=_spec.decode(row[1]),
+        cluster=row[2],
+        status=JobStatus(row[3]),
+        version=row[4],
+        submitted_at=row[5],
+        status_since=row[6],
+        queued_since=row[7],
+        deadline_at=row[8],
+        attempt=row[9],
+        lease=lease,
+        started_at=row[16],
+        ended_at=row[17],
+        failures=row[18],
+        losses=row[19],
+        preemptions=row[20],
+        exit_code=row[21],
+        reason=row[22],
+        stop_reason=None if row[23] is None else StopReason(row[23]),
+    )
+
+
+VM_SELECT = (
+    "v.uid::text, v.name, v.cluster, v.region, v.state, v.version, v.request_id, v.gpus, v.spot, "
+    "v.usd_per_hour, v.requested_at, v.state_since, v.zone, v.instance_id, v.boot_nonce, "
+    "v.leases::text, v.running_since, v.ready_at, v.idle_since, v.last_beat_at, v.gone_at, "
+    "v.reason"
+)
+VM_WIDTH = 22
+
+
+def vm_of(row: Row) -> Vm:
+    """The first VM_WIDTH values of the row, in the order of VM_SELECT (that of Vm's fields)."""
+    values = list(row[:VM_WIDTH])
+    values[4], values[15] = VmState(row[4]), _strings.decode(row[15])
+    return Vm(*values)
+
+
+TROUBLE_SELECT = "region, zone, machine_type, spot, kind, since, last_seen, until, count, message"
+
+
+def trouble_of(row: Row) -> Trouble:
+    values = list(row)
+    values[4] = TroubleKind(row[4])
+    return Trouble(*values)
+
+
+REQUEST_SELECT = (
+    "request_id, kind, cluster, region, names::text, reason, created_at, settled_at, outcome"
+)
+
+
+def request_of(row: Row) -> CloudRequest:
+    values = list(row)
+    values[4] = _strings.decode(row[4])
+    return CloudRequest(*values)
+
+
+ENTRY_SELECT = (
+    "at, event, from_status, to_status, attempt, reason, vm_name, region, data::text, dedup_key"
+)
+
+
+def entry_of(row: Row) -> TimelineEntry:
+    return TimelineEntry(
+        at=row[0],
+        event=row[1],
+        from_status=None if row[2] is None else JobStatus(row[2]),
+        to_status=JobStatus(row[3]),
+        attempt=row[4],
+        reason=row[5],
+        vm_name=row[6],
+        region=row[7],
+        data=mapping_of(row[8]),
+        dedup_key=row[9],
+    )
+
+
+def mapping_of(encoded: str) -> dict[str, Any]:
+    return _mapping.decode(encoded)
+
+
+def numbers_of(encoded: str) -> tuple[int, ...]:
+    return _numbers.decode(encoded)
+
+
+def readings_of(encoded: str) -> tuple[GpuReading, ...]:
+    return _readings.decode(encoded)
+
+
+def progress_of(step: float | None, total: float | None) -> Progress | None:
+    return None if step is None else Progress(step, total)

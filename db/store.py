@@ -1,0 +1,193 @@
+"""PostgreSQL behind core.ports.Store."""
+# ruff: noqa: S608  # only our own lists of columns are put into these texts
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import psycopg
+import structlog
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool
+
+from core.changes import Committed, Unit, View
+from core.errors import Ambiguous, NotFound, StoreDown
+from core.job import Job
+from core.messages import OutboxRow, OutMessage
+from core.ports import Leadership
+from db.ledger import fold, judge
+from db.locks import lock, wanted
+from db.rows import JOB_SELECT, job_of, mapping_of
+from db.view import Viewer
+from db.writes import Raced, write
+
+Connection = AsyncConnection[TupleRow]
+log = structlog.get_logger(__name__)
+
+POOL_WAIT_S = 2.0
+STATEMENT_S = 10.0
+_RACES_MAX = 5
+
+_LEAD = """
+INSERT INTO leader AS l (one, holder, term, expires_at)
+VALUES (true, %(holder)s, 1, clock_timestamp() + make_interval(secs => %(lease_s)s))
+ON CONFLICT (one) DO UPDATE SET
+    holder = excluded.holder,
+    term = l.term + CASE WHEN l.holder = excluded.holder THEN 0 ELSE 1 END,
+    expires_at = clock_timestamp() + make_interval(secs => %(lease_s)s)
+WHERE l.holder = excluded.holder OR l.expires_at <= clock_timestamp()
+RETURNING true, term, holder, expires_at
+"""
+_RESIGN = """
+UPDATE leader SET holder = '', expires_at = clock_timestamp() WHERE holder = %s AND term = %s
+"""
+_OUTBOX = """
+SELECT outbox_id, topic, body, attributes::text, ordering_key FROM outbox
+WHERE published_at IS NULL ORDER BY outbox_id LIMIT %s
+"""
+_PUBLISHED = "UPDATE outbox SET published_at = now() WHERE outbox_id = ANY(%s::bigint[])"
+# Kept for a day for those who look into a fault; a bounded bite off the oldest end each time.
+_PRUNE = """
+DELETE FROM outbox WHERE outbox_id IN (
+    SELECT outbox_id FROM (
+        SELECT outbox_id, published_at FROM outbox ORDER BY outbox_id LIMIT %s
+    ) AS oldest WHERE published_at < now() - interval '1 day'
+)
+"""
+
+
+class PostgresStore:
+    """One pool of connections. Every way the database can be away is StoreDown."""
+
+    def __init__(
+        self, url: str, *, pool_min: int = 1, pool_max: int = 8, operation_s: float = 15.0
+    ) -> None:
+        self._operation_s = operation_s
+        self._viewer = Viewer()
+        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+            url,
+            min_size=pool_min,
+            max_size=pool_max,
+            timeout=POOL_WAIT_S,
+            # A short span: after an outage the next caller tries at once instead of waiting
+            # for a back-off that has grown for minutes.
+            reconnect_timeout=POOL_WAIT_S,
+            check=AsyncConnectionPool.check_connection,
+            open=False,
+            kwargs={
+                "autocommit": True,
+                "connect_timeout": 2,
+                "application_name": "zen",
+                "options": f"-c statement_timeout={STATEMENT_S:g}s -c lock_timeout=5s "
+                "-c idle_in_transaction_session_timeout=20s -c timezone=UTC",
+            },
+        )
+
+    async def open(self) -> None:
+        """Does not wait for the database: the first use tells whether it is there."""
+        await self._pool.open(wait=False)
+
+    async def close(self) -> None:
+        await self._pool.close(timeout=5)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A connection in autocommit, or StoreDown."""
+        try:
+            # The server's own time-out does not help when the server has stopped answering.
+            async with asyncio.timeout(self._operation_s), self._pool.connection() as connection:
+                yield connection
+        except (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError) as fault:
+            raise StoreDown(f"the database does not answer: {str(fault) or 'timed out'}") from fault
+
+    async def lead(self, holder: str, lease_s: float) -> Leadership:
+        """On the database's clock. Whoever holds it keeps its term, also past the expiry, as
+        long as nobody else came."""
+        assert holder, "an empty holder means that nobody leads"
+        async with self.connection() as connection:
+            arguments = {"holder": holder, "lease_s": lease_s}
+            row = await (await connection.execute(_LEAD, arguments)).fetchone()
+            if row is None:
+                query = "SELECT false, term, holder, expires_at FROM leader"
+                row = await (await connection.execute(query)).fetchone()
+        assert row is not None, "the row of the leader is never deleted"
+        return Leadership(*row)
+
+    async def resign(self, holder: str, term: int) -> None:
+        """The term stays where it is; the next leader's grows, so ours has passed for good."""
+        async with self.connection() as connection:
+            await connection.execute(_RESIGN, (holder, term))
+
+    async def view(self, queue_limit: int) -> View:
+        async with self.connection() as connection:
+            return await self._viewer.view(connection, queue_limit)
+
+    async def commit(self, units: Sequence[Unit], term: int | None) -> Committed:
+        """All in one transaction, except when a unit holds what cannot be stored at all (which
+        is a fault of ours): then each goes alone, so that the others are not held up by it."""
+        if not units:
+            return Committed(())
+        try:
+            return await self._commit(units, term)
+        except (psycopg.IntegrityError, psycopg.DataError) as fault:
+            if len(units) == 1:
+                log.error("unit_unstorable", unit=repr(units[0])[:2000], fault=str(fault))
+                return Committed((False,), {0: f"unstorable: {fault}".strip()})
+        parts = [await self.commit([unit], term) for unit in units]
+        refusals = {i: part.refusals[0] for i, part in enumerate(parts) if part.refusals}
+        return Committed(tuple(part.applied[0] for part in parts), refusals)
+
+    async def _commit(self, units: Sequence[Unit], term: int | None) -> Committed:
+        for _ in range(_RACES_MAX):
+            try:
+                async with self.connection() as connection, connection.transaction():
+                    return await self._write(connection, units, term)
+            except Raced:
+                continue
+        raise StoreDown(f"{_RACES_MAX} times in a row somebody else submitted the same job first")
+
+    async def _write(
+        self, connection: Connection, units: Sequence[Unit], term: int | None
+    ) -> Committed:
+        locked = await lock(connection, wanted(units), term)
+        refusals = judge(units, locked.known)
+        accepted = [unit for index, unit in enumerate(units) if index not in refusals]
+        if accepted:
+            await write(connection, fold(accepted), locked)
+        return Committed(tuple(index not in refusals for index in range(len(units))), refusals)
+
+    async def find_job(self, job_id: str, user_id: str | None) -> Job:
+        query = (
+            f"SELECT {JOB_SELECT} FROM jobs AS j "
+            "WHERE job_id = %s AND (%s::text IS NULL OR user_id = %s) ORDER BY user_id LIMIT 2"
+        )
+        async with self.connection() as connection:
+            cursor = await connection.execute(query, (job_id, user_id, user_id), binary=True)
+            rows = await cursor.fetchall()
+        if not rows:
+            whose = "" if user_id is None else f" of user {user_id}"
+            raise NotFound(f"there is no job {job_id}{whose}")
+        if len(rows) > 1:
+            raise Ambiguous(f"several users have a job {job_id}: say which user_id")
+        return job_of(rows[0])
+
+    async def content_hash(self, user_id: str, job_id: str) -> tuple[str, str] | None:
+        query = "SELECT uid::text, content_hash FROM jobs WHERE user_id = %s AND job_id = %s"
+        async with self.connection() as connection:
+            row = await (await connection.execute(query, (user_id, job_id))).fetchone()
+        return None if row is None else (row[0], row[1])
+
+    async def outbox(self, limit: int) -> Sequence[OutboxRow]:
+        async with self.connection() as connection:
+            rows = await (await connection.execute(_OUTBOX, (limit,), binary=True)).fetchall()
+        return [OutboxRow(r[0], OutMessage(r[1], r[2], mapping_of(r[3]), r[4])) for r in rows]
+
+    async def published(self, outbox_ids: Sequence[int]) -> None:
+        if not outbox_ids:
+            return
+        async with self.connection() as connection, connection.pipeline():
+            await connection.execute(_PUBLISHED, (list(outbox_ids),))
+            await connection.execute(_PRUNE, (2 * len(outbox_ids) + 100,))

@@ -1,0 +1,287 @@
+"""The bulk writes of a commit: one statement per kind of row, whatever the number of rows."""
+# ruff: noqa: S608  # only our own lists of columns are put into these texts
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from core.changes import JobProgress, JobWhy, VmBeat
+from core.job import WAITING, Job, TimelineEntry
+from core.messages import OutMessage
+from db.ledger import Attempt, Writes
+from db.locks import OUTBOX_LOCK, Locked
+from db.plain import write_plain
+from db.rows import JOB_BIRTH, JOB_STATE, VM, Field, Shape, clean, to_json
+
+Connection = AsyncConnection[TupleRow]
+Item = TypeVar("Item")
+WAKE_CHANNEL = "zen_wake"
+_WAITING = ", ".join(f"'{status}'" for status in sorted(WAITING))
+
+
+class Raced(Exception):
+    """Somebody submitted the same job in the meantime: look again."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobWrite:
+    """A job with what its row holds besides."""
+
+    job: Job
+    content_hash: str
+    last_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventWrite:
+    """A row of history with its number."""
+
+    uid: str
+    seq: int
+    entry: TimelineEntry
+
+
+def _of_job(field: Field[Job]) -> Field[JobWrite]:
+    return Field(field.name, field.kind, lambda write: field.value(write.job))
+
+
+_SEQ: Field[JobWrite] = Field("last_seq", "int", lambda w: w.last_seq)
+_HASH: Field[JobWrite] = Field("content_hash", "text", lambda w: w.content_hash)
+_JOB_MOVE: Shape[JobWrite] = Shape((*map(_of_job, JOB_STATE), _SEQ))
+_JOB_NEW: Shape[JobWrite] = Shape((*map(_of_job, (*JOB_STATE, *JOB_BIRTH)), _SEQ, _HASH))
+_EVENT: Shape[EventWrite] = Shape(
+    (
+        Field("uid", "uuid", lambda w: w.uid),
+        Field("seq", "int", lambda w: w.seq),
+        Field("at", "timestamptz", lambda w: w.entry.at),
+        Field("event", "text", lambda w: clean(w.entry.event)),
+        Field(
+            "from_status",
+            "text",
+            lambda w: None if w.entry.from_status is None else str(w.entry.from_status),
+        ),
+        Field("to_status", "text", lambda w: str(w.entry.to_status)),
+        Field("attempt", "int", lambda w: w.entry.attempt),
+        Field("reason", "text", lambda w: clean(w.entry.reason)),
+        Field("vm_name", "text", lambda w: w.entry.vm_name),
+        Field("region", "text", lambda w: w.entry.region),
+        Field("data", "jsonb", lambda w: to_json(w.entry.data)),
+        Field("dedup_key", "text", lambda w: w.entry.dedup_key),
+    )
+)
+_OPENED: Shape[Attempt] = Shape(
+    (
+        Field("uid", "uuid", lambda a: a.uid),
+        Field("attempt", "int", lambda a: a.number),
+        Field("lease_id", "text", lambda a: a.lease and a.lease.lease_id),
+        Field("vm_uid", "uuid", lambda a: a.lease and a.lease.vm_uid),
+        Field("vm_name", "text", lambda a: a.lease and a.lease.vm_name),
+        Field("region", "text", lambda a: a.lease and a.lease.region),
+        Field("zone", "text", lambda a: a.lease and a.lease.zone),
+        Field("slots", "jsonb", lambda a: a.lease and to_json(a.lease.slots)),
+        Field("assigned_at", "timestamptz", lambda a: a.assigned_at),
+        Field("started_at", "timestamptz", lambda a: a.started_at),
+        Field("ended_at", "timestamptz", lambda a: a.ended_at),
+        Field("outcome", "text", lambda a: clean(a.outcome)),
+        Field("exit_code", "int", lambda a: a.exit_code),
+    )
+)
+_PATCHED: Shape[Attempt] = Shape(
+    tuple(
+        field
+        for field in _OPENED.fields
+        if field.name in {"uid", "attempt", "started_at", "ended_at", "outcome", "exit_code"}
+    )
+)
+_PROGRESS: Shape[JobProgress] = Shape(
+    (
+        Field("uid", "uuid", lambda p: p.uid),
+        Field("attempt", "int", lambda p: p.attempt),
+        Field("step", "float8", lambda p: p.progress and float(p.progress.step)),
+        Field(
+            "total",
+            "float8",
+            lambda p: (
+                float(p.progress.total)
+                if p.progress is not None and p.progress.total is not None
+                else None
+            ),
+        ),
+        Field(
+            "checkpoint_step",
+            "float8",
+            lambda p: None if p.checkpoint_step is None else float(p.checkpoint_step),
+        ),
+        Field("at", "timestamptz", lambda p: p.at),
+    )
+)
+_WHY: Shape[JobWhy] = Shape(
+    (
+        Field("uid", "uuid", lambda w: w.uid),
+        Field("why", "text", lambda w: clean(w.why)),
+        Field("position", "int", lambda w: w.position),
+    )
+)
+_BEAT: Shape[VmBeat] = Shape(
+    (
+        Field("uid", "uuid", lambda b: b.vm_uid),
+        Field("at", "timestamptz", lambda b: b.at),
+        Field("readings", "jsonb", lambda b: to_json(b.gpus) if b.gpus else None),
+    )
+)
+_SEND: Shape[OutMessage] = Shape(
+    (
+        Field("topic", "text", lambda m: m.topic),
+        Field("body", "bytea", lambda m: m.body),
+        Field("attributes", "jsonb", lambda m: to_json(m.attributes)),
+        Field("ordering_key", "text", lambda m: m.ordering_key),
+    )
+)
+
+# Sorted, so that two commits that bring the same keys cannot wait for each other in a circle.
+_INSERT_JOBS = f"""
+INSERT INTO jobs ({_JOB_NEW.names}) SELECT {_JOB_NEW.names} FROM {_JOB_NEW.rows}
+ORDER BY user_id, job_id ON CONFLICT DO NOTHING
+"""
+_UPDATE_JOBS = f"""
+UPDATE jobs AS j SET {_JOB_MOVE.assignments("uid")},
+    why = CASE WHEN x.status IN ({_WAITING}) THEN j.why ELSE '' END,
+    position = CASE WHEN x.status IN ({_WAITING}) THEN j.position END
+FROM {_JOB_MOVE.rows} WHERE j.uid = x.uid
+"""
+_UPDATE_SEQS = """
+UPDATE jobs AS j SET last_seq = x.last_seq
+FROM unnest(%s::uuid[], %s::int[]) AS x(uid, last_seq) WHERE j.uid = x.uid
+"""
+_INSERT_EVENTS = f"INSERT INTO job_events ({_EVENT.names}) SELECT {_EVENT.names} FROM {_EVENT.rows}"
+# The price is written down with the attempt: a later change of prices does not rewrite history.
+_INSERT_ATTEMPTS = f"""
+INSERT INTO attempts ({_OPENED.names}, usd_per_hour)
+SELECT {", ".join(f"x.{field.name}" for field in _OPENED.fields)}, coalesce(v.usd_per_hour, 0)
+FROM {_OPENED.rows} LEFT JOIN vms AS v ON v.uid = x.vm_uid
+"""
+_UPDATE_ATTEMPTS = f"""
+UPDATE attempts AS a SET
+    started_at = coalesce(x.started_at, a.started_at),
+    ended_at = coalesce(x.ended_at, a.ended_at),
+    outcome = CASE WHEN x.outcome = '' THEN a.outcome ELSE x.outcome END,
+    exit_code = coalesce(x.exit_code, a.exit_code)
+FROM {_PATCHED.rows} WHERE a.uid = x.uid AND a.attempt = x.attempt
+"""
+_UPDATE_PROGRESS = f"""
+UPDATE jobs AS j SET
+    progress_at = x.at,
+    progress_step = coalesce(x.step, j.progress_step),
+    progress_total = CASE WHEN x.step IS NULL THEN j.progress_total ELSE x.total END,
+    checkpoint_step = coalesce(x.checkpoint_step, j.checkpoint_step)
+FROM {_PROGRESS.rows}
+WHERE j.uid = x.uid AND j.attempt = x.attempt
+    AND (j.progress_at IS NULL OR j.progress_at < x.at)
+"""
+_UPDATE_WHYS = f"""
+UPDATE jobs AS j SET why = x.why, position = x.position FROM {_WHY.rows}
+WHERE j.uid = x.uid AND j.status IN ({_WAITING})
+    AND (j.why, j.position) IS DISTINCT FROM (x.why, x.position)
+"""
+_INSERT_VMS = f"INSERT INTO vms ({VM.names}) SELECT {VM.names} FROM {VM.rows}"
+# A beat that came after the mover looked must not be lost: the newest stays.
+_UPDATE_VMS = f"""
+UPDATE vms AS v SET {VM.assignments("uid", "last_beat_at")},
+    last_beat_at = greatest(v.last_beat_at, x.last_beat_at)
+FROM {VM.rows} WHERE v.uid = x.uid
+"""
+_UPDATE_BEATS = f"""
+UPDATE vms AS v SET last_beat_at = x.at, readings = coalesce(x.readings, v.readings)
+FROM {_BEAT.rows} WHERE v.uid = x.uid AND (v.last_beat_at IS NULL OR v.last_beat_at < x.at)
+"""
+_INSERT_SENDS = f"""
+INSERT INTO outbox ({_SEND.names})
+SELECT {_SEND.names} FROM unnest(%s::text[], %s::bytea[], %s::jsonb[], %s::text[])
+    WITH ORDINALITY AS x({_SEND.names}, place) ORDER BY place
+"""
+
+
+async def write(connection: Connection, writes: Writes, locked: Locked) -> None:
+    """Everything but the commit itself."""
+    events, last_seqs = number_events(writes, locked)
+    await _write_new_jobs(connection, writes, last_seqs)
+    async with connection.pipeline():
+        # Moves go before inserts: a name is free again once its VM is gone.
+        await _bulk(connection, _UPDATE_VMS, VM, list(writes.vms.values()))
+        await _bulk(connection, _INSERT_VMS, VM, list(writes.new_vms.values()))
+        await _bulk(connection, _UPDATE_BEATS, _BEAT, list(writes.beats.values()))
+        await _write_jobs(connection, writes, locked, last_seqs)
+        await _bulk(connection, _INSERT_EVENTS, _EVENT, events)
+        opened = [attempt for attempt in writes.attempts.values() if attempt.lease is not None]
+        patched = [attempt for attempt in writes.attempts.values() if attempt.lease is None]
+        await _bulk(connection, _UPDATE_ATTEMPTS, _PATCHED, patched)
+        await _bulk(connection, _INSERT_ATTEMPTS, _OPENED, opened)
+        await _bulk(connection, _UPDATE_PROGRESS, _PROGRESS, list(writes.progress.values()))
+        await _bulk(connection, _UPDATE_WHYS, _WHY, list(writes.whys.values()))
+        await write_plain(connection, writes.plain)
+        await _write_sends(connection, writes.sends)
+        if writes.wakes:
+            await connection.execute("SELECT pg_notify(%s, '')", (WAKE_CHANNEL,))
+
+
+def number_events(writes: Writes, locked: Locked) -> tuple[list[EventWrite], dict[str, int]]:
+    """Rows of history with their numbers, without the repeats, and each job's last number."""
+    seqs = dict(locked.last_seqs)
+    seen = set(locked.repeats)
+    events = []
+    for uid, entry in writes.events:
+        if entry.dedup_key is not None:
+            if (uid, entry.dedup_key) in seen:
+                continue
+            seen.add((uid, entry.dedup_key))
+        seqs[uid] = seqs.get(uid, 0) + 1
+        events.append(EventWrite(uid, seqs[uid], entry))
+    return events, seqs
+
+
+async def _write_new_jobs(
+    connection: Connection, writes: Writes, last_seqs: dict[str, int]
+) -> None:
+    if not writes.new_jobs:
+        return
+    rows = [
+        JobWrite(job, writes.hashes[uid], last_seqs[uid]) for uid, job in writes.new_jobs.items()
+    ]
+    cursor = await connection.execute(_INSERT_JOBS, _JOB_NEW.arrays(rows))
+    if cursor.rowcount != len(rows):
+        raise Raced
+
+
+async def _write_jobs(
+    connection: Connection, writes: Writes, locked: Locked, last_seqs: dict[str, int]
+) -> None:
+    moved = [JobWrite(job, "", last_seqs[uid]) for uid, job in writes.jobs.items()]
+    await _bulk(connection, _UPDATE_JOBS, _JOB_MOVE, moved)
+    noted = [
+        uid
+        for uid, seq in locked.last_seqs.items()
+        if uid not in writes.jobs and last_seqs[uid] != seq
+    ]
+    if noted:
+        await connection.execute(_UPDATE_SEQS, (noted, [last_seqs[uid] for uid in noted]))
+
+
+async def _write_sends(connection: Connection, sends: Sequence[OutMessage]) -> None:
+    if not sends:
+        return
+    # Numbers are given out before the commit; without this lock a later number could become
+    # visible first, and a stop would overtake its start. It is taken last and held briefly.
+    await connection.execute("SELECT pg_advisory_xact_lock(%s)", (OUTBOX_LOCK,))
+    await _bulk(connection, _INSERT_SENDS, _SEND, sends)
+
+
+async def _bulk(
+    connection: Connection, query: str, shape: Shape[Item], items: Sequence[Item]
+) -> None:
+    if items:
+        await connection.execute(query, shape.arrays(items))

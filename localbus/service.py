@@ -1,0 +1,135 @@
+"""The calls of Google's Publisher and Subscriber services, one method each, for both doors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf import empty_pb2
+
+from localbus import protos, wire
+from localbus.bus import Bus, Settled
+from localbus.errors import BusError, InvalidArgument
+from localbus.model import check_project
+
+# A pull that finds nothing is answered empty after this time; clients usually give up before.
+PULL_WAIT_S = 90.0
+_FIXED_SUBSCRIPTION_FIELDS = (
+    "name", "topic", "filter", "enable_message_ordering", "detached", "state", "tags",
+)  # fmt: skip
+_FIXED_TOPIC_FIELDS = ("name", "state", "satisfies_pzs", "tags")
+
+
+class AcksRefused(BusError):
+    """Exactly-once: some ack ids were not good any more. `partly`: others were."""
+
+    code = "acks_refused"
+    status = "INVALID_ARGUMENT"
+    http = 400
+
+    def __init__(self, settled: Settled) -> None:
+        self.refused = settled.refused
+        # Clients repeat ABORTED for the ids that carry no verdict of their own, and those are
+        # good: an ack that was done is done again without harm.
+        self.partly = bool(settled.done)
+        super().__init__(f"{len(settled.refused)} ack ids have expired or are unknown")
+
+
+class Service:
+    """Requests in, answers out; refusals are BusErrors."""
+
+    def __init__(self, bus: Bus, *, pull_wait_s: float = PULL_WAIT_S) -> None:
+        self.bus = bus
+        self._pull_wait_s = pull_wait_s
+
+    # -- Publisher
+
+    async def create_topic(self, request: Any) -> Any:
+        return wire.topic_pb(await self.bus.create_topic(wire.topic_spec(request)))
+
+    async def get_topic(self, request: Any) -> Any:
+        return wire.topic_pb(self.bus.topic(request.topic))
+
+    async def update_topic(self, request: Any) -> Any:
+        current = wire.topic_pb(self.bus.topic(request.topic.name))
+        wish = wire.merged(current, request.topic, request.update_mask, _FIXED_TOPIC_FIELDS)
+        return wire.topic_pb(await self.bus.update_topic(wire.topic_spec(wish)))
+
+    async def delete_topic(self, request: Any) -> Any:
+        await self.bus.delete_topic(request.topic)
+        return empty_pb2.Empty()
+
+    async def list_topics(self, request: Any) -> Any:
+        check_project(request.project)
+        specs = self.bus.topics(request.project)
+        found, token = wire.page(specs, request, lambda spec: spec.name)
+        topics = [wire.topic_pb(spec) for spec in found]
+        return protos.ListTopicsResponse(topics=topics, next_page_token=token)
+
+    async def list_topic_subscriptions(self, request: Any) -> Any:
+        names = self.bus.topic_subscriptions(request.topic)
+        found, token = wire.page(names, request, str)
+        return protos.ListTopicSubscriptionsResponse(subscriptions=found, next_page_token=token)
+
+    async def publish(self, request: Any) -> Any:
+        size = request.ByteSize()
+        ids = await self.bus.publish(request.topic, wire.drafts(request.messages), size)
+        return protos.PublishResponse(message_ids=ids)
+
+    # -- Subscriber
+
+    async def create_subscription(self, request: Any) -> Any:
+        spec = wire.subscription_spec(request)
+        return wire.subscription_pb(await self.bus.create_subscription(spec))
+
+    async def get_subscription(self, request: Any) -> Any:
+        return wire.subscription_pb(self.bus.subscription(request.subscription))
+
+    async def update_subscription(self, request: Any) -> Any:
+        current = wire.subscription_pb(self.bus.subscription(request.subscription.name))
+        wish = wire.merged(
+            current, request.subscription, request.update_mask, _FIXED_SUBSCRIPTION_FIELDS
+        )
+        updated = await self.bus.update_subscription(wire.subscription_spec(wish))
+        return wire.subscription_pb(updated)
+
+    async def delete_subscription(self, request: Any) -> Any:
+        await self.bus.delete_subscription(request.subscription)
+        return empty_pb2.Empty()
+
+    async def list_subscriptions(self, request: Any) -> Any:
+        check_project(request.project)
+        specs = self.bus.subscriptions(request.project)
+        found, token = wire.page(specs, request, lambda spec: spec.name)
+        subscriptions = [wire.subscription_pb(spec) for spec in found]
+        return protos.ListSubscriptionsResponse(subscriptions=subscriptions, next_page_token=token)
+
+    async def pull(self, request: Any) -> bytes:
+        """A serialised PullResponse: it is put together from stored bytes."""
+        wait_s = 0.0 if request.return_immediately else self._pull_wait_s
+        name = request.subscription
+        leases = await self.bus.pull(name, request.max_messages, wait_s)
+        counted = bool(leases) and self.bus.subscription(name).dead_letter is not None
+        return wire.received(leases, attempts=counted)
+
+    async def acknowledge(self, request: Any) -> Any:
+        settled = await self.bus.ack(request.subscription, request.ack_ids)
+        return _verdict(settled)
+
+    async def modify_ack_deadline(self, request: Any) -> Any:
+        seconds = request.ack_deadline_seconds
+        wishes = [(ack_id, seconds) for ack_id in request.ack_ids]
+        return _verdict(self.bus.modify(request.subscription, wishes))
+
+    async def seek(self, request: Any) -> Any:
+        if not request.HasField("time"):
+            raise InvalidArgument("target: got a snapshot or nothing, expected a time")
+        moment = request.time.seconds + request.time.nanos / 1e9
+        await self.bus.seek(request.subscription, moment)
+        return protos.SeekResponse()
+
+
+def _verdict(settled: Settled) -> Any:
+    """At-least-once never complains: a late ack means that the message comes again."""
+    if settled.refused and settled.exactly_once:
+        raise AcksRefused(settled)
+    return empty_pb2.Empty()

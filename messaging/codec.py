@@ -1,0 +1,374 @@
+"""Bytes <-> core.messages, pure. Whatever cannot be used raises BadMessage with the field in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import assert_never
+
+from core.job import JobSpec
+from core.messages import (
+    BeatStatus,
+    Canary,
+    ContinueJob,
+    Control,
+    DrainVm,
+    GpuReading,
+    Heartbeat,
+    InMessage,
+    OutMessage,
+    Progress,
+    StartJob,
+    StopJob,
+)
+from core.names import Names, parse_cluster
+from core.submission import shown
+from messaging import wire
+from messaging.errors import BadMessage
+
+__all__ = [
+    "BadMessage",
+    "decode_control",
+    "decode_heartbeat",
+    "decode_submission",
+    "encode_canary",
+    "encode_control",
+    "encode_heartbeat",
+    "encode_start_v1",
+    "encode_stop_v1",
+]
+
+REASON_CHARS_MAX = 2000
+_NOTE_PREFIX = "wf-"
+_VM_STATUSES = frozenset({BeatStatus.READY, BeatStatus.DRAINED, BeatStatus.PREEMPTED})
+_V2_STATUSES = _VM_STATUSES | {BeatStatus.FROZEN}
+_NUM_GPUS_AS_TEXT = "torchtunewrapper"
+
+
+# --- control: scheduler -> one v2 VM ----------------------------------------------------
+
+
+def encode_control(message: Control, names: Names) -> OutMessage:
+    """The message for one VM; the ordering key keeps a VM's starts and stops in order."""
+    kind, body = _control_body(message)
+    return OutMessage(
+        topic=names.control_topic,
+        body=wire.to_bytes(f"control {kind}", body),
+        attributes={
+            "vm_name": message.vm_name,
+            "kind": kind,
+            "boot_nonce": message.boot_nonce,
+        },
+        ordering_key=message.vm_name,
+    )
+
+
+def decode_control(message: InMessage) -> Control:
+    """What the VM is told. Whether it is for this VM and this boot is the agent's own check."""
+    vm_name = wire.attribute(message.attributes, "vm_name")
+    boot_nonce = wire.attribute(message.attributes, "boot_nonce")
+    kind = wire.attribute(message.attributes, "kind")
+    match kind:
+        case "start":
+            return _start(wire.from_bytes(message.body, wire.WireStart), vm_name, boot_nonce)
+        case "stop":
+            order = wire.from_bytes(message.body, wire.WireOrder)
+            return StopJob(
+                vm_name=vm_name,
+                boot_nonce=boot_nonce,
+                job_id=order.job_id,
+                user_id=order.user_id,
+                attempt=order.attempt,
+                lease_id=order.lease_id,
+                grace_s=order.grace_s,
+                reason=order.reason,
+            )
+        case "continue":
+            order = wire.from_bytes(message.body, wire.WireOrder)
+            return ContinueJob(
+                vm_name=vm_name,
+                boot_nonce=boot_nonce,
+                job_id=order.job_id,
+                user_id=order.user_id,
+                attempt=order.attempt,
+                lease_id=order.lease_id,
+            )
+        case "drain":
+            return DrainVm(
+                vm_name=vm_name,
+                boot_nonce=boot_nonce,
+                reason=wire.from_bytes(message.body, wire.WireDrain).reason,
+            )
+        case _:
+            raise BadMessage(
+                f"attributes.kind: got {shown(kind)}, expected start, stop, continue or drain"
+            )
+
+
+def _control_body(message: Control) -> tuple[str, Mapping[str, object]]:
+    match message:
+        case StartJob():
+            return "start", _start_body(message)
+        case StopJob():
+            return "stop", {
+                "job_id": message.job_id,
+                "user_id": message.user_id,
+                "attempt": message.attempt,
+                "lease_id": message.lease_id,
+                "grace_s": message.grace_s,
+                "reason": message.reason,
+            }
+        case ContinueJob():
+            return "continue", {
+                "job_id": message.job_id,
+                "user_id": message.user_id,
+                "attempt": message.attempt,
+                "lease_id": message.lease_id,
+            }
+        case DrainVm():
+            return "drain", {"reason": message.reason}
+        case _:
+            assert_never(message)
+
+
+def _start_body(start: StartJob) -> dict[str, object]:
+    spec = start.spec
+    return {
+        **_job_object(spec, spec.gpu_type, dict(spec.workflow_args)),
+        "attempt": start.attempt,
+        "lease_id": start.lease_id,
+        "slots": start.slots,
+        "rank": start.rank,
+        "world_size": start.world_size,
+        "leader_address": start.leader_address,
+        "env": dict(spec.environment),
+        "command": spec.command,
+        "shell": spec.shell,
+        "tenant_id": spec.tenant_id,
+        "cluster": start.cluster,
+        "region": start.region,
+        "stop_grace_s": spec.stop_grace_s,
+        "max_runtime_s": spec.max_runtime_s,
+        "name": spec.name,
+        "resume": start.resume,
+        "spec_version": 2,
+    }
+
+
+def _start(body: wire.WireStart, vm_name: str, boot_nonce: str) -> StartJob:
+    spec = JobSpec(
+        job_id=body.job_id,
+        user_id=body.user_id,
+        tenant_id=body.tenant_id,
+        name=body.name,
+        command=tuple(body.command),
+        shell=body.shell,
+        environment=body.env,
+        gpu_type=body.gpu_type,
+        gpu_count=body.num_gpus,
+        cluster=body.cluster,
+        max_runtime_s=body.max_runtime_s,
+        stop_grace_s=body.stop_grace_s,
+        keep_alive=body.keep_alive,
+        workflow=body.workflow,
+        workflow_args=body.args,
+    )
+    return StartJob(
+        vm_name=vm_name,
+        boot_nonce=boot_nonce,
+        spec=spec,
+        cluster=body.cluster,
+        region=body.region,
+        attempt=body.attempt,
+        lease_id=body.lease_id,
+        slots=tuple(body.slots),
+        rank=body.rank,
+        world_size=body.world_size,
+        leader_address=body.leader_address,
+        resume=body.resume,
+    )
+
+
+def _job_object(spec: JobSpec, gpu_type: str | None, args: dict[str, object]) -> dict[str, object]:
+    return {
+        "job_id": spec.job_id,
+        "user_id": spec.user_id,
+        "workflow": spec.workflow,
+        "args": args,
+        "gpu_type": gpu_type,
+        "num_gpus": spec.gpu_count,
+        "keep_alive": spec.keep_alive,
+    }
+
+
+# --- start and stop: scheduler -> v1 VMs ------------------------------------------------
+
+
+def encode_start_v1(start: StartJob, names: Names) -> OutMessage:
+    """A start for whichever v1 VM of the cluster pulls it first."""
+    spec = start.spec
+    args = {**spec.workflow_args, "job_id": spec.job_id, "user_id": spec.user_id}
+    override_env = args.pop("override_env", None)
+    if spec.workflow == _NUM_GPUS_AS_TEXT:
+        args["num_gpus"] = str(spec.gpu_count)
+    # v1 workers expect a GPU type even when the submitter left the choice to us.
+    body = _job_object(spec, spec.gpu_type or parse_cluster(start.cluster)[1], args)
+    if override_env is not None:
+        body["override_env"] = override_env
+    body |= {"attempt": start.attempt, "lease_id": start.lease_id, "spec_version": 1}
+    return OutMessage(
+        topic=names.start_topic,
+        body=wire.to_bytes("start", body),
+        attributes={"cluster": start.cluster},
+    )
+
+
+def encode_stop_v1(job_id: str, vm_name: str, names: Names) -> OutMessage:
+    """A stop that every v1 VM may see; the one that runs the job keeps it."""
+    return OutMessage(
+        topic=names.stop_topic,
+        body=wire.to_bytes("stop", {"action": "stop", "job_id": job_id}),
+        attributes={"job_id": job_id, "vm_name": vm_name},
+    )
+
+
+# --- heartbeats: VM -> scheduler --------------------------------------------------------
+
+
+def encode_heartbeat(beat: Heartbeat, names: Names) -> OutMessage:
+    """A beat. Fields at their default are left out: there is one of these per VM every 10 s."""
+    body = wire.WireBeat(
+        status=str(beat.status),
+        vm_name=beat.vm_name,
+        job_id=beat.job_id,
+        user_id=beat.user_id if beat.job_id is not None else None,
+    )
+    if beat.version >= 2:
+        _add_v2(body, beat)
+    body.timestamp = _scalar(beat.note.get("timestamp"))
+    body.elapsed_time_s = _scalar(beat.note.get("elapsed_time_s"))
+    return OutMessage(
+        topic=names.heartbeat_topic,
+        body=wire.to_bytes("heartbeat", body),
+        attributes={"vm_name": beat.vm_name, "kind": "heartbeat"},
+    )
+
+
+def encode_canary(canary: Canary, names: Names) -> OutMessage:
+    """The leader's own beat; it travels with the others, so its delay is theirs."""
+    return OutMessage(
+        topic=names.heartbeat_topic,
+        body=wire.to_bytes("canary", {"term": canary.term, "seq": canary.seq}),
+        attributes={"kind": "canary"},
+    )
+
+
+def decode_heartbeat(message: InMessage) -> Heartbeat | Canary:
+    """A beat of either version, or the canary."""
+    if message.attributes.get("kind") == "canary":
+        canary = wire.from_bytes(message.body, wire.WireCanary, wire.HEARTBEAT_BYTES_MAX)
+        return Canary(term=canary.term, seq=canary.seq)
+    body = wire.from_bytes(message.body, wire.WireBeat, wire.HEARTBEAT_BYTES_MAX)
+    status = _status(body.status)
+    version = 2 if _is_v2(body, status) else 1
+    _check_beat(body, status, version)
+    note = {"timestamp": body.timestamp, "elapsed_time_s": body.elapsed_time_s}
+    return Heartbeat(
+        status=status,
+        vm_name=body.vm_name,
+        job_id=body.job_id,
+        user_id=body.user_id or "0",
+        version=version,
+        attempt=body.attempt,
+        lease_id=body.lease_id,
+        seq=body.seq,
+        instance_id=body.instance_id,
+        boot_nonce=body.boot_nonce,
+        zone=body.zone,
+        exit_code=body.exit_code,
+        reason=body.reason[:REASON_CHARS_MAX],
+        progress=Progress(body.progress.step, body.progress.total) if body.progress else None,
+        checkpoint_step=body.checkpoint.step if body.checkpoint else None,
+        gpus=tuple(
+            GpuReading(gpu.index, gpu.util, gpu.temp_c, gpu.mem_used_mb, gpu.ecc_errors)
+            for gpu in body.gpus
+        ),
+        note={name: value for name, value in note.items() if value is not None},
+    )
+
+
+def _add_v2(body: wire.WireBeat, beat: Heartbeat) -> None:
+    body.attempt = beat.attempt
+    body.lease_id = beat.lease_id
+    body.seq = beat.seq
+    body.instance_id = beat.instance_id
+    body.boot_nonce = beat.boot_nonce
+    body.zone = beat.zone
+    body.exit_code = beat.exit_code
+    body.reason = _sendable(beat.reason)
+    # JSON has no infinity, and a beat that is refused for one makes a healthy VM look silent.
+    if beat.progress is not None and math.isfinite(beat.progress.step):
+        body.progress = wire.WireProgress(beat.progress.step, _finite_or_none(beat.progress.total))
+    if (step := _finite_or_none(beat.checkpoint_step)) is not None:
+        body.checkpoint = wire.WireCheckpoint(step)
+    body.gpus = [
+        wire.WireGpu(
+            gpu.index,
+            _finite_or_none(gpu.util) or 0.0,
+            _finite_or_none(gpu.temp_c) or 0.0,
+            _finite_or_none(gpu.mem_used_mb) or 0.0,
+            gpu.ecc_errors,
+        )
+        for gpu in beat.gpus
+    ]
+
+
+def _is_v2(body: wire.WireBeat, status: BeatStatus | str) -> bool:
+    signs = (body.attempt is not None, bool(body.lease_id), bool(body.boot_nonce))
+    return any(signs) or status in _V2_STATUSES
+
+
+def _check_beat(body: wire.WireBeat, status: BeatStatus | str, version: int) -> None:
+    if status in _VM_STATUSES:
+        return
+    if body.job_id is None:
+        raise BadMessage(f"job_id: got nothing, expected the job that is {status}")
+    if version == 1:
+        return
+    for name, there in (("attempt", body.attempt is not None), ("lease_id", bool(body.lease_id))):
+        if not there:
+            raise BadMessage(
+                f"{name}: got nothing, expected a value: a v2 beat about a job proves its lease"
+            )
+
+
+def _status(text: str) -> BeatStatus | str:
+    if text.startswith(_NOTE_PREFIX):
+        return text
+    try:
+        return BeatStatus(text)
+    except ValueError:
+        known = ", ".join(BeatStatus)
+        raise BadMessage(f"status: got {shown(text)}, expected one of {known}, wf-…") from None
+
+
+def _sendable(text: str) -> str:
+    """Any words at all, also a file name that is no UTF-8: cut and cleaned rather than refused."""
+    clean = text.replace("\0", "").encode(errors="replace").decode()
+    return clean[:REASON_CHARS_MAX]
+
+
+def _finite_or_none(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _scalar(value: object) -> str | int | float | None:
+    return value if isinstance(value, str | int | float) else None
+
+
+# --- submissions ------------------------------------------------------------------------
+
+
+def decode_submission(message: InMessage) -> object:
+    """The JSON object of a submission as plain values; core.submission judges its fields."""
+    return wire.from_bytes(message.body, dict[str, object], wire.SUBMISSION_BYTES_MAX)

@@ -1,0 +1,261 @@
+"""The bus over Google Pub/Sub, asyncio only: publish with confirmation, streaming pull.
+
+Built on the raw asyncio clients: the hand-written ones start threads, and an agent would pay
+for them on every VM. Batching, lease extension and reconnecting are therefore ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from datetime import timedelta
+from types import TracebackType
+from weakref import WeakSet
+
+import grpc.aio
+from google.api_core import exceptions as google_errors
+from google.protobuf import duration_pb2
+from google.pubsub_v1 import types
+from google.pubsub_v1.services.publisher import PublisherAsyncClient
+from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
+from google.pubsub_v1.services.subscriber import SubscriberAsyncClient
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
+
+from core.errors import BusDown
+from core.messages import OutMessage
+from core.names import BadName, Names
+from messaging.channel import explain, open_channel
+from messaging.inbound import StreamingInbound
+
+PUBLISH_MESSAGES_MAX = 1000
+PUBLISH_BYTES_MAX = 9_000_000
+"""Google takes 10 MB for a request; the margin is for what we do not count exactly."""
+_MESSAGE_OVERHEAD_BYTES = 64
+_REQUESTS_AT_ONCE = 8
+
+CALL_TIMEOUT_S = 10.0
+CONTROL_EXPIRES_AFTER = timedelta(days=1)
+"""The shortest that Google allows: what a killed VM leaves behind goes away by itself."""
+CONTROL_RETENTION = timedelta(hours=1)
+"""An order older than this has been given up by its sender long ago."""
+ACK_DEADLINE_S = 60
+SUBSCRIPTION_ID_MAX = 255
+
+_VM_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
+_NONCE = re.compile(r"[A-Za-z0-9]{1,64}\Z")
+
+
+class PubSubBus:
+    """`core.ports.Bus` over one connection. Close it; use it from one event loop."""
+
+    def __init__(self, project: str, *, emulator_host: str | None) -> None:
+        self.project = project
+        self._emulator_host = emulator_host
+        self._channel: grpc.aio.Channel | None = None
+        self._publisher: PublisherAsyncClient | None = None
+        self._subscriber: SubscriberAsyncClient | None = None
+        self._inbounds: WeakSet[StreamingInbound] = WeakSet()
+        self._closed = False
+        # One at a time where order counts: two requests in flight may overtake each other.
+        self._ordered: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._requests = asyncio.Semaphore(_REQUESTS_AT_ONCE)
+
+    async def __aenter__(self) -> PubSubBus:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def publisher(self) -> PublisherAsyncClient:
+        """Google's own client, on the shared connection."""
+        if self._publisher is None:
+            transport = PublisherGrpcAsyncIOTransport(channel=self._connection())
+            self._publisher = PublisherAsyncClient(transport=transport)
+        return self._publisher
+
+    @property
+    def subscriber(self) -> SubscriberAsyncClient:
+        """Google's own client, on the shared connection."""
+        if self._subscriber is None:
+            transport = SubscriberGrpcAsyncIOTransport(channel=self._connection())
+            self._subscriber = SubscriberAsyncClient(transport=transport)
+        return self._subscriber
+
+    def topic_path(self, topic: str) -> str:
+        return f"projects/{self.project}/topics/{topic}"
+
+    def subscription_path(self, subscription: str) -> str:
+        return f"projects/{self.project}/subscriptions/{subscription}"
+
+    async def publish(self, messages: Sequence[OutMessage], timeout_s: float) -> Sequence[str]:
+        """All confirmed, in the order given, or BusDown; then some may have been sent."""
+        by_topic: defaultdict[str, list[int]] = defaultdict(list)
+        for place, message in enumerate(messages):
+            by_topic[message.topic].append(place)
+        ids: dict[int, str] = {}
+        try:
+            async with asyncio.timeout(timeout_s):
+                outcomes = await asyncio.gather(
+                    *(
+                        self._publish_topic(topic, messages, places, ids, timeout_s)
+                        for topic, places in by_topic.items()
+                    ),
+                    return_exceptions=True,
+                )
+        except TimeoutError:
+            raise BusDown(
+                f"publish: Pub/Sub did not confirm {len(messages) - len(ids)} of {len(messages)} "
+                f"messages within {timeout_s:g} s"
+            ) from None
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return [ids[place] for place in range(len(messages))]
+
+    def subscribe(self, subscription: str, *, max_messages: int = 1000) -> StreamingInbound:
+        """An open subscription with at most `max_messages` unacknowledged at a time."""
+        inbound = StreamingInbound(
+            self.subscriber, self.subscription_path(subscription), max_messages
+        )
+        self._inbounds.add(inbound)
+        return inbound
+
+    async def close(self) -> None:
+        """Close every subscription, then the connection."""
+        await asyncio.gather(*(inbound.close() for inbound in list(self._inbounds)))
+        self._closed = True
+        channel, self._channel = self._channel, None
+        self._publisher = self._subscriber = None
+        if channel is not None:
+            await channel.close()
+
+    def _connection(self) -> grpc.aio.Channel:
+        if self._closed:
+            raise BusDown("this side of the bus has been closed")
+        if self._channel is None:
+            self._channel = open_channel(self._emulator_host)
+        return self._channel
+
+    async def _publish_topic(
+        self,
+        topic: str,
+        messages: Sequence[OutMessage],
+        places: list[int],
+        ids: dict[int, str],
+        timeout_s: float,
+    ) -> None:
+        ordered = any(messages[place].ordering_key for place in places)
+        turn: AbstractAsyncContextManager[object] = (
+            self._ordered[topic] if ordered else nullcontext()
+        )
+        async with turn:
+            for chunk in _chunks(messages, places):
+                request = self._request(topic, [messages[place] for place in chunk])
+                try:
+                    async with self._requests:
+                        answer = await self.publisher.publish(
+                            request, retry=None, timeout=timeout_s
+                        )
+                except google_errors.GoogleAPIError as error:
+                    raise explain(error, f"topic {topic}") from error
+                ids.update(zip(chunk, answer.message_ids, strict=True))
+
+    def _request(self, topic: str, messages: Sequence[OutMessage]) -> types.PublishRequest:
+        # The plain protobuf classes: wrapping each message would cost as much as sending it.
+        request = types.PublishRequest.pb(types.PublishRequest(topic=self.topic_path(topic)))
+        for message in messages:
+            request.messages.add(
+                data=message.body,
+                attributes=dict(message.attributes),
+                ordering_key=message.ordering_key,
+            )
+        wrapped: types.PublishRequest = types.PublishRequest.wrap(request)
+        return wrapped
+
+
+async def create_control_subscription(
+    bus: PubSubBus,
+    names: Names,
+    vm_name: str,
+    boot_nonce: str,
+    *,
+    timeout_s: float = CALL_TIMEOUT_S,
+) -> str:
+    """The VM's own ear, made at boot; its id. Made twice is made once: the nonce is in the name."""
+    subscription = names.control_subscription(vm_name, boot_nonce)
+    if not _VM_NAME.match(vm_name) or not _NONCE.match(boot_nonce):
+        raise BadName(
+            f"control subscription: got VM {vm_name!r} and boot nonce {boot_nonce!r}, expected "
+            "a VM name (a-z, 0-9, '-', at most 63) and letters and digits"
+        )
+    if len(subscription) > SUBSCRIPTION_ID_MAX:
+        raise BadName(
+            f"subscription {subscription!r} has {len(subscription)} characters, "
+            f"expected at most {SUBSCRIPTION_ID_MAX}"
+        )
+    request = types.Subscription(
+        name=bus.subscription_path(subscription),
+        topic=bus.topic_path(names.control_topic),
+        ack_deadline_seconds=ACK_DEADLINE_S,
+        filter=f'attributes.vm_name = "{vm_name}"',
+        enable_message_ordering=True,
+        message_retention_duration=_duration(CONTROL_RETENTION),
+        expiration_policy=types.ExpirationPolicy(ttl=_duration(CONTROL_EXPIRES_AFTER)),
+    )
+    try:
+        await bus.subscriber.create_subscription(request, retry=None, timeout=timeout_s)
+    except google_errors.AlreadyExists:
+        return subscription
+    except google_errors.NotFound as error:
+        raise explain(error, f"topic {names.control_topic}") from error
+    except google_errors.GoogleAPIError as error:
+        raise explain(error, f"subscription {subscription}") from error
+    return subscription
+
+
+async def delete_subscription(
+    bus: PubSubBus, subscription: str, *, timeout_s: float = CALL_TIMEOUT_S
+) -> bool:
+    """True if it was there."""
+    path = bus.subscription_path(subscription)
+    try:
+        await bus.subscriber.delete_subscription(subscription=path, retry=None, timeout=timeout_s)
+    except google_errors.NotFound:
+        return False
+    except google_errors.GoogleAPIError as error:
+        raise explain(error, f"subscription {subscription}") from error
+    return True
+
+
+def _duration(span: timedelta) -> duration_pb2.Duration:
+    return duration_pb2.Duration(seconds=int(span.total_seconds()))
+
+
+def _chunks(messages: Sequence[OutMessage], places: Sequence[int]) -> Iterator[list[int]]:
+    """The places in order, cut so that each chunk is one request Google accepts."""
+    chunk: list[int] = []
+    size = 0
+    for place in places:
+        cost = _size(messages[place])
+        if chunk and (len(chunk) == PUBLISH_MESSAGES_MAX or size + cost > PUBLISH_BYTES_MAX):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(place)
+        size += cost
+    if chunk:
+        yield chunk
+
+
+def _size(message: OutMessage) -> int:
+    words = sum(len(k) + len(v) for k, v in message.attributes.items())
+    # Four bytes is the longest UTF-8 character: counting it so is never too little.
+    return len(message.body) + 4 * (words + len(message.ordering_key)) + _MESSAGE_OVERHEAD_BYTES

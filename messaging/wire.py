@@ -1,0 +1,188 @@
+"""JSON objects as they stand on the wire, and the one way in and out of bytes.
+
+Decoding ignores fields that it does not know: older and newer workers live side by side.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from core.submission import shown
+from messaging.errors import BadMessage
+
+HEARTBEAT_BYTES_MAX = 256 * 1024
+SUBMISSION_BYTES_MAX = 1024 * 1024
+MESSAGE_BYTES_MAX = 8 * 1024 * 1024
+"""Pub/Sub takes 10 MB for a whole request; the rest is for attributes and framing."""
+
+Id = Annotated[str, Meta(min_length=1, max_length=255)]
+Small = Annotated[str, Meta(max_length=255)]
+# Bounds are those of the columns these numbers are stored in.
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+BigCount = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+ExitCode = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+class WireProgress(Struct):
+    """`progress{step,total}`."""
+
+    step: float
+    total: float | None = None
+
+
+class WireCheckpoint(Struct):
+    """`checkpoint{step}`."""
+
+    step: float
+
+
+class WireGpu(Struct, omit_defaults=True):
+    """One of `gpus[…]`."""
+
+    index: Count
+    util: float = 0.0
+    temp_c: float = 0.0
+    mem_used_mb: float = 0.0
+    ecc_errors: BigCount = 0
+
+
+class WireBeat(Struct, omit_defaults=True):
+    """A heartbeat, v1 and v2 in one: v1 sends the first four and, on notes, the last two."""
+
+    status: Id
+    vm_name: Id
+    job_id: Id | None = None
+    user_id: Id | None = None
+    attempt: Count | None = None
+    lease_id: Small | None = None
+    seq: BigCount = 0
+    instance_id: Small = ""
+    boot_nonce: Small = ""
+    zone: Small = ""
+    exit_code: ExitCode | None = None
+    reason: str = ""
+    progress: WireProgress | None = None
+    checkpoint: WireCheckpoint | None = None
+    gpus: Annotated[list[WireGpu], Meta(max_length=64)] = []
+    timestamp: str | int | float | None = None
+    elapsed_time_s: str | int | float | None = None
+
+
+class WireCanary(Struct):
+    """The leader's own message on the heartbeat topic."""
+
+    term: BigCount
+    seq: BigCount
+
+
+class WireStart(Struct):
+    """A start for one v2 VM: the v1 job object first, then what v2 adds."""
+
+    job_id: Id
+    attempt: Count
+    lease_id: Id
+    slots: list[Count]
+    cluster: Small
+    region: Small
+    user_id: Id = "0"
+    workflow: str = ""
+    args: dict[str, object] = {}
+    gpu_type: str | None = None
+    num_gpus: Count = 1
+    keep_alive: bool = False
+    rank: Count = 0
+    world_size: Count = 1
+    leader_address: str = ""
+    env: dict[str, str] = {}
+    command: list[str] = []
+    shell: bool = False
+    tenant_id: Id = "default"
+    stop_grace_s: Seconds = 60.0
+    max_runtime_s: Seconds = 7 * 86400.0
+    name: str = ""
+    resume: bool = False
+    spec_version: Count = 2
+
+
+class WireOrder(Struct):
+    """Stop and continue, for one attempt."""
+
+    job_id: Id
+    attempt: Count
+    lease_id: Id
+    user_id: Id = "0"
+    grace_s: Seconds = 60.0
+    reason: str = ""
+
+
+class WireDrain(Struct):
+    """Drain, for the whole VM."""
+
+    reason: str = ""
+
+
+T = TypeVar("T")
+_encoder = msgspec.json.Encoder(order=None)
+_MISSING = re.compile(r"Object missing required field `(?P<field>[^`]+)`")
+_AT = re.compile(r"(?P<what>.*) - at `(?:\$\.?|key in \$\.?)(?P<field>.*)`\Z", re.DOTALL)
+# In valid JSON this is a NUL and nothing else: an escaped backslash before it is skipped.
+# PostgreSQL stores it in neither text nor jsonb, so it would stop a whole batch there.
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def to_bytes(what: str, body: Mapping[str, object] | Struct) -> bytes:
+    """Compact UTF-8 JSON in the order of the keys."""
+    try:
+        data = _encoder.encode(body)
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise BadMessage(f"{what}: cannot be written as JSON ({error})") from error
+    _check_size(what, data, MESSAGE_BYTES_MAX)
+    return data
+
+
+def from_bytes(data: bytes, kind: type[T], size_max: int = MESSAGE_BYTES_MAX) -> T:
+    """The JSON as `kind`, or BadMessage with the field in it."""
+    _check_size("body", data, size_max)
+    try:
+        value = msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise BadMessage(_explain(str(error))) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadMessage(f"body: got {_peek(data)}, expected JSON in UTF-8 ({error})") from error
+    except RecursionError as error:
+        raise BadMessage("body: got JSON nested too deep, expected a flat object") from error
+    if b"u0000" in data and _NUL.search(data):
+        raise BadMessage("body: got a NUL character (\\u0000), expected text without it")
+    return value
+
+
+def attribute(attributes: Mapping[str, str], name: str) -> str:
+    """An attribute that must be there."""
+    value = attributes.get(name, "")
+    if not value:
+        raise BadMessage(f"attributes.{name}: got nothing, expected a value")
+    return value
+
+
+def _check_size(what: str, data: bytes, size_max: int) -> None:
+    if len(data) > size_max:
+        raise BadMessage(f"{what}: got {len(data)} bytes, expected at most {size_max}")
+
+
+def _explain(text: str) -> str:
+    at = _AT.match(text)
+    what, where = (at["what"], at["field"]) if at else (text, "")
+    if missing := _MISSING.match(what):
+        path = f"{where}.{missing['field']}" if where else missing["field"]
+        return f"{path}: got nothing, expected a value"
+    return f"{where or 'body'}: {what}"
+
+
+def _peek(data: bytes) -> str:
+    return shown(data[:60].decode(errors="replace")) if data else "nothing"

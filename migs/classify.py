@@ -1,0 +1,34 @@
+"""What a failed attempt to create a VM means. Pure: the planners' side of Google's words."""
+
+from __future__ import annotations
+
+from core.capacity import AttemptError, TroubleKind
+
+_FORBIDDEN = ("PERMISSION", "FORBIDDEN", "ACCESS_DENIED")
+_UNSUPPORTED = ("UNSUPPORTED", "INVALID_FIELD", "NOT_SUPPORTED")
+_UNSUPPORTED_WORDS = ("machine type", "accelerator type")
+
+
+def classify(error: AttemptError) -> TroubleKind:
+    """The kind of trouble, by the error's code; new codes of a known family are recognised by
+    their words. OTHER is not a verdict: it is what nobody has classified yet."""
+    code = error.code.upper()
+    # Quota first: a code may speak of both, and waiting for a quota is the longer wait.
+    if "QUOTA" in code:
+        return TroubleKind.QUOTA
+    if "RESOURCE_POOL_EXHAUSTED" in code or "STOCKOUT" in code:
+        return TroubleKind.STOCKOUT
+    if code.startswith("IP_SPACE_EXHAUSTED"):
+        return TroubleKind.ADDRESS_SPACE
+    if any(word in code for word in _FORBIDDEN):
+        return TroubleKind.PERMISSION
+    if any(word in code for word in _UNSUPPORTED) or _type_is_missing(code, error.message):
+        return TroubleKind.UNSUPPORTED
+    return TroubleKind.OTHER
+
+
+def _type_is_missing(code: str, message: str) -> bool:
+    """Google says RESOURCE_NOT_FOUND for many things; only a missing kind of machine is ours."""
+    words = message.lower().replace("machinetypes/", "machine type ")
+    words = words.replace("acceleratortypes/", "accelerator type ")
+    return "NOT_FOUND" in code and any(word in words for word in _UNSUPPORTED_WORDS)

@@ -1,0 +1,211 @@
+"""What an observation means for the VMs we know and for what we know of a region. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from core.capacity import (
+    ClusterSpec,
+    Member,
+    MigSnapshot,
+    Trouble,
+    TroubleKind,
+    Vm,
+    VmState,
+    move_vm,
+)
+from core.changes import Change, DropTrouble, PutTrouble, RaiseAlert, VmMove
+from core.timers import Timers
+from migs.classify import classify
+
+V = VmState
+# A create call that Google accepted lists its names at once; this much later the absence is real.
+UNLISTED_AFTER_S = 30.0
+_ALIVE = frozenset({"PENDING", "PROVISIONING", "STAGING", "RUNNING", "REPAIRING"})
+_BLOCKING = frozenset(
+    {
+        TroubleKind.STOCKOUT,
+        TroubleKind.QUOTA,
+        TroubleKind.UNSUPPORTED,
+        TroubleKind.ADDRESS_SPACE,
+        TroubleKind.PERMISSION,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What to write, and the picture after it."""
+
+    changes: tuple[Change, ...]
+    vms: tuple[Vm, ...]
+    troubles: tuple[Trouble, ...]
+
+
+def fold(
+    snapshot: MigSnapshot,
+    spec: ClusterSpec,
+    vms: Sequence[Vm],
+    troubles: Sequence[Trouble],
+    unsettled: frozenset[str],
+    timers: Timers,
+    now: datetime,
+) -> Folded:
+    """Compare one group with our rows for its region. `unsettled` names VMs whose create call
+    has not been answered yet: their absence means nothing."""
+    members = {member.name: member for member in snapshot.members}
+    changes: list[Change] = []
+    after: list[Vm] = []
+    known = {trouble.key: trouble for trouble in troubles}
+    for vm in vms:
+        if vm.region != snapshot.region:
+            after.append(vm)
+            continue
+        member = members.get(vm.name)
+        if member is None:
+            seen = _missing(vm, unsettled, now)
+        else:
+            learned = _troubles_of(member, spec, snapshot.region, known, timers, now)
+            for trouble in learned:
+                known[trouble.key] = trouble
+                changes.append(PutTrouble(trouble))
+            seen = _present(vm, member, learned, now)
+            for key in _delivered(vm, seen, spec, known):
+                del known[key]
+                changes.append(DropTrouble(key))
+        if seen is not vm:
+            changes.append(VmMove(vm, seen))
+        after.append(seen)
+    changes += _strangers(snapshot, {vm.name for vm in vms}, now)
+    return Folded(tuple(changes), tuple(after), tuple(known.values()))
+
+
+def _missing(vm: Vm, unsettled: frozenset[str], now: datetime) -> Vm:
+    if vm.name in unsettled:
+        return vm  # its create call may still take effect
+    if vm.state is V.REQUESTED:
+        if (now - vm.requested_at).total_seconds() < UNLISTED_AFTER_S:
+            return vm
+        return move_vm(vm, V.GONE, now, "the group never listed it")
+    if vm.state is V.DELETING:
+        return move_vm(vm, V.GONE, now, vm.reason or "deleted")
+    taken = vm.taken or vm.spot
+    return move_vm(vm, V.GONE, now, "the group does not list it any more", taken=taken)
+
+
+def _present(vm: Vm, member: Member, learned: Sequence[Trouble], now: datetime) -> Vm:
+    if vm.state is V.DELETING:
+        return vm
+    if vm.instance_id and member.instance_id and vm.instance_id != member.instance_id:
+        return move_vm(vm, V.DELETING, now, "another machine took its name")
+    if member.status and member.status not in _ALIVE:
+        cause = "taken by the cloud (spot)" if vm.spot else f"found {member.status.lower()}"
+        return move_vm(vm, V.DELETING, now, cause, taken=vm.taken or vm.spot)
+    if learned and not member.status:
+        return move_vm(vm, V.DELETING, now, f"taken back: {learned[0].kind} in {vm.region}")
+    if member.action in ("DELETING", "ABANDONING"):
+        return move_vm(vm, V.DELETING, now, f"the group is {member.action.lower()} it")
+    if vm.state is V.REQUESTED:
+        facts = _facts(vm, member, now)
+        return move_vm(vm, V.BOOTING, now, "seen in its group", **facts)
+    facts = _facts(vm, member, now)
+    if any(getattr(vm, name) != value for name, value in facts.items()):
+        return replace(vm, version=vm.version + 1, **facts)  # type: ignore[arg-type]
+    return vm
+
+
+def _facts(vm: Vm, member: Member, now: datetime) -> dict[str, object]:
+    running = member.status == "RUNNING"
+    return {
+        "zone": member.zone or vm.zone,
+        "instance_id": member.instance_id or vm.instance_id,
+        "running_since": vm.running_since or (now if running else None),
+    }
+
+
+def _troubles_of(
+    member: Member,
+    spec: ClusterSpec,
+    region: str,
+    known: dict[tuple[str, str, str, bool, str], Trouble],
+    timers: Timers,
+    now: datetime,
+) -> list[Trouble]:
+    found: list[Trouble] = []
+    if member.status:
+        return found
+    for error in member.errors:
+        kind = classify(error)
+        if kind not in _BLOCKING:
+            continue
+        key = (region, "", spec.machine_type, spec.spot, str(kind))
+        found.append(learn(known.get(key), key, kind, error.message or error.code, timers, now))
+    return found
+
+
+def learn(
+    before: Trouble | None,
+    key: tuple[str, str, str, bool, str],
+    kind: TroubleKind,
+    message: str,
+    timers: Timers,
+    now: datetime,
+) -> Trouble:
+    """One more sighting. While the block lasts it is the same news; after it, the next in a row."""
+    region, zone, machine_type, spot, _ = key
+    if before and before.blocks(now):
+        return replace(before, last_seen=now, message=message)
+    memory = timedelta(seconds=timers.stockout_memory_s)
+    in_a_row = before.count + 1 if before and now - before.last_seen < memory else 1
+    return Trouble(
+        region=region,
+        zone=zone,
+        machine_type=machine_type,
+        spot=spot,
+        kind=kind,
+        since=before.since if before and in_a_row > 1 else now,
+        last_seen=now,
+        until=now + timedelta(seconds=block_s(kind, in_a_row, timers)),
+        count=in_a_row,
+        message=message[:500],
+    )
+
+
+def block_s(kind: TroubleKind, in_a_row: int, timers: Timers) -> float:
+    """How long to leave a region alone: each kind heals in its own way."""
+    match kind:
+        case TroubleKind.STOCKOUT:
+            doubled = timers.stockout_block_s * 2.0 ** min(in_a_row - 1, 20)
+            return min(doubled, timers.stockout_block_max_s)
+        case TroubleKind.QUOTA:
+            return timers.quota_block_s
+        case TroubleKind.UNSUPPORTED:
+            return timers.unsupported_block_s
+        case TroubleKind.ADDRESS_SPACE:
+            return timers.address_block_s
+        case TroubleKind.PERMISSION | TroubleKind.MISSING | TroubleKind.OTHER:
+            return timers.permission_block_s
+
+
+def _delivered(
+    before: Vm,
+    after: Vm,
+    spec: ClusterSpec,
+    known: dict[tuple[str, str, str, bool, str], Trouble],
+) -> list[tuple[str, str, str, bool, str]]:
+    if before.running_since is not None or after.running_since is None:
+        return []
+    place = (after.region, spec.machine_type, spec.spot)
+    return [k for k, t in known.items() if (t.region, t.machine_type, t.spot) == place]
+
+
+def _strangers(snapshot: MigSnapshot, ours: set[str], now: datetime) -> Iterable[Change]:
+    names = sorted(m.name for m in snapshot.members if m.name not in ours)
+    if not names:
+        return []
+    message = f"{snapshot.mig} holds VMs that we did not ask for: {', '.join(names[:5])}" + (
+        f" and {len(names) - 5} more" if len(names) > 5 else ""
+    )
+    return [RaiseAlert("unknown_vm", snapshot.mig, "warning", message, now)]

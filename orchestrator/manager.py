@@ -1,0 +1,355 @@
+"""ClusterManager: one cluster over all its regions. Observe, fold, plan, write down, act."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import assert_never
+
+import structlog
+
+from core.capacity import (
+    Action,
+    ClusterSpec,
+    Create,
+    Delete,
+    Demand,
+    Drain,
+    Hold,
+    MigSnapshot,
+    Trouble,
+    TroubleKind,
+    Vm,
+    VmState,
+    move_vm,
+)
+from core.changes import (
+    Change,
+    ClearAlert,
+    CloudRequest,
+    NewRequest,
+    NewVm,
+    PutRegionStatus,
+    PutTrouble,
+    RaiseAlert,
+    RegionStatus,
+    SettleRequest,
+    Unit,
+    View,
+    VmMove,
+)
+from core.errors import (
+    CloudBusy,
+    CloudRefused,
+    CloudUnsure,
+    Forbidden,
+    MigMissing,
+    ZenError,
+)
+from core.job import JobStatus
+from core.names import Names
+from core.ports import Clock, Ids, Store
+from core.timers import Timers
+from migs.manager import MigManager
+from orchestrator.fold import fold, learn
+from orchestrator.plan import Picture, block_on, demand_by_cluster, plan_cluster
+
+log = structlog.get_logger("orchestrator")
+V = VmState
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What every manager shares."""
+
+    store: Store
+    names: Names
+    timers: Timers
+    ids: Ids
+    clock: Clock
+    term: Callable[[], int]
+    """The term we lead under; raises TermPassed when we do not lead."""
+    on_cloud_call: Callable[[str, str], None]
+
+
+class ClusterManager:
+    """Owns one cluster. `reconcile()` is never run twice at once (the orchestrator sees to it)."""
+
+    def __init__(self, spec: ClusterSpec, migs: Mapping[str, MigManager], wiring: Wiring) -> None:
+        self.spec = spec
+        self._migs = migs
+        self._wiring = wiring
+        self._snapshots: dict[str, MigSnapshot] = {}
+        self._observed_at: dict[str, float] = {}
+        self._said: dict[str, RegionStatus] = {}
+
+    async def reconcile(self) -> None:
+        """One round: the next one repeats whatever did not come through."""
+        view = await self._wiring.store.view(queue_limit=0)
+        await self._repeat_unsettled(view)
+        known = frozenset(vm.name for vm in view.vms)
+        fresh = await self._observe_due(view)
+        view = await self._wiring.store.view(queue_limit=0)
+        picture = await self._fold_in(view, fresh, known)
+        actions = plan_cluster(
+            picture, self._wiring.names, self._wiring.timers, self._wiring.ids, view.now
+        )
+        await self._report(picture, actions, view.now)
+        for action in actions:
+            await self._act(action, picture, view.now)
+
+    # --- observing -----------------------------------------------------------------------
+
+    async def _observe_due(self, view: View) -> list[MigSnapshot]:
+        """All regions at once: a slow one holds only itself (and is bounded by its time-out)."""
+        due = [region for region in self._migs if self._is_due(region, view)]
+        seen = await asyncio.gather(*(self._observe(region, view.now) for region in due))
+        fresh = [snapshot for snapshot in seen if snapshot is not None]
+        self._snapshots.update({snapshot.region: snapshot for snapshot in fresh})
+        return fresh
+
+    def _is_due(self, region: str, view: View) -> bool:
+        last = self._observed_at.get(region)
+        if last is None:
+            return True
+        timers = self._wiring.timers
+        in_motion = any(vm.cluster == self.spec.name and vm.region == region for vm in view.vms)
+        pace = timers.observe_s if in_motion else timers.observe_idle_s
+        return self._wiring.clock.monotonic() - last >= pace
+
+    async def _observe(self, region: str, now: datetime) -> MigSnapshot | None:
+        try:
+            snapshot = await self._migs[region].observe()
+        except (CloudBusy, CloudUnsure) as error:
+            self._wiring.on_cloud_call("observe", error.code)
+            log.info("observe failed", cluster=self.spec.name, region=region, why=str(error))
+            return None
+        except (MigMissing, Forbidden, CloudRefused) as error:
+            self._wiring.on_cloud_call("observe", error.code)
+            self._observed_at[region] = self._wiring.clock.monotonic()
+            await self._hold_region(region, error, now)
+            return None
+        self._wiring.on_cloud_call("observe", "ok")
+        self._observed_at[region] = self._wiring.clock.monotonic()
+        return snapshot
+
+    async def _fold_in(
+        self, view: View, fresh: Sequence[MigSnapshot], known: frozenset[str]
+    ) -> Picture:
+        """Each snapshot is folded once, and only over VMs that were written down before it was
+        taken: no clocks are compared, so the absence of a newer one means nothing."""
+        vms = tuple(vm for vm in view.vms if vm.cluster == self.spec.name)
+        troubles = view.troubles
+        unsettled = frozenset(name for r in view.requests if r.kind == "create" for name in r.names)
+        changes: list[Change] = []
+        for snapshot in fresh:
+            older = tuple(vm for vm in vms if vm.name in known)
+            newer = tuple(vm for vm in vms if vm.name not in known)
+            folded = fold(
+                snapshot, self.spec, older, troubles, unsettled, self._wiring.timers, view.now
+            )
+            vms, troubles = (*folded.vms, *newer), folded.troubles
+            changes += folded.changes
+        if changes:
+            await self._write([(change,) for change in changes])
+        deleting = frozenset(
+            member.name
+            for snapshot in self._snapshots.values()
+            for member in snapshot.members
+            if member.action == "DELETING"
+        )
+        demand = demand_by_cluster(view.jobs).get(self.spec.name) or Demand(self.spec.name, 0)
+        alive = tuple(vm for vm in vms if vm.counted)
+        return Picture(self.spec, demand, alive, troubles, deleting)
+
+    # --- acting --------------------------------------------------------------------------
+
+    async def _act(self, action: Action, picture: Picture, now: datetime) -> None:
+        match action:
+            case Create():
+                await self._create(action, now)
+            case Delete():
+                await self._delete(action, picture, now)
+            case Drain():
+                await self._drain(action, picture, now)
+            case Hold():
+                pass  # its reason is in the region's status
+            case _:
+                assert_never(action)
+
+    async def _create(self, action: Create, now: datetime) -> None:
+        """Names and request id are stored, and counted against the limit, before the call."""
+        spec, ids = self.spec, self._wiring.ids
+        rows: list[Change] = [
+            NewVm(
+                Vm(
+                    uid=ids.uid(now),
+                    name=name,
+                    cluster=spec.name,
+                    region=action.region,
+                    state=V.REQUESTED,
+                    version=1,
+                    request_id=action.request_id,
+                    gpus=spec.gpus,
+                    spot=spec.spot,
+                    usd_per_hour=spec.usd_per_hour(action.region),
+                    requested_at=now,
+                    state_since=now,
+                    reason=action.reason,
+                ),
+                vm_max=spec.vm_max,
+            )
+            for name in action.names
+        ]
+        rows.append(NewRequest(_request("create", spec.name, action, now)))
+        if await self._write([tuple(rows)]):
+            log.info(
+                "create",
+                cluster=spec.name,
+                region=action.region,
+                vms=list(action.names),
+                why=action.reason,
+            )
+            await self._call(action, now)
+
+    async def _delete(self, action: Delete, picture: Picture, now: datetime) -> None:
+        """A VM that holds a lease is never deleted here unless it is already lost: the move to
+        DELETING is compare-and-set, and every new lease grows the version."""
+        changes: list[Change] = [
+            VmMove(vm, move_vm(vm, V.DELETING, now, action.reason))
+            for vm in picture.vms
+            if vm.name in action.names and vm.state is not V.DELETING
+        ]
+        changes.append(NewRequest(_request("delete", self.spec.name, action, now)))
+        if await self._write([tuple(changes)]):
+            log.info(
+                "delete",
+                cluster=self.spec.name,
+                region=action.region,
+                vms=list(action.names),
+                why=action.reason,
+            )
+            await self._call(action, now)
+
+    async def _drain(self, action: Drain, picture: Picture, now: datetime) -> None:
+        vm = next(vm for vm in picture.vms if vm.name == action.vm_name)
+        await self._write([(VmMove(vm, move_vm(vm, V.DRAINING, now, action.reason)),)])
+
+    async def _repeat_unsettled(self, view: View) -> None:
+        """Calls whose answer we never saw, perhaps a former leader's: the same request id makes
+        the repeat harmless."""
+        for request in view.requests:
+            if request.cluster != self.spec.name or request.region not in self._migs:
+                continue
+            kind = Create if request.kind == "create" else Delete
+            action = kind(request.region, request.names, request.request_id, request.reason)
+            await self._call(action, view.now)
+
+    async def _call(self, action: Create | Delete, now: datetime) -> None:
+        kind = "create" if isinstance(action, Create) else "delete"
+        self._wiring.term()  # not a leader any more: no call
+        try:
+            await self._migs[action.region].apply(action)
+        except (CloudBusy, CloudUnsure) as error:
+            # Not settled: the next round repeats it with the same request id.
+            self._wiring.on_cloud_call(kind, error.code)
+            log.info("cloud call unanswered", kind=kind, region=action.region, why=str(error))
+            return
+        except (CloudRefused, Forbidden, MigMissing) as error:
+            self._wiring.on_cloud_call(kind, error.code)
+            await self._refused(action, error, now)
+            return
+        finally:
+            self._observed_at.pop(action.region, None)  # look again at once
+        self._wiring.on_cloud_call(kind, "ok")
+        await self._write([(SettleRequest(action.request_id, "accepted", now),)])
+
+    async def _refused(self, action: Create | Delete, error: ZenError, now: datetime) -> None:
+        units: list[Unit] = [(SettleRequest(action.request_id, f"refused: {error}", now),)]
+        if isinstance(action, Create):
+            view = await self._wiring.store.view(queue_limit=0)
+            units += [
+                (VmMove(vm, move_vm(vm, V.GONE, now, f"create refused: {error}")),)
+                for vm in view.vms
+                if vm.name in action.names and vm.state is V.REQUESTED
+            ]
+        await self._write(units)
+        await self._hold_region(action.region, error, now)
+
+    async def _hold_region(self, region: str, error: ZenError, now: datetime) -> None:
+        kinds: dict[type[ZenError], TroubleKind] = {
+            Forbidden: TroubleKind.PERMISSION,
+            MigMissing: TroubleKind.MISSING,
+        }
+        kind = kinds.get(type(error), TroubleKind.OTHER)
+        key = (region, "", self.spec.machine_type, self.spec.spot, str(kind))
+        trouble = learn(None, key, kind, str(error), self._wiring.timers, now)
+        subject = self._migs[region].mig
+        alert = RaiseAlert(f"cloud_{kind}", subject, "error", str(error), now)
+        await self._write([(PutTrouble(trouble), alert)])
+
+    # --- telling -------------------------------------------------------------------------
+
+    async def _report(self, picture: Picture, actions: Sequence[Action], now: datetime) -> None:
+        news: list[Change] = []
+        for region in self._migs:
+            status = self._status(region, picture, actions, now)
+            before = self._said.get(region)
+            if before is None or (before.why, before.target_size) != (
+                status.why,
+                status.target_size,
+            ):
+                self._said[region] = status
+                news.append(PutRegionStatus(status))
+                if before is not None and not status.why:
+                    news.append(ClearAlert("unknown_vm", self._migs[region].mig, now))
+        if news:
+            await self._write([tuple(news)])
+
+    def _status(
+        self, region: str, picture: Picture, actions: Sequence[Action], now: datetime
+    ) -> RegionStatus:
+        snapshot = self._snapshots.get(region)
+        return RegionStatus(
+            cluster=self.spec.name,
+            region=region,
+            target_size=snapshot.target_size if snapshot else 0,
+            why=_why(region, picture, actions, now),
+            observed_at=snapshot.observed_at if snapshot else None,
+        )
+
+    async def _write(self, units: Sequence[Unit]) -> bool:
+        outcome = await self._wiring.store.commit(units, self._wiring.term())
+        for index, guard in outcome.refusals.items():
+            log.info("write refused", cluster=self.spec.name, guard=guard, unit=index)
+        return outcome.all_applied
+
+
+def _why(region: str, picture: Picture, actions: Sequence[Action], now: datetime) -> str:
+    for action in actions:
+        if isinstance(action, Create | Delete | Hold) and action.region in (region, ""):
+            return action.reason
+    block: Trouble | None = block_on(picture.troubles, picture.spec, region, now)
+    if block is not None:
+        return f"{block.kind} until {block.until:%H:%M:%S} UTC: {block.message}"
+    return ""
+
+
+def _request(kind: str, cluster: str, action: Create | Delete, now: datetime) -> CloudRequest:
+    return CloudRequest(
+        request_id=action.request_id,
+        kind=kind,
+        cluster=cluster,
+        region=action.region,
+        names=action.names,
+        reason=action.reason,
+        created_at=now,
+    )
+
+
+def busy_clusters(view: View) -> set[str]:
+    """Clusters that have something to do now: demand, VMs, or calls without an answer."""
+    names = {vm.cluster for vm in view.vms} | {r.cluster for r in view.requests}
+    return names | {j.cluster for j in view.jobs if j.status is JobStatus.PROVISIONING}

@@ -1,0 +1,84 @@
+"""The FastAPI app: routes, errors in one shape, documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from core.errors import ZenError
+from scheduler.api import capacity, jobs, logs, service
+from scheduler.api.edge import Edge
+from scheduler.api.endpoint import Endpoint, routes
+from scheduler.api.openapi import document
+from scheduler.api.problems import CODES, Problem, internal, problem_of, render
+from scheduler.api.services import Services
+
+_log = structlog.get_logger(__name__)
+
+
+def create_app(services: Services) -> FastAPI:
+    """The whole API. Routes are plain Starlette ones: FastAPI's own would put pydantic and
+    dependency solving between a submission and the database."""
+    table = endpoints(services)
+    # Slashes are not redirected: a POST that is answered 307 loses its body in many clients.
+    app = FastAPI(openapi_url="/openapi.json", redirect_slashes=False)
+    app.router.routes.extend(routes(table))
+    app.openapi = _cached(table, services.version)  # type: ignore[method-assign]
+    app.add_exception_handler(ZenError, _on_zen_error)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_middleware(Edge, ids=services.ids, max_body_bytes=services.max_body_bytes)
+    return app
+
+
+def endpoints(services: Services) -> list[Endpoint]:
+    """Everything served, in the order of the documentation."""
+    return [
+        endpoint
+        for room in (jobs, logs, capacity, service)
+        for endpoint in room.endpoints(services)
+    ]
+
+
+def _cached(table: list[Endpoint], version: str) -> Callable[[], dict[str, Any]]:
+    made: dict[str, Any] = {}
+
+    def openapi() -> dict[str, Any]:
+        if not made:
+            made.update(document(table, version))
+        return made
+
+    return openapi
+
+
+def _request_id(request: Request) -> str:
+    return str(request.state.request_id)
+
+
+async def _on_zen_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ZenError), error
+    request_id = _request_id(request)
+    problem = problem_of(error)
+    if problem is None:
+        _log.error("request failed", request_id=request_id, path=request.url.path, exc_info=error)
+        problem = internal(request_id)
+    return render(problem, request_id)
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), error
+    status = error.status_code
+    texts = {
+        404: f"there is nothing at {request.url.path[:200]}; /docs lists what there is",
+        405: f"{request.method} is not possible at {request.url.path[:200]}",
+    }
+    text = texts.get(status, error.detail)
+    code = CODES.get(status, HTTPStatus(status).name.lower())
+    headers = dict(error.headers or {})
+    return render(Problem(status, code, text, headers=headers), _request_id(request))

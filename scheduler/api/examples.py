@@ -1,0 +1,267 @@
+"""Examples for the documentation; a test holds each against the type it is an example of."""
+
+from __future__ import annotations
+
+_VM = "pipeline-zen-jobs-2xa100-40gb-us-central1-vm-k7qx"
+
+SUBMISSIONS: dict[str, object] = {
+    "the least": {"command": ["python3", "-c", "print('hello')"]},
+    "two GPUs of one type": {
+        "command": ["python3", "train.py", "--epochs", "10"],
+        "gpu_type": "a100-40gb",
+        "gpu_count": 2,
+        "name": "resnet",
+        "labels": {"team": "vision"},
+        "environment": {"WANDB_MODE": "offline"},
+        "max_runtime_minutes": 240,
+        "retries": 1,
+    },
+    "with an id of your own": {
+        "job_id": "nightly-2026-01-31",
+        "user_id": "ada",
+        "tenant_id": "research",
+        "command": ["make train && make report"],
+        "shell": True,
+        "cluster": "8xl4",
+        "regions": ["us-central1"],
+    },
+}
+
+ACCEPTED = {
+    "job_id": "j-7k2m9qw0xc",
+    "user_id": "0",
+    "status": "submitted",
+    "message": "queued for cluster 2xa100-40gb: its VMs have exactly the 2 a100-40gb asked for",
+    "cluster": "2xa100-40gb",
+}
+
+STOPPED = {
+    "job_id": "j-7k2m9qw0xc",
+    "status": "stopping",
+    "message": f"stopping on {_VM}: it has 60 s after SIGTERM, then it is killed",
+}
+
+ALREADY_ENDED = {
+    "job_id": "j-7k2m9qw0xc",
+    "status": "succeeded",
+    "message": "already succeeded: exit code 0",
+}
+
+JOB: dict[str, object] = {
+    "job_id": "j-7k2m9qw0xc",
+    "user_id": "0",
+    "tenant_id": "default",
+    "name": "resnet",
+    "state": "running",
+    "status": "RUNNING",
+    "cluster": "2xa100-40gb",
+    "gpu_type": "a100-40gb",
+    "gpu_count": 2,
+    "priority": 500,
+    "command": ["python3", "train.py", "--epochs", "10"],
+    "labels": {"team": "vision"},
+    "attempt": 1,
+    "vm": {"name": _VM, "region": "us-central1", "zone": "us-central1-a", "slots": [0, 1]},
+    "submitted_at": "2026-01-31T12:00:00.000Z",
+    "queued_since": "2026-01-31T12:00:00.000Z",
+    "started_at": "2026-01-31T12:01:30.250Z",
+    "ended_at": None,
+    "deadline_at": "2026-01-31T16:01:30.250Z",
+    "exit_code": None,
+    "reason": "started",
+    "why": "",
+    "position": None,
+    "progress": {"step": 120.0, "total": 1000.0},
+    "checkpoint_step": 100.0,
+    "cost_usd": 1.25,
+    "retries": {"failures": 0, "retries": 1, "losses": 0, "preemptions": 0},
+}
+
+JOBS = {"jobs": [JOB], "total": 1, "next_page_token": None}
+
+EVENTS = {
+    "events": [
+        {
+            "seq": 1,
+            "at": "2026-01-31T12:00:00.000Z",
+            "event": "submitted",
+            "from": None,
+            "to": "QUEUED",
+            "attempt": 0,
+            "reason": "its VMs have exactly the 2 a100-40gb asked for",
+            "vm_name": None,
+            "region": None,
+            "data": {"cluster": "2xa100-40gb"},
+        }
+    ],
+    "next_after": None,
+}
+
+ATTEMPTS = {
+    "attempts": [
+        {
+            "attempt": 1,
+            "lease_id": "6f1d0c3b5a7e9812",
+            "vm_name": _VM,
+            "region": "us-central1",
+            "zone": "us-central1-a",
+            "slots": [0, 1],
+            "assigned_at": "2026-01-31T12:01:29.000Z",
+            "started_at": "2026-01-31T12:01:30.250Z",
+            "ended_at": None,
+            "outcome": "",
+            "exit_code": None,
+            "usd_per_hour": 7.35,
+        }
+    ]
+}
+
+CLUSTERS = {
+    "clusters": [
+        {
+            "name": "2xa100-40gb",
+            "gpu_type": "a100-40gb",
+            "gpus": 2,
+            "machine_type": "a2-highgpu-2g",
+            "spot": False,
+            "vm_max": 8,
+            "vm_min": 0,
+            "worker": "v2",
+            "jobs": {
+                "queued": 0,
+                "provisioning": 1,
+                "assigned": 0,
+                "starting": 0,
+                "running": 1,
+                "preempting": 0,
+                "stopping": 0,
+            },
+            "vms": 1,
+            "regions": [
+                {
+                    "region": "us-central1",
+                    "zones": ["us-central1-a", "us-central1-f"],
+                    "usd_per_hour": 7.35,
+                    "target": 1,
+                    "requested": 0,
+                    "booting": 0,
+                    "idle": 0,
+                    "busy": 1,
+                    "draining": 0,
+                    "deleting": 0,
+                    "blocked": {
+                        "kind": "stockout",
+                        "until": "2026-01-31T12:05:00.000Z",
+                        "message": "us-central1-a has no a2-highgpu-2g at the moment",
+                    },
+                    "why": "left alone until 12:05:00: stockout",
+                    "observed_at": "2026-01-31T12:02:00.000Z",
+                }
+            ],
+        }
+    ]
+}
+
+VMS = {
+    "vms": [
+        {
+            "name": _VM,
+            "cluster": "2xa100-40gb",
+            "region": "us-central1",
+            "zone": "us-central1-a",
+            "state": "READY",
+            "busy": True,
+            "jobs": ["j-7k2m9qw0xc"],
+            "spot": False,
+            "usd_per_hour": 7.35,
+            "requested_at": "2026-01-31T12:00:01.000Z",
+            "ready_at": "2026-01-31T12:01:28.000Z",
+            "idle_since": None,
+            "last_beat_at": "2026-01-31T12:02:08.000Z",
+            "gone_at": None,
+            "reason": "ready",
+            "instance_id": "4512893471230987",
+            "cost_usd": 0.2,
+            "gpus": [
+                {
+                    "index": 0,
+                    "util": 97.0,
+                    "temp_c": 61.0,
+                    "mem_used_mb": 30120.0,
+                    "ecc_errors": 0,
+                }
+            ],
+        }
+    ],
+    "total": 1,
+    "next_page_token": None,
+}
+
+STATUS = {
+    "now": "2026-01-31T12:02:10.000Z",
+    "leader": "scheduler-1",
+    "term": 3,
+    "leader_until": "2026-01-31T12:02:18.000Z",
+    "jobs": {
+        "QUEUED": 0,
+        "PROVISIONING": 1,
+        "ASSIGNED": 0,
+        "STARTING": 0,
+        "RUNNING": 1,
+        "PREEMPTING": 0,
+        "STOPPING": 0,
+        "SUCCEEDED": 12,
+        "FAILED": 1,
+        "CANCELLED": 0,
+    },
+    "vms": {"requested": 0, "booting": 1, "idle": 0, "busy": 1, "draining": 0, "deleting": 0},
+    "clusters": 14,
+    "oldest_waiting_since": "2026-01-31T12:01:55.000Z",
+    "outbox": 0,
+    "open_alerts": 0,
+    "embedded": None,
+    "version": "0.1.0",
+}
+
+CLUSTER_STATUS = {
+    "total_nodes": 2,
+    "online_nodes": 1,
+    "total_gpus": 4,
+    "available_gpus": 0,
+    "total_jobs": 15,
+    "running_jobs": 1,
+    "pending_jobs": 1,
+}
+
+ALERTS = {
+    "alerts": [
+        {
+            "id": 7,
+            "kind": "permission",
+            "subject": "2xa100-40gb/us-west1",
+            "severity": "error",
+            "message": "not allowed to create instances in us-west1",
+            "raised_at": "2026-01-31T11:00:00.000Z",
+            "last_seen_at": "2026-01-31T12:00:00.000Z",
+            "cleared_at": None,
+            "count": 4,
+        }
+    ]
+}
+
+READY = {"status": "ready", "checks": {"database": "ok", "bus": "ok"}}
+
+ERROR = {
+    "error": 'gpu_type: got "a100", expected a GPU type that exists (nearest: a100-40gb)',
+    "message": 'gpu_type: got "a100", expected a GPU type that exists (nearest: a100-40gb)',
+    "detail": 'gpu_type: got "a100", expected a GPU type that exists (nearest: a100-40gb)',
+    "code": "bad_input",
+    "request_id": "6f1d0c3b5a7e9812",
+    "faults": [
+        {
+            "field": "gpu_type",
+            "got": '"a100"',
+            "expected": "a GPU type that exists (nearest: a100-40gb)",
+        }
+    ],
+}

@@ -1,0 +1,257 @@
+"""Jobs: submit, list, get, history, attempts, stop."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from core.errors import BadInput, Fault
+from core.job import JobStatus
+from core.reads import JobFilter
+from core.submission import json_schema, shown
+from scheduler.api import examples
+from scheduler.api.endpoint import (
+    PREFIX,
+    Answer,
+    Body,
+    Endpoint,
+    read_json,
+    read_optional_object,
+    reply,
+)
+from scheduler.api.params import Param, Query, read_job_id
+from scheduler.api.services import Services
+from scheduler.api.shapes import (
+    AcceptedOut,
+    AttemptsOut,
+    EventsOut,
+    JobOut,
+    JobsOut,
+    JobState,
+    StoppedOut,
+    accepted_out,
+    attempt_out,
+    event_out,
+    job_out,
+    statuses_of,
+    stopped_out,
+)
+from scheduler.stop import stop_job
+
+REASON_CHARS_MAX = 500
+TAG = "jobs"
+USER = Param("user_id", "text", "Whose job; needed only if several users have that job id.")
+PAGE_SIZE = Param("page_size", "whole", "Rows per page.", 50, 1, 500)
+PAGE_TOKEN = Param("page_token", "text", "`next_page_token` of the page before.")
+LIST_PARAMS = (
+    Param("tenant_id", "text", "Only this tenant's."),
+    Param("user_id", "text", "Only this user's."),
+    Param("state", "text", "Only in these states.", words=tuple(JobState), repeat=True),
+    Param("status", "text", "Only in these statuses.", words=tuple(JobStatus), repeat=True),
+    Param("cluster", "text", "Only of this cluster."),
+    Param("label", "text", "`key=value`: only with all of these labels.", repeat=True),
+    PAGE_SIZE,
+    PAGE_TOKEN,
+)
+STOP_BODY = Body(
+    schema={
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"reason": {"type": "string", "maxLength": REASON_CHARS_MAX}},
+    },
+    examples={"with a reason": {"reason": "wrong dataset"}},
+    required=False,
+)
+
+
+class JobRoutes:
+    """The handlers."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def submit(self, request: Request, _: Query) -> Response:
+        data = await read_json(request)
+        key = request.headers.get("idempotency-key")
+        accepted = await self._services.submissions.submit(data, idempotency_key=key)
+        return reply(accepted_out(accepted), 201)
+
+    async def list(self, _: Request, query: Query) -> Response:
+        where = JobFilter(
+            tenant_id=query.text("tenant_id"),
+            user_id=query.text("user_id"),
+            statuses=_statuses(query.texts("state"), query.texts("status")),
+            cluster=query.text("cluster"),
+            labels=_labels(query.texts("label")),
+        )
+        page = await self._services.reads.jobs(
+            where, query.whole("page_size"), query.text("page_token")
+        )
+        rows = tuple(job_out(row) for row in page.rows)
+        return reply(JobsOut(rows, page.total, page.next_token))
+
+    async def get(self, request: Request, query: Query) -> Response:
+        row = await self._services.reads.job(read_job_id(request), query.text("user_id"))
+        return reply(job_out(row))
+
+    async def events(self, request: Request, query: Query) -> Response:
+        reads = self._services.reads
+        size = query.whole("page_size")
+        row = await reads.job(read_job_id(request), query.text("user_id"))
+        # One more than asked for tells whether there is a next page.
+        rows = await reads.events(row.job.uid, size + 1, query.whole("after"))
+        events = tuple(event_out(event) for event in rows[:size])
+        return reply(EventsOut(events, events[-1].seq if len(rows) > size else None))
+
+    async def attempts(self, request: Request, query: Query) -> Response:
+        reads = self._services.reads
+        row = await reads.job(read_job_id(request), query.text("user_id"))
+        rows = await reads.attempts(row.job.uid)
+        return reply(AttemptsOut(tuple(attempt_out(attempt) for attempt in rows)))
+
+    async def stop(self, request: Request, query: Query) -> Response:
+        services = self._services
+        body = await read_optional_object(request, ("reason",))
+        stopped = await stop_job(
+            services.store,
+            read_job_id(request),
+            query.text("user_id"),
+            _reason(body.get("reason")),
+            services.rules,
+            services.names,
+            services.clock.now(),
+            v1_clusters={c.name for c in services.clusters() if c.worker == "v1"},
+        )
+        if stopped.before is not None:
+            services.metrics.job_moved(stopped.before, stopped.job)
+        was_final = stopped.before is None and stopped.job.status.final
+        return reply(stopped_out(stopped), 200 if was_final else 202)
+
+
+def _statuses(states: tuple[str, ...], statuses: tuple[str, ...]) -> tuple[JobStatus, ...]:
+    """Both filters hold; none is given: no restriction."""
+    by_state = {s for state in states for s in statuses_of(JobState(state))} or set(JobStatus)
+    by_status = {JobStatus(status) for status in statuses} or set(JobStatus)
+    both = by_state & by_status
+    if not both:
+        expected = f"a status of state {' or '.join(states)}: {', '.join(sorted(by_state))}"
+        raise BadInput([Fault("status", ", ".join(statuses), expected)])
+    return tuple(sorted(both)) if states or statuses else ()
+
+
+def _labels(pairs: tuple[str, ...]) -> dict[str, str]:
+    faults = [
+        Fault("label", shown(pair), "key=value, e.g. label=team=vision")
+        for pair in pairs
+        if not pair.partition("=")[0] or "=" not in pair
+    ]
+    if faults:
+        raise BadInput(faults)
+    found: dict[str, str] = {}
+    for pair in pairs:
+        key, _, value = pair.partition("=")
+        if found.setdefault(key, value) != value:
+            raise BadInput([Fault("label", shown(pair), f"one value for {key}")])
+    return found
+
+
+def _reason(given: object) -> str:
+    if given is None:
+        return "stopped by its owner"
+    if not isinstance(given, str) or len(given) > REASON_CHARS_MAX:
+        expected = f"a string of at most {REASON_CHARS_MAX} characters"
+        raise BadInput([Fault("reason", shown(given), expected)])
+    return f"stopped by its owner: {given}" if given.strip() else "stopped by its owner"
+
+
+def endpoints(services: Services) -> list[Endpoint]:
+    """What this file serves."""
+    on = JobRoutes(services)
+    jobs, job = f"{PREFIX}/jobs", f"{PREFIX}/jobs/{{job_id}}"
+    stopped = {
+        202: Answer("It is stopping, or was cancelled.", StoppedOut, examples.STOPPED),
+        200: Answer("It had ended before.", StoppedOut, examples.ALREADY_ENDED),
+    }
+    return [
+        Endpoint(
+            method="POST",
+            path=jobs,
+            summary="Submit a job",
+            tag=TAG,
+            handle=on.submit,
+            answers={
+                201: Answer("Stored; a repeat answers the same.", AcceptedOut, examples.ACCEPTED)
+            },
+            headers={
+                "Idempotency-Key": "Used when the body has no job_id: the same key is the same job."
+            },
+            body=Body(json_schema(), examples.SUBMISSIONS),
+            errors=(400, 409, 413, 415, 422, 503),
+        ),
+        Endpoint(
+            method="GET",
+            path=jobs,
+            summary="List jobs, newest first",
+            tag=TAG,
+            handle=on.list,
+            answers={200: Answer("A page of jobs.", JobsOut, examples.JOBS)},
+            params=LIST_PARAMS,
+            errors=(422, 503),
+        ),
+        Endpoint(
+            method="GET",
+            path=job,
+            summary="One job: where it is, why it waits, what it has cost",
+            tag=TAG,
+            handle=on.get,
+            answers={200: Answer("The job.", JobOut, examples.JOB)},
+            params=(USER,),
+            errors=(404, 409, 422, 503),
+        ),
+        Endpoint(
+            method="DELETE",
+            path=job,
+            summary="Stop a job",
+            tag=TAG,
+            handle=on.stop,
+            answers=stopped,
+            params=(USER,),
+            body=STOP_BODY,
+            errors=(400, 404, 409, 413, 415, 422, 503),
+        ),
+        Endpoint(
+            method="POST",
+            path=f"{job}/stop",
+            summary="Stop a job",
+            tag=TAG,
+            handle=on.stop,
+            answers=stopped,
+            params=(USER,),
+            body=STOP_BODY,
+            errors=(400, 404, 409, 413, 415, 422, 503),
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{job}/events",
+            summary="The history of a job, oldest first",
+            tag=TAG,
+            handle=on.events,
+            answers={200: Answer("Part of the history.", EventsOut, examples.EVENTS)},
+            params=(
+                USER,
+                PAGE_SIZE,
+                Param("after", "whole", "`next_after` of the page before.", 0, 0, 2**63 - 1),
+            ),
+            errors=(404, 409, 422, 503),
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{job}/attempts",
+            summary="Every try of a job on a VM",
+            tag=TAG,
+            handle=on.attempts,
+            answers={200: Answer("The attempts, oldest first.", AttemptsOut, examples.ATTEMPTS)},
+            params=(USER,),
+            errors=(404, 409, 422, 503),
+        ),
+    ]

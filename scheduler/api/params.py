@@ -1,0 +1,167 @@
+"""Query parameters: a table per route that is both the check and the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from starlette.requests import Request
+
+from core.errors import BadInput, Fault
+from core.names import JOB_ID
+from core.submission import nearest, shown
+
+TEXT_CHARS_MAX = 512
+_TRUE = frozenset({"true", "1", "yes"})
+_FALSE = frozenset({"false", "0", "no"})
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One query parameter. Empty values count as not given."""
+
+    name: str
+    kind: Literal["text", "whole", "number", "flag"]
+    doc: str
+    default: str | int | float | bool | None = None
+    low: int = 0
+    high: int = 2**31 - 1
+    words: tuple[str, ...] = ()
+    """If any: the only values allowed (case does not count)."""
+    repeat: bool = False
+
+    def schema(self) -> dict[str, object]:
+        """For OpenAPI."""
+        kinds = {"text": "string", "whole": "integer", "number": "number", "flag": "boolean"}
+        one: dict[str, object] = {"type": kinds[self.kind]}
+        if self.words:
+            one["enum"] = list(self.words)
+        if self.kind in ("whole", "number"):
+            one |= {"minimum": self.low, "maximum": self.high}
+        if self.default is not None:
+            one["default"] = self.default
+        return {"type": "array", "items": one} if self.repeat else one
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Checked values. Asking for one with the wrong kind is a mistake of ours."""
+
+    values: Mapping[str, object]
+
+    def text(self, name: str) -> str | None:
+        value = self.values[name]
+        assert value is None or isinstance(value, str), name
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        value = self.values[name]
+        assert isinstance(value, tuple), name
+        return value
+
+    def whole(self, name: str) -> int:
+        value = self.values[name]
+        assert isinstance(value, int), name
+        return value
+
+    def whole_or_none(self, name: str) -> int | None:
+        value = self.values[name]
+        assert value is None or isinstance(value, int), name
+        return value
+
+    def number(self, name: str) -> float:
+        value = self.values[name]
+        assert isinstance(value, int | float), name
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self.values[name]
+        assert isinstance(value, bool), name
+        return value
+
+
+def read_query(request: Request, params: Sequence[Param]) -> Query:
+    """Every value, or BadInput with every fault; parameters we do not know are refused."""
+    known = {param.name: param for param in params}
+    faults: list[Fault] = []
+    given: dict[str, list[object]] = {}
+    for name, raw in request.query_params.multi_items():
+        if name not in known:
+            faults.append(_unknown(name, known))
+        elif raw:
+            value, expected = _parse(known[name], raw)
+            if expected is not None:
+                faults.append(Fault(name, shown(raw), expected))
+            given.setdefault(name, []).append(value)
+    for name, values in given.items():
+        if len(values) > 1 and not known[name].repeat:
+            faults.append(Fault(name, f"{len(values)} values", "one value"))
+    if faults:
+        raise BadInput(faults)
+    return Query({param.name: _value(param, given.get(param.name)) for param in params})
+
+
+def read_job_id(request: Request) -> str:
+    """The job id of the path, or BadInput: no job can have such an id."""
+    job_id = str(request.path_params["job_id"])
+    if not JOB_ID.match(job_id):
+        expected = "1 to 63 letters, digits, '.', '_' or '-', beginning with a letter or digit"
+        raise BadInput([Fault("job_id", shown(job_id), expected)])
+    return job_id
+
+
+def _unknown(name: str, known: Mapping[str, Param]) -> Fault:
+    expected = nearest(name, known) if known else "no parameters"
+    return Fault(name[:80], "a query parameter we do not know", expected)
+
+
+def _value(param: Param, given: list[object] | None) -> object:
+    if param.repeat:
+        return tuple(given or ())
+    return given[0] if given else param.default
+
+
+def _parse(param: Param, raw: str) -> tuple[object, str | None]:
+    """(value, None) or (None, what was expected)."""
+    match param.kind:
+        case "text":
+            return _parse_text(param, raw)
+        case "whole":
+            return _parse_whole(param, raw)
+        case "number":
+            return _parse_number(param, raw)
+        case "flag":
+            word = raw.lower()
+            if word in _TRUE | _FALSE:
+                return word in _TRUE, None
+            return None, "true or false"
+
+
+def _parse_text(param: Param, raw: str) -> tuple[object, str | None]:
+    if param.words:
+        for word in param.words:
+            if word.lower() == raw.lower():
+                return word, None
+        return None, nearest(raw, param.words)
+    if len(raw) > TEXT_CHARS_MAX or not raw.isprintable():
+        return None, f"at most {TEXT_CHARS_MAX} printable characters"
+    return raw, None
+
+
+def _parse_whole(param: Param, raw: str) -> tuple[object, str | None]:
+    expected = f"a whole number from {param.low} to {param.high}"
+    # isascii: int() also reads the digits of other scripts, which nobody means here.
+    if not (raw.isascii() and raw.isdigit() and len(raw) <= 20):
+        return None, expected
+    value = int(raw)
+    return (value, None) if param.low <= value <= param.high else (None, expected)
+
+
+def _parse_number(param: Param, raw: str) -> tuple[object, str | None]:
+    expected = f"a number from {param.low} to {param.high}"
+    try:
+        value = float(raw)
+    except ValueError:
+        return None, expected
+    return (value, None) if param.low <= value <= param.high else (None, expected)

@@ -1,0 +1,143 @@
+"""Errors as callers see them: one shape, whatever went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+from starlette.responses import Response
+
+from core.errors import (
+    Ambiguous,
+    BadInput,
+    BusDown,
+    Conflict,
+    Fault,
+    NotFound,
+    StoreDown,
+    TermPassed,
+    ZenError,
+)
+from core.job import IllegalTransition
+from stores.base import StoreUnavailable
+
+JSON = "application/json"
+REQUEST_ID = "X-Request-Id"
+
+
+class BadJson(ZenError):
+    """The body is not JSON; the text says where."""
+
+    code = "bad_json"
+
+
+class TooLarge(ZenError):
+    """The body is larger than we take."""
+
+    code = "too_large"
+
+
+class WrongMediaType(ZenError):
+    """The body is something other than JSON."""
+
+    code = "unsupported_media_type"
+
+
+class NotReady(ZenError):
+    """A check fails; try another replica, or later."""
+
+    code = "not_ready"
+
+    def __init__(self, checks: Mapping[str, str], failing: Mapping[str, str]) -> None:
+        self.checks = checks
+        super().__init__("not ready: " + "; ".join(f"{k}: {v}" for k, v in failing.items()))
+
+
+STATUS: tuple[tuple[type[ZenError], int], ...] = (
+    (BadInput, 422),
+    (BadJson, 400),
+    (NotFound, 404),
+    (Ambiguous, 409),
+    (Conflict, 409),
+    (IllegalTransition, 409),
+    (TooLarge, 413),
+    (WrongMediaType, 415),
+    (StoreDown, 503),
+    (StoreUnavailable, 503),
+    (BusDown, 503),
+    (TermPassed, 503),
+    (NotReady, 503),
+)
+"""First match wins; a ZenError that is not here is our own fault: 500."""
+
+CODES = {404: "not_found", 405: "method_not_allowed", 500: "internal"}
+
+
+class FaultOut(msgspec.Struct, frozen=True):
+    """One thing wrong with the input."""
+
+    field: str
+    got: str
+    expected: str
+
+
+class ErrorOut(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Every answer with a status of 400 or more."""
+
+    error: str
+    message: str
+    detail: str
+    code: str
+    request_id: str
+    faults: tuple[FaultOut, ...]
+    status: str | None = None
+    checks: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error on its way out."""
+
+    status: int
+    code: str
+    text: str
+    faults: tuple[Fault, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    checks: Mapping[str, str] | None = None
+
+
+def problem_of(error: ZenError) -> Problem | None:
+    """How the error is told; None if callers can do nothing about it."""
+    status = next((status for kind, status in STATUS if isinstance(error, kind)), None)
+    if status is None:
+        return None
+    return Problem(
+        status=status,
+        code=error.code,
+        text=str(error),
+        faults=error.faults if isinstance(error, BadInput) else (),
+        headers={"Retry-After": "1"} if status == 503 else {},
+        checks=error.checks if isinstance(error, NotReady) else None,
+    )
+
+
+def internal(request_id: str) -> Problem:
+    """What callers learn of an unexpected exception: how to ask about it, nothing else."""
+    text = f"an unexpected error; the service's log has it under request id {request_id}"
+    return Problem(500, CODES[500], text)
+
+
+def render(problem: Problem, request_id: str) -> Response:
+    """The one shape."""
+    body = ErrorOut(
+        error=problem.text,
+        message=problem.text,
+        detail=problem.text,
+        code=problem.code,
+        request_id=request_id,
+        faults=tuple(FaultOut(f.field, f.got, f.expected) for f in problem.faults),
+        status="not_ready" if problem.checks is not None else None,
+        checks=problem.checks,
+    )
+    return Response(msgspec.json.encode(body), problem.status, dict(problem.headers), JSON)

@@ -1,0 +1,241 @@
+"""The service about itself: status, health, readiness, alerts, metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from core.capacity import VmState
+from core.errors import StoreDown
+from core.job import JobStatus
+from core.reads import Summary
+from scheduler.api import examples
+from scheduler.api.endpoint import PREFIX, Answer, Endpoint, reply
+from scheduler.api.params import Param, Query
+from scheduler.api.problems import NotReady
+from scheduler.api.services import OK, Services
+from scheduler.api.shapes import (
+    AlertsOut,
+    JobState,
+    Time,
+    alert_out,
+    iso,
+    iso_or_none,
+    statuses_of,
+)
+from scheduler.metrics import CONTENT_TYPE, vm_word
+
+ALERTS_MAX = 500
+TAG = "service"
+
+
+class VmCountsOut(Struct, frozen=True):
+    """VMs that are not gone."""
+
+    requested: int
+    booting: int
+    idle: int
+    busy: int
+    draining: int
+    deleting: int
+
+
+class EmbeddedOut(Struct, frozen=True):
+    """This is no real deployment, and this is how it is limited."""
+
+    vm_cap: int
+    note: str
+
+
+class StatusOut(Struct, frozen=True):
+    """The whole house at a glance."""
+
+    now: Time
+    leader: str
+    term: int
+    leader_until: Time | None
+    jobs: Mapping[str, int]
+    vms: VmCountsOut
+    clusters: int
+    oldest_waiting_since: Time | None
+    outbox: int
+    open_alerts: int
+    embedded: EmbeddedOut | None
+    version: str
+
+
+class ClusterStatusOut(Struct, frozen=True):
+    """The same in the words of multi-tenant clients."""
+
+    total_nodes: int
+    online_nodes: int
+    total_gpus: int
+    available_gpus: int
+    total_jobs: int
+    running_jobs: int
+    pending_jobs: int
+
+
+class HealthOut(Struct, frozen=True):
+    """The process lives."""
+
+    status: str
+
+
+class ReadyOut(Struct, frozen=True):
+    """The service can work."""
+
+    status: str
+    checks: Mapping[str, str]
+
+
+class ServiceRoutes:
+    """The handlers."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def status(self, _: Request, __: Query) -> Response:
+        services = self._services
+        summary = await services.reads.summary()
+        embedded = services.embedded
+        return reply(
+            StatusOut(
+                now=iso(summary.now),
+                leader=summary.leader,
+                term=summary.term,
+                leader_until=iso_or_none(summary.leader_until),
+                jobs=_jobs(summary),
+                vms=_vms(summary),
+                clusters=len(services.clusters()),
+                oldest_waiting_since=iso_or_none(summary.oldest_waiting_since),
+                outbox=summary.outbox,
+                open_alerts=summary.open_alerts,
+                embedded=EmbeddedOut(embedded.vm_cap, embedded.note) if embedded else None,
+                version=services.version,
+            )
+        )
+
+    async def cluster_status(self, _: Request, __: Query) -> Response:
+        summary = await self._services.reads.summary()
+        gpus = {cluster.name: cluster.gpus for cluster in self._services.clusters()}
+        jobs = _jobs(summary)
+        ready = [row for row in summary.vms if row.state is VmState.READY]
+        idle = [row for row in ready if not row.busy]
+        return reply(
+            ClusterStatusOut(
+                total_nodes=sum(row.count for row in summary.vms),
+                online_nodes=sum(row.count for row in ready),
+                total_gpus=sum(row.count * gpus.get(row.cluster, 0) for row in summary.vms),
+                available_gpus=sum(row.count * gpus.get(row.cluster, 0) for row in idle),
+                total_jobs=sum(jobs.values()),
+                running_jobs=sum(jobs[status] for status in statuses_of(JobState.RUNNING)),
+                pending_jobs=sum(jobs[status] for status in statuses_of(JobState.PENDING)),
+            )
+        )
+
+    async def alerts(self, _: Request, query: Query) -> Response:
+        rows = await self._services.reads.alerts(not query.flag("all"), ALERTS_MAX)
+        return reply(AlertsOut(tuple(alert_out(row) for row in rows)))
+
+    async def health(self, _: Request, __: Query) -> Response:
+        return reply(HealthOut(OK))
+
+    async def ready(self, _: Request, __: Query) -> Response:
+        checks = await self._services.readiness()
+        failing = {name: said for name, said in checks.items() if said != OK}
+        if failing:
+            raise NotReady(checks, failing)
+        return reply(ReadyOut("ready", checks))
+
+    async def metrics(self, _: Request, __: Query) -> Response:
+        metrics = self._services.metrics
+        try:
+            metrics.refresh(await self._services.reads.summary())
+        except StoreDown:
+            # The counters are this process's own: a scrape during an outage is worth most.
+            metrics.refresh(None)
+        return Response(metrics.text(), media_type=CONTENT_TYPE)
+
+
+def _jobs(summary: Summary) -> dict[str, int]:
+    counts = dict.fromkeys((str(status) for status in JobStatus), 0)
+    for (_, status), count in summary.jobs.items():
+        counts[status] += count
+    return counts
+
+
+def _vms(summary: Summary) -> VmCountsOut:
+    counts: Counter[str] = Counter()
+    for row in summary.vms:
+        counts[vm_word(row.state, row.busy)] += row.count
+    return VmCountsOut(**{word: counts[word] for word in VmCountsOut.__struct_fields__})
+
+
+def endpoints(services: Services) -> list[Endpoint]:
+    """What this file serves."""
+    on = ServiceRoutes(services)
+    every = Param("all", "flag", "Also those that are cleared.", default=False)
+    return [
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/status",
+            summary="The whole service at a glance",
+            tag=TAG,
+            handle=on.status,
+            answers={200: Answer("Leader, jobs, VMs, alerts.", StatusOut, examples.STATUS)},
+            errors=(422, 503),
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/cluster/status",
+            summary="Nodes, GPUs and jobs, counted",
+            tag=TAG,
+            handle=on.cluster_status,
+            answers={200: Answer("Counts.", ClusterStatusOut, examples.CLUSTER_STATUS)},
+            errors=(422, 503),
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/alerts",
+            summary=f"What a human should know; at most {ALERTS_MAX}, newest first",
+            tag=TAG,
+            handle=on.alerts,
+            answers={200: Answer("Alerts.", AlertsOut, examples.ALERTS)},
+            params=(every,),
+            errors=(422, 503),
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/health",
+            summary="Does the process live?",
+            tag=TAG,
+            handle=on.health,
+            answers={200: Answer("It does.", HealthOut, {"status": OK})},
+            errors=(422,),
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/ready",
+            summary="Can the service work?",
+            tag=TAG,
+            handle=on.ready,
+            answers={200: Answer("It can.", ReadyOut, examples.READY)},
+            errors=(422, 503),
+        ),
+        Endpoint(
+            method="GET",
+            path="/metrics",
+            summary="Prometheus metrics",
+            tag=TAG,
+            handle=on.metrics,
+            answers={
+                200: Answer("Text format 0.0.4.", None, "gpu_scheduler_leader 1.0\n", "text/plain")
+            },
+            errors=(422,),
+        ),
+    ]

@@ -1,0 +1,49 @@
+"""What the API stands on; app.py of the service fills it in."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from core.job import Rules
+from core.names import Names
+from core.ports import Clock, Ids, Store
+from core.reads import Reads
+from scheduler.metrics import Metrics
+from scheduler.submit import Clusters, Submissions
+from stores.base import LogStore
+
+OK = "ok"
+Readiness = Callable[[], Awaitable[Mapping[str, str]]]
+"""Name of each check → "ok", or what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Said where people look when this is not a real deployment."""
+
+    vm_cap: int
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything a route may use."""
+
+    store: Store
+    reads: Reads
+    submissions: Submissions
+    clusters: Clusters
+    rules: Rules
+    names: Names
+    clock: Clock
+    ids: Ids
+    metrics: Metrics
+    readiness: Readiness
+    logs: LogStore | None = None
+    """None: this deployment keeps no logs."""
+    version: str = ""
+    embedded: Embedded | None = None
+    max_body_bytes: int = 1024 * 1024
+    log_poll_s: float = 0.2
+    """First pause of a waiting log request; each further one is longer, up to a second."""

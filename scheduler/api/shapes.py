@@ -1,0 +1,397 @@
+"""Core values → what callers read. The types here are also the schemas of the OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from core.capacity import Vm, VmState
+from core.job import Job, JobStatus
+from core.names import BadName, parse_cluster
+from core.reads import AlertRow, AttemptRow, EventRow, JobRow, VmRow
+from scheduler.stop import Stopped
+from scheduler.submit import Accepted
+
+Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+"""ISO 8601, UTC, milliseconds, Z."""
+
+
+class JobState(StrEnum):
+    """The vocabulary of multi-tenant clients; our own `status` says more."""
+
+    PENDING = "pending"
+    SCHEDULED = "scheduled"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+STATES: Mapping[JobStatus, JobState] = {
+    JobStatus.QUEUED: JobState.PENDING,
+    JobStatus.PROVISIONING: JobState.PENDING,
+    JobStatus.ASSIGNED: JobState.SCHEDULED,
+    JobStatus.STARTING: JobState.SCHEDULED,
+    JobStatus.RUNNING: JobState.RUNNING,
+    JobStatus.PREEMPTING: JobState.PREEMPTED,
+    JobStatus.STOPPING: JobState.RUNNING,
+    JobStatus.SUCCEEDED: JobState.COMPLETED,
+    JobStatus.FAILED: JobState.FAILED,
+    JobStatus.CANCELLED: JobState.CANCELLED,
+}
+
+
+def statuses_of(state: JobState) -> frozenset[JobStatus]:
+    """Our statuses that look like this state."""
+    return frozenset(status for status, seen in STATES.items() if seen is state)
+
+
+def iso(at: datetime) -> str:
+    """2026-01-31T12:00:00.000Z."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def iso_or_none(at: datetime | None) -> str | None:
+    return None if at is None else iso(at)
+
+
+# --- submit and stop ----------------------------------------------------------------------
+
+
+class AcceptedOut(Struct, frozen=True):
+    """A submission that is stored."""
+
+    job_id: str
+    user_id: str
+    status: str
+    message: str
+    cluster: str
+
+
+class StoppedOut(Struct, frozen=True):
+    """What became of a request to stop."""
+
+    job_id: str
+    status: str
+    message: str
+
+
+def accepted_out(accepted: Accepted) -> AcceptedOut:
+    return AcceptedOut(
+        accepted.job_id, accepted.user_id, "submitted", accepted.message, accepted.cluster
+    )
+
+
+def stopped_out(stopped: Stopped) -> StoppedOut:
+    job = stopped.job
+    return StoppedOut(job.spec.job_id, job.status.lower(), stopped.message)
+
+
+# --- jobs ---------------------------------------------------------------------------------
+
+
+class JobVmOut(Struct, frozen=True):
+    """The VM that works for the job now."""
+
+    name: str
+    region: str
+    zone: str
+    slots: tuple[int, ...]
+
+
+class ProgressOut(Struct, frozen=True):
+    """How far the job says it is."""
+
+    step: float
+    total: float | None
+
+
+class RetriesOut(Struct, frozen=True):
+    """Misfortunes so far, each against a budget of its own."""
+
+    failures: int
+    retries: int
+    losses: int
+    preemptions: int
+
+
+class JobOut(Struct, frozen=True):
+    """A job."""
+
+    job_id: str
+    user_id: str
+    tenant_id: str
+    name: str
+    state: JobState
+    status: JobStatus
+    cluster: str
+    gpu_type: str | None
+    gpu_count: int
+    priority: int
+    command: tuple[str, ...]
+    labels: Mapping[str, str]
+    attempt: int
+    vm: JobVmOut | None
+    submitted_at: Time
+    queued_since: Time
+    started_at: Time | None
+    ended_at: Time | None
+    deadline_at: Time | None
+    exit_code: int | None
+    reason: str
+    why: str
+    position: int | None
+    progress: ProgressOut | None
+    checkpoint_step: float | None
+    cost_usd: float
+    retries: RetriesOut
+
+
+class JobsOut(Struct, frozen=True):
+    """A page of jobs, newest first."""
+
+    jobs: tuple[JobOut, ...]
+    total: int
+    next_page_token: str | None
+
+
+def job_out(row: JobRow) -> JobOut:
+    job, spec = row.job, row.job.spec
+    progress = row.progress
+    return JobOut(
+        job_id=spec.job_id,
+        user_id=spec.user_id,
+        tenant_id=spec.tenant_id,
+        name=spec.name,
+        state=STATES[job.status],
+        status=job.status,
+        cluster=job.cluster,
+        gpu_type=spec.gpu_type or _type_of(job.cluster),
+        gpu_count=spec.gpu_count,
+        priority=spec.priority,
+        command=spec.command,
+        labels=spec.labels,
+        attempt=job.attempt,
+        vm=_job_vm(job),
+        submitted_at=iso(job.submitted_at),
+        queued_since=iso(job.queued_since),
+        started_at=iso_or_none(job.started_at),
+        ended_at=iso_or_none(job.ended_at),
+        deadline_at=iso_or_none(job.deadline_at),
+        exit_code=job.exit_code,
+        reason=job.reason,
+        why=row.why,
+        position=row.position,
+        progress=ProgressOut(progress.step, progress.total) if progress else None,
+        checkpoint_step=row.checkpoint_step,
+        cost_usd=round(row.cost_usd, 6),
+        retries=RetriesOut(job.failures, spec.retries, job.losses, job.preemptions),
+    )
+
+
+def _job_vm(job: Job) -> JobVmOut | None:
+    lease = job.lease
+    return JobVmOut(lease.vm_name, lease.region, lease.zone, lease.slots) if lease else None
+
+
+def _type_of(cluster: str) -> str | None:
+    try:
+        return parse_cluster(cluster)[1]
+    except BadName:
+        return None  # a pool of fixed machines may be called anything
+
+
+class EventOut(Struct, frozen=True):
+    """One row of a job's history."""
+
+    seq: int
+    at: Time
+    event: str
+    from_: JobStatus | None = msgspec.field(name="from")
+    to: JobStatus
+    attempt: int
+    reason: str
+    vm_name: str | None
+    region: str | None
+    data: Mapping[str, object]
+
+
+class EventsOut(Struct, frozen=True):
+    """Part of a job's history, oldest first."""
+
+    events: tuple[EventOut, ...]
+    next_after: int | None
+
+
+def event_out(row: EventRow) -> EventOut:
+    entry = row.entry
+    return EventOut(
+        seq=row.seq,
+        at=iso(entry.at),
+        event=entry.event,
+        from_=entry.from_status,
+        to=entry.to_status,
+        attempt=entry.attempt,
+        reason=entry.reason,
+        vm_name=entry.vm_name,
+        region=entry.region,
+        data=entry.data,
+    )
+
+
+class AttemptOut(Struct, frozen=True):
+    """One try on one VM."""
+
+    attempt: int
+    lease_id: str
+    vm_name: str
+    region: str
+    zone: str
+    slots: tuple[int, ...]
+    assigned_at: Time
+    started_at: Time | None
+    ended_at: Time | None
+    outcome: str
+    exit_code: int | None
+    usd_per_hour: float
+
+
+class AttemptsOut(Struct, frozen=True):
+    """All tries, oldest first."""
+
+    attempts: tuple[AttemptOut, ...]
+
+
+def attempt_out(row: AttemptRow) -> AttemptOut:
+    return AttemptOut(
+        attempt=row.attempt,
+        lease_id=row.lease_id,
+        vm_name=row.vm_name,
+        region=row.region,
+        zone=row.zone,
+        slots=row.slots,
+        assigned_at=iso(row.assigned_at),
+        started_at=iso_or_none(row.started_at),
+        ended_at=iso_or_none(row.ended_at),
+        outcome=row.outcome,
+        exit_code=row.exit_code,
+        usd_per_hour=row.usd_per_hour,
+    )
+
+
+# --- VMs and alerts -----------------------------------------------------------------------
+
+
+class GpuOut(Struct, frozen=True):
+    """One GPU, as last reported."""
+
+    index: int
+    util: float
+    temp_c: float
+    mem_used_mb: float
+    ecc_errors: int
+
+
+class VmOut(Struct, frozen=True):
+    """A VM."""
+
+    name: str
+    cluster: str
+    region: str
+    zone: str
+    state: VmState
+    busy: bool
+    jobs: tuple[str, ...]
+    spot: bool
+    usd_per_hour: float
+    requested_at: Time
+    ready_at: Time | None
+    idle_since: Time | None
+    last_beat_at: Time | None
+    gone_at: Time | None
+    reason: str
+    instance_id: str
+    cost_usd: float
+    gpus: tuple[GpuOut, ...]
+
+
+class VmsOut(Struct, frozen=True):
+    """A page of VMs, newest first."""
+
+    vms: tuple[VmOut, ...]
+    total: int
+    next_page_token: str | None
+
+
+def vm_out(row: VmRow, now: datetime) -> VmOut:
+    vm = row.vm
+    return VmOut(
+        name=vm.name,
+        cluster=vm.cluster,
+        region=vm.region,
+        zone=vm.zone,
+        state=vm.state,
+        busy=vm.busy,
+        jobs=row.job_ids,
+        spot=vm.spot,
+        usd_per_hour=vm.usd_per_hour,
+        requested_at=iso(vm.requested_at),
+        ready_at=iso_or_none(vm.ready_at),
+        idle_since=iso_or_none(vm.idle_since),
+        last_beat_at=iso_or_none(vm.last_beat_at),
+        gone_at=iso_or_none(vm.gone_at),
+        reason=vm.reason,
+        instance_id=vm.instance_id,
+        cost_usd=round(_cost(vm, now), 6),
+        gpus=tuple(
+            GpuOut(gpu.index, gpu.util, gpu.temp_c, gpu.mem_used_mb, gpu.ecc_errors)
+            for gpu in row.gpus
+        ),
+    )
+
+
+def _cost(vm: Vm, now: datetime) -> float:
+    if vm.running_since is None:
+        return 0.0
+    seconds = ((vm.gone_at or now) - vm.running_since).total_seconds()
+    return max(0.0, seconds) / 3600 * vm.usd_per_hour
+
+
+class AlertOut(Struct, frozen=True):
+    """Something a human should know."""
+
+    id: int
+    kind: str
+    subject: str
+    severity: str
+    message: str
+    raised_at: Time
+    last_seen_at: Time
+    cleared_at: Time | None
+    count: int
+
+
+class AlertsOut(Struct, frozen=True):
+    """Alerts, newest first."""
+
+    alerts: tuple[AlertOut, ...]
+
+
+def alert_out(row: AlertRow) -> AlertOut:
+    return AlertOut(
+        id=row.alert_id,
+        kind=row.kind,
+        subject=row.subject,
+        severity=row.severity,
+        message=row.message,
+        raised_at=iso(row.raised_at),
+        last_seen_at=iso(row.last_seen_at),
+        cleared_at=iso_or_none(row.cleared_at),
+        count=row.count,
+    )

@@ -1,0 +1,200 @@
+"""What heartbeats mean. Pure: beats and the draft of a turn in, steps out.
+
+Whatever does not match the live lease changes nothing, and its sender is told to stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import structlog
+
+from core.capacity import Vm, VmState
+from core.changes import JobNote, JobProgress, VmBeat
+from core.job import E, Job, JobEvent, JobStatus, S, TimelineEntry
+from core.messages import BeatStatus, ContinueJob, Heartbeat, StopJob
+from scheduler.draft import Draft, stop_message
+
+log = structlog.get_logger("beats")
+B = BeatStatus
+_SPEAKS_FOR_A_JOB = frozenset({B.FOUND_VM, B.RUNNING, B.FROZEN})
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A heartbeat with what the bus says of it."""
+
+    beat: Heartbeat
+    published: datetime
+    message_id: str
+
+
+def apply_beats(draft: Draft, beats: Iterable[Beat]) -> None:
+    """Fold beats into the draft, in the order they came."""
+    vms = {vm.name: vm.uid for vm in draft.vms.values() if vm.state is not VmState.GONE}
+    leases = {job.lease.lease_id: job.uid for job in draft.jobs.values() if job.lease}
+    for item in beats:
+        uid = vms.get(item.beat.vm_name)
+        if uid is None:
+            log.info("beat of an unknown VM", vm=item.beat.vm_name, status=str(item.beat.status))
+            continue
+        vm = _identify(draft, draft.vms[uid], item)
+        if vm is None:
+            continue
+        _vm_beat(draft, vm, item)
+        if item.beat.job_id is not None:
+            _job_beat(draft, item, leases.get(item.beat.lease_id or ""))
+
+
+# --- the VM ------------------------------------------------------------------------------
+
+
+def _identify(draft: Draft, vm: Vm, item: Beat) -> Vm | None:
+    """The VM if the sender really is it: same machine, same boot. A new boot is a new worker."""
+    beat = item.beat
+    if vm.instance_id and beat.instance_id and vm.instance_id != beat.instance_id:
+        log.info("beat of an older machine under this name", vm=vm.name, id=beat.instance_id)
+        return None
+    if not vm.boot_nonce or vm.boot_nonce == beat.boot_nonce:
+        return vm
+    if beat.status is not B.READY:
+        log.info("beat of an older boot", vm=vm.name, nonce=beat.boot_nonce)
+        return None
+    for job in [j for j in draft.jobs.values() if j.lease and j.lease.vm_uid == vm.uid]:
+        draft.step(job, E.VM_LOST, f"the worker on {vm.name} started anew")
+    current = draft.vms[vm.uid]
+    renewed = replace(current, version=current.version + 1, boot_nonce=beat.boot_nonce)
+    draft.put_vm(current, renewed)
+    return renewed
+
+
+def _vm_beat(draft: Draft, vm: Vm, item: Beat) -> None:
+    beat = item.beat
+    draft.add(VmBeat(vm.uid, item.published, beat.gpus))
+    if vm.last_beat_at is None or item.published > vm.last_beat_at:
+        draft.vms[vm.uid] = replace(draft.vms[vm.uid], last_beat_at=item.published)
+    if vm.state in (VmState.REQUESTED, VmState.BOOTING):
+        draft.move_vm(
+            draft.vms[vm.uid],
+            VmState.READY,
+            "its worker is ready",
+            instance_id=beat.instance_id or vm.instance_id,
+            boot_nonce=beat.boot_nonce,
+            zone=beat.zone or vm.zone,
+            running_since=vm.running_since or draft.now,
+        )
+    if beat.status is B.PREEMPTED and not vm.taken:
+        _spot_notice(draft, draft.vms[vm.uid])
+
+
+def _spot_notice(draft: Draft, vm: Vm) -> None:
+    """The cloud will take this VM in seconds: no new work; its jobs checkpoint now."""
+    if vm.state is VmState.READY:
+        draft.move_vm(vm, VmState.DRAINING, "spot notice: the cloud takes it back", taken=True)
+    else:
+        draft.put_vm(vm, replace(vm, version=vm.version + 1, taken=True))
+    for job in [j for j in draft.jobs.values() if j.lease and j.lease.vm_uid == vm.uid]:
+        note = TimelineEntry(
+            at=draft.now,
+            event="spot_notice",
+            from_status=job.status,
+            to_status=job.status,
+            attempt=job.attempt,
+            reason="the cloud takes the VM back: SIGTERM sent, checkpoint now",
+            vm_name=vm.name,
+            region=vm.region,
+            dedup_key=f"spot-notice-{job.attempt}",
+        )
+        draft.add(JobNote(job.uid, note))
+
+
+# --- the job -----------------------------------------------------------------------------
+
+
+def _job_beat(draft: Draft, item: Beat, uid: str | None) -> None:
+    beat = item.beat
+    job = draft.jobs.get(uid) if uid else None
+    live = job is not None and job.lease is not None and job.lease.lease_id == beat.lease_id
+    if job is None or not live or beat.attempt != job.attempt:
+        _stray(draft, beat)
+        return
+    if beat.progress is not None or beat.checkpoint_step is not None:
+        draft.add(
+            JobProgress(job.uid, job.attempt, beat.progress, beat.checkpoint_step, item.published)
+        )
+    if beat.status is B.FROZEN:
+        _answer_frozen(draft, job, beat)
+        return
+    for event, reason in _events(job, beat):
+        current = draft.jobs[job.uid]
+        draft.step(current, event, reason, exit_code=beat.exit_code)
+
+
+def _stray(draft: Draft, beat: Heartbeat) -> None:
+    """It works for a lease that is no more: tell it to stop, change nothing."""
+    if beat.status not in _SPEAKS_FOR_A_JOB or beat.lease_id is None or beat.job_id is None:
+        return
+    log.info("beat for a lease that is not live", vm=beat.vm_name, job=beat.job_id)
+    draft.tell(
+        StopJob(
+            vm_name=beat.vm_name,
+            boot_nonce=beat.boot_nonce,
+            job_id=beat.job_id,
+            user_id=beat.user_id,
+            attempt=beat.attempt or 0,
+            lease_id=beat.lease_id,
+            grace_s=0,
+            reason="this lease is not live any more",
+        )
+    )
+
+
+def _answer_frozen(draft: Draft, job: Job, beat: Heartbeat) -> None:
+    if job.status is JobStatus.STOPPING:
+        draft.tell(stop_message(job, beat.boot_nonce, job.reason))
+        return
+    draft.tell(
+        ContinueJob(
+            vm_name=beat.vm_name,
+            boot_nonce=beat.boot_nonce,
+            job_id=job.spec.job_id,
+            user_id=job.spec.user_id,
+            attempt=job.attempt,
+            lease_id=beat.lease_id or "",
+        )
+    )
+
+
+def _events(job: Job, beat: Heartbeat) -> list[tuple[JobEvent, str]]:
+    """The steps that a beat stands for. A beat that overtook its elders implies them: an exit
+    from ASSIGNED means that the worker had claimed it."""
+    claimed = [(E.CLAIMED, f"claimed by {beat.vm_name}")] if job.status is S.ASSIGNED else []
+    match beat.status:
+        case B.FOUND_VM:
+            return [(E.CLAIMED, f"claimed by {beat.vm_name}")]
+        case B.RUNNING:
+            return [(E.STARTED, f"running on {beat.vm_name}")]
+        case B.COMPLETED:
+            return [*claimed, (E.EXITED_OK, "exit code 0")]
+        case B.FAILED:
+            event = E.YIELDED if job.status is S.PREEMPTING else E.EXITED_ERROR
+            return [*claimed, (event, beat.reason or f"exit code {beat.exit_code}")]
+        case B.STOPPED:
+            return _stopped(job, beat, claimed)
+        case B.PREEMPTED:
+            return [(E.SPOT_TAKEN, f"{beat.vm_name} was taken back by the cloud (spot)")]
+        case _:
+            return []
+
+
+def _stopped(
+    job: Job, beat: Heartbeat, claimed: list[tuple[JobEvent, str]]
+) -> list[tuple[JobEvent, str]]:
+    if job.status is S.STOPPING:
+        return [(E.STOPPED, job.reason or "stopped")]
+    if job.status is S.PREEMPTING:
+        return [(E.YIELDED, "yielded its VM")]
+    # The worker itself was told to go (its machine shuts down): the job did nothing wrong.
+    return [*claimed, (E.VM_LOST, beat.reason or f"the worker on {beat.vm_name} was stopped")]

@@ -1,0 +1,67 @@
+"""The leader's letter box for heartbeats: filled as they come, opened by the turn, acknowledged
+after the commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from core.errors import BusDown
+from core.messages import InMessage
+from core.ports import Bus, Inbound
+
+log = structlog.get_logger("inbox")
+BOX_MAX = 20_000
+"""Messages kept in memory; the bus keeps the rest."""
+
+
+class Inbox:
+    """One subscription. `on_mail` wakes the loop."""
+
+    def __init__(self, bus: Bus, subscription: str, on_mail: Callable[[], None]) -> None:
+        self._bus = bus
+        self._subscription = subscription
+        self._on_mail = on_mail
+        self._box: deque[InMessage] = deque()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._inbound: Inbound | None = None
+
+    async def fill(self) -> None:
+        """Read until cancelled; what was not acknowledged goes back to the bus."""
+        self._inbound = self._bus.subscribe(self._subscription, max_messages=5_000)
+        try:
+            async for batch in self._inbound.batches():
+                await self._room.wait()
+                self._box.extend(batch)
+                if len(self._box) >= BOX_MAX:
+                    self._room.clear()
+                self._on_mail()
+        finally:
+            self._box.clear()
+            self._room.set()
+            await self._inbound.close()
+            self._inbound = None
+
+    def take(self, most: int) -> list[InMessage]:
+        """Up to `most` messages, oldest first. They are ours until acked."""
+        taken = [self._box.popleft() for _ in range(min(most, len(self._box)))]
+        if len(self._box) < BOX_MAX:
+            self._room.set()
+        return taken
+
+    @property
+    def waiting(self) -> int:
+        return len(self._box)
+
+    async def ack(self, messages: Sequence[InMessage]) -> None:
+        """Their effect is committed. A lost ack only means that they come again."""
+        if not messages or self._inbound is None:
+            return
+        try:
+            await self._inbound.ack([message.ack_id for message in messages])
+        except BusDown as error:
+            log.info("ack failed, they will come again", count=len(messages), why=str(error))

@@ -1,0 +1,86 @@
+"""Who leads. A lease row in the database with a growing term; the store refuses older terms."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from core.errors import StoreDown, TermPassed
+from core.ports import Clock, Store
+from core.timers import Timers
+
+log = structlog.get_logger("leadership")
+
+
+class Leadership:
+    """Keeps the lease. `term()` raises as soon as we cannot be sure any more that we lead."""
+
+    def __init__(self, store: Store, holder: str, timers: Timers, clock: Clock) -> None:
+        self.holder = holder
+        self._store = store
+        self._timers = timers
+        self._clock = clock
+        self._term: int | None = None
+        self._sure_until = 0.0
+        self.changed = asyncio.Event()
+
+    @property
+    def leading(self) -> bool:
+        """Our own clock is enough here: the lease is counted from before the renewing call, so
+        we stop believing before the database would give it to another."""
+        return self._term is not None and self._clock.monotonic() < self._sure_until
+
+    def term(self) -> int:
+        """The term we lead under, or TermPassed."""
+        if self._term is None or not self.leading:
+            raise TermPassed("this replica does not lead")
+        return self._term
+
+    async def keep(self) -> None:
+        """Take or renew the lease for ever."""
+        while True:
+            await self.renew()
+            await asyncio.sleep(self._timers.leader_renew_s)
+
+    async def renew(self) -> None:
+        """One try."""
+        asked_at = self._clock.monotonic()
+        try:
+            answer = await self._store.lead(self.holder, self._timers.leader_lease_s)
+        except StoreDown as error:
+            log.warning("lease not renewed", why=str(error))
+            self._note_if_lost()
+            return
+        if answer.leading:
+            self._sure_until = asked_at + self._timers.leader_lease_s
+            if self._term != answer.term:
+                log.info("leading", term=answer.term)
+                self._term = answer.term
+                self.changed.set()
+        else:
+            self._drop(f"{answer.holder} leads, term {answer.term}")
+
+    def lost(self, why: str) -> None:
+        """The store refused our term."""
+        self._drop(why)
+
+    async def resign(self) -> None:
+        """Hand over at once."""
+        if self._term is None:
+            return
+        term, self._term = self._term, None
+        try:
+            await self._store.resign(self.holder, term)
+        except StoreDown as error:
+            log.warning("lease not given back, it ends by itself", why=str(error))
+
+    def _note_if_lost(self) -> None:
+        if self._term is not None and not self.leading:
+            self._drop("the lease could not be renewed in time")
+
+    def _drop(self, why: str) -> None:
+        if self._term is not None:
+            log.warning("not leading any more", why=why)
+            self._term = None
+            self.changed.set()

@@ -1,0 +1,207 @@
+"""The leader's loop. One turn reads as numbered steps; everything it decides is in the draft."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from core.capacity import ClusterSpec
+from core.changes import Change, ClearAlert, DeadLetter, RaiseAlert, Unit, View
+from core.errors import BusDown, StoreDown, TermPassed
+from core.job import Rules
+from core.messages import Canary, Control, InMessage, OutMessage
+from core.names import Names
+from core.ports import Bus, Clock, Ids, Store
+from messaging.codec import BadMessage, decode_heartbeat, encode_canary, encode_control
+from orchestrator.orchestrator import ClusterOrchestrator
+from scheduler.beats import Beat, apply_beats
+from scheduler.draft import Draft
+from scheduler.inbox import Inbox
+from scheduler.leadership import Leadership
+from scheduler.metrics import Metrics
+from scheduler.plan import Circumstances, plan_jobs
+from scheduler.relay import Relay
+from scheduler.silence import BusClock, Silence, find_silent
+
+log = structlog.get_logger("loop")
+MAIL_PER_TURN = 2_000
+TRIES_PER_TURN = 3
+CANARY_TIMEOUT_S = 5.0
+FLEET_SILENT = ("fleet_silent", "heartbeats")
+
+
+@dataclass(frozen=True, slots=True)
+class LoopParts:
+    """Everything a turn touches."""
+
+    store: Store
+    bus: Bus
+    inbox: Inbox
+    relay: Relay
+    leadership: Leadership
+    orchestrator: ClusterOrchestrator
+    metrics: Metrics
+    clusters: Callable[[], Mapping[str, ClusterSpec]]
+    rules: Rules
+    names: Names
+    ids: Ids
+    clock: Clock
+    queue_limit: int
+
+
+@dataclass(slots=True)
+class Mail:
+    """A turn's messages, decoded. Bad ones become dead letters, the canary sets the clock."""
+
+    messages: list[InMessage] = field(default_factory=list)
+    beats: list[Beat] = field(default_factory=list)
+    dead: list[Change] = field(default_factory=list)
+
+
+class SchedulerLoop:
+    """Woken by events (a submission, a READY beat), never slower than its interval."""
+
+    def __init__(self, parts: LoopParts) -> None:
+        self._parts = parts
+        self._wake = asyncio.Event()
+        self._bus_clock = BusClock(parts.rules.timers)
+        self._canary_seq = 0
+
+    def poke(self) -> None:
+        """Something happened: take a turn soon."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """For ever, while we lead."""
+        while True:
+            try:
+                async with asyncio.timeout(self._parts.rules.timers.loop_interval_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass  # nothing woke us: the interval carries on
+            self._wake.clear()
+            await self._guarded_turn()
+
+    async def _guarded_turn(self) -> None:
+        try:
+            await self.turn()
+        except TermPassed as error:
+            self._parts.leadership.lost(str(error))
+        except StoreDown as error:
+            log.warning("turn given up", why=str(error))
+            await asyncio.sleep(self._parts.rules.timers.loop_interval_s)
+        except Exception:
+            # One bad turn must not end the service: nothing was committed, the next one retries.
+            log.exception("turn crashed")
+            await asyncio.sleep(self._parts.rules.timers.loop_interval_s)
+
+    async def turn(self) -> None:
+        """One turn."""
+        parts = self._parts
+        started = parts.clock.monotonic()
+        # 1 leader?
+        if not parts.leadership.leading:
+            return
+        # 2 drain the inbox
+        mail = self._open_mail()
+        view, draft, committed = await self._decide_and_commit(mail)
+        # 6 relay, and acknowledge what is committed
+        parts.relay.poke()
+        if committed:
+            await parts.inbox.ack(mail.messages)
+        # 7 demand, 8 reconcile clusters: in tasks of their own
+        parts.orchestrator.poke(view)
+        for before, after in draft.moves:
+            parts.metrics.job_moved(before, after)
+        parts.metrics.cycle(parts.clock.monotonic() - started)
+        if parts.inbox.waiting or not committed:
+            self.poke()
+
+    async def _decide_and_commit(self, mail: Mail) -> tuple[View, Draft, bool]:
+        parts = self._parts
+        tries = 0
+        while True:
+            # 3 load one consistent view
+            view = await parts.store.view(parts.queue_limit)
+            # 4 plan jobs, 9 record each why
+            draft, units = self._decide(view, mail)
+            # 5 commit transitions and outbox, guarded by our term
+            if not units:
+                return view, draft, True
+            done = await parts.store.commit(units, parts.leadership.term())
+            tries += 1
+            if done.all_applied or tries == TRIES_PER_TURN:
+                return view, draft, done.all_applied
+            # A stop or a scale-in came between: look again with the same mail.
+            log.info("the world moved, looking again", guards=sorted(set(done.refusals.values())))
+
+    async def canaries(self) -> None:
+        """Send one at once and then every `canary_s`, while we lead."""
+        parts = self._parts
+        while True:
+            if parts.leadership.leading:
+                self._canary_seq += 1
+                canary = Canary(parts.leadership.term(), self._canary_seq)
+                try:
+                    message = encode_canary(canary, parts.names)
+                    await parts.bus.publish([message], CANARY_TIMEOUT_S)
+                except BusDown as error:
+                    log.warning("canary not sent: nobody ages", why=str(error))
+            await asyncio.sleep(parts.rules.timers.canary_s)
+
+    def _open_mail(self) -> Mail:
+        mail = Mail(messages=self._parts.inbox.take(MAIL_PER_TURN))
+        for message in mail.messages:
+            try:
+                news = decode_heartbeat(message)
+            except BadMessage as error:
+                mail.dead.append(_dead_letter(message, str(error)))
+                continue
+            if isinstance(news, Canary):
+                self._bus_clock.canary_back(message.publish_time, self._parts.clock.monotonic())
+            else:
+                mail.beats.append(Beat(news, message.publish_time, message.message_id))
+        return mail
+
+    def _decide(self, view: View, mail: Mail) -> tuple[Draft, list[Unit]]:
+        parts = self._parts
+        draft = Draft(view, parts.rules, self._encode)
+        apply_beats(draft, mail.beats)
+        steady = self._bus_clock.steady(parts.clock.monotonic())
+        silence = (
+            find_silent(draft.vms.values(), self._bus_clock.bus_now, parts.rules.timers)
+            if steady
+            else Silence(())
+        )
+        around = Circumstances(parts.clusters(), silence, steady)
+        whys = plan_jobs(draft, view, around, parts.ids)
+        alerts = _fleet_alert(silence, view)
+        units = [*draft.units, *((change,) for change in (*mail.dead, *whys, *alerts))]
+        return draft, units
+
+    def _encode(self, message: Control) -> OutMessage:
+        return encode_control(message, self._parts.names)
+
+
+def _dead_letter(message: InMessage, reason: str) -> DeadLetter:
+    return DeadLetter(
+        message_id=message.message_id,
+        source="heartbeats",
+        body=message.body,
+        attributes=message.attributes,
+        reason=reason,
+        at=message.publish_time,
+    )
+
+
+def _fleet_alert(silence: Silence, view: View) -> Sequence[Change]:
+    open_now = FLEET_SILENT in view.open_alerts
+    kind, subject = FLEET_SILENT
+    if silence.frozen_why and not open_now:
+        return [RaiseAlert(kind, subject, "critical", silence.frozen_why, view.now)]
+    if open_now and not silence.frozen_why:
+        return [ClearAlert(kind, subject, view.now)]
+    return []

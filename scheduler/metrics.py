@@ -1,0 +1,164 @@
+"""What Prometheus reads: counters kept by this replica, gauges asked of the store per scrape."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from core.capacity import VmState
+from core.job import WAITING, Job, JobStatus
+from core.reads import Summary, VmCount
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_CYCLE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_WAIT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 30, 60, 180, 600, 1800, 3600, 14400, 86400)
+_LIVE = frozenset({VmState.READY, VmState.DRAINING})
+
+
+class Metrics:
+    """One registry per service, so that two services in one process do not mix."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._make_counters()
+        self._make_gauges()
+
+    def _make_counters(self) -> None:
+        registry = self.registry
+        self._jobs = Counter(
+            "gpu_scheduler_jobs",
+            "Jobs that reached a status.",
+            ["status", "cluster"],
+            registry=registry,
+        )
+        self._preemptions = Counter(
+            "gpu_scheduler_preemptions",
+            "Attempts that gave way: kind is spot (the cloud took the VM) or yield.",
+            ["cluster", "kind"],
+            registry=registry,
+        )
+        self._cloud_calls = Counter(
+            "gpu_scheduler_cloud_calls",
+            "Calls to the cloud by kind and outcome.",
+            ["kind", "outcome"],
+            registry=registry,
+        )
+        self._cycle = Histogram(
+            "gpu_scheduler_scheduling_latency",
+            "Seconds of one decision cycle.",
+            buckets=_CYCLE_BUCKETS,
+            registry=registry,
+        )
+        self._wait = Histogram(
+            "gpu_scheduler_wait_seconds",
+            "Seconds from submission to the first RUNNING.",
+            ["cluster"],
+            buckets=_WAIT_BUCKETS,
+            registry=registry,
+        )
+
+    def _make_gauges(self) -> None:
+        registry = self.registry
+        self._queue = Gauge(
+            "gpu_scheduler_queue_size", "Jobs that wait.", ["cluster"], registry=registry
+        )
+        self._utilization = Gauge(
+            "gpu_scheduler_gpu_utilization",
+            "GPUs of VMs that have work, divided by GPUs of live VMs.",
+            ["cluster"],
+            registry=registry,
+        )
+        self._vms = Gauge(
+            "gpu_scheduler_vms",
+            "VMs by state.",
+            ["cluster", "region", "state"],
+            registry=registry,
+        )
+        self._outbox = Gauge(
+            "gpu_scheduler_outbox", "Messages the bus has not confirmed.", registry=registry
+        )
+        self._leader = Gauge("gpu_scheduler_leader", "1 if this replica leads.", registry=registry)
+        self._alerts = Gauge("gpu_scheduler_alerts_open", "Open alerts.", registry=registry)
+        self._database = Gauge(
+            "gpu_scheduler_database_up",
+            "1 if the store answered this scrape; the other gauges are of this scrape only then.",
+            registry=registry,
+        )
+
+    # --- called by the loop and the API ---------------------------------------------------
+
+    def cycle(self, seconds: float) -> None:
+        """One decision cycle took this long."""
+        self._cycle.observe(seconds)
+
+    def job_moved(self, before: Job | None, after: Job) -> None:
+        """A step was committed; `before` is None for a submission."""
+        if before is not None and before.status is after.status:
+            return
+        self._jobs.labels(after.status, after.cluster).inc()
+        if before is None:
+            return
+        if after.preemptions > before.preemptions:
+            kind = "yield" if before.status is JobStatus.PREEMPTING else "spot"
+            self._preemptions.labels(after.cluster, kind).inc(
+                after.preemptions - before.preemptions
+            )
+        # The queue clock still shows the submission: it runs for the first time.
+        first = after.queued_since == after.submitted_at
+        if after.status is JobStatus.RUNNING and first and after.started_at is not None:
+            waited = (after.started_at - after.submitted_at).total_seconds()
+            self._wait.labels(after.cluster).observe(max(0.0, waited))
+
+    def cloud_call(self, kind: str, outcome: str) -> None:
+        """A call to the cloud was answered, or was not."""
+        self._cloud_calls.labels(kind, outcome).inc()
+
+    def leading(self, leads: bool) -> None:
+        """Whether this replica leads."""
+        self._leader.set(1 if leads else 0)
+
+    # --- called at a scrape ---------------------------------------------------------------
+
+    def refresh(self, summary: Summary | None) -> None:
+        """Gauges as they are now. None: the store is silent, and old numbers would be lies."""
+        for gauge in (self._queue, self._utilization, self._vms):
+            gauge.clear()
+        self._database.set(0 if summary is None else 1)
+        if summary is None:
+            self._outbox.set(float("nan"))
+            self._alerts.set(float("nan"))
+            return
+        self._outbox.set(summary.outbox)
+        self._alerts.set(summary.open_alerts)
+        self._set_queues(summary)
+        self._set_vms(summary.vms)
+
+    def text(self) -> bytes:
+        """Everything in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+    def _set_queues(self, summary: Summary) -> None:
+        waiting: Tally[str] = Tally()
+        for (cluster, status), count in summary.jobs.items():
+            waiting[cluster] += count if status in WAITING else 0
+        for cluster, count in waiting.items():
+            self._queue.labels(cluster).set(count)
+
+    def _set_vms(self, counts: tuple[VmCount, ...]) -> None:
+        live: Tally[str] = Tally()
+        busy: Tally[str] = Tally()
+        for row in counts:
+            self._vms.labels(row.cluster, row.region, vm_word(row.state, row.busy)).inc(row.count)
+            live[row.cluster] += row.count if row.state in _LIVE else 0
+            busy[row.cluster] += row.count if row.state in _LIVE and row.busy else 0
+        # All VMs of a cluster have the same number of GPUs, so VMs divide as GPUs do.
+        for cluster, vms in live.items():
+            self._utilization.labels(cluster).set(busy[cluster] / vms if vms else 0.0)
+
+
+def vm_word(state: VmState, busy: bool) -> str:
+    """The word people see for a VM: a READY one is idle or busy."""
+    if state is VmState.READY:
+        return "busy" if busy else "idle"
+    return state.lower()

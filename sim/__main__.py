@@ -1,0 +1,99 @@
+"""``python -m sim --world FILE --state-dir DIR``: the pretend cloud as a process of its own."""
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from sim.reading import BadInput
+from sim.server import PretendCloud
+from sim.wire import timestamp
+from sim.world import World, load_world
+
+
+class _JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": timestamp(record.created),
+            "severity": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m sim", description="The pretend Google Cloud.")
+    parser.add_argument("--world", type=Path, required=True, help="the world, a JSON file")
+    parser.add_argument("--state-dir", type=Path, required=True, help="VM directories and logs")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0: any free port")
+    parser.add_argument("--parent-fd", type=int, help="a pipe; its end of file stops the server")
+    parser.add_argument("--log-level", default="WARNING", choices=("INFO", "WARNING", "ERROR"))
+    parser.add_argument("command", nargs="*", help="what a VM runs, after --; default: the agent")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = _arguments(argv)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines())
+    logging.basicConfig(level=arguments.log_level, handlers=[handler])
+    try:
+        world = load_world(arguments.world)
+        return asyncio.run(_serve(world, arguments))
+    except BadInput as bad:
+        for problem in bad.problems:
+            print(f"{bad.what}: {problem}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"the pretend cloud cannot start: {error}", file=sys.stderr)
+        return 1
+
+
+async def _serve(world: World, arguments: argparse.Namespace) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if arguments.parent_fd is not None:
+        _watch_parent(loop, arguments.parent_fd, stop)
+    extra = {"command": arguments.command} if arguments.command else {}
+    cloud = PretendCloud(
+        world, arguments.state_dir, host=arguments.host, port=arguments.port, **extra
+    )
+    async with cloud:
+        ready = {"event": "ready", "compute": cloud.compute_url}
+        print(json.dumps(ready), flush=True)
+        asked = asyncio.create_task(stop.wait())
+        failed = asyncio.create_task(cloud.wait_failed())
+        await asyncio.wait({asked, failed}, return_when=asyncio.FIRST_COMPLETED)
+        if failed.done():
+            failed.result()
+        failed.cancel()
+    return 0
+
+
+def _watch_parent(loop: asyncio.AbstractEventLoop, fd: int, stop: asyncio.Event) -> None:
+    os.set_blocking(fd, False)
+
+    def readable() -> None:
+        try:
+            ended = os.read(fd, 4096) == b""
+        except BlockingIOError:
+            return
+        if ended:
+            loop.remove_reader(fd)
+            stop.set()
+
+    loop.add_reader(fd, readable)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Where logs and files of jobs are kept: a directory, or gs://."""

@@ -1,0 +1,523 @@
+"""The agent's state machine: one fact per rule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from agent.machine import LAST_WORDS_S, RETRY_S, SHUT_DOWN_GRACE_S
+from agent.words import (
+    BeatsConfirmed,
+    BeatsFailed,
+    Exit,
+    Exited,
+    ExitKind,
+    GpusRead,
+    Heard,
+    ParentGone,
+    PreemptNotice,
+    Progressed,
+    Send,
+    ShutDown,
+    Signal,
+    SignalGroup,
+    Started,
+    StartFailed,
+    StartProcess,
+    Tick,
+)
+from core.messages import GpuReading, Progress
+from tests.agent.orders import ME, TIMERS, Bench, beats, drain, go_on, only, said, start, stop
+
+DONE = Exited("l1", 0, "exit code 0")
+
+
+def running(bench: Bench | None = None) -> Bench:
+    """A bench with job l1 running."""
+    bench = bench or Bench()
+    bench.feed(Tick())
+    bench.hear(start())
+    bench.feed(Started("l1"))
+    return bench
+
+
+def frozen() -> Bench:
+    """A bench whose job l1 froze because the bus went away; the bus is still away."""
+    bench = running()
+    bench.bus_works = False
+    out = bench.later(TIMERS.self_stop_after_s, Tick())
+    assert SignalGroup("l1", Signal.STOP) in out
+    return bench
+
+
+def bus_returns(bench: Bench) -> list[str]:
+    """The sends in flight fail, the next one succeeds; what it says."""
+    bench.bus_works = True
+    for send in bench.unanswered:
+        bench.feed(BeatsFailed(send.number))
+    bench.unanswered.clear()
+    return said(bench.later(RETRY_S, Tick()))
+
+
+# --- idle -------------------------------------------------------------------------------
+
+
+def test_boot_says_ready() -> None:
+    """The first thing a VM says is READY, with its whole identity."""
+    (beat,) = beats(Bench().feed(Tick()))
+    assert beat.status == "READY"
+    assert (beat.vm_name, beat.instance_id, beat.boot_nonce, beat.zone) == (
+        ME.vm_name,
+        ME.instance_id,
+        ME.boot_nonce,
+        ME.zone,
+    )
+    assert (beat.job_id, beat.lease_id, beat.version) == (None, None, 2)
+
+
+def test_ready_comes_every_interval() -> None:
+    """While idle, READY is repeated every heartbeat_s and not in between."""
+    bench = Bench()
+    bench.feed(Tick())
+    assert bench.machine.wake_at() == bench.now + TIMERS.heartbeat_s
+    assert said(bench.later(TIMERS.heartbeat_s / 2, Tick())) == []
+    assert said(bench.later(TIMERS.heartbeat_s / 2, Tick())) == ["READY"]
+
+
+def test_seq_grows() -> None:
+    """Every beat of a boot has a higher number than the one before."""
+    bench = running()
+    bench.feed(DONE)
+    numbers = [beat.seq for beat in beats(bench.outputs)]
+    assert numbers == sorted(set(numbers))
+
+
+def test_beats_carry_gpu_readings() -> None:
+    """The newest readings ride on every beat."""
+    bench = Bench()
+    bench.feed(GpusRead((GpuReading(0, util=50.0),)))
+    (beat,) = beats(bench.later(TIMERS.heartbeat_s, Tick()))
+    assert beat.gpus == (GpuReading(0, util=50.0),)
+
+
+def test_idle_vm_powers_off() -> None:
+    """Without work and control messages for agent_idle_off_s the VM is powered off."""
+    bench = Bench()
+    bench.feed(Tick())
+    bench.later(TIMERS.agent_idle_off_s - 1, Tick())
+    assert only(bench.outputs, Exit) == []
+    (end,) = only(bench.later(1, Tick()), Exit)
+    assert end.kind is ExitKind.POWER_OFF
+    assert bench.feed(Tick()) == []
+
+
+def test_control_message_keeps_idle_vm() -> None:
+    """A control message for this boot starts the idle time anew; one for another does not."""
+    bench = Bench()
+    bench.later(TIMERS.agent_idle_off_s - 1, Heard(stop("none")))
+    bench.later(TIMERS.agent_idle_off_s - 1, Heard(replace(stop("none"), boot_nonce="other")))
+    assert only(bench.outputs, Exit) == []
+    assert only(bench.later(1, Tick()), Exit) != []
+
+
+def test_unsent_result_delays_power_off() -> None:
+    """A result that the bus has not taken keeps the VM beyond the idle time, up to frozen_max_s."""
+    bench = running()
+    bench.bus_works = False
+    bench.feed(DONE)
+    bench.later(TIMERS.agent_idle_off_s + 1, Tick())
+    assert only(bench.outputs, Exit) == []
+    assert only(bench.later(TIMERS.frozen_max_s, Tick()), Exit) != []
+
+
+# --- start and end ----------------------------------------------------------------------
+
+
+def test_start_claims_and_starts() -> None:
+    """A start for us is claimed with FOUND_VM, and the process is started."""
+    bench = Bench()
+    bench.feed(Tick())
+    out = bench.hear(start())
+    (claim,) = beats(out)
+    assert (claim.status, claim.job_id, claim.user_id) == ("FOUND_VM", "job-l1", "u1")
+    assert (claim.attempt, claim.lease_id) == (1, "l1")
+    assert only(out, StartProcess) == [StartProcess(start())]
+
+
+@pytest.mark.parametrize("wrong", [{"vm_name": "other"}, {"boot_nonce": "older"}])
+def test_order_for_another_is_ignored(wrong: dict[str, str]) -> None:
+    """What is not for our name and our boot changes nothing and is not answered."""
+    bench = Bench()
+    bench.feed(Tick())
+    assert bench.hear(replace(start(), **wrong)) == []  # type: ignore[arg-type]  # two str fields
+    assert bench.machine.jobs == {}
+
+
+def test_running_at_once_then_every_interval() -> None:
+    """RUNNING is said when the process runs and every heartbeat_s after, with progress."""
+    bench = Bench()
+    bench.feed(Tick())
+    bench.hear(start())
+    assert said(bench.feed(Started("l1"))) == ["RUNNING"]
+    bench.feed(Progressed("l1", Progress(3, 9), 2.0))
+    (beat,) = beats(bench.later(TIMERS.heartbeat_s, Tick()))
+    assert (beat.status, beat.progress, beat.checkpoint_step) == ("RUNNING", Progress(3, 9), 2.0)
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        (Exited("l1", 0, "exit code 0"), "COMPLETED"),
+        (Exited("l1", 3, "exit code 3"), "FAILED"),
+        (Exited("l1", 139, "killed by SIGSEGV"), "FAILED"),
+        (StartFailed("l1", 127, "command not found: foo"), "FAILED"),
+    ],
+)
+def test_end_is_told_with_its_reason(end: Exited | StartFailed, status: str) -> None:
+    """An end becomes COMPLETED or FAILED with exit code, reason and lease, then READY at once."""
+    last, ready = beats(running().feed(end))
+    assert (last.status, last.exit_code, last.reason) == (status, end.exit_code, end.reason)
+    assert (last.lease_id, last.attempt) == ("l1", 1)
+    assert ready.status == "READY"
+
+
+def test_next_job_after_the_end() -> None:
+    """A VM that has finished a job takes the next one on the same slots."""
+    bench = running()
+    bench.feed(DONE)
+    assert only(bench.hear(start("l2", attempt=2)), StartProcess) != []
+
+
+def test_repeated_start_is_idempotent() -> None:
+    """The same start again starts nothing; it is answered with the state at hand."""
+    bench = running()
+    out = bench.hear(start())
+    assert only(out, StartProcess) == []
+    assert said(out) == ["RUNNING"]
+    bench.feed(DONE)
+    out = bench.hear(start())
+    assert only(out, StartProcess) == []
+    assert said(out) == ["COMPLETED"]
+
+
+def test_busy_slots_are_refused() -> None:
+    """Another lease on taken slots is told FAILED busy; the running job does not notice."""
+    bench = running()
+    out = bench.hear(start("l2", slots=(0, 1)))
+    (refusal,) = beats(out)
+    assert (refusal.status, refusal.lease_id) == ("FAILED", "l2")
+    assert refusal.reason.startswith("busy")
+    assert [output for output in out if not isinstance(output, Send)] == []
+    assert bench.machine.jobs.keys() == {"l1"}
+
+
+def test_refused_lease_never_runs() -> None:
+    """A start that was refused is not run when it comes again later: its lease is settled."""
+    bench = running()
+    bench.hear(start("l2"))
+    bench.feed(DONE)
+    assert only(bench.hear(start("l2")), StartProcess) == []
+
+
+def test_disjoint_slots_run_together() -> None:
+    """Two jobs on different slots run at once, and READY waits for both to end."""
+    bench = running()
+    assert only(bench.hear(start("l2", slots=(1, 2))), StartProcess) != []
+    assert said(bench.feed(DONE)) == ["COMPLETED"]
+    assert said(bench.feed(Exited("l2", 0, "exit code 0"))) == ["COMPLETED", "READY"]
+
+
+@pytest.mark.parametrize("slots", [(4,), (-1,), (0, 0)])
+def test_impossible_slots_are_refused(slots: tuple[int, ...]) -> None:
+    """Slots that the VM does not have, or has once, are refused with the number of GPUs."""
+    (refusal,) = beats(Bench().hear(start(slots=slots)))[:1]
+    assert refusal.status == "FAILED"
+    assert "below 4" in refusal.reason
+
+
+# --- stop -------------------------------------------------------------------------------
+
+
+def test_stop_is_term_then_kill() -> None:
+    """A stop is SIGTERM at once, SIGKILL after the grace, STOPPED with the reason at the end."""
+    bench = running()
+    assert only(bench.hear(stop(grace_s=30)), SignalGroup) == [SignalGroup("l1", Signal.TERM)]
+    assert only(bench.later(29, Tick()), SignalGroup) == []
+    assert only(bench.later(1, Tick()), SignalGroup) == [SignalGroup("l1", Signal.KILL)]
+    last = beats(bench.feed(Exited("l1", 137, "killed by SIGKILL")))[0]
+    assert (last.status, last.exit_code) == ("STOPPED", 137)
+    assert last.reason == "user; killed by SIGKILL"
+
+
+def test_stopped_job_that_exits_zero_is_stopped() -> None:
+    """After a stop exit 0 means a clean yield, not success."""
+    bench = running()
+    bench.hear(stop())
+    assert said(bench.feed(DONE))[0] == "STOPPED"
+
+
+def test_repeated_stop_signals_once() -> None:
+    """A second stop sends no second SIGTERM, but a shorter grace counts."""
+    bench = running()
+    bench.hear(stop(grace_s=100))
+    assert only(bench.hear(stop(grace_s=100)), SignalGroup) == []
+    assert only(bench.hear(stop(grace_s=0)), SignalGroup) == [SignalGroup("l1", Signal.KILL)]
+
+
+def test_unknown_lease_is_stopped() -> None:
+    """A stop for a lease we do not have is answered STOPPED, and that lease cannot start later."""
+    bench = Bench()
+    bench.feed(Tick())
+    (answer,) = beats(bench.hear(stop("gone")))
+    assert (answer.status, answer.lease_id, answer.job_id) == ("STOPPED", "gone", "job-gone")
+    out = bench.hear(start("gone"))
+    assert only(out, StartProcess) == []
+    assert said(out) == ["STOPPED"]
+
+
+def test_stop_of_a_finished_lease_repeats_its_end() -> None:
+    """A stop that comes after the end is answered with how it ended."""
+    bench = running()
+    bench.feed(DONE)
+    assert said(bench.hear(stop())) == ["COMPLETED"]
+
+
+def test_stop_before_the_process_runs() -> None:
+    """A stop between claim and start is passed on at once; the end is STOPPED."""
+    bench = Bench()
+    bench.hear(start())
+    assert SignalGroup("l1", Signal.TERM) in bench.hear(stop())
+    assert said(bench.feed(StartFailed("l1", 127, "command not found: x")))[0] == "STOPPED"
+
+
+# --- the bus is away --------------------------------------------------------------------
+
+
+def test_one_send_at_a_time() -> None:
+    """While a send is unanswered nothing else is sent; what came meanwhile goes with the next."""
+    bench = Bench()
+    bench.bus_works = False
+    (first,) = only(bench.feed(Tick()), Send)
+    bench.hear(start())
+    bench.feed(Started("l1"))
+    assert only(bench.outputs, Send) == [first]
+    bench.bus_works = True
+    assert said(bench.feed(BeatsConfirmed(first.number))) == ["FOUND_VM", "RUNNING"]
+
+
+def test_unsent_beat_is_replaced() -> None:
+    """A hundred missed intervals leave one RUNNING beat to send, the newest."""
+    bench = running()
+    bench.bus_works = False
+    for _ in range(5):
+        bench.later(TIMERS.heartbeat_s, Tick())
+    bench.feed(Progressed("l1", Progress(7), None))
+    bench.later(TIMERS.heartbeat_s - 0.1, Tick())
+    assert bus_returns(bench) == ["RUNNING"]
+
+
+def test_final_beat_is_repeated_until_confirmed() -> None:
+    """COMPLETED is sent again after each failure, under the same number, and no more after."""
+    bench = running()
+    bench.bus_works = False
+    bench.feed(DONE)
+    numbers = set()
+    for _ in range(4):
+        send = bench.unanswered.pop()
+        bench.feed(BeatsFailed(send.number))
+        bench.later(RETRY_S, Tick())
+        numbers |= {b.seq for b in bench.unanswered[-1].beats if b.status == "COMPLETED"}
+    assert len(numbers) == 1
+    bench.bus_works = True
+    assert "COMPLETED" not in said(bench.feed(BeatsConfirmed(bench.unanswered.pop().number)))
+    assert said(bench.later(TIMERS.heartbeat_s, Tick())) == ["READY"]
+
+
+def test_failed_send_waits_before_the_next() -> None:
+    """After a failure the next try comes after a pause, and wake_at() knows."""
+    bench = Bench()
+    bench.bus_works = False
+    (send,) = only(bench.feed(Tick()), Send)
+    assert bench.feed(BeatsFailed(send.number)) == []
+    assert bench.machine.wake_at() == bench.now + RETRY_S
+    assert only(bench.later(RETRY_S, Tick()), Send) != []
+
+
+def test_stale_answer_is_ignored() -> None:
+    """An answer to a send that is not in flight confirms nothing."""
+    bench = Bench()
+    bench.bus_works = False
+    (send,) = only(bench.feed(Tick()), Send)
+    bench.feed(BeatsFailed(send.number))
+    bench.later(RETRY_S, Tick())
+    assert bench.feed(BeatsConfirmed(send.number)) == []
+
+
+def test_freeze_counts_from_the_send_time() -> None:
+    """The clock of the freeze is when the last confirmed beat was sent, not when confirmed."""
+    bench = running()
+    bench.bus_works = False
+    bench.later(TIMERS.heartbeat_s, Tick())
+    sent_at = bench.now
+    bench.later(9, BeatsConfirmed(bench.unanswered.pop().number))
+    assert bench.machine.wake_at() <= sent_at + TIMERS.self_stop_after_s
+    bench.now = sent_at + TIMERS.self_stop_after_s - 0.01
+    bench.feed(Tick())
+    assert SignalGroup("l1", Signal.STOP) not in bench.outputs
+    bench.now = sent_at + TIMERS.self_stop_after_s
+    assert SignalGroup("l1", Signal.STOP) in bench.feed(Tick())
+
+
+def test_frozen_job_reports_its_lease() -> None:
+    """When the bus returns, FROZEN with the lease is said instead of RUNNING; nothing thaws."""
+    bench = frozen()
+    assert bus_returns(bench) == ["FROZEN"]
+    (beat,) = beats(bench.later(TIMERS.heartbeat_s, Tick()))
+    assert (beat.status, beat.lease_id) == ("FROZEN", "l1")
+    assert only(bench.outputs, SignalGroup) == [SignalGroup("l1", Signal.STOP)]
+
+
+def test_continue_thaws() -> None:
+    """`continue` is SIGCONT and RUNNING at once."""
+    bench = frozen()
+    bus_returns(bench)
+    out = bench.hear(go_on())
+    assert only(out, SignalGroup) == [SignalGroup("l1", Signal.CONT)]
+    assert said(out) == ["RUNNING"]
+
+
+def test_old_continue_does_not_thaw() -> None:
+    """A `continue` that comes while no beat of ours is confirmed cannot know of this freeze."""
+    bench = frozen()
+    assert only(bench.hear(go_on()), SignalGroup) == []
+
+
+def test_continue_of_a_running_job_changes_nothing() -> None:
+    """`continue` for a job that is not frozen, or not here, is no news."""
+    bench = running()
+    assert bench.hear(go_on()) == []
+    assert bench.hear(go_on("other")) == []
+
+
+def test_stop_kills_a_frozen_job() -> None:
+    """A frozen job is killed on stop without a grace: thawing it could compute twice."""
+    bench = frozen()
+    bus_returns(bench)
+    assert only(bench.hear(stop(grace_s=60)), SignalGroup) == [SignalGroup("l1", Signal.KILL)]
+    assert said(bench.feed(Exited("l1", 137, "killed by SIGKILL"))) == ["STOPPED", "READY"]
+
+
+def test_frozen_max_kills() -> None:
+    """After frozen_max_s a frozen job is killed once, and says why it ended."""
+    bench = frozen()
+    out = bench.later(TIMERS.frozen_max_s, Tick())
+    assert only(out, SignalGroup) == [SignalGroup("l1", Signal.KILL)]
+    assert only(bench.later(1, Tick()), SignalGroup) == []
+    bench.feed(Exited("l1", 137, "killed by SIGKILL"))
+    assert "STOPPED" in bus_returns(bench)
+
+
+def test_stop_in_grace_freezes_too() -> None:
+    """A job in its grace time freezes with the others and is still killed when the grace ends."""
+    bench = running()
+    bench.bus_works = False
+    bench.hear(stop(grace_s=100))
+    assert SignalGroup("l1", Signal.STOP) in bench.later(TIMERS.self_stop_after_s, Tick())
+    assert SignalGroup("l1", Signal.KILL) in bench.later(40, Tick())
+
+
+def test_job_started_without_a_bus_is_frozen_at_once() -> None:
+    """A start that comes when our lease may be over already does not compute."""
+    bench = Bench()
+    bench.bus_works = False
+    bench.feed(Tick())
+    out = bench.later(TIMERS.self_stop_after_s, Heard(start()))
+    assert SignalGroup("l1", Signal.STOP) in out
+
+
+# --- drain, preemption, shutdown --------------------------------------------------------
+
+
+def test_drain_idle() -> None:
+    """An idle VM that is drained says DRAINED, again every interval, and takes no work."""
+    bench = Bench()
+    bench.feed(Tick())
+    assert said(bench.hear(drain())) == ["DRAINED"]
+    assert said(bench.later(TIMERS.heartbeat_s, Tick())) == ["DRAINED"]
+    out = bench.hear(start())
+    assert only(out, StartProcess) == []
+    assert said(out) == ["FAILED"]
+
+
+def test_drain_busy() -> None:
+    """A busy VM finishes its job first, then says DRAINED instead of READY."""
+    bench = running()
+    assert bench.hear(drain()) == []
+    assert said(bench.feed(DONE)) == ["COMPLETED", "DRAINED"]
+
+
+def test_preemption_is_told_for_job_and_vm() -> None:
+    """A notice is SIGTERM to the job and PREEMPTED twice: with the lease, and for the VM."""
+    bench = running()
+    out = bench.feed(PreemptNotice())
+    assert only(out, SignalGroup) == [SignalGroup("l1", Signal.TERM)]
+    assert [(b.status, b.lease_id) for b in beats(out)] == [
+        ("PREEMPTED", "l1"),
+        ("PREEMPTED", None),
+    ]
+    assert bench.feed(PreemptNotice()) == []
+
+
+def test_preempted_exit_is_still_told() -> None:
+    """The exit of a preempted job is reported, as STOPPED even if it is 0; READY is not said."""
+    bench = running()
+    bench.feed(PreemptNotice())
+    out = bench.feed(DONE)
+    assert said(out) == ["STOPPED", "PREEMPTED"]
+    assert beats(out)[0].lease_id == "l1"
+    assert only(bench.hear(start("l2")), StartProcess) == []
+
+
+def test_preempted_frozen_job_stays_frozen() -> None:
+    """A preemption neither thaws nor kills a frozen job."""
+    bench = frozen()
+    assert only(bench.feed(PreemptNotice()), SignalGroup) == [SignalGroup("l1", Signal.TERM)]
+
+
+def test_shutdown_of_an_idle_agent() -> None:
+    """An idle agent that owes nothing goes at once."""
+    bench = Bench()
+    bench.feed(Tick())
+    (end,) = only(bench.feed(ShutDown("SIGTERM")), Exit)
+    assert end.kind is ExitKind.SHUT_DOWN
+
+
+def test_shutdown_ends_jobs_first() -> None:
+    """Jobs get SIGTERM, a short grace, SIGKILL; the agent goes when their end is confirmed."""
+    bench = running()
+    out = bench.feed(ShutDown("SIGTERM"))
+    assert only(out, SignalGroup) == [SignalGroup("l1", Signal.TERM)]
+    assert SignalGroup("l1", Signal.KILL) in bench.later(SHUT_DOWN_GRACE_S, Tick())
+    out = bench.feed(Exited("l1", 137, "killed by SIGKILL"))
+    assert said(out) == ["STOPPED"]
+    assert only(out, Exit) != []
+
+
+def test_shutdown_does_not_wait_for_ever() -> None:
+    """Without a bus the agent goes after a bounded time all the same."""
+    bench = running()
+    bench.bus_works = False
+    bench.feed(ShutDown("SIGTERM"))
+    bench.feed(Exited("l1", 143, "killed by SIGTERM"))
+    assert only(bench.outputs, Exit) == []
+    assert only(bench.later(2 * SHUT_DOWN_GRACE_S + LAST_WORDS_S, Tick()), Exit) != []
+
+
+def test_parent_gone_kills_and_goes() -> None:
+    """When the pretend VM dies, jobs are killed and the agent goes in the same breath."""
+    out = running().feed(ParentGone())
+    assert out == [
+        SignalGroup("l1", Signal.KILL),
+        Exit(ExitKind.PARENT_GONE, "the parent process is gone"),
+    ]

@@ -1,0 +1,189 @@
+"""Which cluster a job is for."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.capacity import ClusterSpec, RegionSpec
+from core.errors import BadInput
+from core.job import JobSpec
+from core.submission import FIELDS
+from scheduler.choice import choose_cluster, misfits
+from tests.api.fakes import CLUSTERS, cluster
+
+REGIONS = ("us-central1", "us-west1", "europe-west4", "asia-east1")
+
+
+def spec(**fields: object) -> JobSpec:
+    return JobSpec(job_id="j", **fields)  # type: ignore[arg-type]
+
+
+def refused(**fields: object) -> list[str]:
+    """"field: expected" of each fault."""
+    with pytest.raises(BadInput) as caught:
+        choose_cluster(spec(**fields), CLUSTERS)
+    return [f"{fault.field}: {fault.expected}" for fault in caught.value.faults]
+
+
+def test_named_cluster_is_taken() -> None:
+    """A job that names a cluster gets it, even if a cheaper one fits."""
+    assert choose_cluster(spec(cluster="4xa100-40gb"), CLUSTERS).cluster == "4xa100-40gb"
+
+
+def test_unknown_cluster_names_the_nearest() -> None:
+    """An unknown cluster is refused with those that look like it."""
+    (text,) = refused(cluster="2xa100")
+    assert text.startswith("cluster:")
+    assert "nearest: " in text
+    assert "2xa100-40gb" in text
+
+
+def test_named_cluster_must_fit() -> None:
+    """Every field that the named cluster cannot serve is named at once."""
+    found = refused(cluster="1xl4", gpu_count=3, cpu_cores=99, gpu_type="a100-40gb")
+    assert [text.partition(":")[0] for text in found] == ["gpu_count", "cpu_cores", "gpu_type"]
+
+
+def test_type_and_count_give_the_exact_cluster() -> None:
+    """Type and count that match a cluster's name lead to it."""
+    choice = choose_cluster(spec(gpu_type="a100-40gb", gpu_count=2), CLUSTERS)
+    assert choice.cluster == "2xa100-40gb"
+    assert "exactly" in choice.reason
+
+
+def test_count_between_two_sizes_takes_the_larger_and_says_so() -> None:
+    """Three GPUs run on a VM with four, and the reason says that it is the smallest that fits."""
+    choice = choose_cluster(spec(gpu_type="a100-40gb", gpu_count=3), CLUSTERS)
+    assert choice.cluster == "4xa100-40gb"
+    assert "smallest" in choice.reason
+
+
+def test_needs_beyond_the_exact_size_move_to_a_larger_vm() -> None:
+    """A job that needs more memory than its exact size has goes to the next size."""
+    choice = choose_cluster(spec(gpu_type="a100-40gb", gpu_count=2, memory_mb=200_000), CLUSTERS)
+    assert choice.cluster == "4xa100-40gb"
+
+
+def test_unknown_type_names_the_nearest() -> None:
+    """An unknown GPU type is refused with those that look like it."""
+    (text,) = refused(gpu_type="a100")
+    assert text.startswith("gpu_type: a GPU type that exists (nearest: a100-40gb")
+
+
+def test_unknown_type_without_any_near_lists_all() -> None:
+    """A GPU type like no other is answered with all there are."""
+    (text,) = refused(gpu_type="zzzzzz")
+    assert "one of: a100-40gb, h100-80gb, l4" in text
+
+
+def test_too_many_gpus_name_the_largest() -> None:
+    """More GPUs than any VM of the type has is refused with the largest there is."""
+    (text,) = refused(gpu_type="a100-40gb", gpu_count=8)
+    assert text == "gpu_count: at most 4: the largest cluster with a100-40gb is 4xa100-40gb"
+    (text,) = refused(gpu_count=9)
+    assert text == "gpu_count: at most 8: the largest cluster of all is 8xh100-80gb"
+
+
+def test_without_a_type_the_cheapest_that_fits() -> None:
+    """No type: the cheapest cluster that has what the job needs."""
+    assert choose_cluster(spec(), CLUSTERS).cluster == "1xl4"
+    assert choose_cluster(spec(gpu_count=2), CLUSTERS).cluster == "2xa100-40gb"
+    assert choose_cluster(spec(regions=("us-west1",)), CLUSTERS).cluster == "2xa100-40gb"
+
+
+def test_price_counts_only_in_allowed_regions() -> None:
+    """A cluster that is cheap elsewhere does not win where the job must run."""
+    cheap_elsewhere = cluster("1xt4", 1, "t4", 1.0, "us-west1", "us-east1", "us-central1")
+    steady = cluster("1xl4", 1, "l4", 2.5, "us-central1")
+    found = choose_cluster(spec(regions=("us-central1",)), (cheap_elsewhere, steady))
+    assert found.cluster == "1xl4"
+
+
+def test_unknown_region_names_the_nearest() -> None:
+    """A region that no cluster has is refused with those that look like it."""
+    (text,) = refused(regions=("us-centrl1",))
+    assert text.startswith("regions:")
+    assert "us-central1" in text
+
+
+def test_region_of_another_cluster_is_refused() -> None:
+    """A region that exists, but not for the chosen type, is refused with the type's own."""
+    (text,) = refused(gpu_type="h100-80gb", regions=("us-west1",))
+    assert text == "regions: regions of 8xh100-80gb: us-east4"
+
+
+def test_no_clusters_at_all() -> None:
+    """An empty configuration is an error, not an index out of range."""
+    with pytest.raises(BadInput, match="configuration"):
+        choose_cluster(spec(), ())
+
+
+@st.composite
+def some_clusters(draw: st.DrawFn) -> list[ClusterSpec]:
+    sizes = draw(
+        st.lists(
+            st.tuples(st.sampled_from((1, 2, 4, 8)), st.sampled_from(("l4", "t4", "a100-40gb"))),
+            min_size=1,
+            max_size=6,
+            unique=True,
+        )
+    )
+    return [
+        ClusterSpec(
+            name=f"{gpus}x{gpu_type}",
+            gpu_type=gpu_type,
+            gpus=gpus,
+            machine_type="m",
+            vm_max=1,
+            spot=draw(st.booleans()),
+            gpu_memory_gb=draw(st.sampled_from((0, 16, 40))),
+            cpus=draw(st.integers(0, 64)),
+            memory_gb=draw(st.integers(0, 256)),
+            regions=tuple(
+                RegionSpec(region, (), draw(st.floats(0.1, 99)), draw(st.floats(0.1, 99)))
+                for region in draw(
+                    st.lists(st.sampled_from(REGIONS), min_size=1, max_size=3, unique=True)
+                )
+            ),
+        )
+        for gpus, gpu_type in sizes
+    ]
+
+
+some_specs = st.builds(
+    JobSpec,
+    job_id=st.just("j"),
+    gpu_type=st.sampled_from((None, "l4", "t4", "a100-40gb", "v100")),
+    gpu_count=st.integers(1, 10),
+    cluster=st.sampled_from((None, None, None, "1xl4", "8xt4", "3xv100")),
+    gpu_memory_mb=st.sampled_from((0, 16_384, 50_000)),
+    cpu_cores=st.sampled_from((0, 8.5, 100)),
+    memory_mb=st.sampled_from((0, 64_000, 512_000)),
+    regions=st.lists(st.sampled_from((*REGIONS, "mars-north1")), max_size=2).map(tuple),
+)
+
+
+@given(some_specs, some_clusters(), st.randoms(use_true_random=False))
+def test_choice_fits_whatever_the_order(
+    job: JobSpec, clusters: list[ClusterSpec], dice: random.Random
+) -> None:
+    """A chosen cluster has all that was asked for; a refusal names fields of a submission and
+    happens only if nothing fits; and neither depends on the order of the configuration."""
+    shuffled = clusters[:]
+    dice.shuffle(shuffled)
+    try:
+        choice = choose_cluster(job, clusters)
+    except BadInput as refusal:
+        assert all(fault.field in FIELDS for fault in refusal.faults)
+        assert all(misfits(job, c) for c in clusters if job.cluster in (None, c.name))
+        with pytest.raises(BadInput) as again:
+            choose_cluster(job, shuffled)
+        assert again.value.faults == refusal.faults
+        return
+    chosen = next(c for c in clusters if c.name == choice.cluster)
+    assert misfits(job, chosen) == []
+    assert choose_cluster(job, shuffled) == choice

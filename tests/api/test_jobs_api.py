@@ -1,0 +1,303 @@
+"""Jobs over HTTP: submit, list, get, history, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+from dataclasses import replace
+
+from core.job import JobEvent, JobStatus, advance
+from scheduler.api.shapes import STATES, JobState, statuses_of
+from tests.api.fakes import NOW, RULES, TO_RUNNING, House, assert_error
+
+JOBS = "/api/v1/jobs"
+HELLO = {"command": ["echo", "hello"]}
+
+
+async def test_submission_is_stored_and_told() -> None:
+    """A submission is answered 201 with its id, its cluster and why that one."""
+    house = House()
+    async with house.client() as client:
+        answer = await client.post(JOBS, json=HELLO)
+    body = answer.json()
+    assert answer.status_code == 201
+    assert re.fullmatch(r"j-[0-9a-z]{10}", body["job_id"])
+    assert body == {
+        "job_id": body["job_id"],
+        "user_id": "0",
+        "status": "submitted",
+        "message": body["message"],
+        "cluster": "1xl4",
+    }
+    assert "cheapest" in body["message"]
+    (job,) = house.store.jobs.values()
+    assert job.status is JobStatus.QUEUED
+    (entry,) = house.store.timeline[job.uid]
+    assert (entry.event, entry.from_status, entry.to_status) == ("submitted", None, "QUEUED")
+    assert "cheapest" in entry.reason
+
+
+async def test_every_answer_has_a_request_id() -> None:
+    """The caller's own request id is kept; one that could forge a log line is not."""
+    async with House().client() as client:
+        assert (await client.get("/api/v1/health")).headers["X-Request-Id"]
+        kept = await client.get("/api/v1/health", headers={"X-Request-Id": "trace-1"})
+        assert kept.headers.get_list("X-Request-Id") == ["trace-1"]
+        forged = await client.get("/api/v1/health", headers={"X-Request-Id": "a b{}"})
+        assert forged.headers["X-Request-Id"] != "a b{}"
+
+
+async def test_same_submission_again_gets_the_same_answer() -> None:
+    """The same content under the same id is one job and one answer, also after it moved on."""
+    house = House()
+    wish = {**HELLO, "job_id": "mine", "user_id": "ada", "gpu_count": 2}
+    async with house.client() as client:
+        first = await client.post(JOBS, json=wish)
+        house.move("mine", *TO_RUNNING)
+        again = await client.post(JOBS, json=dict(reversed(wish.items())))
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert first.json() == again.json()
+    assert len(house.store.jobs) == 1
+
+
+async def test_repeat_outlives_its_cluster() -> None:
+    """A repeat is answered with the first cluster, also when operators have removed it since."""
+    house = House()
+    wish = {**HELLO, "job_id": "mine", "cluster": "2xa100-40gb"}
+    async with house.client() as client:
+        await client.post(JOBS, json=wish)
+        house.clusters = house.clusters[:1]
+        again = await client.post(JOBS, json=wish)
+    assert again.status_code == 201
+    assert again.json()["cluster"] == "2xa100-40gb"
+
+
+async def test_other_content_under_the_same_id_conflicts() -> None:
+    """Another command under an id that exists is refused, names the id, and changes nothing."""
+    house = House()
+    async with house.client() as client:
+        await client.post(JOBS, json={**HELLO, "job_id": "mine"})
+        body = assert_error(
+            await client.post(JOBS, json={"command": ["other"], "job_id": "mine"}), 409, "conflict"
+        )
+        other_user = await client.post(JOBS, json={**HELLO, "job_id": "mine", "user_id": "bob"})
+    assert "mine" in str(body["error"])
+    assert other_user.status_code == 201
+    assert house.store.jobs["0", "mine"].spec.command == ("echo", "hello")
+
+
+async def test_fifty_equal_submissions_at_once_are_one_job() -> None:
+    """Equal submissions that race leave exactly one job and get equal answers."""
+    house = House()
+    async with house.client() as client:
+        answers = await asyncio.gather(
+            *(client.post(JOBS, json={**HELLO, "job_id": "mine"}) for _ in range(50))
+        )
+    assert {answer.status_code for answer in answers} == {201}
+    assert len({answer.text for answer in answers}) == 1
+    assert len(house.store.jobs) == 1
+
+
+async def test_idempotency_key_is_the_job() -> None:
+    """Without a job id, the same key is the same job; the id is made from the key."""
+    house = House()
+    headers = {"Idempotency-Key": "order 66"}
+    async with house.client() as client:
+        first = await client.post(JOBS, json=HELLO, headers=headers)
+        again = await client.post(JOBS, json=HELLO, headers=headers)
+        other = await client.post(JOBS, json={"command": ["x"]}, headers=headers)
+        named = await client.post(JOBS, json={**HELLO, "job_id": "mine"}, headers=headers)
+        empty = await client.post(JOBS, json=HELLO, headers={"Idempotency-Key": ""})
+    assert first.json() == again.json()
+    assert first.json()["job_id"] == "k-" + hashlib.sha256(b"order 66").hexdigest()[:24]
+    assert_error(other, 409, "conflict")
+    assert named.json()["job_id"] == "mine"
+    assert "Idempotency-Key" in str(assert_error(empty, 422, "bad_input")["error"])
+
+
+async def test_taken_fresh_id_is_thrown_again() -> None:
+    """If the dice give an id that exists, the submission gets another one, not a conflict."""
+    house = House()
+    services = house.services()
+    first = await services.submissions.submit(HELLO, idempotency_key=None)
+    house2 = House(store=house.store)
+    # The same seed throws the same first id.
+    second = await house2.services().submissions.submit({"command": ["b"]}, idempotency_key=None)
+    assert first.job_id != second.job_id
+    assert len(house.store.jobs) == 2
+
+
+async def test_get_has_every_field_of_a_job() -> None:
+    """A running job shows its VM, slots, times and both vocabularies."""
+    house = House()
+    wish = {**HELLO, "job_id": "mine", "gpu_count": 2, "labels": {"team": "a"}}
+    async with house.client() as client:
+        await client.post(JOBS, json=wish)
+        waiting = (await client.get(f"{JOBS}/mine")).json()
+        house.move("mine", *TO_RUNNING)
+        running = (await client.get(f"{JOBS}/mine")).json()
+    assert (waiting["state"], waiting["status"], waiting["vm"]) == ("pending", "QUEUED", None)
+    assert waiting["submitted_at"] == "2026-01-31T12:00:00.000Z"
+    assert waiting["why"] == "no idle VM"
+    assert waiting["gpu_type"] == "a100-40gb"
+    assert (running["state"], running["status"], running["attempt"]) == ("running", "RUNNING", 1)
+    assert running["vm"] == {
+        "name": "vm-1",
+        "region": "us-central1",
+        "zone": "us-central1-a",
+        "slots": [0, 1],
+    }
+    assert running["retries"] == {"failures": 0, "retries": 0, "losses": 0, "preemptions": 0}
+
+
+async def test_list_filters_and_pages() -> None:
+    """Filters hold together, pages follow each other without gap or repeat."""
+    house = House()
+    async with house.client() as client:
+        for number in range(5):
+            wish = {**HELLO, "job_id": f"j{number}", "labels": {"n": str(number), "all": "yes"}}
+            await client.post(JOBS, json={**wish, "user_id": "ada" if number else "bob"})
+        house.move("j3", *TO_RUNNING)
+        found = []
+        token = None
+        while True:
+            query = {"page_size": 2, "label": "all=yes"} | ({"page_token": token} if token else {})
+            page = (await client.get(JOBS, params=query)).json()
+            found += [job["job_id"] for job in page["jobs"]]
+            assert page["total"] == 5
+            token = page["next_page_token"]
+            if token is None:
+                break
+        assert found == ["j4", "j3", "j2", "j1", "j0"]
+
+        async def ids(query: str) -> list[str]:
+            answer = await client.get(f"{JOBS}?{query}")
+            assert answer.status_code == 200, answer.text
+            return [job["job_id"] for job in answer.json()["jobs"]]
+
+        assert await ids("user_id=bob") == ["j0"]
+        assert await ids("state=running") == ["j3"]
+        assert await ids("status=running&status=QUEUED&user_id=ada") == ["j4", "j3", "j2", "j1"]
+        assert await ids("label=n=2&label=all=yes") == ["j2"]
+        assert await ids("label=n=2&label=all=no") == []
+        assert await ids("cluster=8xh100-80gb") == []
+        assert await ids("tenant_id=&state=&page_token=") == ["j4", "j3", "j2", "j1", "j0"]
+
+
+async def test_events_and_attempts_page() -> None:
+    """History comes oldest first, and `next_after` leads through all of it."""
+    house = House()
+    async with house.client() as client:
+        await client.post(JOBS, json={**HELLO, "job_id": "mine"})
+        await client.post(f"{JOBS}/mine/stop")
+        first = (await client.get(f"{JOBS}/mine/events?page_size=1")).json()
+        rest = (await client.get(f"{JOBS}/mine/events?after={first['next_after']}")).json()
+        attempts = (await client.get(f"{JOBS}/mine/attempts")).json()
+    assert [(e["event"], e["from"], e["to"]) for e in first["events"]] == [
+        ("submitted", None, "QUEUED")
+    ]
+    assert [(e["event"], e["from"], e["to"]) for e in rest["events"]] == [
+        ("stop_asked", "QUEUED", "CANCELLED")
+    ]
+    assert rest["next_after"] is None
+    assert attempts == {"attempts": []}
+
+
+async def test_stopping_a_waiting_job_cancels_it() -> None:
+    """A job without a VM is CANCELLED at once, and nobody is sent a message."""
+    house = House()
+    async with house.client() as client:
+        await client.post(JOBS, json={**HELLO, "job_id": "mine"})
+        answer = await client.delete(f"{JOBS}/mine")
+        again = await client.delete(f"{JOBS}/mine")
+    assert answer.status_code == 202
+    assert answer.json()["status"] == "cancelled"
+    assert again.status_code == 200
+    assert again.json()["status"] == "cancelled"
+    assert again.json()["message"].startswith("already cancelled")
+    assert house.store.sent == []
+
+
+async def test_stopping_a_running_job_tells_its_vm() -> None:
+    """A job with a lease is STOPPING, and its VM is told in the same unit, once."""
+    house = House()
+    async with house.client() as client:
+        await client.post(JOBS, json={**HELLO, "job_id": "mine", "stop_grace_s": 5})
+        house.move("mine", *TO_RUNNING)
+        answer = await client.post(f"{JOBS}/mine/stop", json={"reason": "wrong data"})
+        again = await client.post(f"{JOBS}/mine/stop")
+    assert (answer.status_code, answer.json()["status"]) == (202, "stopping")
+    assert (again.status_code, again.json()["status"]) == (202, "stopping")
+    (message,) = house.store.sent
+    assert message.attributes["vm_name"] == message.ordering_key == "vm-1"
+    assert message.attributes["kind"] == "stop"
+    body = json.loads(message.body)
+    assert (body["job_id"], body["lease_id"], body["attempt"]) == ("mine", "lease1", 1)
+    assert body["grace_s"] == 5
+    assert "wrong data" in body["reason"]
+
+
+async def test_v1_vm_is_told_in_its_own_words() -> None:
+    """On a v1 cluster the stop goes to the v1 topic."""
+    house = House()
+    house.clusters = tuple(replace(spec, worker="v1") for spec in house.clusters)
+    async with house.client() as client:
+        await client.post(JOBS, json={**HELLO, "job_id": "mine"})
+        house.move("mine", *TO_RUNNING)
+        await client.post(f"{JOBS}/mine/stop")
+    (message,) = house.store.sent
+    assert message.topic == "pipeline-zen-jobs-stop"
+    assert json.loads(message.body) == {"action": "stop", "job_id": "mine"}
+
+
+async def test_stop_looks_again_when_the_job_moved() -> None:
+    """A stop that loses a race is tried on the job as it is now."""
+    house = House()
+    async with house.client() as client:
+        await client.post(JOBS, json={**HELLO, "job_id": "mine"})
+        job = house.store.jobs["0", "mine"]
+        house.store.race = [advance(job, JobEvent.ADMITTED, NOW, RULES)]
+        answer = await client.delete(f"{JOBS}/mine")
+    assert answer.json()["status"] == "cancelled"
+    assert house.store.jobs["0", "mine"].version == 3
+
+
+async def test_stop_gives_up_after_a_bounded_number_of_races() -> None:
+    """A job that changes under every try is a conflict, not an endless loop."""
+    house = House()
+    async with house.client() as client:
+        await client.post(JOBS, json={**HELLO, "job_id": "mine"})
+        job = house.store.jobs["0", "mine"]
+        for turn in range(5):
+            event = JobEvent.WITHDRAWN if turn % 2 else JobEvent.ADMITTED
+            job = advance(job, event, NOW, RULES)
+            house.store.race.append(job)
+        assert_error(await client.delete(f"{JOBS}/mine"), 409, "conflict")
+    assert not house.store.race
+
+
+async def test_unknown_and_ambiguous_jobs() -> None:
+    """No such job is 404; an id of several users is 409 until the user is named."""
+    house = House()
+    async with house.client() as client:
+        for user in ("ada", "bob"):
+            await client.post(JOBS, json={**HELLO, "job_id": "mine", "user_id": user})
+        assert_error(await client.get(f"{JOBS}/nobody"), 404, "not_found")
+        for path in ("", "/events", "/attempts"):
+            assert_error(await client.get(f"{JOBS}/mine{path}"), 409, "ambiguous")
+            named = await client.get(f"{JOBS}/mine{path}?user_id=ada")
+            assert named.status_code == 200
+        assert_error(await client.delete(f"{JOBS}/mine"), 409, "ambiguous")
+        assert (await client.delete(f"{JOBS}/mine?user_id=bob")).status_code == 202
+    assert house.store.jobs["ada", "mine"].status is JobStatus.QUEUED
+
+
+def test_every_status_has_one_state() -> None:
+    """The vocabulary of multi-tenant clients covers all statuses, and each state means some."""
+    assert set(STATES) == set(JobStatus)
+    assert all(statuses_of(state) for state in JobState)
+    assert statuses_of(JobState.PENDING) == {JobStatus.QUEUED, JobStatus.PROVISIONING}
+    assert statuses_of(JobState.RUNNING) == {JobStatus.RUNNING, JobStatus.STOPPING}
+    assert statuses_of(JobState.SCHEDULED) == {JobStatus.ASSIGNED, JobStatus.STARTING}

@@ -1,0 +1,88 @@
+"""PostgreSQL for tests: one server per test process, one fresh database per test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from db import migrate
+from db.embedded import EmbeddedPostgres
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server where databases may be made: DATABASE_URL, a container if one is
+    asked for with ZEN_TEST_DOCKER=1, else the embedded one."""
+    given = os.environ.get("DATABASE_URL")
+    if given:
+        yield given
+    elif os.environ.get("ZEN_TEST_DOCKER") == "1" and shutil.which("docker"):
+        yield from _container()
+    else:
+        yield from _embedded(tmp_path_factory.mktemp("postgres"))
+
+
+@pytest.fixture(scope="session")
+def migrated_template(postgres: str) -> Iterator[str]:
+    """The name of a database at the newest schema, to copy from."""
+    name = f"zen_template_{_worker()}"
+    _administer(postgres, f'CREATE DATABASE "{name}"')
+    migrate.upgrade(at_database(postgres, name))
+    yield name
+    _administer(postgres, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture
+def database_url(postgres: str, migrated_template: str) -> Iterator[str]:
+    """A fresh, migrated database, dropped after the test."""
+    name = f"zen_test_{_worker()}_{next(_numbers)}"
+    _administer(postgres, f'CREATE DATABASE "{name}" TEMPLATE "{migrated_template}"')
+    yield at_database(postgres, name)
+    _administer(postgres, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture
+def empty_database_url(postgres: str) -> Iterator[str]:
+    """A fresh database without any tables."""
+    name = f"zen_empty_{_worker()}_{next(_numbers)}"
+    _administer(postgres, f'CREATE DATABASE "{name}"')
+    yield at_database(postgres, name)
+    _administer(postgres, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def at_database(url: str, name: str) -> str:
+    """The same server, another database."""
+    base, _, query = url.partition("?")
+    host = base.rpartition("/")[0]
+    return f"{host}/{name}" + (f"?{query}" if query else "")
+
+
+def _embedded(home: Path) -> Iterator[str]:
+    server = EmbeddedPostgres(home, fsync=False)
+    yield server.start()
+    server.stop()
+
+
+def _container() -> Iterator[str]:
+    from testcontainers.postgres import PostgresContainer  # noqa: PLC0415  # only when asked for
+
+    with PostgresContainer("postgres:16-alpine", driver=None) as container:
+        yield container.get_connection_url()
+
+
+def _worker() -> str:
+    """Process and worker, since several runs may share one server."""
+    return f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}_{os.getpid()}"
+
+
+def _administer(url: str, statement: str) -> None:
+    with psycopg.connect(url, autocommit=True, connect_timeout=5) as connection:
+        connection.execute(statement.encode())

@@ -1,0 +1,95 @@
+"""Names, timers, VM states and ids."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from core.capacity import (
+    VM_TRANSITIONS,
+    IllegalVmMove,
+    Vm,
+    VmState,
+    drop_lease,
+    move_vm,
+    take_lease,
+)
+from core.ids import RandomIds
+from core.names import BadName, Names, parse_cluster
+from core.timers import Timers
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def vm(state: VmState) -> Vm:
+    return Vm("u", "n", "1xl4", "r", state, 1, "q", 1, False, 1.0, NOW, NOW)
+
+
+def test_vm_names_are_parsed_where_they_are_made() -> None:
+    """Also when cluster and region contain dashes and digits."""
+    names = Names()
+    name = names.vm("4xa100-40gb", "us-central1", "x7k2")
+    assert name == "pipeline-zen-jobs-4xa100-40gb-us-central1-vm-x7k2"
+    assert names.parse_vm(name) == ("4xa100-40gb", "us-central1")
+
+
+@pytest.mark.parametrize("bad", ["", "foo", "pipeline-zen-jobs-1xl4-us-central1-vm", "x-vm-abcd"])
+def test_name_that_does_not_parse_is_in_the_error(bad: str) -> None:
+    """So that a human can find the machine."""
+    with pytest.raises(BadName, match="VM name"):
+        Names().parse_vm(bad)
+
+
+def test_cluster_name_gives_gpus_and_type() -> None:
+    """<number>x<type>."""
+    assert parse_cluster("8xh100-80gb") == (8, "h100-80gb")
+    with pytest.raises(BadName):
+        parse_cluster("h100")
+
+
+def test_default_timers_keep_their_promises() -> None:
+    """The defaults must not contradict each other."""
+    assert Timers().faults() == []
+
+
+def test_worker_must_freeze_before_its_job_is_given_away() -> None:
+    """self_stop_after_s + publish_timeout_s < lost_after_s."""
+    found = replace(Timers(), self_stop_after_s=85.0).faults()
+    assert [fault.field for fault in found] == ["timers.self_stop_after_s"]
+
+
+def test_timer_that_is_not_positive_is_a_fault() -> None:
+    """Zero seconds is no time-out."""
+    assert any(f.field == "timers.boot_timeout_s" for f in Timers(boot_timeout_s=0).faults())
+
+
+@pytest.mark.parametrize("state", list(VmState))
+@pytest.mark.parametrize("target", list(VmState))
+def test_vm_moves_only_as_its_table_says(state: VmState, target: VmState) -> None:
+    """GONE absorbs."""
+    if target in VM_TRANSITIONS[state]:
+        assert move_vm(vm(state), target, NOW, "why").state is target
+    else:
+        with pytest.raises(IllegalVmMove):
+            move_vm(vm(state), target, NOW, "why")
+
+
+def test_lease_grows_the_version_so_that_a_racing_drain_loses() -> None:
+    """And the VM is idle again when the last lease is gone."""
+    held = take_lease(vm(VmState.READY), "a")
+    assert (held.version, held.busy, held.idle, held.idle_since) == (2, True, False, None)
+    later = NOW + timedelta(seconds=5)
+    free = drop_lease(held, "a", later)
+    assert (free.idle, free.idle_since, free.version) == (True, later, 3)
+
+
+def test_ids_sort_by_time_and_repeat_by_seed() -> None:
+    """Simulations need the same names again."""
+    ids = RandomIds(random.Random(1))
+    older, newer = ids.uid(NOW), ids.uid(NOW + timedelta(seconds=1))
+    assert older < newer
+    assert RandomIds(random.Random(1)).uid(NOW) == older
+    assert len(ids.suffix()) == 4

@@ -1,0 +1,104 @@
+"""What a submission may contain."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.errors import BadInput
+from core.job import JobSpec
+from core.submission import FIELDS, content_hash, json_schema, nearest, parse_submission
+from core.timers import Timers
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=10,
+)
+
+
+def parse(**data: object) -> JobSpec:
+    return parse_submission(data, Timers(), "fresh")
+
+
+def faults_of(**data: object) -> dict[str, str]:
+    with pytest.raises(BadInput) as caught:
+        parse(**data)
+    return {fault.field: fault.expected for fault in caught.value.faults}
+
+
+def test_smallest_submission_is_a_command() -> None:
+    """Everything else has a default."""
+    spec = parse(command=["true"])
+    assert (spec.job_id, spec.gpu_count, spec.priority, spec.user_id) == ("fresh", 1, 500, "0")
+
+
+def test_every_fault_is_reported_at_once() -> None:
+    """One answer, all the work."""
+    found = faults_of(command=[], gpu_count=0, job_id="../x", colour="red", priority="high")
+    assert set(found) == {"command", "gpu_count", "job_id", "colour", "priority"}
+
+
+@pytest.mark.parametrize("count", [0, -1, 65, 10**12, 1.5, "2", True, None, [1]])
+def test_absurd_gpu_counts_are_refused(count: object) -> None:
+    """With the range in the message."""
+    assert "1 to 64" in faults_of(command=["x"], gpu_count=count)["gpu_count"]
+
+
+def test_unknown_field_names_its_neighbour() -> None:
+    """Refused, not ignored."""
+    assert "gpu_count" in faults_of(command=["x"], gpu_cuont=1)["gpu_cuont"]
+
+
+@pytest.mark.parametrize("bad", ["", "a b", "../etc", "-x", "x" * 64, "é", 7, "a\n", "a/b"])
+def test_ids_that_break_the_pattern_are_refused(bad: object) -> None:
+    """An id is part of paths and names."""
+    assert "job_id" in faults_of(command=["x"], job_id=bad)
+
+
+def test_shell_wants_one_string() -> None:
+    """A list under shell would lose its quoting."""
+    assert "command" in faults_of(command=["echo", "a"], shell=True)
+    assert parse(command=["echo a | cat"], shell=True).shell
+
+
+def test_args_follow_the_command() -> None:
+    """Both lists make one argv."""
+    assert parse(command=["python3"], args=["-c", "1"]).command == ("python3", "-c", "1")
+
+
+def test_body_that_is_no_object_is_refused() -> None:
+    """With the word 'body' in it."""
+    with pytest.raises(BadInput, match="body"):
+        parse_submission([1], Timers(), "x")
+
+
+@given(st.dictionaries(st.sampled_from([*FIELDS, "other"]), JSON, max_size=8))
+def test_any_json_is_a_spec_or_bad_input(data: dict[str, object]) -> None:
+    """Nothing else is ever raised."""
+    try:
+        spec = parse_submission(data, Timers(), "fresh")
+    except BadInput as error:
+        assert error.faults
+    else:
+        assert content_hash(spec) == content_hash(spec)
+
+
+def test_content_hash_tells_contents_apart() -> None:
+    """Same words, same hash; one word other, another hash."""
+    assert content_hash(parse(command=["a"])) == content_hash(parse(command=["a"]))
+    assert content_hash(parse(command=["a"])) != content_hash(parse(command=["a"], priority=501))
+
+
+def test_schema_names_every_field() -> None:
+    """The documentation is made of the same table."""
+    properties = json_schema()["properties"]
+    assert isinstance(properties, dict)
+    assert set(properties) == set(FIELDS)
+
+
+def test_nearest_lists_all_when_nothing_is_near() -> None:
+    """So that the reader can choose."""
+    assert nearest("zzzz", ["l4", "t4"]) == "one of: l4, t4"
+    assert "a100-40gb" in nearest("a100", ["a100-40gb", "t4"])

@@ -1,0 +1,37 @@
+"""What Google's error codes mean to us."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.capacity import AttemptError, TroubleKind
+from migs.classify import classify
+
+K = TroubleKind
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "kind"),
+    [
+        ("ZONE_RESOURCE_POOL_EXHAUSTED", "", K.STOCKOUT),
+        ("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "", K.STOCKOUT),
+        ("RESOURCE_POOL_EXHAUSTED", "", K.STOCKOUT),
+        ("STOCKOUT", "", K.STOCKOUT),
+        ("QUOTA_EXCEEDED", "Quota 'NVIDIA_L4_GPUS' exceeded.", K.QUOTA),
+        ("REGIONAL_QUOTA_LIMIT", "", K.QUOTA),
+        ("IP_SPACE_EXHAUSTED", "", K.ADDRESS_SPACE),
+        ("IP_SPACE_EXHAUSTED_WITH_DETAILS", "", K.ADDRESS_SPACE),
+        ("PERMISSIONS_ERROR", "", K.PERMISSION),
+        ("FORBIDDEN", "", K.PERMISSION),
+        ("UNSUPPORTED_OPERATION", "", K.UNSUPPORTED),
+        ("INVALID_FIELD", "", K.UNSUPPORTED),
+        ("RESOURCE_NOT_FOUND", "zones/us-east1-b/machineTypes/a3-highgpu-8g", K.UNSUPPORTED),
+        ("RESOURCE_NOT_FOUND", "Machine type a3-highgpu-8g does not exist", K.UNSUPPORTED),
+        ("RESOURCE_NOT_FOUND", "global/images/gone was not found", K.OTHER),
+        ("CONDITION_NOT_MET", "", K.OTHER),
+        ("", "", K.OTHER),
+    ],
+)
+def test_classify(code: str, message: str, kind: TroubleKind) -> None:
+    """Each family of codes has its own kind of trouble; an unknown one is OTHER, not an error."""
+    assert classify(AttemptError(code, message)) is kind

@@ -1,0 +1,129 @@
+"""What an observation means."""
+
+from __future__ import annotations
+
+from core.capacity import (
+    AttemptError,
+    Member,
+    MigSnapshot,
+    Trouble,
+    TroubleKind,
+    Vm,
+    VmState,
+)
+from core.changes import DropTrouble, PutTrouble, RaiseAlert
+from core.timers import Timers
+from orchestrator.fold import Folded, block_s, fold
+from tests.builders import NOW, at, cluster, snapshot, vm
+
+V = VmState
+TIMERS = Timers()
+STOCKOUT = AttemptError("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "no L4 left", "stockout")
+
+
+def folded(
+    seen: MigSnapshot,
+    *vms: Vm,
+    troubles: tuple[Trouble, ...] = (),
+    unsettled: frozenset[str] = frozenset(),
+    now_s: float = 0,
+) -> Folded:
+    return fold(seen, cluster(), vms, troubles, unsettled, TIMERS, at(now_s))
+
+
+def member(name: str = "vm-1", status: str = "RUNNING", **facts: object) -> Member:
+    words = {"action": "NONE", "instance_id": "77", "zone": "us-central1-a", **facts}
+    return Member(name=name, status=status, **words)  # type: ignore[arg-type]
+
+
+def test_requested_vm_that_is_listed_boots() -> None:
+    """It has a name before it has a machine."""
+    (after,) = folded(snapshot(member(status="", action="CREATING")), vm(state=V.REQUESTED)).vms
+    assert after.state is V.BOOTING
+    assert after.running_since is None
+
+
+def test_running_member_tells_zone_id_and_since_when_it_is_billed() -> None:
+    """Google bills from RUNNING."""
+    (after,) = folded(snapshot(member()), vm(state=V.BOOTING), now_s=5).vms
+    assert (after.zone, after.instance_id, after.running_since) == ("us-central1-a", "77", at(5))
+
+
+def test_stockout_is_learned_and_the_name_taken_back() -> None:
+    """Google would retry for ever; we go elsewhere."""
+    seen = folded(
+        snapshot(member(status="", action="CREATING", errors=(STOCKOUT,))), vm(state=V.BOOTING)
+    )
+    (after,) = seen.vms
+    assert after.state is V.DELETING
+    (trouble,) = [c.trouble for c in seen.changes if isinstance(c, PutTrouble)]
+    assert (trouble.kind, trouble.until) == (TroubleKind.STOCKOUT, at(45))
+
+
+def test_stockout_seen_twice_within_its_block_is_the_same_news() -> None:
+    """Two VMs of one request must not double the block; the next round after it does."""
+    errors = member(status="", action="CREATING", errors=(STOCKOUT,))
+    first = folded(snapshot(errors), vm(state=V.BOOTING)).troubles
+    again = folded(snapshot(errors), vm(state=V.BOOTING), troubles=first, now_s=10).troubles
+    assert again[0].until == first[0].until
+    later = folded(snapshot(errors), vm(state=V.BOOTING), troubles=first, now_s=50).troubles
+    assert (later[0].count, later[0].until) == (2, at(50 + 90))
+
+
+def test_delivery_ends_the_block() -> None:
+    """Hits count as well as misses."""
+    trouble = Trouble(
+        "us-central1", "", "g2-standard-4", False, TroubleKind.STOCKOUT, NOW, NOW, at(900), 3, "x"
+    )
+    seen = folded(snapshot(member()), vm(state=V.BOOTING), troubles=(trouble,))
+    assert seen.troubles == ()
+    assert any(isinstance(c, DropTrouble) for c in seen.changes)
+
+
+def test_vm_that_vanished_is_gone_and_one_being_deleted_too() -> None:
+    """The list is the only truth."""
+    assert folded(snapshot(), vm(state=V.READY)).vms[0].state is V.GONE
+    assert folded(snapshot(), vm(state=V.DELETING)).vms[0].state is V.GONE
+
+
+def test_absence_means_nothing_while_the_create_call_is_unanswered() -> None:
+    """It may still take effect."""
+    waiting = vm(state=V.REQUESTED)
+    seen = folded(snapshot(), waiting, unsettled=frozenset({"vm-1"}), now_s=500)
+    assert seen.vms == (waiting,)
+    assert folded(snapshot(), waiting, now_s=500).vms[0].state is V.GONE
+
+
+def test_stopped_member_is_deleted_by_name_and_spot_ones_were_taken() -> None:
+    """DO_NOTHING leaves stopped members behind: we remove them."""
+    (after,) = folded(snapshot(member(status="TERMINATED")), vm(state=V.READY)).vms
+    assert (after.state, after.taken) == (V.DELETING, False)
+    (after,) = folded(snapshot(member(status="TERMINATED")), vm(state=V.READY, spot=True)).vms
+    assert (after.state, after.taken) == (V.DELETING, True)
+
+
+def test_another_machine_under_the_same_name_is_not_ours() -> None:
+    """Identity is name and instance id."""
+    old = vm(state=V.READY, instance_id="1")
+    assert folded(snapshot(member()), old).vms[0].state is V.DELETING
+
+
+def test_members_that_we_did_not_ask_for_raise_an_alert() -> None:
+    """They are not touched."""
+    (change,) = folded(snapshot(member("stranger"))).changes
+    assert isinstance(change, RaiseAlert)
+    assert "stranger" in change.message
+
+
+def test_other_regions_are_left_as_they_are() -> None:
+    """A snapshot speaks of one group."""
+    other = vm(state=V.READY, region="us-east1")
+    assert folded(snapshot(), other).vms == (other,)
+
+
+def test_each_trouble_heals_in_its_own_time() -> None:
+    """Stockouts double up to a bound."""
+    assert [block_s(TroubleKind.STOCKOUT, n, TIMERS) for n in (1, 2, 3, 9)] == [45, 90, 180, 900]
+    assert block_s(TroubleKind.QUOTA, 5, TIMERS) == 300
+    assert block_s(TroubleKind.UNSUPPORTED, 1, TIMERS) == 3600
+    assert block_s(TroubleKind.ADDRESS_SPACE, 1, TIMERS) == 30

@@ -1,0 +1,176 @@
+"""What heartbeats mean."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from core.capacity import Vm, VmState
+from core.changes import JobMove, JobNote, JobProgress, VmBeat
+from core.job import E, Job, JobStatus, S
+from core.messages import (
+    BeatStatus,
+    ContinueJob,
+    Control,
+    Heartbeat,
+    OutMessage,
+    Progress,
+    StopJob,
+)
+from scheduler.beats import Beat, apply_beats
+from scheduler.draft import Draft
+from tests.builders import RULES, at, job, view, vm
+
+B, V = BeatStatus, VmState
+
+
+def beat(status: BeatStatus, **words: object) -> Beat:
+    said = {"vm_name": "vm-1", "boot_nonce": "nonce", "seq": 1, **words}
+    return Beat(Heartbeat(status=status, **said), at(10), "m-1")  # type: ignore[arg-type]
+
+
+def job_beat(status: BeatStatus, **words: object) -> Beat:
+    return beat(status, **{"job_id": "job-1", "attempt": 1, "lease_id": "lease-1", **words})
+
+
+class Heard:
+    """Beats folded over a job on its VM."""
+
+    def __init__(self, held: Job | None, on: Vm, *beats: Beat) -> None:
+        self.told: list[Control] = []
+        self.draft = Draft(view((held,) if held else (), (on,)), RULES, self._encode)
+        apply_beats(self.draft, beats)
+
+    def _encode(self, message: Control) -> OutMessage:
+        self.told.append(message)
+        return OutMessage("control", b"")
+
+    @property
+    def job(self) -> Job:
+        return self.draft.jobs["job-uid-0001"]
+
+    @property
+    def vm(self) -> Vm:
+        return self.draft.vms["uid-vm-1"]
+
+
+def assigned() -> tuple[Job, Vm]:
+    return job(1, E.ADMITTED, E.PLACED), vm("vm-1", leases=("lease-1",), idle_since=None)
+
+
+def running() -> tuple[Job, Vm]:
+    return job(1, E.ADMITTED, E.PLACED, E.STARTED), assigned()[1]
+
+
+def test_ready_beat_makes_a_booting_vm_ready() -> None:
+    """With the identity of that boot."""
+    heard = Heard(None, vm("vm-1", V.BOOTING), beat(B.READY, instance_id="7", zone="z"))
+    assert (heard.vm.state, heard.vm.boot_nonce, heard.vm.zone) == (V.READY, "nonce", "z")
+    assert any(isinstance(change, VmBeat) for unit in heard.draft.units for change in unit)
+
+
+def test_claim_run_and_success_are_three_beats() -> None:
+    """The VM is idle after the last one."""
+    heard = Heard(
+        *assigned(), job_beat(B.FOUND_VM), job_beat(B.RUNNING), job_beat(B.COMPLETED, exit_code=0)
+    )
+    assert (heard.job.status, heard.job.exit_code) == (S.SUCCEEDED, 0)
+    assert heard.vm.idle
+
+
+def test_beats_that_overtake_each_other_come_to_the_same_end() -> None:
+    """COMPLETED first, RUNNING late: the late one finds no lease and changes nothing."""
+    heard = Heard(*assigned(), job_beat(B.COMPLETED, exit_code=0), job_beat(B.RUNNING))
+    assert heard.job.status is S.SUCCEEDED
+    assert _history(heard) == [S.STARTING, S.SUCCEEDED]
+
+
+def _history(heard: Heard) -> list[JobStatus]:
+    changes = [change for unit in heard.draft.units for change in unit]
+    return [change.after.status for change in changes if isinstance(change, JobMove)]
+
+
+def test_failure_keeps_the_exit_code_and_the_workers_words() -> None:
+    """No retries: FAILED."""
+    heard = Heard(*running(), job_beat(B.FAILED, exit_code=3, reason="exit code 3"))
+    assert (heard.job.status, heard.job.exit_code, heard.job.reason) == (S.FAILED, 3, "exit code 3")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"lease_id": "lease-0"}, {"attempt": 7}, {"lease_id": "lease-0", "attempt": 7}]
+)
+def test_beat_of_another_lease_changes_nothing_and_is_told_to_stop(
+    wrong: dict[str, object],
+) -> None:
+    """A zombie cannot touch the job."""
+    heard = Heard(*running(), job_beat(B.RUNNING, **wrong))
+    assert heard.job.status is S.RUNNING
+    (stop,) = heard.told
+    assert isinstance(stop, StopJob)
+
+
+def test_final_word_of_a_zombie_changes_nothing() -> None:
+    """Not even told to stop: it has ended."""
+    heard = Heard(*running(), job_beat(B.COMPLETED, lease_id="lease-0", exit_code=0))
+    assert heard.job.status is S.RUNNING
+    assert heard.told == []
+
+
+def test_beat_of_another_boot_or_machine_is_not_listened_to() -> None:
+    """Names come back on other machines."""
+    held, on = running()
+    on = replace(on, instance_id="7")
+    heard = Heard(held, on, job_beat(B.COMPLETED, instance_id="8", exit_code=0))
+    assert heard.job.status is S.RUNNING
+    heard = Heard(held, on, job_beat(B.COMPLETED, boot_nonce="old", exit_code=0))
+    assert heard.job.status is S.RUNNING
+
+
+def test_worker_that_started_anew_lost_its_job() -> None:
+    """A READY with a new nonce: nobody works for that lease any more."""
+    heard = Heard(*running(), beat(B.READY, boot_nonce="second"))
+    assert (heard.job.status, heard.job.losses) == (S.QUEUED, 1)
+    assert (heard.vm.boot_nonce, heard.vm.leases, heard.vm.state) == ("second", (), V.READY)
+
+
+def test_spot_notice_drains_the_vm_and_the_job_goes_back_when_it_has_ended() -> None:
+    """First the notice with a note on the timeline, then the job's own last word."""
+    heard = Heard(*running(), beat(B.PREEMPTED))
+    assert (heard.vm.state, heard.vm.taken, heard.job.status) == (V.DRAINING, True, S.RUNNING)
+    assert any(isinstance(c, JobNote) for unit in heard.draft.units for c in unit)
+    heard = Heard(*running(), beat(B.PREEMPTED), job_beat(B.PREEMPTED, exit_code=143))
+    assert (heard.job.status, heard.job.preemptions, heard.job.failures) == (S.QUEUED, 1, 0)
+
+
+def test_work_that_was_done_before_the_vm_was_taken_counts() -> None:
+    """Exit 0 is success, notice or not."""
+    heard = Heard(*running(), beat(B.PREEMPTED), job_beat(B.COMPLETED, exit_code=0))
+    assert heard.job.status is S.SUCCEEDED
+
+
+def test_frozen_worker_with_a_live_lease_may_go_on() -> None:
+    """And one whose job is being stopped is told to stop."""
+    held, on = running()
+    (answer,) = Heard(held, on, job_beat(B.FROZEN)).told
+    assert isinstance(answer, ContinueJob)
+    stopping = replace(held, status=S.STOPPING)
+    (answer,) = Heard(stopping, on, job_beat(B.FROZEN)).told
+    assert isinstance(answer, StopJob)
+
+
+def test_stopped_ends_a_stop_but_a_worker_that_goes_away_is_a_loss() -> None:
+    """Its machine shuts down: the job did nothing wrong."""
+    held, on = running()
+    stopping = replace(held, status=S.STOPPING)
+    assert Heard(stopping, on, job_beat(B.STOPPED)).job.status is S.CANCELLED
+    gone = Heard(held, on, job_beat(B.STOPPED, reason="agent shut down"))
+    assert (gone.job.status, gone.job.losses) == (S.QUEUED, 1)
+
+
+def test_progress_is_kept_and_beats_of_unknown_vms_are_dropped() -> None:
+    """Unknown names change nothing."""
+    heard = Heard(*running(), job_beat(B.RUNNING, progress=Progress(3, 10)))
+    assert any(isinstance(c, JobProgress) for unit in heard.draft.units for c in unit)
+    heard = Heard(*running(), beat(B.READY, vm_name="nobody"))
+    assert heard.draft.units == []

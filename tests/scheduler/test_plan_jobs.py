@@ -1,0 +1,216 @@
+"""Who runs next, on what, and why the others wait."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.capacity import Trouble, TroubleKind, Vm, VmState
+from core.changes import JobMove, JobWhy, Send, View, VmMove
+from core.job import E, Job, S
+from core.messages import Control, OutMessage, StartJob, StopJob
+from scheduler.draft import Draft
+from scheduler.plan import Circumstances, plan_jobs
+from scheduler.silence import Silence
+from tests.builders import NOW, RULES, at, cluster, dice, job, view, vm
+
+V = VmState
+
+
+class Turn:
+    """One planned turn, with the messages kept as values."""
+
+    def __init__(
+        self,
+        seen: View,
+        *,
+        silence: Silence = Silence(()),  # noqa: B008  # frozen
+        steady: bool = True,
+        vm_max: int = 4,
+    ) -> None:
+        self.told: list[Control] = []
+        self.draft = Draft(seen, RULES, self._encode)
+        around = Circumstances({"1xl4": cluster(vm_max=vm_max)}, silence, steady)
+        self.whys = {w.uid: w for w in plan_jobs(self.draft, seen, around, dice())}
+
+    def _encode(self, message: Control) -> OutMessage:
+        self.told.append(message)
+        return OutMessage("control", b"")
+
+    def job(self, number: int) -> Job:
+        return self.draft.jobs[f"job-uid-{number:04d}"]
+
+    def vm(self, name: str) -> Vm:
+        return self.draft.vms[f"uid-{name}"]
+
+
+def running(number: int, **facts: object) -> tuple[Job, Vm]:
+    """A job that runs on its VM."""
+    on = vm(f"vm-{number}", leases=(f"lease-{number}",), idle_since=None)
+    held = job(number, E.ADMITTED, E.PLACED, E.STARTED)
+    return held, replace(on, **facts)  # type: ignore[arg-type]
+
+
+def test_job_goes_from_queue_to_idle_vm_in_one_turn() -> None:
+    """Admitted, placed and told, each step with its unit."""
+    turn = Turn(view((job(1),), (vm("vm-9"),)))
+    placed = turn.job(1)
+    assert (placed.status, placed.attempt) == (S.ASSIGNED, 1)
+    assert placed.lease is not None
+    assert turn.vm("vm-9").leases == (placed.lease.lease_id,)
+    (start,) = turn.told
+    assert isinstance(start, StartJob)
+    assert (start.vm_name, start.attempt, start.boot_nonce) == ("vm-9", 1, "nonce")
+    last = turn.draft.units[-1]
+    assert [type(change) for change in last] == [JobMove, VmMove, Send]
+
+
+def test_without_a_vm_the_job_becomes_demand() -> None:
+    """PROVISIONING, and it says what it waits for."""
+    turn = Turn(view((job(1),)))
+    assert turn.job(1).status is S.PROVISIONING
+    assert turn.whys["job-uid-0001"] == JobWhy("job-uid-0001", "waits for a VM", 1)
+
+
+def test_higher_priority_takes_the_vm_that_came() -> None:
+    """Admission binds nobody to a VM."""
+    early = job(1, E.ADMITTED)
+    urgent = job(2, priority=2000)
+    turn = Turn(view((early, urgent), (vm("vm-9"),)))
+    assert turn.job(2).status is S.ASSIGNED
+    assert turn.job(1).status is S.PROVISIONING
+
+
+def test_displaced_job_goes_back_to_the_queue() -> None:
+    """With room for one, the better one is the demand."""
+    early = job(1, E.ADMITTED)
+    turn = Turn(view((early, job(2, priority=2000))), vm_max=1)
+    assert (turn.job(1).status, turn.job(2).status) == (S.QUEUED, S.PROVISIONING)
+
+
+def test_beyond_the_limit_jobs_stay_queued_and_say_so() -> None:
+    """Position and rule."""
+    turn = Turn(view((job(1), job(2))), vm_max=1)
+    assert turn.job(2).status is S.QUEUED
+    why = turn.whys["job-uid-0002"]
+    assert why.position == 2
+    assert "limit of 1" in why.why
+
+
+def test_job_of_a_vanishing_vm_goes_back_at_once() -> None:
+    """The cloud shows it stopping: nobody waits for silence."""
+    held, on = running(1)
+    turn = Turn(view((held,), (replace(on, state=V.DELETING, reason="found terminated"),)))
+    assert turn.job(1).losses == 1
+    assert turn.job(1).status is S.PROVISIONING
+    assert turn.vm("vm-1").leases == ()
+
+
+def test_job_of_a_vm_that_is_not_there_any_more_goes_back() -> None:
+    """GONE rows without leases are not in the view."""
+    held, _ = running(1)
+    assert Turn(view((held,))).job(1).losses == 1
+
+
+def test_spot_vm_taken_costs_the_preemption_budget_only() -> None:
+    """The user's and the infra budgets are untouched."""
+    held, on = running(1)
+    after = Turn(view((held,), (replace(on, state=V.DELETING, taken=True),))).job(1)
+    assert (after.preemptions, after.losses, after.failures) == (1, 0, 0)
+
+
+def test_silent_vm_gives_its_job_back_and_is_deleted() -> None:
+    """The job is queued again, the VM removed by name."""
+    held, on = running(1, last_beat_at=at(-500))
+    turn = Turn(view((held,), (on,)), silence=Silence((on,)))
+    assert turn.vm("vm-1").state is V.DELETING
+    assert turn.job(1).losses == 1
+
+
+def test_max_runtime_sends_a_stop() -> None:
+    """STOPPING first; the worker gets its grace."""
+    held, on = running(1)
+    turn = Turn(view((replace(held, deadline_at=at(-1)),), (on,)))
+    assert turn.job(1).status is S.STOPPING
+    (stop,) = turn.told
+    assert isinstance(stop, StopJob)
+    assert stop.lease_id == "lease-1"
+
+
+def test_worker_that_does_not_stop_loses_its_vm() -> None:
+    """CANCELLED after the grace, and the VM is not trusted any more."""
+    held, on = running(1)
+    stopping = replace(held, status=S.STOPPING, deadline_at=at(-1))
+    turn = Turn(view((stopping,), (on,)))
+    assert turn.job(1).status is S.CANCELLED
+    assert turn.vm("vm-1").state is V.DELETING
+
+
+def test_claim_clock_stands_still_while_the_bus_is_away() -> None:
+    """The worker's word could not have reached us."""
+    asked = replace(job(1, E.ADMITTED, E.PLACED), deadline_at=at(-1))
+    on = vm("vm-1", leases=("lease-1",), idle_since=None)
+    assert Turn(view((asked,), (on,)), steady=False).job(1).status is S.ASSIGNED
+    late = Turn(view((asked,), (on,)), steady=True)
+    assert late.job(1).losses == 1
+    assert late.vm("vm-1").state is V.DELETING
+
+
+def test_queue_timeout_fails_the_job() -> None:
+    """With the number in the reason."""
+    late = replace(job(1, queue_timeout_s=5.0), deadline_at=at(-1))
+    after = Turn(view((late,))).job(1)
+    assert (after.status, after.reason) == (S.FAILED, "did not start within 5 s")
+
+
+def test_region_wishes_are_kept() -> None:
+    """An idle VM elsewhere does not fit."""
+    turn = Turn(view((job(1, regions=("us-east1",)),), (vm("vm-9"),)))
+    assert turn.job(1).status is S.PROVISIONING
+
+
+def test_why_names_the_blocked_region_and_its_end() -> None:
+    """The same words everywhere."""
+    trouble = Trouble(
+        "us-east1", "", "g2-standard-4", False, TroubleKind.STOCKOUT, NOW, NOW, at(300), 1, "x"
+    )
+    turn = Turn(view((job(1),), (vm("vm-2", V.BOOTING),), (trouble,)))
+    assert turn.whys["job-uid-0001"].why == (
+        "waits for a VM in us-central1; us-east1 stockout until 12:05:00 UTC"
+    )
+
+
+def test_resumed_attempt_is_told_so() -> None:
+    """A later attempt may find a checkpoint."""
+    again = job(1, E.ADMITTED, E.PLACED, E.STARTED, E.VM_LOST)
+    (start,) = Turn(view((again,), (vm("vm-9"),))).told
+    assert isinstance(start, StartJob)
+    assert (start.resume, start.attempt) == (True, 2)
+
+
+@given(
+    jobs=st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=12),
+    vms=st.lists(st.sampled_from([V.READY, V.BOOTING, V.DRAINING, V.DELETING]), max_size=6),
+    vm_max=st.integers(0, 6),
+)
+def test_turns_keep_their_promises(
+    jobs: list[tuple[int, bool]], vms: list[VmState], vm_max: int
+) -> None:
+    """One job per VM, only READY ones, the best-ranked first, one start per placement."""
+    waiting = tuple(
+        job(number, *((E.ADMITTED,) if admitted else ()), priority=priority)
+        for number, (priority, admitted) in enumerate(jobs)
+    )
+    seen = view(waiting, tuple(vm(f"idle-{n}", state) for n, state in enumerate(vms)))
+    turn = Turn(seen, vm_max=vm_max)
+    placed = [j for j in turn.draft.jobs.values() if j.status is S.ASSIGNED]
+    held = [j.lease.vm_name for j in placed if j.lease]
+    assert len(set(held)) == len(held) == len(turn.told)
+    assert all(turn.vm(name).state is V.READY for name in held)
+    assert len(placed) == min(len(jobs), vms.count(V.READY), vm_max)
+    if placed and len(placed) < len(jobs):
+        worst = min(j.spec.priority for j in placed)
+        left = [j for j in turn.draft.jobs.values() if j.status is not S.ASSIGNED]
+        assert worst >= max(j.spec.priority for j in left)

@@ -1,0 +1,60 @@
+"""Silence, on the bus's own clock."""
+
+from __future__ import annotations
+
+from core.timers import Timers
+from scheduler.silence import BusClock, find_silent
+from tests.builders import NOW, at, vm
+
+TIMERS = Timers()
+
+
+def test_nobody_ages_without_a_canary() -> None:
+    """No bus time, no silence."""
+    assert find_silent([vm(last_beat_at=at(-9999))], None, TIMERS).lost == ()
+
+
+def test_vm_silent_past_its_time_is_lost() -> None:
+    """On the bus's clock: newest canary minus newest beat."""
+    quiet, fresh = vm("vm-1", last_beat_at=at(-91)), vm("vm-2", last_beat_at=at(-89))
+    assert find_silent([quiet, fresh], NOW, TIMERS).lost == (quiet,)
+
+
+def test_clock_is_steady_only_after_the_settling_time() -> None:
+    """A backlog drains first."""
+    clock = BusClock(TIMERS)
+    assert not clock.steady(0)
+    for second in range(0, 31, 10):
+        clock.canary_back(at(second), float(second))
+    assert not clock.steady(29)
+    assert clock.steady(30)
+    assert clock.bus_now == at(30)
+
+
+def test_gap_in_the_canaries_starts_the_settling_again() -> None:
+    """After an outage the beats of the outage must be read before anybody is judged."""
+    clock = BusClock(TIMERS)
+    for second in range(0, 61, 10):
+        clock.canary_back(at(second), float(second))
+    assert not clock.steady(200)
+    clock.canary_back(at(200), 200.0)
+    assert not clock.steady(201)
+
+
+def test_bus_time_never_goes_back() -> None:
+    """Canaries may overtake each other."""
+    clock = BusClock(TIMERS)
+    clock.canary_back(at(20), 1.0)
+    clock.canary_back(at(10), 2.0)
+    assert clock.bus_now == at(20)
+
+
+def test_half_the_fleet_silent_at_once_is_the_bus_not_the_fleet() -> None:
+    """Expiry freezes and says why."""
+    silent = [vm(f"vm-{n}", last_beat_at=at(-500)) for n in range(10)]
+    speaking = [vm(f"ok-{n}", last_beat_at=NOW) for n in range(10)]
+    frozen = find_silent([*silent, *speaking], NOW, TIMERS)
+    assert frozen.lost == ()
+    assert "10 of 20" in frozen.frozen_why
+    few = find_silent([*silent[:9], *speaking], NOW, TIMERS)
+    assert len(few.lost) == 9
