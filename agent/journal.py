@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from typing import TextIO
 
 from core.ports import Clock
@@ -33,5 +34,6 @@ class Journal:
     def _write(self, level: str, event: str, facts: dict[str, object]) -> None:
         at = self._clock.now().isoformat(timespec="milliseconds")
         line = {"timestamp": at, "level": level, "event": event, **self._always, **facts}
-        self._out.write(json.dumps(line, default=str) + "\n")
-        self._out.flush()
+        with suppress(OSError):  # whoever read our log is gone; the jobs matter more
+            self._out.write(json.dumps(line, default=str) + "\n")
+            self._out.flush()

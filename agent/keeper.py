@@ -97,6 +97,9 @@ class Keeper:
 
     def __init__(self, socket_fd: int, log_fd: int) -> None:
         self.socket_fd, self.log_fd = socket_fd, log_fd
+        for fd in (socket_fd, log_fd):
+            # Not for the job: it could speak in our name, and would hide our death.
+            os.set_inheritable(fd, False)
         self.buffer = b""
         self.job = 0
         self.wake_fd, wake_in = os.pipe()

@@ -18,6 +18,7 @@ from agent.words import (
     Heard,
     Identity,
     Input,
+    Listening,
     Output,
     ParentGone,
     PreemptNotice,
@@ -52,6 +53,7 @@ SHUT_DOWN_GRACE_S = 5.0
 LAST_WORDS_S = 3.0
 """How long a shutdown waits for the bus to take the last beats."""
 FINISHED_MAX = 1024
+PREEMPTED = "preempted"
 
 
 @dataclass(slots=True)
@@ -62,6 +64,8 @@ class AgentMachine:
     timers: Timers
     gpu_count: int
     booted_at: float
+    listening: bool = True
+    """Until we listen we are silent: who says READY may be sent work at once."""
     gpus: tuple[GpuReading, ...] = ()
     jobs: dict[str, Work] = field(default_factory=dict)
     """By lease id."""
@@ -117,6 +121,9 @@ class AgentMachine:
 
     def _hear(self, event: Input, now: float) -> None:
         match event:
+            case Listening():
+                self.listening = True
+                self._say_idle()
             case Heard(control):
                 self._control(control, now)
             case BeatsConfirmed() | BeatsFailed():
@@ -150,9 +157,10 @@ class AgentMachine:
             self._retry_at = now + min(RETRY_S, self.timers.heartbeat_s)
 
     def _control(self, control: Control, now: float) -> None:
-        ours = (self.identity.vm_name, self.identity.boot_nonce)
-        if (control.vm_name, control.boot_nonce) != ours:
-            return  # for another VM, or for one that had our name before us
+        if control.vm_name != self.identity.vm_name:
+            return
+        if control.boot_nonce and control.boot_nonce != self.identity.boot_nonce:
+            return  # for one that had our name before us (a stop may leave the fence to its lease)
         self._quiet_since = now
         match control:
             case StartJob():
@@ -227,10 +235,9 @@ class AgentMachine:
         work = self.jobs.pop(lease_id, None)
         if work is None:
             return
-        if work.ending:
-            status, reason = B.STOPPED, f"{work.ending}; {reason}"
-        else:
-            status = B.COMPLETED if exit_code == 0 else B.FAILED
+        status = _final_word(work, exit_code)
+        if work.ending and status is not B.COMPLETED:
+            reason = f"{work.ending}; {reason}"
         self._outgoing.drop(lease_id, B.FROZEN)
         beat = replace(self._beat(work, status), exit_code=exit_code, reason=reason)
         self._finish(lease_id, beat)
@@ -244,9 +251,8 @@ class AgentMachine:
         self._preempted = True
         for work in self.jobs.values():
             work.preempted = True
-            self._say(work, B.PREEMPTED)
             # No kill: the cloud does that. What is left of the notice belongs to the checkpoint.
-            self._end(work, "preempted", math.inf, now, kill_frozen=False)
+            self._end(work, PREEMPTED, math.inf, now, kill_frozen=False)
         self._outgoing.drop("", B.READY, B.DRAINED)
         self._say_idle()
 
@@ -377,7 +383,7 @@ class AgentMachine:
         """The VM's own beat, when no job's beat speaks for it. A preempted VM always says so."""
         if self._preempted:
             self._outgoing.put(self._vm_beat(B.PREEMPTED))
-        elif not self.jobs and not self._shut_down:
+        elif self.listening and not self.jobs and not self._shut_down:
             self._outgoing.put(self._vm_beat(B.DRAINED if self._draining else B.READY))
 
     def _answer(self, about: StartJob | StopJob, status: BeatStatus, reason: str) -> None:
@@ -404,3 +410,13 @@ class AgentMachine:
     def _repeat(self, last: Heartbeat) -> None:
         if not self._outgoing.full:
             self._outgoing.put(replace(last, seq=self._next_seq()))
+
+
+def _final_word(work: Work, exit_code: int) -> BeatStatus:
+    """Exit code 0 of a job that nobody stopped means that its work is done, also when the VM is
+    being taken; anything else on such a VM is an interruption, not the job's failure."""
+    if work.ending and work.ending != PREEMPTED:
+        return B.STOPPED
+    if exit_code == 0:
+        return B.COMPLETED
+    return B.PREEMPTED if work.ending else B.FAILED

@@ -25,6 +25,7 @@ from agent.words import (
     GpusRead,
     Heard,
     Identity,
+    Listening,
     ParentGone,
     PreemptNotice,
     ShutDown,
@@ -63,16 +64,15 @@ class Agent:
 
     async def run(self, vm_dir: Path) -> Exit:
         """Subscribe, say READY, work until told to go."""
-        await self._make_subscription()
         runner = ProcessRunner(vm_dir, self.store, self.driver.post, self.journal)
         self._watch_signals()
+        if (fd := os.environ.get("ZEN_PARENT_FD")) is not None:
+            await _watch_parent(int(fd), self.driver)
         sides: list[Coroutine[object, object, None]] = [
             self._listen(),
             self._read_gpus(),
             self.metadata.watch_preempted(lambda: self.driver.post(PreemptNotice())),
         ]
-        if (fd := os.environ.get("ZEN_PARENT_FD")) is not None:
-            await _watch_parent(int(fd), self.driver)
         tasks = [asyncio.create_task(self._guarded(side)) for side in sides]
         try:
             return await self.driver.run(runner)
@@ -94,8 +94,7 @@ class Agent:
     # --- the bus ------------------------------------------------------------------------
 
     async def _make_subscription(self) -> str:
-        """Patient: a VM may boot while the bus is away. Idle-off is not armed yet, but the boot
-        deadline of the scheduler is."""
+        """Patient: a VM may boot while the bus is away. It powers off if that lasts too long."""
         pause_s = RECONNECT_FIRST_S
         while True:
             try:
@@ -108,11 +107,10 @@ class Agent:
             pause_s = min(2 * pause_s, RECONNECT_MAX_S)
 
     async def _listen(self) -> None:
-        subscription = self.names.control_subscription(
-            self.identity.vm_name, self.identity.boot_nonce
-        )
         seen: OrderedDict[str, None] = OrderedDict()
         while True:
+            subscription = await self._make_subscription()
+            self.driver.post(Listening())
             inbound = self.bus.subscribe(subscription, max_messages=100)
             try:
                 async for batch in inbound.batches():
@@ -121,10 +119,10 @@ class Agent:
                     with suppress(BusDown):  # they come again, and are known by then
                         await inbound.ack([message.ack_id for message in batch])
             except ZenError as error:
+                # Somebody removed it, or it expired while the VM was suspended: make it anew.
                 self.journal.warning("control subscription lost", reason=str(error))
             await inbound.close()
             await asyncio.sleep(RECONNECT_FIRST_S)
-            await self._make_subscription()
 
     def _take(self, message: InMessage, seen: OrderedDict[str, None]) -> None:
         # A repeated `continue` from an older freeze could thaw a job whose lease is gone by now.
@@ -201,8 +199,9 @@ async def run_agent(journal: Journal, clock: SystemClock) -> Exit:
     names = Names(settings.prefix)
     gpus = open_gpus(settings.gpus)
     bus = PubSubBus(settings.project, emulator_host=settings.pubsub_host)
-    machine = AgentMachine(identity, settings.timers, gpus.count, clock.monotonic())
-    machine.gpus = gpus.read()
+    machine = AgentMachine(
+        identity, settings.timers, gpus.count, clock.monotonic(), listening=False, gpus=gpus.read()
+    )
     driver = Driver(machine, bus, names, clock, journal)
     agent = Agent(
         settings, identity, names, bus, open_store(settings.store), gpus, driver, metadata, journal

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from core.messages import BeatStatus, Heartbeat
 
-FINAL_WORDS = frozenset({BeatStatus.COMPLETED, BeatStatus.FAILED, BeatStatus.STOPPED})
+FINAL_WORDS = frozenset(
+    {BeatStatus.COMPLETED, BeatStatus.FAILED, BeatStatus.STOPPED, BeatStatus.PREEMPTED}
+)
 BATCH_MAX = 100
 PENDING_MAX = 1000
 
@@ -36,12 +38,12 @@ class Outgoing:
     @property
     def owes_final_words(self) -> bool:
         """Somebody's result is not yet known to the bus."""
-        return any(status in FINAL_WORDS for _, status in self._pending)
+        return any(_is_final(key) for key in self._pending)
 
     def put(self, beat: Heartbeat) -> None:
         """Queue the beat. A final word that still waits is never replaced."""
         key = _key(beat)
-        if key in self._pending and beat.status in FINAL_WORDS:
+        if key in self._pending and _is_final(key):
             return
         self._pending[key] = beat
 
@@ -76,6 +78,12 @@ class Outgoing:
             return False
         self._in_flight = ()
         return True
+
+
+def _is_final(key: Key) -> bool:
+    """Final words speak of a lease; PREEMPTED without one is the VM's own."""
+    lease_id, status = key
+    return bool(lease_id) and status in FINAL_WORDS
 
 
 def _key(beat: Heartbeat) -> Key:

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,6 +40,8 @@ class _Kept:
     orders: list[bytes] = field(default_factory=list)
     """Signals that came before the keeper did."""
     to_keeper: asyncio.StreamWriter | None = None
+    group: int = 0
+    """The job's process group once it runs."""
     task: asyncio.Task[None] | None = None
 
 
@@ -163,11 +166,14 @@ class ProcessRunner:
             return _start_failed(lease_id, argv[0], first)
         if "started" in first:
             self._post(Started(lease_id))
+            kept.group = int(str(first["started"]))
         tail = StatusTail(kept.places.status_file)
         following = asyncio.create_task(self._follow_status(lease_id, tail))
         last = await _words(reader)
         following.cancel()
         self._look(lease_id, tail)
+        if not last:
+            _kill_group(kept.group)
         return _exited(lease_id, last)
 
     async def _follow_status(self, lease_id: str, tail: StatusTail) -> None:
@@ -205,6 +211,14 @@ def _exited(lease_id: str, words: Mapping[str, object]) -> Exited:
     if isinstance(number := words.get("signal"), int):
         return Exited(lease_id, 128 + number, f"killed by {_signal_name(number)}")
     return Exited(lease_id, 128 + signal.SIGKILL, "the process that kept the job was killed")
+
+
+def _kill_group(group: int) -> None:
+    """Without its keeper only the job itself dies by the parent-death signal; its children in the
+    same group are for us to end."""
+    if group > 1:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
 
 
 def _signal_name(number: int) -> str:

@@ -22,6 +22,11 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
+class Listening:
+    """Our control subscription exists: from now on nothing that is sent to us is lost."""
+
+
+@dataclass(frozen=True, slots=True)
 class Heard:
     """A control message, whoever it is for."""
 
@@ -107,7 +112,8 @@ class ParentGone:
 
 
 Input = (
-    Heard
+    Listening
+    | Heard
     | BeatsConfirmed
     | BeatsFailed
     | Started

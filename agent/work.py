@@ -29,8 +29,6 @@ class Work:
     @property
     def status(self) -> BeatStatus:
         """What a beat about it says now."""
-        if self.preempted:
-            return B.PREEMPTED
         if self.frozen_since is not None:
             return B.FROZEN
         return B.RUNNING if self.started else B.FOUND_VM

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
 from config.settings import Settings
 from core.capacity import ClusterSpec
@@ -16,6 +15,12 @@ _ACCELERATORS = {
     "p4": "nvidia-tesla-p4",
 }
 
+AGENT_TIMERS = (
+    *("heartbeat_s", "publish_timeout_s", "self_stop_after_s"),
+    *("frozen_max_s", "agent_idle_off_s", "stop_grace_s"),
+)
+"""The spans that the worker's half of the lease depends on; it refuses any other."""
+
 
 def accelerator(cluster: ClusterSpec) -> str | None:
     """What is attached; None for machine types that bring their GPUs."""
@@ -26,13 +31,14 @@ def accelerator(cluster: ClusterSpec) -> str | None:
 
 def metadata(settings: Settings, cluster: ClusterSpec) -> dict[str, str]:
     """What the agent on the VM reads to know whom it serves."""
+    timers = {name: getattr(settings.timers, name) for name in AGENT_TIMERS}
     words = {
         "zen-cluster": cluster.name,
         "zen-project": settings.project,
         "zen-prefix": settings.names.prefix,
         "zen-store": settings.store_url,
         "zen-gpus": str(cluster.gpus),
-        "zen-timers": json.dumps(asdict(settings.timers), separators=(",", ":")),
+        "zen-timers": json.dumps(timers, separators=(",", ":")),
     }
     if settings.pubsub_host:
         words["zen-pubsub-host"] = settings.pubsub_host

@@ -164,6 +164,7 @@ VM: Shape[Vm] = Shape(
         Field("idle_since", "timestamptz", lambda v: v.idle_since),
         Field("last_beat_at", "timestamptz", lambda v: v.last_beat_at),
         Field("gone_at", "timestamptz", lambda v: v.gone_at),
+        Field("taken", "bool", lambda v: v.taken),
         Field("reason", "text", lambda v: clean(v.reason)),
     )
 )
@@ -208,20 +209,20 @@ def job_of(row: Row) -> Job:
     )
 
 
-VM_SELECT = (
-    "v.uid::text, v.name, v.cluster, v.region, v.state, v.version, v.request_id, v.gpus, v.spot, "
-    "v.usd_per_hour, v.requested_at, v.state_since, v.zone, v.instance_id, v.boot_nonce, "
-    "v.leases::text, v.running_since, v.ready_at, v.idle_since, v.last_beat_at, v.gone_at, "
-    "v.reason"
+VM_SELECT = ", ".join(
+    f"v.{field.name}::text" if field.kind in ("uuid", "jsonb") else f"v.{field.name}"
+    for field in VM.fields
 )
-VM_WIDTH = 22
+_VM_NAMES = tuple(field.name for field in VM.fields)
+VM_WIDTH = len(_VM_NAMES)
 
 
 def vm_of(row: Row) -> Vm:
-    """The first VM_WIDTH values of the row, in the order of VM_SELECT (that of Vm's fields)."""
-    values = list(row[:VM_WIDTH])
-    values[4], values[15] = VmState(row[4]), _strings.decode(row[15])
-    return Vm(*values)
+    """The first VM_WIDTH values of the row, in the order of VM_SELECT."""
+    values = dict(zip(_VM_NAMES, row, strict=False))
+    values["state"] = VmState(values["state"])
+    values["leases"] = _strings.decode(values["leases"])
+    return Vm(**values)
 
 
 TROUBLE_SELECT = "region, zone, machine_type, spot, kind, since, last_seen, until, count, message"

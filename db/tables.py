@@ -230,6 +230,7 @@ vms = Table(
     _time("idle_since", nullable=True),
     _time("last_beat_at", nullable=True),
     _time("gone_at", nullable=True),
+    Column("taken", Boolean, nullable=False, server_default=text("false")),
     _text("reason", default=True),
     _json("readings", "[]"),
     CheckConstraint(f"state IN {_any_of(VmState)}", "state"),

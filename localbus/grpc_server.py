@@ -70,6 +70,8 @@ class StreamingPull:
         )
         listener = self._bus.open_stream(first.subscription, consumer)
         reader = asyncio.create_task(self._read(first, listener))
+        # Whatever ends the stream first is told to the client; the other is not an accident.
+        reader.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             await self._context.send_initial_metadata(())
             await self._write(listener, reader)

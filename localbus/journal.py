@@ -73,10 +73,10 @@ class Journal:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         # Handed from the opening thread to the writer thread, never used by two at once.
         connection = sqlite3.connect(
-            self._path, isolation_level=None, check_same_thread=False, timeout=1.0
+            self._path, isolation_level=None, check_same_thread=False, timeout=0.1
         )
-        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
         try:
+            connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
             connection.execute("PRAGMA locking_mode=EXCLUSIVE")
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute(f"PRAGMA synchronous={'FULL' if self._fsync else 'OFF'}")
@@ -158,7 +158,8 @@ class Journal:
     def _give_back_pages(self) -> None:
         (free,) = self._db.execute("PRAGMA freelist_count").fetchone()
         if free > _FREE_PAGES_KEPT:
-            self._db.execute(f"PRAGMA incremental_vacuum({_FREE_PAGES_STEP})").fetchall()
+            # execute() would step the statement once, which frees one page.
+            self._db.executescript(f"PRAGMA incremental_vacuum({_FREE_PAGES_STEP})")
 
 
 _Statement = tuple[str, Sequence[tuple[Any, ...]]]

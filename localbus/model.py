@@ -206,7 +206,9 @@ def _check_attributes(attributes: Mapping[str, str]) -> None:
     if len(attributes) > ATTRIBUTES_MAX:
         raise invalid("attributes", len(attributes), f"at most {ATTRIBUTES_MAX} per message")
     for key, value in attributes.items():
-        if not key or len(key.encode()) > KEY_BYTES_MAX or key.startswith("goog"):
+        # Google's clients themselves add googclient_* (tracing), so those pass.
+        reserved = key.startswith("goog") and not key.startswith("googclient_")
+        if not key or len(key.encode()) > KEY_BYTES_MAX or reserved:
             raise invalid(
                 "attribute key", key, f"1-{KEY_BYTES_MAX} bytes that do not begin with goog"
             )

@@ -66,8 +66,11 @@ def encode_control(message: Control, names: Names) -> OutMessage:
 def decode_control(message: InMessage) -> Control:
     """What the VM is told. Whether it is for this VM and this boot is the agent's own check."""
     vm_name = wire.attribute(message.attributes, "vm_name")
-    boot_nonce = wire.attribute(message.attributes, "boot_nonce")
     kind = wire.attribute(message.attributes, "kind")
+    # A stop is fenced by its lease alone: whoever asks for it need not know the VM's boot.
+    boot_nonce = message.attributes.get("boot_nonce", "")
+    if kind != "stop":
+        boot_nonce = wire.attribute(message.attributes, "boot_nonce")
     match kind:
         case "start":
             return _start(wire.from_bytes(message.body, wire.WireStart), vm_name, boot_nonce)

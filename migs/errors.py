@@ -29,7 +29,7 @@ def translate(exc: Exception, *, write: bool, what: str = "Compute Engine") -> Z
         return _from_answer(exc, write, what)
     if isinstance(exc, GoogleAuthError):
         return _from_auth(exc, what)
-    if not write:
+    if _never_sent(exc) or not write:
         return CloudBusy(f"{what}: {_words(exc)}")
     return CloudUnsure(f"{what}: no answer, it may have taken effect: {_words(exc)}")
 

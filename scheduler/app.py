@@ -70,6 +70,7 @@ class Replica:
             settings.timers,
             self.clock,
             self.ids,
+            on_new=lambda job: self.metrics.job_moved(None, job),
         )
         self._embedded = embedded
         self._loop: SchedulerLoop | None = None
@@ -96,7 +97,7 @@ class Replica:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.leadership.resign()
         await self.bus.close()
-        self.compute.close()
+        await self.compute.close()
         await self.store.close()
 
     def api(self) -> Services:
@@ -129,10 +130,12 @@ class Replica:
                 await self.leadership.changed.wait()
                 continue
             self.compute.warm_up()
+            self.metrics.leading(True)
             tasks, orchestrator = self._leader_tasks()
             try:
                 await self.leadership.changed.wait()
             finally:
+                self.metrics.leading(False)
                 self._loop = None
                 for task in tasks:
                     task.cancel()

@@ -12,7 +12,7 @@ from core.errors import BadInput, Conflict, StoreDown
 from core.messages import InMessage
 from core.ports import Bus, Clock, Inbound, Store
 from messaging.codec import BadMessage, decode_submission
-from scheduler.submit import Submissions
+from scheduler.submit import NotStored, Submissions
 
 log = structlog.get_logger("intake")
 BATCH_MAX = 500
@@ -62,7 +62,7 @@ class SubmissionIntake:
             key = message.attributes.get("idempotency_key") or f"pubsub-{message.message_id}"
             accepted = await self._submissions.submit(data, idempotency_key=key)
             log.info("submitted", job=accepted.job_id, user=accepted.user_id, door="pubsub")
-        except (BadMessage, BadInput, Conflict) as error:
+        except (BadMessage, BadInput, Conflict, NotStored) as error:
             log.warning("submission refused", why=str(error), message=message.message_id)
             letter: Unit = (
                 DeadLetter(

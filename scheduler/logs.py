@@ -21,12 +21,12 @@ def configure_logs(level: str) -> None:
             structlog.processors.EventRenamer("message"),
             structlog.processors.JSONRenderer(serializer=_dump),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
     # Libraries that log through the standard module get the same threshold, in plain lines.
-    logging.basicConfig(level=max(logging.WARNING, logging.getLevelNamesMapping()[level]))
+    logging.basicConfig(level=max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]))
 
 
 def _severity(_: WrappedLogger, method: str, event: EventDict) -> EventDict:

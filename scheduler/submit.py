@@ -11,7 +11,7 @@ from typing import Protocol
 
 from core.capacity import ClusterSpec
 from core.changes import NewJob, Unit
-from core.errors import BadInput, Conflict, Fault
+from core.errors import BadInput, Conflict, Fault, ZenError
 from core.job import Job, JobEvent, JobSpec, entry_for, new_job
 from core.ports import Clock, Ids
 from core.submission import content_hash, parse_submission, shown
@@ -25,6 +25,7 @@ Clusters = Callable[[], Sequence[ClusterSpec]]
 
 KEY_CHARS_MAX = 255
 DEPTH_MAX = 32
+_TOO_DEEP = (f"more than {DEPTH_MAX} levels", f"at most {DEPTH_MAX} levels of nesting")
 _FRESH_ID_TRIES = 5
 _ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
@@ -85,14 +86,15 @@ class Submissions:
         uid = self._ids.uid(now)
         spec = parse_submission(data, self._timers, key_id or readable_id(uid))
         digest = content_hash(spec)
+        fresh = key_id is None and not _brings_id(data)
         try:
             choice = choose_cluster(spec, self._clusters())
         except BadInput:
             # The configuration may have lost the cluster since: a repeat still gets its answer.
-            repeat = await self._repeat(spec, digest, None)
-            if repeat is None:
+            stored = await self._stored(spec) if not fresh else None
+            if stored is None:
                 raise
-            return repeat
+            return await self._answer_again(spec, digest, stored, None)
         job = new_job(uid, spec, choice.cluster, now, reason=choice.reason)
         entry = entry_for(None, job, JobEvent.SUBMITTED, cluster=choice.cluster)
         refusal = await self._write((NewJob(job, entry, digest),))
@@ -100,19 +102,23 @@ class Submissions:
             if self._on_new is not None:
                 self._on_new(job)
             return _accepted(spec, choice)
-        if key_id is None and not _brings_id(data):
-            raise _FreshIdTaken(f"job id {spec.job_id} was just taken; submit again")
-        repeat = await self._repeat(spec, digest, choice)
-        if repeat is None:
-            raise Conflict(f"job {spec.job_id} of user {spec.user_id} was not stored: {refusal}")
-        return repeat
-
-    async def _repeat(self, spec: JobSpec, digest: str, choice: Choice | None) -> Accepted | None:
-        """The first answer again, None if there was no first one, Conflict if it was another."""
-        stored = await self._store.content_hash(spec.user_id, spec.job_id)
+        stored = await self._stored(spec)
         if stored is None:
-            return None
-        if stored[1] != digest:
+            raise NotStored(f"job {spec.job_id} of user {spec.user_id}: {refusal}")
+        if fresh:
+            raise _FreshIdTaken(f"job id {spec.job_id} was just taken; submit again")
+        return await self._answer_again(spec, digest, stored, choice)
+
+    async def _stored(self, spec: JobSpec) -> str | None:
+        """The content hash of the job that has this id already."""
+        known = await self._store.content_hash(spec.user_id, spec.job_id)
+        return None if known is None else known[1]
+
+    async def _answer_again(
+        self, spec: JobSpec, digest: str, stored_digest: str, choice: Choice | None
+    ) -> Accepted:
+        """The first answer once more, or Conflict if the first submission was another one."""
+        if stored_digest != digest:
             raise Conflict(
                 f"job {spec.job_id} of user {spec.user_id} exists with other content: "
                 f"take another job_id, or submit exactly the same again"
@@ -121,6 +127,12 @@ class Submissions:
         if choice is None or choice.cluster != job.cluster:
             choice = Choice(job.cluster, "chosen when the job was first submitted")
         return _accepted(spec, choice)
+
+
+class NotStored(ZenError):
+    """The store refused a job that nobody had submitted before: a fault of ours."""
+
+    code = "not_stored"
 
 
 class _FreshIdTaken(Conflict):
@@ -145,31 +157,37 @@ def key_job_id(key: str) -> str:
 def refuse_unstorable(data: object) -> None:
     """BadInput for values that no database text can hold, wherever they hide.
 
-    Walks with its own stack: the depth of a body is the sender's choice, ours is not.
+    Walks without recursion: the depth of a body is the sender's choice.
     """
+    if _unstorable_within(data) is None:
+        return
     tops = data if isinstance(data, Mapping) else {"body": data}
     faults = []
     for name, top in tops.items():
-        expected = _unstorable(name) or _unstorable_within(top)
-        if expected is not None:
-            faults.append(Fault(str(name)[:80].encode("ascii", "replace").decode(), *expected))
-    if faults:
-        raise BadInput(faults)
+        fault = _unstorable(name) or _unstorable_within(top)
+        if fault is not None:
+            faults.append(Fault(str(name)[:80].encode("ascii", "replace").decode(), *fault))
+    raise BadInput(faults or [Fault("body", *_TOO_DEEP)])
 
 
 def _unstorable_within(top: object) -> tuple[str, str] | None:
-    stack = [(top, 1)]
-    while stack:
-        value, depth = stack.pop()
-        if (fault := _unstorable(value)) is not None:
-            return fault
-        if isinstance(value, Mapping):
-            stack += [(part, depth + 1) for pair in value.items() for part in pair]
-        elif isinstance(value, list):
-            stack += [(part, depth + 1) for part in value]
-        if depth > DEPTH_MAX:
-            return (f"more than {DEPTH_MAX} levels", f"at most {DEPTH_MAX} levels of nesting")
-    return None
+    """(what came, what was expected), level by level; this runs for every submission."""
+    level = [top]
+    for _ in range(DEPTH_MAX):
+        below: list[object] = []
+        for value in level:
+            if isinstance(value, str | float):  # first: most values are text
+                if (fault := _unstorable(value)) is not None:
+                    return fault
+            elif isinstance(value, list):
+                below += value
+            elif isinstance(value, Mapping):
+                below += value.keys()
+                below += value.values()
+        if not below:
+            return None
+        level = below
+    return _TOO_DEEP
 
 
 def _unstorable(value: object) -> tuple[str, str] | None:
@@ -178,7 +196,7 @@ def _unstorable(value: object) -> tuple[str, str] | None:
             return (shown(value), "text without NUL characters")
         if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
             return ("text with half a character in it", "text that is valid Unicode")
-    if isinstance(value, float) and not math.isfinite(value):
+    elif isinstance(value, float) and not math.isfinite(value):
         return (str(value), "a finite number")
     return None
 

@@ -187,8 +187,10 @@ class Lifecycle:
         self._stop_later(vm, takes_s, self.end)
 
     def delete(self, vm: Vm, takes_s: float) -> None:
-        """The VM is gone after this time."""
-        self._stop_later(vm, takes_s, self._vm_deleted)
+        """The VM is gone after this time. Asking again does not put it off."""
+        if not vm.deleting:
+            vm.deleting = True
+            self._stop_later(vm, takes_s, self._vm_deleted)
 
     def preempt(self, vm: Vm, notice_s: float) -> None:
         vm.preempted = True
@@ -198,10 +200,12 @@ class Lifecycle:
     def end(self, vm: Vm, at: float) -> None:
         """The power goes: crash, shutdown from inside, or the end of a stop."""
         self._cut_power(vm, at)
-        vm.plan += 1
         vm.status = VmStatus.TERMINATED
         # A stopped GPU VM holds no capacity; the next one may meet a stockout.
         self._market.give_back(vm)
+        if vm.deleting:
+            return  # a deletion that is under way goes on, and tells the group when it is done
+        vm.plan += 1
         self._lost(vm, at)
 
     def _vm_deleted(self, vm: Vm, at: float) -> None:

@@ -124,6 +124,7 @@ class Vm(Timed):
     status: VmStatus = VmStatus.PROVISIONING
     powered: bool = False
     preempted: bool = False
+    deleting: bool = False  # by instances.delete
     member: "Member | None" = None
     hold: Hold | None = None
 

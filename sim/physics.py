@@ -9,15 +9,23 @@ tried again for ever; a repeated request id changes nothing; names come back, id
 import random
 import re
 from collections.abc import Iterable, Sequence
+from typing import assert_never
 
 from sim.faults import (
     ActiveFault,
+    AddressSpace,
+    ApiErrors,
     ApiVerdict,
     Clear,
     Crash,
     Fault,
     FaultBoard,
+    Permissions,
     Preempt,
+    Quota,
+    SlowBoots,
+    Stockout,
+    Unsupported,
 )
 from sim.lifecycle import Lifecycle, mig_path
 from sim.model import (
@@ -259,7 +267,8 @@ class Cloud:
             return done
         vm = self.vm(zone, name, now)
         takes_s = 0.0
-        if vm.status is not VmStatus.TERMINATED:
+        # One that is stopping already goes on as it was told: a deletion must not become a stop.
+        if vm.status not in (VmStatus.STOPPING, VmStatus.TERMINATED):
             takes_s = self.world.physics.delete_s
             self._life.stop(vm, takes_s)
         return self._record(scope, "stop", f"{scope}/instances/{name}", request_id, takes_s)
@@ -283,8 +292,12 @@ class Cloud:
                 return self._crash(fault.vm)
             case Clear():
                 return self.faults.clear(fault.id, self._life.now)
-            case _:
+            case Stockout() | Quota() | Unsupported() | AddressSpace() | Permissions():
                 return self.faults.add(fault, self._life.now)
+            case SlowBoots() | ApiErrors():
+                return self.faults.add(fault, self._life.now)
+            case _:
+                assert_never(fault)
 
     def vm_names(self) -> frozenset[str]:
         return frozenset(vm.info.name for vm in self._life.vms.values())

@@ -14,6 +14,9 @@ import pytest
 from db import migrate
 from db.embedded import EmbeddedPostgres
 
+# Suites that several stores run: without this their assertions would fail without a word.
+pytest.register_assert_rewrite("tests.db.builders", "tests.db.contract")
+
 _numbers = itertools.count(1)
 
 

@@ -289,6 +289,7 @@ def upgrade() -> None:
         sa.Column("idle_since", sa.DateTime(timezone=True), nullable=True),
         sa.Column("last_beat_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("gone_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("taken", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("reason", sa.Text(), server_default=sa.text("''"), nullable=False),
         sa.Column("readings", postgresql.JSONB(), server_default=sa.text("'[]'"), nullable=False),
         sa.CheckConstraint("(state = 'GONE') = (gone_at IS NOT NULL)", name=op.f("ck_vms_gone")),

@@ -29,7 +29,8 @@ def create_app(services: Services) -> FastAPI:
     table = endpoints(services)
     # Slashes are not redirected: a POST that is answered 307 loses its body in many clients.
     app = FastAPI(openapi_url="/openapi.json", redirect_slashes=False)
-    app.router.routes.extend(routes(table))
+    # In front of the documentation's own routes: a submission is matched first.
+    app.router.routes[:0] = routes(table)
     app.openapi = _cached(table, services.version)  # type: ignore[method-assign]
     app.add_exception_handler(ZenError, _on_zen_error)
     app.add_exception_handler(HTTPException, _on_http_error)

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from core.errors import BadInput, Fault
 from core.submission import shown
-from scheduler.api.params import Param, Query, read_query
+from scheduler.api.params import Param, Query, no_query, read_query
 from scheduler.api.problems import JSON, BadJson, WrongMediaType
 from scheduler.submit import refuse_unstorable
 
@@ -70,9 +70,13 @@ def routes(endpoints: Sequence[Endpoint]) -> list[Route]:
 
 
 def _dispatcher(methods: Mapping[str, Endpoint]) -> Callable[[Request], Awaitable[Response]]:
+    defaults = {method: no_query(endpoint.params) for method, endpoint in methods.items()}
+
     async def dispatch(request: Request) -> Response:
         # Starlette lets HEAD through where GET is.
         endpoint = methods["GET" if request.method == "HEAD" else request.method]
+        if not request.scope["query_string"]:
+            return await endpoint.handle(request, defaults[endpoint.method])
         return await endpoint.handle(request, read_query(request, endpoint.params))
 
     return dispatch

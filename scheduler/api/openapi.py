@@ -126,13 +126,11 @@ def _request_id() -> Json:
 
 
 def _schemas(endpoints: Sequence[Endpoint]) -> dict[str, object]:
-    shapes = {
-        answer.shape
-        for endpoint in endpoints
-        for answer in endpoint.answers.values()
-        if answer.shape is not None
-    }
-    named: dict[str, type[Struct]] = {shape.__name__: shape for shape in (*shapes, ErrorOut)}
+    named: dict[str, type[Struct]] = {ErrorOut.__name__: ErrorOut}
+    for endpoint in endpoints:
+        for answer in endpoint.answers.values():
+            if answer.shape is not None:
+                named[answer.shape.__name__] = answer.shape
     ordered = [named[name] for name in sorted(named)]
     _, components = msgspec.json.schema_components(ordered, ref_template=_REF)
     return dict(components)

@@ -102,6 +102,11 @@ def read_query(request: Request, params: Sequence[Param]) -> Query:
     return Query({param.name: _value(param, given.get(param.name)) for param in params})
 
 
+def no_query(params: Sequence[Param]) -> Query:
+    """What a request without a query string asks for."""
+    return Query({param.name: _value(param, None) for param in params})
+
+
 def read_job_id(request: Request) -> str:
     """The job id of the path, or BadInput: no job can have such an id."""
     job_id = str(request.path_params["job_id"])

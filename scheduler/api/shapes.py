@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
@@ -219,7 +219,7 @@ class EventOut(Struct, frozen=True):
     reason: str
     vm_name: str | None
     region: str | None
-    data: Mapping[str, object]
+    data: Mapping[str, Any]
 
 
 class EventsOut(Struct, frozen=True):

@@ -49,12 +49,12 @@ class Bench:
     def feed(self, event: Input) -> list[Output]:
         """The outputs of the event; sends are confirmed at once while the bus works."""
         came = self.machine.handle(event, self.now)
+        self.outputs += came
         for output in list(came):
             if isinstance(output, Send) and self.bus_works:
-                came += self.feed(BeatsConfirmed(output.number))
+                came = came + self.feed(BeatsConfirmed(output.number))
             elif isinstance(output, Send):
                 self.unanswered.append(output)
-        self.outputs += [output for output in came if output not in self.outputs]
         return came
 
     def hear(self, control: StartJob | StopJob | ContinueJob | DrainVm) -> list[Output]:

@@ -15,6 +15,7 @@ from agent.words import (
     ExitKind,
     GpusRead,
     Heard,
+    Listening,
     ParentGone,
     PreemptNotice,
     Progressed,
@@ -74,6 +75,18 @@ def test_boot_says_ready() -> None:
         ME.zone,
     )
     assert (beat.job_id, beat.lease_id, beat.version) == (None, None, 2)
+
+
+def test_deaf_vm_is_silent() -> None:
+    """READY is not said before the control subscription exists; a VM that stays deaf goes off."""
+    bench = Bench()
+    bench.machine.listening = False
+    assert said(bench.feed(Tick())) == []
+    assert said(bench.later(TIMERS.heartbeat_s, Tick())) == []
+    assert said(bench.feed(Listening())) == ["READY"]
+    deaf = Bench()
+    deaf.machine.listening = False
+    assert only(deaf.later(TIMERS.agent_idle_off_s, Tick()), Exit) != []
 
 
 def test_ready_comes_every_interval() -> None:
@@ -307,14 +320,16 @@ def test_one_send_at_a_time() -> None:
 
 
 def test_unsent_beat_is_replaced() -> None:
-    """A hundred missed intervals leave one RUNNING beat to send, the newest."""
+    """Several missed intervals leave one RUNNING beat to send, the newest."""
     bench = running()
     bench.bus_works = False
-    for _ in range(5):
+    for step in range(4):
+        bench.feed(Progressed("l1", Progress(step), None))
         bench.later(TIMERS.heartbeat_s, Tick())
-    bench.feed(Progressed("l1", Progress(7), None))
-    bench.later(TIMERS.heartbeat_s - 0.1, Tick())
-    assert bus_returns(bench) == ["RUNNING"]
+    bench.bus_works = True
+    bench.feed(BeatsFailed(bench.unanswered.pop().number))
+    (beat,) = beats(bench.later(RETRY_S, Tick()))
+    assert (beat.status, beat.progress) == ("RUNNING", Progress(3))
 
 
 def test_final_beat_is_repeated_until_confirmed() -> None:
@@ -458,23 +473,25 @@ def test_drain_busy() -> None:
 
 
 def test_preemption_is_told_for_job_and_vm() -> None:
-    """A notice is SIGTERM to the job and PREEMPTED twice: with the lease, and for the VM."""
+    """A notice is SIGTERM to the job and PREEMPTED for the VM; the job's word comes at its end."""
     bench = running()
     out = bench.feed(PreemptNotice())
     assert only(out, SignalGroup) == [SignalGroup("l1", Signal.TERM)]
-    assert [(b.status, b.lease_id) for b in beats(out)] == [
-        ("PREEMPTED", "l1"),
-        ("PREEMPTED", None),
-    ]
+    assert [(b.status, b.lease_id) for b in beats(out)] == [("PREEMPTED", None)]
     assert bench.feed(PreemptNotice()) == []
 
 
 def test_preempted_exit_is_still_told() -> None:
-    """The exit of a preempted job is reported, as STOPPED even if it is 0; READY is not said."""
+    """Exit 0 is success, anything else an interruption; READY is not said."""
+    bench = running()
+    bench.feed(PreemptNotice())
+    out = bench.feed(Exited("l1", 143, "killed by SIGTERM"))
+    assert said(out) == ["PREEMPTED", "PREEMPTED"]
+    assert (beats(out)[0].lease_id, beats(out)[0].exit_code) == ("l1", 143)
     bench = running()
     bench.feed(PreemptNotice())
     out = bench.feed(DONE)
-    assert said(out) == ["STOPPED", "PREEMPTED"]
+    assert said(out) == ["COMPLETED", "PREEMPTED"]
     assert beats(out)[0].lease_id == "l1"
     assert only(bench.hear(start("l2")), StartProcess) == []
 

@@ -10,7 +10,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from core.messages import Canary, Control, Heartbeat, StartJob
+import psutil
+
+from core.messages import Canary, Control, Heartbeat
 from core.names import Names
 from localbus.server import LocalBus
 from messaging.codec import decode_heartbeat, encode_control
@@ -31,6 +33,7 @@ class FakeMetadata:
         self.requests: list[tuple[str, dict[str, str]]] = []
         self._changed = asyncio.Condition()
         self._version = 1
+        self._closing = False
 
     async def put(self, path: str, value: str) -> None:
         async with self._changed:
@@ -46,6 +49,9 @@ class FakeMetadata:
             yield f"{host}:{port}"
         finally:
             server.close()
+            self._closing = True
+            async with self._changed:
+                self._changed.notify_all()
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -57,7 +63,9 @@ class FakeMetadata:
             if "wait_for_change=true" in query:
                 seen = query.partition("last_etag=")[2].partition("&")[0]
                 async with self._changed:
-                    await self._changed.wait_for(lambda: str(self._version) != seen)
+                    await self._changed.wait_for(
+                        lambda: self._closing or str(self._version) != seen
+                    )
             status = "200 OK" if path in self.values else "404 Not Found"
             if headers.get("metadata-flavor") != "Google":
                 status = "403 Forbidden"
@@ -100,8 +108,10 @@ def instance(store: str, pubsub_host: str, **timers: float) -> dict[str, str]:
 class Scheduler:
     """The other end of the bus: hears beats, sends orders."""
 
-    def __init__(self, bus: PubSubBus) -> None:
+    def __init__(self, bus: PubSubBus, server: LocalBus, data_dir: Path) -> None:
         self.bus = bus
+        self._server = server
+        self._data_dir = data_dir
         self.beats: list[Heartbeat] = []
         self._news = asyncio.Condition()
 
@@ -115,6 +125,18 @@ class Scheduler:
             await inbound.ack([message.ack_id for message in batch])
             async with self._news:
                 self._news.notify_all()
+
+    async def bus_goes_away(self) -> None:
+        await self._server.stop()
+
+    async def bus_comes_back(self) -> None:
+        port = int(self._server.grpc_address.rpartition(":")[2])
+        self._server = LocalBus(self._data_dir, port=port, fsync=False)
+        await self._server.start()
+
+    async def close(self) -> None:
+        await self.bus.close()
+        await self._server.stop()
 
     async def send(self, control: Control) -> None:
         await self.bus.publish([encode_control(control, NAMES)], 5.0)
@@ -141,7 +163,7 @@ async def scheduler_on_a_bus(data_dir: Path) -> AsyncIterator[tuple[Scheduler, s
     server = LocalBus(data_dir, fsync=False)
     await server.start()
     bus = PubSubBus(PROJECT, emulator_host=server.grpc_address)
-    scheduler = Scheduler(bus)
+    scheduler = Scheduler(bus, server, data_dir)
     task: asyncio.Task[None] | None = None
     try:
         for topic in (NAMES.heartbeat_topic, NAMES.control_topic):
@@ -155,8 +177,7 @@ async def scheduler_on_a_bus(data_dir: Path) -> AsyncIterator[tuple[Scheduler, s
     finally:
         if task is not None:
             task.cancel()
-        await bus.close()
-        await server.stop()
+        await scheduler.close()
 
 
 @asynccontextmanager
@@ -196,8 +217,9 @@ async def until(true: Callable[[], bool | Awaitable[bool]], what: str) -> None:
         raise AssertionError(f"never came true: {what}") from None
 
 
-def start_order(beat: Heartbeat, start: StartJob) -> StartJob:
-    """The order, addressed to the boot that sent the beat."""
-    from dataclasses import replace
-
-    return replace(start, vm_name=beat.vm_name, boot_nonce=beat.boot_nonce)
+def gone(pid: int) -> bool:
+    """Dead; whether somebody has collected the body does not matter."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

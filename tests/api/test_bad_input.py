@@ -177,7 +177,9 @@ async def test_other_content_types_are_415(headers: dict[str, str]) -> None:
 async def test_json_content_types_are_taken(kind: str) -> None:
     """JSON under its other names is JSON."""
     async with House().client() as client:
-        answer = await client.post(JOBS, content=b'{"command":["a"]}', headers={"content-type": kind})
+        answer = await client.post(
+            JOBS, content=b'{"command":["a"]}', headers={"content-type": kind}
+        )
     assert answer.status_code == 201
 
 

@@ -23,7 +23,7 @@ def spec(**fields: object) -> JobSpec:
 
 
 def refused(**fields: object) -> list[str]:
-    """"field: expected" of each fault."""
+    """ "field: expected" of each fault."""
     with pytest.raises(BadInput) as caught:
         choose_cluster(spec(**fields), CLUSTERS)
     return [f"{fault.field}: {fault.expected}" for fault in caught.value.faults]

@@ -8,9 +8,10 @@ import json
 import re
 from dataclasses import replace
 
+from core.changes import Unit
 from core.job import JobEvent, JobStatus, advance
 from scheduler.api.shapes import STATES, JobState, statuses_of
-from tests.api.fakes import NOW, RULES, TO_RUNNING, House, assert_error
+from tests.api.fakes import NOW, RULES, TO_RUNNING, House, MemoryStore, assert_error
 
 JOBS = "/api/v1/jobs"
 HELLO = {"command": ["echo", "hello"]}
@@ -129,6 +130,23 @@ async def test_taken_fresh_id_is_thrown_again() -> None:
     assert len(house.store.jobs) == 2
 
 
+async def test_refusal_without_a_rival_is_our_fault() -> None:
+    """If the store refuses a job that nobody had submitted, the caller is not told to change it."""
+
+    class Refusing(MemoryStore):
+        async def write(self, unit: Unit) -> str | None:
+            return "unstorable"
+
+    house = House(store=Refusing())
+    async with house.client() as client:
+        answers = [
+            await client.post(JOBS, json=HELLO),
+            await client.post(JOBS, json={**HELLO, "job_id": "mine"}),
+        ]
+    for answer in answers:
+        assert_error(answer, 500, "internal")
+
+
 async def test_get_has_every_field_of_a_job() -> None:
     """A running job shows its VM, slots, times and both vocabularies."""
     house = House()
@@ -163,8 +181,8 @@ async def test_list_filters_and_pages() -> None:
         found = []
         token = None
         while True:
-            query = {"page_size": 2, "label": "all=yes"} | ({"page_token": token} if token else {})
-            page = (await client.get(JOBS, params=query)).json()
+            query = f"page_size=2&label=all=yes&page_token={token or ''}"
+            page = (await client.get(f"{JOBS}?{query}")).json()
             found += [job["job_id"] for job in page["jobs"]]
             assert page["total"] == 5
             token = page["next_page_token"]

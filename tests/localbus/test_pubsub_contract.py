@@ -653,7 +653,9 @@ def test_dead_letter_attempts_are_bounded(hub: Hub, line: NewLine) -> None:
         request = {"name": bus.subscription + "-bad", "topic": bus.topic}
         with pytest.raises(exceptions.BadRequest) as refused:
             hub.subscriber.create_subscription(request={**request, "dead_letter_policy": policy})
-        assert refused.value.grpc_status_code.name == expected
+        status = refused.value.grpc_status_code
+        assert status is not None
+        assert status.name == expected
 
 
 def test_bad_topic_name_is_refused(hub: Hub) -> None:

@@ -13,9 +13,9 @@ from aiohttp import web
 
 from core.capacity import Create, Delete, Member, TroubleKind
 from core.clock import SystemClock
-from core.errors import CloudBusy, CloudRefused, CloudUnsure, Forbidden, MigMissing
+from core.errors import CloudBusy, CloudRefused, CloudUnsure, MigMissing
 from migs.classify import classify
-from migs.google_compute import GoogleCompute
+from migs.google_compute import THREADS, GoogleCompute
 from migs.manager import MigManager
 from sim.faults import parse_fault
 from sim.physics import Cloud
@@ -301,6 +301,17 @@ async def test_nobody_listens_is_busy(sky: Sky) -> None:
     await lonely.close()
 
 
+async def test_write_that_found_no_thread_is_busy(sky: Sky) -> None:
+    """Time ran out before the call was sent: it did not take effect, and we know it."""
+    hasty = sky.client(call_s=0.2)
+    for _ in range(THREADS):
+        await hasty._free.acquire()
+    with pytest.raises(CloudBusy):
+        await hasty.create(MIG, create("zen-a"))
+    assert sky.calls == []
+    await hasty.close()
+
+
 async def test_call_budget_binds(sky: Sky) -> None:
     """When the budget is spent, a call that could not be made in time is not made at all."""
     frugal = sky.client(calls_per_minute=20, call_s=1.0)
@@ -370,73 +381,3 @@ def test_library_is_loaded_beside_the_loop() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 20
-
-
-class Odd:
-    """A Compute that answers what the pretend cloud never does."""
-
-    def __init__(self) -> None:
-        self.deleted: list[str] = []
-        self.answer = web.Response(status=200, text="{", content_type="application/json")
-
-    def app(self) -> web.Application:
-        app = web.Application()
-        base = "/compute/v1/projects/p/regions/{region}/instanceGroupManagers/{mig}"
-        app.router.add_get(base, self.get)
-        app.router.add_post(base + "/listManagedInstances", self.members)
-        app.router.add_post(base + "/deleteInstances", self.delete)
-        app.router.add_post(base + "/createInstances", self.create)
-        return app
-
-    async def get(self, _: web.Request) -> web.Response:
-        zones = [{"zone": "https://x/zones/us-central1-f"}]
-        return web.json_response({"name": "m", "distributionPolicy": {"zones": zones}})
-
-    async def members(self, _: web.Request) -> web.Response:
-        soon = {"terminationTimestamp": "2026-12-01T10:00:00.000-07:00"}
-        member = {"name": "new", "currentAction": "CREATING", "scheduling": soon}
-        return web.json_response({"managedInstances": [member]})
-
-    async def delete(self, request: web.Request) -> web.Response:
-        self.deleted += (await request.json())["instances"]
-        return web.json_response({"name": "operation-1"})
-
-    async def create(self, _: web.Request) -> web.Response:
-        return web.Response(status=self.answer.status, text=self.answer.text)
-
-
-@pytest.fixture
-async def odd() -> AsyncIterator[tuple[Odd, GoogleCompute]]:
-    odd = Odd()
-    runner, url = await _serve(odd.app())
-    compute = GoogleCompute("p", endpoint=f"{url}/", clock=SystemClock(), calls_per_minute=6000)
-    yield odd, compute
-    await compute.close()
-    await runner.cleanup()
-
-
-async def test_member_without_a_zone_is_deleted(odd: tuple[Odd, GoogleCompute]) -> None:
-    """A member that has no URL yet is named in a zone of its group."""
-    server, compute = odd
-    snapshot = await compute.observe("m", "1xl4", REGION)
-    (member,) = snapshot.members
-    assert (member.zone, member.status) == ("", "")
-    assert member.terminates_at is not None
-    assert member.terminates_at.isoformat() == "2026-12-01T10:00:00-07:00"
-    await compute.delete("m", delete("new"))
-    assert server.deleted == ["zones/us-central1-f/instances/new"]
-
-
-async def test_garbled_answer_to_a_write_is_unsure(odd: tuple[Odd, GoogleCompute]) -> None:
-    """Half a body means that somebody took the request: we cannot know what came of it."""
-    _, compute = odd
-    with pytest.raises(CloudUnsure):
-        await compute.create("m", create("a"))
-
-
-async def test_forbidden(odd: tuple[Odd, GoogleCompute]) -> None:
-    """A refusal that is no rate limit is not repeated."""
-    server, compute = odd
-    server.answer = web.Response(status=403, text='{"error": {"code": 403, "message": "no"}}')
-    with pytest.raises(Forbidden):
-        await compute.create("m", create("a"))

@@ -92,6 +92,30 @@ def test_instance_deleted_behind_a_quiet_group_leaves_its_name() -> None:
     assert (mig.target_size, mig.members) == (0, {})
 
 
+def test_a_deletion_is_not_put_off() -> None:
+    """A second instances.delete, a stop, or the guest's exit leave the first one's time."""
+    cloud = up(make_world(), "a")
+    vm = cloud.vms(15.0)[0].info
+    cloud.delete_instance(vm.zone, "a", None, 15.0)
+    cloud.delete_instance(vm.zone, "a", None, 17.0)
+    cloud.stop_instance(vm.zone, "a", None, 17.0)
+    cloud.guest_exited(vm.id, 18.0)
+    assert [(type(e), e.at) for e in cloud.advance(18.0)] == [(PowerOff, 18.0)]
+    assert [v.status.value for v in cloud.vms(18.9)] == ["TERMINATED"]
+    assert cloud.vms(19.0) == []
+
+
+def test_a_world_that_starts_stocked_out_gets_no_vm() -> None:
+    """Faults of the world file hold before its first VM is asked for."""
+    world = make_world(
+        mig_json(target_size=1), faults=[{"kind": "stockout", "region": REGION, "for_s": 50}]
+    )
+    cloud = Cloud(world, 0.0)
+    cloud.advance(50.0)
+    assert cloud.vms(50.0) == []
+    assert [type(e) for e in cloud.advance(90.0)] == [PowerOn]
+
+
 def test_repeated_request_id_on_an_instance_survives_the_instance() -> None:
     """A repeat of instances.delete after the VM is gone yields the original operation."""
     cloud = up(make_world(), "a")

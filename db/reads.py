@@ -1,0 +1,248 @@
+"""PostgreSQL behind core.reads.Reads: what people and metrics ask."""
+# ruff: noqa: S608  # only our own lists of columns are put into these texts
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from core.capacity import Trouble, VmState
+from core.changes import RegionStatus
+from core.errors import Ambiguous, NotFound
+from core.job import WAITING, JobStatus
+from core.reads import (
+    AlertRow,
+    AttemptRow,
+    EventRow,
+    JobFilter,
+    JobPage,
+    JobRow,
+    Summary,
+    VmCount,
+    VmPage,
+    VmRow,
+)
+from db.pages import Place, place_of, token_for
+from db.rows import (
+    ENTRY_SELECT,
+    JOB_SELECT,
+    JOB_WIDTH,
+    TROUBLE_SELECT,
+    VM_SELECT,
+    VM_WIDTH,
+    Row,
+    entry_of,
+    job_of,
+    numbers_of,
+    progress_of,
+    readings_of,
+    to_json,
+    trouble_of,
+    vm_of,
+)
+from db.store import PostgresStore
+
+PAGE_MAX = 1000
+
+# Looked up per row of the page, by primary key, after the limit: never over the whole table.
+_COST = """
+coalesce((SELECT sum(extract(epoch FROM coalesce(a.ended_at, now()) - a.assigned_at)
+    / 3600 * a.usd_per_hour) FROM attempts AS a WHERE a.uid = j.uid), 0)::float8
+"""
+_JOB_ROW = (
+    f"{JOB_SELECT}, j.why, j.position, j.progress_step, j.progress_total, "
+    f"j.checkpoint_step, {_COST}"
+)
+_JOB_CONDITIONS = {
+    "tenant_id": "j.tenant_id = %(tenant_id)s",
+    "user_id": "j.user_id = %(user_id)s",
+    "statuses": "j.status = ANY(%(statuses)s::text[])",
+    "cluster": "j.cluster = %(cluster)s",
+    "labels": "j.labels @> %(labels)s::jsonb",
+}
+_VM_CONDITIONS = {
+    "cluster": "v.cluster = %(cluster)s",
+    "region": "v.region = %(region)s",
+    "living": "v.state <> 'GONE'",
+}
+_ATTEMPTS = """
+SELECT attempt, lease_id, vm_name, region, zone, slots::text, assigned_at, started_at, ended_at,
+    outcome, exit_code, usd_per_hour
+FROM attempts WHERE uid = %s ORDER BY attempt
+"""
+_VM_JOBS = """
+ARRAY(SELECT j.job_id FROM jobs AS j WHERE j.vm_uid = v.uid ORDER BY j.job_id)
+"""
+_ALERTS = """
+SELECT alert_id, kind, subject, severity, message, raised_at, last_seen_at, cleared_at, count
+FROM alerts WHERE NOT %s OR cleared_at IS NULL ORDER BY raised_at DESC, alert_id DESC LIMIT %s
+"""
+_SUMMARY = """
+SELECT now(), l.holder, l.term, l.expires_at,
+    (SELECT min(queued_since) FROM jobs WHERE status IN ('PROVISIONING', 'QUEUED')),
+    (SELECT count(*) FROM outbox WHERE published_at IS NULL),
+    (SELECT count(*) FROM alerts WHERE cleared_at IS NULL)
+FROM (VALUES (1)) AS one LEFT JOIN leader AS l ON true
+"""
+_VM_COUNTS = """
+SELECT cluster, region, state, leases <> '[]'::jsonb, count(*) FROM vms WHERE state <> 'GONE'
+GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+"""
+
+
+class PostgresReads:
+    """Questions over the store's connections; each is one snapshot."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self._store = store
+
+    async def job(self, job_id: str, user_id: str | None) -> JobRow:
+        where = "j.job_id = %s AND (%s::text IS NULL OR j.user_id = %s)"
+        query = f"SELECT {_JOB_ROW} FROM jobs AS j WHERE {where} ORDER BY j.user_id LIMIT 2"
+        rows = await self._ask(query, (job_id, user_id, user_id))
+        if not rows:
+            whose = "" if user_id is None else f" of user {user_id}"
+            raise NotFound(f"there is no job {job_id}{whose}")
+        if len(rows) > 1:
+            raise Ambiguous(f"several users have a job {job_id}: say which user_id")
+        return _job_row(rows[0])
+
+    async def jobs(self, where: JobFilter, size: int, token: str | None) -> JobPage:
+        words: dict[str, Any] = {
+            "tenant_id": where.tenant_id,
+            "user_id": where.user_id,
+            "statuses": [str(status) for status in where.statuses] or None,
+            "cluster": where.cluster,
+            "labels": to_json(dict(sorted(where.labels.items()))) if where.labels else None,
+        }
+        question = ("jobs", *words.values())
+        rows, total = await self._page(
+            f"SELECT {_JOB_ROW} FROM jobs AS j",
+            ("j.submitted_at", "j.uid"),
+            (_JOB_CONDITIONS, words),
+            (place_of(question, token), _bounded(size)),
+        )
+        shown = [_job_row(row) for row in rows[: _bounded(size)]]
+        last = shown[-1].job if len(rows) > len(shown) else None
+        next_token = token_for(question, last.submitted_at, last.uid) if last else None
+        return JobPage(tuple(shown), total, next_token)
+
+    async def events(self, uid: str, size: int, after: int) -> Sequence[EventRow]:
+        """Oldest first, beginning behind `after`."""
+        query = (
+            f"SELECT {ENTRY_SELECT}, seq FROM job_events WHERE uid = %s AND seq > %s "
+            "ORDER BY seq LIMIT %s"
+        )
+        rows = await self._ask(query, (uid, after, _bounded(size)))
+        return [EventRow(row[-1], entry_of(row)) for row in rows]
+
+    async def attempts(self, uid: str) -> Sequence[AttemptRow]:
+        rows = await self._ask(_ATTEMPTS, (uid,))
+        return [AttemptRow(*_with(row, 5, numbers_of(row[5]))) for row in rows]
+
+    async def vms(
+        self, cluster: str | None, region: str | None, gone: bool, size: int, token: str | None
+    ) -> VmPage:
+        words = {"cluster": cluster, "region": region, "living": None if gone else True}
+        question = ("vms", *words.values())
+        rows, total = await self._page(
+            f"SELECT {VM_SELECT}, {_VM_JOBS}, v.readings::text FROM vms AS v",
+            ("v.requested_at", "v.uid"),
+            (_VM_CONDITIONS, words),
+            (place_of(question, token), _bounded(size)),
+        )
+        shown = [_vm_row(row) for row in rows[: _bounded(size)]]
+        last = shown[-1].vm if len(rows) > len(shown) else None
+        next_token = token_for(question, last.requested_at, last.uid) if last else None
+        return VmPage(tuple(shown), total, next_token)
+
+    async def region_statuses(self) -> Sequence[RegionStatus]:
+        query = "SELECT cluster, region, target_size, why, observed_at FROM region_status"
+        return [RegionStatus(*row) for row in await self._ask(f"{query} ORDER BY 1, 2", ())]
+
+    async def troubles(self) -> Sequence[Trouble]:
+        query = f"SELECT {TROUBLE_SELECT} FROM troubles ORDER BY 1, 2, 3, 4, 5"
+        return [trouble_of(row) for row in await self._ask(query, ())]
+
+    async def alerts(self, open_only: bool, size: int) -> Sequence[AlertRow]:
+        rows = await self._ask(_ALERTS, (open_only, _bounded(size)))
+        return [AlertRow(*row) for row in rows]
+
+    async def summary(self) -> Summary:
+        jobs = "SELECT cluster, status, count(*) FROM jobs GROUP BY 1, 2 ORDER BY 1, 2"
+        heads, counts = await self._ask_both((_SUMMARY, {}), (jobs, {}))
+        vms = await self._ask(_VM_COUNTS, ())
+        now, holder, term, until, oldest, outbox, alerts = heads[0]
+        return Summary(
+            now=now,
+            leader=holder or "",
+            term=term or 0,
+            leader_until=until,
+            jobs={(cluster, JobStatus(status)): count for cluster, status, count in counts},
+            vms=tuple(VmCount(*_with(row, 2, VmState(row[2]))) for row in vms),
+            oldest_waiting_since=oldest,
+            outbox=outbox,
+            open_alerts=alerts,
+        )
+
+    async def _ask(self, query: str, arguments: Sequence[object]) -> list[Row]:
+        async with self._store.connection() as connection:
+            return await (await connection.execute(query, arguments, binary=True)).fetchall()
+
+    async def _page(
+        self,
+        select: str,
+        order: tuple[str, str],
+        filters: tuple[Mapping[str, str], Mapping[str, Any]],
+        window: tuple[Place | None, int],
+    ) -> tuple[list[Row], int]:
+        """A page, with one row more if there is more, and how many there are in all."""
+        conditions, words = filters
+        place, size = window
+        # Only what is asked for stands in the text, so that each question finds its index.
+        asked = [text for name, text in conditions.items() if words[name] is not None] or ["true"]
+        where = " AND ".join(asked)
+        at, uid = order
+        after = "" if place is None else f"AND ({at}, {uid}) < (%(at)s, %(uid)s)"
+        ends = {"at": place and place.at, "uid": place and place.uid, "size": size + 1}
+        page = f"{select} WHERE {where} {after} ORDER BY {at} DESC, {uid} DESC LIMIT %(size)s"
+        total = f"SELECT count(*) FROM {select.rpartition(' FROM ')[2]} WHERE {where}"
+        rows, counts = await self._ask_both((page, {**words, **ends}), (total, words))
+        return rows, counts[0][0]
+
+    async def _ask_both(
+        self, first: tuple[str, Mapping[str, Any]], second: tuple[str, Mapping[str, Any]]
+    ) -> tuple[list[Row], list[Row]]:
+        """Two questions in one snapshot and one round trip: a total must fit its page."""
+        async with (
+            self._store.connection() as connection,
+            connection.pipeline(),
+            connection.transaction(),
+        ):
+            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            one = await connection.execute(*first, binary=True)
+            two = await connection.execute(*second, binary=True)
+            return await one.fetchall(), await two.fetchall()
+
+
+def _bounded(size: int) -> int:
+    return max(1, min(size, PAGE_MAX))
+
+
+def _with(row: Row, index: int, value: object) -> list[Any]:
+    values = list(row)
+    values[index] = value
+    return values
+
+
+def _job_row(row: Row) -> JobRow:
+    why, position, step, total, checkpoint, cost = row[JOB_WIDTH:]
+    job = job_of(row)
+    waits = job.status in WAITING
+    return JobRow(
+        job, why if waits else "", position, progress_of(step, total), checkpoint, float(cost)
+    )
+
+
+def _vm_row(row: Row) -> VmRow:
+    return VmRow(vm_of(row), tuple(row[VM_WIDTH]), readings_of(row[VM_WIDTH + 1]))

@@ -1,0 +1,349 @@
+"""Jobs as real processes: how they start, what they get, how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agent.journal import Journal
+from agent.runner import ProcessRunner
+from agent.words import Exited, Input, Progressed, Signal, Started, StartFailed
+from core.clock import SystemClock
+from core.job import JobSpec
+from core.messages import Progress, StartJob
+from stores.base import LogPath
+from stores.local import LocalStore
+from tests.agent.vm import DEADLINE_S, gone, until
+
+pytestmark = pytest.mark.slow
+
+
+class Yard:
+    """A runner with a box for what it posts."""
+
+    def __init__(self, root: Path, log_cap: int = 1 << 20) -> None:
+        self.root = root
+        self.store = LocalStore(root / "store")
+        self.posted: asyncio.Queue[Input] = asyncio.Queue()
+        self.runner = ProcessRunner(
+            root / "vm",
+            self.store,
+            self.posted.put_nowait,
+            Journal(SystemClock()),
+            log_cap=log_cap,
+            environment={"PATH": os.environ["PATH"], "HOME": "/root", "SECRET_OF_AGENT": "x"},
+        )
+
+    def start(self, *command: str, **changes: object) -> StartJob:
+        order = order_for(*command, **changes)
+        self.runner.start(order)
+        return order
+
+    async def next(self) -> Input:
+        async with asyncio.timeout(DEADLINE_S):
+            return await self.posted.get()
+
+    async def end(self) -> Exited | StartFailed:
+        """The end of the job; what was posted before is passed over."""
+        while True:
+            event = await self.next()
+            if isinstance(event, Exited | StartFailed):
+                return event
+
+    async def log(self) -> str:
+        chunk = await self.store.read(LogPath("acme", "u1", "j1", 1), 0, 1 << 20)
+        return chunk.data.decode()
+
+    async def said(self, text: str) -> None:
+        """Waits until the live log contains the text."""
+
+        async def there() -> bool:
+            return text in await self.log()
+
+        await until(there, f"{text!r} in the log")
+
+
+def order_for(*command: str, **changes: object) -> StartJob:
+    shell = len(command) == 1
+    spec = JobSpec("j1", user_id="u1", tenant_id="acme", command=command, shell=shell)
+    order = StartJob("vm", "n", spec, "4xl4", "us-central1", 1, "lease-1", (1, 3))
+    return replace(order, **changes)  # type: ignore[arg-type]  # the tests' own keywords
+
+
+@pytest.fixture
+async def yard(tmp_path: Path) -> AsyncIterator[Yard]:
+    yard = Yard(tmp_path)
+    yield yard
+    await yard.runner.close()
+
+
+async def test_exit_zero(yard: Yard) -> None:
+    """A job that exits with 0 is started, then exited; its output is stored by then."""
+    yard.start("echo out; echo err >&2")
+    assert await yard.next() == Started("lease-1")
+    assert await yard.next() == Exited("lease-1", 0, "exit code 0")
+    assert await yard.log() == "out\nerr\n"
+
+
+async def test_exit_code(yard: Yard) -> None:
+    """The exit code comes through."""
+    yard.start("exit 3")
+    assert await yard.end() == Exited("lease-1", 3, "exit code 3")
+
+
+async def test_death_by_signal(yard: Yard) -> None:
+    """A signal is told by its name."""
+    yard.start("kill -SEGV $$")
+    assert await yard.end() == Exited("lease-1", 139, "killed by SIGSEGV")
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "reason"),
+    [
+        (("no-such-program", "x"), 127, "command not found: no-such-program"),
+        (("/etc/passwd", "x"), 126, "permission denied: /etc/passwd"),
+        (("/", "x"), 126, "permission denied: /"),
+        ((), 127, "the job has no command"),
+    ],
+)
+async def test_not_started(yard: Yard, command: tuple[str, ...], code: int, reason: str) -> None:
+    """What cannot be started is told apart from a job that failed by itself."""
+    yard.start(*command)
+    assert await yard.next() == StartFailed("lease-1", code, reason)
+
+
+async def test_words_are_not_a_shell(yard: Yard) -> None:
+    """Arguments reach the program as they are: no globbing, no expansion, no splitting."""
+    words = ["$HOME", "*", "a b", "; exit 1", "é漢", ""]
+    yard.start(sys.executable, "-c", "import sys, json; print(json.dumps(sys.argv[1:]))", *words)
+    assert (await yard.end()).exit_code == 0
+    assert json.loads(await yard.log()) == words
+
+
+async def test_environment(yard: Yard) -> None:
+    """The job gets a clean base, its own variables, and ours above all."""
+    order = order_for("env -0")
+    spec = replace(order.spec, environment={"CUDA_VISIBLE_DEVICES": "7", "MINE": "a\nb"})
+    yard.start("env -0", spec=spec)
+    await yard.end()
+    env = dict(pair.split("=", 1) for pair in (await yard.log()).split("\0") if pair)
+    store = yard.root / "store"
+    expected = {
+        "MINE": "a\nb",
+        "CUDA_VISIBLE_DEVICES": "1,3",
+        "ZEN_JOB_ID": "j1",
+        "ZEN_ATTEMPT": "1",
+        "ZEN_TENANT": "acme",
+        "ZEN_CLUSTER": "4xl4",
+        "ZEN_REGION": "us-central1",
+        "ZEN_RANK": "0",
+        "ZEN_WORLD_SIZE": "1",
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29501",
+        "ZEN_LEADER_ADDRESS": "127.0.0.1:29501",
+        "ZEN_CHECKPOINT_DIR": str(store / "checkpoints/acme/u1/j1"),
+        "ZEN_OUTPUT_DIR": str(store / "artifacts/acme/u1/j1/1"),
+        "HOME": "/root",
+    }
+    assert {name: env.get(name) for name in expected} == expected
+    assert "SECRET_OF_AGENT" not in env
+    assert "ZEN_RESUME_FROM" not in env
+
+
+async def test_resume_only_with_a_checkpoint(yard: Yard) -> None:
+    """A later attempt is told where to resume once an earlier one has saved something."""
+    script = 'echo "${ZEN_RESUME_FROM-none}"; touch "$ZEN_CHECKPOINT_DIR/step-1"'
+    for attempt in (1, 2):
+        yard.start(script, attempt=attempt, lease_id=f"lease-{attempt}")
+        assert (await yard.end()).exit_code == 0
+    second = await yard.store.read(LogPath("acme", "u1", "j1", 2), 0, 1000)
+    assert await yard.log() == "none\n"
+    assert second.data.decode() == f"{yard.root}/store/checkpoints/acme/u1/j1\n"
+
+
+async def test_working_directory_is_private_and_removed(yard: Yard) -> None:
+    """Each attempt works in a new directory of its own, which is gone after the end."""
+    yard.start("pwd; touch litter; ls")
+    await yard.end()
+    where, *files = (await yard.log()).split()
+    assert files == ["litter"]
+    assert Path(where).is_relative_to(yard.root / "vm")
+    await until(lambda: not Path(where).exists(), "the directory is removed")
+
+
+async def test_standard_input_is_empty(yard: Yard) -> None:
+    """A job that reads its input sees the end of file, it does not hang."""
+    yard.start("cat; echo done")
+    await yard.end()
+    assert await yard.log() == "done\n"
+
+
+async def test_job_holds_no_handle_of_ours(yard: Yard) -> None:
+    """The job inherits its three standard streams and nothing else."""
+    yard.start("ls /proc/self/fd; ls -l /proc/self/fd/0")
+    await yard.end()
+    lines = (await yard.log()).split("\n")
+    assert lines[:4] == ["0", "1", "2", "3"]  # 3 is the directory that ls itself reads
+    assert lines[4].endswith("/dev/null")
+
+
+async def test_log_is_live(yard: Yard) -> None:
+    """Output is in the store while the job still runs."""
+    yard.start("echo alive; exec sleep 100")
+    await yard.said("alive")
+    yard.runner.signal("lease-1", Signal.KILL)
+    assert (await yard.end()).reason == "killed by SIGKILL"
+
+
+async def test_log_cap(tmp_path: Path) -> None:
+    """A job that prints without end is not stopped by it; its log ends with a line that says so."""
+    yard = Yard(tmp_path, log_cap=100_000)
+    yard.start("yes | head -c 3000000; exit 4")
+    assert (await yard.end()).exit_code == 4
+    log = await yard.log()
+    assert log.startswith("y\ny\n")
+    assert log.endswith("[zen: the log is full at 100000 bytes, the rest is lost]\n")
+    assert len(log) < 100_100
+    await yard.runner.close()
+
+
+async def test_lost_log_store_does_not_stop_the_job(tmp_path: Path) -> None:
+    """Without a place for its log a job runs all the same, also one that prints a lot."""
+    yard = Yard(tmp_path)
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "logs").write_text("in the way")
+    yard.start("yes | head -c 1000000; exit 5")
+    assert (await yard.end()).exit_code == 5
+    await yard.runner.close()
+
+
+async def test_status_file(yard: Yard) -> None:
+    """Progress and checkpoints come from the status file; the last line counts before the exit."""
+    yard.start(
+        'echo \'{"step": 1, "total": 10}\' >> $ZEN_STATUS_FILE; echo garbage >> $ZEN_STATUS_FILE;'
+        'echo \'{"step": 2, "total": 10, "checkpoint": true}\' >> $ZEN_STATUS_FILE'
+    )
+    assert isinstance(await yard.next(), Started)
+    assert await yard.next() == Progressed("lease-1", Progress(2, 10), 2)
+    assert isinstance(await yard.next(), Exited)
+
+
+async def test_term_lets_the_job_finish(yard: Yard) -> None:
+    """SIGTERM reaches the whole group, and the job's own exit code is what counts."""
+    yard.start("trap 'echo saved; exit 7' TERM; echo up; while :; do sleep 0.05; done")
+    await yard.said("up")
+    yard.runner.signal("lease-1", Signal.TERM)
+    assert await yard.end() == Exited("lease-1", 7, "exit code 7")
+    assert (await yard.log()).endswith("saved\n")
+
+
+async def test_kill_takes_deserters_too(yard: Yard) -> None:
+    """SIGKILL also ends descendants that went into sessions of their own."""
+    yard.start("setsid sh -c 'echo $$; exec sleep 1000' & sleep 0.1; echo ready; wait")
+    await yard.said("ready")
+    deserter = int((await yard.log()).split()[0])
+    yard.runner.signal("lease-1", Signal.KILL)
+    assert (await yard.end()).exit_code == 137
+    assert gone(deserter)
+
+
+async def test_exit_leaves_nothing_behind(yard: Yard) -> None:
+    """What a job leaves running in the background ends with it: the slots are free again."""
+    yard.start("setsid sleep 1000 & echo $!; exit 0")
+    assert (await yard.end()).exit_code == 0
+    await until(lambda: not _alive_by_args(yard.root), "no process of the job is left")
+    assert gone(int((await yard.log()).strip()))
+
+
+async def test_signal_before_the_start(yard: Yard) -> None:
+    """A signal that is given before the process exists reaches it all the same."""
+    yard.start("sleep 1000")
+    yard.runner.signal("lease-1", Signal.KILL)
+    assert await yard.end() == Exited("lease-1", 137, "killed by SIGKILL")
+
+
+async def test_freeze_stops_computing(yard: Yard) -> None:
+    """A frozen job and its children use no processor time; after the thaw they do again."""
+    loop = "while :; do :; done"
+    yard.start(f"setsid sh -c '{loop}' & echo $! $$; {loop}")
+    await yard.said("\n")
+    burners = [psutil.Process(int(pid)) for pid in (await yard.log()).split()]
+    await until(lambda: all(_used(p) > 0.02 for p in burners), "they compute")
+    yard.runner.signal("lease-1", Signal.STOP)
+    stopped = psutil.STATUS_STOPPED
+    await until(lambda: all(p.status() == stopped for p in burners), "they stand still")
+    before = [_used(p) for p in burners]
+    await asyncio.sleep(0.3)  # not a wait but the span that is measured
+    assert [_used(p) for p in burners] == before
+    yard.runner.signal("lease-1", Signal.CONT)
+    goal = [used + 0.02 for used in before]
+    await until(lambda: all(_used(p) > g for p, g in zip(burners, goal, strict=True)), "they go on")
+    yard.runner.signal("lease-1", Signal.KILL)
+    await yard.end()
+
+
+async def test_frozen_job_can_be_killed(yard: Yard) -> None:
+    """SIGKILL ends a frozen job."""
+    yard.start("echo up; exec sleep 1000")
+    await yard.said("up")
+    yard.runner.signal("lease-1", Signal.STOP)
+    yard.runner.signal("lease-1", Signal.KILL)
+    assert (await yard.end()).reason == "killed by SIGKILL"
+
+
+async def test_killed_keeper_is_an_end(yard: Yard) -> None:
+    """If somebody kills the keeper, the job's whole group dies with it and its end is told."""
+    yard.start("sleep 1000 & echo $$ $!; wait")
+    await yard.said("\n")
+    pids = [int(pid) for pid in (await yard.log()).split()]
+    keeper = psutil.Process(pids[0]).parent()
+    assert keeper is not None
+    keeper.send_signal(signal.SIGKILL)
+    end = await yard.end()
+    assert (end.exit_code, end.reason) == (137, "the process that kept the job was killed")
+    await until(lambda: all(gone(pid) for pid in pids), "all are dead")
+
+
+async def test_two_jobs_at_once(yard: Yard) -> None:
+    """Jobs run side by side; a signal reaches only its own."""
+    yard.start("sleep 1000", lease_id="a")
+    yard.start("exit 0", lease_id="b", attempt=2)
+    first = await yard.end()
+    assert (first.lease_id, first.exit_code) == ("b", 0)
+    yard.runner.signal("a", Signal.KILL)
+    assert (await yard.end()).lease_id == "a"
+
+
+async def test_close_kills(yard: Yard) -> None:
+    """Closing the runner ends every job."""
+    yard.start("echo $$; exec sleep 1000")
+    await yard.said("\n")
+    await yard.runner.close()
+    assert gone(int((await yard.log()).strip()))
+
+
+def _used(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _alive_by_args(root: Path) -> bool:
+    """A process that works in a directory below root."""
+    for process in psutil.process_iter():
+        try:
+            if process.cwd().startswith(str(root)):
+                return True
+        except (psutil.Error, OSError):
+            continue  # not ours, or already gone
+    return False

@@ -1,0 +1,203 @@
+"""zen jobs, show, stop: what they ask the API, what they print, how they fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cli import jobs as jobs_commands
+from cli.spans import moment
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Api, Ended
+
+Zen = Callable[..., "Ended"]
+Job = dict[str, Any]
+
+
+@pytest.fixture
+def page(api: Api, job: Job) -> Job:
+    waiting = {
+        **job,
+        "job_id": "later",
+        "status": "PROVISIONING",
+        "vm": None,
+        "started_at": None,
+        "progress": None,
+        "why": "us-central1 is stocked out, asking us-west1",
+        "position": 2,
+    }
+    made = {"jobs": [waiting, job], "total": 7, "next_page_token": "t"}
+    api.on("GET", "/api/v1/jobs", made)
+    return made
+
+
+def test_table_shows_where_each_job_is_and_why(zen: Zen, page: Job) -> None:
+    """The table names status, region, the VM's suffix, progress and the reason for waiting."""
+    ended = zen("jobs")
+    assert ended.code == 0
+    waiting, running = ended.out.splitlines()[1:3]
+    assert waiting.split()[0] == "later"
+    assert "#2: us-central1 is stocked out, asking us-west1" in waiting
+    assert "RUNNING" in running
+    assert "us-west1" in running
+    assert "b4kz" in running
+    assert "37/100 (37 %)" in running
+    assert "line [fit]" in running
+    assert "2 of 7 shown" in ended.err
+
+
+def test_json_is_what_the_api_said(zen: Zen, page: Job) -> None:
+    """--json passes the API's own answer through."""
+    assert zen("jobs", "--json").json == page
+
+
+def test_filters_become_query_parameters(zen: Zen, api: Api, page: Job) -> None:
+    """Only what was asked for is sent, under the API's names."""
+    zen("jobs", "--cluster", "1xl4", "--tenant", "a", "--label", "k=v", "--limit", "3")
+    assert api.query() == {"cluster": "1xl4", "tenant_id": "a", "label": "k=v", "page_size": "3"}
+
+
+@pytest.mark.parametrize(
+    ("word", "sent"),
+    [
+        ("running", {"state": "running"}),
+        ("RUNNING", {"status": "RUNNING"}),
+        ("queued", {"status": "QUEUED"}),
+        ("pending", {"state": "pending"}),
+    ],
+)
+def test_state_speaks_both_vocabularies(
+    zen: Zen, api: Api, page: Job, word: str, sent: dict[str, str]
+) -> None:
+    """A word of the API's states is sent as state, one of the ten statuses as status."""
+    zen("jobs", "--state", word)
+    assert api.query().items() >= sent.items()
+
+
+def test_no_jobs_says_what_to_do(zen: Zen, api: Api) -> None:
+    """An empty list is an invitation, not an empty table."""
+    api.on("GET", "/api/v1/jobs", {"jobs": [], "total": 0, "next_page_token": None})
+    assert "zen submit" in zen("jobs").out
+
+
+def test_watch_without_a_terminal_prints_changes_only(
+    zen: Zen, api: Api, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each job gets a line when it is new or changed, and none while it stays the same."""
+    import time
+
+    turns = [job, job, {**job, "status": "SUCCEEDED", "vm": None}]
+
+    def next_turn(_: float) -> None:
+        turns.pop(0)
+        if not turns:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", next_turn)
+
+    def answer(_: object) -> Any:
+        import httpx
+
+        return httpx.Response(200, json={"jobs": [turns[0]], "total": 1, "next_page_token": None})
+
+    api.on("GET", "/api/v1/jobs", answer)
+    ended = zen("jobs", "--watch")
+    assert ended.code == 130
+    assert [line.split()[1] for line in ended.out.splitlines()] == ["RUNNING", "SUCCEEDED"]
+
+
+def test_table_is_cut_to_the_terminal(job: Job) -> None:
+    """More jobs than lines: the last row says how many are hidden."""
+    page = {"jobs": [{**job, "job_id": f"j{n}"} for n in range(50)]}
+    now = moment("2026-11-16T08:00:00Z")
+    assert now is not None
+    made = jobs_commands.jobs_table(page, now, height=10)
+    assert made.row_count == 9
+    assert str(list(made.columns[0].cells)[-1]) == "… 42 more"
+
+
+def test_show_tells_the_whole_story(zen: Zen, api: Api, job: Job) -> None:
+    """Header, attempts and timeline, also when the timeline comes in pages."""
+    api.on("GET", "/api/v1/jobs/train-7", job)
+    attempt = {
+        "attempt": 1,
+        "lease_id": "x",
+        "vm_name": job["vm"]["name"],
+        "region": "us-west1",
+        "zone": "us-west1-b",
+        "slots": [0, 1],
+        "assigned_at": "2026-11-16T07:00:09Z",
+        "started_at": None,
+        "ended_at": None,
+        "outcome": "",
+        "exit_code": None,
+        "usd_per_hour": 7.34,
+    }
+    api.on("GET", "/api/v1/jobs/train-7/attempts", {"attempts": [attempt]})
+
+    def events(request: Any) -> Any:
+        import httpx
+
+        first = "after" not in request.url.params
+        event = {
+            "seq": 1 if first else 2,
+            "at": "2026-11-16T07:00:00Z",
+            "event": "submitted" if first else "admitted",
+            "from": None,
+            "to": "QUEUED",
+            "attempt": 0,
+            "reason": "by you",
+            "vm_name": None,
+            "region": None,
+            "data": {},
+        }
+        return httpx.Response(200, json={"events": [event], "next_after": 1 if first else None})
+
+    api.on("GET", "/api/v1/jobs/train-7/events", events)
+    ended = zen("show", "train-7")
+    assert ended.code == 0
+    for words in ("train-7 (line [fit])", "us-west1-b, GPUs [0, 1]", "$0.1234", "1 losses"):
+        assert words in ended.out
+    assert "submitted" in ended.out
+    assert "admitted" in ended.out
+    assert "$7.34/h" in ended.out
+    found = zen("show", "train-7", "--json").json
+    assert [event["event"] for event in found["events"]] == ["submitted", "admitted"]
+    assert found["job_id"] == "train-7"
+
+
+def test_unknown_job_is_one_line(zen: Zen, api: Api) -> None:
+    """The API's message is the error, on one line of stderr."""
+    ended = zen("show", "nobody")
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err == "zen: no such thing: /api/v1/jobs/nobody\n"
+
+
+def test_ids_cannot_leave_their_path(zen: Zen, api: Api) -> None:
+    """A job id with a slash stays one segment of the path."""
+    zen("show", "../status")
+    assert api.requests[0].url.raw_path == b"/api/v1/jobs/..%2Fstatus"
+
+
+def test_stop_tells_what_happens(zen: Zen, api: Api) -> None:
+    """Each job gets a line; the reason travels in the body."""
+    answer = {"job_id": "a", "status": "stopping", "message": "stopping, 60 s grace"}
+    api.on("POST", "/api/v1/jobs/a/stop", answer)
+    ended = zen("stop", "a", "--reason", "wrong data")
+    assert (ended.code, ended.out) == (0, "a: stopping, 60 s grace\n")
+    assert api.body() == {"reason": "wrong data"}
+    assert zen("stop", "a", "--json").json == answer
+
+
+def test_stop_goes_on_after_an_unknown_job(zen: Zen, api: Api) -> None:
+    """One unknown id does not save the others, and the exit code tells of it."""
+    api.on("POST", "/api/v1/jobs/b/stop", {"job_id": "b", "status": "cancelled", "message": "ok"})
+    ended = zen("stop", "a", "b")
+    assert ended.code == 1
+    assert "b: ok" in ended.out
+    assert ended.err.startswith("zen: no such thing")
+    both = zen("stop", "a", "b", "--json").json["jobs"]
+    assert [entry.get("code", "fine") for entry in both] == ["not_found", "fine"]

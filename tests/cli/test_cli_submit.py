@@ -1,0 +1,273 @@
+"""zen submit: from options and files to one body; waiting for the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from cli import follow
+from tests.cli.conftest import refusal
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Api, Ended
+
+Zen = Callable[..., "Ended"]
+Job = dict[str, Any]
+ANSWER = {
+    "job_id": "j-1",
+    "user_id": "0",
+    "status": "submitted",
+    "message": "goes to 1xl4, the cheapest that fits",
+    "cluster": "1xl4",
+}
+
+
+@pytest.fixture(autouse=True)
+def accepts(api: Api) -> None:
+    api.on("POST", "/api/v1/jobs", lambda _: httpx.Response(201, json=ANSWER))
+
+
+def test_options_become_fields(zen: Zen, api: Api) -> None:
+    """Every option lands in the field of the submission that it names."""
+    zen(
+        *("submit", "--gpus", "2", "--gpu-type", "a100-40gb", "--cluster", "2xa100-40gb"),
+        *("--name", "n", "--priority", "700", "--tenant", "t", "--user", "u", "--id", "my-1"),
+        *("--env", "A=1=2", "--label", "k=v", "--max-runtime", "2h", "--queue-timeout", "1d"),
+        *("--grace", "90s", "--retries", "3", "--region", "us-west1", "--region", "us-east1"),
+        *("--", "python3", "train.py", "--gpus", "x"),
+    )
+    assert api.body() == {
+        "gpu_count": 2,
+        "gpu_type": "a100-40gb",
+        "cluster": "2xa100-40gb",
+        "name": "n",
+        "priority": 700,
+        "tenant_id": "t",
+        "user_id": "u",
+        "job_id": "my-1",
+        "environment": {"A": "1=2"},
+        "labels": {"k": "v"},
+        "max_runtime_minutes": 120.0,
+        "queue_timeout_s": 86400.0,
+        "stop_grace_s": 90.0,
+        "retries": 3,
+        "regions": ["us-west1", "us-east1"],
+        "command": ["python3", "train.py", "--gpus", "x"],
+    }
+
+
+def test_nothing_is_sent_that_was_not_said(zen: Zen, api: Api) -> None:
+    """Defaults are the API's business; the command's own options are the command's."""
+    zen("submit", "python3", "-c", "print(1)")
+    assert api.body() == {"command": ["python3", "-c", "print(1)"]}
+
+
+def test_shell_makes_one_string(zen: Zen, api: Api) -> None:
+    """--shell joins the words into the one line that /bin/sh gets."""
+    zen("submit", "--shell", "--", "echo", "$HOME")
+    assert api.body() == {"command": ["echo $HOME"], "shell": True}
+
+
+def test_answer_for_people_and_for_scripts(zen: Zen) -> None:
+    """The id comes first; --quiet prints it alone; --json passes the answer through."""
+    lines = zen("submit", "true").out.splitlines()
+    assert lines[0] == "j-1"
+    assert "the cheapest that fits" in lines[1]
+    assert "zen logs -f j-1" in lines[2]
+    assert zen("submit", "--quiet", "true").out == "j-1\n"
+    assert zen("submit", "--json", "true").json == ANSWER
+
+
+@pytest.mark.parametrize("name", ["job.yaml", "job.json"])
+def test_options_win_over_a_file(zen: Zen, api: Api, tmp_path: Path, name: str) -> None:
+    """A file gives the fields, options replace single ones, maps are merged by key."""
+    text = '{"command": ["a"], "gpu_count": 1, "labels": {"x": "1", "y": "2"}}'
+    (tmp_path / name).write_text(text)
+    zen("submit", "-f", str(tmp_path / name), "--gpus", "4", "-l", "y=3")
+    assert api.body() == {"command": ["a"], "gpu_count": 4, "labels": {"x": "1", "y": "3"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [", "not YAML at line 1"),
+        ("- 1", "got list, expected the fields of one job"),
+        (None, "No such file"),
+    ],
+)
+def test_bad_files_are_one_line(zen: Zen, tmp_path: Path, text: str | None, said: str) -> None:
+    """A file that cannot be used is named, with what is wrong in it."""
+    file = tmp_path / "job.yaml"
+    if text is not None:
+        file.write_text(text)
+    ended = zen("submit", "-f", str(file))
+    assert ended.code == 1
+    assert ended.err.count("\n") == 1
+    assert str(file) in ended.err
+    assert said in ended.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("submit",),
+        ("submit", "--env", "novalue", "true"),
+        ("submit", "--max-runtime", "soon", "true"),
+        ("submit", "--gpus", "two", "true"),
+        ("submit", "--nope", "true"),
+    ],
+)
+def test_bad_usage_is_one_line_and_code_2(zen: Zen, api: Api, words: tuple[str, ...]) -> None:
+    """What the command line itself gets wrong never reaches the API."""
+    ended = zen(*words)
+    assert ended.code == 2
+    assert ended.err.startswith("zen: ")
+    assert ended.err.count("\n") == 1
+    assert not api.requests
+
+
+def test_refusal_is_the_apis_own_line(zen: Zen, api: Api) -> None:
+    """Every fault that the API names is shown, exit code 1, nothing on stdout."""
+    text = 'gpu_type: got "a1000", expected nearest: a100-40gb'
+    api.on("POST", "/api/v1/jobs", lambda _: refusal(422, "bad_input", text))
+    ended = zen("submit", "--gpu-type", "a1000", "true")
+    assert (ended.code, ended.out, ended.err) == (1, "", f"zen: {text}\n")
+
+
+# --- waiting ------------------------------------------------------------------------------------
+
+
+class Run:
+    """A job that is queued, runs, maybe again, and ends: one step with each question."""
+
+    def __init__(self, job: Job, attempts: list[list[bytes]], ends: Job) -> None:
+        self.job, self.attempts, self.ends = job, attempts, ends
+        self.number = 0
+
+    def get(self, _: httpx.Request) -> httpx.Response:
+        if self.number == 0:
+            self.number = 1
+            return self._job(status="PROVISIONING", attempt=0, why="a VM boots")
+        return self._job(attempt=self.number)
+
+    def logs(self, request: httpx.Request) -> httpx.Response:
+        asked, offset = int(request.url.params["attempt"]), int(request.url.params["offset"])
+        whole = b"".join(self.attempts[asked - 1])
+        pieces = self.attempts[asked - 1]
+        data, at = b"", 0
+        for piece in pieces:
+            if at == offset:
+                data = piece
+            at += len(piece)
+        done = offset + len(data) == len(whole)
+        last = asked == len(self.attempts)
+        if done and not last:
+            self.number = asked + 1
+        if done and last:
+            self.job = {**self.job, **self.ends, "attempt": asked}
+        heads = {
+            "Zen-Attempt": str(asked),
+            "Zen-Offset": str(offset),
+            "Zen-Next-Offset": str(offset + len(data)),
+            "Zen-Done": str(done).lower(),
+            "Zen-Final": str(done and last).lower(),
+        }
+        return httpx.Response(200, content=data, headers=heads)
+
+    def _job(self, **changes: object) -> httpx.Response:
+        return httpx.Response(200, json={**self.job, **changes, **self._end()})
+
+    def _end(self) -> Job:
+        return self.ends if self.job.get("status") == self.ends["status"] else {}
+
+
+@pytest.fixture
+def runs(api: Api, job: Job, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    monkeypatch.setattr(follow, "PAUSE_S", 0.001)
+
+    def play(attempts: list[list[bytes]], **ends: Any) -> None:
+        run = Run({**job, "job_id": "j-1", "status": "RUNNING"}, attempts, ends)
+        api.on("GET", "/api/v1/jobs/j-1", run.get)
+        api.on("GET", "/api/v1/jobs/j-1/logs", run.logs)
+
+    return play
+
+
+def test_wait_prints_the_log_and_ends_like_the_job(zen: Zen, runs: Callable[..., None]) -> None:
+    """stdout is the job's output and nothing else; the exit code is the job's own."""
+    runs([[b"one\n", b"two\n"]], status="FAILED", exit_code=7, reason="exited with 7")
+    ended = zen("submit", "--wait", "true")
+    assert ended.out == "one\ntwo\n"
+    assert ended.code == 7
+    assert "a VM boots" in ended.err
+    assert "job j-1 failed (exit code 7): exited with 7" in ended.err
+
+
+def test_wait_follows_every_attempt(zen: Zen, runs: Callable[..., None]) -> None:
+    """A job that is queued again goes on with the log of its next attempt."""
+    runs([[b"first\n"], [b"second\n"]], status="SUCCEEDED", exit_code=0, reason="")
+    ended = zen("submit", "--wait", "true")
+    assert (ended.code, ended.out) == (0, "first\nsecond\n")
+    assert "attempt 1 ended" in ended.err
+
+
+def test_wait_json_keeps_stdout_for_the_job_object(zen: Zen, runs: Callable[..., None]) -> None:
+    """With --json the log goes to stderr and the final job to stdout."""
+    runs([[b"words\n"]], status="SUCCEEDED", exit_code=0, reason="")
+    ended = zen("submit", "--wait", "--json", "true")
+    assert ended.json["status"] == "SUCCEEDED"
+    assert "words" in ended.err
+
+
+def test_wait_interrupted_leaves_the_job(
+    zen: Zen, runs: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C ends the waiting, says that the job goes on and how to stop it: 130."""
+    runs([[b"words\n"]], status="SUCCEEDED", exit_code=0, reason="")
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(follow.Follower, "read", interrupt)
+    ended = zen("submit", "--wait", "true")
+    assert ended.code == 130
+    assert "goes on" in ended.err
+    assert "zen stop j-1" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("ended", "code"),
+    [
+        ({"status": "SUCCEEDED", "exit_code": 0}, 0),
+        ({"status": "FAILED", "exit_code": 3}, 3),
+        ({"status": "FAILED", "exit_code": -9}, 137),
+        ({"status": "FAILED", "exit_code": 143}, 143),
+        ({"status": "FAILED", "exit_code": None}, 1),
+        ({"status": "FAILED", "exit_code": 0}, 1),
+        ({"status": "CANCELLED", "exit_code": -15}, 1),
+    ],
+)
+def test_exit_codes_are_a_shells(ended: Job, code: int) -> None:
+    """The job's own code, 128 + n for signals, 1 for every other way to end badly."""
+    assert follow.exit_code(ended) == code
+
+
+def test_following_rides_out_a_restart_of_the_api(
+    zen: Zen, api: Api, runs: Callable[..., None]
+) -> None:
+    """A scheduler that is away for a moment does not end the waiting."""
+    runs([[b"words\n"]], status="SUCCEEDED", exit_code=0, reason="")
+    whole = api.routes[("GET", "/api/v1/jobs/j-1/logs")]
+    answers = [lambda _: refusal(503, "database_unavailable", "the database is away")]
+
+    def flaky(request: httpx.Request) -> httpx.Response:
+        return answers.pop()(request) if answers else whole(request)
+
+    api.on("GET", "/api/v1/jobs/j-1/logs", flaky)
+    ended = zen("submit", "--wait", "true")
+    assert (ended.code, ended.out) == (0, "words\n")
+    assert "the database is away; trying again" in ended.err

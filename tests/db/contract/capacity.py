@@ -1,0 +1,172 @@
+"""VMs, their limit, and what is known about the cloud."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from core.capacity import Trouble, TroubleKind, VmState, move_vm
+from core.changes import (
+    ClearAlert,
+    CloudRequest,
+    DeadLetter,
+    DropTrouble,
+    NewRequest,
+    NewVm,
+    PutRegionStatus,
+    PutTrouble,
+    RaiseAlert,
+    RegionStatus,
+    SettleRequest,
+    VmBeat,
+    VmMove,
+)
+from core.job import JobEvent
+from core.messages import GpuReading
+from core.ports import Store
+from core.reads import Reads
+from tests.db.builders import (
+    Maker,
+    at,
+    leased,
+    put,
+    put_ready_vm,
+)
+
+E = JobEvent
+
+
+class Machines:
+    async def test_a_vm_comes_back_as_it_went_in(self, store: Store, maker: Maker) -> None:
+        """Every field of a VM survives storage."""
+        vm = maker.vm()
+        await put(store, NewVm(vm, 1))
+        assert (await store.view(1)).vms == (vm,)
+        moved = replace(
+            move_vm(vm, VmState.READY, at(1), "said READY"),
+            zone="z",
+            instance_id="77",
+            boot_nonce="n",
+            running_since=at(1),
+            last_beat_at=at(2),
+            idle_since=at(3),
+            taken=True,
+        )
+        await put(store, VmMove(vm, moved))
+        assert (await store.view(1)).vms == (moved,)
+
+    async def test_limit_binds_the_cluster(self, store: Store, maker: Maker) -> None:
+        """One VM too many is refused; another cluster has its own limit."""
+        units = [(NewVm(maker.vm(), 2),) for _ in range(3)]
+        committed = await store.commit([*units, (NewVm(maker.vm(cluster="8xh100"), 1),)], None)
+        assert committed.applied == (True, True, False, True)
+        assert committed.refusals[2] == "limit: cluster 1xl4 counts 2 VMs, vm_max is 2"
+
+    async def test_limit_in_a_race(self, store: Store, maker: Maker) -> None:
+        """Many who create at once never exceed the limit, and reach it."""
+        wishes = [[(NewVm(maker.vm(), 5),), (NewVm(maker.vm(), 5),)] for _ in range(10)]
+        results = await asyncio.gather(*(store.commit(wish, None) for wish in wishes))
+        assert sum(sum(result.applied) for result in results) == 5
+        assert len((await store.view(0)).vms) == 5
+
+    async def test_deleting_vms_still_count(self, store: Store, maker: Maker) -> None:
+        """A VM counts until it is observed gone."""
+        vm = maker.vm()
+        deleting = VmMove(vm, move_vm(vm, VmState.DELETING, at(1), "idle"))
+        await put(store, NewVm(vm, 1), deleting)
+        assert not (await store.commit([(NewVm(maker.vm(), 1),)], None)).all_applied
+        await put(store, VmMove(deleting.after, move_vm(deleting.after, VmState.GONE, at(2), "")))
+        await put(store, NewVm(maker.vm(), 1))
+
+    async def test_a_name_lives_once(self, store: Store, maker: Maker) -> None:
+        """No two living VMs share a name, but a name comes back after its VM is gone, even in
+        the same call."""
+        vm = maker.vm("zen-1")
+        await put(store, NewVm(vm, 9))
+        twice = await store.commit([(NewVm(maker.vm("zen-1"), 9),)], None)
+        assert twice.applied == (False,)
+        assert "zen-1" in twice.refusals[0]
+        gone = VmMove(vm, move_vm(vm, VmState.GONE, at(1), "observed gone"))
+        again = maker.vm("zen-1")
+        assert (await store.commit([(gone,), (NewVm(again, 1),)], None)).all_applied
+        assert [v.uid for v in (await store.view(0)).vms] == [again.uid]
+
+    async def test_stale_vm_move(self, store: Store, maker: Maker) -> None:
+        """A drain that raced with a placement loses."""
+        vm = await put_ready_vm(store, maker)
+        await put(store, leased(vm, maker.lease(vm)))
+        drain = VmMove(vm, move_vm(vm, VmState.DRAINING, at(1), "idle"))
+        committed = await store.commit([(drain,)], None)
+        assert committed.refusals == {0: f"VM {vm.name} is at version 3, not 2"}
+
+    async def test_beats_never_go_back(self, store: Store, reads: Reads, maker: Maker) -> None:
+        """The newest beat stays, also when a move that did not know it comes later; no version
+        changes."""
+        vm = await put_ready_vm(store, maker)
+        hot = (GpuReading(0, util=0.9, temp_c=81.0),)
+        await put(store, VmBeat(vm.uid, at(10), hot))
+        await put(store, VmBeat(vm.uid, at(9), (GpuReading(0, util=0.1),)))
+        await put(store, VmBeat(vm.uid, at(12)), VmBeat(vm.uid, at(11)))
+        await put(store, leased(vm, maker.lease(vm)))
+        (row,) = (await reads.vms(None, None, False, 10, None)).rows
+        assert row.vm.last_beat_at == at(12)
+        assert row.vm.version == vm.version + 1
+        assert row.gpus == hot
+
+    async def test_beat_of_nobody(self, store: Store, maker: Maker) -> None:
+        """A beat of a VM that is not stored harms nobody."""
+        await put(store, VmBeat(maker.vm().uid, at(1)))
+
+
+class Knowledge:
+    async def test_requests(self, store: Store) -> None:
+        """A cloud call is seen until it is settled, once."""
+        request = CloudRequest("r1", "create", "1xl4", "us-central1", ("a", "b"), "demand", at(0))
+        await put(store, NewRequest(request))
+        assert (await store.view(0)).requests == (request,)
+        await put(store, SettleRequest("r1", "accepted", at(1)))
+        assert (await store.view(0)).requests == ()
+
+    async def test_troubles(self, store: Store, reads: Reads) -> None:
+        """Trouble is replaced by its key and dropped by it."""
+        kind = TroubleKind.STOCKOUT
+        first = Trouble("r", "", "g2", False, kind, at(0), at(0), at(45), 1, "no L4")
+        second = replace(first, last_seen=at(50), until=at(140), count=2)
+        await put(store, PutTrouble(first))
+        await put(store, PutTrouble(second))
+        assert (await store.view(0)).troubles == (second,)
+        assert tuple(await reads.troubles()) == (second,)
+        await put(store, DropTrouble(second.key))
+        assert (await store.view(0)).troubles == ()
+
+    async def test_region_status(self, store: Store, reads: Reads) -> None:
+        """The newest word about a region stays."""
+        await put(store, PutRegionStatus(RegionStatus("1xl4", "r", 1, "growing")))
+        newest = RegionStatus("1xl4", "r", 2, "enough", at(1))
+        await put(store, PutRegionStatus(newest))
+        assert list(await reads.region_statuses()) == [newest]
+
+    async def test_alerts(self, store: Store, reads: Reads) -> None:
+        """A repeat refreshes the open alert; after it is cleared a new one opens."""
+        await put(store, RaiseAlert("quota", "r", "warning", "first", at(0)))
+        await put(store, RaiseAlert("quota", "r", "error", "again", at(5)))
+        (row,) = await reads.alerts(True, 10)
+        assert (row.severity, row.message, row.count) == ("error", "again", 2)
+        assert (row.raised_at, row.last_seen_at, row.cleared_at) == (at(0), at(5), None)
+        assert (await store.view(0)).open_alerts == {("quota", "r")}
+        await put(store, ClearAlert("quota", "r", at(9)), ClearAlert("none", "x", at(9)))
+        assert (await store.view(0)).open_alerts == frozenset()
+        await put(store, RaiseAlert("quota", "r", "error", "anew", at(10)))
+        assert len(await reads.alerts(True, 10)) == 1
+        assert len(await reads.alerts(False, 10)) == 2
+
+    async def test_alert_raised_and_cleared_in_one_unit(self, store: Store) -> None:
+        """Changes to one alert take effect in their order."""
+        await put(store, RaiseAlert("k", "s", "error", "m", at(0)), ClearAlert("k", "s", at(1)))
+        assert (await store.view(0)).open_alerts == frozenset()
+
+    async def test_dead_letters(self, store: Store) -> None:
+        """A dead letter may come again."""
+        letter = DeadLetter("m1", "heartbeats", b"\x00\xff", {"a": "b"}, "not JSON", at(0))
+        await put(store, letter)
+        await put(store, letter)

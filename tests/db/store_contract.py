@@ -1,0 +1,35 @@
+"""What every Store does, whatever it is made of. A suite inherits from StoreContract, imports
+the fixture `maker`, and gives the fixtures `store`, `reads` (over the same data) and
+`expire_leader` (lets the leader's lease run out)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.db.builders import Maker
+from tests.db.contract.capacity import Knowledge, Machines
+from tests.db.contract.following import Attempts, Progressing, Timeline, Views
+from tests.db.contract.words import ExpireLeader
+from tests.db.contract.writing import Guards, Leading, Outbox, Submissions
+
+__all__ = ["ExpireLeader", "StoreContract", "maker"]
+
+
+@pytest.fixture
+def maker() -> Maker:
+    return Maker()
+
+
+class StoreContract(
+    Submissions,
+    Guards,
+    Leading,
+    Outbox,
+    Attempts,
+    Timeline,
+    Progressing,
+    Views,
+    Machines,
+    Knowledge,
+):
+    """All of it."""

@@ -1,0 +1,57 @@
+"""The layout of the house: what import-linter cannot see."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROOMS = [
+    "agent",
+    "cli",
+    "config",
+    "core",
+    "db",
+    "localbus",
+    "messaging",
+    "migrations",
+    "migs",
+    "orchestrator",
+    "scheduler",
+    "sim",
+    "stores",
+]
+SPEAKERS = {
+    "google.cloud.compute_v1": {"migs"},
+    "google.pubsub_v1": {"messaging", "localbus"},
+    "google.cloud.pubsub_v1": {"messaging", "localbus"},
+}
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("library", SPEAKERS)
+def test_google_libraries_are_spoken_in_their_room_only(library: str) -> None:
+    """One adapter per library: the rest of the house has never heard of it."""
+    found = {
+        room
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*.py")
+        if any(name == library or name.startswith(f"{library}.") for name in imports_of(path))
+    }
+    assert found <= SPEAKERS[library]
+
+
+def test_no_room_is_missing_from_the_list() -> None:
+    """A new top-level package must join the checks."""
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert packages <= {*ROOMS, "tests", "bench"}
