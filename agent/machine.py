@@ -32,7 +32,7 @@ from agent.words import (
     StartProcess,
     Tick,
 )
-from agent.work import Work
+from agent.work import PREEMPTED, Work, slots_refusal
 from core.messages import (
     BeatStatus,
     ContinueJob,
@@ -53,7 +53,6 @@ SHUT_DOWN_GRACE_S = 5.0
 LAST_WORDS_S = 3.0
 """How long a shutdown waits for the bus to take the last beats."""
 FINISHED_MAX = 1024
-PREEMPTED = "preempted"
 
 
 @dataclass(slots=True)
@@ -121,9 +120,6 @@ class AgentMachine:
 
     def _hear(self, event: Input, now: float) -> None:
         match event:
-            case Listening():
-                self.listening = True
-                self._say_idle()
             case Heard(control):
                 self._control(control, now)
             case BeatsConfirmed() | BeatsFailed():
@@ -135,10 +131,8 @@ class AgentMachine:
             case Progressed(lease_id):
                 if lease_id in self.jobs:
                     self.jobs[lease_id].learn(event)
-            case GpusRead(gpus):
-                self.gpus = gpus
-            case Tick():
-                pass
+            case Listening() | GpusRead() | Tick():
+                self._note(event)
             case PreemptNotice():
                 self._preempt(now)
             case ShutDown(reason):
@@ -149,6 +143,13 @@ class AgentMachine:
             case _:
                 assert_never(event)
 
+    def _note(self, event: Listening | GpusRead | Tick) -> None:
+        if isinstance(event, GpusRead):
+            self.gpus = event.gpus
+        elif isinstance(event, Listening):
+            self.listening = True
+            self._say_idle()
+
     def _answered(self, answer: BeatsConfirmed | BeatsFailed, now: float) -> None:
         if isinstance(answer, BeatsConfirmed):
             sent_at = self._outgoing.confirmed(answer.number)
@@ -157,10 +158,13 @@ class AgentMachine:
             self._retry_at = now + min(RETRY_S, self.timers.heartbeat_s)
 
     def _control(self, control: Control, now: float) -> None:
-        if control.vm_name != self.identity.vm_name:
+        # Not for another VM, nor for one that had our name before us. A stop may come without a
+        # nonce: its lease is fence enough.
+        fenced = control.boot_nonce or not isinstance(control, StopJob)
+        if control.vm_name != self.identity.vm_name or (
+            fenced and control.boot_nonce != self.identity.boot_nonce
+        ):
             return
-        if control.boot_nonce and control.boot_nonce != self.identity.boot_nonce:
-            return  # for one that had our name before us (a stop may leave the fence to its lease)
         self._quiet_since = now
         match control:
             case StartJob():
@@ -194,16 +198,8 @@ class AgentMachine:
         if self._shut_down or self._preempted or self._draining:
             word = "shutting down" if self._shut_down else "draining"
             return "the VM is being preempted" if self._preempted else f"the agent is {word}"
-        wrong = [slot for slot in order.slots if not 0 <= slot < self.gpu_count]
-        if wrong or len(set(order.slots)) != len(order.slots):
-            return f"slots: got {order.slots}, expected different ones below {self.gpu_count}"
-        for held in self.jobs.values():
-            if set(held.order.slots) & set(order.slots):
-                return (
-                    f"busy: attempt {held.order.attempt} of job {held.order.spec.job_id} "
-                    f"has slots {held.order.slots}"
-                )
-        return ""
+        held = [work.order for work in self.jobs.values()]
+        return slots_refusal(order, held, self.gpu_count)
 
     def _stop(self, stop: StopJob, now: float) -> None:
         work = self.jobs.get(stop.lease_id)
@@ -235,7 +231,7 @@ class AgentMachine:
         work = self.jobs.pop(lease_id, None)
         if work is None:
             return
-        status = _final_word(work, exit_code)
+        status = work.final_word(exit_code)
         if work.ending and status is not B.COMPLETED:
             reason = f"{work.ending}; {reason}"
         self._outgoing.drop(lease_id, B.FROZEN)
@@ -250,7 +246,6 @@ class AgentMachine:
             return
         self._preempted = True
         for work in self.jobs.values():
-            work.preempted = True
             # No kill: the cloud does that. What is left of the notice belongs to the checkpoint.
             self._end(work, PREEMPTED, math.inf, now, kill_frozen=False)
         self._outgoing.drop("", B.READY, B.DRAINED)
@@ -410,13 +405,3 @@ class AgentMachine:
     def _repeat(self, last: Heartbeat) -> None:
         if not self._outgoing.full:
             self._outgoing.put(replace(last, seq=self._next_seq()))
-
-
-def _final_word(work: Work, exit_code: int) -> BeatStatus:
-    """Exit code 0 of a job that nobody stopped means that its work is done, also when the VM is
-    being taken; anything else on such a VM is an interruption, not the job's failure."""
-    if work.ending and work.ending != PREEMPTED:
-        return B.STOPPED
-    if exit_code == 0:
-        return B.COMPLETED
-    return B.PREEMPTED if work.ending else B.FAILED

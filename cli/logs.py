@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections import deque
 
 import typer
@@ -72,9 +73,13 @@ def _collect(follower: Follower, attempt: int | None, tail: int | None) -> tuple
 
 
 def _json_sink(job: str) -> Sink:
+    # A character may be cut in two between pieces; the decoder keeps its first half.
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
     def sink(chunk: Chunk) -> None:
         if chunk.data:
-            emit({"job_id": job, **_as_json(chunk, chunk.data)}, line=True)
+            text = decoder.decode(chunk.data, final=chunk.done)
+            emit({"job_id": job, **_as_json(chunk, chunk.data), "text": text}, line=True)
 
     return sink
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections import deque
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cli.client import Client, Json, path
+from cli.follow import FINAL, Follower
 from cli.jobs import jobs_table, short_vm
 from cli.place import ROOT
 from cli.screen import console, money, say, table
@@ -29,7 +31,6 @@ VICTIM = "spot-1"
 PREEMPT_AT = 0.25
 """The share of its steps after which the victim loses its VM."""
 CHANGES = {"clusters": {SPOT_CLUSTER: {"spot": True}}}
-FINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ class Summary:
     stockout_region: str
     block: str
     preempted_vm: str
+    resumed_at: int
+    """The step at which the victim's last attempt began, by its own log."""
     seconds: float
     faults: list[str] = field(default_factory=list)
 
@@ -102,6 +105,8 @@ class Summary:
             self.faults.append("no spot VM was taken back")
         elif self._victim().get("retries", {}).get("preemptions", 0) < 1:
             self.faults.append(f"{VICTIM} lost its VM but counts no preemption")
+        elif self.resumed_at == 0:
+            self.faults.append(f"{VICTIM} began anew instead of resuming from its checkpoint")
 
     def regions_of(self, cluster: str | None = None) -> list[str]:
         """Where attempts ran, of one cluster or of all."""
@@ -132,7 +137,7 @@ class Summary:
             ),
             (
                 f"preemption: {VICTIM} lost {self.preempted_vm or 'nothing'}, was queued again,"
-                f" resumed from its checkpoint and is {victim.get('status', 'missing')}"
+                f" resumed at step {self.resumed_at} and is {victim.get('status', 'missing')}"
                 f" (attempt {victim.get('attempt', 0)}, {moved})"
             ),
             f"cost:       {money(self.cost_usd())} of GPU time, had it been real",
@@ -152,7 +157,11 @@ class Summary:
                 "block": self.block,
                 "ran_in": self.regions_of(SHORT_CLUSTER),
             },
-            "preemption": {"job": VICTIM, "vm": self.preempted_vm},
+            "preemption": {
+                "job": VICTIM,
+                "vm": self.preempted_vm,
+                "resumed_at_step": self.resumed_at,
+            },
             "cost_usd": self.cost_usd(),
         }
 
@@ -189,6 +198,7 @@ class Play:
             stockout_region=self._stockout_region,
             block=self._block,
             preempted_vm=self._preempted_vm,
+            resumed_at=self._resumed_at(),
             seconds=self._elapsed(),
         )
         summary.judge()
@@ -204,6 +214,13 @@ class Play:
             live.update(self._drawn(live.console.size.height), refresh=True)
         over = all(job["status"] in FINAL for job in self._jobs)
         return not over and self._elapsed() < LIMIT_S
+
+    def _resumed_at(self) -> int:
+        """What the victim's newest attempt says in its first line."""
+        pieces: list[bytes] = []
+        Follower(self._api, VICTIM, None).dump(None, lambda chunk: pieces.append(chunk.data))
+        found = re.search(rb"from step (\d+) of", b"".join(pieces))
+        return int(found[1]) if found else 0
 
     # --- misfortunes --------------------------------------------------------------------
 

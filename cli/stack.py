@@ -50,7 +50,15 @@ class Options:
 class Stack:
     """One run of everything in one state directory. The caller holds its lock."""
 
-    def __init__(self, home: Home, options: Options, cap: Cap, report: Report) -> None:
+    def __init__(
+        self,
+        home: Home,
+        options: Options,
+        cap: Cap,
+        report: Report,
+        python: str = sys.executable,
+    ) -> None:
+        self._python = python
         self._home, self._options, self._cap, self._report = home, options, cap, report
         self._clock = SystemClock()
         self._children: dict[str, Child] = {}
@@ -155,7 +163,7 @@ class Stack:
     ) -> Mapping[str, Any]:
         program = Program(
             name=name,
-            argv=(sys.executable, *words, "--parent-fd", "{parent_fd}"),
+            argv=(self._python, *words, "--parent-fd", "{parent_fd}"),
             environment={**self._environment, **(extra or {})},
             log=self._home.logs / f"{name}.log",
             cwd=ROOT,
@@ -178,7 +186,7 @@ class Stack:
         log = self._home.logs / f"{name}.log"
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "cli", *words),
+                *(self._python, "-m", "cli", *words),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

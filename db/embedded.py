@@ -147,6 +147,9 @@ class EmbeddedPostgres:
             "timezone": "UTC",
             "log_timezone": "UTC",
             "log_min_messages": "warning",
+            "log_checkpoints": "off",
+            # A statement may hold what is nobody's business, such as a job's environment.
+            "log_min_error_statement": "panic",
         }
         if not self._fsync:
             settings |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}

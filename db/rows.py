@@ -90,7 +90,7 @@ class Shape(Generic[T]):
     @property
     def rows(self) -> str:
         """`unnest(…) AS x(…)`: a constant text, so that it is prepared once."""
-        arrays = ", ".join(f"%s::{field.kind}[]" for field in self.fields)
+        arrays = ", ".join(f"%b::{field.kind}[]" for field in self.fields)
         return f"unnest({arrays}) AS x({self.names})"
 
     def assignments(self, *skip: str) -> str:

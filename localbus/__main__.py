@@ -11,8 +11,8 @@ from pathlib import Path
 
 import structlog
 
+from localbus import lean
 from localbus.journal import JournalLocked
-from localbus.server import LocalBus
 
 
 def _arguments() -> argparse.Namespace:
@@ -56,6 +56,9 @@ async def _watch_parent(fd: int, stop: asyncio.Event) -> asyncio.ReadTransport:
 
 
 async def _serve(arguments: argparse.Namespace) -> None:
+    lean.leave_clients_out()
+    from localbus.server import LocalBus  # noqa: PLC0415
+
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -130,6 +130,9 @@ def _job_beat(draft: Draft, item: Beat, uid: str | None) -> None:
     for event, reason in _events(job, beat):
         current = draft.jobs[job.uid]
         draft.step(current, event, reason, exit_code=beat.exit_code)
+        if event is E.VM_LOST and job.lease is not None:
+            # The worker goes away with its machine: nothing more is placed there.
+            draft.doom(draft.vms[job.lease.vm_uid], "its worker was stopped")
 
 
 def _stray(draft: Draft, beat: Heartbeat) -> None:
@@ -178,6 +181,9 @@ def _events(job: Job, beat: Heartbeat) -> list[tuple[JobEvent, str]]:
             return [(E.STARTED, f"running on {beat.vm_name}")]
         case B.COMPLETED:
             return [*claimed, (E.EXITED_OK, "exit code 0")]
+        case B.FAILED if beat.exit_code is None:
+            # It never ran: the worker refused it (draining, busy). Not the user's failure.
+            return [(E.VM_LOST, beat.reason or f"{beat.vm_name} refused the job")]
         case B.FAILED:
             event = E.YIELDED if job.status is S.PREEMPTING else E.EXITED_ERROR
             return [*claimed, (event, beat.reason or f"exit code {beat.exit_code}")]

@@ -1,4 +1,25 @@
-"""What the pretend cloud is made of: its groups, its speeds, its capacity. Frozen values."""
+"""What the pretend cloud is made of: its groups, its speeds, its capacity. Frozen values.
+
+A world file; project, migs and a group's first five fields are required, the rest has
+defaults::
+
+    {"project": "zen-local",
+     "migs": [{"name": "pipeline-zen-jobs-2xa100-40gb-us-central1-mig",
+               "region": "us-central1", "zones": ["us-central1-a", "us-central1-f"],
+               "base_instance_name": "pipeline-zen-jobs-2xa100-40gb-us-central1-vm",
+               "machine_type": "a2-highgpu-2g", "gpus": 2, "spot": false, "target_size": 0,
+               "metadata": {"zen-cluster": "2xa100-40gb", "zen-gpus": "2"},
+               "labels": {"zen": "1"}, "default_action_on_failure": "DO_NOTHING",
+               "list_mode": "PAGELESS", "target_shape": "ANY"}],
+     "seed": 1,
+     "physics": {"create_s": [5, 15], "boot_s": [20, 40], "stockout_answer_s": 10, "retry_s": 30,
+                 "delete_s": 15, "spot_notice_s": 30,
+                 "capacity": {"default": null,
+                              "pools": [{"zone": "us-central1-a", "machine_type": "a2-highgpu-2g",
+                                         "spot": false, "vms": 4}]},
+                 "quotas": [{"region": "us-central1", "metric": "NVIDIA_A100_GPUS", "limit": 16}]},
+     "faults": [{"kind": "stockout", "zone": "us-central1-a", "for_s": 600}]}
+"""
 
 import json
 import re
@@ -51,12 +72,13 @@ class MigSpec:
         return use
 
     def gpu_metric(self) -> str | None:
-        if self.accelerator:
-            kind = re.sub(r"^nvidia-(tesla-)?", "", self.accelerator)
-            return f"NVIDIA_{kind.upper().replace('-', '_')}_GPUS"
-        return next(
-            (m for family, m in _FAMILY_METRICS if self.machine_type.startswith(family)), None
-        )
+        for family, metric in _FAMILY_METRICS:
+            if self.machine_type.startswith(family):
+                return metric
+        if self.accelerator is None:
+            return None
+        kind = re.sub(r"^nvidia-(tesla-)?", "", self.accelerator)
+        return f"NVIDIA_{kind.upper().replace('-', '_')}_GPUS"
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,16 +168,16 @@ async def test_sigterm_is_clean(site: Site) -> None:
 
 
 async def test_preemption_notice(site: Site) -> None:
-    """`preempted` in the metadata becomes SIGTERM and PREEMPTED for the job and the VM."""
+    """`preempted` in the metadata: PREEMPTED for the VM, SIGTERM, PREEMPTED for the job's end."""
     async with site.agent():
         ready = await site.scheduler.beat("READY")
-        await site.run(
-            ready, "trap 'echo saved; exit 143' TERM; echo up; while :; do sleep 0.05; done"
-        )
+        trap = "trap 'echo saved; exit 9' TERM; echo up; while :; do sleep 0.05; done"
+        await site.run(ready, trap)
         await site.first_line()
         await site.metadata.put("instance/preempted", "TRUE")
-        ended = await site.scheduler.beat("PREEMPTED", "lease-1")
-        assert (ended.job_id, ended.exit_code) == ("j1", 143)
+        assert (await site.scheduler.beat("PREEMPTED")).boot_nonce == ready.boot_nonce
+        end = await site.scheduler.beat("PREEMPTED", "lease-1")
+        assert (end.job_id, end.reason) == ("j1", "preempted; exit code 9")
         assert "saved" in await site.log()
 
 

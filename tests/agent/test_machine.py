@@ -47,7 +47,8 @@ def frozen() -> Bench:
     """A bench whose job l1 froze because the bus went away; the bus is still away."""
     bench = running()
     bench.bus_works = False
-    out = bench.later(TIMERS.self_stop_after_s, Tick())
+    bench.later(TIMERS.self_stop_after_s / 2, Tick())  # its RUNNING beat is never confirmed
+    out = bench.later(TIMERS.self_stop_after_s / 2, Tick())
     assert SignalGroup("l1", Signal.STOP) in out
     return bench
 
@@ -167,6 +168,15 @@ def test_order_for_another_is_ignored(wrong: dict[str, str]) -> None:
     assert bench.machine.jobs == {}
 
 
+def test_only_a_stop_may_come_without_a_nonce() -> None:
+    """A start that names no boot is ignored; a stop is fenced by its lease."""
+    bench = Bench()
+    bench.feed(Tick())
+    assert bench.hear(replace(start(), boot_nonce="")) == []
+    bench.hear(start())
+    assert SignalGroup("l1", Signal.TERM) in bench.hear(replace(stop(), boot_nonce=""))
+
+
 def test_running_at_once_then_every_interval() -> None:
     """RUNNING is said when the process runs and every heartbeat_s after, with progress."""
     bench = Bench()
@@ -278,6 +288,14 @@ def test_repeated_stop_signals_once() -> None:
     assert only(bench.hear(stop(grace_s=0)), SignalGroup) == [SignalGroup("l1", Signal.KILL)]
 
 
+def test_later_stop_gives_no_more_time() -> None:
+    """A second stop with a longer grace does not move the kill that is already due."""
+    bench = running()
+    bench.hear(stop(grace_s=10))
+    bench.later(5, Heard(stop(grace_s=100)))
+    assert only(bench.later(5, Tick()), SignalGroup) == [SignalGroup("l1", Signal.KILL)]
+
+
 def test_unknown_lease_is_stopped() -> None:
     """A stop for a lease we do not have is answered STOPPED, and that lease cannot start later."""
     bench = Bench()
@@ -347,6 +365,27 @@ def test_final_beat_is_repeated_until_confirmed() -> None:
     bench.bus_works = True
     assert "COMPLETED" not in said(bench.feed(BeatsConfirmed(bench.unanswered.pop().number)))
     assert said(bench.later(TIMERS.heartbeat_s, Tick())) == ["READY"]
+
+
+def test_waiting_final_beat_is_never_replaced() -> None:
+    """A start that comes again while COMPLETED still waits does not make a second one."""
+    bench = running()
+    bench.bus_works = False
+    (first,) = [beat for beat in beats(bench.feed(DONE)) if beat.status == "COMPLETED"]
+    bench.hear(start())
+    bench.bus_works = True
+    bench.feed(BeatsFailed(bench.unanswered.pop().number))
+    again = beats(bench.later(RETRY_S, Tick()))
+    assert [beat for beat in again if beat.status == "COMPLETED"] == [first]
+
+
+def test_unsent_ready_is_forgotten_at_a_start() -> None:
+    """A VM that has taken work does not say READY late."""
+    bench = Bench()
+    bench.bus_works = False
+    bench.feed(Tick())
+    bench.hear(start())
+    assert bus_returns(bench) == ["FOUND_VM"]
 
 
 def test_failed_send_waits_before_the_next() -> None:

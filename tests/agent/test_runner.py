@@ -250,8 +250,8 @@ async def test_term_lets_the_job_finish(yard: Yard) -> None:
 
 async def test_kill_takes_deserters_too(yard: Yard) -> None:
     """SIGKILL also ends descendants that went into sessions of their own."""
-    yard.start("setsid sh -c 'echo $$; exec sleep 1000' & sleep 0.1; echo ready; wait")
-    await yard.said("ready")
+    yard.start("setsid sh -c 'echo $$; exec sleep 1000' & wait")
+    await yard.said("\n")
     deserter = int((await yard.log()).split()[0])
     yard.runner.signal("lease-1", Signal.KILL)
     assert (await yard.end()).exit_code == 137

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
 from cli import jobs as jobs_commands
@@ -87,8 +89,6 @@ def test_watch_without_a_terminal_prints_changes_only(
     zen: Zen, api: Api, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each job gets a line when it is new or changed, and none while it stays the same."""
-    import time
-
     turns = [job, job, {**job, "status": "SUCCEEDED", "vm": None}]
 
     def next_turn(_: float) -> None:
@@ -99,8 +99,6 @@ def test_watch_without_a_terminal_prints_changes_only(
     monkeypatch.setattr(time, "sleep", next_turn)
 
     def answer(_: object) -> Any:
-        import httpx
-
         return httpx.Response(200, json={"jobs": [turns[0]], "total": 1, "next_page_token": None})
 
     api.on("GET", "/api/v1/jobs", answer)
@@ -139,10 +137,8 @@ def test_show_tells_the_whole_story(zen: Zen, api: Api, job: Job) -> None:
     api.on("GET", "/api/v1/jobs/train-7/attempts", {"attempts": [attempt]})
 
     def events(request: Any) -> Any:
-        import httpx
-
         first = "after" not in request.url.params
-        event = {
+        event: Job = {
             "seq": 1 if first else 2,
             "at": "2026-11-16T07:00:00Z",
             "event": "submitted" if first else "admitted",

@@ -219,15 +219,17 @@ async def test_refused_write_is_told_and_tried_again(monkeypatch: pytest.MonkeyP
     """A full disk makes publishers hear Unavailable; when it heals nothing is lost or reordered."""
     monkeypatch.setattr(commit, "RETRY_S", 0.02)
     store = GatedStore()
-    store.gate.set()
     store.broken = True
     commits = GroupCommit(store)
     shown: list[str] = []
     healed = asyncio.Event()
-    with pytest.raises(Unavailable, match="disk full"):
-        await commits.submit([change("a")], lambda: shown.append("a"))
-    with pytest.raises(Unavailable):
-        await commits.submit([change("b")], healed.set)
+    first = commits.submit([change("a")], partial(shown.append, "a"))
+    await asyncio.sleep(0)
+    meanwhile = commits.submit([change("b")], healed.set)
+    store.gate.set()
+    for waiter in (first, meanwhile):
+        with pytest.raises(Unavailable, match="disk full"):
+            await waiter
     store.broken = False
     async with asyncio.timeout(5):
         await healed.wait()

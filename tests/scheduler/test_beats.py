@@ -166,6 +166,14 @@ def test_stopped_ends_a_stop_but_a_worker_that_goes_away_is_a_loss() -> None:
     assert Heard(stopping, on, job_beat(B.STOPPED)).job.status is S.CANCELLED
     gone = Heard(held, on, job_beat(B.STOPPED, reason="agent shut down"))
     assert (gone.job.status, gone.job.losses) == (S.QUEUED, 1)
+    assert gone.vm.state is V.DELETING
+
+
+def test_refused_start_is_not_the_users_failure() -> None:
+    """The worker never ran it: back to the queue, and not to that VM."""
+    heard = Heard(*assigned(), job_beat(B.FAILED, reason="the agent is draining"))
+    assert (heard.job.status, heard.job.failures, heard.job.losses) == (S.QUEUED, 0, 1)
+    assert heard.vm.state is V.DELETING
 
 
 def test_progress_is_kept_and_beats_of_unknown_vms_are_dropped() -> None:

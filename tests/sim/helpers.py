@@ -49,7 +49,7 @@ def make_world(*migs: dict[str, Any], **changes: Any) -> World:
     return parse_world(world_json(*migs, **changes))
 
 
-async def eventually(condition: Callable[[], object], deadline_s: float = 10.0) -> None:
+async def eventually(condition: Callable[[], object], deadline_s: float = 20.0) -> None:
     """Waits until the condition holds, or fails at the deadline."""
     end = time.monotonic() + deadline_s
     while not condition():

@@ -2,6 +2,7 @@
 
 import random
 from contextlib import suppress
+from itertools import product
 from typing import Any
 
 import pytest
@@ -108,6 +109,29 @@ def test_a_fault_holds_from_its_start_to_its_end() -> None:
 
     assert [out(104.9), out(105.0), out(114.9), out(115.0)] == [False, True, True, False]
     assert board.active(115.0) == ()
+
+
+@pytest.mark.parametrize(
+    ("fault", "hit"),
+    [
+        (Stockout(zone="us-central1-a"), {("us-central1-a", t, s) for t in "mn" for s in (0, 1)}),
+        (Stockout(zone="us-central1-a", machine_type="m", spot=True), {("us-central1-a", "m", 1)}),
+        (Stockout(zone="us-central1-b", spot=False), {("us-central1-b", t, 0) for t in "mn"}),
+        (
+            Stockout(region=REGION, machine_type="n"),
+            {(z, "n", s) for z in ("us-central1-a", "us-central1-b") for s in (0, 1)},
+        ),
+        (Stockout(region="us-west1"), set()),
+    ],
+)
+def test_a_stockout_hits_what_it_names_and_nothing_else(
+    fault: Stockout, hit: set[tuple[str, str, int]]
+) -> None:
+    """Zone or region, machine type, spot or standard: each narrows the stockout."""
+    board = FaultBoard()
+    board.add(fault, 0.0)
+    everything = product(("us-central1-a", "us-central1-b"), "mn", (0, 1))
+    assert {p for p in everything if board.stocked_out(p[0], REGION, p[1], bool(p[2]), 1.0)} == hit
 
 
 def test_clear_ends_one_fault_or_all() -> None:

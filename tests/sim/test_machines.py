@@ -27,7 +27,7 @@ FAST = {
     "stockout_answer_s": 0.01,
     "retry_s": 0.05,
     "delete_s": 0.05,
-    "spot_notice_s": 0.5,
+    "spot_notice_s": 1.5,
 }
 MIG = "zen-mig"
 
@@ -163,7 +163,7 @@ async def test_stop_asks_first_and_then_kills(tmp_path: Path) -> None:
     """A clean stop sends SIGTERM; who obeys ends in order, who does not is killed in time."""
     script = 'trap "echo bye; exit 0" TERM; echo up; while :; do sleep 0.05; done'
     stubborn = 'trap "" TERM; echo up; while :; do sleep 0.05; done'
-    for text, obeys, limit_s in ((script, True, 2.0), (stubborn, False, 6.0)):
+    for text, obeys, limit_s in ((script, True, 2.9), (stubborn, False, 9.0)):
         state = tmp_path / f"state-{limit_s}"
         cloud = PretendCloud(make_world(physics=FAST), state, command=["sh", "-c", text])
         async with cloud:
@@ -268,6 +268,16 @@ async def test_nothing_survives_sigkill_of_the_server(spawn: Spawn, tmp_path: Pa
     assert {g["id"] for g in guests}.isdisjoint(g["id"] for g in others)
     again.terminate()
     await asyncio.wait_for(again.communicate(), 10)
+
+
+async def test_the_kernel_kills_guests_that_notice_nothing(spawn: Spawn, tmp_path: Path) -> None:
+    """A guest that reads neither metadata nor the pipe dies with a server that was killed."""
+    process = await spawn(command=["sh", "-c", "echo $$; exec sleep 600"])
+    await eventually(lambda: len(_log(tmp_path / "state").split()) == 2)
+    pids = [int(text) for text in _log(tmp_path / "state").split()]
+    assert not any(gone(pid) for pid in pids)
+    process.kill()
+    await eventually(lambda: all(gone(pid) for pid in pids), 5)
 
 
 WATCHER = """

@@ -1,13 +1,15 @@
 """The world file: what it may say, and how it is refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sim import world as world_module
 from sim.faults import Stockout
 from sim.reading import BadInput
-from sim.world import load_world, parse_world
+from sim.world import Physics, load_world, parse_world
 from tests.sim.helpers import make_world, mig_json, world_json
 
 
@@ -43,6 +45,16 @@ def test_a_world_loads_from_its_file(tmp_path: Path) -> None:
     assert world.physics.capacity == ((("us-central1-a", "a2-highgpu-1g", True), 2),)
     assert world.physics.capacity_default == 4
     assert world.faults == (Stockout(60.0, 0.0, "us-central1-b"),)
+
+
+def test_the_example_in_the_documentation_is_a_world() -> None:
+    """The world file shown in the module's documentation loads as it stands."""
+    text = world_module.__doc__ or ""
+    world = parse_world(json.loads(text[text.index("{") :]))
+    assert world.migs[0].quota_use() == {"INSTANCES": 1, "NVIDIA_A100_GPUS": 2}
+    assert world.physics == replace(
+        Physics(), capacity=world.physics.capacity, quotas=world.physics.quotas
+    )
 
 
 def test_every_fault_of_a_file_is_reported_at_once() -> None:
@@ -105,7 +117,7 @@ def test_the_same_group_twice_is_refused() -> None:
     [
         ("a2-highgpu-2g", None, False, "NVIDIA_A100_GPUS"),
         ("a2-ultragpu-2g", None, True, "PREEMPTIBLE_NVIDIA_A100_80GB_GPUS"),
-        ("a3-highgpu-8g", None, False, "NVIDIA_H100_GPUS"),
+        ("a3-highgpu-8g", "nvidia-h100-80gb", False, "NVIDIA_H100_GPUS"),
         ("g2-standard-4", None, False, "NVIDIA_L4_GPUS"),
         ("n1-highmem-8", "nvidia-tesla-v100", False, "NVIDIA_V100_GPUS"),
     ],

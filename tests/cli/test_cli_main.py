@@ -1,0 +1,210 @@
+"""The command as a whole: help, exit codes, one-line errors, no traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from typer.main import get_command
+
+from cli import main, place
+from cli.spans import between, clock_time, moment, seconds, short
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Api, Ended
+
+Zen = Callable[..., "Ended"]
+
+
+def commands() -> list[tuple[str, ...]]:
+    """Every command that there is, by its words."""
+    found: list[tuple[str, ...]] = []
+
+    def walk(command: object, words: tuple[str, ...]) -> None:
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            found.append(words)
+            return
+        for name, child in inner.items():
+            walk(child, (*words, name))
+
+    walk(get_command(main.app), ())
+    return found
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_every_command_has_help_and_json(zen: Zen, words: tuple[str, ...]) -> None:
+    """--help answers with 0; --json is there, except for serve, which never answers."""
+    ended = zen(*words, "--help")
+    assert ended.code == 0
+    assert "Usage: zen " + " ".join(words) in ended.out
+    assert ("--json" in ended.out) == (words != ("serve",))
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """What makes a command slow is imported inside it: none of it is there after the import."""
+    heavy = ("httpx", "yaml", "google", "sqlalchemy", "psycopg", "fastapi", "aiohttp", "rich")
+    code = f"import sys, cli.main; print([m for m in {heavy!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_no_arguments_show_the_help(zen: Zen) -> None:
+    """Whoever does not know what to say is told."""
+    ended = zen()
+    assert ended.code == 2
+    assert "Commands:" in ended.out
+
+
+def test_unknown_command(zen: Zen) -> None:
+    """One line, exit code 2."""
+    ended = zen("jbos")
+    assert ended.code == 2
+    assert ended.err.startswith("zen: No such command 'jbos'")
+    assert ended.err.count("\n") == 1
+
+
+def test_nothing_runs(zen: Zen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused connection says how to start it."""
+    monkeypatch.setenv("ZEN_API", "http://127.0.0.1:1")
+    ended = zen("jobs")
+    assert ended.code == 1
+    assert ended.err.startswith("zen: nothing runs at http://127.0.0.1:1: start it with ./zen up")
+    assert ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("address", ["http://[", "ftp://x", "http://a b"])
+def test_impossible_addresses_are_one_line(zen: Zen, address: str) -> None:
+    """What cannot be an address is named, without a traceback."""
+    ended = zen("jobs", "--api", address)
+    assert ended.code == 1
+    assert ended.err.startswith("zen: ")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (httpx.Response(502, text="<html>"), "the API answered 502 Bad Gateway"),
+        (httpx.Response(200, text="<html>"), "is not the API of this scheduler"),
+        (httpx.Response(200, json=[1]), "is not the API of this scheduler"),
+        (httpx.Response(503, json={"message": "the database is away"}), "the database is away"),
+    ],
+)
+def test_strange_answers_are_one_line(
+    zen: Zen, api: Api, answer: httpx.Response, said: str
+) -> None:
+    """Whatever answers there, the user sees one line."""
+    api.on("GET", "/api/v1/jobs", lambda _: answer)
+    ended = zen("jobs")
+    assert (ended.code, ended.out) == (1, "")
+    assert said in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_time_out_is_one_line(zen: Zen, api: Api) -> None:
+    """An API that does not answer in time is named with the time."""
+
+    def late(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadTimeout("late", request=request)
+
+    api.on("GET", "/api/v1/jobs", late)
+    assert "did not answer within 30 s" in zen("jobs").err
+
+
+def test_broken_pipe_is_quiet() -> None:
+    """`zen … | head` ends without a word on stderr."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = subprocess.run(
+        [sys.executable, "-m", "cli", "config", "check"],
+        cwd=place.ROOT,
+        stdout=writes,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writes)
+    assert done.stderr == ""
+    assert done.returncode != 0
+
+
+def test_address_comes_from_the_running_stack(zen: Zen, api: Api, home: Path) -> None:
+    """Without --api and ZEN_API the state directory knows it; --api wins."""
+    api.on("GET", "/api/v1/jobs", {"jobs": [], "total": 0, "next_page_token": None})
+    here = place.Home(home)
+    here.make()
+    here.write(place.Running(1, "http://127.0.0.1:4321", "", "", "", ""))
+    zen("jobs")
+    zen("jobs", "--api", "10.0.0.1:80")
+    assert [request.url.host for request in api.requests] == ["127.0.0.1", "10.0.0.1"]
+    assert api.requests[0].url.port == 4321
+
+
+def test_state_directory_is_private(home: Path) -> None:
+    """Nobody else may read logs and database; a wider directory is narrowed."""
+    home.mkdir(mode=0o755)
+    place.Home(home).make()
+    assert home.stat().st_mode & 0o777 == 0o700
+
+
+def test_half_a_run_file_is_no_run_file(home: Path) -> None:
+    """What cannot be read whole is taken for nothing."""
+    here = place.Home(home)
+    here.make()
+    here.run_file.write_text('{"pid": 1, "ap')
+    assert here.read() is None
+
+
+# --- spans of time ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("90s", 90),
+        ("10m", 600),
+        ("2h", 7200),
+        ("1d", 86400),
+        ("1h30m", 5400),
+        ("0.5s", 0.5),
+        ("250ms", 0.25),
+        ("45", 45),
+        (" 2H ", 7200),
+    ],
+)
+def test_spans_are_read(text: str, expected: float) -> None:
+    """Units from milliseconds to weeks, alone or together; a bare number is seconds."""
+    assert seconds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-5s", "5 s", "s", "1x", "1h soon", "inf", "nan"])
+def test_bad_spans_name_what_came(text: str) -> None:
+    """The error names what came and shows examples."""
+    with pytest.raises(Exception, match="expected a span of time") as caught:
+        seconds(text)
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("span_s", "expected"),
+    [(0, "0s"), (59.9, "59s"), (125, "2m05s"), (11400, "3h10m"), (187200, "2d4h"), (-3, "0s")],
+)
+def test_spans_are_written_short(span_s: float, expected: str) -> None:
+    """The two largest units; never negative, whatever the clocks say."""
+    assert short(span_s) == expected
+
+
+def test_missing_times_are_a_dash() -> None:
+    """An API time that is null or garbage is shown as nothing."""
+    now = moment("2026-11-16T07:00:05Z")
+    assert now is not None
+    assert between("2026-11-16T07:00:00.500Z", now) == "4s"
+    assert between(None, now) == "-"
+    assert clock_time("garbage") == "-"

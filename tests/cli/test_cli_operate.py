@@ -1,0 +1,215 @@
+"""Configuration, infrastructure commands, checks, and the world that a configuration becomes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.metadata import TIMERS as READ_BY_THE_AGENT
+from cli import checks
+from cli.embedded import TIMERS, clean_environment, vm_cap, write_config
+from cli.place import ROOT
+from cli.templates import AGENT_TIMERS
+from cli.world import build_world
+from config.load import load_settings
+from core.names import Names
+from sim.world import parse_world
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Ended
+
+Zen = Callable[..., "Ended"]
+
+
+def test_config_check_sums_up(zen: Zen) -> None:
+    """A good configuration: clusters, regions, limits, prices."""
+    ended = zen("config", "check")
+    assert ended.code == 0
+    assert ended.out.startswith("ok: project ")
+    assert "2xa100-40gb" in ended.out
+    assert zen("config", "check", "--json").json["ok"] is True
+
+
+def test_config_check_names_every_fault(zen: Zen, tmp_path: Path) -> None:
+    """Every fault at once, each with its line; exit code 1."""
+    file = tmp_path / "bad.yaml"
+    file.write_text("project: X\nnonsense: 1\n")
+    ended = zen("config", "check", str(file))
+    assert ended.code == 1
+    assert "bad.yaml:1: project" in ended.err
+    assert "bad.yaml:2: nonsense" in ended.err
+    faults = zen("config", "check", str(file), "--json").json["faults"]
+    assert len(faults) >= 2
+
+
+def test_config_show_hides_the_password(zen: Zen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database's URL may hold a password."""
+    monkeypatch.setenv("DATABASE_URL", "postgresql://zen:secret@db/zen")
+    ended = zen("config", "show")
+    assert "secret" not in ended.out
+    assert zen("config", "show", "--json").json["database_url"] == "(hidden)"
+
+
+def words_of(command: str) -> list[str]:
+    """What a shell makes of it."""
+    return shlex.split(command.replace("\\\n", " "))
+
+
+def test_gcloud_commands_are_complete(zen: Zen) -> None:
+    """A template with its metadata, then a group for each region, as the planner needs them."""
+    ended = zen("infra", "gcloud", "--cluster", "1xt4", "--json")
+    template, *groups = [words_of(command) for command in ended.json["commands"]]
+    spec = load_settings(None, {}).cluster("1xt4")
+    assert "--accelerator=type=nvidia-tesla-t4,count=1" in template
+    assert "--maintenance-policy=TERMINATE" in template
+    given = next(word for word in template if word.startswith("--metadata="))
+    pairs = dict(pair.split("=", 1) for pair in given.removeprefix("--metadata=^;;^").split(";;"))
+    assert pairs["zen-cluster"] == "1xt4"
+    assert json.loads(pairs["zen-timers"])["heartbeat_s"] == 10
+    assert len(groups) == len(spec.regions)
+    for group, region in zip(groups, spec.regions, strict=True):
+        assert group[5] == Names().mig("1xt4", region.region)
+        assert group[6:] == [
+            "--project=my-gpu-project",
+            f"--region={region.region}",
+            f"--zones={','.join(region.zones)}",
+            f"--template={template[4]}",
+            f"--base-instance-name={Names().vm_base('1xt4', region.region)}",
+            "--size=0",
+            "--target-distribution-shape=any",
+            "--instance-redistribution-type=NONE",
+            "--default-action-on-vm-failure=do-nothing",
+        ]
+
+
+def test_gcloud_names_fit_googles_limit(zen: Zen) -> None:
+    """Every name that the script makes has at most 63 characters."""
+    commands = zen("infra", "gcloud", "--json").json["commands"]
+    words = [words_of(command) for command in commands]
+    names = [w[4] if "instance-templates" in w else w[5] for w in words]
+    assert max(len(name) for name in names) <= 63
+    assert len(set(names)) == len(names)
+
+
+def test_spot_templates_say_so(zen: Zen, tmp_path: Path) -> None:
+    """A spot cluster's VMs are asked for as spot, and stopped when taken back."""
+    base = write_config(tmp_path / "zen.yaml", None, tmp_path, vm_cap(10_000, 2), SPOT)
+    assert base.cluster("1xl4").spot
+    ended = zen("infra", "gcloud", "--cluster", "1xl4", "--config", str(tmp_path / "zen.yaml"))
+    assert "--provisioning-model=SPOT" in ended.out
+    assert "--instance-termination-action=STOP" in ended.out
+
+
+def test_unknown_cluster_is_one_line(zen: Zen) -> None:
+    """With the nearest ones that exist."""
+    ended = zen("infra", "gcloud", "--cluster", "1xl5")
+    assert ended.code == 1
+    assert "1xl4" in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_infra_apply_wants_to_know_what(zen: Zen) -> None:
+    """Nothing is applied by accident."""
+    assert zen("infra", "apply").code == 2
+
+
+def test_database_that_is_away_is_one_line(zen: Zen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """db current on a dead database: an error in words, no traceback."""
+    monkeypatch.setenv("DATABASE_URL", "postgresql://zen@127.0.0.1:1/zen")
+    ended = zen("db", "current")
+    assert ended.code == 1
+    assert "the database does not answer" in ended.err
+
+
+# --- the local run ------------------------------------------------------------------------------
+
+SPOT = {"clusters": {"1xl4": {"spot": True}}}
+
+
+@pytest.mark.parametrize(
+    ("available_mb", "cores", "vms", "why"),
+    [
+        (24_000, 2, 8, "4 for each of 2 cores"),
+        (1_200, 8, 5, "half of 1.2 GB free memory"),
+        (100, 1, 1, "half of 0.1 GB free memory"),
+    ],
+)
+def test_vm_cap_is_the_smaller_of_memory_and_cores(
+    available_mb: float, cores: int, vms: int, why: str
+) -> None:
+    """At least one VM, and the note says which of the two binds."""
+    cap = vm_cap(available_mb, cores)
+    assert cap.vms == vms
+    assert why in cap.note
+
+
+def test_embedded_configuration_caps_and_hurries(tmp_path: Path) -> None:
+    """Every cluster's limit is at most the cap and never above its own; timers are short."""
+    cap = vm_cap(1_000, 1)
+    settings = write_config(tmp_path / "zen.yaml", None, tmp_path / "store", cap)
+    own = load_settings(None, {})
+    assert [c.vm_max for c in settings.clusters] == [min(cap.vms, c.vm_max) for c in own.clusters]
+    assert settings.timers.idle_timeout_s == TIMERS["idle_timeout_s"] == 60
+    assert settings.store_url == f"file://{tmp_path / 'store'}"
+    assert load_settings(tmp_path / "zen.yaml", {}) == settings
+
+
+def test_local_processes_see_no_real_world() -> None:
+    """A DATABASE_URL for something else is never used, let alone migrated, by a local run."""
+    given = {"DATABASE_URL": "x", "GOOGLE_APPLICATION_CREDENTIALS": "y", "PATH": "/bin"}
+    assert clean_environment(given) == {"PATH": "/bin"}
+
+
+def test_world_has_a_group_for_each_cluster_and_region(tmp_path: Path) -> None:
+    """The pretend cloud accepts the world, and every group is one that the scheduler looks for."""
+    settings = write_config(tmp_path / "zen.yaml", None, tmp_path, vm_cap(10_000, 2), SPOT)
+    world = parse_world(json.loads(json.dumps(build_world(settings))))
+    found = {(mig.name, mig.region) for mig in world.migs}
+    assert found == {
+        (settings.names.mig(cluster.name, region.region), region.region)
+        for cluster in settings.clusters
+        for region in cluster.regions
+    }
+    spot = next(mig for mig in world.migs if "-1xl4-" in mig.name)
+    assert spot.spot
+    assert dict(spot.metadata)["zen-cluster"] == "1xl4"
+    v100 = next(mig for mig in world.migs if "-4xv100-" in mig.name)
+    assert (v100.gpus, v100.accelerator) == (4, "nvidia-tesla-v100")
+
+
+def test_templates_say_what_the_agent_reads() -> None:
+    """The agent refuses timers that it does not know, and should be told all that it does."""
+    assert set(AGENT_TIMERS) == set(READ_BY_THE_AGENT)
+
+
+# --- checks -------------------------------------------------------------------------------------
+
+
+def test_check_runs_every_step_and_tells_which_failed(
+    zen: Zen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failing step does not hide the later ones; the exit code is 1."""
+    steps = (checks.Step("bad", ("false",)), checks.Step("good", ("true",)))
+    monkeypatch.setattr(checks, "steps", lambda: steps)
+    ended = zen("check")
+    assert ended.code == 1
+    assert [line.split()[:2] for line in ended.out.splitlines()] == [
+        ["FAILED", "bad"],
+        ["ok", "good"],
+    ]
+    assert ended.err == "zen: check failed: bad\n"
+    told = zen("check", "--json").json
+    assert [step["exit_code"] for step in told["steps"]] == [1, 0]
+
+
+def test_examples_name_their_own_submit_line() -> None:
+    """Whoever opens an example sees how to submit it."""
+    for name in ("sleep.sh", "multi_gpu.py", "train.py", "train.yaml"):
+        text = (ROOT / "examples" / name).read_text(encoding="utf-8")
+        assert "zen submit" in "\n".join(text.splitlines()[:10])
+        assert f"examples/{name}" in text

@@ -1,0 +1,216 @@
+"""The database goes away, and what hangs on it: store, listener, group commit."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+import psycopg
+import pytest
+
+from core.changes import Committed, JobWhy, Unit, VmBeat
+from core.errors import StoreDown
+from core.job import JobEvent
+from db.listen import Listener
+from db.store import PostgresStore
+from db.submit import GroupCommit
+from tests.db.builders import Maker, at, put, step, submitted
+
+pytestmark = pytest.mark.slow
+NOWHERE = "postgresql://zen@/none?host=/nonexistent"
+
+
+@pytest.fixture
+async def store(database_url: str) -> AsyncIterator[PostgresStore]:
+    opened = PostgresStore(database_url)
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def maker() -> Maker:
+    return Maker()
+
+
+async def cut(url: str) -> None:
+    """Ends every connection to the database but our own."""
+    query = (
+        b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        b"WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        await connection.execute(query)
+
+
+async def test_no_database_is_told_in_time() -> None:
+    """Without a database callers hear StoreDown within two seconds or little more."""
+    store = PostgresStore(NOWHERE)
+    await store.open()
+    start = time.monotonic()
+    with pytest.raises(StoreDown):
+        await store.view(1)
+    assert time.monotonic() - start < 3
+    await store.close()
+
+
+async def test_lost_connections_are_replaced(
+    store: PostgresStore, maker: Maker, database_url: str
+) -> None:
+    """Connections that were cut while idle are replaced before anybody notices."""
+    job = maker.job("j")
+    await put(store, submitted(job))
+    await cut(database_url)
+    assert await store.find_job("j", None) == job
+
+
+async def test_stuck_writer_is_told(database_url: str, maker: Maker) -> None:
+    """A commit that cannot get its rows ends as StoreDown, and writes nothing."""
+    store = PostgresStore(database_url, operation_s=0.5)
+    await store.open()
+    job = maker.job("j")
+    await put(store, submitted(job))
+    async with await psycopg.AsyncConnection.connect(database_url) as other:
+        await other.execute("SELECT 1 FROM jobs FOR UPDATE")
+        with pytest.raises(StoreDown):
+            await store.commit([(step(job, JobEvent.ADMITTED),)], None)
+    assert await store.find_job("j", None) == job
+    await store.close()
+
+
+async def test_what_cannot_be_stored_harms_nobody_else(store: PostgresStore, maker: Maker) -> None:
+    """A unit that a constraint refuses is refused alone, with the constraint's name."""
+    good, bad = maker.job("good"), maker.job("bad")
+    move = step(bad, JobEvent.ADMITTED)
+    await put(store, submitted(bad))
+    broken = replace(move, after=replace(move.after, deadline_at=None))
+    committed = await store.commit([(broken,), (submitted(good),)], None)
+    assert committed.applied == (False, True)
+    assert "ck_jobs_deadline" in committed.refusals[0]
+
+
+# --- the listener -----------------------------------------------------------------------
+
+
+async def test_listener_wakes_for_news_only(
+    store: PostgresStore, maker: Maker, database_url: str
+) -> None:
+    """A submission wakes whoever listens, beats and whys do not; many wake once."""
+    job = maker.job()
+    await put(store, submitted(job))
+    wakeups = Listener(database_url).wakeups()
+    await asyncio.wait_for(anext(wakeups), 5)
+    await put(store, JobWhy(job.uid, "no VM"), VmBeat(maker.vm().uid, at(1)))
+    following = asyncio.ensure_future(anext(wakeups))
+    # A marker behind the silent commit: when it has come, a notification would have come too.
+    await _marker(database_url)
+    assert not following.done()
+    await asyncio.gather(*(put(store, submitted(maker.job())) for _ in range(5)))
+    await asyncio.wait_for(following, 5)
+    await wakeups.aclose()
+
+
+async def _marker(url: str) -> None:
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        await connection.execute("LISTEN marker")
+        await connection.execute("NOTIFY marker")
+        async for _ in connection.notifies(timeout=5, stop_after=1):
+            return
+
+
+async def test_listener_comes_back(database_url: str) -> None:
+    """After its connection was cut it listens again, and that counts as a wake-up."""
+    wakeups = Listener(database_url).wakeups()
+    await asyncio.wait_for(anext(wakeups), 5)
+    await cut(database_url)
+    await asyncio.wait_for(anext(wakeups), 10)
+    await wakeups.aclose()
+
+
+async def test_listener_without_database() -> None:
+    """A database that is away raises nothing; whoever listens just waits."""
+    wakeups = Listener(NOWHERE).wakeups()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(anext(wakeups), 0.5)
+
+
+# --- group commit -----------------------------------------------------------------------
+
+
+class Gate:
+    """A store whose commits wait until they are let through, and are counted."""
+
+    def __init__(self, inner: PostgresStore) -> None:
+        self._inner = inner
+        self.sizes: list[int] = []
+        self.entered = asyncio.Event()
+        self.open = asyncio.Event()
+        self.fault: Exception | None = None
+
+    async def commit(self, units: Sequence[Unit], term: int | None) -> Committed:
+        self.sizes.append(len(units))
+        self.entered.set()
+        await self.open.wait()
+        if self.fault is not None:
+            raise self.fault
+        return await self._inner.commit(units, term)
+
+
+async def gathered(gate: Gate, group: GroupCommit, units: Sequence[Unit]) -> list[object]:
+    """The first is on its way while the others come."""
+    tasks = [asyncio.ensure_future(group.submit(units[0]))]
+    await asyncio.wait_for(gate.entered.wait(), 5)
+    tasks += [asyncio.ensure_future(group.submit(unit)) for unit in units[1:]]
+    await asyncio.sleep(0)
+    gate.open.set()
+    return list(await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20))
+
+
+async def test_waiting_submissions_share_a_commit(store: PostgresStore, maker: Maker) -> None:
+    """What comes while a write is on its way is written by the next one, each with its answer."""
+    gate = Gate(store)
+    group = GroupCommit(gate)  # type: ignore[arg-type]  # commit() is all it uses
+    units: list[Unit] = [(submitted(maker.job(f"j{n}")),) for n in range(20)]
+    answers = await gathered(gate, group, [*units, (submitted(maker.job("j3")),)])
+    assert answers == [None] * 20 + ["exists"]
+    assert gate.sizes == [1, 20]
+    await group.close()
+
+
+async def test_batches_are_bounded(store: PostgresStore, maker: Maker) -> None:
+    """A batch has a size, and so has the queue before it."""
+    gate = Gate(store)
+    group = GroupCommit(gate, batch_max=4, waiting_max=10)  # type: ignore[arg-type]
+    units: list[Unit] = [(submitted(maker.job()),) for _ in range(13)]
+    answers = await gathered(gate, group, units)
+    assert gate.sizes == [1, 4, 4, 2]
+    assert [type(answer) for answer in answers[11:]] == [StoreDown, StoreDown]
+    assert answers[:11] == [None] * 11
+
+
+async def test_failure_reaches_every_waiter(store: PostgresStore, maker: Maker) -> None:
+    """When the write fails, everyone in the batch hears of it, and the next batch is tried."""
+    gate = Gate(store)
+    gate.fault = StoreDown("away")
+    group = GroupCommit(gate)  # type: ignore[arg-type]
+    units: list[Unit] = [(submitted(maker.job()),) for _ in range(4)]
+    answers = await gathered(gate, group, units)
+    assert [type(answer) for answer in answers] == [StoreDown] * 4
+    gate.fault = None
+    assert await group.submit(units[0]) is None
+
+
+async def test_one_who_gives_up_harms_nobody(store: PostgresStore, maker: Maker) -> None:
+    """A caller that was cancelled leaves the others of its batch with their answers."""
+    gate = Gate(store)
+    group = GroupCommit(gate)  # type: ignore[arg-type]
+    tasks = [asyncio.ensure_future(group.submit((submitted(maker.job()),))) for _ in range(3)]
+    await asyncio.wait_for(gate.entered.wait(), 5)
+    tasks[1].cancel()
+    gate.open.set()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert answers[0] is None
+    assert isinstance(answers[1], asyncio.CancelledError)
+    assert answers[2] is None

@@ -1,0 +1,188 @@
+"""A real stack for tests: `zen up` in a directory of its own, and the ways people talk to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import psutil
+import yaml
+from google.cloud import pubsub_v1  # type: ignore[import-untyped]
+
+ROOT = Path(__file__).parent.parent.parent
+CLUSTERS = ("1xl4", "1xt4", "2xa100-40gb")
+FINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
+
+Json = dict[str, Any]
+
+
+T = TypeVar("T")
+
+
+def wait_for(what: str, look: Callable[[], T | None], seconds: float = 30) -> T:
+    """The first answer that is not None; an assertion that names what never came."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if (seen := look()) is not None:
+            return seen
+        time.sleep(0.05)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+def small_config(target: Path) -> Path:
+    """The default configuration with few clusters, one of them spot."""
+    words = yaml.safe_load((ROOT / "config" / "zen.yaml").read_text())
+    words["clusters"] = {name: words["clusters"][name] for name in CLUSTERS}
+    words["clusters"]["1xt4"]["spot"] = True
+    words["clusters"]["2xa100-40gb"]["vm_max"] = 2
+    target.write_text(yaml.safe_dump(words))
+    return target
+
+
+class Stack:
+    """One running `zen up`."""
+
+    def __init__(self, home: Path, environ: Mapping[str, str] | None = None) -> None:
+        self.home = home
+        self.environ = {**os.environ, "ZEN_HOME": str(home), **(environ or {})}
+
+    def zen(
+        self, *args: str, check: bool = True, timeout: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the command line as a user would."""
+        done = subprocess.run(
+            [sys.executable, "-m", "cli", *args],
+            env=self.environ,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        if check:
+            assert done.returncode == 0, f"zen {' '.join(args)}: {done.stdout}{done.stderr}"
+        return done
+
+    @property
+    def run(self) -> Json:
+        return json.loads((self.home / "run.json").read_text())  # type: ignore[no-any-return]
+
+    def get(self, path: str, **params: Any) -> Json:
+        answer = httpx.get(f"{self.run['api']}/api/v1{path}", params=params, timeout=10)
+        assert answer.status_code == 200, answer.text
+        return answer.json()  # type: ignore[no-any-return]
+
+    def submit(self, *command: str, **fields: Any) -> str:
+        """Over REST."""
+        body = {"command": list(command), **fields}
+        answer = httpx.post(f"{self.run['api']}/api/v1/jobs", json=body, timeout=10)
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["job_id"])
+
+    def job(self, job_id: str) -> Json:
+        return self.get(f"/jobs/{job_id}")
+
+    def history(self, job_id: str) -> list[str]:
+        """The states it went through."""
+        return [event["to"] for event in self.events(job_id) if event["from"] != event["to"]]
+
+    def events(self, job_id: str) -> list[Json]:
+        return list(self.get(f"/jobs/{job_id}/events", page_size=500)["events"])
+
+    def log(self, job_id: str) -> str:
+        answer = httpx.get(f"{self.run['api']}/api/v1/jobs/{job_id}/logs", timeout=10)
+        return answer.text
+
+    def wait(self, job_id: str, *statuses: str, seconds: float = 40) -> Json:
+        """The job once it is in one of the statuses (any final one by default)."""
+
+        def look() -> Json | None:
+            seen = self.job(job_id)
+            return seen if seen["status"] in (statuses or FINAL) else None
+
+        try:
+            return wait_for(f"{job_id} in {statuses or FINAL}", look, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.job(job_id)}\n{self.events(job_id)}") from None
+
+    def wait_through_restart(self, job_id: str, seconds: float = 60) -> Json:
+        """As wait(), while the API itself may be away for a moment."""
+
+        def look() -> Json | None:
+            try:
+                seen = self.job(job_id)
+            except (httpx.HTTPError, AssertionError):
+                return None
+            return seen if seen["status"] in FINAL else None
+
+        return wait_for(f"{job_id} final", look, seconds)
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process that has to do with this stack."""
+        return processes_about(str(self.home))
+
+
+def processes_about(home: str) -> list[psutil.Process]:
+    """Found by command line, environment or open directory, so that no orphan hides."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = " ".join(process.cmdline())
+            environment = process.environ()
+            about = home in words or any(home in value for value in environment.values())
+            if (about or home in process.cwd()) and process.pid != os.getpid():
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return [p for p in found if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+@contextmanager
+def stack(
+    *, config: bool = True, environ: Mapping[str, str] | None = None, replicas: int = 1
+) -> Iterator[Stack]:
+    """A stack that is up; afterwards it is down and nothing of it is left."""
+    with tempfile.TemporaryDirectory(prefix="zen-e2e-") as directory:
+        made = Stack(Path(directory) / "home", environ)
+        args = ["up", "--detach", "--quiet", "--port", "0", "--replicas", str(replicas)]
+        if config:
+            args += ["--config", str(small_config(Path(directory) / "zen.yaml"))]
+        made.zen(*args)
+        try:
+            yield made
+        finally:
+            made.zen("down", check=False)
+            for process in made.processes():
+                process.kill()
+
+
+async def publish(stack: Stack, topic: str, body: bytes, **attributes: str) -> str:
+    """With Google's own client, as an upstream pipeline would."""
+
+    def send() -> str:
+        os.environ["PUBSUB_EMULATOR_HOST"] = stack.run["bus"]
+        try:
+            client = pubsub_v1.PublisherClient()
+        finally:
+            del os.environ["PUBSUB_EMULATOR_HOST"]
+        path = client.topic_path(project_of(stack), topic)
+        message_id = str(client.publish(path, body, **attributes).result(timeout=10))
+        client.stop()
+        return message_id
+
+    return await asyncio.to_thread(send)
+
+
+def project_of(stack: Stack) -> str:
+    return str(yaml.safe_load((stack.home / "zen.yaml").read_text())["project"])
