@@ -14,6 +14,7 @@ from cli.screen import (
     emit,
     money,
     note,
+    price,
     say,
     table,
     watch_json,
@@ -192,7 +193,7 @@ def _matters(region: Json) -> bool:
 def _region_cells(region: Json, now: datetime) -> list[object]:
     return [
         region["region"],
-        money(region["usd_per_hour"]),
+        price(region["usd_per_hour"]),
         region["target"],
         region["requested"] + region["booting"],
         region["idle"],

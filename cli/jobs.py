@@ -15,6 +15,7 @@ from cli.screen import (
     emit,
     money,
     note,
+    price,
     say,
     status_text,
     table,
@@ -341,7 +342,7 @@ def _attempts_table(attempts: list[Json], now: datetime) -> Table:
             ",".join(str(slot) for slot in attempt["slots"]),
             clock_time(attempt["assigned_at"]),
             between(attempt["assigned_at"], moment(attempt.get("ended_at")) or now),
-            money(attempt["usd_per_hour"]) + "/h",
+            price(attempt["usd_per_hour"]) + "/h",
             attempt.get("exit_code"),
             attempt.get("outcome") or "goes on",
         ]

@@ -137,6 +137,11 @@ def watch_json(read: Callable[[], object]) -> None:
         time.sleep(REFRESH_S)
 
 
+def price(usd_per_hour: float) -> str:
+    """What a VM costs by the hour."""
+    return f"${usd_per_hour:.2f}"
+
+
 def money(value: object) -> str:
     """Dollars, with cents that matter for short jobs too."""
     if not isinstance(value, int | float):

@@ -79,7 +79,8 @@ FROM alerts WHERE NOT %s OR cleared_at IS NULL ORDER BY raised_at DESC, alert_id
 """
 _SUMMARY = """
 SELECT now(), l.holder, l.term, l.expires_at,
-    (SELECT min(queued_since) FROM jobs WHERE status IN ('PROVISIONING', 'QUEUED')),
+    least((SELECT min(queued_since) FROM jobs WHERE status = 'QUEUED'),
+        (SELECT min(queued_since) FROM jobs WHERE status = 'PROVISIONING')),
     (SELECT count(*) FROM outbox WHERE published_at IS NULL),
     (SELECT count(*) FROM alerts WHERE cleared_at IS NULL)
 FROM (VALUES (1)) AS one LEFT JOIN leader AS l ON true

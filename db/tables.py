@@ -135,7 +135,6 @@ jobs = Table(
         text("priority DESC"),
         "queued_since",
         "uid",
-        postgresql_include=["cluster"],
         postgresql_where=text("status = 'QUEUED'"),
     ),
     Index(

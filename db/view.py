@@ -23,15 +23,15 @@ from db.rows import (
 
 # The same words as in the partial indexes, or they would not be used.
 _LIVE_STATUSES = ", ".join(f"'{s}'" for s in sorted([*LEASED, JobStatus.PROVISIONING]))
-_LIVE = f"""
+LIVE = f"""
 SELECT uid::text, version, why FROM jobs WHERE status IN ({_LIVE_STATUSES}) ORDER BY jobs.uid
 """
-_QUEUE = """
+QUEUE = """
 SELECT uid::text, version, why FROM jobs WHERE status = 'QUEUED'
 ORDER BY priority DESC, queued_since, jobs.uid LIMIT %s
 """
 _JOBS = f"SELECT {JOB_SELECT} FROM jobs AS j WHERE j.uid = ANY(%s::uuid[])"
-_QUEUED = "SELECT cluster, count(*) FROM jobs WHERE status = 'QUEUED' GROUP BY cluster"
+QUEUED = "SELECT cluster, count(*) FROM jobs WHERE status = 'QUEUED' GROUP BY cluster"
 _VMS = f"SELECT {VM_SELECT} FROM vms AS v WHERE v.state <> 'GONE' ORDER BY v.uid"
 _TROUBLES = f"SELECT {TROUBLE_SELECT} FROM troubles ORDER BY 1, 2, 3, 4, 5"
 _REQUESTS = f"""
@@ -54,9 +54,9 @@ class Viewer:
         async with connection.pipeline(), connection.transaction():
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             now = await connection.execute("SELECT now()", binary=True)
-            live = await connection.execute(_LIVE, binary=True)
-            queue = await connection.execute(_QUEUE, (queue_limit,), binary=True)
-            queued = await connection.execute(_QUEUED)
+            live = await connection.execute(LIVE, binary=True)
+            queue = await connection.execute(QUEUE, (queue_limit,), binary=True)
+            queued = await connection.execute(QUEUED)
             vms = await connection.execute(_VMS, binary=True)
             troubles = await connection.execute(_TROUBLES, binary=True)
             requests = await connection.execute(_REQUESTS, binary=True)

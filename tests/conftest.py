@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +29,7 @@ def postgres() -> Iterator[str]:
     given = os.environ.get("DATABASE_URL")
     if given:
         yield given
-    elif os.environ.get("ZEN_TEST_DOCKER") == "1" and shutil.which("docker"):
+    elif os.environ.get("ZEN_TEST_DOCKER") == "1" and _docker_answers():
         yield from _container()
     else:
         yield from _embedded()
@@ -81,6 +82,14 @@ def _fast_place() -> str | None:
     memory = Path("/dev/shm")
     roomy = memory.is_dir() and shutil.disk_usage(memory).free > 2 * 1024**3
     return str(memory) if roomy and os.access(memory, os.W_OK) else None
+
+
+def _docker_answers() -> bool:
+    try:
+        asked = subprocess.run(["docker", "info"], capture_output=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return asked.returncode == 0
 
 
 def _container() -> Iterator[str]:

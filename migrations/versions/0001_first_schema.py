@@ -186,7 +186,6 @@ def upgrade() -> None:
         "jobs",
         [sa.literal_column("priority DESC"), "queued_since", "uid"],
         unique=False,
-        postgresql_include=["cluster"],
         postgresql_where=sa.text("status = 'QUEUED'"),
     )
     op.create_index(

@@ -59,7 +59,7 @@ def test_clusters_show_regions_and_blocks(zen: Zen, api: Api) -> None:
     assert first.split()[:4] == ["1xl4", "3/8", "1", "2"]
     assert "stockout" in first
     assert "stocked out in all zones" in first
-    assert second.split()[:7] == ["us-east4", "$0.7000", "3", "2", "0", "2", "1"]
+    assert second.split()[:7] == ["us-east4", "$0.70", "3", "2", "0", "2", "1"]
     assert zen("clusters", "--json").json == {"clusters": [found]}
 
 

@@ -16,7 +16,7 @@ import migrations
 from core.capacity import VmState
 from core.errors import StoreDown
 from core.job import FINAL, LEASED, JobStatus
-from db import migrate
+from db import migrate, view
 from db.tables import metadata
 
 pytestmark = pytest.mark.slow
@@ -182,3 +182,42 @@ def test_one_leader(database_url: str) -> None:
             connection.execute(insert, (True,))
         with pytest.raises(psycopg.errors.CheckViolation):
             connection.execute(insert, (False,))
+
+
+# --- the cost of a turn -----------------------------------------------------------------
+
+_MANY = """
+INSERT INTO jobs (uid, tenant_id, user_id, job_id, name, cluster, status, priority, spec,
+    content_hash, version, attempt, submitted_at, status_since, queued_since, deadline_at,
+    ended_at)
+SELECT gen_random_uuid(), 't' || n % 200, 'u', 'j' || n, '', 'c',
+    CASE WHEN n % 10 = 0 THEN 'QUEUED' ELSE 'SUCCEEDED' END, n % 5, '{}', 'h', 1, 0,
+    now() - n * interval '1 s', now(), now() - n * interval '1 s',
+    CASE WHEN n % 10 = 0 THEN now() END, CASE WHEN n % 10 <> 0 THEN now() END
+FROM generate_series(1, 5000) AS n
+"""
+_PAGE = """
+SELECT uid FROM jobs WHERE tenant_id = 't1' ORDER BY submitted_at DESC, uid DESC LIMIT 20
+"""
+
+
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        (view.QUEUE.replace("%s", "10"), "ix_jobs_queue"),
+        (view.LIVE, "ix_jobs_live"),
+        (view.QUEUED, "ix_jobs_status"),
+        (_PAGE, "ix_jobs_tenant"),
+        ("SELECT uid FROM jobs WHERE job_id = 'j77'", "uq_jobs_job_id_user_id"),
+        ("SELECT 1 FROM outbox WHERE published_at IS NULL ORDER BY outbox_id", "ix_outbox_unpub"),
+    ],
+)
+def test_frequent_questions_have_an_index(database_url: str, query: str, index: str) -> None:
+    """What each turn and each page asks is answered from an index, already in order."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(_MANY.encode())
+        connection.execute(b"VACUUM ANALYZE jobs")
+        rows = connection.execute(f"EXPLAIN {query}".encode()).fetchall()
+    plan = "\n".join(row[0] for row in rows)
+    assert index in plan
+    assert "Seq Scan on jobs" not in plan

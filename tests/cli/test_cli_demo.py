@@ -1,0 +1,69 @@
+"""The demo's verdict: it fails when anything that it shows did not really happen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cli.play import CHANGES, SHORT_CLUSTER, SPOT_CLUSTER, TASKS, VICTIM, Summary
+from config.load import load_settings
+from core.submission import parse_submission
+from core.timers import Timers
+
+
+@pytest.fixture
+def good() -> Summary:
+    jobs: list[dict[str, Any]] = [
+        {
+            "job_id": task.job_id,
+            "status": "SUCCEEDED",
+            "cluster": task.cluster,
+            "cost_usd": 0.5,
+            "attempt": 1,
+            "retries": {"preemptions": 1 if task.job_id == VICTIM else 0},
+        }
+        for task in TASKS
+    ]
+    attempts = {task.job_id: [{"region": "us-west1"}] for task in TASKS}
+    return Summary(jobs, attempts, "us-central1", "stockout", "vm-1", 12, 30.0)
+
+
+def faults(summary: Summary) -> str:
+    summary.judge()
+    return "; ".join(summary.faults)
+
+
+def test_all_as_it_should_be(good: Summary) -> None:
+    """Nothing to complain of: the summary says so and adds up the cost."""
+    assert faults(good) == ""
+    assert good.ok
+    assert good.cost_usd() == 0.5 * len(TASKS)
+    assert any("resumed at step 12" in line for line in good.lines())
+    assert good.as_json()["stockout"]["ran_in"] == ["us-west1"]
+
+
+def test_every_lie_is_found(good: Summary) -> None:
+    """A failed job, an unseen stockout, a wrong region, no preemption, no resume: each fails it."""
+    failed = [{**good.jobs[0], "status": "FAILED", "reason": "boom"}, *good.jobs[1:]]
+    assert "boom" in faults(replace(good, jobs=failed, faults=[]))
+    assert "never seen" in faults(replace(good, block="", faults=[]))
+    assert "all the same" in faults(replace(good, stockout_region="us-west1", faults=[]))
+    assert "no spot VM" in faults(replace(good, preempted_vm="", faults=[]))
+    assert "began anew" in faults(replace(good, resumed_at=0, faults=[]))
+    assert "7 jobs were found" in faults(replace(good, jobs=good.jobs[1:], faults=[]))
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.job_id)
+def test_its_jobs_are_valid_submissions_for_clusters_that_exist(task: Any) -> None:
+    """The demo cannot fail for a field or a cluster that the product does not have."""
+    spec = parse_submission(task.body(), Timers(), "x")
+    assert load_settings(None, {}).cluster(task.cluster).gpus == spec.gpu_count
+
+
+def test_the_preempted_cluster_is_spot() -> None:
+    """Only spot VMs can be taken back, and the stocked-out cluster has somewhere else to go."""
+    settings = load_settings(None, {}, CHANGES)
+    assert settings.cluster(SPOT_CLUSTER).spot
+    assert len(settings.cluster(SHORT_CLUSTER).regions) > 1
