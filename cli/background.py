@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cli.child import ChildFailed, die_with_parent, last_words
 from cli.lock import AlreadyUp, holder
-from cli.place import ROOT, Home, Running
+from cli.place import PROGRAM, ROOT, Home, Running
 from cli.stack import Options
 from core.clock import SystemClock
 from core.errors import ZenError
@@ -43,7 +43,7 @@ def launch(place: Home, options: Options, *, parent_fd: int | None = None) -> La
     """Starts `zen up` in its own session and waits until it is ready, or says why it is not.
     With a `parent_fd` it ends with us, otherwise it stays."""
     if holder(place) is not None:
-        raise AlreadyUp(f"zen up already runs in {place.path}; stop it with: zen down")
+        raise AlreadyUp(f"zen up already runs in {place.path}; stop it with: {PROGRAM} down")
     hears, tells = os.pipe()
     argv = _argv(options, tells, parent_fd)
     with place.up_log.open("wb") as log:

@@ -105,7 +105,7 @@ async def start(program: Program) -> Child:
     try:
         ready = await _ready(program, process)
     except BaseException:
-        await asyncio.shield(_end(process, 1.0))
+        await asyncio.shield(_end(process, program.stop_s))
         os.close(ours)
         log.close()
         raise

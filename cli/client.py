@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from cli.place import DEFAULT_API, home
+from cli.place import DEFAULT_API, PROGRAM, home
 from core.errors import ZenError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def sim_address() -> str:
         return named.rstrip("/")
     running = home().read()
     if running is None or not running.sim:
-        raise Unreachable("no pretend cloud runs here: start it with ./zen up")
+        raise Unreachable(f"no pretend cloud runs here: start it with {PROGRAM} up")
     return running.sim.rstrip("/")
 
 
@@ -123,7 +123,7 @@ class Client:
             )
         except httpx.ConnectError as error:
             raise Unreachable(
-                f"nothing runs at {self.address}: start it with ./zen up"
+                f"nothing runs at {self.address}: start it with {PROGRAM} up"
                 " (or name another address with --api or ZEN_API)"
             ) from error
         except httpx.TimeoutException as error:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from config.document import read_yaml
 from config.errors import ConfigError
@@ -89,7 +90,7 @@ def overlay(
     for name, changes in (more or {}).get("clusters", {}).items():
         clusters[name] = {**clusters.get(name, {}), **changes}
     return {
-        "store_url": f"file://{store}",
+        "store_url": f"file://{quote(str(store))}",
         # A hundred groups are looked at more often than a real project could afford.
         "calls_per_minute": 20_000,
         "timers": {**TIMERS, **(more or {}).get("timers", {})},

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import Api, AsJson, JobId, User
+from cli.place import PROGRAM
 from cli.screen import (
     cap,
     clean,
@@ -214,7 +215,7 @@ def jobs_table(page: Json, now: datetime, height: int = 10_000) -> Table:
 
 def _print_jobs(page: Json) -> None:
     if not page["jobs"]:
-        say("no jobs; submit one: zen submit --gpus 1 -- python3 -c 'print(42)'")
+        say(f"no jobs; submit one: {PROGRAM} submit --gpus 1 -- python3 -c 'print(42)'")
         return
     console().print(jobs_table(page, _now()))
     if page["total"] > len(page["jobs"]):

@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from cli.place import Home, alive
+from cli.place import PROGRAM, Home, alive
 from core.clock import SystemClock
 from core.errors import ZenError
 
@@ -63,7 +63,7 @@ def _where(home: Home) -> str:
         return f"zen up is already starting in {home.path} (pid {holder(home)})"
     return (
         f"zen up already runs in {home.path} (pid {running.pid}), its API is {running.api};"
-        " stop it with: zen down"
+        f" stop it with: {PROGRAM} down"
     )
 
 

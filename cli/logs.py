@@ -9,6 +9,7 @@ import typer
 
 from cli.client import Client
 from cli.follow import Chunk, Follower, Sink, ending, to_stdout
+from cli.place import PROGRAM
 from cli.screen import emit, note
 
 # A tail is cut from the log in memory; a longer log is read from its last part only.
@@ -45,7 +46,7 @@ def follow_log(
                 sink(Chunk(attempt_now, offset - len(data), offset, last.done, last.final, data))
         ended = follower.follow(sink, attempt=attempt, offset=offset)
     except KeyboardInterrupt:
-        note(f"job {job} goes on; stop it with: zen stop {job}")
+        note(f"job {job} goes on; stop it with: {PROGRAM} stop {job}")
         raise typer.Exit(130) from None
     if as_json:
         emit(ended, line=True)

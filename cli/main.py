@@ -14,12 +14,13 @@ import typer
 from typer.main import get_command
 
 from cli import checks, demo, fleet, jobs, operate, simctl, status, submit, up
+from cli.place import PROGRAM
 from core.errors import ZenError
 
 app = typer.Typer(
     name="zen",
     help="Finds GPUs across regions, runs jobs on them, and gives the GPUs back.",
-    epilog="Begin with: zen up, then zen submit --gpus 1 -- python3 -c 'print(42)'",
+    epilog=f"Begin with: {PROGRAM} up, then {PROGRAM} submit --gpus 1 -- python3 -c 'print(42)'",
     no_args_is_help=True,
     # Plain help: rich's would double the time that `zen --help` takes.
     rich_markup_mode=None,

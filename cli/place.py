@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 from core.errors import ZenError
 
 ROOT = Path(__file__).resolve().parent.parent
+# How people call us: the launcher of a checkout, or the installed console script.
+PROGRAM = "zen" if Path(sys.argv[0]).name == "zen" else "./zen"
 DEFAULT_API = "http://127.0.0.1:8080"
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import AsJson
+from cli.place import PROGRAM
 from cli.screen import console, emit, say, table
 from cli.spans import seconds, short
 
@@ -203,7 +204,7 @@ def faults(as_json: AsJson = False) -> None:
     if as_json:
         emit({"faults": found})
     elif not found:
-        say("no faults; set one, for example: zen sim stockout us-central1 '*' --for 10m")
+        say(f"no faults; set one, for example: {PROGRAM} sim stockout us-central1 '*' --for 10m")
     else:
         rows = [[fault["id"], fault["kind"], _left(fault), _details(fault)] for fault in found]
         console().print(table(("ID", "KIND", "LEFT", "WHAT"), rows))
@@ -288,7 +289,7 @@ def _set(fault: Json, lasts: str | None, after: str | None, as_json: bool) -> No
         emit(answer)
     else:
         say(f"{answer['id']}: {answer['kind']} {_details(answer)}, {_left(answer)}")
-        say(f"  end it: zen sim clear {answer['id']}")
+        say(f"  end it: {PROGRAM} sim clear {answer['id']}")
 
 
 def _hit(fault: Json, as_json: bool) -> None:

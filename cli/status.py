@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from cli.options import Api, AsJson
+from cli.place import PROGRAM
 from cli.screen import emit, say
 from cli.spans import between, moment, short
 from core.clock import SystemClock
@@ -65,7 +66,7 @@ def _lines(found: Json, address: str, processes: dict[str, int]) -> dict[str, st
     lines["VMs"] = _counts(found["vms"]) or "none (started when there is work)"
     lines["outbox"] = f"{found['outbox']} messages not yet confirmed by the bus"
     lines["alerts"] = f"{found['open_alerts']} open" + (
-        " (see zen alerts)" if found["open_alerts"] else ""
+        f" (see {PROGRAM} alerts)" if found["open_alerts"] else ""
     )
     if found.get("embedded"):
         lines["limit"] = str(found["embedded"]["note"])

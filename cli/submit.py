@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import Api, AsJson, pairs
+from cli.place import PROGRAM
 from cli.screen import emit, note, say
 from cli.spans import seconds
 from core.errors import ZenError
@@ -119,7 +120,7 @@ def submit(
         body["shell"] = True
     if "command" not in body and "workflow" not in body:
         raise typer.BadParameter(
-            "no command; put it after --, for example: zen submit --gpus 1 -- python3 train.py"
+            f"no command; put it after --, for example: {PROGRAM} submit -- python3 train.py"
         )
     _send(body, api, wait, quiet, as_json)
 
@@ -139,7 +140,7 @@ def _send(body: Json, api: str | None, wait: bool, quiet: bool, as_json: bool) -
         job_id = answer["job_id"]
         say(job_id)
         say(f"  {answer.get('message', 'submitted')}")
-        say(f"  follow its log: zen logs -f {job_id}   its timeline: zen show {job_id}")
+        say(f"  follow its log: {PROGRAM} logs -f {job_id}   its timeline: {PROGRAM} show {job_id}")
 
 
 def _wait(client: Client, answer: Json, quiet: bool, as_json: bool) -> int:
@@ -153,7 +154,8 @@ def _wait(client: Client, answer: Json, quiet: bool, as_json: bool) -> int:
     try:
         ended = follower.follow(to_stderr if as_json else to_stdout, quiet=quiet)
     except KeyboardInterrupt:
-        note(f"job {job_id} goes on; follow it: zen logs -f {job_id}, stop it: zen stop {job_id}")
+        follow, stop = f"{PROGRAM} logs -f {job_id}", f"{PROGRAM} stop {job_id}"
+        note(f"job {job_id} goes on; follow it: {follow}, stop it: {stop}")
         return 130
     if as_json:
         emit(ended)

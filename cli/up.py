@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import AsJson
+from cli.place import PROGRAM
 from cli.screen import emit, note, say
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _detach(place: Home, options: object, quiet: bool, as_json: bool) -> None:
     elif not quiet:
         for line in next_steps(running):
             say(line)
-        say("it runs in the background; stop it with: zen down")
+        say(f"it runs in the background; stop it with: {PROGRAM} down")
 
 
 def next_steps(running: Running) -> list[str]:
@@ -85,9 +86,9 @@ def next_steps(running: Running) -> list[str]:
     return [
         f"ready: {running.api} (API), {running.api}/docs (its description)",
         f"  {running.note}",
-        "  try:  zen submit --gpus 2 --gpu-type a100-40gb -- python3 -c 'print(42)'",
-        "        zen jobs --watch     zen logs -f JOB     zen show JOB     zen clusters",
-        "        zen sim stockout us-central1 a2-highgpu-2g --for 10m",
+        f"  try:  {PROGRAM} submit --gpus 2 --gpu-type a100-40gb -- python3 -c 'print(42)'",
+        f"        {PROGRAM} jobs --watch   {PROGRAM} logs -f JOB   {PROGRAM} show JOB",
+        f"        {PROGRAM} clusters       {PROGRAM} sim stockout us-central1 --for 10m",
     ]
 
 

@@ -240,6 +240,8 @@ class MigSnapshot:
     stable: bool
     members: tuple[Member, ...]
     observed_at: datetime
+    faults: tuple[str, ...] = ()
+    """Settings of the group that work against us, in words."""
 
 
 @dataclass(frozen=True, slots=True)

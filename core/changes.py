@@ -235,7 +235,7 @@ class View:
     queued: Mapping[str, int]
     """QUEUED jobs per cluster, also those beyond the limit."""
     vms: tuple[Vm, ...]
-    """All VMs that are not GONE."""
+    """All VMs that are not GONE, and those that are but still hold leases: their jobs must hear."""
     troubles: tuple[Trouble, ...]
     requests: tuple[CloudRequest, ...]
     """Cloud calls written down but not settled."""

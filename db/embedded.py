@@ -85,6 +85,9 @@ class EmbeddedPostgres:
                 pass_fds=(ours,),
                 start_new_session=True,
             )
+        except BaseException:
+            self.stop()
+            raise
         finally:
             os.close(ours)
         event = self._first_line()

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NoReturn, TypedDict
 
 POLL_S = 0.005
+INITDB_STOP_S = 5.0
 SOCKET_PREFIX = "zen-pg-"
 
 
@@ -216,11 +217,17 @@ def run_initdb(argv: list[str], watch: Watch) -> None:
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
+    patience = int(INITDB_STOP_S / 0.05)
     while child.poll() is None:
+        # Told to stop, we let it end: it takes a second, and a killed one would leave shared
+        # memory behind that nobody removes.
         if watch.pause(0.05):
+            time.sleep(0.05)
+            patience -= 1
+        if patience <= 0:
             os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-            raise Asked
+    if watch.asked:
+        raise Asked
     assert child.stderr is not None
     if child.returncode:
         raise Failed(

@@ -102,6 +102,9 @@ class PostgresStore:
                 yield connection
         except (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError) as fault:
             raise StoreDown(f"the database does not answer: {str(fault) or 'timed out'}") from fault
+        except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as fault:
+            words = "the database does not have our schema yet (zen db upgrade makes it)"
+            raise StoreDown(f"{words}: {fault.diag.message_primary}") from fault
 
     async def lead(self, holder: str, lease_s: float) -> Leadership:
         """On the database's clock. Whoever holds it keeps its term, also past the expiry, as

@@ -239,6 +239,11 @@ vms = Table(
     CheckConstraint("version >= 1 AND gpus >= 0 AND usd_per_hour >= 0", "counters"),
     Index("uq_vms_living_name", "name", unique=True, postgresql_where=text("state <> 'GONE'")),
     Index("ix_vms_living", "cluster", "state", postgresql_where=text("state <> 'GONE'")),
+    Index(
+        "ix_vms_gone_with_leases",
+        "uid",
+        postgresql_where=text("state = 'GONE' AND leases <> '[]'::jsonb"),
+    ),
     Index("ix_vms_newest", text("requested_at DESC"), text("uid DESC")),
 )
 

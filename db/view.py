@@ -32,7 +32,11 @@ ORDER BY priority DESC, queued_since, jobs.uid LIMIT %s
 """
 _JOBS = f"SELECT {JOB_SELECT} FROM jobs AS j WHERE j.uid = ANY(%s::uuid[])"
 QUEUED = "SELECT cluster, count(*) FROM jobs WHERE status = 'QUEUED' GROUP BY cluster"
-_VMS = f"SELECT {VM_SELECT} FROM vms AS v WHERE v.state <> 'GONE' ORDER BY v.uid"
+# A VM that is gone stays in the picture until the jobs that it held have been told.
+_VMS = f"""
+SELECT {VM_SELECT} FROM vms AS v
+WHERE v.state <> 'GONE' OR (v.state = 'GONE' AND v.leases <> '[]'::jsonb) ORDER BY v.uid
+"""
 _TROUBLES = f"SELECT {TROUBLE_SELECT} FROM troubles ORDER BY 1, 2, 3, 4, 5"
 _REQUESTS = f"""
 SELECT {REQUEST_SELECT} FROM cloud_requests WHERE settled_at IS NULL

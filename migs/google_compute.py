@@ -18,7 +18,7 @@ from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 from tenacity.wait import wait_exponential_jitter
 
 from core.capacity import Create, Delete, Member, MigSnapshot
-from core.errors import CloudBusy, CloudRefused, CloudUnsure, Fault, ZenError
+from core.errors import CloudBusy, CloudRefused, CloudUnsure, ZenError
 from core.ports import Clock
 from migs.budget import CallBudget
 from migs.errors import TRANSLATED, translate
@@ -86,6 +86,7 @@ class GoogleCompute:
             stable=group.status.is_stable,
             members=tuple(members),
             observed_at=asked_at,
+            faults=tuple(str(fault) for fault in group_faults(group)),
         )
 
     async def create(self, mig: str, action: Create) -> None:
@@ -119,10 +120,6 @@ class GoogleCompute:
                 group = self._group(mig, action.region)
                 requests.append({**group, "request_id": request_id, key: body})
         await self._write(mig, "delete_instances_unary", requests)
-
-    async def describe(self, mig: str, region: str) -> list[Fault]:
-        """What about the group's settings would work against us, for a check at start-up."""
-        return group_faults(await self._get(mig, region))
 
     # --- calls --------------------------------------------------------------------------
 

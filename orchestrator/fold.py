@@ -16,7 +16,7 @@ from core.capacity import (
     VmState,
     move_vm,
 )
-from core.changes import Change, DropTrouble, PutTrouble, RaiseAlert, VmMove
+from core.changes import Change, DropTrouble, PutTrouble, VmMove
 from core.timers import Timers
 from migs.classify import classify
 
@@ -78,7 +78,6 @@ def fold(
         if seen is not vm:
             changes.append(VmMove(vm, seen))
         after.append(seen)
-    changes += _strangers(snapshot, {vm.name for vm in vms}, now)
     return Folded(tuple(changes), tuple(after), tuple(known.values()))
 
 
@@ -201,11 +200,15 @@ def _delivered(
     return [k for k, t in known.items() if (t.region, t.machine_type, t.spot) == place]
 
 
-def _strangers(snapshot: MigSnapshot, ours: set[str], now: datetime) -> Iterable[Change]:
-    names = sorted(m.name for m in snapshot.members if m.name not in ours)
-    if not names:
-        return []
-    message = f"{snapshot.mig} holds VMs that we did not ask for: {', '.join(names[:5])}" + (
-        f" and {len(names) - 5} more" if len(names) > 5 else ""
-    )
-    return [RaiseAlert("unknown_vm", snapshot.mig, "warning", message, now)]
+def complaints(snapshot: MigSnapshot, ours: Iterable[str]) -> dict[str, str]:
+    """What a human should know about the group: kind of alert → words."""
+    known = set(ours)
+    found: dict[str, str] = {}
+    strangers = sorted(m.name for m in snapshot.members if m.name not in known)
+    if strangers:
+        more = f" and {len(strangers) - 5} more" if len(strangers) > 5 else ""
+        names = ", ".join(strangers[:5])
+        found["unknown_vm"] = f"{snapshot.mig} holds VMs that we did not ask for: {names}{more}"
+    if snapshot.faults:
+        found["group_settings"] = "; ".join(snapshot.faults)
+    return found

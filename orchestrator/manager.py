@@ -53,7 +53,7 @@ from core.names import Names
 from core.ports import Clock, Ids, Store
 from core.timers import Timers
 from migs.manager import MigManager
-from orchestrator.fold import fold, learn
+from orchestrator.fold import complaints, fold, learn
 from orchestrator.plan import Picture, block_on, demand_by_cluster, plan_cluster
 
 log = structlog.get_logger("orchestrator")
@@ -84,6 +84,7 @@ class ClusterManager:
         self._snapshots: dict[str, MigSnapshot] = {}
         self._observed_at: dict[str, float] = {}
         self._said: dict[str, RegionStatus] = {}
+        self._complaints: dict[str, dict[str, str]] = {}
 
     async def reconcile(self) -> None:
         """One round: the next one repeats whatever did not come through."""
@@ -140,7 +141,7 @@ class ClusterManager:
     ) -> Picture:
         """Each snapshot is folded once, and only over VMs that were written down before it was
         taken: no clocks are compared, so the absence of a newer one means nothing."""
-        vms = tuple(vm for vm in view.vms if vm.cluster == self.spec.name)
+        vms = tuple(vm for vm in view.vms if vm.cluster == self.spec.name and vm.counted)
         troubles = view.troubles
         unsettled = frozenset(name for r in view.requests if r.kind == "create" for name in r.names)
         changes: list[Change] = []
@@ -152,6 +153,7 @@ class ClusterManager:
             )
             vms, troubles = (*folded.vms, *newer), folded.troubles
             changes += folded.changes
+            changes += self._alerts(snapshot, view)
         if changes:
             await self._write([(change,) for change in changes])
         deleting = frozenset(
@@ -303,10 +305,21 @@ class ClusterManager:
             ):
                 self._said[region] = status
                 news.append(PutRegionStatus(status))
-                if before is not None and not status.why:
-                    news.append(ClearAlert("unknown_vm", self._migs[region].mig, now))
         if news:
             await self._write([tuple(news)])
+
+    def _alerts(self, snapshot: MigSnapshot, view: View) -> list[Change]:
+        """Only news: a complaint that stands as it was is not written again."""
+        before = self._complaints.get(snapshot.region, {})
+        after = complaints(snapshot, (vm.name for vm in view.vms))
+        self._complaints[snapshot.region] = after
+        raised: list[Change] = [
+            RaiseAlert(kind, snapshot.mig, "warning", words, view.now)
+            for kind, words in after.items()
+            if before.get(kind) != words
+        ]
+        cleared = [ClearAlert(kind, snapshot.mig, view.now) for kind in before if kind not in after]
+        return raised + cleared
 
     def _status(
         self, region: str, picture: Picture, actions: Sequence[Action], now: datetime

@@ -21,7 +21,9 @@ def configure_logs(level: str) -> None:
             structlog.processors.EventRenamer("message"),
             structlog.processors.JSONRenderer(serializer=_dump),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[level.upper()]
+        ),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )

@@ -313,6 +313,13 @@ def upgrade() -> None:
         postgresql_where=sa.text("state <> 'GONE'"),
     )
     op.create_index(
+        "ix_vms_gone_with_leases",
+        "vms",
+        ["uid"],
+        unique=False,
+        postgresql_where=sa.text("state = 'GONE' AND leases <> '[]'::jsonb"),
+    )
+    op.create_index(
         "ix_vms_newest",
         "vms",
         [sa.literal_column("requested_at DESC"), sa.literal_column("uid DESC")],

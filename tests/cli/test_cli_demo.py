@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli.place import ROOT
 from cli.play import CHANGES, SHORT_CLUSTER, SPOT_CLUSTER, TASKS, VICTIM, Summary
 from config.load import load_settings
 from core.submission import parse_submission
@@ -67,3 +73,35 @@ def test_the_preempted_cluster_is_spot() -> None:
     settings = load_settings(None, {}, CHANGES)
     assert settings.cluster(SPOT_CLUSTER).spot
     assert len(settings.cluster(SHORT_CLUSTER).regions) > 1
+
+
+@pytest.mark.slow
+def test_the_demo_runs_and_leaves_nothing(tmp_path: Path) -> None:
+    """The whole of it, for real: exit code 0 within 90 s, and nothing stays behind."""
+    done = subprocess.run(
+        [sys.executable, "-m", "cli", "demo", "--json"],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    assert told["faults"] == []
+    assert len(told["regions"]) > 1
+    assert list(tmp_path.iterdir()) == []
+    assert not _processes_that_mention(str(tmp_path))
+
+
+def _processes_that_mention(text: str) -> list[str]:
+    found = []
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            words = file.read_bytes() + file.with_name("cmdline").read_bytes()
+        except OSError:  # it ended while we looked, or it is somebody else's
+            continue
+        if text.encode() in words:
+            found.append(file.parent.name)
+    return found

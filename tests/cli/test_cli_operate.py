@@ -151,11 +151,11 @@ def test_vm_cap_is_the_smaller_of_memory_and_cores(
 def test_embedded_configuration_caps_and_hurries(tmp_path: Path) -> None:
     """Every cluster's limit is at most the cap and never above its own; timers are short."""
     cap = vm_cap(1_000, 1)
-    settings = write_config(tmp_path / "zen.yaml", None, tmp_path / "store", cap)
+    settings = write_config(tmp_path / "zen.yaml", None, tmp_path / "a store", cap)
     own = load_settings(None, {})
     assert [c.vm_max for c in settings.clusters] == [min(cap.vms, c.vm_max) for c in own.clusters]
     assert settings.timers.idle_timeout_s == TIMERS["idle_timeout_s"] == 60
-    assert settings.store_url == f"file://{tmp_path / 'store'}"
+    assert settings.store_url == f"file://{tmp_path}/a%20store"
     assert load_settings(tmp_path / "zen.yaml", {}) == settings
 
 

@@ -266,6 +266,21 @@ def test_run_until_sigterm(tmp_path: Path) -> None:
     assert processes_of(tmp_path) == []
 
 
+def test_stop_while_the_cluster_is_made(tmp_path: Path) -> None:
+    """Told to stop in the middle of initdb it ends soon, leaves nothing running, and the next
+    start works."""
+    home = tmp_path / "pg"
+    process = run_alone(home)
+    until((home / "pgdata.new" / "PG_VERSION").exists, "the beginning of initdb")
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=20)
+    assert (process.returncode, said) == (0, b"")
+    assert processes_of(home) == []
+    server = EmbeddedPostgres(home, fsync=False)
+    assert ask(server.start(), "SELECT 1") == 1
+    server.stop()
+
+
 def test_run_until_the_pipe_ends(tmp_path: Path) -> None:
     """With a pipe from its owner it ends when the pipe does, and a Ctrl-C is the owner's."""
     ours, theirs = os.pipe()

@@ -56,6 +56,17 @@ async def test_no_database_is_told_in_time() -> None:
     await store.close()
 
 
+async def test_database_without_our_schema(empty_database_url: str) -> None:
+    """Before the first migration callers are told what is missing."""
+    store = PostgresStore(empty_database_url)
+    await store.open()
+    with pytest.raises(StoreDown, match="zen db upgrade"):
+        await store.view(1)
+    with pytest.raises(StoreDown, match="zen db upgrade"):
+        await store.lead("a", 10)
+    await store.close()
+
+
 async def test_lost_connections_are_replaced(
     store: PostgresStore, maker: Maker, database_url: str
 ) -> None:

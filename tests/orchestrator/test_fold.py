@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from core.capacity import (
     AttemptError,
     Member,
@@ -11,9 +13,9 @@ from core.capacity import (
     Vm,
     VmState,
 )
-from core.changes import DropTrouble, PutTrouble, RaiseAlert
+from core.changes import DropTrouble, PutTrouble
 from core.timers import Timers
-from orchestrator.fold import Folded, block_s, fold
+from orchestrator.fold import Folded, block_s, complaints, fold
 from tests.builders import NOW, at, cluster, snapshot, vm
 
 V = VmState
@@ -110,9 +112,16 @@ def test_another_machine_under_the_same_name_is_not_ours() -> None:
 
 def test_members_that_we_did_not_ask_for_raise_an_alert() -> None:
     """They are not touched."""
-    (change,) = folded(snapshot(member("stranger"))).changes
-    assert isinstance(change, RaiseAlert)
-    assert "stranger" in change.message
+    seen = snapshot(member("stranger"), member("ours"))
+    assert folded(seen).changes == ()
+    assert "stranger" in complaints(seen, ["ours"])["unknown_vm"]
+    assert complaints(seen, ["ours", "stranger"]) == {}
+
+
+def test_group_settings_that_work_against_us_are_a_complaint() -> None:
+    """A group that repairs stopped VMs would make them anew for ever."""
+    seen = replace(snapshot(), faults=("defaultActionOnFailure: got REPAIR",))
+    assert "REPAIR" in complaints(seen, [])["group_settings"]
 
 
 def test_other_regions_are_left_as_they_are() -> None:

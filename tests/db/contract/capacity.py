@@ -78,6 +78,19 @@ class Machines:
         await put(store, VmMove(deleting.after, move_vm(deleting.after, VmState.GONE, at(2), "")))
         await put(store, NewVm(maker.vm(), 1))
 
+    async def test_gone_vm_is_seen_until_its_jobs_have_heard(
+        self, store: Store, maker: Maker
+    ) -> None:
+        """With a lease it stays in the picture; without, it leaves it."""
+        vm = await put_ready_vm(store, maker)
+        held = leased(vm, maker.lease(vm)).after
+        await put(store, VmMove(vm, held))
+        gone = move_vm(held, VmState.GONE, at(1), "observed gone", taken=True)
+        await put(store, VmMove(held, gone))
+        assert (await store.view(0)).vms == (gone,)
+        await put(store, VmMove(gone, replace(gone, version=gone.version + 1, leases=())))
+        assert (await store.view(0)).vms == ()
+
     async def test_a_name_lives_once(self, store: Store, maker: Maker) -> None:
         """No two living VMs share a name, but a name comes back after its VM is gone, even in
         the same call."""

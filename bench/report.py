@@ -1,0 +1,37 @@
+"""Figures of a benchmark: quantiles, and tables that show ratios beside them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+NOISE = "Machines are noisy: compare figures of one run, do not quote them."
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Between the two nearest values, so that few values give no false jumps."""
+    if len(values) == 1:
+        return values[0]
+    return statistics.quantiles(values, n=1000, method="inclusive")[round(share * 1000) - 1]
+
+
+def figure(value: float) -> str:
+    """Three digits or so."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def verdict(value: float, target: float) -> str:
+    """A target is a promise about an unloaded machine; here it is only shown."""
+    return f"{'within' if value <= target else 'OVER'} {figure(target)}"
+
+
+def show(table: Table, *notes: str) -> None:
+    console = Console(width=110)
+    console.print(table)
+    for note in (*notes, NOISE):
+        console.print(note, highlight=False)
