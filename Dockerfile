@@ -8,7 +8,8 @@ RUN python -m venv /venv \
 
 FROM python:3.12-slim
 ENV PATH=/venv/bin:$PATH PYTHONPATH=/app PYTHONUNBUFFERED=1
-RUN useradd --create-home --uid 10001 zen && mkdir /data && chown zen /data
+# A new volume takes the owner of the directory that it is mounted over.
+RUN useradd --create-home --uid 10001 zen && mkdir -p /data/store && chown -R zen /data
 WORKDIR /app
 COPY --from=build /venv /venv
 COPY . .

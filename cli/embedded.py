@@ -16,7 +16,8 @@ from config.settings import Settings
 
 VM_MB = 120
 """What one pretend VM takes: its agent and a small job."""
-VMS_PER_CORE = 4
+VMS_PER_CORE = 8
+"""Idle ones cost next to nothing; it is the jobs that need the cores."""
 
 # A person watches: everything that waits on purpose waits shorter. The relations of
 # core.timers hold for these values too, and loading them proves it.
@@ -40,6 +41,7 @@ TIMERS: Mapping[str, float] = {
     "widen_after_s": 8,
     "stockout_block_s": 10,
     "stockout_block_max_s": 120,
+    "quota_block_s": 5,
     "orphan_after_s": 30,
 }
 
@@ -53,7 +55,7 @@ REAL_WORLD = (
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """How many pretend VMs this machine can carry in one cluster, and why."""
+    """How many pretend VMs this machine can carry, and why."""
 
     vms: int
     note: str
@@ -68,7 +70,7 @@ def vm_cap(available_mb: float, cores: int) -> Cap:
         reason = f"half of {available_mb / 1024:.1f} GB free memory at {VM_MB} MB each"
     else:
         reason = f"{VMS_PER_CORE} for each of {cores} cores"
-    return Cap(vms, f"at most {vms} pretend VMs per cluster on this machine: {reason}")
+    return Cap(vms, f"at most {vms} pretend VMs on this machine: {reason}")
 
 
 def this_machine() -> Cap:

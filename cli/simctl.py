@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import AsJson
+from cli.options import AsJson, ConfigFile
 from cli.place import PROGRAM
 from cli.screen import console, emit, say, table
 from cli.spans import seconds, short
@@ -23,6 +23,41 @@ app = typer.Typer(
 
 For = Annotated[str | None, typer.Option("--for", metavar="10m", help="Default: until cleared.")]
 After = Annotated[str | None, typer.Option("--after", metavar="30s", help="Begins later.")]
+
+
+@app.command()
+def serve(
+    config: ConfigFile = None,
+    host: Annotated[str, typer.Option("--host", help="Where it listens.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="0 takes a free one.")] = 8090,
+    state_dir: Annotated[
+        str, typer.Option("--state-dir", metavar="DIR", help="For its VMs.")
+    ] = "/tmp/zen-cloud",  # noqa: S108  # a default for containers, where it is private
+) -> None:
+    """Runs a pretend cloud of its own for a configuration, in the foreground.
+
+    zen up does this by itself; this is for stacks that are put together by hand.
+
+    \b
+    Example:
+      PUBSUB_EMULATOR_HOST=localhost:8085 zen sim serve --config zen.yaml --port 8090
+    """
+    import json
+    import os
+    import sys
+    from pathlib import Path
+
+    from cli.embedded import this_machine
+    from cli.operate import load
+    from cli.world import build_world
+
+    directory = Path(state_dir)
+    directory.mkdir(parents=True, exist_ok=True)
+    world = directory / "world.json"
+    words = build_world(load(config), this_machine().vms)
+    world.write_text(json.dumps(words, indent=1), encoding="utf-8")
+    options = ["--world", str(world), "--state-dir", state_dir, "--host", host, "--port", str(port)]
+    os.execv(sys.executable, [sys.executable, "-m", "sim", *options])  # noqa: S606  # we become it
 
 
 @app.command()

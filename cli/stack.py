@@ -124,7 +124,7 @@ class Stack:
     async def _start_cloud(self, settings: Settings, bus: str) -> None:
         world = self._home.path / "world.json"
         known = replace(settings, pubsub_host=bus)
-        world.write_text(json.dumps(build_world(known), indent=1), encoding="utf-8")
+        world.write_text(json.dumps(build_world(known, self._cap.vms), indent=1), encoding="utf-8")
         directory = str(self._home.path / "cloud")
         words = ("-m", "sim", "--world", str(world), "--state-dir", directory, "--port", "0")
         ready = await self._launch("cloud", words, stop_s=6.0)

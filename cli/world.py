@@ -17,8 +17,9 @@ QUICK = {
 }
 
 
-def build_world(settings: Settings) -> dict[str, object]:
-    """The world file of the pretend cloud, as JSON values."""
+def build_world(settings: Settings, vms_max: int) -> dict[str, object]:
+    """The world file of the pretend cloud, as JSON values. `vms_max` binds all clusters together:
+    the pretend VMs share one machine."""
     return {
         "project": settings.project,
         "migs": [
@@ -27,7 +28,7 @@ def build_world(settings: Settings) -> dict[str, object]:
             if cluster.pool == "mig"
             for region in cluster.regions
         ],
-        "physics": dict(QUICK),
+        "physics": {**QUICK, "vms_max": vms_max},
     }
 
 

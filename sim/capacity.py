@@ -52,6 +52,8 @@ class Market:
         ]
         if not supported:
             return _unsupported(spec, dice.choice(spec.zones))
+        if self._machine_is_full():
+            return _machine_full(self._world, dice.choice(supported))
         over = self._quota_exceeded(spec, now)
         if over is not None:
             return _quota(region, over[0], over[1], dice.choice(supported))
@@ -60,6 +62,10 @@ class Market:
         free = {z for z in supported if self._has_room(z, spec, now)}
         zone = _pick(spec.target_shape, supported, free, siblings, dice)
         return zone if zone in free else self._stockout(spec, zone, now)
+
+    def _machine_is_full(self) -> bool:
+        most = self._world.physics.vms_max
+        return most is not None and self.pools_used.total() >= most
 
     def _has_room(self, zone: str, spec: MigSpec, now: float) -> bool:
         if self._faults.stocked_out(zone, spec.region, spec.machine_type, spec.spot, now):
@@ -150,6 +156,19 @@ def _quota(region: str, metric: str, limit: float, zone: str) -> Trouble:
         message=f"Quota '{metric}' exceeded.  Limit: {limit:.1f} in region {region}.",
         zone=zone,
         quota=(metric, limit),
+    )
+
+
+def _machine_full(world: World, zone: str) -> Trouble:
+    limit = float(world.physics.vms_max or 0)
+    return Trouble(
+        code="QUOTA_EXCEEDED",
+        message=(
+            f"Quota 'PRETEND_VMS' exceeded.  Limit: {limit:.1f} globally: the machine that plays "
+            "the cloud carries no more."
+        ),
+        zone=zone,
+        quota=("PRETEND_VMS", limit),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Final, assert_never
 
 from sim.metadata_server import MetadataServer, VmMetadata
 from sim.model import Effect, PowerOff, PowerOn, PreemptNotice, VmInfo
-from sim.processes import die_with_parent, kill_machine, marked, terminate_group
+from sim.processes import ask_to_stop, die_with_parent, kill_machine, marked
 from sim.reading import BadInput
 from sim.world import World
 
@@ -184,7 +184,7 @@ class Machines:
         for machine in machines:
             machine.off = True
             if machine.process is not None and machine.process.returncode is None:
-                terminate_group(machine.process.pid)
+                ask_to_stop(machine.process.pid)
         watches = [m.watch for m in machines if m.watch is not None]
         if watches:
             await asyncio.wait(watches, timeout=STOP_GRACE_S)

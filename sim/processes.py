@@ -47,8 +47,9 @@ def kill_machine(leader: int | None, marker: str) -> None:
             _signal(pid, signal.SIGKILL)
 
 
-def terminate_group(leader: int) -> None:
-    _signal_group(leader, signal.SIGTERM)
+def ask_to_stop(leader: int) -> None:
+    """As a machine's power button does: the first process is told, it tells the others."""
+    _signal(leader, signal.SIGTERM)
 
 
 def marked(marker: str) -> Iterable[int]:

@@ -134,7 +134,7 @@ SPOT = {"clusters": {"1xl4": {"spot": True}}}
 @pytest.mark.parametrize(
     ("available_mb", "cores", "vms", "why"),
     [
-        (24_000, 2, 8, "4 for each of 2 cores"),
+        (24_000, 2, 16, "8 for each of 2 cores"),
         (1_200, 8, 5, "half of 1.2 GB free memory"),
         (100, 1, 1, "half of 0.1 GB free memory"),
     ],
@@ -168,7 +168,8 @@ def test_local_processes_see_no_real_world() -> None:
 def test_world_has_a_group_for_each_cluster_and_region(tmp_path: Path) -> None:
     """The pretend cloud accepts the world, and every group is one that the scheduler looks for."""
     settings = write_config(tmp_path / "zen.yaml", None, tmp_path, vm_cap(10_000, 2), SPOT)
-    world = parse_world(json.loads(json.dumps(build_world(settings))))
+    world = parse_world(json.loads(json.dumps(build_world(settings, 7))))
+    assert world.physics.vms_max == 7
     found = {(mig.name, mig.region) for mig in world.migs}
     assert found == {
         (settings.names.mig(cluster.name, region.region), region.region)

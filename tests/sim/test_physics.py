@@ -1,6 +1,7 @@
 """The physics alone: time is an argument, so hours take milliseconds."""
 
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -36,6 +37,30 @@ def test_power_follows_the_vm() -> None:
     effects = cloud.advance(60.0)
     assert [(type(e), e.vm.name, e.at) for e in effects] == [(PowerOff, "a", 34.0)]
     assert cloud.next_event_at() is None
+
+
+def test_project_carries_only_so_many_vms() -> None:
+    """The machine below binds all groups together; what leaves makes room."""
+    raw = make_world().physics
+    world = replace(make_world(mig_json(), mig_json("other")), physics=replace(raw, vms_max=2))
+    cloud = up(world, "a", "b")
+    cloud.create_instances(REGION, "other", ["c"], None, 15.0)
+    cloud.advance(60.0)
+    (waiting,) = cloud.mig(REGION, "other", 60.0).members.values()
+    assert waiting.vm is None
+    trouble = waiting.trouble
+    assert trouble is not None
+    assert trouble.code == "QUOTA_EXCEEDED"
+    assert "carries no more" in trouble.message
+    cloud.delete_instances(REGION, MIG, [cloud_url(cloud, "a")], False, None, 61.0)
+    cloud.advance(200.0)
+    (arrived,) = cloud.mig(REGION, "other", 200.0).members.values()
+    assert arrived.vm is not None
+
+
+def cloud_url(cloud: Cloud, name: str) -> str:
+    zone = next(v.info.zone for v in cloud.vms(60.0) if v.info.name == name)
+    return f"zones/{zone}/instances/{name}"
 
 
 def test_preemption_warns_before_it_strikes() -> None:
