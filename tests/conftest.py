@@ -15,11 +15,25 @@ import pytest
 
 from db import migrate
 from db.embedded import EmbeddedPostgres
+from tests.skips import why_unfounded
 
 # Suites that several stores run: without this their assertions would fail without a word.
 pytest.register_assert_rewrite("tests.db.builders", "tests.db.contract")
 
 _numbers = itertools.count(1)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A skip hides nothing: one whose tool is here, or that names none, fails the run."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None:
+        return  # a worker of xdist: its controller decides
+    for report in reporter.stats.get("skipped", []):
+        reason = str(report.longrepr[2]).removeprefix("Skipped: ")
+        wrong = why_unfounded(reason)
+        if wrong:
+            reporter.write_line(f"unfounded skip: {report.nodeid}: {reason} ({wrong})", red=True)
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="session")

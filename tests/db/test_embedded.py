@@ -22,7 +22,7 @@ from db.embedded import Disguise, EmbeddedFailed, EmbeddedPostgres
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root needs a disguise")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only root needs a disguise")
 
 
 @pytest.fixture

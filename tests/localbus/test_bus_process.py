@@ -248,7 +248,7 @@ def test_rest_errors_have_googles_shape(bus: backends.LocalBusProcess) -> None:
 GCLOUD_MISSING = backends.why_no_gcloud()
 
 
-@pytest.mark.skipif(GCLOUD_MISSING is not None, reason=f"gcloud: {GCLOUD_MISSING}")
+@pytest.mark.skipif(GCLOUD_MISSING is not None, reason=f"needs gcloud: {GCLOUD_MISSING}")
 def test_gcloud_command_line(bus: backends.LocalBusProcess, tmp_path: Path) -> None:
     """The real `gcloud pubsub` creates, publishes, pulls with auto-ack, and deletes."""
     environment = backends.gcloud_environment(tmp_path / "gcloud")
@@ -285,7 +285,7 @@ def test_gcloud_command_line(bus: backends.LocalBusProcess, tmp_path: Path) -> N
     ]
 
 
-@pytest.mark.skipif(GCLOUD_MISSING is not None, reason=f"gcloud: {GCLOUD_MISSING}")
+@pytest.mark.skipif(GCLOUD_MISSING is not None, reason=f"needs gcloud: {GCLOUD_MISSING}")
 def test_gcloud_ack_and_deadline(bus: backends.LocalBusProcess, tmp_path: Path) -> None:
     """`modify-message-ack-deadline` hands a message back, `ack` settles it."""
     environment = backends.gcloud_environment(tmp_path / "gcloud")

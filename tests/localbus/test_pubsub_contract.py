@@ -97,7 +97,7 @@ def hub(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         return
     reason = backends.why_no_emulator()
     if reason is not None:
-        pytest.skip(f"Google's Pub/Sub emulator: {reason}")
+        pytest.skip(f"needs pubsub-emulator: {reason}")
     with backends.google_emulator(scratch) as address:
         yield from _connect(request.param, address)
 
@@ -398,10 +398,11 @@ def test_exactly_once_ack_is_confirmed(hub: Hub, line: NewLine) -> None:
     end(future)
 
 
+# Not asked of the emulator: how long its zombies keep a message is too erratic to state as a fact.
+@pytest.mark.parametrize("hub", ["localbus"], indirect=True)
 def test_next_subscriber_takes_over(hub: Hub, line: NewLine) -> None:
     """When one subscriber leaves, the next one gets the messages without delay."""
-    if hub.expected("a subscriber that comes after another left") != "gets messages at once":
-        pytest.skip("known difference: cancelled streams of this server linger as zombies")
+    assert hub.expected("a subscriber that comes after another left") == "gets messages at once"
     bus = line(ack_deadline_seconds=60)
     first: queue.Queue[Any] = queue.Queue()
     future = consume(hub, bus, first.put)

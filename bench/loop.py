@@ -1,0 +1,129 @@
+"""Jobs that do nothing, drained by the local stack: what the road itself can carry.
+
+    python -m bench.loop [--jobs 200]
+
+All jobs of one cluster are submitted at once, then its VMs (as many as this machine is allowed,
+8 at most) work through them. The processes' CPU time says where the work is done; the jobs'
+timelines say where a job waits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+from rich.table import Table
+
+from bench.local import LocalStack, local_stack, seconds_of, wait_for
+from bench.report import figure, quantile, show
+
+VMS = 8
+GPU_TYPE = "l4"
+CLUSTER = "1xl4"
+SUBMITTERS = 8
+STEPS = (
+    ("placed", "claimed", "start sent → claimed by the VM"),
+    ("claimed", "started", "claimed → running"),
+    ("started", "exited_ok", "running → end known"),
+)
+
+
+def warm_up(stack: LocalStack, vms: int) -> None:
+    """All VMs booted: they are asked for by jobs that overlap."""
+    jobs = [stack.submit("sleep", "3", gpu_type=GPU_TYPE) for _ in range(vms)]
+    for job in jobs:
+        stack.finish(job)
+
+
+def cpu_times(stack: LocalStack) -> dict[str, float]:
+    """CPU seconds so far, by part. Jobs and their keepers count once they have been waited for."""
+    parts = {name: [stack.process(name)] for name in ("scheduler", "bus", "cloud")}
+    postgres = stack.process("postgres")
+    parts["postgres"] = [postgres, *postgres.children(recursive=True)]
+    parts["agents"] = stack.agents()
+    spent = {name: sum(map(_cpu, processes)) for name, processes in parts.items()}
+    ended = [agent.cpu_times() for agent in parts["agents"]]
+    spent["jobs and their keepers"] = sum(t.children_user + t.children_system for t in ended)
+    return spent
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def turns(stack: LocalStack) -> float:
+    """How often the loop has turned."""
+    for line in stack.client.get("/metrics").text.splitlines():
+        if line.startswith("gpu_scheduler_scheduling_latency_count"):
+            return float(line.split()[-1])
+    raise RuntimeError("no gpu_scheduler_scheduling_latency_count in /metrics")
+
+
+def drain(stack: LocalStack, count: int) -> tuple[list[str], float]:
+    """The jobs and how long it took from the first POST to the last end."""
+
+    def done() -> bool | None:
+        waiting = stack.get("/jobs", state=["pending", "scheduled", "running"], page_size=1)
+        return None if waiting["total"] else True
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(SUBMITTERS) as pool:
+        jobs = list(pool.map(lambda _: stack.submit("true", gpu_type=GPU_TYPE), range(count)))
+    wait_for("the end of all jobs", done, 30 + count, every_s=0.1)
+    return jobs, time.perf_counter() - began
+
+
+def step_times(stack: LocalStack, jobs: list[str]) -> dict[str, list[float]]:
+    times: dict[str, list[float]] = {name: [] for _, _, name in STEPS}
+    for job in jobs:
+        seen = {event["event"]: seconds_of(event["at"]) for event in stack.events(job)}
+        for before, after, name in STEPS:
+            if before in seen and after in seen:
+                times[name].append(1000 * (seen[after] - seen[before]))
+    return times
+
+
+def cpu_table(spent: Mapping[str, float], jobs: int) -> Table:
+    total = sum(spent.values())
+    table = Table("part", "CPU ms per job", "share", title="Where the work is done")
+    for name, seconds in sorted(spent.items(), key=lambda item: -item[1]):
+        table.add_row(name, figure(1000 * seconds / jobs), f"{100 * seconds / total:.0f} %")
+    return table
+
+
+def wait_table(times: Mapping[str, list[float]]) -> Table:
+    table = Table("step, ms", "p50", "p90", "p99", title="Where a job waits once it has a VM")
+    for name, values in times.items():
+        table.add_row(name, *(figure(quantile(values, share)) for share in (0.5, 0.9, 0.99)))
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=200)
+    count = parser.parse_args().jobs
+    with local_stack({"clusters": {CLUSTER: {"vm_max": VMS}}}) as stack:
+        vms = min(VMS, stack.run["vm_cap"])
+        warm_up(stack, vms)
+        cpu_before, turns_before = cpu_times(stack), turns(stack)
+        jobs, took_s = drain(stack, count)
+        cpu_after, turns_after = cpu_times(stack), turns(stack)
+        times = step_times(stack, jobs)
+        vms = len(stack.agents())
+    spent = {name: cpu_after[name] - cpu_before[name] for name in cpu_after}
+    busy = sum(spent.values()) / took_s
+    show(cpu_table(spent, count))
+    show(
+        wait_table(times),
+        f"{count} jobs on {vms} VMs in {took_s:.1f} s: {count / took_s:.1f} jobs/s, "
+        f"{(turns_after - turns_before) / count:.1f} turns of the loop per job, "
+        f"{busy:.1f} of {psutil.cpu_count()} cores busy with it.",
+    )
+
+
+if __name__ == "__main__":
+    main()
