@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -13,6 +14,9 @@ from cli.options import AsJson
 from cli.place import ROOT
 from cli.screen import emit, note, say
 from core.clock import SystemClock
+
+
+FAST_TESTS = "fast tests"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +40,26 @@ def steps() -> tuple[Step, ...]:
         Step("imports", (_tool("lint-imports"),)),
         Step("types", (sys.executable, "-m", "mypy")),
         Step(
-            "fast tests",
+            FAST_TESTS,
             (sys.executable, "-m", "pytest", "-m", "not slow", "-q", "-n", "auto"),
         ),
     )
 
 
-def check(as_json: AsJson = False) -> None:
+def check(
+    tests: Annotated[
+        bool, typer.Option("--tests/--no-tests", help="Without: zen test runs them anyway.")
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
     """Format, lint, import layers, types and fast tests: all that a commit needs.
 
     \b
-    Example:
+    Examples:
       zen check
+      zen check --no-tests && zen test
     """
-    results = [_run(step, as_json) for step in steps()]
+    results = [_run(step, as_json) for step in steps() if tests or step.name != FAST_TESTS]
     failed = [name for name, code, _ in results if code != 0]
     if as_json:
         emit(
