@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from google.cloud import pubsub_v1  # type: ignore[import-untyped]
+import google.cloud.pubsub_v1 as pubsub_v1
 from rich.console import Console
 from rich.table import Table
 

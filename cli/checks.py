@@ -15,7 +15,6 @@ from cli.place import ROOT
 from cli.screen import emit, note, say
 from core.clock import SystemClock
 
-
 FAST_TESTS = "fast tests"
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -59,6 +60,13 @@ DELETE FROM outbox WHERE outbox_id IN (
 """
 
 
+async def _check(connection: Connection) -> None:
+    """Raises if the server has hung up. One that has not leaves nothing to read on an idle
+    connection: only when there is something is the question worth a round trip."""
+    if select.select([connection.fileno()], [], [], 0)[0]:
+        await AsyncConnectionPool.check_connection(connection)
+
+
 class PostgresStore:
     """One pool of connections. Every way the database can be away is StoreDown."""
 
@@ -75,7 +83,7 @@ class PostgresStore:
             # A short span: after an outage the next caller tries at once instead of waiting
             # for a back-off that has grown for minutes.
             reconnect_timeout=POOL_WAIT_S,
-            check=AsyncConnectionPool.check_connection,
+            check=_check,
             open=False,
             kwargs={
                 "autocommit": True,

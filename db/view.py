@@ -66,7 +66,7 @@ class Viewer:
             requests = await connection.execute(_REQUESTS, binary=True)
             alerts = await connection.execute(_ALERTS)
             heads = [*await live.fetchall(), *await queue.fetchall()]
-            jobs = await self._jobs(connection, heads)
+            jobs = await self._jobs(connection, heads, whole=queue_limit > 0)
             moment = await now.fetchone()
             assert moment is not None
             return View(
@@ -85,17 +85,18 @@ class Viewer:
             )
 
     async def _jobs(
-        self, connection: AsyncConnection[TupleRow], heads: list[TupleRow]
+        self, connection: AsyncConnection[TupleRow], heads: list[TupleRow], *, whole: bool
     ) -> tuple[Job, ...]:
         seen = self._seen
-        fresh = {
+        found = {
             uid: job
             for uid, version, _ in heads
             if (job := seen.get(uid)) is not None and job.version == version
         }
-        missing = [uid for uid, _, _ in heads if uid not in fresh]
+        missing = [uid for uid, _, _ in heads if uid not in found]
         if missing:
             cursor = await connection.execute(_JOBS, (missing,), binary=True)
-            fresh |= {row[0]: job_of(row) for row in await cursor.fetchall()}
-        self._seen = fresh
-        return tuple(fresh[uid] for uid, _, _ in heads)
+            found |= {row[0]: job_of(row) for row in await cursor.fetchall()}
+        # A reader without a queue must not make the loop fetch its whole queue again.
+        self._seen = found if whole else {**self._seen, **found}
+        return tuple(found[uid] for uid, _, _ in heads)

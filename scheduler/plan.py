@@ -187,14 +187,14 @@ def _assign(draft: Draft, job: Job, vm: Vm, ids: Ids) -> None:
 
 
 def explain(draft: Draft, view: View, clusters: Mapping[str, ClusterSpec]) -> list[JobWhy]:
-    """The why of every waiting job whose words changed. No durations in the text: a sentence
-    that changes each second would be written each second."""
+    """The why of every waiting job whose words changed. No durations and no counts of jobs in the
+    text: a sentence that changes with each job that ends would be written for the whole queue."""
     news: list[JobWhy] = []
     for name, jobs in _by_cluster(in_order(draft.jobs.values())).items():
         spec = clusters.get(name)
         supply = _supply_words(draft, view.troubles, spec) if spec else ""
         for rank, job in enumerate(jobs, start=1):
-            why = _why(draft, job, spec, supply)
+            why = _why(job, spec, supply)
             if view.whys.get(job.uid, "") != why or draft.jobs[job.uid] is not job:
                 news.append(JobWhy(job.uid, why, rank))
     for before, after in draft.moves:
@@ -203,16 +203,12 @@ def explain(draft: Draft, view: View, clusters: Mapping[str, ClusterSpec]) -> li
     return news
 
 
-def _why(draft: Draft, job: Job, spec: ClusterSpec | None, supply: str) -> str:
+def _why(job: Job, spec: ClusterSpec | None, supply: str) -> str:
     if spec is None:
         return f"cluster {job.cluster} is not in the configuration any more"
     if job.status is JobStatus.PROVISIONING:
         return supply
-    running = sum(j.cluster == spec.name and j.status.leased for j in draft.jobs.values())
-    return (
-        f"cluster {spec.name} is at its limit of {spec.vm_max} VMs "
-        f"({running} jobs on VMs, others are ahead)"
-    )
+    return f"cluster {spec.name} is at its limit of {spec.vm_max} VMs, and other jobs are ahead"
 
 
 def _supply_words(draft: Draft, troubles: Sequence[Trouble], spec: ClusterSpec) -> str:

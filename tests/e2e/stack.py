@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import google.cloud.pubsub_v1 as pubsub_v1
 import httpx
 import psutil
 import yaml
-from google.cloud import pubsub_v1  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).parent.parent.parent
 CLUSTERS = ("1xl4", "1xt4", "2xa100-40gb")

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import google.cloud.pubsub_v1 as pubsub_v1
 import pytest
 from google.api_core import exceptions
-from google.cloud import pubsub_v1  # type: ignore[import-untyped]
-from google.cloud.pubsub_v1.subscriber.exceptions import (  # type: ignore[import-untyped]
+from google.cloud.pubsub_v1.subscriber.exceptions import (
     AcknowledgeStatus,
 )
 from google.protobuf import duration_pb2, field_mask_pb2, timestamp_pb2
