@@ -40,6 +40,7 @@ from core.messages import (
     DrainVm,
     GpuReading,
     Heartbeat,
+    KeepWarm,
     StartJob,
     StopJob,
 )
@@ -107,7 +108,7 @@ class AgentMachine:
         for work in self.jobs.values():
             if not work.killed:
                 times.append(work.kill_at)
-            if work.frozen_since is None:
+            if work.frozen_since is None and not work.killed:
                 times.append(self._confirmed_at + self.timers.self_stop_after_s)
             elif not work.killed:
                 times.append(work.frozen_since + self.timers.frozen_max_s)
@@ -176,6 +177,8 @@ class AgentMachine:
             case DrainVm():
                 self._draining = True
                 self._say_idle()
+            case KeepWarm():
+                pass  # hearing from us is all it is for
             case _:
                 assert_never(control)
 

@@ -74,7 +74,10 @@ def drain(stack: LocalStack, count: int) -> tuple[list[str], float]:
     with ThreadPoolExecutor(SUBMITTERS) as pool:
         jobs = list(pool.map(lambda _: stack.submit("true", gpu_type=GPU_TYPE), range(count)))
     wait_for("the end of all jobs", done, 30 + count, every_s=0.1)
-    return jobs, time.perf_counter() - began
+    took_s = time.perf_counter() - began
+    if lost := stack.get("/jobs", status=["FAILED", "CANCELLED"], page_size=1)["total"]:
+        raise RuntimeError(f"{lost} of {count} jobs did not succeed")
+    return jobs, took_s
 
 
 def step_times(stack: LocalStack, jobs: list[str]) -> dict[str, list[float]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import subprocess
 import time
 from collections.abc import Awaitable, Callable
@@ -123,15 +124,15 @@ def table_of(runs: list[Run], baselines: dict[str, list[float]]) -> Table:
     table = Table("ms", "p50", "p90", "p99", "p50 ÷ bus hop", title=f"{len(runs)} jobs, one by one")
     hop_ms = 1000 * quantile(baselines["one hop over the bus, acknowledged"], 0.5)
 
-    def row(name: str, values: list[float], **style: str) -> None:
+    def row(name: str, values: list[float], style: str = "") -> None:
         cells = [1000 * quantile(values, share) for share in (0.5, 0.9, 0.99)]
-        table.add_row(name, *map(figure, cells), f"{cells[0] / hop_ms:.1f} ×", **style)
+        table.add_row(name, *map(figure, cells), f"{cells[0] / hop_ms:.1f} ×", style=style)
 
     row("submit → the command runs", [run.command_ran for run in runs], style="bold")
     row("submit → POST answered", [run.answered for run in runs])
     table.add_section()
     row("POST sent → submitted", [run.stages["submitted"] for run in runs])
-    for before, after in zip(STAGES, STAGES[1:], strict=False):
+    for before, after in itertools.pairwise(STAGES):
         row(f"{before} → {after}", [run.stages[after] - run.stages[before] for run in runs])
     row("claimed → the command runs", [run.command_ran - run.stages["claimed"] for run in runs])
     table.add_section()

@@ -24,7 +24,7 @@ import psutil
 import psycopg
 from rich.table import Table
 
-from bench.local import ROOT, LocalStack, local_stack
+from bench.local import ROOT, LocalStack, local_stack, wait_for
 from bench.report import figure, quantile, show
 from db import migrate
 
@@ -115,8 +115,15 @@ def bare_server(stack: LocalStack) -> Iterator[tuple[psutil.Process, int]]:
 
 def measure_real(stack: LocalStack, args: argparse.Namespace) -> Load:
     """Every VM of the cluster is busy, so the jobs stay in the queue: submissions alone count."""
-    for _ in range(stack.run["vm_cap"]):
+    held = stack.run["vm_cap"]
+    for _ in range(held):
         stack.submit("sleep", str(HOLD_S), gpu_type="l4")
+
+    def all_run() -> bool | None:
+        return True if stack.get("/status")["jobs"]["RUNNING"] == held else None
+
+    # Booting VMs would take the processors from what is measured.
+    wait_for(f"{held} running jobs", all_run, 60, every_s=0.2)
     port = int(stack.run["api"].rpartition(":")[2])
     return measure(stack.process("scheduler"), port, "/api/v1/jobs", args)
 

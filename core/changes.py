@@ -59,7 +59,6 @@ class JobWhy:
 
     uid: str
     why: str
-    position: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +230,8 @@ class View:
 
     now: datetime
     jobs: tuple[Job, ...]
-    """All leased and PROVISIONING jobs, and the first `queue_limit` QUEUED ones in order."""
-    queued: Mapping[str, int]
-    """QUEUED jobs per cluster, also those beyond the limit."""
+    """All leased and PROVISIONING jobs; of each cluster the first `queue_limit` QUEUED ones in
+    order, so that no cluster's queue hides another's; and QUEUED ones past their deadline."""
     vms: tuple[Vm, ...]
     """All VMs that are not GONE, and those that are but still hold leases: their jobs must hear."""
     troubles: tuple[Trouble, ...]

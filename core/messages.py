@@ -134,7 +134,15 @@ class DrainVm:
     reason: str
 
 
-Control = StartJob | StopJob | ContinueJob | DrainVm
+@dataclass(frozen=True, slots=True)
+class KeepWarm:
+    """You are idle on purpose: do not power yourself off."""
+
+    vm_name: str
+    boot_nonce: str
+
+
+Control = StartJob | StopJob | ContinueJob | DrainVm | KeepWarm
 
 
 @dataclass(frozen=True, slots=True)

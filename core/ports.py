@@ -40,6 +40,8 @@ class Leadership:
     term: int
     holder: str
     expires_at: datetime
+    now: datetime
+    """The database's time when it answered."""
 
 
 class Store(Protocol):

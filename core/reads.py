@@ -32,6 +32,8 @@ class JobRow:
     why: str
     """Why it waits; empty if it does not."""
     position: int | None
+    """Its place among those that wait for the same cluster, 1 is next; counted when asked, so
+    that a queue is not rewritten each time its head leaves."""
     progress: Progress | None
     checkpoint_step: float | None
     cost_usd: float

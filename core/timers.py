@@ -99,6 +99,12 @@ class Timers:
                 f"at most heartbeat_s ({self.heartbeat_s})",
             ),
             (
+                self.idle_timeout_s < self.agent_idle_off_s,
+                "idle_timeout_s",
+                f"{self.idle_timeout_s}",
+                f"less than agent_idle_off_s ({self.agent_idle_off_s}): the VM's own last lock",
+            ),
+            (
                 self.leader_renew_s * 3 <= self.leader_lease_s,
                 "leader_renew_s",
                 f"{self.leader_renew_s}",

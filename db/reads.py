@@ -49,8 +49,16 @@ _COST = """
 coalesce((SELECT sum(extract(epoch FROM coalesce(a.ended_at, now()) - a.assigned_at)
     / 3600 * a.usd_per_hour) FROM attempts AS a WHERE a.uid = j.uid), 0)::float8
 """
+# Counted only when somebody asks, and no further than anybody would count.
+_POSITION = """
+CASE WHEN j.status IN ('QUEUED', 'PROVISIONING') THEN (SELECT 1 + count(*) FROM (
+    SELECT 1 FROM jobs AS a WHERE a.cluster = j.cluster AND a.status IN ('QUEUED', 'PROVISIONING')
+    AND (a.priority > j.priority OR (a.priority = j.priority
+        AND (a.queued_since, a.uid) < (j.queued_since, j.uid)))
+    LIMIT 9999) AS ahead) END
+"""
 _JOB_ROW = (
-    f"{JOB_SELECT}, j.why, j.position, j.progress_step, j.progress_total, "
+    f"{JOB_SELECT}, j.why, {_POSITION}, j.progress_step, j.progress_total, "
     f"j.checkpoint_step, {_COST}"
 )
 _JOB_CONDITIONS = {

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import select
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -40,7 +39,7 @@ ON CONFLICT (one) DO UPDATE SET
     term = l.term + CASE WHEN l.holder = excluded.holder THEN 0 ELSE 1 END,
     expires_at = clock_timestamp() + make_interval(secs => %(lease_s)s)
 WHERE l.holder = excluded.holder OR l.expires_at <= clock_timestamp()
-RETURNING true, term, holder, expires_at
+RETURNING true, term, holder, expires_at, clock_timestamp()
 """
 _RESIGN = """
 UPDATE leader SET holder = '', expires_at = clock_timestamp() WHERE holder = %s AND term = %s
@@ -60,13 +59,6 @@ DELETE FROM outbox WHERE outbox_id IN (
 """
 
 
-async def _check(connection: Connection) -> None:
-    """Raises if the server has hung up. One that has not leaves nothing to read on an idle
-    connection: only when there is something is the question worth a round trip."""
-    if select.select([connection.fileno()], [], [], 0)[0]:
-        await AsyncConnectionPool.check_connection(connection)
-
-
 class PostgresStore:
     """One pool of connections. Every way the database can be away is StoreDown."""
 
@@ -83,7 +75,7 @@ class PostgresStore:
             # A short span: after an outage the next caller tries at once instead of waiting
             # for a back-off that has grown for minutes.
             reconnect_timeout=POOL_WAIT_S,
-            check=_check,
+            check=AsyncConnectionPool.check_connection,
             open=False,
             kwargs={
                 "autocommit": True,
@@ -122,7 +114,7 @@ class PostgresStore:
             arguments = {"holder": holder, "lease_s": lease_s}
             row = await (await connection.execute(_LEAD, arguments)).fetchone()
             if row is None:
-                query = "SELECT false, term, holder, expires_at FROM leader"
+                query = "SELECT false, term, holder, expires_at, clock_timestamp() FROM leader"
                 row = await (await connection.execute(query)).fetchone()
         assert row is not None, "the row of the leader is never deleted"
         return Leadership(*row)

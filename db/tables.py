@@ -74,9 +74,7 @@ def _job_checks() -> list[CheckConstraint]:
         CheckConstraint("status <> 'RUNNING' OR started_at IS NOT NULL", "started"),
         CheckConstraint("status <> 'STOPPING' OR stop_reason IS NOT NULL", "stopping"),
         CheckConstraint(f"stop_reason IN {_any_of(StopReason)}", "stop_reason"),
-        CheckConstraint(
-            f"status IN {_any_of(WAITING)} OR (why = '' AND position IS NULL)", "waiting"
-        ),
+        CheckConstraint(f"status IN {_any_of(WAITING)} OR why = ''", "waiting"),
         CheckConstraint(
             "version >= 1 AND attempt >= 0 AND last_seq >= 0 AND failures >= 0 AND losses >= 0 "
             "AND preemptions >= 0",
@@ -120,7 +118,6 @@ jobs = Table(
     _text("reason", default=True),
     Column("stop_reason", Text),
     _text("why", default=True),
-    Column("position", Integer),
     Column("progress_step", Double),
     Column("progress_total", Double),
     Column("checkpoint_step", Double),
@@ -132,11 +129,13 @@ jobs = Table(
     Index("uq_jobs_job_id_user_id", "job_id", "user_id", unique=True),
     Index(
         "ix_jobs_queue",
+        "cluster",
         text("priority DESC"),
         "queued_since",
         "uid",
         postgresql_where=text("status = 'QUEUED'"),
     ),
+    Index("ix_jobs_queue_ends", "deadline_at", postgresql_where=text("status = 'QUEUED'")),
     Index(
         "ix_jobs_live",
         "status",

@@ -26,12 +26,30 @@ _LIVE_STATUSES = ", ".join(f"'{s}'" for s in sorted([*LEASED, JobStatus.PROVISIO
 LIVE = f"""
 SELECT uid::text, version, why FROM jobs WHERE status IN ({_LIVE_STATUSES}) ORDER BY jobs.uid
 """
+# Jumps from cluster to cluster in the index instead of reading the whole queue, takes the head of
+# each, and adds those whose time is over wherever they stand.
 QUEUE = """
-SELECT uid::text, version, why FROM jobs WHERE status = 'QUEUED'
-ORDER BY priority DESC, queued_since, jobs.uid LIMIT %s
+WITH RECURSIVE clusters AS (
+    (SELECT cluster FROM jobs WHERE status = 'QUEUED' ORDER BY cluster LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT j.cluster FROM jobs AS j WHERE j.status = 'QUEUED' AND j.cluster > c.cluster
+        ORDER BY j.cluster LIMIT 1
+    ) FROM clusters AS c WHERE c.cluster IS NOT NULL
+)
+SELECT head.uid::text, head.version, head.why
+FROM clusters AS c CROSS JOIN LATERAL (
+    SELECT uid, version, why FROM jobs
+    WHERE status = 'QUEUED' AND cluster = c.cluster
+    ORDER BY priority DESC, queued_since, uid LIMIT %(limit)s
+) AS head WHERE c.cluster IS NOT NULL
+UNION
+SELECT late.uid::text, late.version, late.why FROM (
+    SELECT uid, version, why FROM jobs
+    WHERE status = 'QUEUED' AND deadline_at <= now() ORDER BY deadline_at LIMIT %(limit)s
+) AS late
 """
 _JOBS = f"SELECT {JOB_SELECT} FROM jobs AS j WHERE j.uid = ANY(%s::uuid[])"
-QUEUED = "SELECT cluster, count(*) FROM jobs WHERE status = 'QUEUED' GROUP BY cluster"
 # A VM that is gone stays in the picture until the jobs that it held have been told.
 _VMS = f"""
 SELECT {VM_SELECT} FROM vms AS v
@@ -59,8 +77,7 @@ class Viewer:
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             now = await connection.execute("SELECT now()", binary=True)
             live = await connection.execute(LIVE, binary=True)
-            queue = await connection.execute(QUEUE, (queue_limit,), binary=True)
-            queued = await connection.execute(QUEUED)
+            queue = await connection.execute(QUEUE, {"limit": queue_limit}, binary=True)
             vms = await connection.execute(_VMS, binary=True)
             troubles = await connection.execute(_TROUBLES, binary=True)
             requests = await connection.execute(_REQUESTS, binary=True)
@@ -72,7 +89,6 @@ class Viewer:
             return View(
                 now=moment[0],
                 jobs=jobs,
-                queued=dict(await queued.fetchall()),
                 vms=tuple(vm_of(row) for row in await vms.fetchall()),
                 troubles=tuple(trouble_of(row) for row in await troubles.fetchall()),
                 requests=tuple(request_of(row) for row in await requests.fetchall()),

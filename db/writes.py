@@ -124,7 +124,6 @@ _WHY: Shape[JobWhy] = Shape(
     (
         Field("uid", "uuid", lambda w: w.uid),
         Field("why", "text", lambda w: clean(w.why)),
-        Field("position", "int", lambda w: w.position),
     )
 )
 _BEAT: Shape[VmBeat] = Shape(
@@ -150,8 +149,7 @@ ORDER BY user_id, job_id ON CONFLICT DO NOTHING
 """
 _UPDATE_JOBS = f"""
 UPDATE jobs AS j SET {_JOB_MOVE.assignments("uid")},
-    why = CASE WHEN x.status IN ({_WAITING}) THEN j.why ELSE '' END,
-    position = CASE WHEN x.status IN ({_WAITING}) THEN j.position END
+    why = CASE WHEN x.status IN ({_WAITING}) THEN j.why ELSE '' END
 FROM {_JOB_MOVE.rows} WHERE j.uid = x.uid
 """
 _UPDATE_SEQS = """
@@ -184,9 +182,9 @@ WHERE j.uid = x.uid AND j.attempt = x.attempt
     AND (j.progress_at IS NULL OR j.progress_at < x.at)
 """
 _UPDATE_WHYS = f"""
-UPDATE jobs AS j SET why = x.why, position = x.position FROM {_WHY.rows}
+UPDATE jobs AS j SET why = x.why FROM {_WHY.rows}
 WHERE j.uid = x.uid AND j.status IN ({_WAITING})
-    AND (j.why, j.position) IS DISTINCT FROM (x.why, x.position)
+    AND j.why <> x.why
 """
 _INSERT_VMS = f"INSERT INTO vms ({VM.names}) SELECT {VM.names} FROM {VM.rows}"
 # A beat that came after the mover looked must not be lost: the newest stays.

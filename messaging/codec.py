@@ -16,6 +16,7 @@ from core.messages import (
     GpuReading,
     Heartbeat,
     InMessage,
+    KeepWarm,
     OutMessage,
     Progress,
     StartJob,
@@ -102,10 +103,11 @@ def decode_control(message: InMessage) -> Control:
                 boot_nonce=boot_nonce,
                 reason=wire.from_bytes(message.body, wire.WireDrain).reason,
             )
+        case "keep":
+            return KeepWarm(vm_name=vm_name, boot_nonce=boot_nonce)
         case _:
-            raise BadMessage(
-                f"attributes.kind: got {shown(kind)}, expected start, stop, continue or drain"
-            )
+            expected = "start, stop, continue, drain or keep"
+            raise BadMessage(f"attributes.kind: got {shown(kind)}, expected {expected}")
 
 
 def _control_body(message: Control) -> tuple[str, Mapping[str, object]]:
@@ -130,6 +132,8 @@ def _control_body(message: Control) -> tuple[str, Mapping[str, object]]:
             }
         case DrainVm():
             return "drain", {"reason": message.reason}
+        case KeepWarm():
+            return "keep", {}
         case _:
             assert_never(message)
 

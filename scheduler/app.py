@@ -30,6 +30,7 @@ from orchestrator.manager import ClusterManager, Wiring
 from orchestrator.orchestrator import ClusterOrchestrator
 from scheduler.api.app import create_app
 from scheduler.api.services import OK, Embedded, Services
+from scheduler.dbclock import DatabaseClock
 from scheduler.inbox import Inbox
 from scheduler.intake import SubmissionIntake
 from scheduler.leadership import Leadership
@@ -49,7 +50,7 @@ class Replica:
 
     def __init__(self, settings: Settings, *, embedded: Embedded | None = None) -> None:
         self.settings = settings
-        self.clock = SystemClock()
+        self.clock = DatabaseClock(SystemClock())
         self.ids = RandomIds()
         self.metrics = Metrics()
         self.store = PostgresStore(settings.database_url)

@@ -45,7 +45,7 @@ def apply_beats(draft: Draft, beats: Iterable[Beat]) -> None:
             continue
         _vm_beat(draft, vm, item)
         if item.beat.job_id is not None:
-            _job_beat(draft, item, leases.get(item.beat.lease_id or ""))
+            _job_beat(draft, vm, item, leases.get(item.beat.lease_id or ""))
 
 
 # --- the VM ------------------------------------------------------------------------------
@@ -59,8 +59,10 @@ def _identify(draft: Draft, vm: Vm, item: Beat) -> Vm | None:
         return None
     if not vm.boot_nonce or vm.boot_nonce == beat.boot_nonce:
         return vm
-    if beat.status is not B.READY:
-        log.info("beat of an older boot", vm=vm.name, nonce=beat.boot_nonce)
+    older = vm.last_beat_at is not None and item.published <= vm.last_beat_at
+    if beat.status is not B.READY or older:
+        log.info("beat of another boot", vm=vm.name, nonce=beat.boot_nonce)
+        _stray(draft, beat)
         return None
     for job in [j for j in draft.jobs.values() if j.lease and j.lease.vm_uid == vm.uid]:
         draft.step(job, E.VM_LOST, f"the worker on {vm.name} started anew")
@@ -113,11 +115,12 @@ def _spot_notice(draft: Draft, vm: Vm) -> None:
 # --- the job -----------------------------------------------------------------------------
 
 
-def _job_beat(draft: Draft, item: Beat, uid: str | None) -> None:
+def _job_beat(draft: Draft, vm: Vm, item: Beat, uid: str | None) -> None:
     beat = item.beat
     job = draft.jobs.get(uid) if uid else None
-    live = job is not None and job.lease is not None and job.lease.lease_id == beat.lease_id
-    if job is None or not live or beat.attempt != job.attempt:
+    lease = job.lease if job else None
+    ours = lease is not None and (lease.lease_id, lease.vm_uid) == (beat.lease_id, vm.uid)
+    if job is None or not ours or beat.attempt != job.attempt:
         _stray(draft, beat)
         return
     if beat.progress is not None or beat.checkpoint_step is not None:
@@ -130,9 +133,9 @@ def _job_beat(draft: Draft, item: Beat, uid: str | None) -> None:
     for event, reason in _events(job, beat):
         current = draft.jobs[job.uid]
         draft.step(current, event, reason, exit_code=beat.exit_code)
-        if event is E.VM_LOST and job.lease is not None:
+        if event is E.VM_LOST:
             # The worker goes away with its machine: nothing more is placed there.
-            draft.doom(draft.vms[job.lease.vm_uid], "its worker was stopped")
+            draft.doom(draft.vms[vm.uid], "its worker was stopped")
 
 
 def _stray(draft: Draft, beat: Heartbeat) -> None:

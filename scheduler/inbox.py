@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from core.errors import BusDown
+from core.errors import ZenError
 from core.messages import InMessage
 from core.ports import Bus, Inbound
 
@@ -53,6 +53,12 @@ class Inbox:
             self._room.set()
         return taken
 
+    def put_back(self, messages: Sequence[InMessage]) -> None:
+        """Their turn failed: they come first in the next one. Nobody else would bring them soon,
+        because their ack deadlines are extended while we hold them."""
+        if self._inbound is not None:
+            self._box.extendleft(reversed(messages))
+
     @property
     def waiting(self) -> int:
         return len(self._box)
@@ -63,5 +69,5 @@ class Inbox:
             return
         try:
             await self._inbound.ack([message.ack_id for message in messages])
-        except BusDown as error:
+        except ZenError as error:
             log.info("ack failed, they will come again", count=len(messages), why=str(error))

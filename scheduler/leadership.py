@@ -7,8 +7,9 @@ import asyncio
 import structlog
 
 from core.errors import StoreDown, TermPassed
-from core.ports import Clock, Store
+from core.ports import Store
 from core.timers import Timers
+from scheduler.dbclock import DatabaseClock
 
 log = structlog.get_logger("leadership")
 
@@ -16,7 +17,7 @@ log = structlog.get_logger("leadership")
 class Leadership:
     """Keeps the lease. `term()` raises as soon as we cannot be sure any more that we lead."""
 
-    def __init__(self, store: Store, holder: str, timers: Timers, clock: Clock) -> None:
+    def __init__(self, store: Store, holder: str, timers: Timers, clock: DatabaseClock) -> None:
         self.holder = holder
         self._store = store
         self._timers = timers
@@ -52,11 +53,16 @@ class Leadership:
             log.warning("lease not renewed", why=str(error))
             self._note_if_lost()
             return
+        self._clock.learn(answer.now)
         if answer.leading:
+            # An answer that took longer than the lease made us leader of nothing: it is the
+            # change from not sure to sure that starts the leader's tasks, not only a new term.
+            was_leading = self.leading
             self._sure_until = asked_at + self._timers.leader_lease_s
-            if self._term != answer.term:
+            news = not was_leading or self._term != answer.term
+            self._term = answer.term
+            if news and self.leading:
                 log.info("leading", term=answer.term)
-                self._term = answer.term
                 self.changed.set()
         else:
             self._drop(f"{answer.holder} leads, term {answer.term}")

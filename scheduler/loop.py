@@ -12,7 +12,7 @@ from core.capacity import ClusterSpec
 from core.changes import Change, ClearAlert, DeadLetter, RaiseAlert, Unit, View
 from core.errors import BusDown, StoreDown, TermPassed
 from core.job import Rules
-from core.messages import Canary, Control, InMessage, OutMessage
+from core.messages import Canary, Control, InMessage, KeepWarm, OutMessage
 from core.names import Names
 from core.ports import Bus, Clock, Ids, Store
 from messaging.codec import BadMessage, decode_heartbeat, encode_canary, encode_control
@@ -31,6 +31,8 @@ MAIL_PER_TURN = 2_000
 TRIES_PER_TURN = 3
 CANARY_TIMEOUT_S = 5.0
 FLEET_SILENT = ("fleet_silent", "heartbeats")
+UNSTORABLE = "unstorable"
+"""How the store refuses what no repetition can make right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,10 @@ class SchedulerLoop:
         self._wake = asyncio.Event()
         self._bus_clock = BusClock(parts.rules.timers)
         self._canary_seq = 0
+        self._one_by_one = 0
+        """How many messages are still to be read one per turn: one of them crashed a turn."""
+        self._mail = Mail()
+        self._kept_warm: dict[str, float] = {}
 
     def poke(self) -> None:
         """Something happened: take a turn soon."""
@@ -91,12 +97,29 @@ class SchedulerLoop:
         except TermPassed as error:
             self._parts.leadership.lost(str(error))
         except StoreDown as error:
-            log.warning("turn given up", why=str(error))
+            log.warning("turn given up, its mail is kept", why=str(error))
+            self._parts.inbox.put_back(self._mail.messages)
             await asyncio.sleep(self._parts.rules.timers.loop_interval_s)
         except Exception:
             # One bad turn must not end the service: nothing was committed, the next one retries.
             log.exception("turn crashed")
+            await self._isolate()
             await asyncio.sleep(self._parts.rules.timers.loop_interval_s)
+
+    async def _isolate(self) -> None:
+        """A message may have crashed the turn: read the same mail one by one, and put the one
+        that crashes alone among the dead letters, so that the others are heard."""
+        messages = self._mail.messages
+        if len(messages) != 1:
+            self._one_by_one = len(messages)
+            self._parts.inbox.put_back(messages)
+            return
+        letter = _dead_letter(messages[0], "the scheduler crashed on it; its log says how")
+        try:
+            await self._parts.store.commit([(letter,)], self._parts.leadership.term())
+            await self._parts.inbox.ack(messages)
+        except (StoreDown, TermPassed):
+            self._parts.inbox.put_back(messages)
 
     async def turn(self) -> None:
         """One turn."""
@@ -106,14 +129,16 @@ class SchedulerLoop:
         if not parts.leadership.leading:
             return
         # 2 drain the inbox
-        mail = self._open_mail()
+        mail = self._mail = self._open_mail()
         view, draft, committed = await self._decide_and_commit(mail)
         # 6 relay, and acknowledge what is committed
         parts.relay.poke()
-        if committed:
-            await parts.inbox.ack(mail.messages)
         # 7 demand, 8 reconcile clusters: in tasks of their own
         parts.orchestrator.poke(view)
+        if committed:
+            await parts.inbox.ack(mail.messages)
+        else:
+            parts.inbox.put_back(mail.messages)
         for before, after in draft.moves:
             parts.metrics.job_moved(before, after)
         parts.metrics.cycle(parts.clock.monotonic() - started)
@@ -133,8 +158,9 @@ class SchedulerLoop:
                 return view, draft, True
             done = await parts.store.commit(units, parts.leadership.term())
             tries += 1
-            if done.all_applied or tries == TRIES_PER_TURN:
-                return view, draft, done.all_applied
+            settled = all(guard.startswith(UNSTORABLE) for guard in done.refusals.values())
+            if settled or tries == TRIES_PER_TURN:
+                return view, draft, settled
             # A stop or a scale-in came between: look again with the same mail.
             log.info("the world moved, looking again", guards=sorted(set(done.refusals.values())))
 
@@ -153,7 +179,9 @@ class SchedulerLoop:
             await asyncio.sleep(parts.rules.timers.canary_s)
 
     def _open_mail(self) -> Mail:
-        mail = Mail(messages=self._parts.inbox.take(MAIL_PER_TURN))
+        most = 1 if self._one_by_one else MAIL_PER_TURN
+        self._one_by_one = max(0, self._one_by_one - 1)
+        mail = Mail(messages=self._parts.inbox.take(most))
         for message in mail.messages:
             try:
                 news = decode_heartbeat(message)
@@ -178,9 +206,24 @@ class SchedulerLoop:
         )
         around = Circumstances(parts.clusters(), silence, steady)
         whys = plan_jobs(draft, view, around, parts.ids)
+        self._keep_warm(draft)
         alerts = _fleet_alert(silence, view)
         units = [*draft.units, *((change,) for change in (*mail.dead, *whys, *alerts))]
         return draft, units
+
+    def _keep_warm(self, draft: Draft) -> None:
+        """A worker without work and without a word from us powers its VM off. Those that a floor
+        keeps are spoken to now and then; the others are left to that last lock."""
+        now = self._parts.clock.monotonic()
+        pace_s = self._parts.rules.timers.agent_idle_off_s / 3
+        floors = {name for name, spec in self._parts.clusters().items() if spec.vm_min}
+        warm = {vm.uid for vm in draft.vms.values() if vm.idle and vm.cluster in floors}
+        for uid in warm:
+            if now - self._kept_warm.get(uid, now - pace_s) >= pace_s:
+                self._kept_warm[uid] = now
+                vm = draft.vms[uid]
+                draft.tell(KeepWarm(vm.name, vm.boot_nonce))
+        self._kept_warm = {uid: at for uid, at in self._kept_warm.items() if uid in warm}
 
     def _encode(self, message: Control) -> OutMessage:
         return encode_control(message, self._parts.names)

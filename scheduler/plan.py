@@ -84,8 +84,9 @@ def meet_deadlines(draft: Draft, bus_steady: bool) -> None:
         lease = job.lease
         vm = draft.vms.get(lease.vm_uid) if lease else None
         tell = []
-        if event is E.MAX_RUNTIME:
-            tell = [stop_message(job, vm.boot_nonce if vm else "", "max runtime reached")]
+        if lease is not None:
+            # Told in any case: a start that comes late must find its stop right behind it.
+            tell = [stop_message(job, vm.boot_nonce if vm else "", _deadline_reason(job, event))]
         draft.step(job, event, _deadline_reason(job, event), tell=tell)
         if vm is not None and event in _DISTRUST:
             draft.doom(draft.vms[vm.uid], _deadline_reason(job, event))
@@ -193,13 +194,10 @@ def explain(draft: Draft, view: View, clusters: Mapping[str, ClusterSpec]) -> li
     for name, jobs in _by_cluster(in_order(draft.jobs.values())).items():
         spec = clusters.get(name)
         supply = _supply_words(draft, view.troubles, spec) if spec else ""
-        for rank, job in enumerate(jobs, start=1):
+        for job in jobs:
             why = _why(job, spec, supply)
-            if view.whys.get(job.uid, "") != why or draft.jobs[job.uid] is not job:
-                news.append(JobWhy(job.uid, why, rank))
-    for before, after in draft.moves:
-        if after.status not in (S.QUEUED, S.PROVISIONING) and view.whys.get(before.uid):
-            news.append(JobWhy(before.uid, "", None))
+            if view.whys.get(job.uid) != why:
+                news.append(JobWhy(job.uid, why))
     return news
 
 

@@ -109,7 +109,6 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text(), server_default=sa.text("''"), nullable=False),
         sa.Column("stop_reason", sa.Text(), nullable=True),
         sa.Column("why", sa.Text(), server_default=sa.text("''"), nullable=False),
-        sa.Column("position", sa.Integer(), nullable=True),
         sa.Column("progress_step", sa.Double(), nullable=True),
         sa.Column("progress_total", sa.Double(), nullable=True),
         sa.Column("checkpoint_step", sa.Double(), nullable=True),
@@ -138,7 +137,7 @@ def upgrade() -> None:
             name=op.f("ck_jobs_status"),
         ),
         sa.CheckConstraint(
-            "status IN ('PROVISIONING', 'QUEUED') OR (why = '' AND position IS NULL)",
+            "status IN ('PROVISIONING', 'QUEUED') OR why = ''",
             name=op.f("ck_jobs_waiting"),
         ),
         sa.CheckConstraint(
@@ -184,7 +183,14 @@ def upgrade() -> None:
     op.create_index(
         "ix_jobs_queue",
         "jobs",
-        [sa.literal_column("priority DESC"), "queued_since", "uid"],
+        ["cluster", sa.literal_column("priority DESC"), "queued_since", "uid"],
+        unique=False,
+        postgresql_where=sa.text("status = 'QUEUED'"),
+    )
+    op.create_index(
+        "ix_jobs_queue_ends",
+        "jobs",
+        ["deadline_at"],
         unique=False,
         postgresql_where=sa.text("status = 'QUEUED'"),
     )

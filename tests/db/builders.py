@@ -28,10 +28,17 @@ class Maker:
         self._ids = RandomIds(random.Random(seed))
         self._count = 0
 
-    def job(self, job_id: str | None = None, *, now: datetime = T0, **spec: object) -> Job:
+    def job(
+        self,
+        job_id: str | None = None,
+        *,
+        now: datetime = T0,
+        cluster: str = "1xl4",
+        **spec: object,
+    ) -> Job:
         self._count += 1
         made = JobSpec(job_id=job_id or f"job-{self._count}", command=("true",), **spec)  # type: ignore[arg-type]
-        return new_job(self._ids.uid(now), made, "1xl4", now, reason="submitted")
+        return new_job(self._ids.uid(now), made, cluster, now, reason="submitted")
 
     def vm(self, name: str | None = None, *, cluster: str = "1xl4", price: float = 2.0) -> Vm:
         self._count += 1

@@ -204,9 +204,9 @@ SELECT uid FROM jobs WHERE tenant_id = 't1' ORDER BY submitted_at DESC, uid DESC
 @pytest.mark.parametrize(
     ("query", "index"),
     [
-        (view.QUEUE.replace("%s", "10"), "ix_jobs_queue"),
+        (view.QUEUE.replace("%(limit)s", "10"), "ix_jobs_queue"),
+        (view.QUEUE.replace("%(limit)s", "10"), "ix_jobs_queue_ends"),
         (view.LIVE, "ix_jobs_live"),
-        (view.QUEUED, "ix_jobs_status"),
         (_PAGE, "ix_jobs_tenant"),
         ("SELECT uid FROM jobs WHERE job_id = 'j77'", "uq_jobs_job_id_user_id"),
         ("SELECT 1 FROM outbox WHERE published_at IS NULL ORDER BY outbox_id", "ix_outbox_unpub"),

@@ -71,7 +71,7 @@ def test_without_a_vm_the_job_becomes_demand() -> None:
     """PROVISIONING, and it says what it waits for."""
     turn = Turn(view((job(1),)))
     assert turn.job(1).status is S.PROVISIONING
-    assert turn.whys["job-uid-0001"] == JobWhy("job-uid-0001", "waits for a VM", 1)
+    assert turn.whys["job-uid-0001"] == JobWhy("job-uid-0001", "waits for a VM")
 
 
 def test_higher_priority_takes_the_vm_that_came() -> None:
@@ -91,11 +91,10 @@ def test_displaced_job_goes_back_to_the_queue() -> None:
 
 
 def test_beyond_the_limit_jobs_stay_queued_and_say_so() -> None:
-    """Position and rule."""
+    """The rule, in words."""
     turn = Turn(view((job(1), job(2))), vm_max=1)
     assert turn.job(2).status is S.QUEUED
     why = turn.whys["job-uid-0002"]
-    assert why.position == 2
     assert "limit of 1" in why.why
 
 
