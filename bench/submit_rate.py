@@ -30,6 +30,8 @@ from db import migrate
 
 BODY = json.dumps({"command": ["true"], "gpu_type": "l4"}).encode()
 HOLD_S = 600
+CLUSTER = "1xl4"
+VMS = 2
 WARM_UP_S = 1.0
 
 
@@ -115,15 +117,14 @@ def bare_server(stack: LocalStack) -> Iterator[tuple[psutil.Process, int]]:
 
 def measure_real(stack: LocalStack, args: argparse.Namespace) -> Load:
     """Every VM of the cluster is busy, so the jobs stay in the queue: submissions alone count."""
-    held = stack.run["vm_cap"]
-    for _ in range(held):
+    for _ in range(VMS):
         stack.submit("sleep", str(HOLD_S), gpu_type="l4")
 
     def all_run() -> bool | None:
-        return True if stack.get("/status")["jobs"]["RUNNING"] == held else None
+        return True if stack.get("/status")["jobs"]["RUNNING"] == VMS else None
 
     # Booting VMs would take the processors from what is measured.
-    wait_for(f"{held} running jobs", all_run, 60, every_s=0.2)
+    wait_for(f"{VMS} running jobs", all_run, 60, every_s=0.2)
     port = int(stack.run["api"].rpartition(":")[2])
     return measure(stack.process("scheduler"), port, "/api/v1/jobs", args)
 
@@ -146,7 +147,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--connections", type=int, default=16)
     args = parser.parse_args()
-    with local_stack() as stack:
+    with local_stack({"clusters": {CLUSTER: {"vm_max": VMS}}}) as stack:
         with bare_server(stack) as (process, port):
             bare = measure(process, port, "/", args)
         real = measure_real(stack, args)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from core.capacity import ClusterSpec
-from core.errors import NotFound
+from core.errors import Fault, NotFound
 from core.job import Budgets, Rules
 from core.names import Names
 from core.submission import nearest
@@ -54,6 +54,20 @@ class Settings:
                 return cluster
         known = (cluster.name for cluster in self.clusters)
         raise NotFound(f"no cluster {name!r} in the configuration ({nearest(name, known)})")
+
+    def unserved(self) -> list[Fault]:
+        """What the configuration may say but this version does not serve yet."""
+        faults = [
+            Fault(f"clusters.{c.name}.worker", c.worker, "v2: v1 workers are not served yet")
+            for c in self.clusters
+            if c.worker != "v2"
+        ]
+        faults += [
+            Fault(f"clusters.{c.name}.pool", c.pool, "mig: static pools are not served yet")
+            for c in self.clusters
+            if c.pool != "mig"
+        ]
+        return faults
 
     @property
     def rules(self) -> Rules:

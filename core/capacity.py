@@ -285,10 +285,8 @@ Action = Create | Delete | Drain | Hold
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a cluster is asked for: VMs wanted by jobs that are admitted but have none."""
+    """What a cluster is asked for: one VM for each job that is admitted but has none."""
 
     cluster: str
-    vms: int
-    oldest_wait_since: datetime | None = None
-    regions: tuple[str, ...] = ()
-    """Allowed regions, if every waiting job restricts them; empty: any."""
+    wishes: tuple[tuple[str, ...], ...] = ()
+    """The regions that each such job allows, in the order of the queue; empty: any."""

@@ -54,11 +54,14 @@ def fold(
     now: datetime,
 ) -> Folded:
     """Compare one group with our rows for its region. `unsettled` names VMs whose create call
-    has not been answered yet: their absence means nothing."""
+    was not answered yet, or only just now: their absence means nothing."""
     members = {member.name: member for member in snapshot.members}
     changes: list[Change] = []
     after: list[Vm] = []
     known = {trouble.key: trouble for trouble in troubles}
+    for key in [k for k, t in known.items() if _is_missing_no_more(t, snapshot, spec)]:
+        del known[key]
+        changes.append(DropTrouble(key))
     for vm in vms:
         if vm.region != snapshot.region:
             after.append(vm)
@@ -82,11 +85,11 @@ def fold(
 
 
 def _missing(vm: Vm, unsettled: frozenset[str], now: datetime) -> Vm:
-    if vm.name in unsettled:
+    never_seen = vm.state in (V.REQUESTED, V.DELETING) and not vm.zone and not vm.instance_id
+    young = (now - vm.requested_at).total_seconds() < UNLISTED_AFTER_S
+    if vm.name in unsettled or (never_seen and young):
         return vm  # its create call may still take effect
     if vm.state is V.REQUESTED:
-        if (now - vm.requested_at).total_seconds() < UNLISTED_AFTER_S:
-            return vm
         return move_vm(vm, V.GONE, now, "the group never listed it")
     if vm.state is V.DELETING:
         return move_vm(vm, V.GONE, now, vm.reason or "deleted")
@@ -186,6 +189,13 @@ def block_s(kind: TroubleKind, in_a_row: int, timers: Timers) -> float:
             return timers.address_block_s
         case TroubleKind.PERMISSION | TroubleKind.MISSING | TroubleKind.OTHER:
             return timers.permission_block_s
+
+
+def _is_missing_no_more(trouble: Trouble, snapshot: MigSnapshot, spec: ClusterSpec) -> bool:
+    return trouble.kind is TroubleKind.MISSING and (trouble.region, trouble.machine_type) == (
+        snapshot.region,
+        spec.machine_type,
+    )
 
 
 def _delivered(

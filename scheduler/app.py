@@ -15,9 +15,8 @@ import structlog
 import uvicorn
 
 from config.settings import Settings
-from core.capacity import ClusterSpec
 from core.clock import SystemClock
-from core.errors import StoreDown, ZenError
+from core.errors import BadInput, StoreDown, ZenError
 from core.ids import RandomIds
 from db.listen import Listener
 from db.reads import PostgresReads
@@ -26,7 +25,7 @@ from db.submit import GroupCommit
 from messaging.pubsub import PubSubBus
 from migs.google_compute import GoogleCompute
 from migs.manager import MigManager
-from orchestrator.manager import ClusterManager, Wiring
+from orchestrator.manager import Wiring
 from orchestrator.orchestrator import ClusterOrchestrator
 from scheduler.api.app import create_app
 from scheduler.api.services import OK, Embedded, Services
@@ -146,7 +145,9 @@ class Replica:
     def _leader_tasks(self) -> tuple[list[asyncio.Task[None]], ClusterOrchestrator]:
         settings = self.settings
         orchestrator = self._orchestrator()
-        relay = Relay(self.store, self.bus, self.leadership, settings.timers.loop_interval_s)
+        relay = Relay(
+            self.store, self.bus, self.leadership, self.clock, settings.timers.loop_interval_s
+        )
         inbox = Inbox(self.bus, settings.names.heartbeat_subscription, self._wake)
         self._loop = SchedulerLoop(
             LoopParts(
@@ -181,23 +182,14 @@ class Replica:
             ids=self.ids,
             clock=self.clock,
             term=self.leadership.term,
+            mig_of=self._mig,
             on_cloud_call=self.metrics.cloud_call,
         )
-        managers = {
-            cluster.name: ClusterManager(cluster, self._migs(cluster), wiring)
-            for cluster in self.settings.clusters
-            if cluster.pool == "mig"
-        }
-        return ClusterOrchestrator(managers, self.settings.timers, self.clock)
+        return ClusterOrchestrator(self.settings.clusters, wiring)
 
-    def _migs(self, cluster: ClusterSpec) -> Mapping[str, MigManager]:
-        names = self.settings.names
-        return {
-            region.region: MigManager(
-                names.mig(cluster.name, region.region), cluster.name, region.region, self.compute
-            )
-            for region in cluster.regions
-        }
+    def _mig(self, cluster: str, region: str) -> MigManager:
+        name = self.settings.names.mig(cluster, region)
+        return MigManager(name, cluster, region, self.compute)
 
     # --- small parts ---------------------------------------------------------------------
 
@@ -248,6 +240,8 @@ async def serve(
     on_ready: Callable[[str], None],
 ) -> None:
     """Run one replica until SIGTERM, SIGINT, or the death of the parent."""
+    if unserved := settings.unserved():
+        raise BadInput(unserved)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import structlog
 
-from core.errors import BusDown, StoreDown, ZenError
-from core.ports import Bus, Store
+from core.changes import Change, ClearAlert, DeadLetter, RaiseAlert
+from core.errors import BusDown, StoreDown, TermPassed, ZenError
+from core.messages import OutboxRow
+from core.ports import Bus, Clock, Store
 from scheduler.leadership import Leadership
 
 log = structlog.get_logger("relay")
 BATCH = 500
 PUBLISH_TIMEOUT_S = 10.0
 RETRY_S = 1.0
+REFUSED = "bus_refused"
 
 
 class Relay:
     """Woken after each commit; sleeps while the outbox is empty."""
 
-    def __init__(self, store: Store, bus: Bus, leadership: Leadership, idle_s: float) -> None:
+    def __init__(
+        self, store: Store, bus: Bus, leadership: Leadership, clock: Clock, idle_s: float
+    ) -> None:
         self._store = store
         self._bus = bus
         self._leadership = leadership
+        self._clock = clock
         self._idle_s = idle_s
         self._wake = asyncio.Event()
+        self._refused: set[str] = set()
+        """Topics that the bus refuses as a whole: a human was told."""
 
     def poke(self) -> None:
         """There may be something to send."""
@@ -50,14 +59,80 @@ class Relay:
             log.warning("outbox kept, trying again", why=str(error))
             await asyncio.sleep(RETRY_S)
             self._wake.set()
-        except ZenError as error:
-            log.error("outbox cannot be sent", why=str(error))
-            await asyncio.sleep(RETRY_S)
+        except TermPassed as error:
+            self._leadership.lost(str(error))
 
     async def send_batch(self) -> int:
-        """Publish one batch; a crash between the two calls sends it twice, which is allowed."""
+        """Publish one batch; a crash between the two calls sends it twice, which is allowed.
+        Returns how many were sent."""
         rows = await self._store.outbox(BATCH)
-        if rows:
+        by_topic: dict[str, list[OutboxRow]] = {}
+        for row in rows:
+            by_topic.setdefault(row.message.topic, []).append(row)
+        sent = 0
+        for topic, group in by_topic.items():
+            sent += await self._send_topic(topic, group)
+        return sent
+
+    async def _send_topic(self, topic: str, rows: Sequence[OutboxRow]) -> int:
+        try:
             await self._bus.publish([row.message for row in rows], PUBLISH_TIMEOUT_S)
-            await self._store.published([row.outbox_id for row in rows])
+        except BusDown:
+            raise
+        except ZenError as error:
+            return await self._send_one_by_one(topic, rows, error)
+        await self._store.published([row.outbox_id for row in rows])
+        await self._topic_works(topic)
         return len(rows)
+
+    async def _send_one_by_one(self, topic: str, rows: Sequence[OutboxRow], error: ZenError) -> int:
+        """The bus refused the batch. If some of it passes alone, the rest is poison and becomes
+        dead letters; if none does, the topic itself is refused: all is kept, a human is told."""
+        passed: list[OutboxRow] = []
+        poison: list[tuple[OutboxRow, str]] = []
+        for row in rows:
+            try:
+                await self._bus.publish([row.message], PUBLISH_TIMEOUT_S)
+                passed.append(row)
+            except BusDown:
+                raise
+            except ZenError as refusal:
+                poison.append((row, str(refusal)))
+                if not passed and len(poison) == len(rows[:3]):
+                    break  # three in a row and none passed: it is not the messages
+        if not passed:
+            await self._topic_refused(topic, error)
+            await asyncio.sleep(RETRY_S)
+            return 0
+        letters = [(self._dead(row, why),) for row, why in poison]
+        if letters:
+            await self._store.commit(letters, self._leadership.term())
+        settled = [*passed, *(row for row, _ in poison)]
+        await self._store.published([row.outbox_id for row in settled])
+        return len(settled)
+
+    async def _topic_refused(self, topic: str, error: ZenError) -> None:
+        if topic in self._refused:
+            return
+        self._refused.add(topic)
+        log.error("the bus refuses a topic, its messages are kept", topic=topic, why=str(error))
+        words = f"messages for {topic} cannot be sent: {error}"
+        await self._tell(RaiseAlert(REFUSED, topic, "critical", words, self._clock.now()))
+
+    async def _topic_works(self, topic: str) -> None:
+        if topic in self._refused:
+            self._refused.discard(topic)
+            await self._tell(ClearAlert(REFUSED, topic, self._clock.now()))
+
+    async def _tell(self, change: Change) -> None:
+        await self._store.commit([(change,)], self._leadership.term())
+
+    def _dead(self, row: OutboxRow, why: str) -> DeadLetter:
+        return DeadLetter(
+            message_id=f"outbox-{row.outbox_id}",
+            source=row.message.topic,
+            body=row.message.body,
+            attributes=row.message.attributes,
+            reason=why,
+            at=self._clock.now(),
+        )

@@ -85,7 +85,11 @@ def test_delivery_ends_the_block() -> None:
 def test_vm_that_vanished_is_gone_and_one_being_deleted_too() -> None:
     """The list is the only truth."""
     assert folded(snapshot(), vm(state=V.READY)).vms[0].state is V.GONE
-    assert folded(snapshot(), vm(state=V.DELETING)).vms[0].state is V.GONE
+    leaving = vm(state=V.DELETING, zone="us-central1-a")
+    assert folded(snapshot(), leaving).vms[0].state is V.GONE
+    cancelled = vm(state=V.DELETING)
+    assert folded(snapshot(), cancelled).vms == (cancelled,), "perhaps it is not listed yet"
+    assert folded(snapshot(), cancelled, now_s=31).vms[0].state is V.GONE
 
 
 def test_absence_means_nothing_while_the_create_call_is_unanswered() -> None:

@@ -37,7 +37,7 @@ def plan(
     regions: tuple[str, ...] = (),
     now_s: float = 0,
 ) -> tuple[Action, ...]:
-    wanted = Demand("1xl4", demand, NOW if demand else None, regions)
+    wanted = Demand("1xl4", (regions,) * demand)
     picture = Picture(spec or cluster(), wanted, vms, troubles, frozenset())
     return plan_cluster(picture, NAMES, TIMERS, dice(), at(now_s))
 
@@ -56,7 +56,7 @@ def test_one_job_asks_one_vm_in_the_best_region() -> None:
     (action,) = plan(1)
     assert isinstance(action, Create)
     assert (action.region, len(action.names)) == ("us-central1", 1)
-    assert "1 job waits" in action.reason
+    assert "1 VM is wanted" in action.reason
 
 
 def test_stocked_out_region_is_passed_over() -> None:
@@ -144,6 +144,65 @@ def test_jobs_that_name_regions_are_asked_for_there() -> None:
     assert action.region == "europe-west4"
 
 
+def test_idle_vm_in_a_region_that_the_job_does_not_allow_is_no_supply() -> None:
+    """A VM is made where the job may run, and the idle one is given back in its time."""
+    idle = vm("vm-1", region="us-central1")
+    actions = plan(1, idle, regions=("us-east1",), now_s=TIMERS.idle_timeout_s + 1)
+    made = [a.region for a in actions if isinstance(a, Create)]
+    assert (made, [a.vm_name for a in actions if isinstance(a, Drain)]) == (["us-east1"], ["vm-1"])
+
+
+def test_withdrawn_region_is_drained_at_once() -> None:
+    """Its VMs finish their work and go; nothing is made there."""
+    stray = vm("vm-1", region="asia-east1")
+    (action,) = plan(0, stray)
+    assert action == Drain("vm-1", "asia-east1 was withdrawn from the cluster")
+
+
+def test_delete_is_asked_for_once() -> None:
+    """Not again while the first call is under way, nor where the cloud does not answer."""
+    leaving = vm("vm-1", V.DELETING)
+    picture = Picture(cluster(), Demand("1xl4"), (leaving,), ())
+    for quiet in (replace(picture, asked=frozenset({"vm-1"})), _quiet(picture)):
+        assert plan_cluster(quiet, NAMES, TIMERS, dice(), NOW) == ()
+    (action,) = plan_cluster(picture, NAMES, TIMERS, dice(), NOW)
+    assert isinstance(action, Delete)
+
+
+def _quiet(picture: Picture) -> Picture:
+    return replace(picture, quiet=frozenset({"us-central1"}))
+
+
+def test_region_that_does_not_answer_is_passed_over() -> None:
+    """The next best is asked."""
+    wanted = Demand("1xl4", ((),))
+    picture = _quiet(Picture(cluster(), wanted, (), ()))
+    (action,) = plan_cluster(picture, NAMES, TIMERS, dice(), NOW)
+    assert isinstance(action, Create)
+    assert action.region == "us-east1"
+
+
+def test_old_stockouts_do_not_count_for_ever() -> None:
+    """Past its memory the cheapest region is the best one again."""
+    old = replace(blocked("us-central1", -10), last_seen=at(-TIMERS.stockout_memory_s - 1))
+    (action,) = plan(1, troubles=(old,))
+    assert isinstance(action, Create)
+    assert action.region == "us-central1"
+    young = replace(old, last_seen=at(-60))
+    (action,) = plan(1, troubles=(young,))
+    assert isinstance(action, Create)
+    assert action.region == "us-east1"
+
+
+def test_region_limit_counts_vms_that_are_being_deleted() -> None:
+    """They are paid for until they are gone."""
+    spec = cluster()
+    first = replace(spec.regions[0], vm_max=1)
+    limited = replace(spec, regions=(first, *spec.regions[1:]))
+    actions = plan(1, vm("vm-1", V.DELETING), spec=limited)
+    assert [a.region for a in actions if isinstance(a, Create)] == ["us-east1"]
+
+
 def test_region_limit_sends_the_rest_elsewhere() -> None:
     """An optional limit per region."""
     spec = cluster()
@@ -156,7 +215,7 @@ def test_region_limit_sends_the_rest_elsewhere() -> None:
 def test_provisioning_jobs_are_the_demand() -> None:
     """QUEUED ones are not, nor those on VMs."""
     jobs = (job(1), job(2, E.ADMITTED), job(3, E.ADMITTED), job(4, E.ADMITTED, E.PLACED))
-    assert demand_by_cluster(jobs)["1xl4"].vms == 2
+    assert len(demand_by_cluster(jobs)["1xl4"].wishes) == 2
 
 
 @given(

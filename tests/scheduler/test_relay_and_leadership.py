@@ -1,0 +1,191 @@
+"""The outbox's way to the bus, and who leads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import pytest
+
+from core.changes import ClearAlert, Committed, DeadLetter, RaiseAlert, Unit
+from core.errors import BusDown, TermPassed, ZenError
+from core.messages import OutboxRow, OutMessage
+from core.ports import Leadership as Answer
+from core.timers import Timers
+from scheduler.dbclock import DatabaseClock
+from scheduler.leadership import Leadership
+from scheduler.relay import Relay
+from tests.builders import NOW, at
+
+
+class HandClock:
+    """A clock that moves when told."""
+
+    def __init__(self) -> None:
+        self.passed_s = 0.0
+
+    def now(self) -> datetime:
+        return at(self.passed_s)
+
+    def monotonic(self) -> float:
+        return self.passed_s
+
+
+class Shelf:
+    """A store that knows the outbox and the leader's row."""
+
+    def __init__(self, *rows: OutboxRow, clock: HandClock) -> None:
+        self.rows = list(rows)
+        self.units: list[Unit] = []
+        self.clock = clock
+        self.answer_takes_s = 0.0
+        self.holder, self.term_now = "me", 1
+        self.database_ahead = timedelta(0)
+
+    async def outbox(self, limit: int) -> Sequence[OutboxRow]:
+        return self.rows[:limit]
+
+    async def published(self, outbox_ids: Sequence[int]) -> None:
+        self.rows = [row for row in self.rows if row.outbox_id not in outbox_ids]
+
+    async def commit(self, units: Sequence[Unit], term: int | None) -> Committed:
+        self.units += units
+        return Committed((True,) * len(units))
+
+    async def lead(self, holder: str, lease_s: float) -> Answer:
+        self.clock.passed_s += self.answer_takes_s
+        now = self.clock.now() + self.database_ahead
+        leading = holder == self.holder
+        return Answer(leading, self.term_now, self.holder, now + timedelta(seconds=lease_s), now)
+
+    @property
+    def told(self) -> list[object]:
+        return [change for unit in self.units for change in unit]
+
+
+class Wire:
+    """A bus that refuses what it is told to refuse."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.refuse: set[bytes] = set()
+        self.refuse_topics: set[str] = set()
+        self.down = False
+
+    async def publish(self, messages: Sequence[OutMessage], timeout_s: float) -> Sequence[str]:
+        if self.down:
+            raise BusDown("away")
+        for message in messages:
+            if message.body in self.refuse or message.topic in self.refuse_topics:
+                raise ZenError(f"refused {message.topic}")
+        self.sent += [message.body for message in messages]
+        return [str(n) for n in range(len(messages))]
+
+
+def row(number: int, topic: str = "control") -> OutboxRow:
+    return OutboxRow(number, OutMessage(topic, b"%d" % number))
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+async def leader(shelf: Shelf) -> Leadership:
+    made = Leadership(shelf, "me", Timers(), DatabaseClock(shelf.clock))  # type: ignore[arg-type]
+    await made.renew()
+    return made
+
+
+async def relay(shelf: Shelf, wire: Wire) -> Relay:
+    return Relay(shelf, wire, await leader(shelf), shelf.clock, 1.0)  # type: ignore[arg-type]
+
+
+async def test_outbox_is_sent_in_order_and_settled(clock: HandClock) -> None:
+    """Sent, then marked."""
+    shelf, wire = Shelf(row(1), row(2), clock=clock), Wire()
+    assert await (await relay(shelf, wire)).send_batch() == 2
+    assert (wire.sent, shelf.rows) == ([b"1", b"2"], [])
+
+
+async def test_outbox_is_kept_while_the_bus_is_away(clock: HandClock) -> None:
+    """Nothing is marked that was not confirmed."""
+    shelf, wire = Shelf(row(1), clock=clock), Wire()
+    wire.down = True
+    with pytest.raises(BusDown):
+        await (await relay(shelf, wire)).send_batch()
+    assert len(shelf.rows) == 1
+
+
+async def test_poison_message_does_not_hold_the_others(clock: HandClock) -> None:
+    """It becomes a dead letter; the rest is sent."""
+    shelf, wire = Shelf(row(1), row(2), row(3), clock=clock), Wire()
+    wire.refuse = {b"2"}
+    await (await relay(shelf, wire)).send_batch()
+    assert (wire.sent, shelf.rows) == ([b"1", b"3"], [])
+    (letter,) = shelf.told
+    assert isinstance(letter, DeadLetter)
+
+
+async def test_refused_topic_is_kept_and_told_once_and_holds_no_other(
+    clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A missing topic is a matter for a human: the messages wait, other topics flow."""
+    monkeypatch.setattr("scheduler.relay.RETRY_S", 0)
+    shelf, wire = Shelf(row(1, "lost"), row(2), clock=clock), Wire()
+    wire.refuse_topics = {"lost"}
+    sender = await relay(shelf, wire)
+    await sender.send_batch()
+    await sender.send_batch()
+    assert (wire.sent, [r.outbox_id for r in shelf.rows]) == ([b"2"], [1])
+    assert [type(change) for change in shelf.told] == [RaiseAlert]
+    wire.refuse_topics = set()
+    await sender.send_batch()
+    assert shelf.rows == []
+    assert [type(change) for change in shelf.told] == [RaiseAlert, ClearAlert]
+
+
+async def test_leader_stops_believing_before_its_lease_ends(clock: HandClock) -> None:
+    """Counted from before the call that renewed it."""
+    shelf = Shelf(clock=clock)
+    shelf.answer_takes_s = 3
+    mine = await leader(shelf)
+    assert mine.leading
+    clock.passed_s = 9.9
+    assert mine.term() == 1
+    clock.passed_s = 10.0
+    with pytest.raises(TermPassed):
+        mine.term()
+
+
+async def test_answer_slower_than_the_lease_leads_at_the_next_renewal(clock: HandClock) -> None:
+    """The tasks of a leader start when it is sure, whenever that is."""
+    shelf = Shelf(clock=clock)
+    shelf.answer_takes_s = 12
+    mine = await leader(shelf)
+    seen = [mine.leading]
+    mine.changed.clear()
+    shelf.answer_takes_s = 0
+    await mine.renew()
+    assert [*seen, mine.leading] == [False, True]
+    assert mine.changed.is_set()
+
+
+async def test_losing_the_lease_is_news(clock: HandClock) -> None:
+    """Once."""
+    shelf = Shelf(clock=clock)
+    mine = await leader(shelf)
+    mine.changed.clear()
+    shelf.holder, shelf.term_now = "other", 2
+    await mine.renew()
+    assert not mine.leading
+    assert mine.changed.is_set()
+
+
+async def test_replica_with_a_wrong_clock_writes_the_databases_time(clock: HandClock) -> None:
+    """Learned each time it asks who leads."""
+    shelf = Shelf(clock=clock)
+    shelf.database_ahead = timedelta(seconds=30)
+    right = DatabaseClock(clock)
+    await Leadership(shelf, "me", Timers(), right).renew()  # type: ignore[arg-type]
+    assert right.now() == NOW + timedelta(seconds=30)
