@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 
 import structlog
@@ -24,19 +24,10 @@ from db.store import PostgresStore
 from db.submit import GroupCommit
 from messaging.pubsub import PubSubBus
 from migs.google_compute import GoogleCompute
-from migs.manager import MigManager
-from orchestrator.manager import Wiring
-from orchestrator.orchestrator import ClusterOrchestrator
 from scheduler.api.app import create_app
 from scheduler.api.services import OK, Embedded, Services
-from scheduler.dbclock import DatabaseClock
-from scheduler.inbox import Inbox
-from scheduler.intake import SubmissionIntake
-from scheduler.leadership import Leadership
-from scheduler.loop import LoopParts, SchedulerLoop
 from scheduler.metrics import Metrics
-from scheduler.relay import Relay
-from scheduler.submit import Submissions
+from scheduler.replica import Adapters, Replica
 from stores.base import open_store
 
 log = structlog.get_logger("app")
@@ -44,184 +35,70 @@ RESTART_S = 1.0
 DRAIN_S = 3.0
 
 
-class Replica:
-    """One process of the service: serves the API always, leads when it may."""
+class Production:
+    """The production adapters, opened and closed together with their replica."""
 
-    def __init__(self, settings: Settings, *, embedded: Embedded | None = None) -> None:
-        self.settings = settings
-        self.clock = DatabaseClock(SystemClock())
-        self.ids = RandomIds()
-        self.metrics = Metrics()
-        self.store = PostgresStore(settings.database_url)
-        self.reads = PostgresReads(self.store)
-        self.bus = PubSubBus(settings.project, emulator_host=settings.pubsub_host)
-        self.compute = GoogleCompute(
+    def __init__(self, settings: Settings) -> None:
+        clock, ids = SystemClock(), RandomIds()
+        self._store = PostgresStore(settings.database_url)
+        self._bus = PubSubBus(settings.project, emulator_host=settings.pubsub_host)
+        self._compute = GoogleCompute(
             settings.project,
             endpoint=settings.compute_url,
-            clock=self.clock,
+            clock=clock,
             calls_per_minute=settings.calls_per_minute,
         )
-        holder = f"{socket.gethostname()}-{os.getpid()}-{self.ids.token()[:6]}"
-        self.leadership = Leadership(self.store, holder, settings.timers, self.clock)
-        self.submissions = Submissions(
-            GroupCommit(self.store).submit,
-            self.store,
-            lambda: settings.clusters,
-            settings.timers,
-            self.clock,
-            self.ids,
-            on_new=lambda job: self.metrics.job_moved(None, job),
+        adapters = Adapters(
+            store=self._store,
+            bus=self._bus,
+            compute=self._compute,
+            write=GroupCommit(self._store).submit,
+            wakeups=Listener(settings.database_url).wakeups,
+            clock=clock,
+            ids=ids,
+            warm_up=self._compute.warm_up,
         )
-        self._embedded = embedded
-        self._loop: SchedulerLoop | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        holder = f"{socket.gethostname()}-{os.getpid()}-{ids.token()[:6]}"
+        self.replica = Replica(settings, adapters, Metrics(), holder)
 
-    async def start(self) -> None:
-        """Open what must be open before the API answers, then start the long-running tasks."""
-        await self.store.open()
-        names = self.settings.names
-        intake = SubmissionIntake(
-            self.bus, names.submit_subscription, self.submissions, self.store, self.clock
-        )
-        self._tasks = [
-            self._forever("leadership", self.leadership.keep),
-            self._forever("lead", self._lead),
-            self._forever("intake", intake.run),
-            self._forever("listen", self._listen),
-        ]
+    async def open(self) -> None:
+        """Does not wait for the database: readiness tells."""
+        await self._store.open()
+        self.replica.start()
 
-    async def stop(self) -> None:
-        """Hand over first, so that a successor need not wait for the lease to end."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.leadership.resign()
-        await self.bus.close()
-        await self.compute.close()
-        await self.store.close()
+    async def close(self) -> None:
+        """Hand over first, then let go."""
+        await self.replica.stop()
+        await self._bus.close()
+        await self._compute.close()
+        await self._store.close()
 
-    def api(self) -> Services:
+    def services(self, embedded: Embedded | None) -> Services:
         """What the API stands on."""
-        settings = self.settings
+        replica, settings = self.replica, self.replica.settings
         return Services(
-            store=self.store,
-            reads=self.reads,
-            submissions=self.submissions,
+            store=self._store,
+            reads=PostgresReads(self._store),
+            submissions=replica.submissions,
             clusters=lambda: settings.clusters,
             rules=settings.rules,
             names=settings.names,
-            clock=self.clock,
-            ids=self.ids,
-            metrics=self.metrics,
+            clock=replica.clock,
+            ids=replica.ids,
+            metrics=replica.metrics,
             readiness=self._readiness,
             logs=open_store(settings.store_url),
             version=metadata_version(),
-            embedded=self._embedded,
+            embedded=embedded,
             max_body_bytes=settings.api.max_body_bytes,
         )
 
-    # --- leading -------------------------------------------------------------------------
-
-    async def _lead(self) -> None:
-        """While we lead, run the leader's tasks; when we do not, run none of them."""
-        while True:
-            self.leadership.changed.clear()
-            if not self.leadership.leading:
-                await self.leadership.changed.wait()
-                continue
-            self.compute.warm_up()
-            self.metrics.leading(True)
-            tasks, orchestrator = self._leader_tasks()
-            try:
-                await self.leadership.changed.wait()
-            finally:
-                self.metrics.leading(False)
-                self._loop = None
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-                await orchestrator.close()
-
-    def _leader_tasks(self) -> tuple[list[asyncio.Task[None]], ClusterOrchestrator]:
-        settings = self.settings
-        orchestrator = self._orchestrator()
-        relay = Relay(
-            self.store, self.bus, self.leadership, self.clock, settings.timers.loop_interval_s
-        )
-        inbox = Inbox(self.bus, settings.names.heartbeat_subscription, self._wake)
-        self._loop = SchedulerLoop(
-            LoopParts(
-                store=self.store,
-                bus=self.bus,
-                inbox=inbox,
-                relay=relay,
-                leadership=self.leadership,
-                orchestrator=orchestrator,
-                metrics=self.metrics,
-                clusters=lambda: {cluster.name: cluster for cluster in settings.clusters},
-                rules=settings.rules,
-                names=settings.names,
-                ids=self.ids,
-                clock=self.clock,
-                queue_limit=settings.queue_limit,
-            )
-        )
-        tasks = [
-            self._forever("loop", self._loop.run),
-            self._forever("canary", self._loop.canaries),
-            self._forever("relay", relay.run),
-            self._forever("inbox", inbox.fill),
-        ]
-        return tasks, orchestrator
-
-    def _orchestrator(self) -> ClusterOrchestrator:
-        wiring = Wiring(
-            store=self.store,
-            names=self.settings.names,
-            timers=self.settings.timers,
-            ids=self.ids,
-            clock=self.clock,
-            term=self.leadership.term,
-            mig_of=self._mig,
-            on_cloud_call=self.metrics.cloud_call,
-        )
-        return ClusterOrchestrator(self.settings.clusters, wiring)
-
-    def _mig(self, cluster: str, region: str) -> MigManager:
-        name = self.settings.names.mig(cluster, region)
-        return MigManager(name, cluster, region, self.compute)
-
-    # --- small parts ---------------------------------------------------------------------
-
-    def _wake(self) -> None:
-        if self._loop is not None:
-            self._loop.poke()
-
-    async def _listen(self) -> None:
-        async for _ in Listener(self.settings.database_url).wakeups():
-            self._wake()
-
     async def _readiness(self) -> Mapping[str, str]:
         try:
-            await self.store.content_hash("", "")  # the cheapest question that needs the schema
+            await self._store.content_hash("", "")  # the cheapest question that needs the schema
         except StoreDown as error:
             return {"database": str(error)}
         return {"database": OK}
-
-    def _forever(self, name: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-        """A task that is started again when it fails: one broken part must not end the others."""
-
-        async def guarded() -> None:
-            while True:
-                try:
-                    await run()
-                except ZenError as error:
-                    log.warning("task failed, starting it again", task=name, why=str(error))
-                except Exception:
-                    log.exception("task crashed, starting it again", task=name)
-                await asyncio.sleep(RESTART_S)
-
-        return asyncio.create_task(guarded(), name=name)
 
 
 class _Server(uvicorn.Server):
@@ -249,11 +126,11 @@ async def serve(
     if parent_fd is not None:
         loop.add_reader(parent_fd, stop.set)
     listening = _bind(settings.api.host, settings.api.port)
-    replica = Replica(settings, embedded=embedded)
-    await replica.start()
+    production = Production(settings)
+    await production.open()
     server = _Server(
         uvicorn.Config(
-            create_app(replica.api()),
+            create_app(production.services(embedded)),
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=int(DRAIN_S),
@@ -266,7 +143,7 @@ async def serve(
     await stop.wait()
     log.info("stopping")
     server.should_exit = True
-    await asyncio.gather(serving, replica.stop(), return_exceptions=True)
+    await asyncio.gather(serving, production.close(), return_exceptions=True)
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -1,0 +1,191 @@
+"""One replica of the service, built on ports alone: it runs the same over the production adapters
+(scheduler/app.py) and over the in-memory ones in virtual time (sim/)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+import structlog
+
+from config.settings import Settings
+from core.errors import ZenError
+from core.ports import Bus, Clock, Compute, Ids, Store
+from migs.manager import MigManager
+from orchestrator.manager import Wiring
+from orchestrator.orchestrator import ClusterOrchestrator
+from scheduler.dbclock import DatabaseClock
+from scheduler.inbox import Inbox
+from scheduler.intake import SubmissionIntake
+from scheduler.leadership import Leadership
+from scheduler.loop import LoopParts, SchedulerLoop
+from scheduler.metrics import Metrics
+from scheduler.relay import Relay
+from scheduler.submit import Submissions, Writer
+
+log = structlog.get_logger("replica")
+RESTART_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """The outside world, as ports."""
+
+    store: Store
+    bus: Bus
+    compute: Compute
+    write: Writer
+    """Stores one submission durably; many that wait are written together."""
+    wakeups: Callable[[], AsyncIterator[None]]
+    """One item each time somebody committed something that matters."""
+    clock: Clock
+    ids: Ids
+    warm_up: Callable[[], None]
+    """Called when we begin to lead: load what only a leader needs."""
+
+
+class Replica:
+    """Serves always, leads when it may."""
+
+    def __init__(
+        self, settings: Settings, adapters: Adapters, metrics: Metrics, holder: str
+    ) -> None:
+        self.settings = settings
+        self.metrics = metrics
+        self.store, self.bus, self.compute = adapters.store, adapters.bus, adapters.compute
+        self.ids = adapters.ids
+        self.clock = DatabaseClock(adapters.clock)
+        self._adapters = adapters
+        self.leadership = Leadership(self.store, holder, settings.timers, self.clock)
+        self.submissions = Submissions(
+            adapters.write,
+            self.store,
+            lambda: settings.clusters,
+            settings.timers,
+            self.clock,
+            self.ids,
+            on_new=lambda job: self.metrics.job_moved(None, job),
+        )
+        self._loop: SchedulerLoop | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Start the long-running tasks."""
+        names = self.settings.names
+        intake = SubmissionIntake(
+            self.bus, names.submit_subscription, self.submissions, self.store, self.clock
+        )
+        self._tasks = [
+            self._forever("leadership", self.leadership.keep),
+            self._forever("lead", self._lead),
+            self._forever("intake", intake.run),
+            self._forever("listen", self._listen),
+        ]
+
+    async def stop(self) -> None:
+        """Hand over, so that a successor need not wait for the lease to end."""
+        await self.halt()
+        await self.leadership.resign()
+
+    async def halt(self) -> None:
+        """End all tasks; the lease ends by itself."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- leading -------------------------------------------------------------------------
+
+    async def _lead(self) -> None:
+        """While we lead, run the leader's tasks; when we do not, run none of them."""
+        while True:
+            self.leadership.changed.clear()
+            if not self.leadership.leading:
+                await self.leadership.changed.wait()
+                continue
+            self._adapters.warm_up()
+            self.metrics.leading(True)
+            tasks, orchestrator = self._leader_tasks()
+            try:
+                await self.leadership.changed.wait()
+            finally:
+                self.metrics.leading(False)
+                self._loop = None
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await orchestrator.close()
+
+    def _leader_tasks(self) -> tuple[list[asyncio.Task[None]], ClusterOrchestrator]:
+        settings = self.settings
+        orchestrator = self._orchestrator()
+        relay = Relay(
+            self.store, self.bus, self.leadership, self.clock, settings.timers.loop_interval_s
+        )
+        inbox = Inbox(self.bus, settings.names.heartbeat_subscription, self._wake)
+        self._loop = SchedulerLoop(
+            LoopParts(
+                store=self.store,
+                bus=self.bus,
+                inbox=inbox,
+                relay=relay,
+                leadership=self.leadership,
+                orchestrator=orchestrator,
+                metrics=self.metrics,
+                clusters=lambda: {cluster.name: cluster for cluster in settings.clusters},
+                rules=settings.rules,
+                names=settings.names,
+                ids=self.ids,
+                clock=self.clock,
+                queue_limit=settings.queue_limit,
+            )
+        )
+        tasks = [
+            self._forever("loop", self._loop.run),
+            self._forever("canary", self._loop.canaries),
+            self._forever("relay", relay.run),
+            self._forever("inbox", inbox.fill),
+        ]
+        return tasks, orchestrator
+
+    def _orchestrator(self) -> ClusterOrchestrator:
+        wiring = Wiring(
+            store=self.store,
+            names=self.settings.names,
+            timers=self.settings.timers,
+            ids=self.ids,
+            clock=self.clock,
+            term=self.leadership.term,
+            mig_of=self._mig,
+            on_cloud_call=self.metrics.cloud_call,
+        )
+        return ClusterOrchestrator(self.settings.clusters, wiring)
+
+    def _mig(self, cluster: str, region: str) -> MigManager:
+        name = self.settings.names.mig(cluster, region)
+        return MigManager(name, cluster, region, self.compute)
+
+    # --- small parts ---------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        if self._loop is not None:
+            self._loop.poke()
+
+    async def _listen(self) -> None:
+        async for _ in self._adapters.wakeups():
+            self._wake()
+
+    def _forever(self, name: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        """A task that is started again when it fails: one broken part must not end the others."""
+
+        async def guarded() -> None:
+            while True:
+                try:
+                    await run()
+                except ZenError as error:
+                    log.warning("task failed, starting it again", task=name, why=str(error))
+                except Exception:
+                    log.exception("task crashed, starting it again", task=name)
+                await asyncio.sleep(RESTART_S)
+
+        return asyncio.create_task(guarded(), name=name)
