@@ -43,14 +43,20 @@ def clusters(
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Live; shows only what is in use or blocked.")
     ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Also the regions where nothing happens.")
+    ] = False,
     api: Api = None,
     as_json: AsJson = False,
 ) -> None:
     """Clusters × regions: target, booting, idle, busy, and what blocks a region.
 
+    Regions where nothing happens are summed up in one row for their cluster.
+
     \b
     Examples:
       zen clusters
+      zen clusters --all
       zen clusters --watch
       zen clusters --json
     """
@@ -70,7 +76,7 @@ def clusters(
         elif as_json:
             emit(client.get("/clusters"))
         else:
-            console().print(clusters_table(read(), _now()))
+            console().print(clusters_table(read(), _now(), every_region=everything))
 
 
 def vms(
@@ -158,13 +164,19 @@ def alerts(
 
 
 def clusters_table(
-    found: list[Json], now: datetime, height: int = 10_000, *, busy_only: bool = False
+    found: list[Json],
+    now: datetime,
+    height: int = 10_000,
+    *,
+    busy_only: bool = False,
+    every_region: bool = False,
 ) -> Table:
-    """One row for each cluster in each region; what is the cluster's stands in its first row."""
+    """A row for each region where something happens, one for the rest of the cluster's; what is
+    the cluster's own stands in its first row."""
     rows: list[list[object]] = []
     hidden = 0
     for cluster in found:
-        regions = [r for r in cluster["regions"] if not busy_only or _matters(r)]
+        regions = [r for r in cluster["regions"] if every_region or _matters(r)]
         jobs = cluster["jobs"]
         if busy_only and not regions and not any(jobs.values()):
             hidden += 1
@@ -176,10 +188,12 @@ def clusters_table(
             waiting,
             sum(jobs.values()) - waiting,
         ]
-        # A cluster that only has waiting jobs so far still gets its row.
-        for index, region in enumerate(regions or cluster["regions"][:1]):
+        cells = [_region_cells(region, now) for region in regions]
+        if len(regions) < len(cluster["regions"]) and not (busy_only and regions):
+            cells.append(_quiet_cells([r for r in cluster["regions"] if r not in regions]))
+        for index, shown in enumerate(cells):
             mine = head if index == 0 else [" "] * len(head)
-            rows.append([*mine, *_region_cells(region, now)])
+            rows.append([*mine, *shown])
     if hidden:
         rows.append([f"… {hidden} clusters without work"])
     return table(CLUSTER_HEADINGS, cap(rows, height - 1), right=NUMBERS)
@@ -188,6 +202,13 @@ def clusters_table(
 def _matters(region: Json) -> bool:
     counts = ("target", "requested", "booting", "idle", "busy", "draining", "deleting")
     return bool(region.get("blocked")) or any(region.get(name) for name in counts)
+
+
+def _quiet_cells(regions: list[Json]) -> list[object]:
+    """Regions of one cluster where nothing happens."""
+    cheapest = min(region["usd_per_hour"] for region in regions)
+    words = regions[0]["region"] if len(regions) == 1 else f"{len(regions)} quiet regions"
+    return [words, price(cheapest), 0, 0, 0, 0, 0, "", ""]
 
 
 def _region_cells(region: Json, now: datetime) -> list[object]:

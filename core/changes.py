@@ -188,6 +188,16 @@ class DeadLetter:
     attributes: Mapping[str, str]
     reason: str
     at: datetime
+    ordering_key: str = ""
+    """Of a message that was ours to send: sent again it must keep its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayLetter:
+    """The dead letter is sent again, by the Send in the same unit. Guard: it was not before."""
+
+    message_id: str
+    at: datetime
 
 
 Change = (
@@ -208,6 +218,7 @@ Change = (
     | RaiseAlert
     | ClearAlert
     | DeadLetter
+    | ReplayLetter
 )
 Unit = tuple[Change, ...]
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from core.capacity import Trouble, Vm, VmState
-from core.changes import RegionStatus
+from core.changes import DeadLetter, RegionStatus
 from core.job import Job, JobStatus, TimelineEntry
 from core.messages import GpuReading, Progress
 
@@ -120,6 +120,23 @@ class AlertRow:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadLetterRow:
+    """A message that we could not use."""
+
+    letter: DeadLetter
+    replayed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterPage:
+    """Newest first."""
+
+    rows: tuple[DeadLetterRow, ...]
+    total: int
+    next_token: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """The whole house at a glance."""
 
@@ -150,4 +167,8 @@ class Reads(Protocol):
     async def region_statuses(self) -> Sequence[RegionStatus]: ...
     async def troubles(self) -> Sequence[Trouble]: ...
     async def alerts(self, open_only: bool, size: int) -> Sequence[AlertRow]: ...
+    async def dead_letters(
+        self, source: str | None, size: int, token: str | None
+    ) -> DeadLetterPage: ...
+    async def dead_letter(self, message_id: str) -> DeadLetterRow: ...
     async def summary(self) -> Summary: ...

@@ -28,6 +28,7 @@ from core.changes import (
     PutRegionStatus,
     PutTrouble,
     RaiseAlert,
+    ReplayLetter,
     Send,
     SettleRequest,
     Unit,
@@ -47,8 +48,9 @@ Plain = (
     | RaiseAlert
     | ClearAlert
     | DeadLetter
+    | ReplayLetter
 )
-"""Changes without a guard, written one by one in their order; there are few of them."""
+"""Changes of which there are few: written one by one, in their order."""
 
 WAKES = (NewJob, JobMove, NewVm, VmMove, Send, NewRequest, SettleRequest, PutTrouble, DropTrouble)
 """What the loop should look at at once. Beats, whys and notes are not worth a turn."""
@@ -66,6 +68,8 @@ class Known:
     """Name → a living VM has it."""
     vm_counts: MutableMapping[str, int] = field(default_factory=dict)
     """Cluster → VMs that are not gone."""
+    letters: MutableMapping[str, bool] = field(default_factory=dict)
+    """Message id → its dead letter was sent again already."""
 
     def branch(self) -> Known:
         """A layer over this one, for a unit that may yet be refused."""
@@ -75,6 +79,7 @@ class Known:
             ChainMap({}, self.vm_versions),
             ChainMap({}, self.vm_names),
             ChainMap({}, self.vm_counts),
+            ChainMap({}, self.letters),
         )
 
     def merge(self, branch: Known) -> None:
@@ -116,6 +121,8 @@ def _guard(change: Change, known: Known) -> str | None:
                 known.vm_names[before.name] = False
                 known.vm_counts[before.cluster] = known.vm_counts.get(before.cluster, 0) - 1
             return refusal
+        case ReplayLetter(message_id):
+            return _guard_replay(message_id, known)
         case JobProgress() | JobWhy() | VmBeat() | Send():
             return None
         case NewRequest() | SettleRequest() | PutTrouble() | DropTrouble() | PutRegionStatus():
@@ -145,6 +152,16 @@ def _guard_version(
     if stored != before.version:
         return f"{noun} {name} is at version {stored}, not {before.version}"
     versions[before.uid] = after.version
+    return None
+
+
+def _guard_replay(message_id: str, known: Known) -> str | None:
+    replayed = known.letters.get(message_id)
+    if replayed is None:
+        return f"there is no dead letter {message_id}"
+    if replayed:
+        return f"dead letter {message_id} was sent again already"
+    known.letters[message_id] = True
     return None
 
 
@@ -233,7 +250,7 @@ def _fold_one(change: Change, writes: Writes) -> None:
             writes.sends.append(message)
         case NewRequest() | SettleRequest() | PutTrouble() | DropTrouble() | PutRegionStatus():
             writes.plain.append(change)
-        case RaiseAlert() | ClearAlert() | DeadLetter():
+        case RaiseAlert() | ClearAlert() | DeadLetter() | ReplayLetter():
             writes.plain.append(change)
 
 

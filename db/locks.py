@@ -1,7 +1,7 @@
 """Reads what the guards ask, under locks that last until the commit.
 
-Always in the same order (leader, clusters, jobs by uid, VMs by uid, then inserts), so that two
-commits wait for each other but never in a circle.
+Always in the same order (leader, clusters, jobs by uid, VMs by uid, letters, then inserts), so
+that two commits wait for each other but never in a circle.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from core.changes import (
     JobWhy,
     NewJob,
     NewVm,
+    ReplayLetter,
     Unit,
     VmBeat,
     VmMove,
@@ -53,6 +54,10 @@ _COUNTS = """
 SELECT cluster, count(*) FROM vms WHERE state <> 'GONE' AND cluster = ANY(%s::text[])
 GROUP BY cluster
 """
+_LETTERS = """
+SELECT message_id, replayed_at IS NOT NULL FROM dead_letters WHERE message_id = ANY(%s::text[])
+ORDER BY message_id FOR NO KEY UPDATE
+"""
 _REPEATS = """
 SELECT e.uid::text, e.dedup_key FROM job_events AS e
 JOIN unnest(%s::uuid[], %s::text[]) AS x(uid, dedup_key) USING (uid, dedup_key)
@@ -68,6 +73,7 @@ class Wanted:
     vms: set[str] = field(default_factory=set)
     new_vms: list[Vm] = field(default_factory=list)
     dedup: set[tuple[str, str]] = field(default_factory=set)
+    letters: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -110,6 +116,8 @@ def _want(change: Change, found: Wanted) -> None:
             found.vms.add(before.uid)
         case VmBeat(vm_uid):
             found.vms.add(vm_uid)
+        case ReplayLetter(message_id):
+            found.letters.add(message_id)
         case _:
             pass  # the other changes have no guard and lock nothing beforehand
 
@@ -130,6 +138,7 @@ async def lock(connection: AsyncConnection[TupleRow], rows: Wanted, term: int | 
         keys = await _ask(connection, _KEYS, list(users), list(ids))
         jobs = await _ask(connection, _JOBS, list(rows.jobs))
         vms = await _ask(connection, _VMS, list(rows.vms))
+        letters = await _ask(connection, _LETTERS, sorted(rows.letters))
         living = await _ask(connection, _NAMES, names)
         counts = await _ask(connection, _COUNTS, clusters)
         uids, dedup_keys = zip(*rows.dedup, strict=True) if rows.dedup else ((), ())
@@ -143,6 +152,7 @@ async def lock(connection: AsyncConnection[TupleRow], rows: Wanted, term: int | 
             vm_versions={row[0]: row[1] for row in await _rows(vms)},
             vm_names={row[0]: True for row in await _rows(living)},
             vm_counts={row[0]: row[1] for row in await _rows(counts)},
+            letters={row[0]: row[1] for row in await _rows(letters)},
         )
         last_seqs = {row[0]: row[2] for row in job_rows}
         return Locked(known, last_seqs, {(row[0], row[1]) for row in await _rows(repeats)})

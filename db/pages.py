@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+from collections.abc import Callable
 from datetime import datetime
 from uuid import UUID
 
@@ -19,7 +20,7 @@ class Place(msgspec.Struct, array_like=True, frozen=True):
     """Where a page ended: the next one begins after this row."""
 
     at: datetime
-    uid: UUID
+    uid: str
 
 
 _decoder = msgspec.json.Decoder(Place)
@@ -27,19 +28,24 @@ _decoder = msgspec.json.Decoder(Place)
 
 def token_for(question: object, at: datetime, uid: str) -> str:
     """A token for what follows this row in the answer to this question."""
-    body = msgspec.json.encode(Place(at, UUID(uid)))
+    body = msgspec.json.encode(Place(at, uid))
     return base64.urlsafe_b64encode(_digest(question, body) + body).decode().rstrip("=")
 
 
-def place_of(question: object, token: str | None) -> Place | None:
-    """BadInput for a token that is not ours, or that belongs to another question."""
+def place_of(
+    question: object, token: str | None, form: Callable[[str], object] = UUID
+) -> Place | None:
+    """BadInput for a token that is not ours, or that belongs to another question. `form` raises
+    ValueError for what cannot be the id of a row."""
     if token is None:
         return None
     try:
         raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
         digest, body = raw[:_DIGEST], raw[_DIGEST:]
         if digest == _digest(question, body):
-            return _decoder.decode(body)
+            place = _decoder.decode(body)
+            form(place.uid)
+            return place
     except (binascii.Error, ValueError):
         pass  # falls through to the one answer for every kind of foreign token
     expected = "the next_page_token of a page of this very list, with the same filters"

@@ -1,4 +1,4 @@
-"""Changes without a guard: few per turn, so one statement each."""
+"""Changes of which there are few per turn, so one statement each."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from core.changes import (
     PutRegionStatus,
     PutTrouble,
     RaiseAlert,
+    ReplayLetter,
     SettleRequest,
 )
 from db.ledger import Plain
@@ -59,9 +60,10 @@ _CLEAR_ALERT = """
 UPDATE alerts SET cleared_at = %s WHERE kind = %s AND subject = %s AND cleared_at IS NULL
 """
 _DEAD_LETTER = """
-INSERT INTO dead_letters (message_id, source, body, attributes, reason, at)
-VALUES (%s, %s, %s, %s::jsonb, %s, %s) ON CONFLICT DO NOTHING
+INSERT INTO dead_letters (message_id, source, body, attributes, reason, at, ordering_key)
+VALUES (%s, %s, %s, %s::jsonb, %s, %s, %s) ON CONFLICT DO NOTHING
 """
+_REPLAY = "UPDATE dead_letters SET replayed_at = %s WHERE message_id = %s"
 
 
 async def write_plain(connection: AsyncConnection[TupleRow], changes: Sequence[Plain]) -> None:
@@ -79,7 +81,7 @@ def _row(change: Plain) -> tuple[str, ...]:
             return ("cloud_requests", request.request_id)
         case SettleRequest(request_id):
             return ("cloud_requests", request_id)
-        case DeadLetter(message_id):
+        case DeadLetter(message_id) | ReplayLetter(message_id):
             return ("dead_letters", message_id)
         case PutRegionStatus(status):
             return ("region_status", status.cluster, status.region)
@@ -114,8 +116,10 @@ async def _write_one(connection: AsyncConnection[TupleRow], change: Plain) -> No
             await connection.execute(_RAISE_ALERT, {**words, "message": clean(message), "at": at})
         case ClearAlert(kind, subject, at):
             await connection.execute(_CLEAR_ALERT, (at, kind, clean(subject)))
-        case DeadLetter(message_id, source, body, attributes, reason, at):
-            letter = (message_id, source, body, to_json(attributes), clean(reason), at)
+        case DeadLetter(message_id, source, body, attributes, reason, at, key):
+            letter = (message_id, source, body, to_json(attributes), clean(reason), at, key)
             await connection.execute(_DEAD_LETTER, letter)
+        case ReplayLetter(message_id, at):
+            await connection.execute(_REPLAY, (at, message_id))
         case _:
             assert_never(change)

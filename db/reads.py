@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.capacity import Trouble, VmState
-from core.changes import RegionStatus
+from core.changes import DeadLetter, RegionStatus
 from core.errors import Ambiguous, NotFound
 from core.job import WAITING, JobStatus
 from core.reads import (
     AlertRow,
     AttemptRow,
+    DeadLetterPage,
+    DeadLetterRow,
     EventRow,
     JobFilter,
     JobPage,
@@ -33,6 +35,7 @@ from db.rows import (
     Row,
     entry_of,
     job_of,
+    mapping_of,
     numbers_of,
     progress_of,
     readings_of,
@@ -73,6 +76,11 @@ _VM_CONDITIONS = {
     "region": "v.region = %(region)s",
     "living": "v.state <> 'GONE'",
 }
+_LETTER_SELECT = """
+SELECT d.message_id, d.source, d.body, d.attributes::text, d.reason, d.at, d.ordering_key,
+    d.replayed_at FROM dead_letters AS d
+"""
+_LETTER_CONDITIONS = {"source": "d.source = %(source)s"}
 _ATTEMPTS = """
 SELECT attempt, lease_id, vm_name, region, zone, slots::text, assigned_at, started_at, ended_at,
     outcome, exit_code, usd_per_hour
@@ -177,6 +185,28 @@ class PostgresReads:
         rows = await self._ask(_ALERTS, (open_only, _bounded(size)))
         return [AlertRow(*row) for row in rows]
 
+    async def dead_letters(
+        self, source: str | None, size: int, token: str | None
+    ) -> DeadLetterPage:
+        words = {"source": source}
+        question = ("dead letters", source)
+        rows, total = await self._page(
+            _LETTER_SELECT,
+            ("d.at", "d.message_id"),
+            (_LETTER_CONDITIONS, words),
+            (place_of(question, token, str), _bounded(size)),
+        )
+        shown = [_letter_row(row) for row in rows[: _bounded(size)]]
+        last = shown[-1].letter if len(rows) > len(shown) else None
+        next_token = token_for(question, last.at, last.message_id) if last else None
+        return DeadLetterPage(tuple(shown), total, next_token)
+
+    async def dead_letter(self, message_id: str) -> DeadLetterRow:
+        rows = await self._ask(f"{_LETTER_SELECT} WHERE d.message_id = %s", (message_id,))
+        if not rows:
+            raise NotFound(f"there is no dead letter {message_id}")
+        return _letter_row(rows[0])
+
     async def summary(self) -> Summary:
         jobs = "SELECT cluster, status, count(*) FROM jobs GROUP BY 1, 2 ORDER BY 1, 2"
         heads, counts = await self._ask_both((_SUMMARY, {}), (jobs, {}))
@@ -251,6 +281,11 @@ def _job_row(row: Row) -> JobRow:
     return JobRow(
         job, why if waits else "", position, progress_of(step, total), checkpoint, float(cost)
     )
+
+
+def _letter_row(row: Row) -> DeadLetterRow:
+    *letter, replayed_at = _with(row, 3, mapping_of(row[3]))
+    return DeadLetterRow(DeadLetter(*letter), replayed_at)
 
 
 def _vm_row(row: Row) -> VmRow:

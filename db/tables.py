@@ -349,5 +349,7 @@ dead_letters = Table(
     _json("attributes", "{}"),
     _text("reason"),
     _time("at"),
+    _text("ordering_key", default=True),
+    _time("replayed_at", nullable=True),
     Index("ix_dead_letters_newest", text("at DESC")),
 )

@@ -105,14 +105,15 @@ def _present(vm: Vm, member: Member, learned: Sequence[Trouble], now: datetime) 
     if member.status and member.status not in _ALIVE:
         cause = "taken by the cloud (spot)" if vm.spot else f"found {member.status.lower()}"
         return move_vm(vm, V.DELETING, now, cause, taken=vm.taken or vm.spot)
-    if learned and not member.status:
-        return move_vm(vm, V.DELETING, now, f"taken back: {learned[0].kind} in {vm.region}")
-    if member.action in ("DELETING", "ABANDONING"):
-        return move_vm(vm, V.DELETING, now, f"the group is {member.action.lower()} it")
-    if vm.state is V.REQUESTED:
-        facts = _facts(vm, member, now)
-        return move_vm(vm, V.BOOTING, now, "seen in its group", **facts)
     facts = _facts(vm, member, now)
+    if learned and not member.status:
+        reason = f"taken back: {learned[0].kind} in {vm.region}"
+        return move_vm(vm, V.DELETING, now, reason, **facts)
+    if member.action in ("DELETING", "ABANDONING"):
+        reason = f"the group is {member.action.lower()} it"
+        return move_vm(vm, V.DELETING, now, reason, **facts)
+    if vm.state is V.REQUESTED:
+        return move_vm(vm, V.BOOTING, now, "seen in its group", **facts)
     if any(getattr(vm, name) != value for name, value in facts.items()):
         return replace(vm, version=vm.version + 1, **facts)  # type: ignore[arg-type]
     return vm

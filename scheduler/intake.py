@@ -12,6 +12,7 @@ from core.errors import BadInput, Conflict, StoreDown
 from core.messages import InMessage
 from core.ports import Bus, Clock, Inbound, Store
 from messaging.codec import BadMessage, decode_submission
+from scheduler.letters import SUBMIT
 from scheduler.submit import NotStored, Submissions
 
 log = structlog.get_logger("intake")
@@ -67,7 +68,7 @@ class SubmissionIntake:
             letter: Unit = (
                 DeadLetter(
                     message_id=message.message_id,
-                    source="submit",
+                    source=SUBMIT,
                     body=message.body,
                     attributes=message.attributes,
                     reason=str(error),

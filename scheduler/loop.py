@@ -21,6 +21,7 @@ from scheduler.beats import Beat, apply_beats
 from scheduler.draft import Draft
 from scheduler.inbox import Inbox
 from scheduler.leadership import Leadership
+from scheduler.letters import HEARTBEATS
 from scheduler.metrics import Metrics
 from scheduler.plan import Circumstances, plan_jobs
 from scheduler.relay import Relay
@@ -232,7 +233,7 @@ class SchedulerLoop:
 def _dead_letter(message: InMessage, reason: str) -> DeadLetter:
     return DeadLetter(
         message_id=message.message_id,
-        source="heartbeats",
+        source=HEARTBEATS,
         body=message.body,
         attributes=message.attributes,
         reason=reason,

@@ -135,4 +135,5 @@ class Relay:
             attributes=row.message.attributes,
             reason=why,
             at=self._clock.now(),
+            ordering_key=row.message.ordering_key,
         )

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from core.errors import ZenError
-from scheduler.api import capacity, jobs, logs, service
+from scheduler.api import capacity, jobs, letters, logs, service
 from scheduler.api.edge import Edge
 from scheduler.api.endpoint import Endpoint, routes
 from scheduler.api.openapi import document
@@ -42,7 +42,7 @@ def endpoints(services: Services) -> list[Endpoint]:
     """Everything served, in the order of the documentation."""
     return [
         endpoint
-        for room in (jobs, logs, capacity, service)
+        for room in (jobs, logs, capacity, service, letters)
         for endpoint in room.endpoints(services)
     ]
 

@@ -249,6 +249,46 @@ ALERTS = {
     ]
 }
 
+_LETTER = {
+    "id": "4711",
+    "source": "submit",
+    "topic": "pipeline-zen-jobs-submit",
+    "at": "2026-01-31T12:00:00.000Z",
+    "reason": "gpu_count: got 0, expected a whole number from 1 to 64",
+    "size": 36,
+}
+
+DEAD_LETTERS = {
+    "dead_letters": [
+        {**_LETTER, "preview": '{"command": ["true"], "gpu_count": 0}', "replayed_at": None}
+    ],
+    "total": 1,
+    "next_page_token": None,
+}
+
+DEAD_LETTER = {
+    **_LETTER,
+    "encoding": "utf-8",
+    "body": '{"command": ["true"], "gpu_count": 0}',
+    "attributes": {"idempotency_key": "nightly-2026-01-31"},
+    "replayed_at": None,
+}
+
+REPLAYED = {
+    "id": "4711",
+    "topic": "pipeline-zen-jobs-submit",
+    "status": "replayed",
+    "replayed_at": "2026-01-31T12:05:00.000Z",
+    "message": "goes to pipeline-zen-jobs-submit again; "
+    "if it fails again, that is a letter of its own",
+}
+
+REPLAYED_BEFORE = {
+    **REPLAYED,
+    "message": "was sent to pipeline-zen-jobs-submit again at 2026-01-31T12:05:00.000Z; "
+    "nothing was sent now",
+}
+
 READY = {"status": "ready", "checks": {"database": "ok", "bus": "ok"}}
 
 ERROR = {

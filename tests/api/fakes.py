@@ -6,13 +6,22 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import httpx
 
 from core.capacity import ClusterSpec, RegionSpec, Trouble
-from core.changes import Committed, JobMove, NewJob, RegionStatus, Send, Unit, View
+from core.changes import (
+    Committed,
+    JobMove,
+    NewJob,
+    RegionStatus,
+    ReplayLetter,
+    Send,
+    Unit,
+    View,
+)
 from core.errors import Ambiguous, BadInput, Fault, NotFound, StoreDown
 from core.ids import RandomIds
 from core.job import Job, JobEvent, JobStatus, Lease, Rules, TimelineEntry, advance
@@ -22,6 +31,8 @@ from core.ports import Leadership
 from core.reads import (
     AlertRow,
     AttemptRow,
+    DeadLetterPage,
+    DeadLetterRow,
     EventRow,
     JobFilter,
     JobPage,
@@ -93,6 +104,7 @@ class MemoryStore:
         self.attempt_rows: tuple[AttemptRow, ...] = ()
         self.alert_rows: tuple[AlertRow, ...] = ()
         self.statuses: tuple[RegionStatus, ...] = ()
+        self.letters: dict[str, DeadLetterRow] = {}
         self.the_summary: Summary | None = None
         self.down = False
         self.broken = False
@@ -130,6 +142,8 @@ class MemoryStore:
                 stored = self.jobs[change.before.key]
                 if stored.version != change.before.version:
                     return "version"
+            if isinstance(change, ReplayLetter) and self.letters[change.message_id].replayed_at:
+                return "sent again already"
         return ""
 
     def _apply(self, unit: Unit) -> None:
@@ -141,6 +155,9 @@ class MemoryStore:
             elif isinstance(change, JobMove):
                 self.jobs[change.after.key] = change.after
                 self.timeline[change.after.uid] += change.entries
+            elif isinstance(change, ReplayLetter):
+                row = self.letters[change.message_id]
+                self.letters[change.message_id] = replace(row, replayed_at=change.at)
             elif isinstance(change, Send):
                 self.sent.append(change.message)
             else:
@@ -214,6 +231,19 @@ class MemoryStore:
     async def alerts(self, open_only: bool, size: int) -> Sequence[AlertRow]:
         return [row for row in self.alert_rows if not open_only or row.cleared_at is None][:size]
 
+    async def dead_letters(
+        self, source: str | None, size: int, token: str | None
+    ) -> DeadLetterPage:
+        self._answer()
+        found = [row for row in self.letters.values() if source in (None, row.letter.source)]
+        return DeadLetterPage(tuple(found[:size]), len(found), None)
+
+    async def dead_letter(self, message_id: str) -> DeadLetterRow:
+        self._answer()
+        if message_id not in self.letters:
+            raise NotFound(f"there is no dead letter {message_id}")
+        return self.letters[message_id]
+
     async def summary(self) -> Summary:
         self._answer()
         if self.the_summary is not None:
@@ -243,6 +273,8 @@ class MemoryReads:
         self.region_statuses = store.region_statuses
         self.troubles = store.troubles
         self.alerts = store.alerts
+        self.dead_letters = store.dead_letters
+        self.dead_letter = store.dead_letter
         self.summary = store.summary
 
 

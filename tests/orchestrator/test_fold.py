@@ -58,6 +58,7 @@ def test_stockout_is_learned_and_the_name_taken_back() -> None:
     )
     (after,) = seen.vms
     assert after.state is V.DELETING
+    assert folded(snapshot(), after).vms[0].state is V.GONE, "it was seen, so its absence counts"
     (trouble,) = [c.trouble for c in seen.changes if isinstance(c, PutTrouble)]
     assert (trouble.kind, trouble.until) == (TroubleKind.STOCKOUT, at(45))
 
