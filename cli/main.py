@@ -13,7 +13,7 @@ from typing import NoReturn
 import typer
 from typer.main import get_command
 
-from cli import checks, demo, fleet, jobs, operate, simctl, status, submit, up
+from cli import checks, demo, fleet, jobs, letters, operate, simctl, status, submit, up
 from cli.place import PROGRAM
 from core.errors import ZenError
 
@@ -43,6 +43,7 @@ app.command()(fleet.clusters)
 app.command()(fleet.vms)
 app.command()(fleet.alerts)
 app.command()(demo.demo)
+app.add_typer(letters.app, name="dead-letters")
 app.add_typer(simctl.app, name="sim")
 app.add_typer(operate.config_app, name="config")
 app.add_typer(operate.infra_app, name="infra")

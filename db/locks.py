@@ -6,29 +6,11 @@ that two commits wait for each other but never in a circle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import TupleRow
 
-from core.capacity import Vm
-from core.changes import (
-    Change,
-    JobMove,
-    JobNote,
-    JobProgress,
-    JobWhy,
-    NewJob,
-    NewVm,
-    ReplayLetter,
-    Unit,
-    VmBeat,
-    VmMove,
-)
-from core.errors import TermPassed
-from core.job import TimelineEntry
 from db.ledger import Known
+from db.named import Locked, Wanted, check_term
 
 CLUSTER_LOCK = 0x5A454E02
 OUTBOX_LOCK = 0x5A454E03
@@ -64,68 +46,6 @@ JOIN unnest(%s::uuid[], %s::text[]) AS x(uid, dedup_key) USING (uid, dedup_key)
 """
 
 
-@dataclass(slots=True)
-class Wanted:
-    """Which rows a call is about."""
-
-    jobs: set[str] = field(default_factory=set)
-    job_keys: set[tuple[str, str]] = field(default_factory=set)
-    vms: set[str] = field(default_factory=set)
-    new_vms: list[Vm] = field(default_factory=list)
-    dedup: set[tuple[str, str]] = field(default_factory=set)
-    letters: set[str] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class Locked:
-    """What the guards need, and what the writes need besides."""
-
-    known: Known
-    last_seqs: dict[str, int]
-    repeats: set[tuple[str, str]]
-    """(uid, dedup key) that are on a timeline already."""
-
-
-def wanted(units: Sequence[Unit]) -> Wanted:
-    """The rows that these units name."""
-    found = Wanted()
-    for unit in units:
-        for change in unit:
-            _want(change, found)
-    return found
-
-
-def _want(change: Change, found: Wanted) -> None:
-    match change:
-        case NewJob(job, entry):
-            found.jobs.add(job.uid)
-            found.job_keys.add(job.key)
-            _want_entries(job.uid, (entry,), found)
-        case JobMove(before, _, entries):
-            found.jobs.add(before.uid)
-            _want_entries(before.uid, entries, found)
-        case JobNote(uid, entry):
-            found.jobs.add(uid)
-            _want_entries(uid, (entry,), found)
-        case JobProgress(uid) | JobWhy(uid):
-            found.jobs.add(uid)
-        case NewVm(vm):
-            found.vms.add(vm.uid)
-            found.new_vms.append(vm)
-        case VmMove(before):
-            found.vms.add(before.uid)
-        case VmBeat(vm_uid):
-            found.vms.add(vm_uid)
-        case ReplayLetter(message_id):
-            found.letters.add(message_id)
-        case _:
-            pass  # the other changes have no guard and lock nothing beforehand
-
-
-def _want_entries(uid: str, entries: Iterable[TimelineEntry], found: Wanted) -> None:
-    found.dedup.update((uid, entry.dedup_key) for entry in entries if entry.dedup_key is not None)
-
-
 async def lock(connection: AsyncConnection[TupleRow], rows: Wanted, term: int | None) -> Locked:
     """Everything in one round trip. TermPassed if `term` is given and another one leads."""
     async with connection.pipeline():
@@ -144,7 +64,8 @@ async def lock(connection: AsyncConnection[TupleRow], rows: Wanted, term: int | 
         uids, dedup_keys = zip(*rows.dedup, strict=True) if rows.dedup else ((), ())
         repeats = await _ask(connection, _REPEATS, list(uids), list(dedup_keys))
         if leader is not None:
-            _check_term(await leader.fetchone(), term)
+            row = await leader.fetchone()
+            check_term(None if row is None else row[0], term)
         job_rows = await _rows(jobs)
         known = Known(
             job_versions={row[0]: row[1] for row in job_rows},
@@ -156,12 +77,6 @@ async def lock(connection: AsyncConnection[TupleRow], rows: Wanted, term: int | 
         )
         last_seqs = {row[0]: row[2] for row in job_rows}
         return Locked(known, last_seqs, {(row[0], row[1]) for row in await _rows(repeats)})
-
-
-def _check_term(row: TupleRow | None, term: int | None) -> None:
-    leading = None if row is None else row[0]
-    if leading != term:
-        raise TermPassed(f"term {term} has passed: the store is at {leading or 'no term'}")
 
 
 async def _ask(

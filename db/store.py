@@ -19,7 +19,8 @@ from core.job import Job
 from core.messages import OutboxRow, OutMessage
 from core.ports import Leadership
 from db.ledger import fold, judge
-from db.locks import lock, wanted
+from db.locks import lock
+from db.named import wanted
 from db.rows import JOB_SELECT, job_of, mapping_of
 from db.view import Viewer
 from db.writes import Raced, write

@@ -11,10 +11,11 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from core.changes import JobProgress, JobWhy, VmBeat
-from core.job import WAITING, Job, TimelineEntry
+from core.job import WAITING, Job
 from core.messages import OutMessage
 from db.ledger import Attempt, Writes
-from db.locks import OUTBOX_LOCK, Locked
+from db.locks import OUTBOX_LOCK
+from db.named import EventWrite, Locked, number_events
 from db.plain import write_plain
 from db.rows import JOB_BIRTH, JOB_STATE, VM, Field, Shape, clean, to_json
 
@@ -35,15 +36,6 @@ class JobWrite:
     job: Job
     content_hash: str
     last_seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class EventWrite:
-    """A row of history with its number."""
-
-    uid: str
-    seq: int
-    entry: TimelineEntry
 
 
 def _of_job(field: Field[Job]) -> Field[JobWrite]:
@@ -225,21 +217,6 @@ async def write(connection: Connection, writes: Writes, locked: Locked) -> None:
         await _write_sends(connection, writes.sends)
         if writes.wakes:
             await connection.execute("SELECT pg_notify(%s, '')", (WAKE_CHANNEL,))
-
-
-def number_events(writes: Writes, locked: Locked) -> tuple[list[EventWrite], dict[str, int]]:
-    """Rows of history with their numbers, without the repeats, and each job's last number."""
-    seqs = dict(locked.last_seqs)
-    seen = set(locked.repeats)
-    events = []
-    for uid, entry in writes.events:
-        if entry.dedup_key is not None:
-            if (uid, entry.dedup_key) in seen:
-                continue
-            seen.add((uid, entry.dedup_key))
-        seqs[uid] = seqs.get(uid, 0) + 1
-        events.append(EventWrite(uid, seqs[uid], entry))
-    return events, seqs
 
 
 async def _write_new_jobs(

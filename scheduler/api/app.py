@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -10,13 +10,15 @@ import structlog
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
 
 from core.errors import ZenError
 from scheduler.api import capacity, jobs, letters, logs, service
 from scheduler.api.edge import Edge
 from scheduler.api.endpoint import Endpoint, routes
 from scheduler.api.openapi import document
+from scheduler.api.page import render as render_page
 from scheduler.api.problems import CODES, Problem, internal, problem_of, render
 from scheduler.api.services import Services
 
@@ -28,10 +30,14 @@ def create_app(services: Services) -> FastAPI:
     dependency solving between a submission and the database."""
     table = endpoints(services)
     # Slashes are not redirected: a POST that is answered 307 loses its body in many clients.
-    app = FastAPI(openapi_url="/openapi.json", redirect_slashes=False)
+    # FastAPI's own pages load their scripts from elsewhere: blank on a laptop without network.
+    app = FastAPI(
+        openapi_url="/openapi.json", docs_url=None, redoc_url=None, redirect_slashes=False
+    )
     # In front of the documentation's own routes: a submission is matched first.
     app.router.routes[:0] = routes(table)
     app.openapi = _cached(table, services.version)  # type: ignore[method-assign]
+    app.router.routes.append(Route("/docs", _docs_page(app), include_in_schema=False))
     app.add_exception_handler(ZenError, _on_zen_error)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_middleware(Edge, ids=services.ids, max_body_bytes=services.max_body_bytes)
@@ -45,6 +51,13 @@ def endpoints(services: Services) -> list[Endpoint]:
         for room in (jobs, logs, capacity, service, letters)
         for endpoint in room.endpoints(services)
     ]
+
+
+def _docs_page(app: FastAPI) -> Callable[[Request], Awaitable[Response]]:
+    async def page(_: Request) -> Response:
+        return HTMLResponse(render_page(app.openapi()))
+
+    return page
 
 
 def _cached(table: list[Endpoint], version: str) -> Callable[[], dict[str, Any]]:

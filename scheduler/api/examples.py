@@ -255,7 +255,7 @@ _LETTER = {
     "topic": "pipeline-zen-jobs-submit",
     "at": "2026-01-31T12:00:00.000Z",
     "reason": "gpu_count: got 0, expected a whole number from 1 to 64",
-    "size": 36,
+    "size": 37,
 }
 
 DEAD_LETTERS = {

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
 from core.capacity import VmState, move_vm
-from core.changes import NewVm, RaiseAlert, Send, VmMove
+from core.changes import DeadLetter, NewVm, RaiseAlert, ReplayLetter, Send, VmMove
 from core.errors import Ambiguous, BadInput, NotFound
 from core.job import JobEvent, JobStatus
 from core.messages import OutMessage
+from core.names import Names
 from core.reads import JobFilter, VmCount
 from db.reads import PostgresReads
 from db.store import PostgresStore
+from scheduler.letters import replay_letter
 from tests.db.builders import Maker, at, put, put_placed, put_ready_vm, step, submitted
 
 pytestmark = pytest.mark.slow
@@ -187,3 +191,44 @@ async def test_summary(store: PostgresStore, reads: PostgresReads, maker: Maker)
     assert full.vms == (VmCount("1xl4", "us-central1", VmState.READY, False, 1),)
     assert full.oldest_waiting_since == at(3)
     assert (full.outbox, full.open_alerts) == (1, 1)
+
+
+# --- dead letters -----------------------------------------------------------------------
+
+
+def letter(number: int, source: str = "submit", **more: str) -> DeadLetter:
+    return DeadLetter(f"m{number}", source, b"\x00{", {"k": "v"}, "two faults", at(number), **more)
+
+
+async def test_dead_letters_in_pages(store: PostgresStore, reads: PostgresReads) -> None:
+    """Newest first, also among those of the same moment; a filter counts what it shows."""
+    await put(store, *(replace(letter(n), at=at(n // 2)) for n in range(5)), letter(9, "other"))
+    found: list[str] = []
+    token: str | None = None
+    for _ in range(4):
+        page = await reads.dead_letters("submit", 2, token)
+        found += [row.letter.message_id for row in page.rows]
+        token = page.next_token
+        if token is None:
+            break
+    assert (found, page.total) == (["m4", "m3", "m2", "m1", "m0"], 5)
+    assert (await reads.dead_letters(None, 10, None)).total == 6
+    with pytest.raises(BadInput):
+        await reads.dead_letters("other", 1, "nonsense")
+
+
+async def test_dead_letter_is_replayed_once(store: PostgresStore, reads: PostgresReads) -> None:
+    """Ten requests at once put one message into the outbox, whole and with its ordering key."""
+    await put(store, letter(1, "topic-x", ordering_key="vm-1"))
+    answers = await asyncio.gather(
+        *(replay_letter(reads, store, "m1", Names(), at(n)) for n in range(10))
+    )
+    assert sorted(answer.sent for answer in answers) == [False] * 9 + [True]
+    (row,) = await store.outbox(10)
+    assert row.message == OutMessage("topic-x", b"\x00{", {"k": "v"}, "vm-1")
+    stored = await reads.dead_letter("m1")
+    assert {answer.row.replayed_at for answer in answers} == {stored.replayed_at}
+    with pytest.raises(NotFound):
+        await reads.dead_letter("m2")
+    unknown = await store.commit([(ReplayLetter("m2", at(0)),)], None)
+    assert unknown.refusals == {0: "there is no dead letter m2"}

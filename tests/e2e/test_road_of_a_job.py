@@ -43,6 +43,8 @@ def test_rest_job_takes_every_step_and_keeps_its_log(up: Stack) -> None:
 
 async def test_pubsub_message_becomes_a_job(up: Stack) -> None:
     """Sent twice it is still one job; a bad one is refused and hurts nobody."""
+    bad = json.dumps({"command": [], "gpu_count": 0, "gpus": 2}).encode()
+    await publish(up, "pipeline-zen-jobs-submit", bad)
     body = json.dumps({"job_id": "from-pubsub", "command": [*SHOW_GPUS], "gpu_type": "l4"})
     await publish(up, "pipeline-zen-jobs-submit", b"not json")
     for _ in range(2):
@@ -56,6 +58,16 @@ async def test_pubsub_message_becomes_a_job(up: Stack) -> None:
     assert up.wait("from-pubsub")["status"] == "SUCCEEDED"
     assert up.log("from-pubsub") == "0\n"
     assert up.history("from-pubsub") == ROAD
+    letters = json.loads(up.zen("dead-letters", "list", "--source", "submit", "--json").stdout)
+    by_body = {letter["preview"]: letter for letter in letters["dead_letters"]}
+    assert set(by_body) == {"not json", bad.decode()}
+    assert all(w in by_body[bad.decode()]["reason"] for w in ("command:", "gpu_count:", "gpus:"))
+    up.zen("dead-letters", "replay", by_body[bad.decode()]["id"])
+
+    def again() -> bool | None:
+        return True if up.get("/dead-letters", source="submit")["total"] == 3 else None
+
+    wait_for("the replayed letter refused again", again)
 
 
 def test_failed_job_is_retried_while_its_retries_last(up: Stack) -> None:
