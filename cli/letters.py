@@ -12,6 +12,8 @@ from cli.screen import clean, console, emit, note, say, table
 from cli.spans import clock_time
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from cli.client import Json
 
 app = typer.Typer(
@@ -126,7 +128,7 @@ def replay(
         raise typer.Exit(1)
 
 
-def _letters_table(found: list[Json]) -> object:
+def _letters_table(found: list[Json]) -> Table:
     rows = [
         [
             letter["id"],

@@ -18,7 +18,7 @@ SUBMISSIONS: dict[str, object] = {
     },
     "with an id of your own": {
         "job_id": "nightly-2026-01-31",
-        "user_id": "ada",
+        "user_id": "u42",
         "tenant_id": "research",
         "command": ["make train && make report"],
         "shell": True,
