@@ -155,8 +155,12 @@ class ClusterManager:
             changes += folded.changes
             changes += self._alerts(snapshot, complaints(snapshot, known), view.now)
             changes += self._orphans.adopt(snapshot, known, self._wiring, view.now)
-        if changes:
-            await self._write([(change,) for change in changes])
+        if changes and not await self._write([(change,) for change in changes]):
+            # Somebody was faster. What we folded is not what is stored, though its version may be
+            # the same number: plan on the rows as they are, the next observation folds again.
+            view = await self._wiring.store.view(queue_limit=0)
+            vms = tuple(vm for vm in view.vms if vm.cluster == self.spec.name and vm.counted)
+            troubles = view.troubles
         leaving = frozenset(
             member.name
             for snapshot in self._snapshots.values()

@@ -1,0 +1,259 @@
+"""A ClusterManager's rounds: over the real planner and store semantics, with a scripted cloud."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+import pytest
+
+from core.capacity import ClusterSpec, Create, Delete, Member, MigSnapshot, Vm, VmState
+from core.changes import JobMove, NewJob, NewVm, Unit, VmMove
+from core.errors import CloudBusy, CloudUnsure, Forbidden, MigMissing, ZenError
+from core.job import E, JobEvent, entry_for
+from core.timers import Timers
+from migs.manager import MigManager
+from orchestrator.manager import ClusterManager, Wiring
+from orchestrator.orchestrator import ClusterOrchestrator
+from sim.memory_store import MemoryStore
+from tests.builders import NAMES, at, cluster, dice, job, vm
+
+V = VmState
+TIMERS = Timers()
+
+
+class HandClock:
+    """A clock that moves when told."""
+
+    def __init__(self) -> None:
+        self.passed_s = 0.0
+
+    def now(self) -> datetime:
+        return at(self.passed_s)
+
+    def monotonic(self) -> float:
+        return self.passed_s
+
+
+class ScriptedCloud:
+    """Groups that do as told, and count what they are asked."""
+
+    def __init__(self, clock: HandClock) -> None:
+        self.clock = clock
+        self.members: dict[str, dict[str, Member]] = {}
+        self.fail: dict[str, ZenError] = {}
+        """Kind of call, or "kind region" → the error it ends with."""
+        self.effect_before_failure = False
+        self.calls: Counter[str] = Counter()
+        self.request_ids: list[str] = []
+
+    async def observe(self, mig: str, cluster: str, region: str) -> MigSnapshot:
+        self.calls["observe"] += 1
+        self._perhaps_fail("observe", region)
+        found = tuple(self.members.get(region, {}).values())
+        return MigSnapshot(mig, cluster, region, len(found), True, found, self.clock.now())
+
+    async def create(self, mig: str, action: Create) -> None:
+        self.calls["create"] += 1
+        self.request_ids.append(action.request_id)
+        if self.effect_before_failure:
+            self._add(action)
+        self._perhaps_fail("create", action.region)
+        self._add(action)
+
+    async def delete(self, mig: str, action: Delete) -> None:
+        self.calls["delete"] += 1
+        self._perhaps_fail("delete", action.region)
+        for name in action.names:
+            self.members.get(action.region, {}).pop(name, None)
+
+    def _add(self, action: Create) -> None:
+        group = self.members.setdefault(action.region, {})
+        for name in action.names:
+            group[name] = Member(name, f"{action.region}-a", "NONE", "RUNNING", f"id-{name}")
+
+    def _perhaps_fail(self, kind: str, region: str) -> None:
+        error = self.fail.get(kind) or self.fail.get(f"{kind} {region}")
+        if error is not None:
+            raise error
+
+
+class House:
+    """A store, a cloud, a manager."""
+
+    def __init__(self, spec: ClusterSpec | None = None) -> None:
+        self.clock = HandClock()
+        self.cloud = ScriptedCloud(self.clock)
+        self.store = MemoryStore(self.clock)
+        self.spec = spec or cluster()
+        self.wiring = Wiring(
+            store=self.store,
+            names=NAMES,
+            timers=TIMERS,
+            ids=dice(),
+            clock=self.clock,
+            term=lambda: 1,
+            mig_of=lambda name, region: MigManager(
+                NAMES.mig(name, region), name, region, self.cloud
+            ),
+            on_cloud_call=lambda *_: None,
+        )
+        self.manager = ClusterManager(self.spec, self.wiring)
+
+    async def open(self) -> House:
+        await self.store.lead("me", 10_000)
+        return self
+
+    async def put(self, *units: Unit) -> None:
+        assert (await self.store.commit(units, None)).all_applied
+
+    async def wait_for_work(self, count: int = 1) -> None:
+        """That many jobs in PROVISIONING."""
+        for number in range(1, count + 1):
+            new, admitted = job(number), job(number, E.ADMITTED)
+            first = NewJob(new, entry_for(None, new, JobEvent.SUBMITTED), f"hash-{number}")
+            move = JobMove(new, admitted, (entry_for(new, admitted, E.ADMITTED),))
+            await self.put((first,), (move,))
+
+    async def add_vm(self, made: Vm) -> Vm:
+        asked = replace(made, state=V.REQUESTED, leases=(), boot_nonce="", idle_since=None)
+        now = replace(made, version=2)
+        await self.put((NewVm(asked, 99),), (VmMove(asked, now),))
+        return now
+
+    async def rounds(self, count: int, every_s: float = 1.0) -> None:
+        for _ in range(count):
+            await self.manager.reconcile()
+            self.clock.passed_s += every_s
+
+    async def vms(self) -> Sequence[Vm]:
+        return (await self.store.view(0)).vms
+
+    async def alerts(self) -> set[tuple[str, str]]:
+        return set((await self.store.view(0)).open_alerts)
+
+
+@pytest.fixture
+async def house() -> House:
+    return await House().open()
+
+
+async def test_demand_becomes_a_vm_written_down_before_the_call(house: House) -> None:
+    """One job, one VM, one call, settled."""
+    await house.wait_for_work()
+    await house.rounds(3)
+    (made,) = await house.vms()
+    assert (made.state, made.region) == (V.BOOTING, "us-central1")
+    assert house.cloud.calls["create"] == 1
+    assert (await house.store.view(0)).requests == ()
+
+
+async def test_lost_answer_is_repeated_with_the_same_request_id(house: House) -> None:
+    """The VM exists; nothing is made twice."""
+    await house.wait_for_work()
+    house.cloud.fail["create"] = CloudUnsure("timed out")
+    house.cloud.effect_before_failure = True
+    await house.rounds(1)
+    house.cloud.fail.clear()
+    await house.rounds(5)
+    assert len(await house.vms()) == 1
+    assert len(set(house.cloud.request_ids)) == 1
+    assert (await house.store.view(0)).requests == ()
+
+
+async def test_region_in_trouble_costs_few_calls(house: House) -> None:
+    """A delete that the cloud does not take is asked for with growing pauses, not each round."""
+    await house.add_vm(vm("vm-1", V.DELETING, zone="us-central1-a"))
+    house.cloud.members["us-central1"] = {
+        "vm-1": Member("vm-1", "us-central1-a", "NONE", "RUNNING")
+    }
+    house.cloud.fail["delete"] = CloudBusy("rate limit")
+    await house.rounds(300, every_s=0.2)
+    assert house.cloud.calls["delete"] <= 8
+    assert len((await house.store.view(0)).requests) == 1
+    house.cloud.fail.clear()
+    await house.rounds(70)
+    assert await house.vms() == ()
+
+
+async def test_refusal_is_told_to_a_human_once_and_over_when_it_is(house: House) -> None:
+    """Forbidden: hold, one alert; observed again: the alert is cleared."""
+    house.cloud.fail["observe"] = Forbidden("no permission")
+    await house.rounds(20)
+    subjects = {subject for kind, subject in await house.alerts() if kind == "cloud_permission"}
+    assert len(subjects) == 3
+    house.cloud.fail.clear()
+    await house.rounds(3, every_s=70)
+    assert await house.alerts() == set()
+
+
+async def test_missing_group_keeps_the_other_regions(house: House) -> None:
+    """A create into nothing is gone at once and does not count."""
+    await house.wait_for_work()
+    house.cloud.fail["create us-central1"] = MigMissing("no such group")
+    await house.rounds(1)
+    assert await house.vms() == ()
+    house.cloud.fail["observe us-central1"] = MigMissing("no such group")
+    await house.rounds(2, every_s=2)
+    (made,) = await house.vms()
+    assert made.region == "us-east1"
+
+
+async def test_vms_of_a_withdrawn_region_are_drained_and_deleted(house: House) -> None:
+    """The configuration does not know the region any more; the VM is not forgotten."""
+    name = NAMES.vm("1xl4", "asia-east1", "aaaa")
+    await house.add_vm(vm(name, V.READY, region="asia-east1", zone="asia-east1-a"))
+    house.cloud.members["asia-east1"] = {name: Member(name, "asia-east1-a", "NONE", "RUNNING")}
+    await house.rounds(5, every_s=2)
+    assert await house.vms() == ()
+    assert house.cloud.members["asia-east1"] == {}
+
+
+async def test_vms_of_a_withdrawn_cluster_are_taken_over() -> None:
+    """A cluster without configuration keeps a manager until its last VM is gone."""
+    house = await House().open()
+    name = NAMES.vm("8xh100-80gb", "us-east4", "bbbb")
+    await house.add_vm(vm(name, cluster="8xh100-80gb", region="us-east4", zone="us-east4-a"))
+    house.cloud.members["us-east4"] = {name: Member(name, "us-east4-a", "NONE", "RUNNING")}
+    orchestrator = ClusterOrchestrator([], house.wiring)
+    for _ in range(6):
+        orchestrator.poke(await house.store.view(0))
+        for task in list(orchestrator._running.values()):
+            await task
+        house.clock.passed_s += 2
+    await orchestrator.close()
+    assert await house.vms() == ()
+    assert house.cloud.members["us-east4"] == {}
+
+
+async def test_orphan_of_ours_is_deleted_and_a_strangers_vm_is_not(house: House) -> None:
+    """A name of our making that nobody owns goes after a while; others only raise an alert."""
+    ours = NAMES.vm("1xl4", "us-central1", "cccc")
+    house.cloud.members["us-central1"] = {
+        name: Member(name, "us-central1-a", "NONE", "RUNNING", f"id-{name}")
+        for name in (ours, "somebody-elses")
+    }
+    await house.rounds(10, every_s=20)
+    assert set(house.cloud.members["us-central1"]) == {"somebody-elses"}
+    assert ("unknown_vm", NAMES.mig("1xl4", "us-central1")) in await house.alerts()
+
+
+async def test_limit_holds_over_regions_and_rounds() -> None:
+    """Ten jobs, a limit of three, a first region that delivers nothing."""
+    house = await House(cluster(vm_max=3)).open()
+    await house.wait_for_work(10)
+    most = 0
+    for _ in range(100):
+        await house.rounds(1, every_s=5)
+        most = max(most, sum(len(group) for group in house.cloud.members.values()))
+    assert most == 3
+
+
+async def test_nothing_is_written_when_nothing_happens(house: House) -> None:
+    """A quiet cluster costs no commits."""
+    await house.rounds(3, every_s=61)
+    before = len(house.store.history)
+    await house.rounds(10, every_s=61)
+    assert len(house.store.history) == before
