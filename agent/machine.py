@@ -108,9 +108,11 @@ class AgentMachine:
         for work in self.jobs.values():
             if not work.killed:
                 times.append(work.kill_at)
-            if work.frozen_since is None and not work.killed:
+            if work.killed:
+                continue  # nothing more is done to it, whatever the clock says
+            if work.frozen_since is None:
                 times.append(self._confirmed_at + self.timers.self_stop_after_s)
-            elif not work.killed:
+            else:
                 times.append(work.frozen_since + self.timers.frozen_max_s)
         if not self.jobs:
             times.append(self._off_at())

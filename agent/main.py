@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections import OrderedDict
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from threading import Thread
 
 from agent.driver import Driver
+from agent.ear import Ear
 from agent.gpus import Gpus, open_gpus
 from agent.journal import Journal
 from agent.machine import AgentMachine
@@ -23,7 +23,6 @@ from agent.words import (
     Exit,
     ExitKind,
     GpusRead,
-    Heard,
     Identity,
     Listening,
     ParentGone,
@@ -33,9 +32,7 @@ from agent.words import (
 from core.clock import SystemClock
 from core.errors import BadInput, BusDown, ZenError
 from core.ids import RandomIds
-from core.messages import InMessage
 from core.names import Names
-from messaging.codec import BadMessage, decode_control
 from messaging.pubsub import PubSubBus, create_control_subscription, delete_subscription
 from stores.base import Store, open_store
 
@@ -45,7 +42,6 @@ DEFAULT_VM_DIR = "/var/lib/zen"
 RECONNECT_FIRST_S = 0.1
 RECONNECT_MAX_S = 5.0
 CLOSE_TIMEOUT_S = 2.0
-_SEEN_MAX = 1000
 
 
 @dataclass(slots=True)
@@ -107,7 +103,7 @@ class Agent:
             pause_s = min(2 * pause_s, RECONNECT_MAX_S)
 
     async def _listen(self) -> None:
-        seen: OrderedDict[str, None] = OrderedDict()
+        ear = Ear(self.driver.post, self.journal)
         while True:
             subscription = await self._make_subscription()
             self.driver.post(Listening())
@@ -115,7 +111,7 @@ class Agent:
             try:
                 async for batch in inbound.batches():
                     for message in batch:
-                        self._take(message, seen)
+                        ear.take(message)
                     with suppress(BusDown):  # they come again, and are known by then
                         await inbound.ack([message.ack_id for message in batch])
             except ZenError as error:
@@ -123,18 +119,6 @@ class Agent:
                 self.journal.warning("control subscription lost", reason=str(error))
             await inbound.close()
             await asyncio.sleep(RECONNECT_FIRST_S)
-
-    def _take(self, message: InMessage, seen: OrderedDict[str, None]) -> None:
-        # A repeated `continue` from an older freeze could thaw a job whose lease is gone by now.
-        if message.message_id in seen:
-            return
-        seen[message.message_id] = None
-        if len(seen) > _SEEN_MAX:
-            seen.popitem(last=False)
-        try:
-            self.driver.post(Heard(decode_control(message)))
-        except BadMessage as error:
-            self.journal.error("bad control message", reason=str(error), id=message.message_id)
 
     async def _leave(self) -> None:
         subscription = self.names.control_subscription(

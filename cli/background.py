@@ -76,7 +76,8 @@ def launch(place: Home, options: Options, *, parent_fd: int | None = None) -> La
 def _argv(options: Options, ready_fd: int, parent_fd: int | None) -> list[str]:
     words = [
         *(sys.executable, "-m", "cli", "up", "--ready-fd", str(ready_fd)),
-        *("--replicas", str(options.replicas), "--port", str(options.port)),
+        *("--replicas", str(options.replicas)),
+        *(("--port", str(options.port)) if options.port is not None else ()),
     ]
     if options.config:
         words += ["--config", str(options.config)]

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from cli.place import DEFAULT_API, PROGRAM, home
+from cli.place import PROGRAM, home
 from core.errors import ZenError
 
 if TYPE_CHECKING:
@@ -33,11 +33,17 @@ class Refused(ZenError):
 
 
 def api_address(named: str | None) -> str:
-    """--api or ZEN_API, else what runs in the state directory, else the default."""
+    """--api or ZEN_API, else what runs in the state directory. Never a guess: on the usual port
+    somebody else's stack may answer."""
     address = named or os.environ.get("ZEN_API") or ""
     if not address:
         running = home().read()
-        address = running.api if running else DEFAULT_API
+        if running is None:
+            raise Unreachable(
+                f"nothing runs here: start it with {PROGRAM} up, or name an API with --api or "
+                "ZEN_API"
+            )
+        address = running.api
     if "://" not in address:
         address = f"http://{address}"
     return address.rstrip("/")

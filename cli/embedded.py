@@ -42,6 +42,7 @@ TIMERS: Mapping[str, float] = {
     "stockout_block_s": 10,
     "stockout_block_max_s": 120,
     "quota_block_s": 5,
+    "permission_block_s": 15,
     "orphan_after_s": 30,
 }
 

@@ -12,6 +12,7 @@ from cli.screen import (
     cap,
     console,
     emit,
+    fitted,
     money,
     note,
     price,
@@ -27,9 +28,8 @@ from core.clock import SystemClock
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from rich.table import Table
-
     from cli.client import Json
+    from cli.fitted import Fitted
 
 PAGES_MAX = 40
 CLUSTER_HEADINGS = (
@@ -170,7 +170,7 @@ def clusters_table(
     *,
     busy_only: bool = False,
     every_region: bool = False,
-) -> Table:
+) -> Fitted:
     """A row for each region where something happens, one for the rest of the cluster's; what is
     the cluster's own stands in its first row."""
     rows: list[list[object]] = []
@@ -194,9 +194,11 @@ def clusters_table(
         for index, shown in enumerate(cells):
             mine = head if index == 0 else [" "] * len(head)
             rows.append([*mine, *shown])
+    shown_rows = cap(rows, height - 2)
     if hidden:
-        rows.append([f"… {hidden} clusters without work"])
-    return table(CLUSTER_HEADINGS, cap(rows, height - 1), right=NUMBERS)
+        shown_rows = [*shown_rows, [f"… {hidden} clusters without work"]]
+    drop = "LEAVING PRICE/H TARGET RUNNING WAITING"
+    return fitted(CLUSTER_HEADINGS, shown_rows, right=NUMBERS, drop=drop, below="WHY")
 
 
 def _matters(region: Json) -> bool:
@@ -252,7 +254,7 @@ def _cluster_lines(found: list[Json]) -> dict[str, str]:
     return lines
 
 
-def _vms_table(found: list[Json], now: datetime) -> Table:
+def _vms_table(found: list[Json], now: datetime) -> Fitted:
     rows = [
         [
             vm["name"],
@@ -268,7 +270,7 @@ def _vms_table(found: list[Json], now: datetime) -> Table:
         for vm in found
     ]
     headings = ("VM", "STATE", "ZONE", "KIND", "AGE", "HEARD", "COST", "JOBS", "WHY")
-    return table(headings, rows, right="AGE HEARD COST")
+    return fitted(headings, rows, right="AGE HEARD COST", drop="KIND HEARD AGE ZONE", below="WHY")
 
 
 def _vm_state(vm: Json) -> str:

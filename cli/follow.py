@@ -182,5 +182,7 @@ def exit_code(job: Json) -> int:
 def ending(job: Json) -> str:
     """How it ended, in one line."""
     reason = f": {job['reason']}" if job.get("reason") else ""
-    code = f" (exit code {job['exit_code']})" if job.get("exit_code") not in (None, 0) else ""
+    told = f"exit code {job['exit_code']}" in reason
+    code = job.get("exit_code") if not told else None
+    code = f" (exit code {code})" if code not in (None, 0) else ""
     return f"job {job['job_id']} {job['status'].lower()}{code}{reason}"

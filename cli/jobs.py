@@ -14,12 +14,12 @@ from cli.screen import (
     clean,
     console,
     emit,
+    fitted,
     money,
     note,
     price,
     say,
     status_text,
-    table,
     watch_json,
     watch_lines,
     watch_table,
@@ -30,9 +30,8 @@ from core.clock import SystemClock
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from rich.table import Table
-
     from cli.client import Client, Json
+    from cli.fitted import Fitted
 
 STATES = ("pending", "scheduled", "running", "preempted", "completed", "failed", "cancelled")
 HEADINGS = ("JOB", "NAME", "STATUS", "CLUSTER", "REGION", "VM", "AGE", "RUN", "PROGRESS", "WHY")
@@ -74,6 +73,7 @@ def jobs(
         "page_size": limit,
         **_state_query(state),
     }
+    filtered = any((cluster, tenant, user, label, state))
     with Client(api_address(api)) as client:
 
         def read() -> Json:
@@ -88,7 +88,7 @@ def jobs(
         elif as_json:
             emit(read())
         else:
-            _print_jobs(read())
+            _print_jobs(read(), filtered)
 
 
 def show(job: JobId, user: User = None, api: Api = None, as_json: AsJson = False) -> None:
@@ -192,7 +192,7 @@ def stop(
 # --- tables -------------------------------------------------------------------------------------
 
 
-def jobs_table(page: Json, now: datetime, height: int = 10_000) -> Table:
+def jobs_table(page: Json, now: datetime, height: int = 10_000) -> Fitted:
     """The jobs of one page, cut to a height."""
     found = page["jobs"]
     rows: list[list[object]] = [
@@ -210,10 +210,15 @@ def jobs_table(page: Json, now: datetime, height: int = 10_000) -> Table:
         ]
         for job in found
     ]
-    return table(HEADINGS, cap(rows, height - 1), right="AGE RUN")
+    return fitted(
+        HEADINGS, cap(rows, height - 1), right="AGE RUN", drop="PROGRESS NAME RUN VM", below="WHY"
+    )
 
 
-def _print_jobs(page: Json) -> None:
+def _print_jobs(page: Json, filtered: bool) -> None:
+    if not page["jobs"] and filtered:
+        say("no jobs match; without filters: " + f"{PROGRAM} jobs")
+        return
     if not page["jobs"]:
         say(f"no jobs; submit one: {PROGRAM} submit --gpus 1 -- python3 -c 'print(42)'")
         return
@@ -318,7 +323,7 @@ def _events(client: Client, job: str, user: str | None) -> list[Json]:
     return found
 
 
-def _events_table(events: list[Json]) -> Table:
+def _events_table(events: list[Json]) -> Fitted:
     rows = [
         [
             clock_time(event["at"]),
@@ -331,10 +336,11 @@ def _events_table(events: list[Json]) -> Table:
         ]
         for event in events
     ]
-    return table(("AT", "EVENT", "STATUS", "ATTEMPT", "REGION", "VM", "REASON"), rows)
+    headings = ("AT", "EVENT", "STATUS", "ATTEMPT", "REGION", "VM", "REASON")
+    return fitted(headings, rows, drop="ATTEMPT REGION VM", below="REASON")
 
 
-def _attempts_table(attempts: list[Json], now: datetime) -> Table:
+def _attempts_table(attempts: list[Json], now: datetime) -> Fitted:
     rows = [
         [
             attempt["attempt"],
@@ -350,7 +356,7 @@ def _attempts_table(attempts: list[Json], now: datetime) -> Table:
         for attempt in attempts
     ]
     headings = ("ATTEMPT", "VM", "ZONE", "GPUS", "ASSIGNED", "HELD", "PRICE", "EXIT", "OUTCOME")
-    return table(headings, rows)
+    return fitted(headings, rows, drop="GPUS PRICE ZONE ASSIGNED ATTEMPT")
 
 
 def _state_query(state: str | None) -> dict[str, object]:

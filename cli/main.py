@@ -8,12 +8,25 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from typer.main import get_command
 
-from cli import checks, demo, fleet, jobs, letters, operate, simctl, status, submit, up
+from cli import (
+    chaos,
+    checks,
+    demo,
+    fleet,
+    jobs,
+    letters,
+    operate,
+    simctl,
+    simulate,
+    status,
+    submit,
+    up,
+)
 from cli.place import PROGRAM
 from core.errors import ZenError
 
@@ -31,6 +44,28 @@ app = typer.Typer(
 # Everything after the first word of the job's command is the command's, also its options.
 _PASS_ON = {"allow_interspersed_args": False}
 
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            found = version("pipeline-zen-jobs-scheduler")
+        except PackageNotFoundError:
+            found = "0.1.0 (checkout)"
+        typer.echo(f"zen {found}")
+        raise typer.Exit
+
+
+@app.callback()
+def _zen(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")
+    ] = False,
+) -> None:
+    """Finds GPUs across regions, runs jobs on them, and gives the GPUs back."""
+
+
 app.command()(up.up)
 app.command()(up.down)
 app.command()(status.status)
@@ -43,6 +78,8 @@ app.command()(fleet.clusters)
 app.command()(fleet.vms)
 app.command()(fleet.alerts)
 app.command()(demo.demo)
+app.command()(chaos.chaos)
+app.command()(simulate.simulate)
 app.add_typer(letters.app, name="dead-letters")
 app.add_typer(simctl.app, name="sim")
 app.add_typer(operate.config_app, name="config")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.options import AsJson, ConfigFile
-from cli.screen import emit, say
+from cli.screen import emit, note, say
 
 if TYPE_CHECKING:
     from config.settings import Settings
@@ -140,7 +140,10 @@ def infra_gcloud(
     """
     from cli.gcloud import HEADER, commands
 
-    found = list(commands(load(config), cluster))
+    settings = load(config)
+    found = list(commands(settings, cluster))
+    if settings.store_url.startswith("file:"):
+        note("store_url is a directory: on real VMs logs would stay there. Set gs://bucket/prefix")
     if as_json:
         emit({"commands": found})
         return

@@ -15,7 +15,6 @@ from core.errors import ZenError
 ROOT = Path(__file__).resolve().parent.parent
 # How people call us: the launcher of a checkout, or the installed console script.
 PROGRAM = "zen" if Path(sys.argv[0]).name == "zen" else "./zen"
-DEFAULT_API = "http://127.0.0.1:8080"
 
 
 class BadPlace(ZenError):

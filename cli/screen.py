@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.table import Table
     from rich.text import Text
+
+    from cli.fitted import Fitted
 
 # Wide enough that nothing is cut when the output goes to a file or another program.
 PIPE_WIDTH = 250
@@ -81,6 +83,22 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, right: s
     return made
 
 
+def fitted(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    right: str = "",
+    drop: str = "",
+    below: str = "",
+) -> Fitted:
+    """As table(), for rows that people copy from: cells are never cut. Columns of `drop` go first
+    when the terminal is narrow, and `below` gets a line of its own."""
+    from cli.fitted import Fitted
+
+    cells = [[_cell(value) for value in row] for row in rows]
+    return Fitted(headings, cells, frozenset(right.split()), drop.split(), below)
+
+
 def status_text(status: object) -> Text:
     from rich.text import Text
 
@@ -103,7 +121,7 @@ def cap(rows: Sequence[Sequence[object]], height: int) -> list[Sequence[object]]
     return [*kept, (f"… {len(rows) - len(kept)} more",)]
 
 
-def watch_table(draw: Callable[[int], Table]) -> None:
+def watch_table(draw: Callable[[int], RenderableType]) -> None:
     """Draws again each second until Ctrl-C. `draw` gets the number of lines it may use."""
     from rich.live import Live
 

@@ -104,7 +104,7 @@ def preempt(
     """
     if (vm is None) == (zone is None):
         raise typer.BadParameter("name one VM, or a zone with --zone")
-    _hit({"kind": "preempt", **({"vm": vm} if vm else {"zone": zone})}, as_json)
+    _hit({"kind": "preempt", **({"vm": _whole(vm)} if vm else {"zone": zone})}, as_json)
 
 
 @app.command()
@@ -115,7 +115,7 @@ def crash(vm: Annotated[str, typer.Argument(metavar="VM")], as_json: AsJson = Fa
     Example:
       zen sim crash pipeline-zen-jobs-1xl4-us-central1-vm-b4kz
     """
-    _hit({"kind": "crash", "vm": vm}, as_json)
+    _hit({"kind": "crash", "vm": _whole(vm)}, as_json)
 
 
 @app.command()
@@ -325,6 +325,17 @@ def _set(fault: Json, lasts: str | None, after: str | None, as_json: bool) -> No
     else:
         say(f"{answer['id']}: {answer['kind']} {_details(answer)}, {_left(answer)}")
         say(f"  end it: {PROGRAM} sim clear {answer['id']}")
+
+
+def _whole(vm: str) -> str:
+    """The VM's whole name: tables show its last four characters, and those may be typed."""
+    if "-" in vm:
+        return vm
+    with _sim() as sim:
+        groups = sim.get("/state")["migs"]
+    names = [member["name"] for group in groups for member in group["members"]]
+    fitting = [name for name in names if name.endswith(f"-{vm}")]
+    return fitting[0] if len(fitting) == 1 else vm
 
 
 def _hit(fault: Json, as_json: bool) -> None:

@@ -22,6 +22,7 @@ from cli.place import ROOT, Home, Running
 from cli.world import build_world
 from config.settings import Settings
 from core.clock import SystemClock
+from core.errors import ZenError
 
 STOP_S = 10.0
 """For the whole stack."""
@@ -36,12 +37,22 @@ Report = Callable[[str, str], None]
 """(kind, text): starting, ready, died, stopping, stopped, note."""
 
 
+USUAL_PORT = 8080
+
+
+class BadPort(ZenError):
+    """The port that was asked for cannot be had."""
+
+    code = "bad_port"
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What `zen up` was asked for."""
 
     replicas: int = 1
-    port: int = 8080
+    port: int | None = None
+    """None: the usual one, or a free one if that is taken; 0: a free one."""
     config: Path | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Merged over the embedded configuration."""
@@ -133,10 +144,9 @@ class Stack:
         self._environment["ZEN_COMPUTE_URL"] = self.sim
 
     async def _start_schedulers(self) -> None:
-        wanted = self._options.port
-        port = wanted if wanted == 0 or port_is_free(wanted) else 0
-        if port != wanted:
-            self._report("note", f"port {wanted} is taken, the API gets a free one")
+        port = self._options.port
+        if port is None:
+            port = USUAL_PORT if port_is_free(USUAL_PORT) else 0
         ports = [port, *(0 for _ in range(self._options.replicas - 1))]
         names = [
             f"scheduler-{n}" if len(ports) > 1 else "scheduler" for n in range(1, 1 + len(ports))
@@ -242,25 +252,32 @@ class Stack:
                 await asyncio.sleep(min(PAUSE_MAX_S, 0.25 * 2**deaths))
 
     async def _restart(self, name: str) -> bool:
+        program = self._programs[name]
         try:
-            child = await self._begin(self._programs[name])
+            child = await self._begin(program)
         except ChildFailed as error:
             self._report("died", str(error))
             return False
         if name == "postgres":
             await self._move_database(str(child.ready["url"]))
+        elif program is not self._programs[name]:
+            # The database moved while it started: it knows the old address only.
+            await child.stop(program.stop_s)
         self._write_run_file()
         return True
 
     async def _move_database(self, url: str) -> None:
         """The database came back at another address: schedulers must be told, by a restart."""
         self._environment["DATABASE_URL"] = url
-        for name in [name for name in self._programs if name.startswith("scheduler")]:
+        schedulers = [name for name in self._programs if name.startswith("scheduler")]
+        for name in schedulers:
             program = self._programs[name]
             self._programs[name] = replace(
                 program, environment={**program.environment, "DATABASE_URL": url}
             )
-            await self._children[name].stop(program.stop_s)
+        await asyncio.gather(
+            *(self._children[name].stop(self._programs[name].stop_s) for name in schedulers)
+        )
 
     # --- stopping -----------------------------------------------------------------------
 

@@ -25,8 +25,15 @@ def up(
         int, typer.Option("--replicas", min=1, max=5, metavar="N", help="Schedulers.")
     ] = 1,
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Of the API; 0 takes a free one.")
-    ] = 8080,
+        int | None,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65535,
+            metavar="N",
+            help="Of the API; 0 takes a free one. Default: 8080, or a free one if that is taken.",
+        ),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option("--config", metavar="FILE", help="Instead of the default configuration."),
@@ -50,13 +57,17 @@ def up(
     """
     import json
 
-    from cli.place import home
-    from cli.stack import Options
+    from cli.place import alive, home
+    from cli.stack import BadPort, Options, port_is_free
 
     given = json.loads(changes) if changes else {}
     options = Options(replicas, port, config.absolute() if config else None, given)
     place = home()
     place.make()
+    running = place.read()
+    ours = running is not None and alive(running.pid)
+    if port and not ours and not port_is_free(port):
+        raise BadPort(f"port {port} cannot be used: it is taken, or you are not allowed to")
     if detach:
         _detach(place, options, quiet, as_json)
         return
@@ -83,8 +94,10 @@ def _detach(place: Home, options: object, quiet: bool, as_json: bool) -> None:
 
 def next_steps(running: Running) -> list[str]:
     """What to do now, for people who see this for the first time."""
+    moved = [] if running.api.endswith(":8080") else ["  (not the usual port 8080)"]
     return [
         f"ready: {running.api} (API), {running.api}/docs (its description)",
+        *moved,
         f"  {running.note}",
         f"  try:  {PROGRAM} submit --gpus 2 --gpu-type a100-40gb -- python3 -c 'print(42)'",
         f"        {PROGRAM} jobs --watch   {PROGRAM} logs -f JOB   {PROGRAM} show JOB",

@@ -19,6 +19,7 @@ from config.settings import ApiSettings, Settings
 from core.errors import Fault
 from core.job import Budgets
 from core.names import Names
+from core.retention import RetentionRules
 from core.submission import nearest, shown
 from core.timers import Timers
 
@@ -53,6 +54,7 @@ def load_settings(
         clusters=clusters,
         timers=timers,
         budgets=Budgets(**values["budgets"]),
+        retention=RetentionRules(**values["retention"]),
         database_url=values["database_url"],
         pubsub_host=values["pubsub_host"],
         compute_url=values["compute_url"],

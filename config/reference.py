@@ -9,9 +9,10 @@ import ast
 import inspect
 import itertools
 import sys
+from types import ModuleType
 
 from config.schema import KEYS, NAMES, SECTIONS, Key
-from core import timers
+from core import retention, timers
 
 _HEAD = """\
 # Configuration
@@ -33,7 +34,7 @@ wins over them, and an empty one of the two counts as unset.
 def reference() -> str:
     """The whole page."""
     parts = [_HEAD, *(f"- `{path}`: {_plain(kind.expected)}" for path, kind in NAMES.items())]
-    meanings = _timer_meanings()
+    meanings = {**_meanings("timers", timers), **_meanings("retention", retention)}
     for section, title in SECTIONS.items():
         keys = [key for key in KEYS if _section(key) == section]
         assert keys, f"no key in section {section!r}"
@@ -54,7 +55,7 @@ def _section(key: Key) -> str:
 
 def _row(key: Key, meanings: dict[str, str]) -> str:
     default = "**required**" if key.required else f"`{_default(key.default)}`"
-    doc = key.doc or meanings[key.path.removeprefix("timers.")]
+    doc = key.doc or meanings[key.path]
     also = f" Also `{key.alias}`." if key.alias else ""
     return f"| `{key.path}` | {_plain(key.kind.expected)} | {default} | {doc}{also} |"
 
@@ -67,15 +68,16 @@ def _default(value: object) -> str:
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
-def _timer_meanings() -> dict[str, str]:
-    """The words under each field of Timers: they are written once, where the field is."""
-    module = ast.parse(inspect.getsource(timers))
-    body = next(n.body for n in module.body if isinstance(n, ast.ClassDef) and n.name == "Timers")
+def _meanings(section: str, module: ModuleType) -> dict[str, str]:
+    """The words under each field of the module's one class: they are written once, there."""
+    tree = ast.parse(inspect.getsource(module))
+    (body,) = (node.body for node in tree.body if isinstance(node, ast.ClassDef))
     meanings = {}
     for field, words in itertools.pairwise(body):
         if isinstance(field, ast.AnnAssign) and isinstance(words, ast.Expr):
             assert isinstance(field.target, ast.Name)
-            meanings[field.target.id] = ast.literal_eval(words.value)
+            text = ast.literal_eval(words.value)
+            meanings[f"{section}.{field.target.id}"] = " ".join(text.split())
     return meanings
 
 

@@ -13,6 +13,7 @@ from typing import Final
 from config.settings import ApiSettings
 from core.job import Budgets
 from core.names import Names
+from core.retention import RetentionRules
 from core.timers import Timers
 
 REQUIRED: Final = object()
@@ -133,6 +134,7 @@ FLAG = Kind("true or false", lambda v: isinstance(v, bool), _flag_of)
 ZONES = Kind("a list of zones, each a letter or a full name, e.g. [a, us-central1-b]", _zone_list)
 DATE = Kind("a date, e.g. 2026-08-21", _is_date)
 SECONDS = number(366 * 86400, "seconds", above_zero=True)
+DAYS = number(3650, "days", above_zero=True)
 PRICE = number(10_000, "USD per hour", above_zero=False)
 PROJECT = text(
     "a Google project id: 6 to 30 small letters, digits and -, beginning with a letter",
@@ -172,6 +174,7 @@ SECTIONS: Final[dict[str, str]] = {
     "api": "The REST API",
     "timers": "Every span of time a decision depends on, in seconds",
     "budgets": "How often each kind of misfortune is forgiven a job",
+    "retention": "How long what is over is kept, in days",
     "gpus": "The catalogue of GPUs and the zones that have them",
     "machines": "Machine types, and what the host costs without its GPUs",
     "prices": "What a GPU costs where",
@@ -310,10 +313,17 @@ def _timer_keys() -> Iterator[Key]:
         yield Key(f"timers.{field.name}", SECONDS, field.default, "")
 
 
+def _retention_keys() -> Iterator[Key]:
+    for field in dataclasses.fields(RetentionRules):
+        assert isinstance(field.default, float), f"{field.name} needs a default in days"
+        yield Key(f"retention.{field.name}", DAYS, field.default, "")
+
+
 KEYS: Final[tuple[Key, ...]] = (
     *_GENERAL,
     *_timer_keys(),
     *_BUDGET_KEYS,
+    *_retention_keys(),
     *_CATALOGUE,
     *_CLUSTER_KEYS,
 )

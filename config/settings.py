@@ -8,6 +8,7 @@ from core.capacity import ClusterSpec
 from core.errors import Fault, NotFound
 from core.job import Budgets, Rules
 from core.names import Names
+from core.retention import RetentionRules
 from core.submission import nearest
 from core.timers import Timers
 
@@ -30,6 +31,7 @@ class Settings:
     clusters: tuple[ClusterSpec, ...]
     timers: Timers
     budgets: Budgets
+    retention: RetentionRules
     database_url: str = field(repr=False)
     """Not in the repr: it may hold a password."""
     pubsub_host: str | None

@@ -308,12 +308,13 @@ def advance(
         raise IllegalTransition(job, event)
     counted = _count(job, event)
     target = _choose(counted, event, targets, rules)
+    reason = (reason or str(event)) + _spent(counted, event, target, rules)
     moved = replace(
         counted,
         status=target,
         version=job.version + 1,
         status_since=now,
-        reason=reason or str(event),
+        reason=reason,
         exit_code=exit_code if exit_code is not None else counted.exit_code,
     )
     moved = _apply_lease(moved, job, event, lease)
@@ -368,6 +369,18 @@ def _choose(job: Job, event: JobEvent, targets: tuple[JobStatus, ...], rules: Ru
     if event in _PREEMPTIONS:
         return within if job.preemptions <= rules.budgets.preemptions else beyond
     return within if job.losses <= rules.budgets.losses else beyond
+
+
+def _spent(job: Job, event: JobEvent, target: JobStatus, rules: Rules) -> str:
+    """Added to the reason when a budget is spent: else the last loss looks like the others."""
+    if target is not S.FAILED or job.status is S.STOPPING:
+        return ""
+    if event in _INFRA_LOSSES:
+        return f"; {job.losses} VMs lost, {rules.budgets.losses} are forgiven (budgets.losses)"
+    if event in _PREEMPTIONS:
+        forgiven = rules.budgets.preemptions
+        return f"; {job.preemptions} times preempted, {forgiven} are forgiven (budgets.preemptions)"
+    return ""
 
 
 def _apply_lease(moved: Job, before: Job, event: JobEvent, lease: Lease | None) -> Job:

@@ -5,7 +5,7 @@ Production adapters and the in-memory ones in sim/ pass the same behavioural sui
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -14,6 +14,7 @@ from core.capacity import Create, Delete, MigSnapshot
 from core.changes import Committed, Unit, View
 from core.job import Job
 from core.messages import InMessage, OutboxRow, OutMessage
+from core.retention import RetentionRules
 
 
 class Clock(Protocol):
@@ -78,6 +79,11 @@ class Store(Protocol):
 
     async def published(self, outbox_ids: Sequence[int]) -> None:
         """The bus has confirmed them."""
+        ...
+
+    async def prune(self, rules: RetentionRules, batch: int) -> Mapping[str, int]:
+        """Take away at most `batch` rows of each table that have been over for longer than the
+        rules keep them, on the store's clock. Table → how many."""
         ...
 
 

@@ -26,6 +26,7 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f]{0,128}\Z")
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?\Z")
+_ANY_CASE_SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}\Z")
 _SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
 
 Check = Callable[[object], str | None]
@@ -98,6 +99,8 @@ def _relations(data: Mapping[object, object]) -> list[Fault]:
         faults.append(
             Fault("command", shown(command), 'a non-empty list, e.g. ["python3", "train.py"]')
         )
+    elif isinstance(command, list) and isinstance(command[0], str) and not command[0].strip():
+        faults.append(Fault("command", shown(command), "a program first, not an empty word"))
     if data.get("image"):
         faults.append(
             Fault("image", shown(data["image"]), "no image: jobs run as processes on the VM")
@@ -139,7 +142,7 @@ def _build(data: Mapping[object, object], timers: Timers, fresh_id: str) -> JobS
         command=words("command") + words("args"),
         shell=bool(data.get("shell")),
         environment=pairs("environment"),
-        gpu_type=text("gpu_type") or None,
+        gpu_type=text("gpu_type").lower() or None,
         gpu_count=int(number("gpu_count", 1)),
         cluster=text("cluster") or None,
         gpu_memory_mb=int(number("gpu_memory_mb", 0)),
@@ -254,7 +257,7 @@ FIELDS: Mapping[str, Field] = _table(
         Field("gpu_count", _whole(1, GPU_COUNT_MAX), _INT, "GPUs on one VM."),
         Field(
             "gpu_type",
-            _pattern(_SLUG, "a GPU type, e.g. a100-40gb"),
+            _pattern(_ANY_CASE_SLUG, "a GPU type, e.g. a100-40gb"),
             {"type": "string", "examples": ["a100-40gb", "l4"]},
             "Without it: the cheapest cluster that fits.",
         ),

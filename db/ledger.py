@@ -7,7 +7,7 @@ ones before it were already written, and only the last state of each row goes ou
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Collection, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import assert_never
@@ -52,6 +52,8 @@ Plain = (
 )
 """Changes of which there are few: written one by one, in their order."""
 
+Moves = (JobMove, VmMove)
+
 WAKES = (NewJob, JobMove, NewVm, VmMove, Send, NewRequest, SettleRequest, PutTrouble, DropTrouble)
 """What the loop should look at at once. Beats, whys and notes are not worth a turn."""
 
@@ -93,16 +95,34 @@ class Known:
 def judge(units: Sequence[Unit], known: Known) -> dict[int, str]:
     """The refused units and why. `known` ends up as it will be after the others."""
     refusals: dict[int, str] = {}
+    astray: set[tuple[str, int]] = set()
+    """(row, version) that refused units would have made. A later unit that builds on one of them
+    falls too: by now somebody else's step may have made that very number, and it stands for
+    something else."""
     for index, unit in enumerate(units):
         branch = known.branch()
         for change in unit:
-            refusal = _guard(change, branch)
+            refusal = _built_on_sand(change, astray) or _guard(change, branch)
             if refusal is not None:
                 refusals[index] = refusal
+                astray.update(_makes(move) for move in unit if isinstance(move, Moves))
                 break
         else:
             known.merge(branch)
     return refusals
+
+
+def _makes(move: JobMove | VmMove) -> tuple[str, int]:
+    return move.after.uid, move.after.version
+
+
+def _built_on_sand(change: Change, astray: Collection[tuple[str, int]]) -> str | None:
+    if not isinstance(change, Moves):
+        return None
+    if (change.before.uid, change.before.version) not in astray:
+        return None
+    what = change.before.spec.job_id if isinstance(change, JobMove) else change.before.name
+    return f"an earlier step of {what} was refused"
 
 
 def _guard(change: Change, known: Known) -> str | None:

@@ -49,8 +49,9 @@ PAGE_MAX = 1000
 
 # Looked up per row of the page, by primary key, after the limit: never over the whole table.
 _COST = """
-coalesce((SELECT sum(extract(epoch FROM coalesce(a.ended_at, now()) - a.assigned_at)
-    / 3600 * a.usd_per_hour) FROM attempts AS a WHERE a.uid = j.uid), 0)::float8
+j.past_cost_usd + coalesce((SELECT sum(
+    extract(epoch FROM coalesce(a.ended_at, now()) - a.assigned_at) / 3600 * a.usd_per_hour)
+    FROM attempts AS a WHERE a.uid = j.uid), 0)::float8
 """
 # Counted only when somebody asks, and no further than anybody would count.
 _POSITION = """

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import psycopg
@@ -18,9 +18,11 @@ from core.errors import Ambiguous, NotFound, StoreDown
 from core.job import Job
 from core.messages import OutboxRow, OutMessage
 from core.ports import Leadership
+from core.retention import RetentionRules
 from db.ledger import fold, judge
 from db.locks import lock
 from db.named import wanted
+from db.retention import prune
 from db.rows import JOB_SELECT, job_of, mapping_of
 from db.view import Viewer
 from db.writes import Raced, write
@@ -30,6 +32,9 @@ log = structlog.get_logger(__name__)
 
 POOL_WAIT_S = 2.0
 STATEMENT_S = 10.0
+IDLE_S = 4.0
+"""A writer that froze in the middle of a transaction holds the leader's row: nobody else could
+take the lease before the server ends its session. Ours are never idle for longer than a blink."""
 _RACES_MAX = 5
 
 _LEAD = """
@@ -50,22 +55,21 @@ SELECT outbox_id, topic, body, attributes::text, ordering_key FROM outbox
 WHERE published_at IS NULL ORDER BY outbox_id LIMIT %s
 """
 _PUBLISHED = "UPDATE outbox SET published_at = now() WHERE outbox_id = ANY(%s::bigint[])"
-# Kept for a day for those who look into a fault; a bounded bite off the oldest end each time.
-_PRUNE = """
-DELETE FROM outbox WHERE outbox_id IN (
-    SELECT outbox_id FROM (
-        SELECT outbox_id, published_at FROM outbox ORDER BY outbox_id LIMIT %s
-    ) AS oldest WHERE published_at < now() - interval '1 day'
-)
-"""
 
 
 class PostgresStore:
     """One pool of connections. Every way the database can be away is StoreDown."""
 
     def __init__(
-        self, url: str, *, pool_min: int = 1, pool_max: int = 8, operation_s: float = 15.0
+        self,
+        url: str,
+        *,
+        pool_min: int = 1,
+        pool_max: int = 8,
+        operation_s: float = 15.0,
+        name: str = "zen",
     ) -> None:
+        """`name` is how the database's own tables of activity show us."""
         self._operation_s = operation_s
         self._viewer = Viewer()
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
@@ -81,9 +85,9 @@ class PostgresStore:
             kwargs={
                 "autocommit": True,
                 "connect_timeout": 2,
-                "application_name": "zen",
+                "application_name": name,
                 "options": f"-c statement_timeout={STATEMENT_S:g}s -c lock_timeout=5s "
-                "-c idle_in_transaction_session_timeout=20s -c timezone=UTC",
+                f"-c idle_in_transaction_session_timeout={IDLE_S:g}s -c timezone=UTC",
             },
         )
 
@@ -192,6 +196,9 @@ class PostgresStore:
     async def published(self, outbox_ids: Sequence[int]) -> None:
         if not outbox_ids:
             return
-        async with self.connection() as connection, connection.pipeline():
+        async with self.connection() as connection:
             await connection.execute(_PUBLISHED, (list(outbox_ids),))
-            await connection.execute(_PRUNE, (2 * len(outbox_ids) + 100,))
+
+    async def prune(self, rules: RetentionRules, batch: int) -> Mapping[str, int]:
+        async with self.connection() as connection:
+            return await prune(connection, rules, batch)

@@ -124,6 +124,10 @@ jobs = Table(
     _time("progress_at", nullable=True),
     # The number of the newest row of its history; the next one is taken under the row's lock.
     _count("last_seq"),
+    # Of attempts that retention took away.
+    Column("past_cost_usd", Double, nullable=False, server_default=text("0")),
+    # Retention has taken the whole timeline and all attempts.
+    Column("history_pruned", Boolean, nullable=False, server_default=text("false")),
     *_job_checks(),
     # The job id first: people often know no more than that.
     Index("uq_jobs_job_id_user_id", "job_id", "user_id", unique=True),
@@ -143,6 +147,11 @@ jobs = Table(
         postgresql_where=text(f"status IN {_any_of([*LEASED, JobStatus.PROVISIONING])}"),
     ),
     Index("ix_jobs_vm_uid", "vm_uid", postgresql_where=text("vm_uid IS NOT NULL")),
+    Index(
+        "ix_jobs_history_ends",
+        "ended_at",
+        postgresql_where=text("ended_at IS NOT NULL AND NOT history_pruned"),
+    ),
     Index("ix_jobs_newest", text("submitted_at DESC"), text("uid DESC")),
     Index("ix_jobs_tenant", "tenant_id", text("submitted_at DESC"), text("uid DESC")),
     Index("ix_jobs_status", "status", text("submitted_at DESC"), text("uid DESC")),
@@ -243,6 +252,11 @@ vms = Table(
         "uid",
         postgresql_where=text("state = 'GONE' AND leases <> '[]'::jsonb"),
     ),
+    Index(
+        "ix_vms_gone",
+        "gone_at",
+        postgresql_where=text("state = 'GONE' AND leases = '[]'::jsonb"),
+    ),
     Index("ix_vms_newest", text("requested_at DESC"), text("uid DESC")),
 )
 
@@ -264,6 +278,11 @@ cloud_requests = Table(
         "created_at",
         "request_id",
         postgresql_where=text("settled_at IS NULL"),
+    ),
+    Index(
+        "ix_cloud_requests_settled",
+        "settled_at",
+        postgresql_where=text("settled_at IS NOT NULL"),
     ),
 )
 
@@ -337,6 +356,7 @@ alerts = Table(
         unique=True,
         postgresql_where=text("cleared_at IS NULL"),
     ),
+    Index("ix_alerts_cleared", "cleared_at", postgresql_where=text("cleared_at IS NOT NULL")),
     Index("ix_alerts_newest", text("raised_at DESC"), text("alert_id DESC")),
 )
 

@@ -24,6 +24,7 @@ V = VmState
 # A create call that Google accepted lists its names at once; this much later the absence is real.
 UNLISTED_AFTER_S = 30.0
 _ALIVE = frozenset({"PENDING", "PROVISIONING", "STAGING", "RUNNING", "REPAIRING"})
+_OFF = frozenset({"TERMINATED", "STOPPED", "SUSPENDED"})
 _BLOCKING = frozenset(
     {
         TroubleKind.STOCKOUT,
@@ -98,13 +99,18 @@ def _missing(vm: Vm, unsettled: frozenset[str], now: datetime) -> Vm:
 
 
 def _present(vm: Vm, member: Member, learned: Sequence[Trouble], now: datetime) -> Vm:
+    replaced = bool(vm.instance_id and member.instance_id) and vm.instance_id != member.instance_id
+    # No worker lives on a machine that is off, or on one that is another by now.
+    facts: dict[str, object] = {"boot_nonce": ""} if replaced or member.status in _OFF else {}
     if vm.state is V.DELETING:
+        if facts and vm.boot_nonce:
+            return replace(vm, version=vm.version + 1, boot_nonce="")
         return vm
-    if vm.instance_id and member.instance_id and vm.instance_id != member.instance_id:
-        return move_vm(vm, V.DELETING, now, "another machine took its name")
+    if replaced:
+        return move_vm(vm, V.DELETING, now, "another machine took its name", **facts)
     if member.status and member.status not in _ALIVE:
         cause = "taken by the cloud (spot)" if vm.spot else f"found {member.status.lower()}"
-        return move_vm(vm, V.DELETING, now, cause, taken=vm.taken or vm.spot)
+        return move_vm(vm, V.DELETING, now, cause, taken=vm.taken or vm.spot, **facts)
     facts = _facts(vm, member, now)
     if learned and not member.status:
         reason = f"taken back: {learned[0].kind} in {vm.region}"
@@ -211,10 +217,14 @@ def _delivered(
     return [k for k, t in known.items() if (t.region, t.machine_type, t.spot) == place]
 
 
-def complaints(snapshot: MigSnapshot, ours: Iterable[str]) -> dict[str, str]:
-    """What a human should know about the group: kind of alert → words."""
+def complaints(
+    snapshot: MigSnapshot, ours: Iterable[str], troubles: Iterable[Trouble] = ()
+) -> dict[str, str]:
+    """What a human should know about the group: kind of alert → words. `troubles` are those that
+    block it now; a stockout is weather, a quota or a permission is for a human."""
     known = set(ours)
-    found: dict[str, str] = {}
+    for_humans = (TroubleKind.QUOTA, TroubleKind.PERMISSION)
+    found = {f"cloud_{t.kind}": t.message for t in troubles if t.kind in for_humans}
     strangers = sorted(m.name for m in snapshot.members if m.name not in known)
     if strangers:
         more = f" and {len(strangers) - 5} more" if len(strangers) > 5 else ""

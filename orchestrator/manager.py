@@ -153,7 +153,13 @@ class ClusterManager:
             )
             vms, troubles = (*folded.vms, *newer), folded.troubles
             changes += folded.changes
-            changes += self._alerts(snapshot, complaints(snapshot, known), view.now)
+            place = (snapshot.region, self.spec.machine_type, self.spec.spot)
+            blocks = [
+                t
+                for t in troubles
+                if (t.region, t.machine_type, t.spot) == place and t.blocks(view.now)
+            ]
+            changes += self._alerts(snapshot, complaints(snapshot, known, blocks), view.now)
             changes += self._orphans.adopt(snapshot, known, self._wiring, view.now)
         if changes and not await self._write([(change,) for change in changes]):
             # Somebody was faster. What we folded is not what is stored, though its version may be

@@ -40,7 +40,8 @@ class Production:
 
     def __init__(self, settings: Settings) -> None:
         clock, ids = SystemClock(), RandomIds()
-        self._store = PostgresStore(settings.database_url)
+        holder = f"{socket.gethostname()}-{os.getpid()}-{ids.token()[:6]}"
+        self._store = PostgresStore(settings.database_url, name=holder)
         self._bus = PubSubBus(settings.project, emulator_host=settings.pubsub_host)
         self._compute = GoogleCompute(
             settings.project,
@@ -58,7 +59,6 @@ class Production:
             ids=ids,
             warm_up=self._compute.warm_up,
         )
-        holder = f"{socket.gethostname()}-{os.getpid()}-{ids.token()[:6]}"
         self.replica = Replica(settings, adapters, Metrics(), holder)
 
     async def open(self) -> None:

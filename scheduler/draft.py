@@ -79,7 +79,8 @@ class Draft:
         self.units.append((change,))
 
     def doom(self, vm: Vm, reason: str) -> Vm:
-        """The VM is beyond use: delete it, whatever it holds."""
+        """The VM is beyond use: delete it, whatever it holds. Its jobs go back when no worker
+        can be alive on it any more."""
         if VmState.DELETING in VM_TRANSITIONS[vm.state]:
             return self.move_vm(vm, VmState.DELETING, reason)
         return vm

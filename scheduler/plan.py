@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
 
-from core.capacity import ClusterSpec, Trouble, Vm, VmState, take_lease
+from core.capacity import VM_TRANSITIONS, ClusterSpec, Trouble, Vm, VmState, take_lease
 from core.changes import JobWhy, View
 from core.job import DEADLINE_EVENT, E, Job, JobEvent, JobStatus, Lease, S
 from core.messages import StartJob
@@ -19,7 +19,7 @@ V = VmState
 # While the bus is away a worker's word cannot reach us: these clocks stand still.
 _NEEDS_THE_BUS = frozenset({S.ASSIGNED, S.STARTING})
 # After these the worker did not do as told: its VM is not trusted with another job.
-_DISTRUST = frozenset({E.CLAIM_TIMEOUT, E.START_TIMEOUT, E.STOP_GRACE_OVER, E.YIELD_GRACE_OVER})
+_DISTRUST = frozenset({E.STOP_GRACE_OVER, E.YIELD_GRACE_OVER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Circumstances:
 def plan_jobs(draft: Draft, view: View, around: Circumstances, ids: Ids) -> list[JobWhy]:
     """All steps of a turn, in order; returns the news about why jobs wait."""
     lose_vms(draft, around.silence)
-    requeue_lost(draft)
+    requeue_lost(draft, around.silence)
     meet_deadlines(draft, around.bus_steady)
     waiting = in_order(draft.jobs.values())
     for name, jobs in _by_cluster(waiting).items():
@@ -51,26 +51,38 @@ def plan_jobs(draft: Draft, view: View, around: Circumstances, ids: Ids) -> list
 def lose_vms(draft: Draft, silence: Silence) -> None:
     """Silent VMs are lost: their names are deleted, their jobs go back."""
     for vm in silence.lost:
-        current = draft.vms[vm.uid]
-        last = current.last_beat_at
-        if last is not None and vm.last_beat_at is not None and last > vm.last_beat_at:
-            continue  # it spoke in this very turn
-        draft.doom(current, "silent for too long")
+        draft.doom(draft.vms[vm.uid], "silent for too long")
 
 
-def requeue_lost(draft: Draft) -> None:
-    """Jobs whose VM is going or gone."""
+def requeue_lost(draft: Draft, silence: Silence) -> None:
+    """Jobs whose VM is gone, or going with no worker alive on it. A VM that is only being deleted
+    may still compute: its job waits until it is observed off or gone, falls silent, or its worker
+    has spoken. That costs seconds, and two VMs never compute the same job."""
+    silent = {vm.uid for vm in silence.lost}
     for job in list(draft.jobs.values()):
         if job.lease is None:
             continue
         vm = draft.vms.get(job.lease.vm_uid)
-        if vm is not None and vm.state not in (V.DELETING, V.GONE):
+        # A silent worker has frozen what it ran; a start that is still on its way to it has not
+        # been frozen by anybody.
+        frozen = job.status is not S.ASSIGNED and job.lease.vm_uid in silent
+        if vm is not None and not frozen and not _is_dead(vm):
             continue
         if vm is not None and vm.taken:
             draft.step(job, E.SPOT_TAKEN, f"{vm.name} was taken back by the cloud (spot)")
-        else:
-            cause = f": {vm.reason}" if vm is not None and vm.reason else ""
-            draft.step(job, E.VM_LOST, f"{job.lease.vm_name} was lost{cause}")
+            continue
+        cause = f": {vm.reason}" if vm is not None and vm.reason else ""
+        draft.step(job, _loss_event(job, draft.now), f"{job.lease.vm_name} was lost{cause}")
+
+
+def _is_dead(vm: Vm) -> bool:
+    return vm.state is V.GONE or (vm.state is V.DELETING and not vm.boot_nonce)
+
+
+def _loss_event(job: Job, now: datetime) -> JobEvent:
+    """A VM that was given up because its worker did not do as told is that deadline's loss."""
+    late = job.deadline_at is not None and job.deadline_at <= now
+    return DEADLINE_EVENT[job.status] if late and job.status in _NEEDS_THE_BUS else E.VM_LOST
 
 
 def meet_deadlines(draft: Draft, bus_steady: bool) -> None:
@@ -78,18 +90,29 @@ def meet_deadlines(draft: Draft, bus_steady: bool) -> None:
     for job in list(draft.jobs.values()):
         if job.deadline_at is None or job.deadline_at > draft.now:
             continue
-        if job.status in _NEEDS_THE_BUS and not bus_steady:
+        if job.status in _NEEDS_THE_BUS:
+            if bus_steady:
+                _give_up_worker(draft, job)
             continue
         event = DEADLINE_EVENT[job.status]
-        lease = job.lease
-        vm = draft.vms.get(lease.vm_uid) if lease else None
-        tell = []
-        if lease is not None:
-            # Told in any case: a start that comes late must find its stop right behind it.
-            tell = [stop_message(job, vm.boot_nonce if vm else "", _deadline_reason(job, event))]
-        draft.step(job, event, _deadline_reason(job, event), tell=tell)
+        vm = draft.vms.get(job.lease.vm_uid) if job.lease else None
+        reason = _deadline_reason(job, event)
+        tell = [stop_message(job, vm.boot_nonce if vm else "", reason)] if job.lease else []
+        draft.step(job, event, reason, tell=tell)
         if vm is not None and event in _DISTRUST:
-            draft.doom(draft.vms[vm.uid], _deadline_reason(job, event))
+            draft.doom(draft.vms[vm.uid], reason)
+
+
+def _give_up_worker(draft: Draft, job: Job) -> None:
+    """It did not claim or start the job in time, but it may be about to: it is told to stop and
+    its VM goes; the job goes back once nothing can run there."""
+    assert job.lease is not None, f"a job that is {job.status} holds a lease"
+    vm = draft.vms.get(job.lease.vm_uid)
+    if vm is None or V.DELETING not in VM_TRANSITIONS[vm.state]:
+        return
+    reason = _deadline_reason(job, DEADLINE_EVENT[job.status])
+    draft.tell(stop_message(job, vm.boot_nonce, reason))
+    draft.doom(vm, reason)
 
 
 def _deadline_reason(job: Job, event: JobEvent) -> str:
@@ -193,9 +216,12 @@ def explain(draft: Draft, view: View, clusters: Mapping[str, ClusterSpec]) -> li
     news: list[JobWhy] = []
     for name, jobs in _by_cluster(in_order(draft.jobs.values())).items():
         spec = clusters.get(name)
-        supply = _supply_words(draft, view.troubles, spec) if spec else ""
+        supply: dict[tuple[str, ...], str] = {}
         for job in jobs:
-            why = _why(job, spec, supply)
+            wish = job.spec.regions
+            if spec is not None and wish not in supply:
+                supply[wish] = _supply_words(draft, view.troubles, spec, wish)
+            why = _why(job, spec, supply.get(wish, ""))
             if view.whys.get(job.uid) != why:
                 news.append(JobWhy(job.uid, why))
     return news
@@ -209,13 +235,17 @@ def _why(job: Job, spec: ClusterSpec | None, supply: str) -> str:
     return f"cluster {spec.name} is at its limit of {spec.vm_max} VMs, and other jobs are ahead"
 
 
-def _supply_words(draft: Draft, troubles: Sequence[Trouble], spec: ClusterSpec) -> str:
+def _supply_words(
+    draft: Draft, troubles: Sequence[Trouble], spec: ClusterSpec, wish: tuple[str, ...]
+) -> str:
+    """What keeps VMs from jobs that allow these regions (none named: any)."""
     vms = [vm for vm in draft.vms.values() if vm.cluster == spec.name]
-    coming = sorted({vm.region for vm in vms if vm.state in (V.REQUESTED, V.BOOTING)})
+    in_flight = (vm for vm in vms if vm.state in (V.REQUESTED, V.BOOTING))
+    coming = sorted({vm.region for vm in in_flight if not wish or vm.region in wish})
     blocked = [
         f"{t.region} {t.kind} until {t.until:%H:%M:%S} UTC"
         for t in sorted(troubles, key=attrgetter("region"))
-        if _concerns(t, spec, draft.now)
+        if _concerns(t, spec, draft.now) and (not wish or t.region in wish)
     ]
     words = [f"waits for a VM in {', '.join(coming)}" if coming else "waits for a VM"]
     if blocked:

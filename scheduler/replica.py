@@ -22,6 +22,7 @@ from scheduler.leadership import Leadership
 from scheduler.loop import LoopParts, SchedulerLoop
 from scheduler.metrics import Metrics
 from scheduler.relay import Relay
+from scheduler.retention import prune_for_ever
 from scheduler.submit import Submissions, Writer
 
 log = structlog.get_logger("replica")
@@ -145,6 +146,7 @@ class Replica:
             self._forever("canary", self._loop.canaries),
             self._forever("relay", relay.run),
             self._forever("inbox", inbox.fill),
+            self._forever("retention", lambda: prune_for_ever(self.store, settings.retention)),
         ]
         return tasks, orchestrator
 

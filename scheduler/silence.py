@@ -55,13 +55,18 @@ class Silence:
 
 
 def find_silent(vms: Iterable[Vm], bus_now: datetime | None, timers: Timers) -> Silence:
-    """VMs that have said READY once and then nothing for `lost_after_s`."""
+    """VMs that have said READY once and then nothing for `lost_after_s`. One that is being
+    deleted counts as long as a job hangs on it: its silence is what lets the job go."""
     if bus_now is None:
         return Silence(())
     speaking: Sequence[Vm] = [
         vm
         for vm in vms
-        if vm.state in (VmState.READY, VmState.DRAINING) and vm.last_beat_at is not None
+        if vm.last_beat_at is not None
+        and (
+            vm.state in (VmState.READY, VmState.DRAINING)
+            or (vm.state is VmState.DELETING and vm.leases and vm.boot_nonce)
+        )
     ]
     limit = timedelta(seconds=timers.lost_after_s)
     lost = tuple(vm for vm in speaking if vm.last_beat_at and bus_now - vm.last_beat_at > limit)

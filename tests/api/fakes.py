@@ -41,6 +41,7 @@ from core.reads import (
     VmPage,
     VmRow,
 )
+from core.retention import RetentionRules
 from core.timers import Timers
 from scheduler.api.app import create_app
 from scheduler.api.services import Services
@@ -194,6 +195,9 @@ class MemoryStore:
 
     async def published(self, outbox_ids: Sequence[int]) -> None:
         raise AssertionError("the API relays nothing")
+
+    async def prune(self, rules: RetentionRules, batch: int) -> Mapping[str, int]:
+        raise AssertionError("the API prunes nothing")
 
     # --- Reads ---
 

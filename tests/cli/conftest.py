@@ -68,6 +68,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("ZEN_API", "ZEN_SIM", "ZEN_CONFIG", "DATABASE_URL", "PUBSUB_EMULATOR_HOST"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ZEN_HOME", str(tmp_path / "zen"))
+    monkeypatch.setenv("ZEN_API", "http://127.0.0.1:8080")
     return tmp_path / "zen"
 
 

@@ -70,7 +70,7 @@ def test_watching_hides_clusters_without_work() -> None:
     now = moment("2026-11-16T08:59:30Z")
     assert now is not None
     made = clusters_table([quiet, busy], now, busy_only=True)
-    names = [str(cell) for cell in made.columns[0].cells]
+    names = [row[0].plain for row in made.rows]
     assert names == ["1xl4", "… 1 clusters without work"]
 
 
@@ -152,8 +152,9 @@ STATUS = {
 }
 
 
-def test_status_when_up(zen: Zen, api: Api, home: Path) -> None:
+def test_status_when_up(zen: Zen, api: Api, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes, leader, jobs, VMs and the limit of this machine; exit code 0."""
+    monkeypatch.delenv("ZEN_API")
     api.on("GET", "/api/v1/status", STATUS)
     place = Home(home)
     place.make()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from rich.console import Console
 
 from cli import jobs as jobs_commands
 from cli.spans import moment
@@ -113,8 +115,23 @@ def test_table_is_cut_to_the_terminal(job: Job) -> None:
     now = moment("2026-11-16T08:00:00Z")
     assert now is not None
     made = jobs_commands.jobs_table(page, now, height=10)
-    assert made.row_count == 9
-    assert str(list(made.columns[0].cells)[-1]) == "… 42 more"
+    assert len(made.rows) == 9
+    assert made.rows[-1][0].plain == "… 42 more"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 150])
+def test_narrow_terminal_keeps_ids_and_the_why(job: Job, width: int) -> None:
+    """Ids are never cut, and the why is always there, on a line of its own if need be."""
+    page = {"jobs": [{**job, "status": "PROVISIONING", "why": "waits for a VM in us-east4"}]}
+    now = moment("2026-11-16T08:00:00Z")
+    assert now is not None
+    screen = Console(width=width, record=True, file=io.StringIO())
+    screen.print(jobs_commands.jobs_table(page, now))
+    text = screen.export_text()
+    assert job["job_id"] in text
+    assert "PROVISIONING" in text
+    assert "waits for a VM in us-east4" in " ".join(text.split())
+    assert "…" not in text
 
 
 def test_show_tells_the_whole_story(zen: Zen, api: Api, job: Job) -> None:

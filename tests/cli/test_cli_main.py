@@ -135,8 +135,19 @@ def test_broken_pipe_is_quiet() -> None:
     assert done.returncode != 0
 
 
-def test_address_comes_from_the_running_stack(zen: Zen, api: Api, home: Path) -> None:
+def test_nobody_elses_stack_is_asked(zen: Zen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing runs here: the usual port may be somebody else's, so it is not tried."""
+    monkeypatch.delenv("ZEN_API")
+    ended = zen("jobs")
+    assert ended.code == 1
+    assert "nothing runs here" in ended.err
+
+
+def test_address_comes_from_the_running_stack(
+    zen: Zen, api: Api, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without --api and ZEN_API the state directory knows it; --api wins."""
+    monkeypatch.delenv("ZEN_API")
     api.on("GET", "/api/v1/jobs", {"jobs": [], "total": 0, "next_page_token": None})
     here = place.Home(home)
     here.make()

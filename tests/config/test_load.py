@@ -11,6 +11,7 @@ from config.errors import ConfigError
 from config.load import DEFAULT_PATH, load_settings
 from config.settings import Settings
 from core.errors import NotFound, ZenError
+from core.retention import RetentionRules
 from core.timers import Timers
 
 MINIMAL = """\
@@ -71,7 +72,7 @@ def test_default_file_loads() -> None:
     for cluster in settings.clusters:
         assert 3 <= len(cluster.regions) <= 6
         assert 1 <= cluster.vm_max <= 8
-        assert not cluster.spot
+        assert cluster.spot == (cluster.name == "4xt4")
         assert all(0 < r.spot_usd_per_hour < r.usd_per_hour for r in cluster.regions)
 
 
@@ -319,3 +320,13 @@ def test_password_is_never_shown(write: Write) -> None:
 def test_default_path_is_packaged() -> None:
     """The default file lies beside the code, so that an installed package finds it."""
     assert DEFAULT_PATH.is_file()
+
+
+def test_retention(write: Write) -> None:
+    """Days come from the file or the environment; the rest keeps its default; 0 is refused."""
+    path = write(MINIMAL + "retention: {outbox_days: 3, events_days: 0.5}\n")
+    settings = load_settings(path, {"ZEN_RETENTION__VMS_DAYS": "2"})
+    assert settings.retention == RetentionRules(outbox_days=3, events_days=0.5, vms_days=2)
+    faults = faults_of(write(MINIMAL + "retention: {alerts_days: 0, outbox: 1}\n"))
+    assert any("alerts_days" in fault and "above 0" in fault for fault in faults)
+    assert any("retention.outbox" in fault and "nearest" in fault for fault in faults)

@@ -150,6 +150,7 @@ def test_infra_budget_ends_a_job_that_loses_its_vm_again_and_again() -> None:
     for _ in range(3):
         job = go(job, E.ADMITTED, E.PLACED, E.STARTED, E.VM_LOST)
     assert (job.status, job.losses) == (S.FAILED, 3)
+    assert job.reason == "vm_lost; 3 VMs lost, 2 are forgiven (budgets.losses)"
 
 
 def test_stop_ends_cancelled_but_max_runtime_ends_failed() -> None:

@@ -63,6 +63,17 @@ def test_shell_wants_one_string() -> None:
     assert parse(command=["echo a | cat"], shell=True).shell
 
 
+def test_program_must_have_a_name() -> None:
+    """An empty first word would boot a VM for nothing."""
+    assert "command" in faults_of(command=[""])
+    assert "command" in faults_of(command=[" ", "x"])
+
+
+def test_gpu_types_may_be_written_in_any_case() -> None:
+    """People write L4 and A100-40GB."""
+    assert parse(command=["x"], gpu_type="A100-40GB").gpu_type == "a100-40gb"
+
+
 def test_args_follow_the_command() -> None:
     """Both lists make one argv."""
     assert parse(command=["python3"], args=["-c", "1"]).command == ("python3", "-c", "1")

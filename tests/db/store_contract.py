@@ -9,6 +9,7 @@ import pytest
 from tests.db.builders import Maker
 from tests.db.contract.capacity import Knowledge, Machines
 from tests.db.contract.following import Attempts, Progressing, Timeline, Views
+from tests.db.contract.retention import Pruning
 from tests.db.contract.words import ExpireLeader
 from tests.db.contract.writing import Guards, Leading, Outbox, Submissions
 
@@ -31,5 +32,6 @@ class StoreContract(
     Views,
     Machines,
     Knowledge,
+    Pruning,
 ):
     """All of it."""

@@ -123,6 +123,17 @@ def test_members_that_we_did_not_ask_for_raise_an_alert() -> None:
     assert complaints(seen, ["ours", "stranger"]) == {}
 
 
+def test_quota_and_permission_are_for_a_human_and_a_stockout_is_weather() -> None:
+    """An alert as long as the block lasts."""
+    kinds = (TroubleKind.QUOTA, TroubleKind.PERMISSION, TroubleKind.STOCKOUT)
+    blocks = [
+        Trouble("us-central1", "", "g2-standard-4", False, kind, NOW, NOW, at(60), 1, f"no {kind}")
+        for kind in kinds
+    ]
+    found = complaints(snapshot(), [], blocks)
+    assert found == {"cloud_quota": "no quota", "cloud_permission": "no permission"}
+
+
 def test_group_settings_that_work_against_us_are_a_complaint() -> None:
     """A group that repairs stopped VMs would make them anew for ever."""
     seen = replace(snapshot(), faults=("defaultActionOnFailure: got REPAIR",))
@@ -141,3 +152,14 @@ def test_each_trouble_heals_in_its_own_time() -> None:
     assert block_s(TroubleKind.QUOTA, 5, TIMERS) == 300
     assert block_s(TroubleKind.UNSUPPORTED, 1, TIMERS) == 3600
     assert block_s(TroubleKind.ADDRESS_SPACE, 1, TIMERS) == 30
+
+
+def test_machine_that_is_off_or_another_has_no_worker() -> None:
+    """Its boot is forgotten: that is how its jobs know that nothing computes there any more."""
+    (stopping,) = folded(snapshot(member(status="STOPPING")), vm(state=V.READY)).vms
+    assert (stopping.state, stopping.boot_nonce) == (V.DELETING, "nonce")
+    (off,) = folded(snapshot(member(status="TERMINATED")), stopping).vms
+    assert (off.state, off.boot_nonce, off.version) == (V.DELETING, "", stopping.version + 1)
+    assert folded(snapshot(member(status="TERMINATED")), off).vms == (off,), "told once"
+    (other,) = folded(snapshot(member()), vm(state=V.READY, instance_id="1")).vms
+    assert (other.state, other.boot_nonce) == (V.DELETING, "")

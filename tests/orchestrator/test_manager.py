@@ -185,7 +185,7 @@ async def test_refusal_is_told_to_a_human_once_and_over_when_it_is(house: House)
     subjects = {subject for kind, subject in await house.alerts() if kind == "cloud_permission"}
     assert len(subjects) == 3
     house.cloud.fail.clear()
-    await house.rounds(3, every_s=70)
+    await house.rounds(2 + int(TIMERS.permission_block_s / 70), every_s=70)
     assert await house.alerts() == set()
 
 

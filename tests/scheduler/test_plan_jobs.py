@@ -98,13 +98,39 @@ def test_beyond_the_limit_jobs_stay_queued_and_say_so() -> None:
     assert "limit of 1" in why.why
 
 
-def test_job_of_a_vanishing_vm_goes_back_at_once() -> None:
-    """The cloud shows it stopping: nobody waits for silence."""
+def test_job_of_a_vm_that_is_off_goes_back_at_once() -> None:
+    """The cloud shows it off, so no boot of it is alive: nobody waits for silence."""
     held, on = running(1)
-    turn = Turn(view((held,), (replace(on, state=V.DELETING, reason="found terminated"),)))
+    off = replace(on, state=V.DELETING, reason="found terminated", boot_nonce="")
+    turn = Turn(view((held,), (off,)))
     assert turn.job(1).losses == 1
     assert turn.job(1).status is S.PROVISIONING
     assert turn.vm("vm-1").leases == ()
+
+
+def test_job_of_a_vm_that_is_only_being_deleted_stays_there() -> None:
+    """Its worker may still compute: another VM would compute the same job beside it."""
+    held, on = running(1)
+    turn = Turn(view((held,), (replace(on, state=V.DELETING), vm("vm-2"))))
+    assert turn.job(1).status is S.RUNNING
+    assert turn.draft.units == []
+
+
+def test_job_of_a_deleted_vm_that_falls_silent_goes_back() -> None:
+    """Its worker has frozen the job, whether or not the cloud does as asked."""
+    held, on = running(1, state=V.DELETING, last_beat_at=at(-500))
+    assert Turn(view((held,), (on,)), silence=Silence((on,))).job(1).losses == 1
+
+
+def test_start_on_its_way_to_a_silent_vm_keeps_its_job_until_the_vm_is_gone() -> None:
+    """The VM may come back and take the start: only what ran has been frozen."""
+    asked = job(1, E.ADMITTED, E.PLACED)
+    on = vm("vm-1", leases=("lease-1",), idle_since=None, last_beat_at=at(-500))
+    turn = Turn(view((asked,), (on, vm("vm-2"))), silence=Silence((on,)))
+    assert turn.vm("vm-1").state is V.DELETING
+    assert turn.job(1).status is S.ASSIGNED
+    gone = replace(on, state=V.GONE)
+    assert Turn(view((asked,), (gone,))).job(1).losses == 1
 
 
 def test_job_of_a_vm_that_is_not_there_any_more_goes_back() -> None:
@@ -116,7 +142,8 @@ def test_job_of_a_vm_that_is_not_there_any_more_goes_back() -> None:
 def test_spot_vm_taken_costs_the_preemption_budget_only() -> None:
     """The user's and the infra budgets are untouched."""
     held, on = running(1)
-    after = Turn(view((held,), (replace(on, state=V.DELETING, taken=True),))).job(1)
+    off = replace(on, state=V.DELETING, taken=True, boot_nonce="")
+    after = Turn(view((held,), (off,))).job(1)
     assert (after.preemptions, after.losses, after.failures) == (1, 0, 0)
 
 
@@ -153,8 +180,24 @@ def test_claim_clock_stands_still_while_the_bus_is_away() -> None:
     on = vm("vm-1", leases=("lease-1",), idle_since=None)
     assert Turn(view((asked,), (on,)), steady=False).job(1).status is S.ASSIGNED
     late = Turn(view((asked,), (on,)), steady=True)
-    assert late.job(1).losses == 1
     assert late.vm("vm-1").state is V.DELETING
+
+
+def test_worker_that_does_not_claim_is_given_up_before_its_job_goes_back() -> None:
+    """Told to stop and deleted; the job waits until nothing can run there, and pays one loss."""
+    asked = replace(job(1, E.ADMITTED, E.PLACED), deadline_at=at(-1))
+    on = vm("vm-1", leases=("lease-1",), idle_since=None)
+    given_up = Turn(view((asked,), (on, vm("vm-2"))))
+    assert given_up.job(1).status is S.ASSIGNED
+    (stop,) = given_up.told
+    assert isinstance(stop, StopJob)
+    again = Turn(view((asked,), (given_up.vm("vm-1"),)))
+    assert (again.told, again.job(1).status) == ([], S.ASSIGNED)
+    off = replace(given_up.vm("vm-1"), boot_nonce="")
+    back = Turn(view((asked,), (off,)))
+    (move,) = [c for unit in back.draft.units for c in unit if isinstance(c, JobMove)][:1]
+    assert move.entries[0].event == E.CLAIM_TIMEOUT
+    assert back.job(1).losses == 1
 
 
 def test_queue_timeout_fails_the_job() -> None:
@@ -179,6 +222,17 @@ def test_why_names_the_blocked_region_and_its_end() -> None:
     assert turn.whys["job-uid-0001"].why == (
         "waits for a VM in us-central1; us-east1 stockout until 12:05:00 UTC"
     )
+
+
+def test_why_speaks_of_the_jobs_own_regions_only() -> None:
+    """What blocks elsewhere does not matter to it."""
+    trouble = Trouble(
+        "us-east1", "", "g2-standard-4", False, TroubleKind.QUOTA, NOW, NOW, at(300), 1, "x"
+    )
+    pinned, free = job(1, regions=("us-central1",)), job(2)
+    turn = Turn(view((pinned, free), (), (trouble,)))
+    assert turn.whys["job-uid-0001"].why == "waits for a VM"
+    assert "us-east1 quota" in turn.whys["job-uid-0002"].why
 
 
 def test_resumed_attempt_is_told_so() -> None:

@@ -184,6 +184,20 @@ class Guards:
         """An empty call is accepted."""
         assert (await store.commit([], None)).applied == ()
 
+    async def test_step_on_top_of_a_refused_one(self, store: Store, maker: Maker) -> None:
+        """A step that builds on a refused one is refused with it, though the number of its
+        version is by now the stored one: somebody else's step has made that."""
+        job = maker.job("raced")
+        await put(store, submitted(job))
+        admitted = step(job, E.ADMITTED)
+        withdrawn = step(admitted.after, E.WITHDRAWN)
+        stopped = step(job, E.STOP_ASKED)
+        await put(store, stopped)
+        assert stopped.after.version == withdrawn.before.version
+        committed = await store.commit([(admitted,), (withdrawn,)], None)
+        assert committed.applied == (False, False)
+        assert await store.find_job("raced", None) == stopped.after
+
 
 class Leading:
     async def test_first_comer_leads(self, store: Store) -> None:

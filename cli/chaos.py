@@ -1,0 +1,134 @@
+"""zen chaos: real processes are killed and frozen while jobs flow; then everything is checked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import AsJson
+from cli.screen import console, emit, note, say, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cli.havoc import Plan
+    from cli.verdict import Verdict
+
+STOP_S = 30.0
+FAULTS_SHOWN = 20
+
+
+def chaos(
+    minutes: Annotated[float, typer.Option("--minutes", min=0.5, max=600)] = 10.0,
+    replicas: Annotated[int, typer.Option("--replicas", min=2, max=5)] = 3,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, max=100_000, help="Default: 200 a minute.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Which faults, in which order.")] = 1,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the state directory, to look at logs.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Kills and freezes leaders, workers, database and bus of a stack of its own, with jobs in it.
+
+    Afterwards every accepted job must have ended, no job may have run twice at once, and no leader
+    may have written after its time. Exit code 1 if anything of that is not so.
+
+    \b
+    Examples:
+      zen chaos --minutes 2
+      zen chaos --minutes 10 --jobs 2000 --seed 7 --json
+    """
+    from cli.havoc import Plan
+
+    plan = Plan(
+        seconds=minutes * 60,
+        replicas=replicas,
+        jobs=jobs or round(200 * minutes),
+        seed=seed,
+    )
+    verdict = unleash(plan, say if not as_json else lambda _: None, keep=keep)
+    if as_json:
+        emit(verdict.as_json())
+    else:
+        console().print(table(("WHAT", "MEASURED", "MUST HOLD"), verdict.rows()))
+        for fault in verdict.faults[:FAULTS_SHOWN]:
+            say(f"NOT AS IT MUST BE: {fault}")
+        if verdict.faults:
+            say(f"{len(verdict.faults)} in all; again with: zen chaos --seed {seed}")
+    raise typer.Exit(0 if verdict.ok else 1)
+
+
+def unleash(plan: Plan, tell: Callable[[str], None], *, keep: bool = False) -> Verdict:
+    """The whole run in a directory of its own, which is removed at the end."""
+    from cli.place import Home
+
+    place = Home(Path(tempfile.mkdtemp(prefix="zen-chaos-")))
+    try:
+        return _run(place, plan, tell)
+    finally:
+        if keep:
+            note(f"state and logs are kept in {place.path}")
+        else:
+            shutil.rmtree(place.path, ignore_errors=True)
+
+
+def _run(place: object, plan: Plan, tell: Callable[[str], None]) -> Verdict:
+    import asyncio
+
+    from cli.background import launch, stop
+    from cli.place import Home
+    from cli.stack import Options
+
+    assert isinstance(place, Home)
+    place.make()
+    tell(f"starting a stack of its own with {plan.replicas} schedulers …")
+    config = _small_config(place.path / "chaos.yaml")
+    options = Options(replicas=plan.replicas, port=0, config=config, changes=plan.changes())
+    theirs, ours = os.pipe()
+    try:
+        launch(place, options, parent_fd=theirs)
+        try:
+            return asyncio.run(_judged(place, plan, tell))
+        finally:
+            tell("stopping the stack …")
+            stop(place, STOP_S, lambda _: None)
+    finally:
+        os.close(theirs)
+        os.close(ours)
+
+
+async def _judged(place: object, plan: Plan, tell: Callable[[str], None]) -> Verdict:
+    from cli.havoc import Havoc
+    from cli.place import Home
+    from cli.verdict import judge
+    from db.audit import audit, reigns
+
+    assert isinstance(place, Home)
+    ticks = place.path / "ticks"
+    havoc = Havoc(place, plan, ticks, tell)
+    try:
+        story = await havoc.run()
+        store = await havoc.store()
+        return judge(plan, story, await audit(store), await reigns(store), ticks)
+    finally:
+        await havoc.close()
+
+
+def _small_config(target: Path) -> Path:
+    """One cluster is enough, and leaves the processor to what is tested."""
+    import yaml
+
+    from cli.havoc import CLUSTER
+    from config.load import DEFAULT_PATH
+
+    words = yaml.safe_load(DEFAULT_PATH.read_text(encoding="utf-8"))
+    words["clusters"] = {CLUSTER: words["clusters"][CLUSTER]}
+    target.write_text(yaml.safe_dump(words), encoding="utf-8")
+    return target

@@ -1,0 +1,236 @@
+"""The whole history of a database, read and judged: what a run under faults must have left.
+
+Nothing here is asked by the service itself. `watch()` puts triggers into a database that write
+down who wrote what the leader alone may write, so that a write of a leader whose time has passed
+is seen even if the guards were broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from operator import attrgetter
+
+from core.job import TRANSITIONS, JobEvent, JobStatus
+from db.store import PostgresStore
+
+_JOBS = "SELECT uid::text, job_id, user_id, status, attempt FROM jobs"
+_EVENTS = """
+SELECT uid::text, seq, event, from_status, to_status, attempt, at FROM job_events ORDER BY uid, seq
+"""
+_ATTEMPTS = """
+SELECT uid::text, attempt, lease_id, vm_name, assigned_at, ended_at FROM attempts
+ORDER BY uid, attempt
+"""
+# Leases on VMs whose job does not know of them, and the other way round.
+_LOOSE = """
+SELECT 'VM ' || v.name || ' holds lease ' || l || ', no job does' FROM vms AS v
+CROSS JOIN jsonb_array_elements_text(v.leases) AS l
+WHERE v.state <> 'GONE' AND NOT EXISTS (SELECT 1 FROM jobs AS j WHERE j.lease_id = l)
+UNION ALL
+SELECT 'job ' || j.job_id || ' holds lease ' || j.lease_id || ', its VM does not' FROM jobs AS j
+WHERE j.lease_id IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM vms AS v WHERE v.uid = j.vm_uid AND v.leases ? j.lease_id)
+"""
+_WATCH = """
+CREATE TABLE IF NOT EXISTS audit_writes (
+    at timestamptz NOT NULL, writer text NOT NULL, holder text NOT NULL, term bigint NOT NULL,
+    what text NOT NULL);
+CREATE OR REPLACE FUNCTION audit_write() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO audit_writes SELECT clock_timestamp(), current_setting('application_name'),
+        holder, term, TG_TABLE_NAME FROM leader;
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE FUNCTION audit_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT 1 FROM fresh WHERE event NOT IN ('submitted', 'stop_asked')) THEN
+        INSERT INTO audit_writes SELECT clock_timestamp(), current_setting('application_name'),
+            holder, term, TG_TABLE_NAME FROM leader;
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE TRIGGER audit_events AFTER INSERT ON job_events
+    REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION audit_event();
+CREATE OR REPLACE TRIGGER audit_vms AFTER INSERT OR UPDATE ON vms
+    FOR EACH STATEMENT EXECUTE FUNCTION audit_write();
+CREATE OR REPLACE TRIGGER audit_requests AFTER INSERT OR UPDATE ON cloud_requests
+    FOR EACH STATEMENT EXECUTE FUNCTION audit_write();
+"""
+_TERMS = """
+SELECT term, writer, min(at), max(at), count(*), bool_and(left(holder, 63) = writer)
+FROM audit_writes
+GROUP BY 1, 2 ORDER BY 1, 3
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One row of a job's history."""
+
+    event: str
+    before: str | None
+    after: str
+    attempt: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One attempt."""
+
+    attempt: int
+    lease_id: str
+    vm_name: str
+    assigned_at: datetime
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A job with all that happened to it."""
+
+    job_id: str
+    user_id: str
+    status: JobStatus
+    attempt: int
+    steps: tuple[Step, ...]
+    tries: tuple[Try, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Every job, and contradictions between rows that no job shows by itself."""
+
+    jobs: tuple[Past, ...]
+    loose: tuple[str, ...]
+
+    def faults(self) -> list[str]:
+        """Everything that must not be: illegal steps, two live leases, leases that hang."""
+        return [fault for job in self.jobs for fault in _job_faults(job)] + list(self.loose)
+
+    def unfinished(self) -> list[str]:
+        return [f"{job.job_id} is {job.status}" for job in self.jobs if not job.status.final]
+
+
+@dataclass(frozen=True, slots=True)
+class Reign:
+    """One writer's writes under one term."""
+
+    term: int
+    writer: str
+    first: datetime
+    last: datetime
+    writes: int
+    rightful: bool
+    """The writer was the holder of the leader's lease at each of them."""
+
+
+async def audit(store: PostgresStore) -> Audit:
+    """Reads everything: for the ends of runs, not for a service at work."""
+    async with store.connection() as connection:
+        jobs = await (await connection.execute(_JOBS)).fetchall()
+        events = await (await connection.execute(_EVENTS)).fetchall()
+        attempts = await (await connection.execute(_ATTEMPTS)).fetchall()
+        loose = await (await connection.execute(_LOOSE)).fetchall()
+    steps: dict[str, list[Step]] = {}
+    for uid, _, event, before, after, attempt, at in events:
+        steps.setdefault(uid, []).append(Step(event, before, after, attempt, at))
+    tries: dict[str, list[Try]] = {}
+    for uid, *rest in attempts:
+        tries.setdefault(uid, []).append(Try(*rest))
+    return Audit(
+        tuple(
+            Past(
+                job_id=job_id,
+                user_id=user_id,
+                status=JobStatus(status),
+                attempt=attempt,
+                steps=tuple(steps.get(uid, ())),
+                tries=tuple(tries.get(uid, ())),
+            )
+            for uid, job_id, user_id, status, attempt in jobs
+        ),
+        tuple(row[0] for row in loose),
+    )
+
+
+async def watch(store: PostgresStore) -> None:
+    """From now on the writes of leaders are written down. For runs under faults: it costs."""
+    async with store.connection() as connection:
+        for statement in _statements(_WATCH):
+            await connection.execute(statement.encode())
+
+
+async def leading(store: PostgresStore) -> tuple[int, str]:
+    """(term, holder); the holder is empty while nobody leads."""
+    async with store.connection() as connection:
+        row = await (await connection.execute("SELECT term, holder FROM leader")).fetchone()
+    return (0, "") if row is None else (row[0], row[1])
+
+
+async def reigns(store: PostgresStore) -> Sequence[Reign]:
+    """Who wrote under which term, in order."""
+    async with store.connection() as connection:
+        rows = await (await connection.execute(_TERMS)).fetchall()
+    return [Reign(*row) for row in rows]
+
+
+def takeovers(found: Iterable[Reign]) -> Mapping[int, float]:
+    """New term → seconds from the last write of the term before to its own first."""
+    terms: dict[int, tuple[datetime, datetime]] = {}
+    for reign in found:
+        first, last = terms.get(reign.term, (reign.first, reign.last))
+        terms[reign.term] = (min(first, reign.first), max(last, reign.last))
+    ordered = sorted(terms.items())
+    return {
+        new: (first - last).total_seconds()
+        for (_, (_, last)), (new, (first, _)) in pairwise(ordered)
+    }
+
+
+def _job_faults(job: Past) -> Iterator[str]:
+    if not job.steps:
+        yield f"{job.job_id} has no history"
+        return
+    status: str | None = None
+    for step in job.steps:
+        if step.before != status:
+            yield f"{job.job_id}: {step.event} from {step.before}, but it was {status}"
+        if not _legal(step):
+            yield f"{job.job_id}: {step.event} from {step.before} to {step.after} is illegal"
+        status = step.after
+    if status != job.status:
+        yield f"{job.job_id} is {job.status}, its history ends with {status}"
+    yield from _try_faults(job)
+
+
+def _legal(step: Step) -> bool:
+    if step.before == step.after:
+        return True  # a note: something was said, nothing moved
+    if step.before is None:
+        return (step.event, step.after) == (JobEvent.SUBMITTED, JobStatus.QUEUED)
+    try:
+        key = (JobStatus(step.before), JobEvent(step.event))
+    except ValueError:
+        return False
+    return step.after in TRANSITIONS.get(key, ())
+
+
+def _try_faults(job: Past) -> Iterator[str]:
+    numbers = [one.attempt for one in job.tries]
+    if numbers != list(range(1, job.attempt + 1)):
+        yield f"{job.job_id}: attempts {numbers}, but its attempt is {job.attempt}"
+    for one, following in pairwise(sorted(job.tries, key=attrgetter("attempt"))):
+        if one.ended_at is None or one.ended_at > following.assigned_at:
+            yield f"{job.job_id}: attempts {one.attempt} and {following.attempt} live at once"
+    if job.status.final and any(one.ended_at is None for one in job.tries):
+        yield f"{job.job_id} is {job.status} with an open attempt"
+
+
+def _statements(script: str) -> Iterator[str]:
+    """One by one, because a prepared statement holds one; `$$` keeps a function's body whole."""
+    for part in script.split(";\nCREATE"):
+        yield part if part.lstrip().startswith("CREATE") else f"CREATE{part}"

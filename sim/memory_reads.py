@@ -1,0 +1,204 @@
+"""core.reads.Reads over the in-memory tables. Not for speed: lists are sorted when asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import TypeVar
+from uuid import UUID
+
+from core.capacity import Trouble
+from core.changes import RegionStatus
+from core.errors import NotFound
+from core.job import WAITING, Job
+from core.reads import (
+    AlertRow,
+    AttemptRow,
+    DeadLetterPage,
+    DeadLetterRow,
+    EventRow,
+    JobFilter,
+    JobPage,
+    JobRow,
+    Summary,
+    VmCount,
+    VmPage,
+    VmRow,
+)
+from db.pages import place_of, token_for
+from sim.memory_prune import cost_usd
+from sim.memory_store import MemoryStore
+from sim.memory_tables import JobRecord, VmRecord, queue_key
+
+PAGE_MAX = 1000
+_POSITION_MAX = 10_000
+T = TypeVar("T")
+
+
+class MemoryReads:
+    """Questions through a door of the store."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._tables = store.tables
+        self._clock = store.clock
+
+    async def job(self, job_id: str, user_id: str | None) -> JobRow:
+        found = await self._store.find_job(job_id, user_id)
+        return self._job_row(self._tables.jobs[found.uid])
+
+    async def jobs(self, where: JobFilter, size: int, token: str | None) -> JobPage:
+        await self._store.reach()
+        question = ("jobs", where.tenant_id, where.user_id, where.statuses, where.cluster)
+        labels = tuple(sorted(where.labels.items()))
+        rows, total, next_token = _page(
+            (record for record in self._tables.jobs.values() if _fits(record.job, where)),
+            lambda record: (record.job.submitted_at, record.job.uid),
+            ((*question, labels), size, token),
+        )
+        return JobPage(tuple(self._job_row(record) for record in rows), total, next_token)
+
+    async def events(self, uid: str, size: int, after: int) -> Sequence[EventRow]:
+        await self._store.reach()
+        record = self._tables.jobs.get(uid)
+        rows = [row for row in record.events if row.seq > after] if record is not None else []
+        return rows[: _bounded(size)]
+
+    async def attempts(self, uid: str) -> Sequence[AttemptRow]:
+        await self._store.reach()
+        record = self._tables.jobs.get(uid)
+        return [row for _, row in sorted(record.attempts.items())] if record is not None else []
+
+    async def vms(
+        self, cluster: str | None, region: str | None, gone: bool, size: int, token: str | None
+    ) -> VmPage:
+        await self._store.reach()
+        found = (
+            record
+            for record in self._tables.vms.values()
+            if cluster in (None, record.vm.cluster)
+            and region in (None, record.vm.region)
+            and (gone or record.vm.counted)
+        )
+        rows, total, next_token = _page(
+            found,
+            lambda record: (record.vm.requested_at, record.vm.uid),
+            (("vms", cluster, region, gone), size, token),
+        )
+        return VmPage(tuple(self._vm_row(record) for record in rows), total, next_token)
+
+    async def region_statuses(self) -> Sequence[RegionStatus]:
+        await self._store.reach()
+        return [status for _, status in sorted(self._tables.regions.items())]
+
+    async def troubles(self) -> Sequence[Trouble]:
+        await self._store.reach()
+        return [trouble for _, trouble in sorted(self._tables.troubles.items())]
+
+    async def alerts(self, open_only: bool, size: int) -> Sequence[AlertRow]:
+        await self._store.reach()
+        rows = [
+            row for row in self._tables.alerts.values() if not open_only or row.cleared_at is None
+        ]
+        rows.sort(key=lambda row: (row.raised_at, row.alert_id), reverse=True)
+        return rows[: _bounded(size)]
+
+    async def dead_letters(
+        self, source: str | None, size: int, token: str | None
+    ) -> DeadLetterPage:
+        await self._store.reach()
+        rows, total, next_token = _page(
+            (row for row in self._tables.letters.values() if source in (None, row.letter.source)),
+            lambda row: (row.letter.at, row.letter.message_id),
+            (("dead letters", source), size, token),
+            form=str,
+        )
+        return DeadLetterPage(tuple(rows), total, next_token)
+
+    async def dead_letter(self, message_id: str) -> DeadLetterRow:
+        await self._store.reach()
+        row = self._tables.letters.get(message_id)
+        if row is None:
+            raise NotFound(f"there is no dead letter {message_id}")
+        return row
+
+    async def summary(self) -> Summary:
+        await self._store.reach()
+        tables = self._tables
+        leader = tables.leader
+        jobs = [record.job for record in tables.jobs.values()]
+        living = [record.vm for record in tables.vms.values() if record.vm.counted]
+        counts = Counter((vm.cluster, vm.region, vm.state, vm.busy) for vm in living)
+        return Summary(
+            now=self._clock.now(),
+            leader=leader.holder if leader else "",
+            term=leader.term if leader else 0,
+            leader_until=leader.expires_at if leader else None,
+            jobs=Counter((job.cluster, job.status) for job in jobs),
+            vms=tuple(VmCount(*kind, count) for kind, count in sorted(counts.items())),
+            oldest_waiting_since=min(
+                (job.queued_since for job in jobs if job.status in WAITING), default=None
+            ),
+            outbox=len(tables.outbox),
+            open_alerts=len(tables.open_alerts),
+        )
+
+    def _job_row(self, record: JobRecord) -> JobRow:
+        now = self._clock.now()
+        cost = sum(cost_usd(attempt, now) for attempt in record.attempts.values())
+        return JobRow(
+            job=record.job,
+            why=record.why,
+            position=self._position(record.job),
+            progress=record.progress,
+            checkpoint_step=record.checkpoint_step,
+            cost_usd=record.past_cost_usd + cost,
+        )
+
+    def _position(self, job: Job) -> int | None:
+        if job.status not in WAITING:
+            return None
+        ahead = sum(
+            other.status in WAITING
+            and other.cluster == job.cluster
+            and queue_key(other) < queue_key(job)
+            for other in (record.job for record in self._tables.jobs.values())
+        )
+        return min(1 + ahead, _POSITION_MAX)
+
+    def _vm_row(self, record: VmRecord) -> VmRow:
+        uid = record.vm.uid
+        leased = (job for job in self._tables.live.values() if job.lease is not None)
+        ids = sorted(job.spec.job_id for job in leased if job.lease and job.lease.vm_uid == uid)
+        return VmRow(record.vm, tuple(ids), record.gpus)
+
+
+def _fits(job: Job, where: JobFilter) -> bool:
+    return (
+        where.tenant_id in (None, job.spec.tenant_id)
+        and where.user_id in (None, job.spec.user_id)
+        and (not where.statuses or job.status in where.statuses)
+        and where.cluster in (None, job.cluster)
+        and where.labels.items() <= job.spec.labels.items()
+    )
+
+
+def _page(
+    rows: Iterable[T],
+    order: Callable[[T], tuple[datetime, str]],
+    asked: tuple[object, int, str | None],
+    form: Callable[[str], object] = UUID,
+) -> tuple[list[T], int, str | None]:
+    """Newest first, beginning behind the token's place; how many there are in all."""
+    question, size, token = asked
+    place = place_of(question, token, form)
+    found = sorted(rows, key=order, reverse=True)
+    rest = found if place is None else [r for r in found if order(r) < (place.at, place.uid)]
+    shown = rest[: _bounded(size)]
+    next_token = token_for(question, *order(shown[-1])) if len(rest) > len(shown) else None
+    return shown, len(found), next_token
+
+
+def _bounded(size: int) -> int:
+    return max(1, min(size, PAGE_MAX))

@@ -1,0 +1,234 @@
+"""core.ports.Store in memory: it decides with the same pure guards as PostgreSQL does, passes the
+same suite, and runs in virtual time. Each replica gets a door of its own to the same tables."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from itertools import islice
+from typing import Literal
+
+from core.changes import Committed, Unit, View
+from core.errors import Ambiguous, NotFound, StoreDown
+from core.job import WAITING, Job
+from core.messages import OutboxRow
+from core.ports import Clock, Leadership
+from core.retention import RetentionRules
+from db.ledger import fold, judge
+from db.named import check_term, wanted
+from sim.memory_prune import prune
+from sim.memory_tables import Leader, Tables, Written
+from sim.memory_writes import apply, broken_constraint, known_of
+
+Stage = Literal["before", "after"]
+CommitHook = Callable[[Stage], Awaitable[None]]
+Pause = Callable[[], Awaitable[None]]
+
+
+async def _turn() -> None:
+    """Lets the others run once, as any call over a wire does."""
+    await asyncio.sleep(0)
+
+
+class _Unstorable(Exception):
+    """A constraint of the schema would refuse these writes."""
+
+
+class MemoryStore:
+    """A door to the tables.
+
+    `on_commit("before")` runs before the guards look, `on_commit("after")` when the commit has
+    taken effect and the caller does not know yet: whoever raises or cancels there is a crash, or
+    an answer that was lost. `pause` is the way to the database: it decides who comes first.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        tables: Tables | None = None,
+        *,
+        on_commit: CommitHook | None = None,
+        pause: Pause = _turn,
+    ) -> None:
+        self.tables = tables or Tables()
+        self.on_commit = on_commit
+        self.pause = pause
+        self.clock = clock
+        self._down = False
+
+    def door(self, *, on_commit: CommitHook | None = None, pause: Pause = _turn) -> MemoryStore:
+        """Another door to the same tables: one replica can be cut off or killed alone."""
+        return MemoryStore(self.clock, self.tables, on_commit=on_commit, pause=pause)
+
+    @property
+    def history(self) -> list[Written]:
+        """Every unit that took effect, through whichever door."""
+        return self.tables.history
+
+    @property
+    def down(self) -> bool:
+        """While True every call through this door is StoreDown and no news comes through it."""
+        return self._down
+
+    @down.setter
+    def down(self, down: bool) -> None:
+        came_back = self._down and not down
+        self._down = down
+        if came_back:  # a fresh connection counts as a wake-up: some may have been missed
+            self._wake(self)
+
+    # --- core.ports.Store ----------------------------------------------------------------
+
+    async def lead(self, holder: str, lease_s: float) -> Leadership:
+        """On the tables' clock. Whoever holds it keeps its term, also past the expiry, as long
+        as nobody else came."""
+        assert holder, "an empty holder means that nobody leads"
+        await self.reach()
+        now = self.clock.now()
+        known = self.tables.leader
+        if known is None:
+            known = self.tables.leader = Leader(holder, 1, now)
+        elif known.holder != holder and known.expires_at > now:
+            return Leadership(False, known.term, known.holder, known.expires_at, now)
+        elif known.holder != holder:
+            known.holder, known.term = holder, known.term + 1
+        known.expires_at = now + timedelta(seconds=lease_s)
+        return Leadership(True, known.term, holder, known.expires_at, now)
+
+    async def resign(self, holder: str, term: int) -> None:
+        await self.reach()
+        known = self.tables.leader
+        if known is not None and (known.holder, known.term) == (holder, term):
+            known.holder, known.expires_at = "", self.clock.now()
+
+    async def view(self, queue_limit: int) -> View:
+        await self.reach()
+        tables, now = self.tables, self.clock.now()
+        live = [tables.live[uid] for uid in sorted(tables.live)]
+        jobs = (*live, *tables.heads(queue_limit, now))
+        return View(
+            now=now,
+            jobs=jobs,
+            vms=tuple(tables.seen_vms[uid] for uid in sorted(tables.seen_vms)),
+            troubles=tuple(tables.troubles[key] for key in sorted(tables.troubles)),
+            requests=tuple(
+                sorted(tables.open_requests.values(), key=lambda r: (r.created_at, r.request_id))
+            ),
+            whys={job.uid: tables.jobs[job.uid].why for job in jobs if job.status in WAITING},
+            open_alerts=frozenset(tables.open_alerts),
+        )
+
+    async def commit(self, units: Sequence[Unit], term: int | None) -> Committed:
+        if not units:
+            return Committed(())
+        await self.reach()
+        await self._boundary("before")
+        committed = self._commit(units, term)
+        await self._boundary("after")
+        return committed
+
+    async def write(self, unit: Unit) -> str | None:
+        """One unit without a term: None if it was written, else the guard that refused it."""
+        return (await self.commit([unit], None)).refusals.get(0)
+
+    async def find_job(self, job_id: str, user_id: str | None) -> Job:
+        await self.reach()
+        uids = self.tables.users.get(job_id, {})
+        found = [uid for user, uid in uids.items() if user_id in (None, user)]
+        if not found:
+            whose = "" if user_id is None else f" of user {user_id}"
+            raise NotFound(f"there is no job {job_id}{whose}")
+        if len(found) > 1:
+            raise Ambiguous(f"several users have a job {job_id}: say which user_id")
+        return self.tables.jobs[found[0]].job
+
+    async def content_hash(self, user_id: str, job_id: str) -> tuple[str, str] | None:
+        await self.reach()
+        uid = self.tables.users.get(job_id, {}).get(user_id)
+        return None if uid is None else (uid, self.tables.jobs[uid].content_hash)
+
+    async def outbox(self, limit: int) -> Sequence[OutboxRow]:
+        await self.reach()
+        return [OutboxRow(*row) for row in islice(self.tables.outbox.items(), limit)]
+
+    async def published(self, outbox_ids: Sequence[int]) -> None:
+        if not outbox_ids:
+            return
+        await self.reach()
+        for outbox_id in outbox_ids:
+            self.tables.confirm(outbox_id, self.clock.now())
+
+    async def prune(self, rules: RetentionRules, batch: int) -> Mapping[str, int]:
+        await self.reach()
+        return prune(self.tables, rules, batch, self.clock.now())
+
+    # --- what the listener does ----------------------------------------------------------
+
+    async def wakeups(self) -> AsyncIterator[None]:
+        """One item for any number of commits since the last; the first one at once."""
+        wake = asyncio.Event()
+        self.tables.listeners[wake] = self
+        if not self._down:
+            wake.set()
+        try:
+            while True:
+                await wake.wait()
+                wake.clear()
+                yield
+        finally:
+            del self.tables.listeners[wake]
+
+    def _wake(self, only: MemoryStore | None = None) -> None:
+        for wake, door in self.tables.listeners.items():
+            assert isinstance(door, MemoryStore)
+            if not door.down and only in (None, door):
+                wake.set()
+
+    # --- the commit itself ---------------------------------------------------------------
+
+    def _commit(self, units: Sequence[Unit], term: int | None) -> Committed:
+        """All at once, except when a unit holds what cannot be stored at all: then each goes
+        alone, so that the others are not held up by it."""
+        try:
+            return self._write(units, term)
+        except _Unstorable as fault:
+            if len(units) == 1:
+                return Committed((False,), {0: f"unstorable: {fault}"})
+        parts = [self._commit([unit], term) for unit in units]
+        refusals = {i: part.refusals[0] for i, part in enumerate(parts) if part.refusals}
+        return Committed(tuple(part.applied[0] for part in parts), refusals)
+
+    def _write(self, units: Sequence[Unit], term: int | None) -> Committed:
+        tables = self.tables
+        if term is not None:
+            check_term(tables.leading, term)
+        locked = known_of(tables, wanted(units))
+        refusals = judge(units, locked.known)
+        accepted = [unit for index, unit in enumerate(units) if index not in refusals]
+        writes = fold(accepted)
+        broken = broken_constraint(tables, writes)
+        if broken is not None:
+            raise _Unstorable(broken)
+        apply(tables, writes, locked)
+        now = self.clock.now()
+        tables.history.extend(Written(now, term, tables.leading, unit) for unit in accepted)
+        if writes.wakes:
+            self._wake()
+        return Committed(tuple(index not in refusals for index in range(len(units))), refusals)
+
+    async def _boundary(self, stage: Stage) -> None:
+        if self.on_commit is not None:
+            await self.on_commit(stage)
+            if stage == "before":
+                self._check_up()
+
+    async def reach(self) -> None:
+        """The way to the tables; StoreDown while this door is shut."""
+        self._check_up()
+        await self.pause()
+        self._check_up()
+
+    def _check_up(self) -> None:
+        if self._down:
+            raise StoreDown("the database does not answer: it is down")

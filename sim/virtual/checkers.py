@@ -1,0 +1,348 @@
+"""What must never happen, checked after every commit, every start of a computation, every call to
+the cloud. The checkers keep their own picture and trust nobody's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from core.capacity import VM_TRANSITIONS, ClusterSpec, Create, Delete, Vm, VmState
+from core.changes import Change, JobMove, NewJob, NewRequest, NewVm, Send, Unit, VmMove
+from core.job import TRANSITIONS, E, Job, JobEvent
+from core.messages import OutMessage, StartJob
+from sim.memory_tables import Tables, Written
+from sim.physics import Cloud
+from sim.virtual.trace import Trace
+
+V = VmState
+SILENT = "silent for too long"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that was broken, when, and about whom."""
+
+    invariant: str
+    at: float
+    what: str
+    subjects: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.invariant} broken at {self.at:.3f} s: {self.what}"
+
+
+@dataclass(slots=True)
+class _Span:
+    """A job's processes on a VM."""
+
+    order: StartJob
+    vm: str
+    going: bool = True
+
+
+class Checkers:
+    """Feed it; the first broken promise calls `on_violation`."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        tables: Tables,
+        clusters: Iterable[ClusterSpec],
+        time: Callable[[], float],
+        on_violation: Callable[[], None],
+    ) -> None:
+        self.violations: list[Violation] = []
+        self._trace, self._tables, self._time = trace, tables, time
+        self._limits = {cluster.name: cluster.vm_max for cluster in clusters}
+        self._on_violation = on_violation
+        self._jobs: dict[str, Job] = {}
+        self._vms: dict[str, Vm] = {}
+        self._counted: Counter[str] = Counter()
+        self._leases: dict[str, str] = {}
+        """lease id → uid of the VM row that holds it."""
+        self._term = 0
+        self._spans: dict[str, _Span] = {}
+        self._started: set[str] = set()
+        self._exits: dict[str, int | None] = {}
+        self._going: dict[str, str] = {}
+        """job → lease of the computation that runs now."""
+        self._accepted: set[tuple[str, str]] = set()
+        self._intents: Counter[tuple[str, bytes]] = Counter()
+        self.cloud_counts: Callable[[str], int] = lambda _: 0
+        self.could_not_speak: Callable[[str], bool] = lambda _: False
+        """Whether a VM lives and is reached by the bus, but has not had the time to say so."""
+        self.foreign: set[str] = set()
+        """VMs that are not of our making: never to be touched."""
+        self.strangers: set[str] = set()
+        """VMs under names of our form that somebody else asked for: to be reaped."""
+
+    def broken(self, invariant: str, what: str, *subjects: str) -> None:
+        """Write it down; the run ends here."""
+        self.violations.append(Violation(invariant, self._time(), what, subjects))
+        self._trace.note("VIOLATION", f"{invariant}: {what}", *subjects)
+        self._on_violation()
+
+    # --- the database ----------------------------------------------------------------------
+
+    def committed(self) -> None:
+        """Look at every unit that took effect since the last time."""
+        history = self._tables.history
+        for written in history:
+            self._written(written)
+        history.clear()
+
+    def _written(self, written: Written) -> None:
+        self._term = max(self._term, written.leading or 0)
+        if written.term is not None and written.term < self._term:
+            self.broken("I7", f"a write of term {written.term} took effect in term {self._term}")
+        for change in written.unit:
+            self._change(change)
+        self._check_leases(written.unit)
+        self._check_scale_in(written.unit)
+
+    def _change(self, change: Change) -> None:
+        match change:
+            case NewJob(job=job):
+                self._jobs[job.uid] = job
+                self._trace.note("job", f"{job.spec.job_id} submitted", job.spec.job_id)
+            case JobMove(before, after, entries):
+                self._job_move(before, after, entries[0].event if entries else "")
+            case NewVm(vm=vm, vm_max=vm_max):
+                self._new_vm(vm, vm_max)
+            case VmMove(before, after):
+                self._vm_move(before, after)
+            case Send(message):
+                self._intents[message.topic, message.body] += 1
+            case NewRequest(request):
+                words = f"{request.kind} {', '.join(request.names)}: {request.reason}"
+                self._trace.note("request", words, *request.names)
+            case _:
+                pass  # no promise hangs on it
+
+    def _job_move(self, before: Job, after: Job, event: str) -> None:
+        name = after.spec.job_id
+        stored = self._jobs.get(after.uid)
+        words = f"{name} {before.status} -{event}-> {after.status}, attempt {after.attempt}"
+        lease = after.lease or before.lease
+        vm_name = lease.vm_name if lease else ""
+        self._trace.note("job", f"{words} {vm_name} ({after.reason})", name, vm_name)
+        self._trace.transitions[f"{before.status} {event} {after.status}"] += 1
+        if stored is None:
+            self.broken("I1", f"{name} moves but was never submitted", name)
+        elif stored.version != before.version:
+            seen = f"version {before.version} {before.status}"
+            there = f"version {stored.version} {stored.status}"
+            self.broken("I4", f"{name}: written over {there}, having read {seen}", name)
+        if stored is not None and stored.status.final:
+            self.broken("I4", f"{name} left its final state: {words}", name)
+        targets = TRANSITIONS.get((before.status, JobEvent(event)), ())
+        if after.status not in targets:
+            self.broken("I4", f"no such step: {words}", name)
+        if not after.status.final and after.deadline_at is None:
+            self.broken("I8", f"{name} is {after.status} without a deadline", name)
+        self._check_word(before, JobEvent(event))
+        self._jobs[after.uid] = after
+
+    def _check_word(self, before: Job, event: JobEvent) -> None:
+        """What a worker is believed to have said of the live lease has really happened to it."""
+        lease = before.lease.lease_id if before.lease else ""
+        name, vm_name = before.spec.job_id, before.lease.vm_name if before.lease else ""
+        if event in (E.CLAIMED, E.STARTED) and lease not in self._started:
+            self.broken("I2", f"{name}: {event}, but lease {lease} never began", name, vm_name)
+        if event is E.EXITED_OK and self._exits.get(lease) != 0:
+            said = self._exits.get(lease, "still computes")
+            self.broken("I2", f"{name}: {event}, but lease {lease}: {said}", name, vm_name)
+        if event is E.EXITED_ERROR and self._exits.get(lease) in (None, 0):
+            self.broken("I2", f"{name}: {event}, but lease {lease} did not fail", name, vm_name)
+
+    def _new_vm(self, vm: Vm, vm_max: int) -> None:
+        self._trace.note("vm", f"{vm.name} {vm.state} ({vm.reason})", vm.name)
+        self._vms[vm.uid] = vm
+        self._counted[vm.cluster] += 1
+        if vm.state is V.DELETING:
+            return  # an orphan taken over to be deleted: it was there before us
+        limit = self._limits.get(vm.cluster, 0)
+        if self._counted[vm.cluster] > limit or vm_max > limit:
+            counted = self._counted[vm.cluster]
+            self.broken("I5", f"{vm.cluster} counts {counted} VMs, limit {limit}", vm.name)
+
+    def _vm_move(self, before: Vm, after: Vm) -> None:
+        stored = self._vms.get(after.uid)
+        if before.state is not after.state or before.leases != after.leases:
+            held = f", leases {list(after.leases)}" if after.leases else ""
+            words = f"{after.name} {before.state} -> {after.state}{held} ({after.reason})"
+            self._trace.note("vm", words, after.name)
+        if stored is None or stored.version != before.version:
+            there = "nothing" if stored is None else f"version {stored.version} {stored.state}"
+            what = f"{after.name}: written over {there}, having read {before.state}"
+            self.broken("I2", what, after.name)
+            stored = stored or before
+        if after.state is not stored.state and after.state not in VM_TRANSITIONS[stored.state]:
+            self.broken("I6", f"{after.name}: no step {stored.state} -> {after.state}", after.name)
+        if after.leases != stored.leases and set(after.leases) - set(stored.leases):
+            self._lease_taken(stored, after)
+        if stored.state is not V.GONE and after.state is V.GONE:
+            self._counted[after.cluster] -= 1
+        for lease in set(stored.leases) - set(after.leases):
+            self._leases.pop(lease, None)
+        if after.reason == SILENT and stored.reason != SILENT and self.could_not_speak(after.name):
+            what = f"{after.name} is declared lost before it had the time to speak"
+            self.broken("silence", what, after.name)
+        self._vms[after.uid] = after
+
+    def _lease_taken(self, stored: Vm, after: Vm) -> None:
+        if stored.state is not V.READY or stored.leases:
+            self.broken("I2", f"{after.name} took a lease as {stored.state}", after.name)
+        for lease in set(after.leases) - set(stored.leases):
+            if lease in self._leases:
+                self.broken("I2", f"lease {lease} is on two VMs", after.name)
+            self._leases[lease] = after.uid
+
+    def _check_leases(self, unit: Unit) -> None:
+        """After a unit: the job's live lease is the one that its VM holds."""
+        for change in unit:
+            if not isinstance(change, JobMove) or change.after.lease is None:
+                continue
+            lease = change.after.lease
+            vm = self._vms.get(lease.vm_uid)
+            if vm is None or lease.lease_id not in vm.leases:
+                name = change.after.spec.job_id
+                self.broken("I2", f"{name} has a lease that {lease.vm_name} does not hold", name)
+
+    def _check_scale_in(self, unit: Unit) -> None:
+        """A deletion that the capacity plan decides on takes no VM that has work."""
+        if not any(isinstance(c, NewRequest) and c.request.kind == "delete" for c in unit):
+            return
+        for change in unit:
+            if isinstance(change, VmMove) and change.after.leases:
+                name = change.after.name
+                self.broken("I11", f"{name} is scaled in with leases {change.after.leases}", name)
+
+    # --- computation -----------------------------------------------------------------------
+
+    def begins(self, order: StartJob, vm: str) -> None:
+        """`core`'s promise: one VM at a time, and each lease once."""
+        job, lease = order.spec.job_id, order.lease_id
+        words = f"{job} attempt {order.attempt} lease {lease} on {vm}"
+        self._trace.note("compute", f"begins {words}", job, order.vm_name)
+        if lease in self._started:
+            self.broken("I10", f"started twice: {words}", job, order.vm_name)
+        self._started.add(lease)
+        self._spans[lease] = _Span(order, vm)
+        self._goes(lease)
+
+    def pauses(self, lease_id: str) -> None:
+        span = self._spans[lease_id]
+        span.going = False
+        job = span.order.spec.job_id
+        self._trace.count_fault("worker_froze_its_job")
+        self._trace.note("compute", f"frozen {job} lease {lease_id}", job, span.order.vm_name)
+        if self._going.get(job) == lease_id:
+            del self._going[job]
+
+    def goes_on(self, lease_id: str) -> None:
+        span = self._spans[lease_id]
+        span.going = True
+        job = span.order.spec.job_id
+        self._trace.count_fault("worker_thawed_its_job")
+        self._trace.note("compute", f"thawed {job} lease {lease_id}", job, span.order.vm_name)
+        self._goes(lease_id)
+
+    def ends(self, lease_id: str, code: int | None) -> None:
+        """`code` is None when the machine or its agent went away with it."""
+        span = self._spans.pop(lease_id)
+        self._exits[lease_id] = code
+        job = span.order.spec.job_id
+        words = f"ends {job} lease {lease_id}, exit code {code}"
+        self._trace.note("compute", words, job, span.order.vm_name)
+        if self._going.get(job) == lease_id:
+            del self._going[job]
+
+    def _goes(self, lease_id: str) -> None:
+        span = self._spans[lease_id]
+        job = span.order.spec.job_id
+        other = self._going.get(job)
+        if other is not None and other != lease_id:
+            there = self._spans[other]
+            words = f"attempt {there.order.attempt} on {there.vm} and {span.order.attempt}"
+            what = f"{job} computes on two VMs at once: {words} on {span.vm}"
+            self.broken("I2", what, job, there.order.vm_name, span.order.vm_name)
+        self._going[job] = lease_id
+
+    # --- the cloud -------------------------------------------------------------------------
+
+    def created(self, cluster: str, action: Create) -> None:
+        """After the cloud took a create call."""
+        there, limit = self.cloud_counts(cluster), self._limits[cluster]
+        self._trace.note("cloud", f"create {', '.join(action.names)}", *action.names)
+        if there > limit:
+            self.broken("I5", f"{cluster} has {there} VMs, limit {limit}", *action.names)
+
+    def deleting(self, action: Delete) -> None:
+        """Before the cloud deletes: no row that may still be given work, no live lease unless the
+        VM was given up, no stranger."""
+        self._trace.note("cloud", f"delete {', '.join(action.names)}", *action.names)
+        uids = self._tables.vm_names
+        for name in action.names:
+            if name in self.foreign:
+                self.broken("I6", f"{name} is not ours and is deleted", name)
+            vm = self._vms.get(uids.get(name, ""))
+            if vm is not None and vm.state in (V.REQUESTED, V.BOOTING, V.READY, V.DRAINING):
+                self.broken("I11", f"{name} is deleted while it is {vm.state}", name)
+
+    # --- doors -----------------------------------------------------------------------------
+
+    def accepted(self, user_id: str, job_id: str) -> None:
+        """The submitter got its answer."""
+        self._accepted.add((user_id, job_id))
+        if user_id not in self._tables.users.get(job_id, {}):
+            self.broken("I1", f"{job_id} was accepted but is not stored", job_id)
+
+    def dead_letters(self) -> Collection[str]:
+        """Ids of messages that were refused and kept."""
+        return self._tables.letters
+
+    def published(self, message: OutMessage) -> None:
+        """The bus took a message."""
+        key = (message.topic, message.body)
+        if key in self._intents:
+            del self._intents[key]
+
+    # --- at the end ------------------------------------------------------------------------
+
+    def at_the_end(self, cloud: Cloud, floors: Mapping[str, int]) -> None:
+        """After healing, with no demand left."""
+        for user_id, job_id in sorted(self._accepted):
+            if user_id not in self._tables.users.get(job_id, {}):
+                self.broken("I1", f"{job_id} was accepted and is lost", job_id)
+        for job in self._jobs.values():
+            if not job.status.final:
+                why = self._tables.jobs[job.uid].why
+                what = f"{job.spec.job_id} is still {job.status} ({job.reason}; {why})"
+                vm_name = job.lease.vm_name if job.lease else ""
+                self.broken("liveness", what, job.spec.job_id, vm_name)
+        for topic, body in self._intents:
+            what = f"a message for {topic} was never published: {body[:200]!r}"
+            self.broken("I10", what)
+        for lease_id, span in self._spans.items():
+            words = f"{span.order.spec.job_id} lease {lease_id} still computes on {span.vm}"
+            self.broken("liveness", words, span.order.spec.job_id, span.order.vm_name)
+        self._check_floors(cloud, floors)
+
+    def _check_floors(self, cloud: Cloud, floors: Mapping[str, int]) -> None:
+        for cluster, floor in floors.items():
+            rows = [vm for vm in self._vms.values() if vm.cluster == cluster and vm.counted]
+            there = self.cloud_counts(cluster)
+            if there != floor or len(rows) != floor:
+                names = [vm.name for vm in rows]
+                what = f"{cluster}: {there} VMs in the cloud, {len(rows)} rows, floor {floor}"
+                self.broken("liveness", f"{what}: {names}", *names)
+        members = {m.name for mig in cloud.migs(None, self._time()) for m in mig.members.values()}
+        for name in sorted(self.foreign - members):
+            self.broken("I6", f"{name} was not ours and is gone", name)
+
+    @property
+    def waiting(self) -> int:
+        """Jobs that are not final."""
+        return sum(not job.status.final for job in self._jobs.values())

@@ -1,0 +1,209 @@
+"""People and pipelines: they submit, repeat themselves, change their minds, and sometimes send
+nonsense. They try again when the service does not answer, as a good client does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from core.capacity import ClusterSpec
+from core.errors import BadInput, Conflict, NotFound, StoreDown
+from core.messages import OutMessage
+from core.names import Names
+from scheduler.replica import Replica
+from scheduler.stop import stop_job
+from sim.virtual.bus import Broker, Stored
+from sim.virtual.checkers import Checkers
+from sim.virtual.hosts import Host
+from sim.virtual.loop import VirtualLoop
+from sim.virtual.trace import Trace
+
+T = TypeVar("T")
+ANSWER_S = 5.0
+AGAIN_S = 3.0
+_POISON = (
+    b"{not json",
+    b'{"status":"DANCING","vm_name":"x"}',
+    b"\xff\xfe\x00",
+    b"[]",
+    b'{"status":"RUNNING"}',
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One job that somebody will submit."""
+
+    at: float
+    body: Mapping[str, object]
+    by_bus: bool
+    repeats: int
+    stop_at: float | None
+
+    @property
+    def job_id(self) -> str:
+        return str(self.body["job_id"])
+
+
+def make_orders(
+    seed: int, count: int, over_s: float, clusters: Sequence[ClusterSpec]
+) -> list[Order]:
+    """The work of a run, in the order of its arrival."""
+    dice = random.Random(f"{seed}/orders")
+    orders = []
+    for number in range(count):
+        # Half of the work comes in a few bursts: queues must form.
+        burst = dice.randrange(3) / 3 * over_s + dice.uniform(0, 30)
+        at = burst if dice.random() < 0.5 else dice.uniform(0, over_s)
+        orders.append(_order(dice, number, at, clusters))
+    orders.sort(key=lambda order: (order.at, order.job_id))
+    return orders
+
+
+def _order(dice: random.Random, number: int, at: float, clusters: Sequence[ClusterSpec]) -> Order:
+    cluster = dice.choices(clusters, [c.vm_max for c in clusters])[0]
+    body: dict[str, object] = {
+        "job_id": f"job-{number}",
+        "command": ["pretend"],
+        "cluster": cluster.name,
+        "gpu_count": dice.randint(1, cluster.gpus),
+        "priority": dice.choice((100, 500, 500, 900)),
+        "retries": dice.choice((0, 0, 1, 2)),
+        "stop_grace_s": dice.choice((2, 10, 30)),
+    }
+    if dice.random() < 0.15:
+        body["regions"] = [r.region for r in dice.sample(cluster.regions, 2)]
+    if dice.random() < 0.08:
+        body["max_runtime_minutes"] = dice.choice((0.2, 0.5, 1.0))
+    if dice.random() < 0.08:
+        body["queue_timeout_s"] = dice.choice((5, 20, 60, 120, 300))
+    stop_at = at + dice.expovariate(1 / 150) if dice.random() < 0.2 else None
+    repeats = 1 if dice.random() < 0.8 else dice.randint(2, 4)
+    return Order(at, body, dice.random() < 0.4, repeats, stop_at)
+
+
+class Clients:
+    """All of them. `busy` counts those who still wait for an answer."""
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        hosts: Sequence[Host],
+        broker: Broker,
+        names: Names,
+        dice: random.Random,
+        trace: Trace,
+        checkers: Checkers,
+    ) -> None:
+        self.busy = 0
+        self._loop, self._hosts, self._broker, self._names = loop, hosts, broker, names
+        self._dice, self._trace, self._checkers = dice, trace, checkers
+        broker.on_acked = self._acked
+
+    def schedule(self, orders: Sequence[Order]) -> None:
+        for order in orders:
+            for again in range(order.repeats):
+                delay_s = order.at + again * self._dice.uniform(0, 20)
+                self._later(delay_s, self._submit, order)
+            if order.stop_at is not None:
+                self._later(order.stop_at, self._stop, order)
+
+    def poison(self) -> None:
+        """Nonsense on both topics."""
+        body = self._dice.choice(_POISON)
+        topic = self._dice.choice((self._names.heartbeat_topic, self._names.submit_topic))
+        if self._broker.down:
+            return
+        self._trace.fault("poison_message", topic)
+        self._broker.take([OutMessage(topic, body, {"kind": "heartbeat"})])
+
+    def _later(
+        self, delay_s: float, work: Callable[[Order], Coroutine[Any, Any, None]], order: Order
+    ) -> None:
+        self.busy += 1
+        self._loop.later(delay_s, lambda: self._loop.create_task(self._counted(work, order)))
+
+    async def _counted(
+        self, work: Callable[[Order], Coroutine[Any, Any, None]], order: Order
+    ) -> None:
+        try:
+            await work(order)
+        finally:
+            self.busy -= 1
+
+    # --- submitting ------------------------------------------------------------------------
+
+    async def _submit(self, order: Order) -> None:
+        if order.by_bus:
+            await self._by_bus(order)
+            return
+
+        async def ask(replica: Replica) -> bool:
+            answer = await replica.submissions.submit(dict(order.body), idempotency_key=None)
+            self._checkers.accepted(answer.user_id, answer.job_id)
+            return True
+
+        await self._insist(ask)
+
+    async def _by_bus(self, order: Order) -> None:
+        message = OutMessage(self._names.submit_topic, json.dumps(order.body).encode())
+        while self._broker.down:  # noqa: ASYNC110  # a client polls
+            await asyncio.sleep(AGAIN_S)
+        self._broker.take([message])
+
+    def _acked(self, subscription: str, stored: Stored) -> None:
+        """An acknowledged submission is stored, or its refusal is."""
+        if subscription != self._names.submit_subscription:
+            return
+        body = stored.message.body
+        if stored.message_id in self._checkers.dead_letters():
+            return
+        self._checkers.accepted("0", str(json.loads(body)["job_id"]))
+
+    # --- stopping --------------------------------------------------------------------------
+
+    async def _stop(self, order: Order) -> None:
+        self._trace.note("client", f"stop {order.job_id}", order.job_id)
+
+        async def ask(replica: Replica) -> bool:
+            try:
+                await stop_job(
+                    replica.store,
+                    order.job_id,
+                    "0",
+                    "stopped by its owner",
+                    replica.settings.rules,
+                    self._names,
+                    replica.clock.now(),
+                )
+            except (NotFound, Conflict):
+                return False
+            return True
+
+        await self._insist(ask, tries=20)
+
+    async def _insist(self, ask: Callable[[Replica], Awaitable[bool]], tries: int = 10_000) -> None:
+        """Ask any replica that is up, until one answers."""
+        for _ in range(tries):
+            up = [host for host in self._hosts if host.up and host.replica is not None]
+            host = self._dice.choice(up) if up else None
+            if host is not None and host.process is not None and host.replica is not None:
+                task = host.process.spawn(_outcome(ask(host.replica)))
+                done, _ = await asyncio.wait([task], timeout=ANSWER_S)
+                if done and task.result():
+                    return
+            await asyncio.sleep(AGAIN_S)
+
+
+async def _outcome(asking: Awaitable[bool]) -> bool:
+    """Runs inside the replica, dies with it. True: answered."""
+    try:
+        return await asking
+    except StoreDown:
+        return False
+    except (BadInput, Conflict):
+        return True

@@ -1,0 +1,109 @@
+"""Many runs, summed up: how often each fault fired and each step was taken, and what was missed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+from core.job import TRANSITIONS, JobEvent, JobStatus
+from sim.virtual.chaos import FAULTS, SMALL_FAULTS
+from sim.virtual.world import Outcome, Plan, simulate
+
+JUDGED_FROM_SEEDS = 20
+"""Fewer runs than this cannot be expected to meet every fault."""
+NOT_BUILT = frozenset(
+    {
+        JobEvent.FOUND_BY_V1,
+        JobEvent.GANG_TIMEOUT,
+        JobEvent.YIELD_ASKED,
+        JobEvent.YIELDED,
+        JobEvent.YIELD_GRACE_OVER,
+    }
+)
+"""Steps of features that do not exist yet: v1 workers, gangs, preemption by others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """All runs of one command."""
+
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def failed(self) -> list[Outcome]:
+        return [outcome for outcome in self.outcomes if outcome.violations]
+
+    @property
+    def faults(self) -> Counter[str]:
+        counted = Counter(dict.fromkeys((*FAULTS, *SMALL_FAULTS), 0))
+        for outcome in self.outcomes:
+            counted.update(outcome.faults)
+        return counted
+
+    @property
+    def transitions(self) -> Counter[str]:
+        """By state and event, with those that were never taken."""
+        counted = Counter({f"{status} {event}": 0 for status, event in expected_steps()})
+        for outcome in self.outcomes:
+            for step, count in outcome.transitions.items():
+                status, event, _ = step.split()
+                counted[f"{status} {event}"] += count
+        return counted
+
+    @property
+    def missing(self) -> list[str]:
+        """What no run met, once there are enough of them."""
+        faulty = [outcome for outcome in self.outcomes if outcome.plan.faults]
+        if len(faulty) < JUDGED_FROM_SEEDS:
+            return []
+        never = [f"fault {name}" for name in (*FAULTS, *SMALL_FAULTS) if not self.faults[name]]
+        steps = self.transitions
+        return never + [f"step {name}" for name, count in sorted(steps.items()) if not count]
+
+    @property
+    def good(self) -> bool:
+        return not self.failed and not self.missing
+
+
+def expected_steps() -> list[tuple[JobStatus, JobEvent]]:
+    """Steps of the job's table that a run can take today."""
+    return [step for step in TRANSITIONS if _is_built(*step)]
+
+
+def excluded_steps() -> list[tuple[JobStatus, JobEvent]]:
+    """Those that belong to features that do not exist yet."""
+    return [step for step in TRANSITIONS if not _is_built(*step)]
+
+
+def _is_built(status: JobStatus, event: JobEvent) -> bool:
+    return event not in NOT_BUILT and status is not JobStatus.PREEMPTING
+
+
+def simulate_all(plans: Sequence[Plan], workers: int) -> Iterable[Outcome]:
+    """Every plan, side by side; in the order of the plans."""
+    if workers <= 1 or len(plans) == 1:
+        yield from map(simulate, plans)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(simulate, plans)
+
+
+def command_of(plan: Plan) -> str:
+    """What repeats the run, event for event."""
+    words = [f"zen simulate --seed {plan.seed} --jobs {plan.jobs} --replicas {plan.replicas}"]
+    return " ".join([*words, *(["--no-faults"] if not plan.faults else [])])
+
+
+def failure_text(outcome: Outcome) -> str:
+    """What was broken, what led to it, and how to see it again."""
+    lines = [f"seed {outcome.plan.seed}: {outcome.violations[0]}"]
+    for subject, words in outcome.about.items():
+        lines += [f"  the last events about {subject}:", *(f"    {line}" for line in words)]
+    lines += [
+        f"  event log {outcome.digest}, {outcome.events} events",
+        f"  repeat it: {command_of(outcome.plan)} --verbose",
+    ]
+    return "\n".join(lines)

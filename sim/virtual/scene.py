@@ -1,0 +1,109 @@
+"""Where a simulated run takes place: six clusters over four regions, and the cloud under them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from config.settings import ApiSettings, Settings
+from core.capacity import ClusterSpec, RegionSpec
+from core.job import Budgets
+from core.names import Names
+from core.retention import RetentionRules
+from core.timers import Timers
+from sim.world import MigSpec, Physics, World
+
+REGIONS = ("us-central1", "us-west1", "us-east1", "europe-west4")
+_ZONES = ("a", "b")
+# name, machine type, limit, floor, spot
+_CLUSTERS = (
+    ("1xl4", "g2-standard-4", 8, 0, True),
+    ("1xv100", "n1-highmem-8", 5, 1, False),
+    ("2xa100-40gb", "a2-highgpu-2g", 5, 0, False),
+    ("4xa100-40gb", "a2-highgpu-4g", 4, 0, True),
+    ("1xa100-80gb", "a2-ultragpu-1g", 4, 0, False),
+    ("8xh100-80gb", "a3-highgpu-8g", 2, 0, False),
+)
+# Blocks are shorter than in real life, so that a healed world comes to rest in little time.
+TIMERS = replace(
+    Timers(),
+    loop_interval_s=2.0,
+    unsupported_block_s=600.0,
+    permission_block_s=300.0,
+    stockout_block_max_s=300.0,
+)
+
+
+def clusters() -> tuple[ClusterSpec, ...]:
+    """As the configuration would say."""
+    return tuple(_cluster(*row) for row in _CLUSTERS)
+
+
+def settings() -> Settings:
+    """As `config.load` would give them."""
+    return Settings(
+        project="zen-simulated",
+        names=Names(),
+        clusters=clusters(),
+        timers=TIMERS,
+        budgets=Budgets(losses=5, preemptions=50),
+        retention=RetentionRules(),
+        database_url="",
+        pubsub_host=None,
+        compute_url=None,
+        store_url="file:///nowhere",
+        api=ApiSettings(),
+        calls_per_minute=600,
+        queue_limit=1000,
+        log_level="error",
+        prices_as_of="2026-01-01",
+    )
+
+
+def cloud_world(seed: int, names: Names, dice: random.Random) -> World:
+    """The groups of those clusters. One of them repairs, against our advice: its VMs come back
+    under the same name."""
+    specs = [
+        MigSpec(
+            name=names.mig(cluster.name, region.region),
+            region=region.region,
+            zones=region.zones,
+            base_instance_name=names.vm_base(cluster.name, region.region),
+            machine_type=cluster.machine_type,
+            gpus=cluster.gpus,
+            accelerator="nvidia-tesla-v100" if "v100" in cluster.name else None,
+            spot=cluster.spot,
+            labels=(("zen", "1"),),
+        )
+        for cluster in clusters()
+        for region in cluster.regions
+    ]
+    odd = dice.randrange(len(specs))
+    specs[odd] = replace(specs[odd], default_action_on_failure="REPAIR")
+    return World("zen-simulated", tuple(specs), Physics(), seed=seed)
+
+
+def _cluster(name: str, machine_type: str, vm_max: int, vm_min: int, spot: bool) -> ClusterSpec:
+    gpus, _, gpu_type = name.partition("x")
+    regions = tuple(
+        RegionSpec(
+            region=region,
+            zones=tuple(f"{region}-{zone}" for zone in _ZONES),
+            usd_per_hour=float(gpus) * (2.0 + 0.1 * index),
+            spot_usd_per_hour=float(gpus) * (0.7 + 0.1 * index),
+        )
+        for index, region in enumerate(REGIONS)
+    )
+    return ClusterSpec(
+        name=name,
+        gpu_type=gpu_type,
+        gpus=int(gpus),
+        machine_type=machine_type,
+        vm_max=vm_max,
+        vm_min=vm_min,
+        regions=regions,
+        spot=spot,
+        gpu_memory_gb=40,
+        cpus=12,
+        memory_gb=85,
+    )

@@ -1,0 +1,169 @@
+"""The machines of the pretend cloud: on each that has power, the real agent's logic over a bus and
+a runner in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+from agent.driver import Driver
+from agent.ear import Ear
+from agent.journal import Journal
+from agent.machine import RETRY_S, AgentMachine
+from agent.words import Identity, Listening, PreemptNotice
+from core.errors import BusDown
+from core.ids import RandomIds
+from core.names import Names
+from core.timers import Timers
+from sim.model import VmInfo
+from sim.virtual.bus import Broker, MemoryBus
+from sim.virtual.compute import CloudInTime
+from sim.virtual.jobs import ComputeLog, PretendRunner
+from sim.virtual.loop import Process, VirtualClock, VirtualLoop
+from sim.virtual.trace import Trace
+
+SUBSCRIBE_AGAIN_S = 2.0
+RESTART_S = 3.0
+CLOCKS_WRONG_S = 300.0
+
+
+class _Silent(Journal):
+    """The run has its own log."""
+
+    def _write(self, level: str, event: str, facts: dict[str, object]) -> None:
+        """Not kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What all machines share."""
+
+    seed: int
+    loop: VirtualLoop
+    broker: Broker
+    cloud: CloudInTime
+    names: Names
+    timers: Timers
+    dice: random.Random
+    trace: Trace
+    log: ComputeLog
+    checkpoints: dict[str, float]
+
+
+class Worker:
+    """One boot of the agent on one VM."""
+
+    def __init__(self, site: Site, info: VmInfo) -> None:
+        self.info = info
+        self._site = site
+        self.nonce = RandomIds(site.dice).token()
+        self.process: Process = site.loop.process(f"{info.name}/{info.id}/{self.nonce}")
+        self._driver: Driver | None = None
+        self._runner: PretendRunner | None = None
+        self.process.spawn(self._live())
+
+    def notice(self) -> None:
+        if self._driver is not None:
+            self._driver.post(PreemptNotice())
+
+    def kill(self) -> None:
+        """The agent dies, and its jobs with it."""
+        self.process.kill()
+        if self._runner is not None:
+            self._runner.close()
+        self._site.broker.cut_off.discard(self.process.name)
+        subscription = self._site.names.control_subscription(self.info.name, self.nonce)
+        self._site.broker.drop_subscription(subscription)
+
+    async def _live(self) -> None:
+        site, info = self._site, self.info
+        clock = VirtualClock(
+            site.loop,
+            site.dice.uniform(-CLOCKS_WRONG_S, CLOCKS_WRONG_S),
+            site.dice.uniform(0, 1e6),
+        )
+        bus = MemoryBus(site.broker, self.process, site.dice, site.trace)
+        identity = Identity(info.name, str(info.id), info.zone, self.nonce)
+        machine = AgentMachine(identity, site.timers, info.gpus, clock.monotonic(), listening=False)
+        journal = _Silent(clock)
+        self._driver = Driver(machine, bus, site.names, clock, journal)
+        where = f"{info.name}/{info.id}"
+        self._runner = PretendRunner(
+            site.seed, where, self._driver.post, site.log, site.checkpoints
+        )
+        site.trace.note("worker", f"{info.name} boots, nonce {self.nonce}", info.name)
+        listening = asyncio.create_task(self._listen(bus, Ear(self._driver.post, journal)))
+        end = await self._driver.run(self._runner)
+        listening.cancel()
+        site.trace.note("worker", f"{info.name} ends: {end.kind}, {end.reason}", info.name)
+        site.trace.count_fault("worker_powered_off")
+        site.cloud.cloud.guest_exited(info.id, site.loop.time())
+        site.cloud.settle()
+
+    async def _listen(self, bus: MemoryBus, ear: Ear) -> None:
+        assert self._driver is not None
+        broker, name = self._site.broker, self.info.name
+        while not broker.reachable(self.process):  # noqa: ASYNC110  # the real one polls too
+            await asyncio.sleep(SUBSCRIBE_AGAIN_S)
+        subscription = self._site.names.control_subscription(name, self.nonce)
+        topic = self._site.names.control_topic
+        broker.add_subscription(subscription, topic, {"vm_name": name}, ordered=True)
+        self._driver.post(Listening())
+        inbound = bus.subscribe(subscription, max_messages=100)
+        async for batch in inbound.batches():
+            for message in batch:
+                ear.take(message)
+            try:
+                await inbound.ack([message.ack_id for message in batch])
+            except BusDown:
+                continue  # they come again, and are known by then
+
+
+class Fleet:
+    """All machines with power."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._workers: dict[int, Worker] = {}
+        machines = site.cloud.machines
+        machines.power_on, machines.power_off = self._power_on, self._power_off
+        machines.notice = self._notice
+
+    def workers(self) -> list[Worker]:
+        """In the order of their machines' ids, which is the order of their creation."""
+        return [self._workers[key] for key in sorted(self._workers)]
+
+    def could_not_speak(self, vm_name: str) -> bool:
+        """It lives and the bus reaches it, but the bus came back so lately that a worker's next
+        try to publish may still be ahead."""
+        timers, broker = self._site.timers, self._site.broker
+        next_try_s = timers.publish_timeout_s + RETRY_S
+        if broker.down or self._site.loop.time() - broker.up_since > next_try_s:
+            return False
+        alive = (w for w in self.workers() if w.info.name == vm_name)
+        return any(broker.reachable(worker.process) for worker in alive)
+
+    def restart_agent(self, worker: Worker) -> None:
+        """The agent crashes; the machine starts it anew a moment later."""
+        worker.kill()
+        self._site.loop.later(RESTART_S, self._start_anew, worker)
+
+    def _start_anew(self, worker: Worker) -> None:
+        if self._workers.get(worker.info.id) is worker:
+            self._workers[worker.info.id] = Worker(self._site, worker.info)
+
+    def _power_on(self, vm: VmInfo) -> None:
+        self._site.trace.note("power on", f"{vm.name} id {vm.id} in {vm.zone}", vm.name)
+        self._workers[vm.id] = Worker(self._site, vm)
+
+    def _power_off(self, vm: VmInfo) -> None:
+        self._site.trace.note("power off", f"{vm.name} id {vm.id}", vm.name)
+        worker = self._workers.pop(vm.id, None)
+        if worker is not None:
+            worker.kill()
+
+    def _notice(self, vm: VmInfo) -> None:
+        self._site.trace.note("spot notice", vm.name, vm.name)
+        if vm.id in self._workers:
+            self._workers[vm.id].notice()

@@ -1,0 +1,272 @@
+"""One run: the scene, the work, the misfortune, the healing, and the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from config.settings import Settings
+from core.clock import SystemClock
+from sim.memory_store import MemoryStore
+from sim.virtual.bus import Broker
+from sim.virtual.chaos import Chaos, Stage
+from sim.virtual.checkers import Checkers, Violation
+from sim.virtual.clients import Clients, make_orders
+from sim.virtual.compute import CloudInTime
+from sim.virtual.hosts import Ground, Host
+from sim.virtual.loop import VirtualClock, VirtualLoop
+from sim.virtual.scene import cloud_world, settings
+from sim.virtual.trace import Trace
+from sim.virtual.vms import Fleet, Site
+
+REPLICAS = 3
+HEAL_BOUND_S = 3 * 3600.0
+"""How long after healing every job must have ended."""
+REST_BOUND_S = 600.0
+"""How long after the last job every group must be back at its floor."""
+LOOK_S = 10.0
+FAULTS_MIN_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to simulate."""
+
+    seed: int
+    jobs: int = 200
+    replicas: int = REPLICAS
+    faults: bool = True
+    verbose: bool = False
+
+    @property
+    def fault_s(self) -> float:
+        """How long things go wrong: long enough for the machines to do most of the work."""
+        return max(FAULTS_MIN_S, self.jobs * 7.5) if self.faults else 300.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of it."""
+
+    plan: Plan
+    violations: list[Violation]
+    digest: str
+    events: int
+    virtual_s: float
+    wall_s: float
+    faults: Counter[str]
+    transitions: Counter[str]
+    statuses: Counter[str]
+    lines: list[str] = field(default_factory=list)
+    about: Mapping[str, list[str]] = field(default_factory=dict)
+
+
+class Run:
+    """Builds everything on one loop and lets it go."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.loop = VirtualLoop()
+        self.settings: Settings = settings()
+        self.trace = Trace(self.loop, keep_all=plan.verbose)
+        self._broken: asyncio.Event = asyncio.Event()
+        self.store = MemoryStore(VirtualClock(self.loop, 17.0))
+        self.checkers = Checkers(
+            self.trace,
+            self.store.tables,
+            self.settings.clusters,
+            self.loop.time,
+            self._broken.set,
+        )
+        self.broker = Broker(
+            self.loop, self._dice("bus"), VirtualClock(self.loop, -41.0), self.trace
+        )
+        self.broker.on_taken = self.checkers.published
+        world = cloud_world(plan.seed, self.settings.names, self._dice("scene"))
+        self.cloud = CloudInTime(self.loop, world)
+        self.checkers.cloud_counts = self._in_the_cloud
+        self.fleet = Fleet(self._site())
+        self.checkers.could_not_speak = self.fleet.could_not_speak
+        self.hosts = self._hosts()
+        self.clients = Clients(
+            self.loop,
+            self.hosts,
+            self.broker,
+            self.settings.names,
+            self._dice("clients"),
+            self.trace,
+            self.checkers,
+        )
+
+    def _dice(self, what: str) -> random.Random:
+        """Dice of their own for each part, all from the one seed."""
+        return random.Random(f"{self.plan.seed}/{what}")
+
+    def _site(self) -> Site:
+        return Site(
+            seed=self.plan.seed,
+            loop=self.loop,
+            broker=self.broker,
+            cloud=self.cloud,
+            names=self.settings.names,
+            timers=self.settings.timers,
+            dice=self._dice("vms"),
+            trace=self.trace,
+            log=self.checkers,
+            checkpoints={},
+        )
+
+    def _hosts(self) -> list[Host]:
+        self.ground = Ground(
+            settings=self.settings,
+            loop=self.loop,
+            store=self.store,
+            broker=self.broker,
+            cloud=self.cloud,
+            dice=self._dice("replicas"),
+            trace=self.trace,
+            checkers=self.checkers,
+        )
+        return [Host(self.ground, index) for index in range(self.plan.replicas)]
+
+    def _in_the_cloud(self, cluster: str) -> int:
+        """Members of the cluster's groups, without those that others put there."""
+        names, now = self.settings.names, self.loop.time()
+        ours = {names.mig(cluster, r.region) for r in self.settings.cluster(cluster).regions}
+        skip = self.checkers.foreign | self.checkers.strangers
+        return sum(
+            name not in skip
+            for mig in self.cloud.cloud.migs(None, now)
+            if mig.spec.name in ours
+            for name in mig.members
+        )
+
+    # --- the run ---------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """From the first submission to the verdict."""
+        clock = SystemClock()
+        began = clock.monotonic()
+        self.loop.set_exception_handler(self._crashed)
+        # What was killed must not be finished by the garbage collector in the middle of the run:
+        # that would be neither SIGKILL nor the same every time.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            with _logs_are_watched(self._logged):
+                self.loop.run_until_complete(self._play())
+            outcome = self._outcome(clock.monotonic() - began)
+            with _logs_are_watched(lambda _: None):
+                self.loop.dispose()
+        finally:
+            if collects:
+                gc.enable()
+        return outcome
+
+    async def _play(self) -> None:
+        ending = asyncio.create_task(self._broken.wait())
+        playing = asyncio.create_task(self._acts())
+        await asyncio.wait([ending, playing], return_when=asyncio.FIRST_COMPLETED)
+        if playing.done():
+            playing.result()
+        for task in (ending, playing):
+            task.cancel()
+
+    async def _acts(self) -> None:
+        plan = self.plan
+        self._make_infrastructure()
+        for host in self.hosts:
+            host.start()
+        self.cloud.settle()
+        orders = make_orders(plan.seed, plan.jobs, plan.fault_s * 0.8, self.settings.clusters)
+        self.clients.schedule(orders)
+        if plan.faults:
+            stage = Stage(
+                self.loop, self.ground, self.hosts, self.fleet, self.clients, self._dice("chaos")
+            )
+            chaos = Chaos(stage)
+            chaos.begin()
+            await asyncio.sleep(plan.fault_s)
+            chaos.heal()
+        await self._until_done()
+        await asyncio.sleep(REST_BOUND_S)
+        self.checkers.committed()
+        floors = {cluster.name: cluster.vm_min for cluster in self.settings.clusters}
+        self.checkers.at_the_end(self.cloud.cloud, floors)
+
+    def _make_infrastructure(self) -> None:
+        names, broker = self.settings.names, self.broker
+        for topic in (names.heartbeat_topic, names.control_topic, names.submit_topic):
+            broker.add_topic(topic)
+        for name, topic in (
+            (names.heartbeat_subscription, names.heartbeat_topic),
+            (names.submit_subscription, names.submit_topic),
+        ):
+            broker.add_subscription(name, topic, ordered=False)
+
+    async def _until_done(self) -> None:
+        ends_at = self.loop.time() + HEAL_BOUND_S
+        while self.loop.time() < ends_at:
+            await asyncio.sleep(LOOK_S)
+            if not self.clients.busy and not self.broker.unread and not self.checkers.waiting:
+                return
+
+    # --- what the service says of itself -----------------------------------------------------
+
+    def _crashed(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.checkers.broken("crash", f"{context.get('message')}: {error!r}")
+
+    def _logged(self, event: Mapping[str, Any]) -> None:
+        error = event.get("exc_info")
+        self.checkers.broken("crash", f"the service logged an error: {dict(event)} {error!r}")
+
+    def _outcome(self, wall_s: float) -> Outcome:
+        checkers = self.checkers
+        subjects = [s for violation in checkers.violations[:1] for s in violation.subjects if s]
+        return Outcome(
+            plan=self.plan,
+            violations=list(checkers.violations),
+            digest=self.trace.digest,
+            events=self.trace.events,
+            virtual_s=self.loop.time(),
+            wall_s=wall_s,
+            faults=self.trace.faults,
+            transitions=self.trace.transitions,
+            statuses=Counter(str(r.job.status) for r in self.store.tables.jobs.values()),
+            lines=self.trace.lines,
+            about={subject: self.trace.about(subject) for subject in subjects},
+        )
+
+
+@contextmanager
+def _logs_are_watched(on_error: Any) -> Iterator[None]:
+    """An error in the service's log is a finding; the rest is not formatted at all."""
+
+    def watch(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        on_error(event)
+        raise structlog.DropEvent
+
+    before = structlog.get_config()
+    structlog.configure(
+        processors=[structlog.processors.format_exc_info, watch],
+        wrapper_class=structlog.make_filtering_bound_logger(40),
+        cache_logger_on_first_use=False,
+    )
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+def simulate(plan: Plan) -> Outcome:
+    """One run of one seed."""
+    return Run(plan).run()

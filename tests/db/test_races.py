@@ -1,0 +1,107 @@
+"""Races on PostgreSQL: stops against beats, drains against placements, equal submissions.
+
+The service's own parts; `python -m bench.races` runs the same with other counts."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping, Sequence
+
+import pytest
+
+from bench import races
+from bench.races import Result, house_on, race_drains, race_stops, race_submits
+from core.capacity import Vm, VmState
+from core.changes import Committed, Unit
+from core.job import Job
+from db import ledger
+
+pytestmark = pytest.mark.slow
+
+
+def held(result: Result) -> Result:
+    """Nothing went wrong, and the race was really run."""
+    assert result.faults == []
+    assert result.collisions > 0
+    return result
+
+
+async def test_stop_against_beats(database_url: str) -> None:
+    """1,000 stops race with claims, starts and ends: each job ends CANCELLED or SUCCEEDED."""
+    result = held(await race_stops(database_url, 1000, seed=1))
+    assert result.outcomes["CANCELLED"] + result.outcomes["SUCCEEDED"] == 1000
+    assert min(result.outcomes["CANCELLED"], result.outcomes["SUCCEEDED"]) > 0
+
+
+async def test_drain_against_placement(database_url: str) -> None:
+    """1,000 idle VMs are given back while jobs are placed on them: no leased VM is deleted."""
+    result = held(await race_drains(database_url, 1000, seed=1))
+    assert result.outcomes["VMs deleted"] == 1000
+    assert min(result.outcomes["CANCELLED"], result.outcomes["SUCCEEDED"]) > 0
+
+
+async def test_equal_submissions_at_once(database_url: str) -> None:
+    """50 times the same over two doors of two replicas: one job, equal answers."""
+    result = await race_submits(database_url, 10, seed=1)
+    assert (result.faults, result.outcomes["equal answers"]) == ([], 10)
+
+
+# --- the races would notice ---------------------------------------------------------------
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What hangs because a guard is missing need not be waited for."""
+    monkeypatch.setattr(races, "WAIT_S", 1.0)
+
+
+def _blind(
+    noun: str, name: str, before: Job | Vm, after: Job | Vm, versions: MutableMapping[str, int]
+) -> str | None:
+    """A guard that lets every step pass."""
+    versions[before.uid] = after.version
+    return None
+
+
+async def test_without_versions_stops_are_lost(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, impatient: None
+) -> None:
+    """Without the comparison of versions some history is not what the table allows."""
+    monkeypatch.setattr(ledger, "_guard_version", _blind)
+    assert (await race_stops(database_url, 200, seed=1)).faults
+
+
+async def test_without_versions_leased_vms_are_deleted(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, impatient: None
+) -> None:
+    """Without it a VM is deleted under its job."""
+    monkeypatch.setattr(ledger, "_guard_version", _blind)
+    assert (await race_drains(database_url, 200, seed=1)).faults
+
+
+async def test_without_care_for_refused_steps_stops_are_lost(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, impatient: None
+) -> None:
+    """If a step may build on a refused one, a running beat undoes a stop."""
+    monkeypatch.setattr(ledger, "_built_on_sand", lambda *_: None)
+    assert (await race_stops(database_url, 300, seed=1)).faults
+
+
+async def test_drain_is_not_planned_on_a_refused_observation(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job placed while an observation is being written keeps its VM: the version that the
+    observation would have made is now the placement's, and nothing may be built on it."""
+    async with house_on(database_url, seed=1) as house:
+        now = await house.now()
+        await house.put([house.new_vm(now)[1], house.new_job(now)[1]])
+        commit = house.store.commit
+
+        async def overtaken(units: Sequence[Unit], term: int | None) -> Committed:
+            monkeypatch.setattr(house.store, "commit", commit)
+            await house.loop.turn()
+            return await commit(units, term)
+
+        monkeypatch.setattr(house.store, "commit", overtaken)
+        await house.manager.reconcile()
+        (vm,) = (await house.api.view(0)).vms
+        assert (vm.state, len(vm.leases)) == (VmState.READY, 1)

@@ -1,0 +1,50 @@
+"""Leaders, workers, bus and database die and freeze while jobs flow. `zen chaos` runs longer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.chaos import unleash
+from cli.havoc import Plan
+from cli.verdict import Ran, double_runs, read_ticks
+
+ACTS = ("kill leader", "kill agent", "freeze leader", "kill bus", "hand over", "stop postgres")
+
+
+@pytest.mark.slow
+def test_short_chaos_loses_nothing_and_runs_nothing_twice() -> None:
+    """Every accepted job ends, none runs twice at once, nobody writes after their term."""
+    plan = Plan(
+        seconds=30, jobs=90, lease_s=4.5, frozen_s=1.5, vm_max=4, ticks_max=60, acts=ACTS, seed=1
+    )
+    said: list[str] = []
+    verdict = unleash(plan, said.append)
+    assert verdict.faults == [], said
+    assert verdict.story.acts == dict.fromkeys(ACTS, 1)
+    assert len(verdict.story.accepted) > 30
+    assert verdict.statuses["SUCCEEDED"] > 0
+    # Killed, frozen and handed over: each time another one went on.
+    assert len(verdict.takeovers_s) >= 3
+    assert verdict.writes > 0
+    assert verdict.runs_seen >= verdict.statuses["SUCCEEDED"]
+
+
+def test_overlapping_attempts_are_seen() -> None:
+    """Two attempts at once and one attempt twice are faults; one after the other is none."""
+    first = Ran(1, 10, 0.0, 5.0)
+    assert double_runs("j", [first, Ran(2, 11, 6.0, 7.0)]) == []
+    assert "ran at once for 2.0 s" in double_runs("j", [first, Ran(2, 11, 3.0, 7.0)])[0]
+    assert double_runs("j", [first, Ran(1, 12, 6.0, 7.0)]) == ["j: attempt 1 ran twice"]
+
+
+def test_ticks_become_spans(tmp_path: Path) -> None:
+    """Lines of several processes, mixed as they come."""
+    path = tmp_path / "ticks"
+    path.write_text("a 1 10 1.0\nb 1 11 1.5\na 1 10 2.0\na 2 12 3.0\n")
+    assert read_ticks(path) == {
+        "a": [Ran(1, 10, 1.0, 2.0), Ran(2, 12, 3.0, 3.0)],
+        "b": [Ran(1, 11, 1.5, 1.5)],
+    }
+    assert read_ticks(tmp_path / "none") == {}

@@ -1,0 +1,156 @@
+"""A simulator that cannot fail proves nothing: with each guard taken out, some seed of a small set
+must notice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+import orchestrator.manager
+import orchestrator.plan
+import scheduler.beats
+import sim.memory_store
+from agent.ear import Ear
+from agent.machine import AgentMachine
+from agent.words import Heard, StartProcess
+from agent.work import Work
+from core.capacity import Delete, Drain, Vm
+from core.changes import NewRequest, Unit
+from core.messages import BeatStatus, InMessage, StartJob
+from db.ledger import Known, judge
+from messaging.codec import decode_control
+from orchestrator.manager import ClusterManager
+from orchestrator.plan import Picture
+from scheduler.beats import Beat
+from scheduler.draft import Draft
+from scheduler.silence import BusClock
+from sim.virtual.world import Plan, simulate
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+SEEDS = range(1, 13)
+
+
+def caught(invariants: Sequence[str], seeds: Sequence[int] = SEEDS, jobs: int = 120) -> str:
+    """The first violation of one of these; the test fails if no seed finds any."""
+    for seed in seeds:
+        outcome = simulate(Plan(seed=seed, jobs=jobs))
+        for violation in outcome.violations[:1]:
+            assert violation.invariant in invariants, str(violation)
+            return str(violation)
+    pytest.fail(f"no seed of {list(seeds)} noticed that the guard is gone")
+
+
+def test_with_all_guards_in_place_the_same_seeds_are_quiet() -> None:
+    """So that what follows is the guards' doing."""
+    for seed in SEEDS:
+        assert simulate(Plan(seed=seed, jobs=120)).violations == []
+
+
+def test_fencing_by_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A beat that is believed whatever lease it speaks for ends another attempt's work."""
+
+    def believe(draft: Draft, _: Vm, item: Beat, __: str | None) -> None:
+        beat = item.beat
+        job = next((j for j in draft.jobs.values() if j.spec.job_id == beat.job_id), None)
+        if job is None or job.lease is None or beat.status is BeatStatus.FROZEN:
+            return
+        for event, reason in scheduler.beats._events(job, beat):
+            current = draft.jobs[job.uid]
+            draft.step(current, event, reason, exit_code=beat.exit_code)
+
+    monkeypatch.setattr(scheduler.beats, "_job_beat", believe)
+    assert caught(["I2", "I4", "crash"])
+
+
+def test_compare_and_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that writes over what the writer has not read."""
+
+    def accept(units: Sequence[Unit], known: Known) -> dict[int, str]:
+        refusals = judge(units, known)
+        return {index: why for index, why in refusals.items() if "version" not in why}
+
+    monkeypatch.setattr(sim.memory_store, "judge", accept)
+    assert caught(["I2", "I4", "crash"])
+
+
+def test_limit_of_the_whole_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan and a store that both look away when the cluster is full."""
+
+    def accept(units: Sequence[Unit], known: Known) -> dict[int, str]:
+        refusals = judge(units, known)
+        return {index: why for index, why in refusals.items() if not why.startswith("limit")}
+
+    plan = orchestrator.plan.plan_cluster
+
+    def generous(picture: Picture, *others: object) -> object:
+        return plan(replace(picture, spec=replace(picture.spec, vm_max=1000)), *others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sim.memory_store, "judge", accept)
+    monkeypatch.setattr(orchestrator.manager, "plan_cluster", generous)
+    assert caught(["I5"])
+
+
+def test_drain_before_delete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle VM that is deleted by name without being taken out of use first."""
+    drains = orchestrator.plan._drains
+
+    def straight(picture: Picture, vms: Sequence[Vm], *others: object) -> list[object]:
+        asked = drains(picture, vms, *others)  # type: ignore[arg-type]
+        found = {vm.name: vm.region for vm in vms}
+        names = [a.vm_name for a in asked if isinstance(a, Drain)]
+        return [
+            Delete(found[name], (name,), f"00000000-0000-4000-8000-{hash(name) % 10**12:012d}", "x")
+            for name in names
+        ]
+
+    async def careless(self: ClusterManager, action: Delete, _: Picture, now: object) -> None:
+        request = orchestrator.manager._request("delete", self.spec.name, action, now)  # type: ignore[arg-type]
+        if await self._write([(NewRequest(request),)]):
+            await self._call(action, now, first=True)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(orchestrator.plan, "_drains", straight)
+    monkeypatch.setattr(ClusterManager, "_delete", careless)
+    assert caught(["I11"])
+
+
+def test_dedup_of_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that runs a start as often as it hears it."""
+
+    def take(self: Ear, message: InMessage) -> None:
+        self._post(Heard(decode_control(message)))
+
+    def start(self: AgentMachine, order: StartJob) -> None:
+        work = self.jobs[order.lease_id] = Work(order)
+        self._say(work, BeatStatus.FOUND_VM)
+        self._out.append(StartProcess(order))
+
+    monkeypatch.setattr(Ear, "take", take)
+    monkeypatch.setattr(AgentMachine, "_start", start)
+    assert caught(["I10"])
+
+
+def test_canary_and_settling_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silence that is believed as soon as the bus is back."""
+    monkeypatch.setattr(BusClock, "steady", lambda self, _: self.bus_now is not None)
+    assert caught(["silence"])
+
+
+def test_the_job_stays_with_a_vm_that_may_still_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that goes back as soon as its VM is to be deleted runs on two VMs at once."""
+    monkeypatch.setattr(scheduler.plan, "_is_dead", lambda vm: vm.state in ("DELETING", "GONE"))
+    assert caught(["I2"])
+
+
+def test_worker_freezes_before_the_server_may_reassign(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that computes on while nobody hears it."""
+    monkeypatch.setattr(AgentMachine, "_freeze", lambda *_: None)
+    assert caught(["I2"])
+
+
+def test_term_guard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that takes a thawed leader's writes."""
+    monkeypatch.setattr(sim.memory_store, "check_term", lambda *_: None)
+    assert caught(["I7"])
