@@ -106,10 +106,9 @@ class AgentMachine:
         if self._outgoing.waiting and not self._outgoing.busy:
             times.append(self._retry_at)
         for work in self.jobs.values():
-            if not work.killed:
-                times.append(work.kill_at)
             if work.killed:
                 continue  # nothing more is done to it, whatever the clock says
+            times.append(work.kill_at)
             if work.frozen_since is None:
                 times.append(self._confirmed_at + self.timers.self_stop_after_s)
             else:

@@ -40,7 +40,7 @@ ELECTED_S = 5.0
 POLL_S = 0.02
 RETRY_S = 0.2
 TAKEOVER_WAIT_S = 60.0
-HEAL_S = 180.0
+HEAL_S = 300.0
 # A line for each tenth of a second that the job really runs: two attempts that run at once, or
 # one attempt that runs twice, are seen whatever the scheduler believes.
 SCRIPT = """
@@ -203,7 +203,7 @@ class Havoc:
 
     def _ticks_of(self, number: int) -> int:
         """Most are short; some outlive a fault, or even the time that their VM may be silent."""
-        if number % 20 == 0:
+        if number % 40 == 0:
             return self._dice.randint(self._plan.ticks_max // 2, self._plan.ticks_max)
         return self._dice.randint(30, 80) if number % 10 == 0 else self._dice.randint(2, 12)
 

@@ -30,7 +30,7 @@ from db.writes import Raced, write
 Connection = AsyncConnection[TupleRow]
 log = structlog.get_logger(__name__)
 
-POOL_WAIT_S = 2.0
+POOL_WAIT_S = 1.5
 STATEMENT_S = 10.0
 IDLE_S = 4.0
 """A writer that froze in the middle of a transaction holds the leader's row: nobody else could

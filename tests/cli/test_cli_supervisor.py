@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli.child import ChildFailed, Program, start
+from cli.child import Child, ChildFailed, Program, start
 from cli.embedded import vm_cap
 from cli.lock import AlreadyUp, Lock, end_leftovers, holder, leftovers
 from cli.place import ROOT, Home, Running, alive
@@ -229,6 +229,33 @@ async def test_database_that_moves_takes_the_schedulers_along(stand_ins: Home) -
         )
 
     await _until(back)
+    await stack.stop()
+
+
+async def test_scheduler_that_starts_while_the_database_moves(
+    stand_ins: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was given the old address and is restarted once more with the new one."""
+    stack = stack_of(stand_ins, [])
+    first = await stack.start()
+    begin = stack._begin
+
+    async def overtaken(program: Program) -> Child:
+        if program.name == "scheduler":
+            monkeypatch.setattr(stack, "_begin", begin)
+            await stack._move_database("postgresql://moved")
+        return await begin(program)
+
+    monkeypatch.setattr(stack, "_begin", overtaken)
+    os.kill(first.processes["scheduler"], signal.SIGKILL)
+
+    def knows() -> bool:
+        now = stand_ins.read()
+        pid = now.processes["scheduler"] if now else 0
+        path = Path(f"/proc/{pid}/environ")
+        return path.exists() and b"DATABASE_URL=postgresql://moved" in path.read_bytes()
+
+    await _until(knows)
     await stack.stop()
 
 

@@ -150,7 +150,11 @@ def processes_about(home: str) -> list[psutil.Process]:
 
 @contextmanager
 def stack(
-    *, config: bool = True, environ: Mapping[str, str] | None = None, replicas: int = 1
+    *,
+    config: bool = True,
+    environ: Mapping[str, str] | None = None,
+    replicas: int = 1,
+    changes: Mapping[str, object] | None = None,
 ) -> Iterator[Stack]:
     """A stack that is up; afterwards it is down and nothing of it is left."""
     with tempfile.TemporaryDirectory(prefix="zen-e2e-") as directory:
@@ -158,6 +162,8 @@ def stack(
         args = ["up", "--detach", "--quiet", "--port", "0", "--replicas", str(replicas)]
         if config:
             args += ["--config", str(small_config(Path(directory) / "zen.yaml"))]
+        if changes:
+            args += ["--changes", json.dumps(changes)]
         made.zen(*args)
         try:
             yield made

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from zlib import crc32
 
 import pytest
 
@@ -102,7 +103,9 @@ def test_drain_before_delete(monkeypatch: pytest.MonkeyPatch) -> None:
         found = {vm.name: vm.region for vm in vms}
         names = [a.vm_name for a in asked if isinstance(a, Drain)]
         return [
-            Delete(found[name], (name,), f"00000000-0000-4000-8000-{hash(name) % 10**12:012d}", "x")
+            Delete(
+                found[name], (name,), f"00000000-0000-4000-8000-{crc32(name.encode()):012d}", "x"
+            )
             for name in names
         ]
 
