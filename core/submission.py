@@ -99,7 +99,7 @@ def _relations(data: Mapping[object, object]) -> list[Fault]:
         faults.append(
             Fault("command", shown(command), 'a non-empty list, e.g. ["python3", "train.py"]')
         )
-    elif isinstance(command, list) and isinstance(command[0], str) and not command[0].strip():
+    elif isinstance(command, list) and command and not str(command[0]).strip():
         faults.append(Fault("command", shown(command), "a program first, not an empty word"))
     if data.get("image"):
         faults.append(
