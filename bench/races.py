@@ -44,7 +44,7 @@ from core.capacity import (
 )
 from core.changes import Change, Committed, JobMove, NewJob, NewVm, Unit, View, VmMove
 from core.clock import SystemClock
-from core.errors import CloudRefused
+from core.errors import CloudRefused, StoreDown
 from core.ids import RandomIds
 from core.job import E, Job, JobSpec, Lease, Rules, advance, entry_for, new_job
 from core.messages import BeatStatus, Heartbeat, InMessage, OutMessage, StopJob
@@ -413,8 +413,21 @@ async def _say(
 
 async def _stop(house: House, job: Job) -> None:
     await house.pause(40)
-    now = house.clock.now()
-    await stop_job(house.api, job.spec.job_id, "0", "raced", RULES, NAMES, now)
+    await _insist(house, job)
+
+
+async def _insist(house: House, job: Job) -> None:
+    """As a caller should: a busy database is asked again."""
+    deadline = time.perf_counter() + WAIT_S
+    while True:
+        try:
+            now = house.clock.now()
+            await stop_job(house.api, job.spec.job_id, "0", "raced", RULES, NAMES, now)
+        except StoreDown:
+            if time.perf_counter() > deadline:
+                raise
+        else:
+            return
 
 
 async def _until_ended(house: House, jobs: Sequence[Job], result: Result) -> None:
@@ -473,7 +486,7 @@ async def _drain_batch(house: House, size: int, result: Result) -> None:
         await _say(house, job, job.lease, B.COMPLETED, exit_code=0)
     waiting = [job for job in view.jobs if job.lease is None]
     for job in waiting:
-        await stop_job(house.api, job.spec.job_id, "0", "raced", RULES, NAMES, view.now)
+        await _insist(house, job)
     deadline = time.perf_counter() + WAIT_S
     while (await house.api.view(1000)).jobs and time.perf_counter() < deadline:
         await house.loop.turn()

@@ -47,7 +47,10 @@ JOIN unnest(%s::uuid[], %s::text[]) AS x(uid, dedup_key) USING (uid, dedup_key)
 
 
 async def lock(connection: AsyncConnection[TupleRow], rows: Wanted, term: int | None) -> Locked:
-    """Everything in one round trip. TermPassed if `term` is given and another one leads."""
+    """Everything in one round trip. TermPassed if `term` is given and another one leads.
+
+    The answers are read after the pipeline: at its end the server knows that it waits for us, and
+    ends the session of a replica that froze there. Within it, it would wait with our locks."""
     async with connection.pipeline():
         leader = await connection.execute(_LEADER) if term is not None else None
         names = [vm.name for vm in rows.new_vms]
@@ -63,20 +66,20 @@ async def lock(connection: AsyncConnection[TupleRow], rows: Wanted, term: int | 
         counts = await _ask(connection, _COUNTS, clusters)
         uids, dedup_keys = zip(*rows.dedup, strict=True) if rows.dedup else ((), ())
         repeats = await _ask(connection, _REPEATS, list(uids), list(dedup_keys))
-        if leader is not None:
-            row = await leader.fetchone()
-            check_term(None if row is None else row[0], term)
-        job_rows = await _rows(jobs)
-        known = Known(
-            job_versions={row[0]: row[1] for row in job_rows},
-            job_keys=dict.fromkeys(await _rows(keys), True),
-            vm_versions={row[0]: row[1] for row in await _rows(vms)},
-            vm_names={row[0]: True for row in await _rows(living)},
-            vm_counts={row[0]: row[1] for row in await _rows(counts)},
-            letters={row[0]: row[1] for row in await _rows(letters)},
-        )
-        last_seqs = {row[0]: row[2] for row in job_rows}
-        return Locked(known, last_seqs, {(row[0], row[1]) for row in await _rows(repeats)})
+    if leader is not None:
+        row = await leader.fetchone()
+        check_term(None if row is None else row[0], term)
+    job_rows = await _rows(jobs)
+    known = Known(
+        job_versions={row[0]: row[1] for row in job_rows},
+        job_keys=dict.fromkeys(await _rows(keys), True),
+        vm_versions={row[0]: row[1] for row in await _rows(vms)},
+        vm_names={row[0]: True for row in await _rows(living)},
+        vm_counts={row[0]: row[1] for row in await _rows(counts)},
+        letters={row[0]: row[1] for row in await _rows(letters)},
+    )
+    last_seqs = {row[0]: row[2] for row in job_rows}
+    return Locked(known, last_seqs, {(row[0], row[1]) for row in await _rows(repeats)})
 
 
 async def _ask(

@@ -35,6 +35,8 @@ STATEMENT_S = 10.0
 IDLE_S = 4.0
 """A writer that froze in the middle of a transaction holds the leader's row: nobody else could
 take the lease before the server ends its session. Ours are never idle for longer than a blink."""
+LEAD_WAIT_S = 1.0
+"""For the leader's row: longer than any commit takes, short beside the lease."""
 _RACES_MAX = 5
 
 _LEAD = """
@@ -46,6 +48,19 @@ ON CONFLICT (one) DO UPDATE SET
     expires_at = clock_timestamp() + make_interval(secs => %(lease_s)s)
 WHERE l.holder = excluded.holder OR l.expires_at <= clock_timestamp()
 RETURNING true, term, holder, expires_at, clock_timestamp()
+"""
+# Only reads: a follower that asks must not stand in the way of the leader's own writes.
+_LEADER = """
+SELECT false, term, holder, expires_at, clock_timestamp(),
+    holder <> %(holder)s AND expires_at > clock_timestamp()
+FROM leader
+"""
+# The sessions of a leader whose lease is over; each replica's bear its name.
+_EVICT = """
+SELECT pg_terminate_backend(a.pid) FROM leader AS l
+JOIN pg_stat_activity AS a ON a.application_name = left(l.holder, 63)
+WHERE l.holder <> %(holder)s AND l.expires_at <= clock_timestamp()
+    AND a.datname = current_database() AND a.pid <> pg_backend_pid()
 """
 _RESIGN = """
 UPDATE leader SET holder = '', expires_at = clock_timestamp() WHERE holder = %s AND term = %s
@@ -115,14 +130,31 @@ class PostgresStore:
         """On the database's clock. Whoever holds it keeps its term, also past the expiry, as
         long as nobody else came."""
         assert holder, "an empty holder means that nobody leads"
+        arguments = {"holder": holder, "lease_s": lease_s}
         async with self.connection() as connection:
-            arguments = {"holder": holder, "lease_s": lease_s}
-            row = await (await connection.execute(_LEAD, arguments)).fetchone()
+            seen = await (await connection.execute(_LEADER, arguments)).fetchone()
+            if seen is not None and seen[5]:
+                return Leadership(*seen[:5])
+            try:
+                row = await self._take_lead(connection, arguments)
+            except psycopg.errors.LockNotAvailable:
+                # The old leader froze in the middle of a transaction. Its session holds the row,
+                # and in the middle of a pipeline no time-out of the server ends it.
+                evicted = await (await connection.execute(_EVICT, arguments)).fetchall()
+                log.warning("sessions of the old leader ended", count=len(evicted))
+                row = await self._take_lead(connection, arguments)
             if row is None:
-                query = "SELECT false, term, holder, expires_at, clock_timestamp() FROM leader"
-                row = await (await connection.execute(query)).fetchone()
-        assert row is not None, "the row of the leader is never deleted"
+                seen = await (await connection.execute(_LEADER, arguments)).fetchone()
+                assert seen is not None, "the row of the leader is never deleted"
+                row = seen[:5]
         return Leadership(*row)
+
+    async def _take_lead(
+        self, connection: Connection, arguments: dict[str, object]
+    ) -> TupleRow | None:
+        async with connection.transaction():
+            await connection.execute(f"SET LOCAL lock_timeout = '{LEAD_WAIT_S:g}s'")
+            return await (await connection.execute(_LEAD, arguments)).fetchone()
 
     async def resign(self, holder: str, term: int) -> None:
         """The term stays where it is; the next leader's grows, so ours has passed for good."""

@@ -219,7 +219,7 @@ class SchedulerLoop:
         pace_s = self._parts.rules.timers.agent_idle_off_s / 3
         floors = {name for name, spec in self._parts.clusters().items() if spec.vm_min}
         warm = {vm.uid for vm in draft.vms.values() if vm.idle and vm.cluster in floors}
-        for uid in warm:
+        for uid in sorted(warm):  # the order of messages must not depend on hashes
             if now - self._kept_warm.get(uid, now - pace_s) >= pace_s:
                 self._kept_warm[uid] = now
                 vm = draft.vms[uid]

@@ -167,6 +167,7 @@ class Chaos:
         self._cloud.fault(Clear())
         for host in self._stage.hosts:
             host.door.down = False
+            host.freeze_at_commit = False
             host.thaw()
             host.start()
 
@@ -214,7 +215,10 @@ class Chaos:
         leader = self._leader()
         if leader is None:
             return False
-        leader.freeze()
+        if self._dice.random() < 0.5:
+            leader.freeze()
+        else:
+            leader.freeze_at_commit = True
         self._after(5, 90, leader.thaw)
         return True
 

@@ -64,6 +64,8 @@ class Host:
         self.replica: Replica | None = None
         self.door: MemoryStore = ground.store
         self.clock = VirtualClock(ground.loop)
+        self.freeze_at_commit = False
+        """Stop right before the next commit takes effect: the worst moment for a leader."""
 
     @property
     def up(self) -> bool:
@@ -86,6 +88,7 @@ class Host:
         if self.up:
             return
         self._boots += 1
+        self.freeze_at_commit = False
         ground = self._ground
         self.process = ground.loop.process(self.name)
         wrong_s = ground.dice.uniform(-SCHEDULER_CLOCK_WRONG_S, SCHEDULER_CLOCK_WRONG_S)
@@ -146,6 +149,10 @@ class Host:
 
     async def _on_commit(self, stage: Stage) -> None:
         ground = self._ground
+        if stage == "before" and self.freeze_at_commit:
+            self.freeze_at_commit = False
+            self.freeze()
+            await asyncio.sleep(0)
         if stage == "after":
             ground.checkers.committed()
         await self.perhaps_crash("commit", stage, ground.odds.commit)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import warnings
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -16,12 +17,13 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 T = TypeVar("T")
+ROUNDS_MAX = 20_000
 EPOCH = datetime(2026, 1, 5, 6, 0, tzinfo=UTC)
 _PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
 
 
 class Stalled(Exception):
-    """Nothing is ready and no timer is set: the world would wait for ever."""
+    """Time does not pass any more: nothing is left to happen, or something spins."""
 
 
 class Process:
@@ -86,12 +88,17 @@ class _Jump:
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
+        self._rounds = 0
 
     def select(self, timeout_s: float | None) -> list[object]:
         if timeout_s is None:
             raise Stalled("nothing is ready and no timer is set")
+        self._rounds += 1
         if timeout_s > 0:
+            self._rounds = 0
             self._loop.jump(timeout_s)
+        if self._rounds > ROUNDS_MAX:
+            raise Stalled(f"{ROUNDS_MAX} rounds of callbacks and the clock has not moved")
         return []
 
 
@@ -126,8 +133,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def dispose(self) -> None:
         """Close, and silence what was killed on the way."""
-        for process in self.processes:
-            process.dispose()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that died unawaited
+            for process in self.processes:
+                process.dispose()
         self.close()
 
     # --- how callbacks get their process ---------------------------------------------------

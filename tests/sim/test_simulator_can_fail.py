@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from zlib import crc32
 
 import pytest
@@ -31,15 +32,16 @@ from sim.virtual.world import Plan, simulate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-SEEDS = range(1, 13)
+SEEDS = range(1, 9)
 
 
-def caught(invariants: Sequence[str], seeds: Sequence[int] = SEEDS, jobs: int = 120) -> str:
+def caught(invariants: Sequence[str], seeds: Sequence[int] = SEEDS, jobs: int = 80) -> str:
     """The first violation of one of these; the test fails if no seed finds any."""
     for seed in seeds:
         outcome = simulate(Plan(seed=seed, jobs=jobs))
         for violation in outcome.violations[:1]:
             assert violation.invariant in invariants, str(violation)
+            print(f"seed {seed}: {violation}")  # shown by -s: what a lost guard costs
             return str(violation)
     pytest.fail(f"no seed of {list(seeds)} noticed that the guard is gone")
 
@@ -47,7 +49,7 @@ def caught(invariants: Sequence[str], seeds: Sequence[int] = SEEDS, jobs: int = 
 def test_with_all_guards_in_place_the_same_seeds_are_quiet() -> None:
     """So that what follows is the guards' doing."""
     for seed in SEEDS:
-        assert simulate(Plan(seed=seed, jobs=120)).violations == []
+        assert simulate(Plan(seed=seed, jobs=80)).violations == []
 
 
 def test_fencing_by_lease(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,17 +104,20 @@ def test_drain_before_delete(monkeypatch: pytest.MonkeyPatch) -> None:
         asked = drains(picture, vms, *others)  # type: ignore[arg-type]
         found = {vm.name: vm.region for vm in vms}
         names = [a.vm_name for a in asked if isinstance(a, Drain)]
-        return [
-            Delete(
-                found[name], (name,), f"00000000-0000-4000-8000-{crc32(name.encode()):012d}", "x"
-            )
-            for name in names
-        ]
+        ids = {name: f"00000000-0000-4000-8000-{crc32(name.encode()):012d}" for name in names}
+        return [Delete(found[name], (name,), ids[name], "idle") for name in names]
 
-    async def careless(self: ClusterManager, action: Delete, _: Picture, now: object) -> None:
-        request = orchestrator.manager._request("delete", self.spec.name, action, now)  # type: ignore[arg-type]
+    delete = ClusterManager._delete
+
+    async def careless(
+        self: ClusterManager, action: Delete, picture: Picture, now: datetime
+    ) -> None:
+        if action.reason != "idle":
+            await delete(self, action, picture, now)
+            return
+        request = orchestrator.manager._request("delete", self.spec.name, action, now)
         if await self._write([(NewRequest(request),)]):
-            await self._call(action, now, first=True)  # type: ignore[arg-type]
+            await self._call(action, now, first=True)
 
     monkeypatch.setattr(orchestrator.plan, "_drains", straight)
     monkeypatch.setattr(ClusterManager, "_delete", careless)
@@ -149,8 +154,13 @@ def test_the_job_stays_with_a_vm_that_may_still_compute(monkeypatch: pytest.Monk
 
 def test_worker_freezes_before_the_server_may_reassign(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that computes on while nobody hears it."""
-    monkeypatch.setattr(AgentMachine, "_freeze", lambda *_: None)
-    assert caught(["I2"])
+
+    def pretend(self: AgentMachine, now: float) -> None:
+        for work in self.jobs.values():
+            work.frozen_since = work.frozen_since or now
+
+    monkeypatch.setattr(AgentMachine, "_freeze", pretend)
+    assert caught(["I2"], jobs=200)
 
 
 def test_term_guard(monkeypatch: pytest.MonkeyPatch) -> None:
