@@ -191,19 +191,18 @@ def _events(job: Job, beat: Heartbeat) -> list[tuple[JobEvent, str]]:
             event = E.YIELDED if job.status is S.PREEMPTING else E.EXITED_ERROR
             return [*claimed, (event, beat.reason or f"exit code {beat.exit_code}")]
         case B.STOPPED:
-            return _stopped(job, beat, claimed)
+            return _stopped(job, beat)
         case B.PREEMPTED:
             return [(E.SPOT_TAKEN, f"{beat.vm_name} was taken back by the cloud (spot)")]
         case _:
             return []
 
 
-def _stopped(
-    job: Job, beat: Heartbeat, claimed: list[tuple[JobEvent, str]]
-) -> list[tuple[JobEvent, str]]:
+def _stopped(job: Job, beat: Heartbeat) -> list[tuple[JobEvent, str]]:
     if job.status is S.STOPPING:
         return [(E.STOPPED, job.reason or "stopped")]
     if job.status is S.PREEMPTING:
         return [(E.YIELDED, "yielded its VM")]
-    # The worker itself was told to go (its machine shuts down): the job did nothing wrong.
-    return [*claimed, (E.VM_LOST, beat.reason or f"the worker on {beat.vm_name} was stopped")]
+    # The worker itself was told to go (its machine shuts down), or never had the lease: the job
+    # did nothing wrong.
+    return [(E.VM_LOST, beat.reason or f"the worker on {beat.vm_name} was stopped")]

@@ -86,8 +86,9 @@ class Relay:
         return len(rows)
 
     async def _send_one_by_one(self, topic: str, rows: Sequence[OutboxRow], error: ZenError) -> int:
-        """The bus refused the batch. If some of it passes alone, the rest is poison and becomes
-        dead letters; if none does, the topic itself is refused: all is kept, a human is told."""
+        """The bus refused the batch. What is refused alone, and again after another one has passed,
+        is poison and becomes a dead letter; if none passes, the topic itself is refused: all is
+        kept, a human is told."""
         passed: list[OutboxRow] = []
         poison: list[tuple[OutboxRow, str]] = []
         for row in rows:
@@ -104,12 +105,25 @@ class Relay:
             await self._topic_refused(topic, error)
             await asyncio.sleep(RETRY_S)
             return 0
-        letters = [(self._dead(row, why),) for row, why in poison]
+        # The topic may have come back between two tries: those refused before it did are good.
+        letters = [
+            (self._dead(row, why),) for row, _ in poison if (why := await self._refusal(row))
+        ]
         if letters:
             await self._store.commit(letters, self._leadership.term())
         settled = [*passed, *(row for row, _ in poison)]
         await self._store.published([row.outbox_id for row in settled])
         return len(settled)
+
+    async def _refusal(self, row: OutboxRow) -> str:
+        """Why the bus refuses the message; empty: it took it."""
+        try:
+            await self._bus.publish([row.message], PUBLISH_TIMEOUT_S)
+        except BusDown:
+            raise
+        except ZenError as refusal:
+            return str(refusal)
+        return ""
 
     async def _topic_refused(self, topic: str, error: ZenError) -> None:
         if topic in self._refused:

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from core.errors import BusDown
 from core.messages import InMessage, OutMessage
+from messaging.errors import BusRefused
 from sim.virtual.loop import Process, VirtualClock, VirtualLoop
 from sim.virtual.trace import Trace
 
@@ -86,6 +87,8 @@ class Broker:
         self.odds = BusOdds()
         self.up_since = 0.0
         self._down = False
+        self.refused: set[str] = set()
+        """Topics that the bus answers with a refusal."""
         self.cut_off: set[str] = set()
         """Processes that the bus does not reach."""
         self.on_taken: Callable[[OutMessage], None] = lambda _: None
@@ -142,6 +145,7 @@ class Broker:
         """No more misfortune; what was delayed comes within a minute."""
         self.odds = BusOdds()
         self.down = False
+        self.refused.clear()
         self.cut_off.clear()
         soon = self._at(60.0)
         for moment in sorted(moment for moment in self._buckets if moment > soon):
@@ -362,6 +366,8 @@ class MemoryBus:
         if not self._broker.reachable(self._process):
             await asyncio.sleep(timeout_s)
             raise BusDown(f"publish: not confirmed within {timeout_s:g} s")
+        if any(message.topic in self._broker.refused for message in messages):
+            raise BusRefused("this topic does not exist")
         ids = self._broker.take(messages)
         if self._dice.random() < self._broker.odds.lost_confirmation:
             self._trace.count_fault("confirmation_lost")

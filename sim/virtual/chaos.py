@@ -58,6 +58,9 @@ FAULTS: Mapping[str, int] = {
     "spot_storm": 1,
     "vm_crashed": 5,
     "vm_deleted_behind_our_back": 2,
+    "vm_stopped": 2,
+    "api_forbidden": 1,
+    "topic_refused": 1,
     "agent_restarted": 4,
     "orphan_vm": 1,
     "foreign_vm": 1,
@@ -84,6 +87,7 @@ SMALL_FAULTS = (
     "api_slow",
     "worker_froze_its_job",
     "worker_thawed_its_job",
+    "alert_fleet_silent",
 )
 
 
@@ -129,6 +133,9 @@ class Chaos:
             "spot_storm": self._spot_storm,
             "vm_crashed": self._crash_vm,
             "vm_deleted_behind_our_back": self._delete_vm,
+            "vm_stopped": self._stop_vm,
+            "api_forbidden": self._api_forbidden,
+            "topic_refused": self._topic_refused,
             "agent_restarted": self._restart_agent,
             "orphan_vm": self._orphan,
             "foreign_vm": self._foreign,
@@ -165,6 +172,7 @@ class Chaos:
         self._broker.heal()
         self._stage.ground.odds = CrashOdds()
         self._cloud.fault(Clear())
+        self._cloud.forbidden.clear()
         for host in self._stage.hosts:
             host.door.down = False
             host.freeze_at_commit = False
@@ -292,6 +300,13 @@ class Chaos:
                 self._cut_off(worker.process.name, 150, 200)
         return True
 
+    def _topic_refused(self) -> bool:
+        """Somebody deletes the control topic, and makes it again."""
+        topic = self._stage.ground.settings.names.control_topic
+        self._broker.refused.add(topic)
+        self._after(10, 60, lambda: self._broker.refused.discard(topic))
+        return True
+
     def _poison(self) -> bool:
         self._stage.clients.poison()
         return True
@@ -376,6 +391,23 @@ class Chaos:
         info = worker.info
         self._cloud.cloud.delete_instance(info.zone, info.name, None, self._loop.time())
         self._cloud.settle()
+        return True
+
+    def _stop_vm(self) -> bool:
+        """Somebody stops the machine by hand; its agent hears SIGTERM first."""
+        worker = self._some_worker()
+        if worker is None:
+            return False
+        info = worker.info
+        self._cloud.cloud.stop_instance(info.zone, info.name, None, self._loop.time())
+        worker.shut_down()
+        self._cloud.settle()
+        return True
+
+    def _api_forbidden(self) -> bool:
+        region = self._region()
+        self._cloud.forbidden.add(region)
+        self._after(20, 120, lambda: self._cloud.forbidden.discard(region))
         return True
 
     def _restart_agent(self) -> bool:

@@ -8,7 +8,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from core.capacity import VM_TRANSITIONS, ClusterSpec, Create, Delete, Vm, VmState
-from core.changes import Change, JobMove, NewJob, NewRequest, NewVm, Send, Unit, VmMove
+from core.changes import (
+    Change,
+    JobMove,
+    NewJob,
+    NewRequest,
+    NewVm,
+    RaiseAlert,
+    Send,
+    Unit,
+    VmMove,
+)
 from core.job import TRANSITIONS, E, Job, JobEvent
 from core.messages import OutMessage, StartJob
 from sim.memory_tables import Tables, Written
@@ -112,6 +122,8 @@ class Checkers:
                 self._new_vm(vm, vm_max)
             case VmMove(before, after):
                 self._vm_move(before, after)
+            case RaiseAlert(kind=kind):
+                self._trace.count_fault(f"alert_{kind}")
             case Send(message):
                 self._intents[message.topic, message.body] += 1
             case NewRequest(request):

@@ -7,7 +7,7 @@ import asyncio
 import json
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from core.capacity import ClusterSpec
@@ -60,17 +60,43 @@ def make_orders(
         burst = dice.randrange(3) / 3 * over_s + dice.uniform(0, 30)
         at = burst if dice.random() < 0.5 else dice.uniform(0, over_s)
         orders.append(_order(dice, number, at, clusters))
+    orders += [_rival(dice, order) for order in orders if dice.random() < 0.03]
+    orders += [_nonsense(dice, number, over_s) for number in range(count // 25)]
     orders.sort(key=lambda order: (order.at, order.job_id))
     return orders
 
 
+def _rival(dice: random.Random, order: Order) -> Order:
+    """Other content under the same id: one of the two is refused, whichever comes later."""
+    body = {**order.body, "priority": 1}
+    return replace(order, body=body, at=order.at + dice.uniform(0, 60), repeats=1, stop_at=None)
+
+
+def _nonsense(dice: random.Random, number: int, over_s: float) -> Order:
+    """A submission that no door may let in."""
+    wrongs: tuple[dict[str, object], ...] = (
+        {"cluster": "9xnone"},
+        {"gpu_type": "none"},
+        {"gpu_count": 9},
+        {"regions": ["nowhere1"]},
+        {"priority": "high", "colour": "blue"},
+        {"command": []},
+    )
+    body = {"job_id": f"nonsense-{number}", "command": ["pretend"], **dice.choice(wrongs)}
+    return Order(dice.uniform(0, over_s), body, dice.random() < 0.4, 1, None)
+
+
 def _order(dice: random.Random, number: int, at: float, clusters: Sequence[ClusterSpec]) -> Order:
     cluster = dice.choices(clusters, [c.vm_max for c in clusters])[0]
+    ways: tuple[dict[str, object], ...] = (
+        {"cluster": cluster.name, "gpu_count": dice.randint(1, cluster.gpus)},
+        {"gpu_type": cluster.gpu_type, "gpu_count": cluster.gpus},
+        {"gpu_memory_mb": 1000},
+    )
     body: dict[str, object] = {
         "job_id": f"job-{number}",
         "command": ["pretend"],
-        "cluster": cluster.name,
-        "gpu_count": dice.randint(1, cluster.gpus),
+        **dice.choices(ways, (7, 3, 1))[0],
         "priority": dice.choice((100, 500, 500, 900)),
         "retries": dice.choice((0, 0, 1, 2)),
         "stop_grace_s": dice.choice((2, 10, 30)),
@@ -145,6 +171,8 @@ class Clients:
         async def ask(replica: Replica) -> bool:
             answer = await replica.submissions.submit(dict(order.body), idempotency_key=None)
             self._checkers.accepted(answer.user_id, answer.job_id)
+            if order.job_id.startswith("nonsense"):
+                self._checkers.broken("door", f"accepted: {order.body}", order.job_id)
             return True
 
         await self._insist(ask)

@@ -38,6 +38,8 @@ class CloudInTime:
     def __init__(self, loop: VirtualLoop, world: World) -> None:
         self.cloud = Cloud(world, loop.time())
         self.machines = Machines()
+        self.forbidden: set[str] = set()
+        """Regions whose calls are refused for lack of permission."""
         self._loop = loop
         self._set_for: float | None = None
 
@@ -138,6 +140,8 @@ class VirtualCompute:
     async def _pass_gate(self, region: str, *, write: bool) -> bool:
         """Waits as long as the call takes; True if the effect comes but the answer does not."""
         await asyncio.sleep(self._dice.uniform(0.02, 0.3))
+        if region in self._world.forbidden:
+            raise Forbidden("403 forbidden: required 'compute.instanceGroupManagers.get'")
         verdict = self._world.cloud.api_verdict(region, self._loop.time())
         if verdict.latency_s:
             self._trace.count_fault("api_slow")

@@ -11,9 +11,10 @@ from agent.driver import Driver
 from agent.ear import Ear
 from agent.journal import Journal
 from agent.machine import RETRY_S, AgentMachine
-from agent.words import Identity, Listening, PreemptNotice
+from agent.words import GpusRead, Identity, Listening, PreemptNotice, ShutDown
 from core.errors import BusDown
 from core.ids import RandomIds
+from core.messages import GpuReading
 from core.names import Names
 from core.timers import Timers
 from sim.model import VmInfo
@@ -67,6 +68,11 @@ class Worker:
         if self._driver is not None:
             self._driver.post(PreemptNotice())
 
+    def shut_down(self) -> None:
+        """The machine is being stopped: its agent gets SIGTERM."""
+        if self._driver is not None:
+            self._driver.post(ShutDown("SIGTERM"))
+
     def kill(self) -> None:
         """The agent dies, and its jobs with it."""
         self.process.kill()
@@ -109,6 +115,7 @@ class Worker:
         subscription = self._site.names.control_subscription(name, self.nonce)
         topic = self._site.names.control_topic
         broker.add_subscription(subscription, topic, {"vm_name": name}, ordered=True)
+        self._driver.post(GpusRead(tuple(GpuReading(i) for i in range(self.info.gpus))))
         self._driver.post(Listening())
         inbound = bus.subscribe(subscription, max_messages=100)
         async for batch in inbound.batches():

@@ -169,6 +169,14 @@ def test_stopped_ends_a_stop_but_a_worker_that_goes_away_is_a_loss() -> None:
     assert gone.vm.state is V.DELETING
 
 
+def test_stop_of_a_lease_that_never_came_is_no_claim() -> None:
+    """A start that its stop overtook was never taken: its history must not say so."""
+    heard = Heard(*assigned(), job_beat(B.STOPPED, reason="no such lease on this VM"))
+    assert heard.job.status is S.QUEUED
+    moves = [c for unit in heard.draft.units for c in unit if isinstance(c, JobMove)]
+    assert [entry.event for move in moves for entry in move.entries] == [E.VM_LOST]
+
+
 def test_refused_start_is_not_the_users_failure() -> None:
     """The worker never ran it: back to the queue, and not to that VM."""
     heard = Heard(*assigned(), job_beat(B.FAILED, reason="the agent is draining"))

@@ -70,11 +70,15 @@ class Wire:
         self.sent: list[bytes] = []
         self.refuse: set[bytes] = set()
         self.refuse_topics: set[str] = set()
+        self.refuse_calls = 0
         self.down = False
 
     async def publish(self, messages: Sequence[OutMessage], timeout_s: float) -> Sequence[str]:
         if self.down:
             raise BusDown("away")
+        self.refuse_calls -= 1
+        if self.refuse_calls >= 0:
+            raise ZenError("refused for now")
         for message in messages:
             if message.body in self.refuse or message.topic in self.refuse_topics:
                 raise ZenError(f"refused {message.topic}")
@@ -125,6 +129,14 @@ async def test_poison_message_does_not_hold_the_others(clock: HandClock) -> None
     assert (wire.sent, shelf.rows) == ([b"1", b"3"], [])
     (letter,) = shelf.told
     assert isinstance(letter, DeadLetter)
+
+
+async def test_message_refused_before_its_topic_came_back_is_sent(clock: HandClock) -> None:
+    """The topic returned between two tries: what was refused before is no poison."""
+    shelf, wire = Shelf(row(1), row(2), row(3), clock=clock), Wire()
+    wire.refuse_calls = 2  # the batch, and the first one alone
+    await (await relay(shelf, wire)).send_batch()
+    assert (sorted(wire.sent), shelf.rows, shelf.told) == ([b"1", b"2", b"3"], [], [])
 
 
 async def test_refused_topic_is_kept_and_told_once_and_holds_no_other(
