@@ -298,7 +298,8 @@ class Stack:
         self._home.forget()
 
     def _stop_order(self) -> list[list[str]]:
-        schedulers = [name for name in self._children if name.startswith("scheduler")]
+        # By name: they came up at once, in whatever order.
+        schedulers = sorted(name for name in self._children if name.startswith("scheduler"))
         order = [schedulers, ["cloud"], ["bus"], ["postgres"]]
         present = [[name for name in names if name in self._children] for names in order]
         return [names for names in present if names]
