@@ -31,6 +31,9 @@ class Runner(Protocol):
 
     def start(self, order: StartJob) -> None: ...
     def signal(self, lease_id: str, name: Signal) -> None: ...
+    def renew(self, until: float) -> None:
+        """Whatever runs freezes by itself at that moment of the monotonic clock, also if the
+        agent hangs, unless it is renewed before."""
 
 
 class Driver:
@@ -58,8 +61,13 @@ class Driver:
         """Until the machine says Exit."""
         try:
             event: Input = Tick()
+            until = 0.0
             while True:
-                for output in self._machine.handle(event, self._clock.monotonic()):
+                outputs = self._machine.handle(event, self._clock.monotonic())
+                if until != self._machine.computes_until:
+                    until = self._machine.computes_until
+                    runner.renew(until)
+                for output in outputs:
                     if isinstance(output, Exit):
                         self._journal.info("exit", kind=output.kind, reason=output.reason)
                         return output

@@ -53,7 +53,9 @@ def places_for(order: StartJob, vm_dir: Path, store: Store) -> Places:
     spec = order.spec
 
     def durable(kind: str) -> Path:
-        key = job_key(kind, spec.tenant_id, spec.user_id, spec.job_id)
+        # The members of a gang write one checkpoint together.
+        whose = gang_id(order) if kind == "checkpoints" else spec.job_id
+        key = job_key(kind, spec.tenant_id, spec.user_id, whose)
         return store.directory(key) or vm_dir / key
 
     return Places(
@@ -61,6 +63,11 @@ def places_for(order: StartJob, vm_dir: Path, store: Store) -> Places:
         checkpoints=durable("checkpoints"),
         outputs=durable("artifacts") / str(order.attempt),
     )
+
+
+def gang_id(order: StartJob) -> str:
+    """The job that people know: a member's own id has its rank at the end."""
+    return order.spec.job_id.removesuffix(f".{order.rank}") if order.rank else order.spec.job_id
 
 
 def argv_for(order: StartJob) -> list[str]:
@@ -87,6 +94,7 @@ def _facts(order: StartJob, places: Places) -> dict[str, str]:
         "ZEN_CLUSTER": order.cluster,
         "ZEN_REGION": order.region,
         "CUDA_VISIBLE_DEVICES": ",".join(str(slot) for slot in order.slots),
+        "ZEN_GANG_ID": gang_id(order),
         "ZEN_RANK": str(order.rank),
         "ZEN_WORLD_SIZE": str(order.world_size),
         "ZEN_LEADER_ADDRESS": order.leader_address or f"{host}:{port}",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import json
+from pathlib import Path
 from typing import Protocol
 
 from core.messages import GpuReading
@@ -21,13 +23,24 @@ class Gpus(Protocol):
 
 
 class PretendGpus:
-    """GPUs that exist by agreement."""
+    """GPUs that exist by agreement. A file may say how they are, to see what a hot or broken one
+    leads to: a list of readings, e.g. [{"index": 0, "temp_c": 93}]."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, said: Path | None = None) -> None:
         self.count = count
+        self._said = said
 
     def read(self) -> tuple[GpuReading, ...]:
-        return tuple(GpuReading(index) for index in range(self.count))
+        found = {reading.index: reading for reading in self._read_file()}
+        return tuple(found.get(index) or GpuReading(index) for index in range(self.count))
+
+    def _read_file(self) -> list[GpuReading]:
+        if self._said is None or not self._said.exists():
+            return []
+        try:
+            return [GpuReading(**words) for words in json.loads(self._said.read_bytes())]
+        except (ValueError, TypeError) as error:
+            return [GpuReading(0, fault=f"{self._said.name} cannot be read: {error}")]
 
 
 class NvmlGpus:
@@ -47,8 +60,8 @@ class NvmlGpus:
         nvml = self._nvml
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        except nvml.NVMLError:
-            return GpuReading(index)  # fallen off the bus
+        except nvml.NVMLError as error:
+            return GpuReading(index, fault=f"does not answer: {error}")  # fallen off the bus
         return GpuReading(
             index=index,
             util=self._ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
@@ -78,10 +91,10 @@ class _Question(Protocol):
     def __call__(self) -> float: ...
 
 
-def open_gpus(count: int) -> Gpus:
+def open_gpus(count: int, said: Path | None = None) -> Gpus:
     """NVML's if its library is there, else `count` pretend ones."""
     try:
         ctypes.CDLL(_LIBRARY)
     except OSError:
-        return PretendGpus(count)
+        return PretendGpus(count, said)
     return NvmlGpus()

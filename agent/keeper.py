@@ -1,9 +1,15 @@
 """Keeps one job: starts it, passes signals on, and leaves nothing of it behind.
 
 Runs as `python -I -S keeper.py SOCKET_FD LOG_FD PARENT_PID`, standard library only. The agent
-sends one JSON line (argv, env, cwd), then signal names, one per line; the keeper answers with
-JSON lines: {"started": pid} or {"failed": errno, "what": …}, then {"exit": n} or {"signal": n}.
-End of file on the socket means that the agent is dead, even by SIGKILL: the job dies at once.
+sends one JSON line (argv, env, cwd, until), then signal names, one per line; the keeper answers
+with JSON lines: {"started": pid} or {"failed": errno, "what": …}, then {"exit": n} or
+{"signal": n}. End of file on the socket means that the agent is dead, even by SIGKILL: the job
+dies at once.
+
+`until`, renewed by lines `UNTIL seconds` on the monotonic clock, is how long the job may compute
+without a word: the agent moves it with each beat that the bus confirms. Past it the keeper
+freezes the job by itself, because an agent that hangs cannot, and the job may soon be given to
+another VM. A later `until` lifts that freeze; one that the agent ordered (STOP) is lifted by CONT.
 """
 
 from __future__ import annotations
@@ -11,11 +17,13 @@ from __future__ import annotations
 import ctypes
 import errno
 import json
+import math
 import os
 import select
 import signal
 import sys
 import time
+from time import monotonic  # noqa: TID251  # the one clock that we share with the agent
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -102,6 +110,10 @@ class Keeper:
             os.set_inheritable(fd, False)
         self.buffer = b""
         self.job = 0
+        self.until = math.inf
+        self.held = False
+        """The agent said STOP."""
+        self.stopped = False
         self.wake_fd, wake_in = os.pipe()
         for fd in (self.wake_fd, wake_in):
             os.set_blocking(fd, False)
@@ -116,8 +128,13 @@ class Keeper:
         self.told_to_die = True
 
     def run(self) -> None:
-        order = self._line()
-        if order is None or not self._start(json.loads(order)):
+        line = self._line()
+        if line is None:
+            return
+        order = json.loads(line)
+        if order["until"] is not None:
+            self.until = order["until"]
+        if not self._start(order):
             return
         status = self._watch()
         if status is not None:
@@ -137,7 +154,8 @@ class Keeper:
                 kill_all()
                 return None
             self._obey_lines()
-            for fd, _ in poll.poll():
+            self._stop_or_go()
+            for fd, _ in poll.poll(self._patience_ms()):
                 if fd == self.wake_fd:
                     os.read(self.wake_fd, 4096)
                 elif not self._read():
@@ -162,10 +180,29 @@ class Keeper:
     def _obey_lines(self) -> None:
         while b"\n" in self.buffer:
             line, _, self.buffer = self.buffer.partition(b"\n")
-            self._pass_on(line.decode())
+            word, _, value = line.decode().partition(" ")
+            match word:
+                case "UNTIL":
+                    self.until = float(value)
+                case "STOP" | "CONT":
+                    self.held = word == "STOP"
+                    self._stop_or_go()
+                case _:
+                    self._pass_on(signal.Signals[f"SIG{word}"])
 
-    def _pass_on(self, name: str) -> None:
-        number = signal.Signals[f"SIG{name}"]
+    def _stop_or_go(self) -> None:
+        """Frozen while the agent says so, or has not been heard by the bus for too long."""
+        wanted = self.held or monotonic() >= self.until
+        if wanted != self.stopped:
+            self.stopped = wanted
+            self._pass_on(signal.SIGSTOP if wanted else signal.SIGCONT)
+
+    def _patience_ms(self) -> int | None:
+        if self.stopped or self.until == math.inf:
+            return None
+        return max(0, math.ceil(1000 * (self.until - monotonic())))
+
+    def _pass_on(self, number: signal.Signals) -> None:
         if number == signal.SIGTERM:
             # The group only: helpers in other sessions are the job's own to end.
             try:

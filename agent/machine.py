@@ -38,6 +38,7 @@ from core.messages import (
     ContinueJob,
     Control,
     DrainVm,
+    GoJob,
     GpuReading,
     Heartbeat,
     KeepWarm,
@@ -54,6 +55,8 @@ SHUT_DOWN_GRACE_S = 5.0
 LAST_WORDS_S = 3.0
 """How long a shutdown waits for the bus to take the last beats."""
 FINISHED_MAX = 1024
+TERMINATED = 143
+"""As a shell counts: 128 + SIGTERM."""
 
 
 @dataclass(slots=True)
@@ -73,6 +76,8 @@ class AgentMachine:
     _outgoing: Outgoing = field(default_factory=Outgoing)
     _out: list[Output] = field(default_factory=list)
     _seq: int = 0
+    _stale_seq: int = 0
+    """The last beat before our lease may have been given away: answers up to it mean nothing."""
     _confirmed_at: float = field(init=False)
     """Send time of the last confirmed beat: what our half of the lease is measured from."""
     _quiet_since: float = field(init=False)
@@ -110,13 +115,19 @@ class AgentMachine:
                 continue  # nothing more is done to it, whatever the clock says
             times.append(work.kill_at)
             if work.frozen_since is None:
-                times.append(self._confirmed_at + self.timers.self_stop_after_s)
+                times.append(self.computes_until)
             else:
                 times.append(work.frozen_since + self.timers.frozen_max_s)
         if not self.jobs:
             times.append(self._off_at())
         times.append(self._shut_down_by)
         return min(times)
+
+    @property
+    def computes_until(self) -> float:
+        """When jobs freeze if no other beat is confirmed. A scheduler does not give them away
+        before, so whoever holds on to this moment cannot compute beside a successor."""
+        return self._confirmed_at + self.timers.self_stop_after_s
 
     # --- inputs -------------------------------------------------------------------------
 
@@ -173,8 +184,10 @@ class AgentMachine:
                 self._start(control)
             case StopJob():
                 self._stop(control, now)
-            case ContinueJob(lease_id=lease_id):
-                self._continue(lease_id, now)
+            case ContinueJob():
+                self._continue(control, now)
+            case GoJob(lease_id=lease_id):
+                self._go(lease_id)
             case DrainVm():
                 self._draining = True
                 self._say_idle()
@@ -194,9 +207,18 @@ class AgentMachine:
             self._answer(order, B.FAILED, refusal)
             return
         self._outgoing.drop("", B.READY, B.DRAINED)
-        work = self.jobs[order.lease_id] = Work(order)
+        work = self.jobs[order.lease_id] = Work(order, waiting=order.barrier)
         self._say(work, B.FOUND_VM)
-        self._out.append(StartProcess(order))
+        if not work.waiting:
+            self._out.append(StartProcess(order))
+
+    def _go(self, lease_id: str) -> None:
+        """A frozen job stays at the barrier: after the thaw it says again that it is there, and is
+        told again to go."""
+        work = self.jobs.get(lease_id)
+        if work is not None and work.waiting and work.frozen_since is None:
+            work.waiting = False
+            self._out.append(StartProcess(work.order))
 
     def _refusal(self, order: StartJob) -> str:
         if self._shut_down or self._preempted or self._draining:
@@ -214,12 +236,14 @@ class AgentMachine:
         else:
             self._answer(stop, B.STOPPED, "no such lease on this VM")
 
-    def _continue(self, lease_id: str, now: float) -> None:
+    def _continue(self, order: ContinueJob, now: float) -> None:
+        lease_id = order.lease_id
         work = self.jobs.get(lease_id)
         if work is None or work.frozen_since is None or work.killed:
             return
-        if now - self._confirmed_at >= self.timers.self_stop_after_s:
-            return  # an old `continue`: the bus has not heard of us since, so our lease may be gone
+        silent = now - self._confirmed_at >= self.timers.self_stop_after_s
+        if silent or order.answers <= self._stale_seq:
+            return  # an old `continue`: nobody has heard of us since, so our lease may be gone
         work.frozen_since = None
         self._out.append(SignalGroup(lease_id, Signal.CONT))
         self._outgoing.drop(lease_id, B.FROZEN)
@@ -249,7 +273,7 @@ class AgentMachine:
         if self._preempted:
             return
         self._preempted = True
-        for work in self.jobs.values():
+        for work in list(self.jobs.values()):
             # No kill: the cloud does that. What is left of the notice belongs to the checkpoint.
             self._end(work, PREEMPTED, math.inf, now, kill_frozen=False)
         self._outgoing.drop("", B.READY, B.DRAINED)
@@ -262,15 +286,16 @@ class AgentMachine:
         self._outgoing.drop("", B.READY, B.DRAINED)
         grace_s = min(SHUT_DOWN_GRACE_S, self.timers.stop_grace_s)
         self._shut_down_by = now + LAST_WORDS_S + (2 * grace_s if self.jobs else 0.0)
-        for work in self.jobs.values():
+        for work in list(self.jobs.values()):
             self._end(work, f"agent shut down: {reason}", now + grace_s, now)
 
     # --- time ---------------------------------------------------------------------------
 
     def _pass_time(self, now: float) -> None:
         if now - self._confirmed_at >= self.timers.self_stop_after_s:
+            self._stale_seq = self._seq
             self._freeze(now)
-        for work in self.jobs.values():
+        for work in list(self.jobs.values()):
             if work.frozen_since is not None:
                 thawless_s = now - work.frozen_since
                 if thawless_s >= self.timers.frozen_max_s and not work.killed:
@@ -319,6 +344,9 @@ class AgentMachine:
         first = not work.ending
         work.ending = work.ending or why
         work.kill_at = min(work.kill_at, kill_at)
+        if work.waiting:  # there is no process that could end by itself
+            self._ended(work.order.lease_id, TERMINATED, "it had not begun", now)
+            return
         if work.killed:
             return
         if (work.frozen_since is not None and kill_frozen) or now >= work.kill_at:
@@ -360,6 +388,7 @@ class AgentMachine:
             instance_id=me.instance_id,
             boot_nonce=me.boot_nonce,
             zone=me.zone,
+            address=me.address,
             gpus=self.gpus,
         )
 

@@ -32,6 +32,7 @@ from agent.words import (
 from core.clock import SystemClock
 from core.errors import BadInput, BusDown, ZenError
 from core.ids import RandomIds
+from core.messages import GpuReading
 from core.names import Names
 from messaging.pubsub import PubSubBus, create_control_subscription, delete_subscription
 from stores.base import Store, open_store
@@ -42,6 +43,8 @@ DEFAULT_VM_DIR = "/var/lib/zen"
 RECONNECT_FIRST_S = 0.1
 RECONNECT_MAX_S = 5.0
 CLOSE_TIMEOUT_S = 2.0
+GPUS_LATE_MAX = 3
+"""Heartbeats without a reading before all GPUs count as broken."""
 
 
 @dataclass(slots=True)
@@ -146,10 +149,17 @@ class Agent:
                 loop.call_soon_threadsafe(self.driver.post, GpusRead(gpus))
 
         reading: Thread | None = None
+        late = 0
         while True:
             if reading is not None and reading.is_alive():
                 self.journal.error("GPUs do not answer")
+                late += 1
+                if late == GPUS_LATE_MAX:
+                    fault = "does not answer: its driver hangs"
+                    hung = (GpuReading(gpu, fault=fault) for gpu in range(self.gpus.count))
+                    self.driver.post(GpusRead(tuple(hung)))
             else:
+                late = 0
                 reading = Thread(target=read, name="gpus", daemon=True)
                 reading.start()
             await asyncio.sleep(self.settings.timers.heartbeat_s)
@@ -178,10 +188,12 @@ async def run_agent(journal: Journal, clock: SystemClock) -> Exit:
         instance_id=settings.instance_id,
         zone=settings.zone,
         boot_nonce=RandomIds().token(),
+        address=settings.address,
     )
     journal = journal.bind(vm_name=identity.vm_name, boot_nonce=identity.boot_nonce)
     names = Names(settings.prefix)
-    gpus = open_gpus(settings.gpus)
+    vm_dir = Path(os.environ.get("ZEN_VM_DIR", DEFAULT_VM_DIR))
+    gpus = open_gpus(settings.gpus, vm_dir / "gpus.json")
     bus = PubSubBus(settings.project, emulator_host=settings.pubsub_host)
     machine = AgentMachine(
         identity, settings.timers, gpus.count, clock.monotonic(), listening=False, gpus=gpus.read()
@@ -190,7 +202,7 @@ async def run_agent(journal: Journal, clock: SystemClock) -> Exit:
     agent = Agent(
         settings, identity, names, bus, open_store(settings.store), gpus, driver, metadata, journal
     )
-    return await agent.run(Path(os.environ.get("ZEN_VM_DIR", DEFAULT_VM_DIR)))
+    return await agent.run(vm_dir)
 
 
 def main() -> int:

@@ -36,6 +36,7 @@ TIMERS = (
 _INSTANCE = ("name", "id", "zone")
 _REQUIRED = ("zen-cluster", "zen-project", "zen-prefix", "zen-store")
 _OPTIONAL = ("zen-gpus", "zen-pubsub-host", "zen-timers")
+_ADDRESS = "network-interfaces/0/ip"
 
 
 class MetadataDown(ZenError):
@@ -60,6 +61,8 @@ class VmSettings:
     pubsub_host: str | None
     """None: Google's own."""
     timers: Timers
+    address: str = ""
+    """Where other VMs of its network reach it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,7 @@ class MetadataServer:
 
     async def settings(self) -> VmSettings:
         """Everything, or BadInput with every fault."""
-        wanted = [*_INSTANCE, *(f"attributes/{name}" for name in _REQUIRED + _OPTIONAL)]
+        wanted = [*_INSTANCE, _ADDRESS, *(f"attributes/{name}" for name in _REQUIRED + _OPTIONAL)]
         answers = await asyncio.gather(*(self._patiently(f"instance/{path}") for path in wanted))
         values = {
             path.removeprefix("attributes/"): answer.body.strip()
@@ -175,6 +178,7 @@ def parse_settings(values: Mapping[str, str]) -> VmSettings:
         gpus=gpus,
         pubsub_host=values.get("zen-pubsub-host") or None,
         timers=timers,
+        address=values.get(_ADDRESS, ""),
     )
 
 

@@ -62,6 +62,7 @@ class ProcessRunner:
         self._log_cap = log_cap
         self._environment = os.environ if environment is None else environment
         self._jobs: dict[str, _Kept] = {}
+        self._until: float | None = None
 
     def start(self, order: StartJob) -> None:
         """Begin to run it."""
@@ -74,11 +75,13 @@ class ProcessRunner:
         kept = self._jobs.get(lease_id)
         if kept is None:
             return
-        line = f"{name}\n".encode()
-        if kept.to_keeper is None:
-            kept.orders.append(line)
-        elif not kept.to_keeper.is_closing():
-            kept.to_keeper.write(line)
+        _tell(kept, f"{name}\n".encode())
+
+    def renew(self, until: float) -> None:
+        """Jobs may compute until then, even if we hang: their keepers watch the same clock."""
+        self._until = until
+        for kept in self._jobs.values():
+            _tell(kept, f"UNTIL {until}\n".encode())
 
     async def close(self) -> None:
         """Closing the sockets is what kills: a keeper whose agent is gone ends its job."""
@@ -151,6 +154,7 @@ class ProcessRunner:
             "argv": argv,
             "env": environment_for(order, places, self._environment),
             "cwd": str(places.work),
+            "until": self._until,
         }
         return json.dumps(brief).encode() + b"\n"
 
@@ -185,6 +189,13 @@ class ProcessRunner:
         status = tail.look()
         if status.progress is not None or status.checkpoint_step is not None:
             self._post(Progressed(lease_id, status.progress, status.checkpoint_step))
+
+
+def _tell(kept: _Kept, line: bytes) -> None:
+    if kept.to_keeper is None:
+        kept.orders.append(line)
+    elif not kept.to_keeper.is_closing():
+        kept.to_keeper.write(line)
 
 
 async def _pipe_reader(fd: int) -> asyncio.StreamReader:

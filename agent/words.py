@@ -16,6 +16,8 @@ class Identity:
     instance_id: str
     zone: str
     boot_nonce: str
+    address: str = ""
+    """Where other VMs of its network reach it."""
 
 
 # --- inputs -----------------------------------------------------------------------------

@@ -18,6 +18,8 @@ class Work:
     """One attempt on this VM."""
 
     order: StartJob
+    waiting: bool = False
+    """At the barrier: claimed, but nothing runs before all members of its gang are there."""
     started: bool = False
     frozen_since: float | None = None
     ending: str = ""

@@ -3,12 +3,38 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.table import Table
 
 NOISE = "Machines are noisy: compare figures of one run, do not quote them."
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of many races of one kind."""
+
+    kind: str
+    races: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    collisions: int = 0
+    """Writes that a guard refused: the races that were really met."""
+    faults: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def add(self, more: Result) -> Result:
+        """Both together."""
+        return Result(
+            self.kind,
+            self.races + more.races,
+            self.outcomes + more.outcomes,
+            self.collisions + more.collisions,
+            self.faults + more.faults,
+            self.seconds + more.seconds,
+        )
 
 
 def quantile(values: Sequence[float], share: float) -> float:

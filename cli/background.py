@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cli.child import ChildFailed, die_with_parent, last_words
 from cli.lock import AlreadyUp, holder
-from cli.place import PROGRAM, ROOT, Home, Running
+from cli.place import PROGRAM, ROOT, Home, Running, alive
 from cli.stack import Options
 from core.clock import SystemClock
 from core.errors import ZenError
@@ -126,7 +126,8 @@ def stop(place: Home, limit_s: float, tell: Callable[[str], None]) -> bool:
             os.kill(pid, signal.SIGTERM)
     clock = SystemClock()
     began = clock.monotonic()
-    while holder(place) is not None:
+    # It lets go of the lock a moment before it ends: who comes after us must find nothing.
+    while holder(place) is not None or (pid > 0 and alive(pid)):
         if clock.monotonic() - began > limit_s:
             log = Path(place.up_log)
             raise StillRunning(f"pid {pid} did not stop within {limit_s:g} s (log: {log})")

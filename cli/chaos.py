@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import AsJson
+from cli.scenarios import Scenario
 from cli.screen import console, emit, note, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cli.havoc import Plan
+    from cli.scenarios import Plan
     from cli.verdict import Verdict
 
 STOP_S = 30.0
@@ -24,10 +27,23 @@ FAULTS_SHOWN = 20
 
 
 def chaos(
-    minutes: Annotated[float, typer.Option("--minutes", min=0.5, max=600)] = 10.0,
+    scenario: Annotated[
+        Scenario, typer.Option("--scenario", help="What goes wrong.")
+    ] = Scenario.GENERAL,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            "--minutes",
+            min=0.1,
+            max=600,
+            help="How long jobs flow, or how long the part is away. "
+            "Default: 10; no-database 5, no-bus 30, frozen-leader 3 (one freeze a minute).",
+        ),
+    ] = None,
     replicas: Annotated[int, typer.Option("--replicas", min=2, max=5)] = 3,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, max=100_000, help="Default: 200 a minute.")
+        int | None,
+        typer.Option("--jobs", min=1, max=100_000, help="Default: by scenario, 200 a minute."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Which faults, in which order.")] = 1,
     keep: Annotated[
@@ -41,18 +57,22 @@ def chaos(
     may have written after its time. Exit code 1 if anything of that is not so.
 
     \b
+    Scenarios:
+      general        everything, by dice
+      leader-deaths  the leader is killed 5 s after each election until all jobs have ended
+      frozen-leader  the leader stands still for 60 s and thaws beside its successor
+      no-database    the database is killed and stays away
+      no-bus         the bus is killed and stays away
+
+    \b
     Examples:
       zen chaos --minutes 2
-      zen chaos --minutes 10 --jobs 2000 --seed 7 --json
+      zen chaos --scenario leader-deaths --jobs 2000
+      zen chaos --scenario no-bus --minutes 30 --json
     """
-    from cli.havoc import Plan
+    from cli.scenarios import plan_for
 
-    plan = Plan(
-        seconds=minutes * 60,
-        replicas=replicas,
-        jobs=jobs or round(200 * minutes),
-        seed=seed,
-    )
+    plan = plan_for(scenario, minutes, jobs, replicas, seed)
     verdict = unleash(plan, say if not as_json else lambda _: None, keep=keep)
     if as_json:
         emit(verdict.as_json())
@@ -61,12 +81,14 @@ def chaos(
         for fault in verdict.faults[:FAULTS_SHOWN]:
             say(f"NOT AS IT MUST BE: {fault}")
         if verdict.faults:
-            say(f"{len(verdict.faults)} in all; again with: zen chaos --seed {seed}")
+            say(f"{len(verdict.faults)} in all; again with:")
+            say(f"  zen chaos --scenario {scenario} --seed {seed}")
     raise typer.Exit(0 if verdict.ok else 1)
 
 
 def unleash(plan: Plan, tell: Callable[[str], None], *, keep: bool = False) -> Verdict:
-    """The whole run in a directory of its own, which is removed at the end."""
+    """The whole run in a directory of its own, which is removed at the end. From the main thread:
+    SIGTERM ends it in order."""
     from cli.place import Home
 
     place = Home(Path(tempfile.mkdtemp(prefix="zen-chaos-")))
@@ -80,8 +102,6 @@ def unleash(plan: Plan, tell: Callable[[str], None], *, keep: bool = False) -> V
 
 
 def _run(place: object, plan: Plan, tell: Callable[[str], None]) -> Verdict:
-    import asyncio
-
     from cli.background import launch, stop
     from cli.place import Home
     from cli.stack import Options
@@ -96,6 +116,8 @@ def _run(place: object, plan: Plan, tell: Callable[[str], None]) -> Verdict:
         launch(place, options, parent_fd=theirs)
         try:
             return asyncio.run(_judged(place, plan, tell))
+        except asyncio.CancelledError:
+            raise typer.Exit(128 + signal.SIGTERM) from None
         finally:
             tell("stopping the stack …")
             stop(place, STOP_S, lambda _: None)
@@ -111,6 +133,10 @@ async def _judged(place: object, plan: Plan, tell: Callable[[str], None]) -> Ver
     from db.audit import audit, reigns
 
     assert isinstance(place, Home)
+    task = asyncio.current_task()
+    assert task is not None
+    # What we froze must be thawed before we go, or nobody could stop it.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     ticks = place.path / "ticks"
     havoc = Havoc(place, plan, ticks, tell)
     try:
@@ -125,7 +151,7 @@ def _small_config(target: Path) -> Path:
     """One cluster is enough, and leaves the processor to what is tested."""
     import yaml
 
-    from cli.havoc import CLUSTER
+    from cli.scenarios import CLUSTER
     from config.load import DEFAULT_PATH
 
     words = yaml.safe_load(DEFAULT_PATH.read_text(encoding="utf-8"))

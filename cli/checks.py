@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
+from xml.etree import ElementTree
 
 import typer
 
 from cli.options import AsJson
 from cli.place import ROOT
-from cli.screen import emit, note, say
+from cli.screen import console, emit, note, say, table
 from core.clock import SystemClock
 
 FAST_TESTS = "fast tests"
 PYTEST = (sys.executable, "-m", "pytest", "-ra")
+SIDE_BY_SIDE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+"""Two at a time, the tests of one file together, for what they share; tests/conftest.py has the
+order of the files."""
+
+Result = tuple[str, int, float]
+"""Name, exit code, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,37 +95,90 @@ def run_tests(ctx: typer.Context, as_json: AsJson = False) -> None:
       zen test -k stockout
     """
     if ctx.args:
-        parts = [Step("tests", (*PYTEST, "-n", "2", "--dist", "loadfile", *ctx.args))]
+        parts: tuple[Step, ...] = (Step("tests", (*PYTEST, *SIDE_BY_SIDE, *ctx.args)),)
     else:
-        parts = list(parts_of_tests())
-    results = [_run(part, as_json, announce=len(parts) > 1) for part in parts]
-    codes = [code for _, code, _ in results]
+        parts = parts_of_tests()
+    with tempfile.TemporaryDirectory(prefix="zen-test-") as scratch:
+        results = _run_parts(parts, Path(scratch), as_json)
     if as_json:
-        steps = [{"name": n, "exit_code": c, "seconds": s} for n, c, s in results]
-        emit({"ok": not any(codes), "steps": steps})
-    raise typer.Exit(max(codes))
+        emit(
+            {"ok": not any(part.code for part in results), "steps": [p.as_json() for p in results]}
+        )
+    else:
+        headings = ("PART", "PASSED", "FAILED", "SKIPPED", "SECONDS", "RESULT")
+        rows = [part.row() for part in results]
+        console().print(table(headings, rows, right="PASSED FAILED SKIPPED SECONDS"))
+    raise typer.Exit(max(part.code for part in results))
 
 
 def parts_of_tests() -> tuple[Step, ...]:
-    """Whole stacks of processes get the machine to themselves: their deadlines are real. The
-    simulation brings its own workers, and its time is not ours."""
+    """Whole stacks of processes mostly wait, on deadlines that are real: the simulation, which
+    only computes, must not be in their way."""
     stacks = "tests/e2e"
     simulation = ("tests/sim/test_simulation.py", "tests/sim/test_simulator_can_fail.py")
     others = tuple(f"--ignore={path}" for path in (stacks, *simulation))
     return (
-        Step("units and adapters", (*PYTEST, "-n", "2", "--dist", "loadfile", *others)),
-        Step("whole stacks", (*PYTEST, stacks)),
+        Step("units and adapters", (*PYTEST, *SIDE_BY_SIDE, *others)),
+        Step("whole stacks", (*PYTEST, *SIDE_BY_SIDE, stacks)),
         Step("simulation", (*PYTEST, "-n", "2", *simulation)),
     )
 
 
-def _run(step: Step, as_json: bool, *, announce: bool = True) -> tuple[str, int, float]:
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a part of the tests ended. The counts are None if pytest could not even begin."""
+
+    name: str
+    code: int
+    seconds: float
+    counts: tuple[int, int, int] | None
+    """Passed, failed (errors too), skipped."""
+
+    def row(self) -> tuple[object, ...]:
+        result = "ok" if self.code == 0 else f"FAILED (exit code {self.code})"
+        return (self.name, *(self.counts or ("-", "-", "-")), f"{self.seconds:.1f}", result)
+
+    def as_json(self) -> dict[str, object]:
+        said: dict[str, object] = {
+            "name": self.name,
+            "exit_code": self.code,
+            "seconds": self.seconds,
+        }
+        if self.counts is not None:
+            said |= dict(zip(("passed", "failed", "skipped"), self.counts, strict=True))
+        return said
+
+
+def _run_parts(parts: Sequence[Step], scratch: Path, as_json: bool) -> list[Ran]:
+    ended: list[Ran] = []
+    for number, part in enumerate(parts):
+        report = scratch / f"{number}.xml"
+        words = (*part.argv[: len(PYTEST)], f"--junitxml={report}", *part.argv[len(PYTEST) :])
+        ended.append(Ran(*_run(replace(part, argv=words), as_json), _counts(report)))
+    return ended
+
+
+def _counts(report: Path) -> tuple[int, int, int] | None:
+    """From pytest's own report; None if it wrote none, or elsewhere because it was told to."""
+    try:
+        suites = ElementTree.parse(report).getroot().iter("testsuite")  # noqa: S314  # our own file
+        said = [
+            [int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")]
+            for suite in suites
+        ]
+    except (OSError, ElementTree.ParseError):
+        return None
+    tests, failures, errors, skipped = (sum(column) for column in zip(*said, strict=True))
+    return tests - failures - errors - skipped, failures + errors, skipped
+
+
+def _run(step: Step, as_json: bool) -> Result:
     """The tool's own output goes to people; stdout stays clean when it belongs to JSON."""
     clock = SystemClock()
     began = clock.monotonic()
     output = sys.stderr.fileno() if as_json else None
     done = subprocess.run(step.argv, cwd=ROOT, stdout=output, check=False)
     took_s = round(clock.monotonic() - began, 2)
-    if announce and not as_json:
+    if not as_json:
         say(f"{'ok    ' if done.returncode == 0 else 'FAILED'} {step.name} ({took_s:.1f} s)")
     return step.name, done.returncode, took_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -113,8 +114,25 @@ def write_config(
     settings = load_settings(base, {})
     document.overlay(overlay(settings, store, cap, more))
     text = yaml.safe_dump(document.values, sort_keys=False, allow_unicode=True)
-    target.write_text(f"# Written by zen up at each start: {cap.note}.\n{text}", encoding="utf-8")
+    head = (
+        f"# Written by zen up ({cap.note}); edits take effect at once and are kept. {_seal(text)}"
+    )
+    target.write_text(f"{head}\n{text}", encoding="utf-8")
     return load_settings(target, {})
+
+
+def edited(target: Path) -> bool:
+    """Whether the file there is not as we left it."""
+    try:
+        head, _, text = target.read_text(encoding="utf-8", errors="replace").partition("\n")
+    except FileNotFoundError:
+        return False
+    return not head.endswith(_seal(text))
+
+
+def _seal(text: str) -> str:
+    """Tells our own words from somebody's edit of them."""
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:12]
 
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -76,7 +76,10 @@ def clusters(
         elif as_json:
             emit(client.get("/clusters"))
         else:
-            console().print(clusters_table(read(), _now(), every_region=everything))
+            found = read()
+            console().print(clusters_table(found, _now(), every_region=everything))
+            if burn := sum(cluster.get("burn_usd_per_hour", 0) for cluster in found):
+                say(f"burn rate: {price(burn)}/h now")
 
 
 def vms(
@@ -183,7 +186,7 @@ def clusters_table(
             continue
         waiting = jobs.get("queued", 0) + jobs.get("provisioning", 0)
         head: list[object] = [
-            cluster["name"] + (" (spot)" if cluster["spot"] else ""),
+            cluster["name"] + _kind(cluster),
             f"{cluster['vms']}/{cluster['vm_max']}",
             waiting,
             sum(jobs.values()) - waiting,
@@ -199,6 +202,11 @@ def clusters_table(
         shown_rows = [*shown_rows, [f"… {hidden} clusters without work"]]
     drop = "LEAVING PRICE/H TARGET RUNNING WAITING"
     return fitted(CLUSTER_HEADINGS, shown_rows, right=NUMBERS, drop=drop, below="WHY")
+
+
+def _kind(cluster: Json) -> str:
+    words = [word for word in ("spot", "share") if cluster.get(word)]
+    return f" ({', '.join(words).replace('share', 'shared')})" if words else ""
 
 
 def _matters(region: Json) -> bool:
@@ -265,12 +273,17 @@ def _vms_table(found: list[Json], now: datetime) -> Fitted:
             between(vm.get("last_beat_at"), now),
             money(vm["cost_usd"]),
             ", ".join(vm["jobs"]),
-            vm["reason"],
+            _vm_why(vm),
         ]
         for vm in found
     ]
     headings = ("VM", "STATE", "ZONE", "KIND", "AGE", "HEARD", "COST", "JOBS", "WHY")
     return fitted(headings, rows, right="AGE HEARD COST", drop="KIND HEARD AGE ZONE", below="WHY")
+
+
+def _vm_why(vm: Json) -> str:
+    reason, health = str(vm["reason"]), str(vm.get("health") or "")
+    return reason if health in reason else f"{reason}; {health}"
 
 
 def _vm_state(vm: Json) -> str:

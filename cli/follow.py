@@ -62,7 +62,7 @@ class Follower:
     def job(self) -> Json:
         """The job as it is now."""
         where = path("jobs", self._job_id)
-        return self._patiently(lambda: self._api.get(where, {"user_id": self._user}))
+        return patiently(lambda: self._api.get(where, {"user_id": self._user}))
 
     def read(self, attempt: int | None, offset: int, wait_s: float) -> Chunk:
         """The next piece; `attempt` None means the newest."""
@@ -74,9 +74,7 @@ class Follower:
             "wait_s": f"{wait_s:g}",
         }
         where = path("jobs", self._job_id, "logs")
-        answer = self._patiently(
-            lambda: self._api.call("GET", where, query=query, timeout_s=wait_s + 30)
-        )
+        answer = patiently(lambda: self._api.call("GET", where, query=query, timeout_s=wait_s + 30))
         heads = answer.headers
         return Chunk(
             attempt=int(heads.get("Zen-Attempt") or 0),
@@ -153,20 +151,23 @@ class Follower:
                 told = why
             time.sleep(PAUSE_S)
 
-    def _patiently(self, call: Callable[[], T]) -> T:
-        began = self._clock.monotonic()
-        told = False
-        while True:
-            try:
-                return call()
-            except (Unreachable, Refused) as error:
-                passing = isinstance(error, Unreachable) or error.status in (502, 503, 504)
-                if not passing or self._clock.monotonic() - began > OUTAGE_MAX_S:
-                    raise
-                if not told:
-                    note(f"{error}; trying again")
-                    told = True
-                time.sleep(PAUSE_S)
+
+def patiently(call: Callable[[], T]) -> T:
+    """Rides out short outages of the API: one word, then tries until it comes back."""
+    clock = SystemClock()
+    began = clock.monotonic()
+    told = False
+    while True:
+        try:
+            return call()
+        except (Unreachable, Refused) as error:
+            passing = isinstance(error, Unreachable) or error.status in (502, 503, 504)
+            if not passing or clock.monotonic() - began > OUTAGE_MAX_S:
+                raise
+            if not told:
+                note(f"{error}; trying again")
+                told = True
+            time.sleep(PAUSE_S)
 
 
 def exit_code(job: Json) -> int:

@@ -12,20 +12,18 @@ import logging
 import os
 import random  # noqa: TID251  # seeded: the same seed does the same things in the same order
 import signal
-import sys
-from base64 import b64encode
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx
 
+from cli.flow import RETRY_S, Flow
 from cli.place import Home, Running, alive
+from cli.scenarios import STUCK_S, Outage, Plan, Story, Stuck
 from core.clock import SystemClock
-from core.errors import StoreDown, ZenError
+from core.errors import StoreDown
 from db.audit import leading, watch
 from db.store import PostgresStore
 from sim.processes import marked
@@ -33,71 +31,13 @@ from sim.processes import marked
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-CLUSTER = "1xl4"
 PROJECT = "project"
 ELECTED_S = 5.0
 """From an election to the leader's death."""
 POLL_S = 0.02
-RETRY_S = 0.2
-TAKEOVER_WAIT_S = 60.0
 HEAL_S = 300.0
-# A line for each tenth of a second that the job really runs: two attempts that run at once, or
-# one attempt that runs twice, are seen whatever the scheduler believes.
-SCRIPT = """
-import os, sys, time
-out = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-me = f"{os.environ['ZEN_JOB_ID']} {os.environ['ZEN_ATTEMPT']} {os.getpid()}"
-for _ in range(int(sys.argv[2])):
-    os.write(out, f"{me} {time.time():.3f}\\n".encode())
-    time.sleep(0.1)
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How much of it."""
-
-    seconds: float = 600.0
-    replicas: int = 3
-    jobs: int = 2000
-    seed: int = 1
-    vm_max: int = 6
-    lease_s: float = 10.0
-    """The leader's lease; renewed at a third of it."""
-    frozen_s: float = 20.0
-    """How long a leader stays frozen after its successor took over."""
-    ticks_max: int = 500
-    """Tenths of a second of the longest jobs."""
-    acts: tuple[str, ...] = ()
-    """In this order, once; empty: by dice until the time is over."""
-
-    def changes(self) -> Mapping[str, Any]:
-        """What the stack's configuration gets."""
-        timers = {"leader_lease_s": self.lease_s, "leader_renew_s": round(self.lease_s * 0.3, 2)}
-        return {"timers": timers, "clusters": {CLUSTER: {"vm_max": self.vm_max}}}
-
-
-@dataclass(slots=True)
-class Story:
-    """What was done, and what callers met."""
-
-    accepted: set[str] = field(default_factory=set)
-    stopped: set[str] = field(default_factory=set)
-    acts: Counter[str] = field(default_factory=Counter)
-    submit_errors: Counter[str] = field(default_factory=Counter)
-    fatal_errors: list[str] = field(default_factory=list)
-    """Answers that a caller could not just have repeated."""
-    handovers_s: list[float] = field(default_factory=list)
-    outages: list[tuple[datetime, datetime]] = field(default_factory=list)
-    """When the database was taken away: nobody can take over meanwhile."""
-    healed_s: float = 0.0
-    """From the last fault to the end of the last job."""
-
-
-class Stuck(ZenError):
-    """Something did not come back in time."""
-
-    code = "stuck"
+UNTIL_ENDED_MAX = 4
+"""Times the plan's span: if the jobs have not ended by then, more faults prove nothing."""
 
 
 class Havoc:
@@ -111,7 +51,8 @@ class Havoc:
         self._url = ""
         self._open: PostgresStore | None = None
         self._store_of = ""
-        self._submitting = True
+        self._flow: Flow | None = None
+        self._before = 0
         self.story = Story()
         self._doing: Mapping[str, Callable[[], Awaitable[None]]] = {
             "kill leader": self._kill_leader,
@@ -125,6 +66,10 @@ class Havoc:
             "kill postgres": self._kill_postgres,
             "stop postgres": self._stop_postgres,
         }
+        self._long: Mapping[str, Callable[[], Awaitable[None]]] = {
+            "database away": self._database_away,
+            "bus away": self._bus_away,
+        }
 
     async def run(self) -> Story:
         """Faults while jobs flow; then nothing but waiting until all jobs have ended."""
@@ -132,18 +77,21 @@ class Havoc:
         logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
         await watch(await self._store())
         async with httpx.AsyncClient(timeout=10, trust_env=False) as http:
-            flow = asyncio.create_task(self._flow(http), name="jobs")
+            self._flow = flow = Flow(
+                self._plan, self.story, self._ticks, http, self._running, self._project()
+            )
+            flowing = asyncio.create_task(flow.run(), name="jobs")
             try:
-                async for act in self._acts():
+                async for act in self._acts(flowing):
                     self._tell(f"[{self._elapsed():5.0f} s] {act}")
-                    await self._doing[act]()
+                    await {**self._doing, **self._long}[act]()
                     self.story.acts[act] += 1
-                self._submitting = False
-                await flow
+                flow.open = False
+                await flowing
             finally:
-                flow.cancel()
-                await asyncio.gather(flow, return_exceptions=True)
-            await self._heal(http)
+                flowing.cancel()
+                await asyncio.gather(flowing, return_exceptions=True)
+            await self._heal(flow)
         return self.story
 
     async def store(self) -> PostgresStore:
@@ -155,11 +103,15 @@ class Havoc:
             await self._open.close()
             self._open = None
 
-    async def _acts(self) -> AsyncIterator[str]:
+    async def _acts(self, flowing: asyncio.Task[None]) -> AsyncIterator[str]:
         if self._plan.acts:
             for act in self._plan.acts:
                 yield act
                 await asyncio.sleep(0.5)
+            return
+        if self._plan.until_ended:
+            while not await self._over(flowing):
+                yield self._plan.until_ended
             return
         kinds = list(self._doing)
         self._dice.shuffle(kinds)
@@ -168,117 +120,20 @@ class Havoc:
             yield kinds.pop() if kinds else self._dice.choice([*self._doing, *["kill leader"] * 8])
             await asyncio.sleep(self._dice.uniform(0.5, 3.0))
 
-    # --- jobs ---------------------------------------------------------------------------
+    async def _over(self, flowing: asyncio.Task[None]) -> bool:
+        assert self._flow is not None
+        late = self._elapsed() > UNTIL_ENDED_MAX * self._plan.seconds
+        return late or (flowing.done() and await self._flow.all_ended())
 
-    async def _flow(self, http: httpx.AsyncClient) -> None:
-        """Submissions at an even pace, by REST or as messages; some are stopped later."""
-        pace_s = self._plan.seconds / self._plan.jobs
-        began = self._elapsed()
-        background: set[asyncio.Task[None]] = set()
-        for number in range(self._plan.jobs):
-            wait_s = began + number * pace_s - self._elapsed()
-            if wait_s > 0:
-                await asyncio.sleep(wait_s)
-            if not self._submitting and wait_s > 0:
-                break  # the acts are over: the rest would only prolong the end
-            task = asyncio.create_task(self._one(http, number))
-            background.add(task)
-            task.add_done_callback(background.discard)
-        await asyncio.gather(*background)
-
-    async def _one(self, http: httpx.AsyncClient, number: int) -> None:
-        job_id = f"chaos-{number}"
-        ticks = self._ticks_of(number)
-        body: dict[str, object] = {
-            "job_id": job_id,
-            "cluster": CLUSTER,
-            "command": [sys.executable, "-I", "-S", "-c", SCRIPT, str(self._ticks), str(ticks)],
-        }
-        by_message, stop = number % 4 == 3, number % 25 == 7
-        if await self._insist(http, body, by_message=by_message):
-            self.story.accepted.add(job_id)
-        if stop:
-            await asyncio.sleep(self._dice.uniform(0, 3))
-            await self._stop_job(http, job_id)
-
-    def _ticks_of(self, number: int) -> int:
-        """Most are short; some outlive a fault, or even the time that their VM may be silent."""
-        if number % 40 == 0:
-            return self._dice.randint(self._plan.ticks_max // 2, self._plan.ticks_max)
-        return self._dice.randint(30, 80) if number % 10 == 0 else self._dice.randint(2, 12)
-
-    async def _insist(
-        self, http: httpx.AsyncClient, body: dict[str, object], *, by_message: bool
-    ) -> bool:
-        """As a caller should: again and again with the same id, until there is an answer."""
-        while True:
-            try:
-                running = self._running()
-                answer = await (self._message if by_message else self._rest)(http, running, body)
-            except httpx.TransportError as error:
-                self.story.submit_errors[type(error).__name__] += 1
-            else:
-                if answer.status_code in (200, 201):
-                    return True
-                if not self._note(answer):
-                    return False
-            await asyncio.sleep(RETRY_S)
-
-    async def _rest(
-        self, http: httpx.AsyncClient, running: Running, body: object
-    ) -> httpx.Response:
-        return await http.post(f"{running.api}/api/v1/jobs", json=body)
-
-    async def _message(
-        self, http: httpx.AsyncClient, running: Running, body: object
-    ) -> httpx.Response:
-        topic = f"{running.bus_rest}/v1/projects/{self._project()}/topics/pipeline-zen-jobs-submit"
-        data = b64encode(json.dumps(body).encode()).decode()
-        return await http.post(f"{topic}:publish", json={"messages": [{"data": data}]})
-
-    async def _stop_job(self, http: httpx.AsyncClient, job_id: str) -> None:
-        for _ in range(300):
-            try:
-                answer = await http.post(f"{self._running().api}/api/v1/jobs/{job_id}/stop")
-            except httpx.TransportError:
-                await asyncio.sleep(RETRY_S)
-                continue
-            if answer.status_code in (200, 202):
-                self.story.stopped.add(job_id)
-                return
-            # 404: it came as a message that is not read yet.
-            if answer.status_code != 404 and not self._note(answer):
-                return
-            await asyncio.sleep(RETRY_S)
-
-    def _note(self, answer: httpx.Response) -> bool:
-        """Whether the caller may try again."""
-        if answer.status_code == 503:
-            self.story.submit_errors["503"] += 1
-            return True
-        self.story.fatal_errors.append(f"{answer.status_code}: {answer.text[:200]}")
-        return False
-
-    async def _heal(self, http: httpx.AsyncClient) -> None:
+    async def _heal(self, flow: Flow) -> None:
         """All parts run: every accepted job must end by itself."""
         self._tell(f"[{self._elapsed():5.0f} s] no more faults; waiting for the jobs")
         began = self._clock.monotonic()
         while self._clock.monotonic() - began < HEAL_S:
-            if await self._all_ended(http):
+            if await flow.all_ended():
                 self.story.healed_s = self._clock.monotonic() - began
                 return
             await asyncio.sleep(0.5)
-
-    async def _all_ended(self, http: httpx.AsyncClient) -> bool:
-        try:
-            answer = await http.get(f"{self._running().api}/api/v1/status")
-        except httpx.TransportError:
-            return False
-        if answer.status_code != 200:
-            return False
-        jobs = answer.json()["jobs"]
-        ended = sum(jobs[status] for status in ("SUCCEEDED", "FAILED", "CANCELLED"))
-        return bool(ended == sum(jobs.values()) and ended >= len(self.story.accepted))
 
     # --- the leader ---------------------------------------------------------------------
 
@@ -291,6 +146,7 @@ class Havoc:
     async def _freeze_leader(self) -> None:
         """It thaws beside its successor and believes for a moment that it still leads."""
         term, pid = await self._leader()
+        await asyncio.sleep(min(ELECTED_S, self._plan.frozen_s / 4))
         _signal(pid, signal.SIGSTOP)
         try:
             await self._successor(term)
@@ -307,23 +163,23 @@ class Havoc:
 
     async def _leader(self) -> tuple[int, int]:
         """(term, process) of whoever leads now."""
-        deadline = self._clock.monotonic() + TAKEOVER_WAIT_S
+        deadline = self._clock.monotonic() + STUCK_S
         while self._clock.monotonic() < deadline:
             term, holder = await self._asked()
             words = holder.rsplit("-", 2)
             if len(words) == 3 and alive(int(words[1])):
                 return term, int(words[1])
             await asyncio.sleep(POLL_S)
-        raise Stuck(f"nobody led within {TAKEOVER_WAIT_S:g} s")
+        raise Stuck(f"nobody led within {STUCK_S:g} s")
 
     async def _successor(self, term: int) -> None:
-        deadline = self._clock.monotonic() + TAKEOVER_WAIT_S
+        deadline = self._clock.monotonic() + STUCK_S
         while self._clock.monotonic() < deadline:
             now, holder = await self._asked()
             if now > term and holder:
                 return
             await asyncio.sleep(POLL_S)
-        raise Stuck(f"nobody took over from term {term} within {TAKEOVER_WAIT_S:g} s")
+        raise Stuck(f"nobody took over from term {term} within {STUCK_S:g} s")
 
     async def _asked(self) -> tuple[int, str]:
         try:
@@ -357,13 +213,13 @@ class Havoc:
     async def _busy_agent(self) -> int:
         """A worker that has a job at this moment."""
         prefix = f"ZEN_VM_DIR={self._home.path / 'cloud' / 'vms'}{os.sep}"
-        deadline = self._clock.monotonic() + TAKEOVER_WAIT_S
+        deadline = self._clock.monotonic() + STUCK_S
         while self._clock.monotonic() < deadline:
             found = sorted(pid for pid in marked(prefix) if _is_agent(pid) and _below(pid))
             if found:
                 return self._dice.choice(found)
             await asyncio.sleep(RETRY_S)
-        raise Stuck(f"no worker had a job within {TAKEOVER_WAIT_S:g} s")
+        raise Stuck(f"no worker had a job within {STUCK_S:g} s")
 
     # --- database and bus ---------------------------------------------------------------
 
@@ -385,13 +241,55 @@ class Havoc:
         began = self._clock.now()
         before = self._running().processes["postgres"]
         _signal(before, number)
-        deadline = self._clock.monotonic() + TAKEOVER_WAIT_S
+        deadline = self._clock.monotonic() + STUCK_S
         while self._running().processes.get("postgres") == before:
             if self._clock.monotonic() > deadline:
                 raise Stuck("the database did not come back")
             await asyncio.sleep(POLL_S)
         await self._leader()
         self.story.outages.append((began, self._clock.now()))
+
+    async def _database_away(self) -> None:
+        """Killed and held down: whoever asks must hear so soon, whoever runs must not notice."""
+        assert self._flow is not None
+        steady = await self._flow.steady()
+        began = self._clock.now()
+        with self._held_down("postgres"):
+            await self._flow.probe(self._plan.away_s)
+        await self._returned("postgres", began.timestamp(), steady)
+        await self._leader()
+        self.story.outages.append((began, self._clock.now()))
+
+    async def _bus_away(self) -> None:
+        """Killed and held down: workers freeze their jobs, and nobody is declared lost."""
+        assert self._flow is not None
+        steady = await self._flow.steady()
+        began = self._clock.now().timestamp()
+        with self._held_down("bus"):
+            await asyncio.sleep(self._plan.away_s)
+        await self._returned("bus", began, steady)
+
+    @contextmanager
+    def _held_down(self, part: str) -> Iterator[None]:
+        """The supervisor stands still meanwhile, or it would start the part again at once."""
+        supervisor = self._running().pid
+        self._before = self._running().processes[part]
+        _signal(supervisor, signal.SIGSTOP)
+        try:
+            _signal(self._before, signal.SIGKILL)
+            yield
+        finally:
+            _signal(supervisor, signal.SIGCONT)
+
+    async def _returned(self, part: str, began: float, steady: Mapping[str, int]) -> None:
+        deadline = self._clock.monotonic() + STUCK_S
+        while self._running().processes.get(part) == self._before:
+            if self._clock.monotonic() > deadline:
+                raise Stuck(f"{part} did not come back")
+            await asyncio.sleep(POLL_S)
+        back = self._clock.now().timestamp()
+        self.story.away.append(Outage(part, began, back, steady))
+        self._tell(f"[{self._elapsed():5.0f} s] {part} is back")
 
     # --- small parts --------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.groups import stop_group, summary
 from cli.options import Api, AsJson, JobId, User
 from cli.place import PROGRAM
 from cli.screen import (
@@ -30,12 +31,15 @@ from core.clock import SystemClock
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from rich.text import Text
+
     from cli.client import Client, Json
     from cli.fitted import Fitted
 
 STATES = ("pending", "scheduled", "running", "preempted", "completed", "failed", "cancelled")
 HEADINGS = ("JOB", "NAME", "STATUS", "CLUSTER", "REGION", "VM", "AGE", "RUN", "PROGRESS", "WHY")
 EVENTS_MAX = 2000
+FINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 
 
 def jobs(
@@ -50,6 +54,9 @@ def jobs(
     label: Annotated[
         list[str] | None, typer.Option("--label", metavar="K=V", help="Repeatable.")
     ] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="G", help="A named group, or an array's id.")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Newest first.")] = 50,
     api: Api = None,
     as_json: AsJson = False,
@@ -62,6 +69,7 @@ def jobs(
       zen jobs --watch
       zen jobs --state running --cluster 2xa100-40gb
       zen jobs --label team=vision --json
+      zen jobs --group sweep --state failed
     """
     from cli.client import Client, api_address
 
@@ -70,10 +78,11 @@ def jobs(
         "tenant_id": tenant,
         "user_id": user,
         "label": label or None,
+        "group": group,
         "page_size": limit,
         **_state_query(state),
     }
-    filtered = any((cluster, tenant, user, label, state))
+    filtered = any((cluster, tenant, user, label, state, group))
     with Client(api_address(api)) as client:
 
         def read() -> Json:
@@ -89,6 +98,8 @@ def jobs(
             emit(read())
         else:
             _print_jobs(read(), filtered)
+            if group is not None:
+                say(f"{group}: {summary(client, group, user)['message']}")
 
 
 def show(job: JobId, user: User = None, api: Api = None, as_json: AsJson = False) -> None:
@@ -106,12 +117,21 @@ def show(job: JobId, user: User = None, api: Api = None, as_json: AsJson = False
         found = client.get(path("jobs", job), owner)
         events = _events(client, job, user)
         attempts = client.get(path("jobs", job, "attempts"), owner)["attempts"]
+        gang = found.get("replicas", 1) > 1
+        members = client.get(path("jobs", job, "members"), owner)["jobs"] if gang else []
     if as_json:
-        emit({**found, "events": events, "attempts": attempts})
+        more = {"members": members} if members else {}
+        emit({**found, "events": events, "attempts": attempts, **more})
         return
+    if members:
+        found["cost_usd"] = sum(member["cost_usd"] for member in members)
+        found["wasted_usd"] = sum(member["wasted_usd"] for member in members)
     for line in _header(found, _now()):
         say(line)
     screen = console()
+    if members:
+        screen.print("\nMembers", style="bold")
+        screen.print(_members_table(members, _now()))
     if attempts:
         screen.print("\nAttempts", style="bold")
         screen.print(_attempts_table(attempts, _now()))
@@ -151,7 +171,12 @@ def logs(
 
 
 def stop(
-    job: Annotated[list[str], typer.Argument(metavar="JOB…", help="One or more job ids.")],
+    job: Annotated[
+        list[str] | None, typer.Argument(metavar="JOB…", help="One or more job ids.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="G", help="All jobs of a group or an array.")
+    ] = None,
     reason: Annotated[
         str | None, typer.Option("--reason", metavar="TEXT", help="Kept on the timeline.")
     ] = None,
@@ -165,14 +190,20 @@ def stop(
     Examples:
       zen stop train-7
       zen stop train-7 train-8 --reason "wrong data"
+      zen stop --group sweep
     """
     from cli.client import Client, Refused, api_address, path
 
+    if bool(job) == bool(group):
+        raise typer.BadParameter("name jobs, or one group with --group")
     body = {"reason": reason} if reason else None
     answers: list[Json] = []
     failed = False
     with Client(api_address(api)) as client:
-        for job_id in job:
+        if group:
+            stop_group(client, group, user, reason, as_json)
+            return
+        for job_id in job or ():
             try:
                 answer = client.post(path("jobs", job_id, "stop"), body, {"user_id": user})
             except Refused as error:
@@ -184,7 +215,7 @@ def stop(
             if not as_json:
                 say(f"{job_id}: {answer.get('message') or answer.get('status')}")
     if as_json:
-        emit(answers[0] if len(job) == 1 else {"jobs": answers})
+        emit(answers[0] if len(answers) == 1 else {"jobs": answers})
     if failed:
         raise typer.Exit(1)
 
@@ -199,7 +230,7 @@ def jobs_table(page: Json, now: datetime, height: int = 10_000) -> Fitted:
         [
             job["job_id"],
             job.get("name"),
-            status_text(job["status"]),
+            _status(job),
             job["cluster"],
             (job.get("vm") or {}).get("region"),
             short_vm((job.get("vm") or {}).get("name")),
@@ -213,6 +244,14 @@ def jobs_table(page: Json, now: datetime, height: int = 10_000) -> Fitted:
     return fitted(
         HEADINGS, cap(rows, height - 1), right="AGE RUN", drop="PROGRESS NAME RUN VM", below="WHY"
     )
+
+
+def _status(job: Json) -> Text:
+    """Of a gang: how many of its members run."""
+    text = status_text(job["status"])
+    if job.get("members_running") is not None and job["status"] not in FINAL:
+        text.append(f" {job['members_running']}/{job['replicas']}")
+    return text
 
 
 def _print_jobs(page: Json, filtered: bool) -> None:
@@ -285,21 +324,46 @@ def _header(job: Json, now: datetime) -> list[str]:
         "status": job["status"],
         "why": why(job),
         "command": " ".join(job.get("command") or []),
-        "asked for": f"{job['gpu_count']} × {job.get('gpu_type') or 'any GPU'}",
+        "asked for": _asked(job),
         "cluster": job["cluster"],
         "owner": f"user {job['user_id']}, tenant {job['tenant_id']}, priority {job['priority']}",
         "labels": ", ".join(f"{k}={v}" for k, v in (job.get("labels") or {}).items()),
+        "group": str(job.get("group") or ""),
+        "after": ", ".join(job.get("after") or []),
         "VM": place,
         "progress": progress(job),
         "checkpoint": f"step {job['checkpoint_step']:g}" if job.get("checkpoint_step") else "",
         "submitted": f"{clock_time(job['submitted_at'])} ({between(job['submitted_at'], now)} ago)",
         "run time": run_time(job, now) if job.get("started_at") else "",
         "deadline": _until(job.get("deadline_at"), now),
+        "starvation": _bound(job.get("due_at"), now),
         "attempt": f"{job['attempt']}" + (f" ({again})" if again else ""),
         "exit code": "" if job.get("exit_code") is None else str(job["exit_code"]),
-        "cost so far": money(job.get("cost_usd")),
+        "cost so far": _cost(job),
     }
     return [f"{name + ':':<13}{clean(value)}" for name, value in lines.items() if value]
+
+
+def _asked(job: Json) -> str:
+    each = f"{job['gpu_count']} × {job.get('gpu_type') or 'any GPU'}"
+    vms = job.get("replicas", 1)
+    return f"{each} on each of {vms} VMs" if vms > 1 else each
+
+
+def _cost(job: Json) -> str:
+    """What its VMs cost, and what of it was lost with one."""
+    whole, wasted = money(job.get("cost_usd")), job.get("wasted_usd")
+    return f"{whole} ({money(wasted)} of it wasted)" if wasted else whole
+
+
+def _bound(text: object, now: datetime) -> str:
+    at = moment(text)
+    if at is None:
+        return ""
+    left_s = (at - now).total_seconds()
+    if left_s <= 0:
+        return "no job of its tenant and class that comes now goes first"
+    return f"in {short(left_s)} no job of its tenant and class that comes later goes first"
 
 
 def _until(text: object, now: datetime) -> str:
@@ -338,6 +402,24 @@ def _events_table(events: list[Json]) -> Fitted:
     ]
     headings = ("AT", "EVENT", "STATUS", "ATTEMPT", "REGION", "VM", "REASON")
     return fitted(headings, rows, drop="ATTEMPT REGION VM", below="REASON")
+
+
+def _members_table(members: list[Json], now: datetime) -> Fitted:
+    rows = [
+        [
+            member["rank"],
+            member["job_id"],
+            status_text(member["status"]),
+            (member.get("vm") or {}).get("region"),
+            short_vm((member.get("vm") or {}).get("name")),
+            member["attempt"] or "",
+            run_time(member, now),
+            why(member),
+        ]
+        for member in members
+    ]
+    headings = ("RANK", "JOB", "STATUS", "REGION", "VM", "ATTEMPT", "RUN", "WHY")
+    return fitted(headings, rows, right="RUN", drop="ATTEMPT RUN VM", below="WHY")
 
 
 def _attempts_table(attempts: list[Json], now: datetime) -> Fitted:

@@ -16,16 +16,22 @@ from typer.main import get_command
 from cli import (
     chaos,
     checks,
+    cost,
     demo,
     fleet,
     jobs,
+    knowledge,
     letters,
+    names,
     operate,
     simctl,
     simulate,
     status,
     submit,
+    tenants,
     up,
+    versions,
+    whatif,
 )
 from cli.place import PROGRAM
 from core.errors import ZenError
@@ -74,15 +80,22 @@ app.command()(jobs.jobs)
 app.command()(jobs.show)
 app.command()(jobs.logs)
 app.command()(jobs.stop)
+# Words of other command lines (cli/names.py); also here, so that habits do no harm.
+app.command("list", hidden=True)(names.list_jobs)
+app.command("cancel", hidden=True)(jobs.stop)
 app.command()(fleet.clusters)
 app.command()(fleet.vms)
+app.command()(knowledge.capacity)
 app.command()(fleet.alerts)
+app.command()(cost.cost)
 app.command()(demo.demo)
 app.command()(chaos.chaos)
 app.command()(simulate.simulate)
+app.command()(whatif.whatif)
+app.add_typer(tenants.app, name="tenants")
 app.add_typer(letters.app, name="dead-letters")
 app.add_typer(simctl.app, name="sim")
-app.add_typer(operate.config_app, name="config")
+app.add_typer(versions.app, name="config")
 app.add_typer(operate.infra_app, name="infra")
 app.add_typer(operate.db_app, name="db")
 app.command()(operate.serve)
@@ -97,12 +110,12 @@ app.command(
 )(checks.run_tests)
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str], name: str = "zen") -> int:
     """Runs one command; returns its exit code. Errors that people can act on become one line."""
     try:
-        code = get_command(app).main(list(arguments), prog_name="zen", standalone_mode=False)
+        code = get_command(app).main(list(arguments), prog_name=name, standalone_mode=False)
     except typer.TyperException as error:
-        return _usage(error)
+        return usage(error, name)
     except typer.Abort:
         return 130
     except KeyboardInterrupt:
@@ -110,15 +123,20 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as quiet:  # how typer ends when whoever read our output is gone
         return quiet.code if isinstance(quiet.code, int) else 1
     except ZenError as error:
-        return _fail(str(error))
+        return _fail(str(error), name)
     except OSError as error:
-        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        return _fail(text, name)
     return code if isinstance(code, int) else 0
 
 
 def main() -> NoReturn:
     """The console script."""
-    code = run(sys.argv[1:])
+    finish(run(sys.argv[1:]))
+
+
+def finish(code: int) -> NoReturn:
+    """Ends the process."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -126,19 +144,20 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
-def _usage(error: typer.TyperException) -> int:
+def usage(error: typer.TyperException, name: str) -> int:
+    """A wrong call, in one line."""
     text = error.format_message()
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         sys.stdout.write(text + "\n")
         return error.exit_code
     hint = f" (see {context.command_path} --help)" if context is not None else ""
-    return _fail(f"{text}{hint}", error.exit_code)
+    return _fail(f"{text}{hint}", name, error.exit_code)
 
 
-def _fail(text: str, code: int = 1) -> int:
+def _fail(text: str, name: str, code: int = 1) -> int:
     # A list of faults keeps its lines; anything else is one line.
-    sys.stderr.write(f"zen: {text.rstrip()}\n")
+    sys.stderr.write(f"{name}: {text.rstrip()}\n")
     return code
 
 

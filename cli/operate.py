@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import AsJson, ConfigFile
+from cli.options import Api, AsJson, ConfigFile
 from cli.screen import emit, note, say
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def _group(text: str) -> typer.Typer:
     return typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
 
-config_app = _group("The configuration: check it, show what is in force.")
+config_app = _group("The configuration: check, show, compare, history, roll back.")
 infra_app = _group("What must exist on Google Cloud.")
 db_app = _group("The database's schema.")
 
@@ -70,20 +70,36 @@ def config_check(
 
 
 @config_app.command("show")
-def config_show(config: ConfigFile = None, as_json: AsJson = False) -> None:
-    """The settings in force: file, then environment. Passwords are not shown.
+def config_show(
+    config: ConfigFile = None,
+    version: Annotated[
+        int | None,
+        typer.Option("--version", min=1, metavar="N", help="A version that the service recorded."),
+    ] = None,
+    api: Api = None,
+    as_json: AsJson = False,
+) -> None:
+    """The settings of a file with the environment, or a recorded version. Passwords are not shown.
 
     \b
-    Example:
+    Examples:
       zen config show --json
+      zen config show --version 6 > zen.yaml
     """
-    shown = _plain(load(config))
+    shown = _plain(load(config)) if version is None else _recorded(version, api)
     if as_json:
         emit(shown)
         return
     import yaml
 
     say_lines(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True))
+
+
+def _recorded(version: int, api: str | None) -> Any:
+    from cli.client import Client, api_address, path
+
+    with Client(api_address(api)) as client:
+        return client.get(path("config", "versions", str(version)))["document"]
 
 
 @infra_app.command("apply")
@@ -195,7 +211,6 @@ def serve(config: ConfigFile = None) -> None:
     """
     import sys
 
-    load(config)  # a fault is told here, in one piece, before anything starts
     if config:
         os.environ["ZEN_CONFIG"] = str(Path(config).absolute())
     os.execv(sys.executable, [sys.executable, "-m", "scheduler"])  # noqa: S606  # we become it
@@ -220,6 +235,7 @@ def say_lines(text: str) -> None:
 def _plain(value: Any) -> Any:
     """Values of dataclasses as JSON knows them; what may hold a password is covered."""
     from dataclasses import fields, is_dataclass
+    from enum import Enum
 
     if is_dataclass(value) and not isinstance(value, type):
         return {
@@ -229,4 +245,5 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(inner) for inner in value]
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
+    plain = isinstance(value, str | int | float | bool | None) and not isinstance(value, Enum)
+    return value if plain else str(value)

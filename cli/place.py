@@ -14,7 +14,8 @@ from core.errors import ZenError
 
 ROOT = Path(__file__).resolve().parent.parent
 # How people call us: the launcher of a checkout, or the installed console script.
-PROGRAM = "zen" if Path(sys.argv[0]).name == "zen" else "./zen"
+_NAME = Path(sys.argv[0]).name
+PROGRAM = _NAME if _NAME in ("zen", "tgpu", "gpu-cli") else "./zen"
 
 
 class BadPlace(ZenError):
@@ -35,6 +36,8 @@ class Running:
     started_at: str
     vm_cap: int = 0
     note: str = ""
+    config: str = ""
+    """The file to edit."""
     processes: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -51,6 +54,10 @@ class Home:
     @property
     def lock_file(self) -> Path:
         return self.path / "lock"
+
+    @property
+    def config(self) -> Path:
+        return self.path / "zen.yaml"
 
     @property
     def logs(self) -> Path:

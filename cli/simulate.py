@@ -28,6 +28,17 @@ def simulate(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print every event of the runs.")
     ] = False,
+    crash_points: Annotated[
+        bool,
+        typer.Option(
+            "--crash-points",
+            help="Instead: a small scene without faults, once for each write, publish and cloud "
+            "call, and the replica dies right there.",
+        ),
+    ] = False,
+    every: Annotated[
+        int, typer.Option(help="With --crash-points: only every so many-th.", min=1)
+    ] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Run the scheduler, the agents and a pretend cloud in virtual time, with everything failing.
@@ -42,7 +53,11 @@ def simulate(
       zen simulate --seed 7 --verbose
       zen simulate --seeds 200
       zen simulate --jobs 10000
+      zen simulate --crash-points
     """
+    if crash_points:
+        _crash_points(every, workers or os.cpu_count() or 1, as_json=as_json)
+        return
     from sim.virtual.report import Summary, failure_text, simulate_all
     from sim.virtual.world import Plan
 
@@ -65,6 +80,27 @@ def simulate(
     for what in summary.missing:
         note(f"never happened in {len(done)} runs: {what}")
     if not summary.good:
+        raise typer.Exit(1)
+
+
+def _crash_points(every: int, workers: int, *, as_json: bool) -> None:
+    from sim.virtual.crash_points import survey
+
+    found = survey(every=every, workers=workers)
+    headings = ("BOUNDARY", "DEATH", "PASSED", "CRASHED", "RECOVERED")
+    faults = found.faults()
+    if as_json:
+        names = [heading.lower() for heading in headings]
+        rows = [dict(zip(names, row, strict=True)) for row in found.rows()]
+        emit({"faults": faults, "boundaries": rows})
+    else:
+        console().print(table(headings, found.rows(), right="PASSED CRASHED RECOVERED"))
+        longest_s = max(run.virtual_s for run in found.crashes) - found.calm.virtual_s
+        later = f"at rest at most {longest_s:.0f} virtual seconds later than without"
+        say(f"{len(found.crashes)} crashes; {later}")
+    for words in faults:
+        sys.stderr.write(words + "\n")
+    if faults:
         raise typer.Exit(1)
 
 
@@ -94,7 +130,7 @@ def _print(summary: Summary) -> None:
     screen.print(table(("STATE", "EVENT", "TAKEN"), steps, right="TAKEN"))
     left_out = ", ".join(f"{status} {event}" for status, event in excluded_steps())
     say("")
-    say(f"Not counted, because what takes them is not built yet: {left_out}")
+    say(f"Not counted, being rare or no part of the simulated work: {left_out}")
 
 
 def _totals(summary: Summary) -> dict[str, object]:
@@ -106,6 +142,9 @@ def _totals(summary: Summary) -> dict[str, object]:
         "EVENTS": sum(outcome.events for outcome in done),
         "VIRTUAL_H": f"{sum(outcome.virtual_s for outcome in done) / 3600:.1f}",
         "WALL_S": f"{sum(outcome.wall_s for outcome in done):.1f}",
+        "KILLS": summary.kills,
+        "MESSAGES": summary.messages,
+        **{name.upper(): f"{share:.1%}" for name, share in summary.bus_shares.items()},
     }
 
 
@@ -117,6 +156,9 @@ def _as_json(summary: Summary) -> dict[str, object]:
         "runs": [_run_json(outcome) for outcome in summary.outcomes],
         "failures": [failure_text(outcome) for outcome in summary.failed],
         "faults": dict(sorted(summary.faults.items())),
+        "kills": summary.kills,
+        "messages": summary.messages,
+        "bus_shares": summary.bus_shares,
         "transitions": dict(sorted(summary.transitions.items())),
         "excluded": [f"{status} {event}" for status, event in excluded_steps()],
         "missing": summary.missing,

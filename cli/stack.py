@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from cli.child import Child, ChildFailed, Program, last_words, start
-from cli.embedded import Cap, clean_environment, write_config
+from cli.embedded import Cap, clean_environment, edited, write_config
 from cli.place import ROOT, Home, Running
 from cli.world import build_world
+from config.load import load_settings
 from config.settings import Settings
 from core.clock import SystemClock
 from core.errors import ZenError
@@ -79,7 +80,7 @@ class Stack:
         self._environment = {
             **clean_environment(os.environ),
             MARK: str(home.path),
-            "ZEN_CONFIG": str(home.path / "zen.yaml"),
+            "ZEN_CONFIG": str(home.config),
             "ZEN_EMBEDDED": json.dumps({"vm_cap": cap.vms, "note": cap.note}),
             "PYTHONUNBUFFERED": "1",
         }
@@ -107,8 +108,11 @@ class Stack:
     def _write_config(self) -> Settings:
         store = self._home.path / "store"
         store.mkdir(mode=0o700, exist_ok=True)
+        if not self._options.config and not self._options.changes and edited(self._home.config):
+            self._report("note", f"your edits of {self._home.config} are kept")
+            return load_settings(self._home.config, {})
         return write_config(
-            self._home.path / "zen.yaml",
+            self._home.config,
             self._options.config,
             store,
             self._cap,
@@ -230,6 +234,7 @@ class Stack:
             started_at=self._started_at.isoformat(timespec="milliseconds"),
             vm_cap=self._cap.vms,
             note=self._cap.note,
+            config=str(self._home.config),
             processes={name: child.pid for name, child in self._children.items()},
         )
         self._home.write(running)

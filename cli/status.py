@@ -64,13 +64,25 @@ def _lines(found: Json, address: str, processes: dict[str, int]) -> dict[str, st
     if found.get("oldest_waiting_since"):
         lines["waiting"] = f"the oldest for {between(found['oldest_waiting_since'], now)}"
     lines["VMs"] = _counts(found["vms"]) or "none (started when there is work)"
+    if found.get("burn_usd_per_hour"):
+        lines["burn rate"] = f"${found['burn_usd_per_hour']:.2f}/h"
     lines["outbox"] = f"{found['outbox']} messages not yet confirmed by the bus"
     lines["alerts"] = f"{found['open_alerts']} open" + (
         f" (see {PROGRAM} alerts)" if found["open_alerts"] else ""
     )
+    if found.get("config"):
+        lines["config"] = _config(found["config"])
     if found.get("embedded"):
         lines["limit"] = str(found["embedded"]["note"])
     return lines
+
+
+def _config(config: Json) -> str:
+    """Where to edit, and what became of the last edit."""
+    words = f"version {config['version']}, {config['file']} ({config['state']})"
+    if config["state"] != "in force":
+        words += f": see {PROGRAM} config diff"
+    return words
 
 
 def _counts(counts: Json) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.groups import wait_for_group
 from cli.options import Api, AsJson, pairs
 from cli.place import PROGRAM
 from cli.screen import emit, note, say
@@ -35,8 +37,21 @@ def submit(
         int | None, typer.Option("--gpus", "-g", metavar="N", help="Default: 1.")
     ] = None,
     gpu_type: Annotated[
-        str | None,
-        typer.Option("--gpu-type", metavar="T", help="Default: the cheapest that fits."),
+        list[str] | None,
+        typer.Option(
+            "--gpu-type",
+            metavar="T",
+            help="Default: the cheapest that fits. Repeatable: the preferred one first.",
+        ),
+    ] = None,
+    gpu_memory: Annotated[
+        float | None, typer.Option("--gpu-memory", metavar="GB", help="Of each GPU, at least.")
+    ] = None,
+    cpus: Annotated[
+        float | None, typer.Option("--cpus", metavar="N", help="Cores, at least.")
+    ] = None,
+    memory: Annotated[
+        float | None, typer.Option("--memory", metavar="GB", help="Of the VM, at least.")
     ] = None,
     cluster: Annotated[
         str | None, typer.Option("--cluster", metavar="C", help="Exactly this cluster.")
@@ -72,6 +87,43 @@ def submit(
     region: Annotated[
         list[str] | None, typer.Option("--region", metavar="R", help="Only there; repeatable.")
     ] = None,
+    not_region: Annotated[
+        list[str] | None, typer.Option("--not-region", metavar="R", help="Never there; repeatable.")
+    ] = None,
+    max_price: Annotated[
+        float | None,
+        typer.Option("--max-price", metavar="USD", help="Most that the VM may cost per hour."),
+    ] = None,
+    deadline: Annotated[
+        str | None,
+        typer.Option("--deadline", metavar="TIME", help="Result wanted by, 2026-09-01T18:00Z."),
+    ] = None,
+    spot: Annotated[
+        bool | None,
+        typer.Option("--spot/--no-spot", help="Cheaper VMs that may be taken back: yes or never."),
+    ] = None,
+    array: Annotated[
+        str | None,
+        typer.Option("--array", metavar="1-1000", help="One job per index: 1-9, 1,5,9 or 0-90:10."),
+    ] = None,
+    after: Annotated[
+        list[str] | None,
+        typer.Option("--after", metavar="JOB", help="JOB[:ok|:any] or a group; repeatable."),
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="G", help="To watch and stop several as one.")
+    ] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option("--replicas", metavar="N", help="On N VMs at once, all or none: a gang."),
+    ] = None,
+    same_zone: Annotated[
+        bool, typer.Option("--same-zone", help="The VMs of a gang are in one zone.")
+    ] = False,
+    replace_members: Annotated[
+        bool,
+        typer.Option("--replace-members", help="A lost VM of a gang is replaced while it runs."),
+    ] = False,
     shell: Annotated[
         bool, typer.Option("--shell", help="Run the words as one line with /bin/sh -c.")
     ] = False,
@@ -93,12 +145,22 @@ def submit(
       zen submit --gpus 2 --gpu-type a100-40gb -- python3 train.py --epochs 3
       zen submit --wait --max-runtime 2h -e SEED=7 -l team=vision -- python3 train.py
       zen submit --shell -- 'echo $CUDA_VISIBLE_DEVICES | tee out.txt'
+      zen submit --gpu-type h100-80gb --gpu-type a100-80gb --not-region us-west1 -- python3 t.py
+      zen submit --max-price 2.50 --deadline 2026-09-01T18:00Z -- python3 train.py
+      zen submit --spot --gpu-type l4 --deadline 2026-09-01T18:00Z -- python3 train.py
+      zen submit --array 1-1000 --id sweep --shell -- 'python3 run.py --seed $ZEN_ARRAY_INDEX'
+      zen submit --after sweep:ok --after prepare:any -- python3 report.py
+      zen submit --replicas 4 --gpus 8 -- torchrun --nnodes 4 train.py
       zen submit -f examples/train.yaml --wait
     """
     body = read_file(file) if file else {}
     given: dict[str, object] = {
         "gpu_count": gpus,
-        "gpu_type": gpu_type,
+        "gpu_type": gpu_type[0] if gpu_type and len(gpu_type) == 1 else None,
+        "gpu_types": gpu_type if gpu_type and len(gpu_type) > 1 else None,
+        "gpu_memory_mb": None if gpu_memory is None else round(gpu_memory * 1024),
+        "cpu_cores": cpus,
+        "memory_mb": None if memory is None else round(memory * 1024),
         "cluster": cluster,
         "name": name,
         "priority": priority,
@@ -110,7 +172,19 @@ def submit(
         "stop_grace_s": seconds(grace) if grace else None,
         "retries": retries,
         "regions": region or None,
+        "regions_denied": not_region or None,
+        "max_usd_per_hour": max_price,
+        "deadline": deadline,
+        "spot": spot,
+        "array": array,
+        "after": after or None,
+        "group": group,
+        "replicas": replicas,
+        "same_zone": same_zone or None,
+        "replace_members": replace_members or None,
     }
+    if gpu_type:  # one or several: either takes the place of what the file says
+        body = {key: value for key, value in body.items() if key not in ("gpu_type", "gpu_types")}
     body |= {key: value for key, value in given.items() if value is not None}
     _merge(body, "environment", pairs(env, "--env"))
     _merge(body, "labels", pairs(label, "--label"))
@@ -130,6 +204,8 @@ def _send(body: Json, api: str | None, wait: bool, quiet: bool, as_json: bool) -
 
     with Client(api_address(api)) as client:
         answer = client.post("/jobs", body)
+        if wait and "array" in body:
+            raise typer.Exit(wait_for_group(client, answer, quiet, as_json))
         if wait:
             raise typer.Exit(_wait(client, answer, quiet, as_json))
     if as_json:
@@ -140,7 +216,11 @@ def _send(body: Json, api: str | None, wait: bool, quiet: bool, as_json: bool) -
         job_id = answer["job_id"]
         say(job_id)
         say(f"  {answer.get('message', 'submitted')}")
-        say(f"  follow its log: {PROGRAM} logs -f {job_id}   its timeline: {PROGRAM} show {job_id}")
+        if "array" in body:
+            say(f"  look: {PROGRAM} jobs --group {job_id}   stop: {PROGRAM} stop --group {job_id}")
+        else:
+            follow, show = f"{PROGRAM} logs -f {job_id}", f"{PROGRAM} show {job_id}"
+            say(f"  follow its log: {follow}   its timeline: {show}")
 
 
 def _wait(client: Client, answer: Json, quiet: bool, as_json: bool) -> int:
@@ -182,7 +262,11 @@ def read_file(file: Path) -> Json:
     found = _parse(file, text)
     if not isinstance(found, dict):
         raise BadFile(f"{file}: got {type(found).__name__}, expected the fields of one job")
-    return {str(key): value for key, value in found.items()}
+    # YAML knows moments, JSON does not.
+    return {
+        str(key): value.isoformat() if isinstance(value, datetime) else value
+        for key, value in found.items()
+    }
 
 
 def _parse(file: Path, text: str) -> object:

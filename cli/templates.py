@@ -6,6 +6,7 @@ import json
 
 from config.settings import Settings
 from core.capacity import ClusterSpec
+from core.timers import AGENT_TIMERS
 
 # The GPUs that are attached to n1 machines, by the name that Google gives them.
 _ACCELERATORS = {
@@ -14,12 +15,6 @@ _ACCELERATORS = {
     "p100": "nvidia-tesla-p100",
     "p4": "nvidia-tesla-p4",
 }
-
-AGENT_TIMERS = (
-    *("heartbeat_s", "publish_timeout_s", "self_stop_after_s"),
-    *("frozen_max_s", "agent_idle_off_s", "stop_grace_s"),
-)
-"""The spans that the worker's half of the lease depends on; it refuses any other."""
 
 
 def accelerator(cluster: ClusterSpec) -> str | None:

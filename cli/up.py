@@ -99,6 +99,7 @@ def next_steps(running: Running) -> list[str]:
         f"ready: {running.api} (API), {running.api}/docs (its description)",
         *moved,
         f"  {running.note}",
+        f"  configuration: {running.config} (edit it while it runs: {PROGRAM} config diff)",
         f"  try:  {PROGRAM} submit --gpus 2 --gpu-type a100-40gb -- python3 -c 'print(42)'",
         f"        {PROGRAM} jobs --watch   {PROGRAM} logs -f JOB   {PROGRAM} show JOB",
         f"        {PROGRAM} clusters       {PROGRAM} sim stockout us-central1 --for 10m",

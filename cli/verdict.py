@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
-from cli.havoc import Plan, Story
+from cli.outages import Through, come_through, outage_faults, outage_rows
+from cli.scenarios import Plan, Story
 from db.audit import Audit, Reign, takeovers
 
 TAKEOVER_MAX_S = 15.0
@@ -30,6 +31,8 @@ class Verdict:
     handovers_s: list[float]
     writes: int
     runs_seen: int
+    through: Mapping[str, Sequence[Through]]
+    """By the part that was away: the jobs that ran meanwhile."""
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -51,6 +54,7 @@ class Verdict:
             ("handovers (SIGTERM)", _quantiles(self.handovers_s), f"< {HANDOVER_MAX_S:g} s"),
             ("leaders' writes", f"{self.writes}, all by whoever led", "0 by others"),
             ("answers to repeat", retried or "none", "only retryable"),
+            *outage_rows(story, self.through),
             ("all ended after", f"{story.healed_s:.1f} s without faults", ""),
         ]
 
@@ -73,6 +77,10 @@ class Verdict:
             "leader_writes": self.writes,
             "submit_errors": dict(story.submit_errors),
             "healed_s": round(story.healed_s, 1),
+            "through_outages": {
+                part: [asdict(one) for one in jobs] for part, jobs in self.through.items()
+            },
+            "refusal_max_s": round(max(story.refusals_s, default=0.0), 3),
         }
 
 
@@ -99,6 +107,7 @@ def judge(plan: Plan, story: Story, found: Audit, reigns: Sequence[Reign], ticks
         handovers_s=story.handovers_s,
         writes=sum(reign.writes for reign in reigns),
         runs_seen=sum(len(runs) for runs in ran.values()),
+        through={outage.part: come_through(outage, ticks) for outage in story.away},
     )
     known = {job.job_id for job in found.jobs}
     faults = [f"{job_id} was accepted and is lost" for job_id in sorted(story.accepted - known)]
@@ -115,6 +124,7 @@ def judge(plan: Plan, story: Story, found: Audit, reigns: Sequence[Reign], ticks
         for reign in reigns
         if not reign.rightful
     ]
+    faults += outage_faults(story, verdict.through)
     faults += [f"an answer that cannot be repeated: {words}" for words in story.fatal_errors]
     if (late := quantile(between, 0.99)) > TAKEOVER_MAX_S:
         faults.append(f"takeover p99 is {late:.1f} s, more than {TAKEOVER_MAX_S:g} s")
@@ -158,14 +168,17 @@ def double_runs(job_id: str, runs: Iterable[Ran]) -> list[str]:
 def _takeovers(
     reigns: Sequence[Reign], outages: Sequence[tuple[datetime, datetime]]
 ) -> list[float]:
-    """Without those that fell into an outage of the database: nobody could have been faster."""
+    """Without those that an outage of the database fell into: nobody could have been faster."""
     firsts: dict[int, datetime] = {}
     for reign in reigns:
         firsts[reign.term] = min(reign.first, firsts.get(reign.term, reign.first))
     return [
         seconds
         for term, seconds in takeovers(reigns).items()
-        if not any(began <= firsts[term] <= ended for began, ended in outages)
+        if not any(
+            firsts[term] - timedelta(seconds=seconds) <= ended and began <= firsts[term]
+            for began, ended in outages
+        )
     ]
 
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from config.document import Document, KeyPath
+from config.floors import build_floors
 from core.capacity import ClusterSpec, RegionSpec
-from core.names import Names, parse_cluster
+from core.names import SPOT_SUFFIX, Names, parse_cluster
+from core.queueing import QueueRule
 from core.submission import nearest, shown
 
 BASE_NAME_MAX = 58
@@ -63,35 +65,44 @@ def _cluster(
     document: Document, catalogue: _Catalogue, name: str, given: Mapping[str, Any]
 ) -> ClusterSpec | None:
     path = ("clusters", name)
-    before = len(document.faults)
     gpus, gpu_type = parse_cluster(name)
     if gpu_type not in catalogue.gpus:
         document.fault(path, f"the GPU type {gpu_type!r}", nearest(gpu_type, catalogue.gpus))
+    if name.endswith(SPOT_SUFFIX) and given.get("spot") is False:
+        document.fault((*path, "spot"), "false", f"true, as the name ends with {SPOT_SUFFIX}")
+    if given.get("share") and given.get("worker") == "v1":
+        document.fault((*path, "share"), "true", "false: a v1 worker runs one job")
     machine = _machine(document, catalogue, path, given)
     _check_limits(document, path, given)
+    floors = build_floors(document, path, given)
     regions = [
         _region(document, catalogue, (*path, "regions", region), given, machine)
         for region in given.get("regions", {})
     ]
     if not given.get("regions"):
         document.fault((*path, "regions"), "none", "at least one region")
-    if len(document.faults) > before or machine is None or "vm_max" not in given:
-        return None
+    if document.faults or machine is None:
+        return None  # nothing will be built of it, and what is at fault was left out of `given`
     return ClusterSpec(
         name=name,
         gpu_type=gpu_type,
         gpus=gpus,
         machine_type=given["machine_type"],
-        vm_max=given["vm_max"],
+        # A cluster that is drained grows no more, whatever its limit: zero says so everywhere.
+        vm_max=0 if given["drain"] else given["vm_max"],
         regions=tuple(region for region in regions if region is not None),
-        vm_min=given["vm_min"],
+        vm_min=0 if given["drain"] else given["vm_min"],
         spot=given["spot"],
+        drain=given["drain"],
         worker=given["worker"],
         pool=given["pool"],
         gpu_memory_gb=catalogue.gpus[gpu_type].get("memory_gb", 0),
         cpus=machine.get("cpus", 0),
         memory_gb=machine.get("memory_gb", 0),
         idle_timeout_s=given["idle_timeout_s"],
+        floors=() if given["drain"] else floors,
+        share=given["share"],
+        queue=QueueRule(given["queue"]),
     )
 
 

@@ -6,9 +6,11 @@ twice is noticed: PyYAML's own loader silently keeps the last one.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -20,6 +22,7 @@ DEPTH_MAX = 12
 NODES_MAX = 50_000
 
 KeyPath = tuple[str, ...]
+_Quick: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def dotted(path: KeyPath) -> str:
@@ -34,6 +37,12 @@ class Document:
     values: dict[str, object] = field(default_factory=dict)
     origins: dict[KeyPath, str] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
+
+    def copy(self) -> Document:
+        """Another one that can be changed on its own."""
+        return Document(
+            self.source, copy.deepcopy(self.values), dict(self.origins), list(self.faults)
+        )
 
     def where(self, path: KeyPath) -> str:
         """The place of a key, or of the nearest section around it."""
@@ -112,17 +121,33 @@ def read_yaml(path: Path) -> Document:
         document.fault((), f"{error.strerror or error}", "a file that can be read")
         return document
     except UnicodeDecodeError as error:
-        document.fault((), f"bytes that are not UTF-8 at {error.start}", "UTF-8 text")
+        _not_text(document, error)
         return document
     parse_yaml(text, document)
     return document
 
 
+def read_bytes(raw: bytes, source: str) -> Document:
+    """The same for content that was read already."""
+    document = Document(source)
+    if len(raw) > SIZE_MAX:
+        document.fault((), f"a file of more than {SIZE_MAX} bytes", f"at most {SIZE_MAX} bytes")
+        return document
+    try:
+        parse_yaml(raw.decode(), document)
+    except UnicodeDecodeError as error:
+        _not_text(document, error)
+    return document
+
+
+def _not_text(document: Document, error: UnicodeDecodeError) -> None:
+    document.fault((), f"bytes that are not UTF-8 at {error.start}", "UTF-8 text")
+
+
 def parse_yaml(text: str, document: Document) -> None:
     """Fill the document from YAML text."""
     try:
-        loader = yaml.SafeLoader(text)
-        node = loader.get_single_node()
+        loader, node = _compose(text)
         if node is not None:
             _Reader(loader, document).read_top(node)
     except yaml.MarkedYAMLError as error:
@@ -135,10 +160,21 @@ def parse_yaml(text: str, document: Document) -> None:
         document.faults.append(Fault(document.source, got, "one valid YAML document"))
 
 
+def _compose(text: str) -> tuple[Any, yaml.Node | None]:
+    """By libyaml if it is there: an edit of a big file must not hold up the loop that reads it.
+    Faults are found again by PyYAML's own parser, whose words say more."""
+    try:
+        quick = _Quick(text)
+        return quick, quick.get_single_node()
+    except yaml.YAMLError:
+        loader = yaml.SafeLoader(text)
+        return loader, loader.get_single_node()
+
+
 class _Reader:
     """Turns nodes into plain values. Bounded, since aliases can make a small file endless."""
 
-    def __init__(self, loader: yaml.SafeLoader, document: Document) -> None:
+    def __init__(self, loader: Any, document: Document) -> None:
         self._loader = loader
         self._document = document
         self._nodes = 0

@@ -16,9 +16,13 @@ from config.document import Document, KeyPath, read_yaml
 from config.errors import ConfigError
 from config.schema import KEYS, NAMES, TREE, Key, Section
 from config.settings import ApiSettings, Settings
+from core.cost import TenantBudget
 from core.errors import Fault
+from core.health import HealthRules
 from core.job import Budgets
+from core.knowledge import CapacityPolicy
 from core.names import Names
+from core.queueing import QueuePolicy
 from core.retention import RetentionRules
 from core.submission import nearest, shown
 from core.timers import Timers
@@ -40,12 +44,19 @@ def load_settings(
         raise ConfigError(document.faults)  # unreadable: nothing more can be said about it
     if overlay:
         document.overlay(overlay)
+    return settings_of(document, environ)
+
+
+def settings_of(document: Document, environ: Mapping[str, str]) -> Settings:
+    """The Settings of a document under an environment, or ConfigError with every fault. The
+    document is used up: the environment is written into it."""
     _override(document, environ)
     _spread_region_lists(document)
     values = _walk(document, TREE, document.values, ())
     assert isinstance(values, dict)
     clusters = build_clusters(document, values)
     timers = _timers(document, values["timers"])
+    capacity = _capacity(document, values["capacity"])
     if document.faults:
         raise ConfigError(document.faults)
     return Settings(
@@ -53,7 +64,9 @@ def load_settings(
         names=Names(values["prefix"]),
         clusters=clusters,
         timers=timers,
+        capacity=capacity,
         budgets=Budgets(**values["budgets"]),
+        health=HealthRules(**values["health"]),
         retention=RetentionRules(**values["retention"]),
         database_url=values["database_url"],
         pubsub_host=values["pubsub_host"],
@@ -64,7 +77,25 @@ def load_settings(
         queue_limit=values["queue_limit"],
         log_level=values["log_level"],
         prices_as_of=str(values["prices"]["as_of"]),
+        queue=QueuePolicy(**values["queue"]),
+        tenants_strict=values["tenants_strict"],
+        tenants={name: TenantBudget(**given) for name, given in values["tenants"].items()},
     )
+
+
+def overridden(document: Document, environ: Mapping[str, str]) -> Document:
+    """Another document, with the environment written into it."""
+    copy = document.copy()
+    _override(copy, environ)
+    return copy
+
+
+def outline(document: Document, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Every key with its value or its default; what is at fault is left out. For comparing: whoever
+    needs the faults asks `settings_of`."""
+    copy = overridden(document, environ or {})
+    _spread_region_lists(copy)
+    return _walk(copy, TREE, copy.values, ())
 
 
 # --- the environment --------------------------------------------------------------------
@@ -189,3 +220,12 @@ def _timers(document: Document, given: Mapping[str, object]) -> Timers:
         path = tuple(fault.field.split("."))
         document.fault(path, fault.got, fault.expected)
     return timers
+
+
+def _capacity(document: Document, given: Mapping[str, Any]) -> CapacityPolicy:
+    if any(field.name not in given for field in dataclasses.fields(CapacityPolicy)):
+        return CapacityPolicy()  # one of them is at fault already
+    policy = CapacityPolicy(**given)
+    for fault in policy.faults():
+        document.fault(tuple(fault.field.split(".")), fault.got, fault.expected)
+    return policy

@@ -9,10 +9,14 @@ import ast
 import inspect
 import itertools
 import sys
-from types import ModuleType
 
+from config.reload import RESTART_KEYS
 from config.schema import KEYS, NAMES, SECTIONS, Key
-from core import retention, timers
+from core.health import HealthRules
+from core.knowledge import CapacityPolicy
+from core.queueing import QueuePolicy
+from core.retention import RetentionRules
+from core.timers import Timers
 
 _HEAD = """\
 # Configuration
@@ -27,6 +31,8 @@ Single values can be set by a variable: `ZEN_` + the path in capitals, `__` betw
 e.g. `ZEN_TIMERS__IDLE_TIMEOUT_S=30`. `DATABASE_URL` and `PUBSUB_EMULATOR_HOST` work too; `ZEN_…`
 wins over them, and an empty one of the two counts as unset.
 
+Edits of the file take effect while the service runs (RUNME.md), but for keys that need a restart.
+
 `*` stands for a name that you choose:
 """
 
@@ -34,7 +40,13 @@ wins over them, and an empty one of the two counts as unset.
 def reference() -> str:
     """The whole page."""
     parts = [_HEAD, *(f"- `{path}`: {_plain(kind.expected)}" for path, kind in NAMES.items())]
-    meanings = {**_meanings("timers", timers), **_meanings("retention", retention)}
+    meanings = {
+        **_meanings("timers", Timers),
+        **_meanings("health", HealthRules),
+        **_meanings("retention", RetentionRules),
+        **_meanings("capacity", CapacityPolicy),
+        **_meanings("queue", QueuePolicy),
+    }
     for section, title in SECTIONS.items():
         keys = [key for key in KEYS if _section(key) == section]
         assert keys, f"no key in section {section!r}"
@@ -57,7 +69,8 @@ def _row(key: Key, meanings: dict[str, str]) -> str:
     default = "**required**" if key.required else f"`{_default(key.default)}`"
     doc = key.doc or meanings[key.path]
     also = f" Also `{key.alias}`." if key.alias else ""
-    return f"| `{key.path}` | {_plain(key.kind.expected)} | {default} | {doc}{also} |"
+    once = " *Needs a restart.*" if key.path in RESTART_KEYS else ""
+    return f"| `{key.path}` | {_plain(key.kind.expected)} | {default} | {doc}{also}{once} |"
 
 
 def _default(value: object) -> str:
@@ -68,12 +81,12 @@ def _default(value: object) -> str:
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
-def _meanings(section: str, module: ModuleType) -> dict[str, str]:
-    """The words under each field of the module's one class: they are written once, there."""
-    tree = ast.parse(inspect.getsource(module))
-    (body,) = (node.body for node in tree.body if isinstance(node, ast.ClassDef))
+def _meanings(section: str, kind: type) -> dict[str, str]:
+    """The words under each field of the class: they are written once, there."""
+    (found,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(found, ast.ClassDef)
     meanings = {}
-    for field, words in itertools.pairwise(body):
+    for field, words in itertools.pairwise(found.body):
         if isinstance(field, ast.AnnAssign) and isinstance(words, ast.Expr):
             assert isinstance(field.target, ast.Name)
             text = ast.literal_eval(words.value)
@@ -92,6 +105,9 @@ _RELATIONS = """\
 - `<prefix>-<cluster>-<region>-vm`, the base instance name, has at most 58 characters: Google adds
   five. With the default prefix, `8xa100-80gb` in `northamerica-northeast1` gives 56.
 - `pool: static` clusters have no group: no limit on that name, and no price means 0.
+- `capacity.search_band` is at least `capacity.price_band`.
+- A floor is `{days: mon-fri, from: "08:00", to: "18:00", timezone: Europe/Berlin, vm_min: 2}`; its
+  `vm_min` is at most the cluster's `vm_max`.
 - Timers: `self_stop_after_s` + `publish_timeout_s` < `lost_after_s`;
   `lost_after_s` ≥ 3 × `heartbeat_s`; `publish_timeout_s` ≤ `heartbeat_s`;
   3 × `leader_renew_s` ≤ `leader_lease_s`; `stockout_block_s` ≤ `stockout_block_max_s`.

@@ -11,8 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from config.settings import ApiSettings
+from core.cost import TenantBudget
+from core.health import HealthRules
 from core.job import Budgets
+from core.knowledge import CapacityPolicy
 from core.names import Names
+from core.queueing import QueuePolicy, QueueRule
 from core.retention import RetentionRules
 from core.timers import Timers
 
@@ -130,12 +134,24 @@ def _is_date(value: object) -> bool:
 
 
 _ZONE_WORD = r"[a-z]|[a-z]+-[a-z]+[0-9]+-[a-z]"
+
+
+def _is_floor_list(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
+
+
+FLOORS = Kind("a list of floors, each with days, from, to, timezone and vm_min", _is_floor_list)
 FLAG = Kind("true or false", lambda v: isinstance(v, bool), _flag_of)
 ZONES = Kind("a list of zones, each a letter or a full name, e.g. [a, us-central1-b]", _zone_list)
 DATE = Kind("a date, e.g. 2026-08-21", _is_date)
 SECONDS = number(366 * 86400, "seconds", above_zero=True)
 DAYS = number(3650, "days", above_zero=True)
 PRICE = number(10_000, "USD per hour", above_zero=False)
+BUDGET = number(100_000_000, "USD", above_zero=False)
+PART = Kind(
+    "a part above 0, at most 1, e.g. 0.8",
+    lambda v: isinstance(v, int | float) and not isinstance(v, bool) and 0 < v <= 1,
+)
 PROJECT = text(
     "a Google project id: 6 to 30 small letters, digits and -, beginning with a letter",
     r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]",
@@ -159,6 +175,11 @@ REGION_NAME = text("a region, e.g. us-central1", r"[a-z]+-[a-z]+[0-9]+")
 GPU_NAME = text("a GPU type, e.g. a100-40gb", r"[a-z0-9][a-z0-9-]{0,30}")
 MACHINE_NAME = text("a machine type, e.g. a2-highgpu-1g", r"[a-z][a-z0-9-]{0,62}")
 
+TENANT_NAME = text(
+    "a tenant: 1 to 63 letters, digits, '.', '_' or '-', beginning with a letter or digit",
+    r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}",
+)
+
 NAMES: Final[dict[str, Kind]] = {
     "gpus.*": GPU_NAME,
     "gpus.*.zones.*": REGION_NAME,
@@ -167,18 +188,23 @@ NAMES: Final[dict[str, Kind]] = {
     "prices.gpus.*.*": REGION_NAME,
     "clusters.*": CLUSTER_NAME,
     "clusters.*.regions.*": REGION_NAME,
+    "tenants.*": TENANT_NAME,
 }
 
 SECTIONS: Final[dict[str, str]] = {
     "": "Who we are and whom we talk to",
     "api": "The REST API",
     "timers": "Every span of time a decision depends on, in seconds",
+    "capacity": "How eagerly VMs are searched for, and what waiting is worth",
+    "queue": "How tenants share, and how jobs age",
     "budgets": "How often each kind of misfortune is forgiven a job",
+    "health": "When a GPU or a VM is left alone",
     "retention": "How long what is over is kept, in days",
     "gpus": "The catalogue of GPUs and the zones that have them",
     "machines": "Machine types, and what the host costs without its GPUs",
     "prices": "What a GPU costs where",
     "clusters": "What we run: one kind of machine over several regions, under one limit",
+    "tenants": "What tenants may spend, by the UTC calendar; one that is not named has no limit",
 }
 
 _API = ApiSettings()
@@ -220,6 +246,13 @@ _GENERAL: Sequence[Key] = (
         whole(1, 100_000),
         1000,
         "Queued jobs that one turn of the loop looks at, in order.",
+    ),
+    Key(
+        "tenants_strict",
+        FLAG,
+        False,
+        "Only tenants that were set up (`zen tenants set`) may submit; else a new name is taken as "
+        "a new tenant without limits.",
     ),
     Key("log_level", choice("debug", "info", "warning", "error"), "info", "What is logged."),
     Key("api.host", HOST, _API.host, "The address the API listens on."),
@@ -271,7 +304,13 @@ _CLUSTER_KEYS: Sequence[Key] = (
         "no default.",
     ),
     Key("clusters.*.vm_min", whole(0, VM_MAX_HIGHEST), 0, "VMs kept warm without work."),
-    Key("clusters.*.spot", FLAG, False, "Spot VMs: cheaper, and Google may take them back."),
+    Key(
+        "clusters.*.spot",
+        FLAG,
+        False,
+        "Spot VMs: cheaper, and Google may take them back. Beside a standard cluster of the same "
+        "GPUs the name ends with -spot (1xl4, 1xl4-spot); jobs with a deadline move over in time.",
+    ),
     Key("clusters.*.worker", choice("v1", "v2"), "v2", "What runs on the VMs; v2 is our agent."),
     Key(
         "clusters.*.pool",
@@ -280,10 +319,38 @@ _CLUSTER_KEYS: Sequence[Key] = (
         "`static`: fixed machines, no managed instance group.",
     ),
     Key(
+        "clusters.*.drain",
+        FLAG,
+        False,
+        "No new jobs, no new VMs: what runs may end, what idles is given back. The way to empty a "
+        "cluster before it is removed.",
+    ),
+    Key(
+        "clusters.*.queue",
+        choice(*(str(rule) for rule in QueueRule)),
+        str(QueueRule.FAIR),
+        "Who goes first: `fair` (class, then the tenants' shares, then who is due), `fifo` "
+        "(arrival alone), `priority` (the number alone: a low one may wait for ever).",
+    ),
+    Key(
+        "clusters.*.share",
+        FLAG,
+        False,
+        "Several jobs on one VM, each with GPUs of its own (CUDA_VISIBLE_DEVICES), as long as the "
+        "CPU cores and the memory that they ask for suffice. false: a job has its VM to itself.",
+    ),
+    Key(
         "clusters.*.idle_timeout_s",
         optional(SECONDS),
         None,
-        "In place of timers.idle_timeout_s for this cluster.",
+        "A VM without work is given back after exactly this long; null: when keeping it warm is "
+        "not worth its price, at the latest after timers.idle_timeout_s.",
+    ),
+    Key(
+        "clusters.*.floors",
+        FLOORS,
+        [],
+        "More VMs kept warm at some hours: a list of floors, see the end of this page.",
     ),
     Key(
         "clusters.*.regions.*.zones",
@@ -307,10 +374,77 @@ _CLUSTER_KEYS: Sequence[Key] = (
 )
 
 
+_TENANT_KEYS: Sequence[Key] = (
+    Key(
+        "tenants.*.usd_per_day",
+        optional(BUDGET),
+        None,
+        "When its jobs have cost this much since 00:00 UTC, no more of them are started; what "
+        "runs goes on.",
+    ),
+    Key(
+        "tenants.*.usd_per_month",
+        optional(BUDGET),
+        None,
+        "The same since the first of the month.",
+    ),
+    Key(
+        "tenants.*.warn_at",
+        PART,
+        TenantBudget().warn_at,
+        "An alert is raised when this part of a budget is spent.",
+    ),
+)
+
+
 def _timer_keys() -> Iterator[Key]:
     for field in dataclasses.fields(Timers):
         assert isinstance(field.default, float), f"timer {field.name} needs a default in seconds"
         yield Key(f"timers.{field.name}", SECONDS, field.default, "")
+
+
+_CAPACITY_KINDS: Final[dict[str, Kind]] = {
+    "slack": whole(1, 1000),
+    "price_band": number(100, "times the price", above_zero=False),
+    "search_band": number(100, "times the price", above_zero=False),
+    "belief_bar": number(1, "parts of certainty", above_zero=False),
+    "waiting_usd_per_gpu_hour": number(10_000, "USD per hour", above_zero=False),
+    "typical_run_s": SECONDS,
+    "preemption_loss_s": number(366 * 86400, "seconds", above_zero=False),
+    "memory_half_life_s": SECONDS,
+}
+
+
+def _capacity_keys() -> Iterator[Key]:
+    for field in dataclasses.fields(CapacityPolicy):
+        yield Key(f"capacity.{field.name}", _CAPACITY_KINDS[field.name], field.default, "")
+
+
+_HEALTH_KINDS: Final[dict[str, Kind]] = {
+    "gpu_hot_c": number(200, "degrees Celsius", above_zero=True),
+    "failures": whole(0, 1000),
+    "failures_within_s": SECONDS,
+}
+
+
+def _health_keys() -> Iterator[Key]:
+    for field in dataclasses.fields(HealthRules):
+        yield Key(f"health.{field.name}", _HEALTH_KINDS[field.name], field.default, "")
+
+
+_QUEUE_KINDS: Final[dict[str, Kind]] = {
+    "half_life_s": SECONDS,
+    "patience": number(10_000, "times the size of a job", above_zero=True),
+    "size_min_s": SECONDS,
+    "size_unknown_s": SECONDS,
+    "big_first_s": number(1e8, "seconds", above_zero=False),
+    "hysteresis": number(1, "parts of a share", above_zero=False),
+}
+
+
+def _queue_keys() -> Iterator[Key]:
+    for field in dataclasses.fields(QueuePolicy):
+        yield Key(f"queue.{field.name}", _QUEUE_KINDS[field.name], field.default, "")
 
 
 def _retention_keys() -> Iterator[Key]:
@@ -322,10 +456,14 @@ def _retention_keys() -> Iterator[Key]:
 KEYS: Final[tuple[Key, ...]] = (
     *_GENERAL,
     *_timer_keys(),
+    *_capacity_keys(),
+    *_queue_keys(),
     *_BUDGET_KEYS,
+    *_health_keys(),
     *_retention_keys(),
     *_CATALOGUE,
     *_CLUSTER_KEYS,
+    *_TENANT_KEYS,
 )
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from core.capacity import ClusterSpec
+from core.cost import TenantBudget
 from core.errors import Fault, NotFound
+from core.health import HealthRules
 from core.job import Budgets, Rules
+from core.knowledge import CapacityPolicy
 from core.names import Names
+from core.queueing import QueuePolicy
 from core.retention import RetentionRules
 from core.submission import nearest
 from core.timers import Timers
@@ -48,6 +53,13 @@ class Settings:
     log_level: str
     prices_as_of: str
     """The day the prices were read, for people who compare them with a bill."""
+    tenants: Mapping[str, TenantBudget] = field(default_factory=dict)
+    """What tenants may spend; one that is not named has no limit."""
+    capacity: CapacityPolicy = field(default_factory=CapacityPolicy)
+    queue: QueuePolicy = field(default_factory=QueuePolicy)
+    tenants_strict: bool = False
+    """Only tenants that were set up may submit."""
+    health: HealthRules = field(default_factory=HealthRules)
 
     def cluster(self, name: str) -> ClusterSpec:
         """The cluster by name, or NotFound with the nearest names."""
@@ -74,4 +86,4 @@ class Settings:
     @property
     def rules(self) -> Rules:
         """What the job's state machine needs of all this."""
-        return Rules(timers=self.timers, budgets=self.budgets)
+        return Rules(timers=self.timers, budgets=self.budgets, queue=self.queue, health=self.health)

@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from core.capacity import Trouble, Vm
+from core.groups import Wait
 from core.job import Job, JobStatus, TimelineEntry
+from core.knowledge import Arrivals, Experience
 from core.messages import GpuReading, OutMessage, Progress
+from core.tenants import Machine, Tally, Tenant, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,8 @@ class NewJob:
     job: Job
     entry: TimelineEntry
     content_hash: str
+    waits: tuple[Wait, ...] = ()
+    """What the hold that it brings waits for; others of the same unit may stand behind it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +146,13 @@ class DropTrouble:
 
 
 @dataclass(frozen=True, slots=True)
+class PutExperience:
+    """Insert or replace by Experience.place."""
+
+    experience: Experience
+
+
+@dataclass(frozen=True, slots=True)
 class RegionStatus:
     """What people see of one cluster in one region: numbers are derived, the why is not."""
 
@@ -200,6 +212,36 @@ class ReplayLetter:
     at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class PutTenant:
+    """A tenant's settings as somebody wants them. Guard: the stored version is one below (0: there
+    is no such tenant yet). What it has used stays."""
+
+    tenant: Tenant
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Belongs to the step that admits a job. Guard: with it, what the tenant's jobs hold is within
+    its quota as stored, counted under the lock of its row."""
+
+    tenant_id: str
+    cluster: str
+    asks: Tally
+    machines: Mapping[str, Machine]
+    """Of all clusters: what a GPU of each stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """GPU-seconds that a tenant's attempt has used, for its share."""
+
+    tenant_id: str
+    gpu_s: float
+    at: datetime
+    half_life_s: float
+
+
 Change = (
     NewJob
     | JobMove
@@ -214,11 +256,15 @@ Change = (
     | SettleRequest
     | PutTrouble
     | DropTrouble
+    | PutExperience
     | PutRegionStatus
     | RaiseAlert
     | ClearAlert
     | DeadLetter
     | ReplayLetter
+    | PutTenant
+    | Reserve
+    | Charge
 )
 Unit = tuple[Change, ...]
 
@@ -241,8 +287,9 @@ class View:
 
     now: datetime
     jobs: tuple[Job, ...]
-    """All leased and PROVISIONING jobs; of each cluster the first `queue_limit` QUEUED ones in
-    order, so that no cluster's queue hides another's; and QUEUED ones past their deadline."""
+    """All leased and PROVISIONING jobs; of the QUEUED ones the heads that were asked for (without
+    a question: the first `queue_limit` of each cluster by priority and arrival, so that no
+    cluster's queue hides another's), and those past their deadline."""
     vms: tuple[Vm, ...]
     """All VMs that are not GONE, and those that are but still hold leases: their jobs must hear."""
     troubles: tuple[Trouble, ...]
@@ -250,7 +297,17 @@ class View:
     """Cloud calls written down but not settled."""
     whys: Mapping[str, str]
     """The stored why of each waiting job in `jobs`, so that only news is written."""
-    open_alerts: frozenset[tuple[str, str]]
+    open_alerts: Mapping[tuple[str, str], datetime]
+    """(kind, subject) → when it was raised."""
+    experience: tuple[Experience, ...] = ()
+    arrivals: Mapping[str, Arrivals] = field(default_factory=dict)
+    """The newest submissions, by cluster."""
+    tenants: Mapping[str, Tenant] = field(default_factory=dict)
+    """All that have a row: everybody who ever submitted."""
+    usage: Mapping[str, Usage] = field(default_factory=dict)
+    """Tenant → what its attempts have used."""
+    verdicts: Mapping[str, str] = field(default_factory=dict)
+    """Holds whose waiting is over, some of whose jobs are in `jobs` → what ended badly, or ""."""
 
     def jobs_in(self, *statuses: JobStatus) -> tuple[Job, ...]:
         return tuple(job for job in self.jobs if job.status in statuses)

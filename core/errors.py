@@ -35,6 +35,16 @@ class BadInput(ZenError):
         super().__init__("; ".join(str(fault) for fault in self.faults))
 
 
+class QuotaExceeded(BadInput):
+    """The tenant may never have that much: ask for less, or for a larger quota."""
+
+    code = "quota_exceeded"
+
+    def __init__(self, fault: Fault, words: str) -> None:
+        super().__init__([fault])
+        self.args = (words,)  # what clients of multi-tenant schedulers look for
+
+
 class NotFound(ZenError):
     """There is no such thing; look at the list."""
 

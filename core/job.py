@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from core.errors import ZenError
+from core.health import HealthRules
+from core.queueing import QueuePolicy, due_at
 from core.timers import Timers
 
 
@@ -52,6 +54,10 @@ class JobEvent(StrEnum):
     SUBMITTED = "submitted"
     ADMITTED = "admitted"
     WITHDRAWN = "withdrawn"
+    REROUTED = "rerouted"
+    RELEASED = "released"
+    DEPENDENCY_FAILED = "dependency_failed"
+    GANG_FAILED = "gang_failed"
     PLACED = "placed"
     FOUND_BY_V1 = "found_by_v1"
     CLAIMED = "claimed"
@@ -78,11 +84,18 @@ E = JobEvent
 # Two targets: the first while the budget (or the stop's reason) allows it, the second after.
 TRANSITIONS: Mapping[tuple[JobStatus, JobEvent], tuple[JobStatus, ...]] = {
     (S.QUEUED, E.ADMITTED): (S.PROVISIONING,),
+    (S.QUEUED, E.REROUTED): (S.QUEUED,),
+    (S.QUEUED, E.RELEASED): (S.QUEUED,),
+    (S.QUEUED, E.DEPENDENCY_FAILED): (S.CANCELLED,),
+    (S.QUEUED, E.GANG_FAILED): (S.FAILED,),
     (S.QUEUED, E.STOP_ASKED): (S.CANCELLED,),
     (S.QUEUED, E.QUEUE_TIMEOUT): (S.FAILED,),
     (S.PROVISIONING, E.PLACED): (S.ASSIGNED,),
     (S.PROVISIONING, E.FOUND_BY_V1): (S.ASSIGNED,),
     (S.PROVISIONING, E.WITHDRAWN): (S.QUEUED,),
+    (S.PROVISIONING, E.GANG_TIMEOUT): (S.QUEUED,),
+    (S.PROVISIONING, E.GANG_FAILED): (S.FAILED,),
+    (S.PROVISIONING, E.REROUTED): (S.QUEUED,),
     (S.PROVISIONING, E.STOP_ASKED): (S.CANCELLED,),
     (S.PROVISIONING, E.QUEUE_TIMEOUT): (S.FAILED,),
     (S.ASSIGNED, E.CLAIMED): (S.STARTING,),
@@ -90,7 +103,8 @@ TRANSITIONS: Mapping[tuple[JobStatus, JobEvent], tuple[JobStatus, ...]] = {
     (S.ASSIGNED, E.CLAIM_TIMEOUT): (S.QUEUED,),
     (S.ASSIGNED, E.VM_LOST): (S.QUEUED,),
     (S.ASSIGNED, E.SPOT_TAKEN): (S.QUEUED,),
-    (S.ASSIGNED, E.GANG_TIMEOUT): (S.QUEUED,),
+    (S.ASSIGNED, E.YIELD_ASKED): (S.PREEMPTING,),
+    (S.ASSIGNED, E.GANG_FAILED): (S.STOPPING,),
     (S.ASSIGNED, E.STOP_ASKED): (S.STOPPING,),
     (S.STARTING, E.STARTED): (S.RUNNING,),
     (S.STARTING, E.EXITED_OK): (S.SUCCEEDED,),
@@ -98,6 +112,8 @@ TRANSITIONS: Mapping[tuple[JobStatus, JobEvent], tuple[JobStatus, ...]] = {
     (S.STARTING, E.VM_LOST): (S.QUEUED, S.FAILED),
     (S.STARTING, E.SPOT_TAKEN): (S.QUEUED, S.FAILED),
     (S.STARTING, E.START_TIMEOUT): (S.QUEUED, S.FAILED),
+    (S.STARTING, E.YIELD_ASKED): (S.PREEMPTING,),
+    (S.STARTING, E.GANG_FAILED): (S.STOPPING,),
     (S.STARTING, E.STOP_ASKED): (S.STOPPING,),
     (S.RUNNING, E.EXITED_OK): (S.SUCCEEDED,),
     (S.RUNNING, E.EXITED_ERROR): (S.QUEUED, S.FAILED),
@@ -105,11 +121,13 @@ TRANSITIONS: Mapping[tuple[JobStatus, JobEvent], tuple[JobStatus, ...]] = {
     (S.RUNNING, E.SPOT_TAKEN): (S.QUEUED, S.FAILED),
     (S.RUNNING, E.YIELD_ASKED): (S.PREEMPTING,),
     (S.RUNNING, E.MAX_RUNTIME): (S.STOPPING,),
+    (S.RUNNING, E.GANG_FAILED): (S.STOPPING,),
     (S.RUNNING, E.STOP_ASKED): (S.STOPPING,),
     (S.PREEMPTING, E.YIELDED): (S.QUEUED,),
     (S.PREEMPTING, E.YIELD_GRACE_OVER): (S.QUEUED,),
     (S.PREEMPTING, E.EXITED_OK): (S.SUCCEEDED,),
     (S.PREEMPTING, E.STOP_ASKED): (S.STOPPING,),
+    (S.PREEMPTING, E.GANG_FAILED): (S.STOPPING,),
     (S.PREEMPTING, E.VM_LOST): (S.QUEUED,),
     (S.PREEMPTING, E.SPOT_TAKEN): (S.QUEUED,),
     (S.STOPPING, E.STOPPED): (S.CANCELLED, S.FAILED),
@@ -135,6 +153,7 @@ REPEATS: frozenset[tuple[JobStatus, JobEvent]] = frozenset(
         (S.STOPPING, E.STARTED),
         (S.STOPPING, E.STOP_ASKED),
         (S.STOPPING, E.MAX_RUNTIME),
+        (S.STOPPING, E.GANG_FAILED),
     }
 )
 
@@ -150,11 +169,17 @@ DEADLINE_EVENT: Mapping[JobStatus, JobEvent] = {
 }
 
 
+BLOCKED_MAX_S = 90 * 86400.0
+"""A job waits for others no longer than this. Its own queue time-out begins when it is released."""
+
+
 class StopReason(StrEnum):
     """Why a job is being stopped; decides whether it ends CANCELLED or FAILED."""
 
     USER = "user"
     MAX_RUNTIME = "max_runtime"
+    GANG = "gang"
+    """Another member of its gang has failed for good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +194,8 @@ class JobSpec:
     shell: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     gpu_type: str | None = None
+    gpu_types: tuple[str, ...] = ()
+    """Several that will do, the preferred one first."""
     gpu_count: int = 1
     cluster: str | None = None
     gpu_memory_mb: int = 0
@@ -176,6 +203,13 @@ class JobSpec:
     memory_mb: int = 0
     priority: int = 500
     regions: tuple[str, ...] = ()
+    regions_denied: tuple[str, ...] = ()
+    max_usd_per_hour: float | None = None
+    """What the VM may cost at most."""
+    spot: bool | None = None
+    """True: spot VMs are welcome; False: never; None: as the cluster comes."""
+    deadline: datetime | None = None
+    """When the result is wanted; without it the price decides."""
     max_runtime_s: float = 7 * 86400.0
     queue_timeout_s: float = 30 * 86400.0
     stop_grace_s: float = 60.0
@@ -184,6 +218,22 @@ class JobSpec:
     keep_alive: bool = False
     workflow: str = ""
     workflow_args: Mapping[str, object] = field(default_factory=dict)
+    group: str | None = None
+    """Jobs of one user that are watched and stopped as one."""
+    after: tuple[str, ...] = ()
+    """What must have ended before: "job:ok" or "group:any"."""
+    array: str | None = None
+    """The indexes of the array that it belongs to, in the submitter's words."""
+    replicas: int = 1
+    """On how many VMs it runs at once: more than one is a gang."""
+    same_zone: bool = False
+    """A gang's VMs are in one zone, not only in one region."""
+    replace_members: bool = False
+    """A gang goes on when it loses a VM other than the first; another one takes its place."""
+
+    def allows_region(self, region: str) -> bool:
+        """Whether a VM there may serve it."""
+        return region not in self.regions_denied and (not self.regions or region in self.regions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +246,17 @@ class Lease:
     region: str
     zone: str
     slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Whose gang a job belongs to, and as which of how many. The one with rank 0 is the job that
+    people know; its end is the gang's."""
+
+    uid: str
+    """Of rank 0."""
+    rank: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +273,8 @@ class Rules:
 
     timers: Timers = field(default_factory=Timers)
     budgets: Budgets = field(default_factory=Budgets)
+    queue: QueuePolicy = field(default_factory=QueuePolicy)
+    health: HealthRules = field(default_factory=HealthRules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +302,22 @@ class Job:
     reason: str = ""
     """Why the job is where it is, in words for its owner."""
     stop_reason: StopReason | None = None
+    attained_gpu_s: float = 0.0
+    """GPU-seconds of its attempts that are over."""
+    due_at: datetime | None = None
+    """Its place among the waiting jobs of its tenant and class; None: by its arrival."""
+    blocked: str | None = None
+    """The hold that keeps it out of the queue: it waits for other jobs (uid of the first job that
+    the hold was made for)."""
+    gang: Membership | None = None
+    gang_region: str = ""
+    """Where its gang was last sent to look for VMs."""
+    holds: int = 0
+    """How often its gang could not be brought together in time, since it last was."""
+
+    @property
+    def due(self) -> datetime:
+        return self.due_at or self.queued_since
 
     @property
     def key(self) -> tuple[str, str]:
@@ -274,8 +353,21 @@ class IllegalTransition(ZenError):
         )
 
 
-def new_job(uid: str, spec: JobSpec, cluster: str, now: datetime, *, reason: str = "") -> Job:
-    """A job as it is right after submission."""
+def new_job(
+    uid: str,
+    spec: JobSpec,
+    cluster: str,
+    now: datetime,
+    *,
+    reason: str = "",
+    queue: QueuePolicy | None = None,
+    expected_s: float | None = None,
+    blocked: str | None = None,
+    gang: Membership | None = None,
+) -> Job:
+    """A job as it is right after submission. `expected_s`: how long it is predicted to run;
+    `blocked`: the hold that it waits behind."""
+    patience_s = BLOCKED_MAX_S if blocked else spec.queue_timeout_s
     return Job(
         uid=uid,
         spec=spec,
@@ -285,8 +377,11 @@ def new_job(uid: str, spec: JobSpec, cluster: str, now: datetime, *, reason: str
         submitted_at=now,
         status_since=now,
         queued_since=now,
-        deadline_at=now + timedelta(seconds=spec.queue_timeout_s),
+        deadline_at=now + timedelta(seconds=patience_s),
         reason=reason,
+        blocked=blocked,
+        gang=gang,
+        due_at=due_at(now, spec, 0.0, queue or QueuePolicy(), expected_s),
     )
 
 
@@ -299,18 +394,25 @@ def advance(
     reason: str = "",
     lease: Lease | None = None,
     exit_code: int | None = None,
+    cluster: str | None = None,
+    gang_region: str | None = None,
 ) -> Job:
-    """The job after the event; the same object if the event is a repeat; else IllegalTransition."""
+    """The job after the event; the same object if the event is a repeat; else IllegalTransition.
+    `lease` belongs to a placement, `cluster` to a move to another cluster, `gang_region` to the
+    admission of a gang."""
     if (job.status, event) in REPEATS:
         return job
     targets = TRANSITIONS.get((job.status, event))
-    if targets is None:
+    if targets is None or (job.blocked is not None and event is E.ADMITTED):
         raise IllegalTransition(job, event)
+    assert (cluster is not None) == (event is E.REROUTED), f"{event} with cluster {cluster}"
     counted = _count(job, event)
     target = _choose(counted, event, targets, rules)
     reason = (reason or str(event)) + _spent(counted, event, target, rules)
     moved = replace(
         counted,
+        cluster=cluster or job.cluster,
+        gang_region=job.gang_region if gang_region is None else gang_region,
         status=target,
         version=job.version + 1,
         status_since=now,
@@ -319,6 +421,7 @@ def advance(
     )
     moved = _apply_lease(moved, job, event, lease)
     moved = _apply_times(moved, job, event, now)
+    moved = _apply_service(moved, job, now, rules)
     return replace(moved, deadline_at=_deadline(moved, now, rules))
 
 
@@ -343,6 +446,7 @@ def entry_for(before: Job | None, after: Job, event: JobEvent, **extra: object) 
 
 _USER_FAILURES = frozenset({E.EXITED_ERROR})
 _INFRA_LOSSES = frozenset({E.VM_LOST, E.START_TIMEOUT, E.CLAIM_TIMEOUT})
+_STOPS = {E.MAX_RUNTIME: StopReason.MAX_RUNTIME, E.GANG_FAILED: StopReason.GANG}
 _PREEMPTIONS = frozenset({E.SPOT_TAKEN, E.YIELDED, E.YIELD_GRACE_OVER})
 
 
@@ -355,6 +459,8 @@ def _count(job: Job, event: JobEvent) -> Job:
         return replace(job, losses=job.losses + 1)
     if event in _PREEMPTIONS:
         return replace(job, preemptions=job.preemptions + 1)
+    if event is E.GANG_TIMEOUT:
+        return replace(job, holds=job.holds + 1)
     return job
 
 
@@ -363,7 +469,8 @@ def _choose(job: Job, event: JobEvent, targets: tuple[JobStatus, ...], rules: Ru
         return targets[0]
     within, beyond = targets
     if job.status is S.STOPPING:
-        return beyond if job.stop_reason is StopReason.MAX_RUNTIME else within
+        failed = job.stop_reason in (StopReason.MAX_RUNTIME, StopReason.GANG)
+        return beyond if failed else within
     if event in _USER_FAILURES:
         return within if job.failures <= job.spec.retries else beyond
     if event in _PREEMPTIONS:
@@ -388,7 +495,7 @@ def _apply_lease(moved: Job, before: Job, event: JobEvent, lease: Lease | None) 
         assert lease is not None, f"{event} needs the lease it writes"
         # A new attempt number fences the old VM: its late beats no longer match the live
         # lease, so two VMs cannot both own the job.
-        return replace(moved, attempt=before.attempt + 1, lease=lease, exit_code=None)
+        return replace(moved, attempt=before.attempt + 1, lease=lease, exit_code=None, holds=0)
     assert lease is None, f"{event} carries no lease"
     if not moved.status.leased:
         return replace(moved, lease=None)
@@ -401,22 +508,46 @@ def _apply_times(moved: Job, before: Job, event: JobEvent, now: datetime) -> Job
     if moved.status is S.RUNNING:
         moved = replace(moved, started_at=now)
     if moved.status is S.STOPPING:
-        why = StopReason.MAX_RUNTIME if event is E.MAX_RUNTIME else StopReason.USER
-        moved = replace(moved, stop_reason=why)
+        moved = replace(moved, stop_reason=_STOPS.get(event, StopReason.USER))
     if moved.status.final:
         moved = replace(moved, ended_at=now)
     # The queue clock starts again only after a VM really took the job: one that bounces
     # between QUEUED and ASSIGNED without ever being claimed still meets its queue time-out.
-    if moved.status is S.QUEUED and before.status not in (S.PROVISIONING, S.ASSIGNED):
+    if moved.status is S.QUEUED and before.status not in (*WAITING, S.ASSIGNED):
         moved = replace(moved, queued_since=now)
+    if event is E.RELEASED:  # nobody's patience is used up by waiting for one's own jobs
+        moved = replace(moved, queued_since=now, blocked=None)
+    if moved.status.final:
+        moved = replace(moved, blocked=None)
     return moved
+
+
+def _apply_service(moved: Job, before: Job, now: datetime, rules: Rules) -> Job:
+    """A lease that ends adds to what the job has had. One that waits again is as patient as its
+    size now says; what was predicted of it when it came is no longer better than that."""
+    if before.blocked is not None and moved.due_at is not None:
+        # The time behind the hold is not part of its wait: its place moves by as much.
+        waited = moved.queued_since - before.queued_since
+        return replace(moved, due_at=moved.due_at + waited)
+    if before.lease is None or moved.lease is not None:
+        return moved
+    if before.started_at is not None:
+        ran_s = max(0.0, (now - before.started_at).total_seconds())
+        attained = before.attained_gpu_s + ran_s * before.spec.gpu_count
+        moved = replace(moved, attained_gpu_s=attained)
+    if moved.queued_since == before.queued_since:
+        return moved  # it never really left the queue: it keeps its place
+    # From its submission: one that was evicted must not begin to age anew.
+    due = due_at(moved.submitted_at, moved.spec, moved.attained_gpu_s, rules.queue)
+    return replace(moved, due_at=due)
 
 
 def _deadline(job: Job, now: datetime, rules: Rules) -> datetime | None:
     timers = rules.timers
     match job.status:
         case S.QUEUED | S.PROVISIONING:
-            return job.queued_since + timedelta(seconds=job.spec.queue_timeout_s)
+            patience_s = BLOCKED_MAX_S if job.blocked else job.spec.queue_timeout_s
+            return job.queued_since + timedelta(seconds=patience_s)
         case S.ASSIGNED:
             return now + timedelta(seconds=timers.claim_timeout_s)
         case S.STARTING:

@@ -46,6 +46,9 @@ class GpuReading:
     temp_c: float = 0.0
     mem_used_mb: float = 0.0
     ecc_errors: int = 0
+    """Memory errors that could not be corrected, since the driver was loaded."""
+    fault: str = ""
+    """Why it cannot be used at all, e.g. that it fell off the bus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ class Heartbeat:
     instance_id: str = ""
     boot_nonce: str = ""
     zone: str = ""
+    address: str = ""
+    """Where other VMs reach it."""
     exit_code: int | None = None
     reason: str = ""
     progress: Progress | None = None
@@ -97,6 +102,8 @@ class StartJob:
     leader_address: str = ""
     resume: bool = False
     """A later attempt: tell the job where its checkpoints are."""
+    barrier: bool = False
+    """Claim it, but run nothing before GoJob: the other members of its gang must be there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +130,20 @@ class ContinueJob:
     user_id: str
     attempt: int
     lease_id: str
+    answers: int = 0
+    """The number of the beat that it answers: a late word may speak of an earlier freeze."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoJob:
+    """All members of the gang are there: begin."""
+
+    vm_name: str
+    boot_nonce: str
+    job_id: str
+    user_id: str
+    attempt: int
+    lease_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +163,7 @@ class KeepWarm:
     boot_nonce: str
 
 
-Control = StartJob | StopJob | ContinueJob | DrainVm | KeepWarm
+Control = StartJob | StopJob | ContinueJob | GoJob | DrainVm | KeepWarm
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from core.errors import ZenError
 
 JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 CLUSTER = re.compile(r"(?P<gpus>[1-9][0-9]{0,2})x(?P<gpu_type>[a-z0-9][a-z0-9-]{0,30})\Z")
+SPOT_SUFFIX = "-spot"
+"""Ends the name of a spot cluster whose GPU type has a standard one as well."""
 _REGION = r"[a-z]+-[a-z]+[0-9]+"
 
 
@@ -78,6 +80,11 @@ class Names:
     def submit_dead_topic(self) -> str:
         return f"{self.prefix}-submit-dead"
 
+    @property
+    def reply_prefix(self) -> str:
+        """Begins the names of topics for answers to submissions, if they shall have our prefix."""
+        return f"{self.prefix}-submit-replies"
+
     def start_subscription(self, cluster: str) -> str:
         return f"{self.prefix}-start-runner-{cluster}"
 
@@ -102,8 +109,8 @@ class Names:
 
 
 def parse_cluster(name: str) -> tuple[int, str]:
-    """(GPUs per VM, GPU type) of a cluster name such as 4xa100-40gb."""
+    """(GPUs per VM, GPU type) of a cluster name such as 4xa100-40gb, or 4xa100-40gb-spot."""
     found = CLUSTER.match(name)
     if not found:
         raise BadName(f"cluster name {name!r} does not have the form <number>x<gpu type>")
-    return int(found["gpus"]), found["gpu_type"]
+    return int(found["gpus"]), found["gpu_type"].removesuffix(SPOT_SUFFIX)

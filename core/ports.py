@@ -10,11 +10,22 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from core.capacity import Create, Delete, MigSnapshot
+from core.capacity import (
+    CapacityHint,
+    ClusterSpec,
+    Create,
+    Delete,
+    MigSnapshot,
+    Queue,
+    Queued,
+)
 from core.changes import Committed, Unit, View
+from core.cost import Settled, Spent
 from core.job import Job
 from core.messages import InMessage, OutboxRow, OutMessage
+from core.queueing import Ask
 from core.retention import RetentionRules
+from core.tenants import Holding, TenantRow
 
 
 class Clock(Protocol):
@@ -56,8 +67,17 @@ class Store(Protocol):
         """Give the lease back at once, so that a successor need not wait."""
         ...
 
-    async def view(self, queue_limit: int) -> View:
-        """One consistent picture."""
+    async def view(self, queue_limit: int, ask: Ask | None = None) -> View:
+        """One consistent picture. `ask` says which heads of which queues are wanted, at most
+        `queue_limit` of each cluster (of a fair one: of each class)."""
+        ...
+
+    async def tenants(self) -> Sequence[TenantRow]:
+        """Everybody who ever submitted or was set up, by name."""
+        ...
+
+    async def holdings(self, tenant_id: str | None = None) -> Mapping[str, Holding]:
+        """What tenants' jobs hold now, by cluster; those who hold nothing are left out."""
         ...
 
     async def commit(self, units: Sequence[Unit], term: int | None) -> Committed:
@@ -67,6 +87,18 @@ class Store(Protocol):
 
     async def find_job(self, job_id: str, user_id: str | None) -> Job:
         """NotFound, or Ambiguous when several users have that job id and none was named."""
+        ...
+
+    async def find_group(self, group: str, user_id: str | None) -> str:
+        """Whose group it is. NotFound, or Ambiguous when several users have it."""
+        ...
+
+    async def open_jobs(self, group: str, user_id: str, limit: int) -> Sequence[Job]:
+        """Jobs of a group that have not ended and are not about to."""
+        ...
+
+    async def members(self, gang: str) -> Sequence[Job]:
+        """All jobs of a gang, by rank."""
         ...
 
     async def content_hash(self, user_id: str, job_id: str) -> tuple[str, str] | None:
@@ -79,6 +111,15 @@ class Store(Protocol):
 
     async def published(self, outbox_ids: Sequence[int]) -> None:
         """The bus has confirmed them."""
+        ...
+
+    async def settle_costs(self, batch: int) -> Settled:
+        """Add what is final of the bills of at most `batch` VMs to the daily sums, each second
+        once. May be called by anybody at any time, also twice at once."""
+        ...
+
+    async def spent(self) -> Mapping[str, Spent]:
+        """Tenant → what its jobs have cost today and this month."""
         ...
 
     async def prune(self, rules: RetentionRules, batch: int) -> Mapping[str, int]:
@@ -114,7 +155,8 @@ class Compute(Protocol):
     """One managed instance group, as MigManager needs it."""
 
     async def observe(self, mig: str, cluster: str, region: str) -> MigSnapshot:
-        """MigMissing, Forbidden, CloudBusy, CloudUnsure are the ways to fail."""
+        """MigMissing, Forbidden, CloudBusy, CloudUnsure are the ways to fail. Failures of members
+        that are gone are told once, in `errors`."""
         ...
 
     async def create(self, mig: str, action: Create) -> None:
@@ -124,4 +166,31 @@ class Compute(Protocol):
 
     async def delete(self, mig: str, action: Delete) -> None:
         """Idempotent: members already deleting or gone are skipped."""
+        ...
+
+
+class FlexStart(Compute, Protocol):
+    """Several VMs at once or none (Google's resize requests), for groups that are made for it."""
+
+    async def queue(self, mig: str, action: Queue) -> None:
+        """Returns when accepted: the members are listed from then on, and their VMs come together
+        or never. CloudUnsure: look. Repeating the same request id is safe."""
+        ...
+
+    async def queued(self, mig: str, region: str) -> tuple[Queued, ...]:
+        """Every request that the group remembers, also those that are over."""
+        ...
+
+    async def unqueue(self, mig: str, region: str, name: str, request_id: str) -> None:
+        """Its members leave the group. Idempotent: one that is over or unknown stays as it is;
+        VMs that exist already are not touched."""
+        ...
+
+
+class CapacityAdvice(Protocol):
+    """What the cloud says about its own chances to deliver."""
+
+    async def advise(self, spec: ClusterSpec, region: str) -> tuple[CapacityHint, ...]:
+        """Hints for spot VMs of this cluster; empty where the cloud has no answer. It paces
+        itself, so it may be asked every round, and a refusal is no error."""
         ...

@@ -9,7 +9,9 @@ from typing import Protocol
 
 from core.capacity import Trouble, Vm, VmState
 from core.changes import DeadLetter, RegionStatus
+from core.cost_report import CostQuestion, CostReport
 from core.job import Job, JobStatus, TimelineEntry
+from core.knowledge import Experience
 from core.messages import GpuReading, Progress
 
 
@@ -22,6 +24,8 @@ class JobFilter:
     statuses: tuple[JobStatus, ...] = ()
     cluster: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    group: str | None = None
+    job_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +36,17 @@ class JobRow:
     why: str
     """Why it waits; empty if it does not."""
     position: int | None
-    """Its place among those that wait for the same cluster, 1 is next; counted when asked, so
+    """Its place behind those that certainly go first: higher classes, and jobs of its own tenant
+    that are due before it; 1 is next. How tenants take turns is not in it. Counted when asked, so
     that a queue is not rewritten each time its head leaves."""
     progress: Progress | None
     checkpoint_step: float | None
     cost_usd: float
-    """VM time of all its attempts so far, at the price of their VMs."""
+    """Its share of the bills of its VMs so far."""
+    wasted_usd: float = 0.0
+    """The part of it that was lost with a VM, or given away."""
+    members_running: int | None = None
+    """Of a gang, with its first member: how many run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,15 @@ class JobPage:
     rows: tuple[JobRow, ...]
     total: int
     next_token: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """The jobs of a group, counted."""
+
+    group: str
+    user_id: str
+    counts: Mapping[JobStatus, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +83,17 @@ class AttemptRow:
     outcome: str
     exit_code: int | None
     usd_per_hour: float
+    checkpoint_at: datetime | None = None
+    """When its newest checkpoint was reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Milestones:
+    """When a job last came to each status, and where it last was."""
+
+    at: Mapping[JobStatus, datetime] = field(default_factory=dict)
+    vm_name: str | None = None
+    region: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +181,8 @@ class Summary:
     outbox: int
     """Messages committed but not yet confirmed by the bus."""
     open_alerts: int
+    burn_usd_per_hour: Mapping[str, float] = field(default_factory=dict)
+    """Cluster → what its VMs cost now."""
 
 
 class Reads(Protocol):
@@ -159,16 +190,27 @@ class Reads(Protocol):
 
     async def job(self, job_id: str, user_id: str | None) -> JobRow: ...
     async def jobs(self, where: JobFilter, size: int, token: str | None) -> JobPage: ...
+    async def group(self, group: str, user_id: str | None) -> GroupRow: ...
     async def events(self, uid: str, size: int, after: int) -> Sequence[EventRow]: ...
     async def attempts(self, uid: str) -> Sequence[AttemptRow]: ...
+    async def milestones(self, uids: Sequence[str]) -> Mapping[str, Milestones]:
+        """Those of jobs that have a history, by uid: one question for a whole page of jobs."""
+        ...
+
+    async def running_by_region(self) -> Mapping[tuple[str, str], int]:
+        """(cluster, region) → jobs that compute there."""
+        ...
+
     async def vms(
         self, cluster: str | None, region: str | None, gone: bool, size: int, token: str | None
     ) -> VmPage: ...
     async def region_statuses(self) -> Sequence[RegionStatus]: ...
     async def troubles(self) -> Sequence[Trouble]: ...
+    async def experience(self) -> Sequence[Experience]: ...
     async def alerts(self, open_only: bool, size: int) -> Sequence[AlertRow]: ...
     async def dead_letters(
         self, source: str | None, size: int, token: str | None
     ) -> DeadLetterPage: ...
     async def dead_letter(self, message_id: str) -> DeadLetterRow: ...
+    async def cost(self, question: CostQuestion) -> CostReport: ...
     async def summary(self) -> Summary: ...

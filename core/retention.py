@@ -19,6 +19,8 @@ class RetentionRules:
     """VMs, after they were observed gone and their jobs have heard."""
     alerts_days: float = 30.0
     """Alerts, after they were cleared."""
+    knowledge_days: float = 30.0
+    """What is known of a region, after its last news."""
     events_days: float = 90.0
     """Timelines and attempts of jobs, after the job has ended. The job itself stays, with what
     it cost."""

@@ -12,18 +12,34 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from core.errors import BadInput, Fault
+from core.groups import (
+    AFTER_MAX,
+    AFTER_WORDS,
+    ARRAY_MAX,
+    ARRAY_WORDS,
+    parse_after,
+    parse_array,
+)
 from core.job import JobSpec
 from core.names import JOB_ID
 from core.timers import Timers
 
 GPU_COUNT_MAX = 64
+REPLICAS_MAX = 1000
+JOB_ID_CHARS_MAX = 63
+GPU_TYPES_MAX = 16
 COMMAND_BYTES_MAX = 128 * 1024
 ENVIRONMENT_MAX = 256
 LABELS_MAX = 64
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{0,128}\Z")
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
+# v1 workers look for a script of that name: it must not lead anywhere else.
+_WORKFLOW = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]{0,127})?\Z")
+_WORKFLOW_WORDS = "1 to 128 letters, digits, '.', '_' or '-', beginning with a letter or digit"
+_ARGUMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}\Z")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?\Z")
 _ANY_CASE_SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}\Z")
@@ -61,8 +77,24 @@ def parse_submission(data: object, timers: Timers, fresh_id: str) -> JobSpec:
 def content_hash(spec: JobSpec) -> str:
     """Tells a repeat of a submission from another one under the same id."""
     words = {name: getattr(spec, name) for name in JobSpec.__slots__}
-    text = json.dumps(words, sort_keys=True, default=list, separators=(",", ":"))
+    words = {k: v for k, v in words.items() if k not in _LATER or v != _LATER[k]}
+    text = json.dumps(words, sort_keys=True, default=_plain, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+# Fields that older versions did not know: without a value they leave the hash as it was, so that a
+# submission that is repeated after an upgrade is still the same one.
+_LATER: Mapping[str, object] = {
+    **dict.fromkeys(("max_usd_per_hour", "spot", "deadline", "group", "array")),
+    "replicas": 1,
+    **dict.fromkeys(("same_zone", "replace_members"), False),
+    **dict.fromkeys(("after", "gpu_types", "regions_denied"), ()),
+}
+"""Name → what it is when nothing was said."""
+
+
+def _plain(value: object) -> object:
+    return value.isoformat() if isinstance(value, datetime) else list(value)  # type: ignore[call-overload]
 
 
 def json_schema() -> dict[str, object]:
@@ -105,13 +137,62 @@ def _relations(data: Mapping[object, object]) -> list[Fault]:
         faults.append(
             Fault("image", shown(data["image"]), "no image: jobs run as processes on the VM")
         )
-    if data.get("gang_scheduling"):
-        faults.append(Fault("gang_scheduling", "true", "false: a job runs on one VM"))
+    faults += _contradictions(data)
+    if data.get("array") and data.get("group"):
+        expected = "no group: the jobs of an array are the group of its job_id"
+        faults.append(Fault("group", shown(data["group"]), expected))
+    faults += _waits_for_itself(data)
+    faults += _long_ids(data)
+    faults += _too_many(data)
     if data.get("shell") and isinstance(command, list) and len(command) != 1:
         faults.append(
             Fault("command", f"{len(command)} words", "one string, because shell is true")
         )
     return faults
+
+
+def _contradictions(data: Mapping[object, object]) -> list[Fault]:
+    faults = []
+    if data.get("gpu_types") and data.get("gpu_type"):
+        expected = "gpu_type or gpu_types, not both"
+        faults.append(Fault("gpu_types", shown(data["gpu_types"]), expected))
+    wanted, denied = data.get("regions"), data.get("regions_denied")
+    if _slugs(wanted) is None and _slugs(denied) is None:
+        both = sorted(set(wanted) & set(denied))  # type: ignore[call-overload]  # lists of str
+        expected = "regions that are not in `regions` as well"
+        faults += [Fault("regions_denied", shown(name), expected) for name in both]
+    return faults
+
+
+def _waits_for_itself(data: Mapping[object, object]) -> list[Fault]:
+    after, own = data.get("after"), [data.get("job_id"), data.get("group")]
+    if _afters(after) is not None or not isinstance(after, list):
+        return []
+    found = [word for word in after if str(word).partition(":")[0] in own]
+    expected = "jobs that were submitted before: a job cannot wait for itself or its own group"
+    return [Fault("after", shown(word), expected) for word in found]
+
+
+def _long_ids(data: Mapping[object, object]) -> list[Fault]:
+    """The jobs of an array and the members of a gang have longer ids than what was submitted."""
+    job_id, array, replicas = data.get("job_id"), data.get("array"), data.get("replicas")
+    if not isinstance(job_id, str):
+        return []
+    end = f"-{max(parse_array(array) or (0,))}" if isinstance(array, str) else ""
+    end += f".{replicas - 1}" if isinstance(replicas, int) and replicas > 1 else ""
+    if not end or len(job_id) + len(end) <= JOB_ID_CHARS_MAX:
+        return []
+    return [Fault("job_id", shown(job_id), f"room for {end} within {JOB_ID_CHARS_MAX} letters")]
+
+
+def _too_many(data: Mapping[object, object]) -> list[Fault]:
+    replicas, array = data.get("replicas"), data.get("array")
+    if not isinstance(replicas, int) or not isinstance(array, str):
+        return []
+    count = len(parse_array(array) or ())
+    if count * replicas <= ARRAY_MAX:
+        return []
+    return [Fault("replicas", str(replicas), f"at most {ARRAY_MAX} in all, with {count} indexes")]
 
 
 def _build(data: Mapping[object, object], timers: Timers, fresh_id: str) -> JobSpec:
@@ -132,7 +213,7 @@ def _build(data: Mapping[object, object], timers: Timers, fresh_id: str) -> JobS
         return {str(k): str(v) for k, v in value.items()} if isinstance(value, Mapping) else {}
 
     workflow_args = data.get("workflow_args")
-    minutes = data.get("max_runtime_minutes")
+    minutes, spot = data.get("max_runtime_minutes"), data.get("spot")
     runtime_s = minutes * 60 if isinstance(minutes, int | float) else timers.max_runtime_s
     return JobSpec(
         job_id=text("job_id", fresh_id),
@@ -143,6 +224,7 @@ def _build(data: Mapping[object, object], timers: Timers, fresh_id: str) -> JobS
         shell=bool(data.get("shell")),
         environment=pairs("environment"),
         gpu_type=text("gpu_type").lower() or None,
+        gpu_types=tuple(word.lower() for word in words("gpu_types")),
         gpu_count=int(number("gpu_count", 1)),
         cluster=text("cluster") or None,
         gpu_memory_mb=int(number("gpu_memory_mb", 0)),
@@ -150,6 +232,10 @@ def _build(data: Mapping[object, object], timers: Timers, fresh_id: str) -> JobS
         memory_mb=int(number("memory_mb", 0)),
         priority=int(number("priority", 500)),
         regions=words("regions"),
+        regions_denied=words("regions_denied"),
+        max_usd_per_hour=number("max_usd_per_hour", 0.0) or None,
+        spot=spot if isinstance(spot, bool) else None,
+        deadline=_moment(data.get("deadline")),
         max_runtime_s=runtime_s,
         queue_timeout_s=number("queue_timeout_s", timers.queue_timeout_s),
         stop_grace_s=number("stop_grace_s", timers.stop_grace_s),
@@ -158,6 +244,12 @@ def _build(data: Mapping[object, object], timers: Timers, fresh_id: str) -> JobS
         keep_alive=bool(data.get("keep_alive")),
         workflow=text("workflow"),
         workflow_args=dict(workflow_args) if isinstance(workflow_args, Mapping) else {},
+        group=text("group") or None,
+        after=tuple(str(parse_after(word)) for word in words("after")),
+        array=text("array").replace(" ", "") or None,
+        replicas=int(number("replicas", 1)),
+        same_zone=bool(data.get("same_zone")),
+        replace_members=bool(data.get("replace_members")),
     )
 
 
@@ -213,6 +305,42 @@ def _slugs(value: object) -> str | None:
     return None if right else 'a list of region names, e.g. ["us-central1"]'
 
 
+def _indexes(value: object) -> str | None:
+    right = isinstance(value, str) and parse_array(value) is not None
+    return None if right else ARRAY_WORDS
+
+
+def _afters(value: object) -> str | None:
+    if not isinstance(value, list) or len(value) > AFTER_MAX:
+        return AFTER_WORDS
+    found = [parse_after(word) if isinstance(word, str) else None for word in value]
+    needs = {after.needs for after in found if after is not None}
+    return None if len(needs) == len(value) else AFTER_WORDS
+
+
+def _gpu_types(value: object) -> str | None:
+    expected = 'a list of different GPU types, the preferred one first, e.g. ["h100-80gb", "l4"]'
+    if not isinstance(value, list) or len(value) > GPU_TYPES_MAX:
+        return expected
+    if not all(isinstance(word, str) and _ANY_CASE_SLUG.match(word) for word in value):
+        return expected
+    return None if len({word.lower() for word in value}) == len(value) else expected
+
+
+def _moment(value: object) -> datetime | None:
+    """A moment with its offset from UTC, or None."""
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return found.astimezone(UTC) if found is not None and found.tzinfo is not None else None
+
+
+def _is_moment(value: object) -> str | None:
+    expected = "a moment with its offset from UTC, e.g. 2026-09-01T18:00:00Z"
+    return None if _moment(value) is not None else expected
+
+
 def _strings(names: re.Pattern[str], most: int, what: str) -> Check:
     expected = f"an object of at most {most} {what} with string values"
 
@@ -228,8 +356,12 @@ def _strings(names: re.Pattern[str], most: int, what: str) -> Check:
     return check
 
 
-def _object(value: object) -> str | None:
-    return None if isinstance(value, Mapping) else "an object"
+def _arguments(value: object) -> str | None:
+    """v1 workers make options of the names: one with a blank or a quote would be two, or worse."""
+    right = isinstance(value, Mapping) and all(
+        isinstance(name, str) and _ARGUMENT.match(name) for name in value
+    )
+    return None if right else "an object whose names are letters, digits, '_', '.' or '-'"
 
 
 def _table(fields: Iterable[Field]) -> dict[str, Field]:
@@ -262,6 +394,17 @@ FIELDS: Mapping[str, Field] = _table(
             "Without it: the cheapest cluster that fits.",
         ),
         Field(
+            "gpu_types",
+            _gpu_types,
+            {
+                "type": "array",
+                "items": {"type": "string"},
+                "examples": [["h100-80gb", "a100-80gb"]],
+            },
+            "Several that will do, the preferred one first: the next one is taken when there is "
+            "none of those before it to be had.",
+        ),
+        Field(
             "cluster", _pattern(_SLUG, "a cluster, e.g. 2xa100-40gb"), _TEXT, "Exactly this one."
         ),
         Field(
@@ -273,6 +416,26 @@ FIELDS: Mapping[str, Field] = _table(
         Field("cpu_cores", _span(0, 1024, "cores"), _NUM, "At least this many cores on the VM."),
         Field("memory_mb", _whole(0, 16 * 1024 * 1024), _INT, "At least this much on the VM."),
         Field("regions", _slugs, _LIST, "Only these regions; empty: any."),
+        Field("regions_denied", _slugs, _LIST, "Never in these regions."),
+        Field(
+            "max_usd_per_hour",
+            _span(0.001, 100_000, "USD per hour"),
+            _NUM,
+            "The VM may cost at most this much; dearer ones are not asked for.",
+        ),
+        Field(
+            "spot",
+            _flag,
+            _BOOL,
+            "true: cheaper VMs that Google may take back are welcome, as long as the deadline "
+            "allows; false: never.",
+        ),
+        Field(
+            "deadline",
+            _is_moment,
+            {"type": "string", "format": "date-time", "examples": ["2026-09-01T18:00:00Z"]},
+            "When the result is wanted: as it comes near, price counts less.",
+        ),
         Field(
             "environment", _strings(_ENV_NAME, ENVIRONMENT_MAX, "variables"), _MAP, "For the job."
         ),
@@ -291,10 +454,38 @@ FIELDS: Mapping[str, Field] = _table(
         ),
         Field("stop_grace_s", _span(0, 3600, "seconds"), _NUM, "From SIGTERM to SIGKILL."),
         Field("retries", _whole(0, 100), _INT, "How often a non-zero exit is tried again."),
+        Field(
+            "array",
+            _indexes,
+            {"type": "string", "examples": ["1-1000", "1,5,9", "0-90:10"]},
+            "One job for each index, as the group of the job id: job `ID-INDEX` with "
+            "ZEN_ARRAY_ID and ZEN_ARRAY_INDEX in its environment.",
+        ),
+        Field("group", _pattern(JOB_ID, _ID_WORDS), _TEXT, "To watch and stop several as one."),
+        Field(
+            "after",
+            _afters,
+            {"type": "array", "items": {"type": "string"}, "examples": [["prepare:ok"]]},
+            "Starts after these jobs (or all jobs of these groups) ended: `ID` or `ID:ok` well, "
+            "`ID:any` in any way.",
+        ),
+        Field(
+            "replicas",
+            _whole(1, REPLICAS_MAX),
+            _INT,
+            "On so many VMs at once, all or none, in one region: a gang. Each has its RANK.",
+        ),
+        Field("same_zone", _flag, _BOOL, "The VMs of a gang are in one zone."),
+        Field(
+            "replace_members",
+            _flag,
+            _BOOL,
+            "A gang goes on when it loses a VM other than the first, and gets another one.",
+        ),
         Field("keep_alive", _flag, _BOOL, "Keep the VM after the job (v1 workers)."),
-        Field("workflow", _pattern(_NAME, "a workflow name"), _TEXT, "For v1 workers."),
-        Field("workflow_args", _object, {"type": "object"}, "For v1 workers."),
+        Field("workflow", _pattern(_WORKFLOW, _WORKFLOW_WORDS), _TEXT, "For v1 workers."),
+        Field("workflow_args", _arguments, {"type": "object"}, "For v1 workers."),
         Field("image", _pattern(_NAME, "a string"), _TEXT, "Not supported: jobs are processes."),
-        Field("gang_scheduling", _flag, _BOOL, "Must be false: a job runs on one VM."),
+        Field("gang_scheduling", _flag, _BOOL, "All GPUs or none, as always; see `replicas`."),
     ]
 )

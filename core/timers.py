@@ -6,6 +6,13 @@ from dataclasses import dataclass
 
 from core.errors import Fault
 
+AGENT_TIMERS = (
+    *("heartbeat_s", "publish_timeout_s", "self_stop_after_s"),
+    *("frozen_max_s", "agent_idle_off_s", "stop_grace_s"),
+)
+"""The spans that the worker's half of the lease depends on: instance templates carry them, and
+the worker refuses any other."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timers:
@@ -31,6 +38,9 @@ class Timers:
     """A leader that has not renewed for this long may be replaced."""
     leader_renew_s: float = 3.0
     """How often the leader renews."""
+    fallback_after_s: float = 600.0
+    """A job that waits this long for a cluster that has nothing to give goes to the next one that
+    serves it."""
     claim_timeout_s: float = 60.0
     """From ASSIGNED to the worker's claim."""
     start_timeout_s: float = 300.0
@@ -43,6 +53,8 @@ class Timers:
     """From SIGTERM to SIGKILL, unless the job says otherwise."""
     stop_margin_s: float = 30.0
     """How much longer than the grace we wait for the worker's word; then its VM is deleted."""
+    gang_hold_s: float = 600.0
+    """How long a gang may keep some VMs while it waits for the others."""
     boot_timeout_s: float = 900.0
     """From the create call to READY; past it the VM is taken back."""
     idle_timeout_s: float = 300.0

@@ -2,7 +2,8 @@
 
 Nothing here is asked by the service itself. `watch()` puts triggers into a database that write
 down who wrote what the leader alone may write, so that a write of a leader whose time has passed
-is seen even if the guards were broken.
+is seen even if the guards were broken. (Costs of a VM that are settled are no such thing: they are
+added up once, under the lock of its row, by whoever comes first.)
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _ATTEMPTS = """
 SELECT uid::text, attempt, lease_id, vm_name, assigned_at, ended_at FROM attempts
 ORDER BY uid, attempt
 """
-# Leases on VMs whose job does not know of them, and the other way round.
+# Leases on VMs whose job does not know of them, the other way round, and GPUs given out twice.
 _LOOSE = """
 SELECT 'VM ' || v.name || ' holds lease ' || l || ', no job does' FROM vms AS v
 CROSS JOIN jsonb_array_elements_text(v.leases) AS l
@@ -33,6 +34,12 @@ UNION ALL
 SELECT 'job ' || j.job_id || ' holds lease ' || j.lease_id || ', its VM does not' FROM jobs AS j
 WHERE j.lease_id IS NOT NULL AND NOT EXISTS (
     SELECT 1 FROM vms AS v WHERE v.uid = j.vm_uid AND v.leases ? j.lease_id)
+UNION ALL
+SELECT 'leases ' || a.lease_id || ' and ' || b.lease_id || ' had the same GPU of ' || a.vm_name
+FROM attempts AS a JOIN attempts AS b ON a.vm_uid = b.vm_uid AND a.lease_id < b.lease_id
+    AND a.assigned_at < coalesce(b.ended_at, 'infinity')
+    AND b.assigned_at < coalesce(a.ended_at, 'infinity')
+WHERE EXISTS (SELECT 1 FROM jsonb_array_elements(a.slots) AS gpu WHERE b.slots @> gpu)
 """
 _WATCH = """
 CREATE TABLE IF NOT EXISTS audit_writes (
@@ -54,7 +61,7 @@ BEGIN
 END $$;
 CREATE OR REPLACE TRIGGER audit_events AFTER INSERT ON job_events
     REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION audit_event();
-CREATE OR REPLACE TRIGGER audit_vms AFTER INSERT OR UPDATE ON vms
+CREATE OR REPLACE TRIGGER audit_vms AFTER INSERT OR UPDATE OF version, last_beat_at ON vms
     FOR EACH STATEMENT EXECUTE FUNCTION audit_write();
 CREATE OR REPLACE TRIGGER audit_requests AFTER INSERT OR UPDATE ON cloud_requests
     FOR EACH STATEMENT EXECUTE FUNCTION audit_write();

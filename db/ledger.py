@@ -15,6 +15,7 @@ from typing import assert_never
 from core.capacity import Vm
 from core.changes import (
     Change,
+    Charge,
     ClearAlert,
     DeadLetter,
     DropTrouble,
@@ -25,18 +26,23 @@ from core.changes import (
     NewJob,
     NewRequest,
     NewVm,
+    PutExperience,
     PutRegionStatus,
+    PutTenant,
     PutTrouble,
     RaiseAlert,
     ReplayLetter,
+    Reserve,
     Send,
     SettleRequest,
     Unit,
     VmBeat,
     VmMove,
 )
+from core.groups import Wait
 from core.job import Job, Lease, TimelineEntry
 from core.messages import OutMessage
+from core.tenants import HOLDS, Holding, Tally, Tenant, Usage, held_by, shortage
 from db.rows import storable
 
 Plain = (
@@ -44,6 +50,7 @@ Plain = (
     | SettleRequest
     | PutTrouble
     | DropTrouble
+    | PutExperience
     | PutRegionStatus
     | RaiseAlert
     | ClearAlert
@@ -54,7 +61,10 @@ Plain = (
 
 Moves = (JobMove, VmMove)
 
-WAKES = (NewJob, JobMove, NewVm, VmMove, Send, NewRequest, SettleRequest, PutTrouble, DropTrouble)
+WAKES = (
+    *(NewJob, JobMove, NewVm, VmMove, Send, NewRequest),
+    *(SettleRequest, PutTrouble, DropTrouble, PutTenant),
+)
 """What the loop should look at at once. Beats, whys and notes are not worth a turn."""
 
 
@@ -72,6 +82,9 @@ class Known:
     """Cluster → VMs that are not gone."""
     letters: MutableMapping[str, bool] = field(default_factory=dict)
     """Message id → its dead letter was sent again already."""
+    tenants: MutableMapping[str, Tenant] = field(default_factory=dict)
+    held: MutableMapping[str, Holding] = field(default_factory=dict)
+    """Tenant with a quota → what its jobs hold."""
 
     def branch(self) -> Known:
         """A layer over this one, for a unit that may yet be refused."""
@@ -82,6 +95,8 @@ class Known:
             ChainMap({}, self.vm_names),
             ChainMap({}, self.vm_counts),
             ChainMap({}, self.letters),
+            ChainMap({}, self.tenants),
+            ChainMap({}, self.held),
         )
 
     def merge(self, branch: Known) -> None:
@@ -100,7 +115,9 @@ def judge(units: Sequence[Unit], known: Known) -> dict[int, str]:
     falls too: by now somebody else's step may have made that very number, and it stands for
     something else."""
     for index, unit in enumerate(units):
-        branch = known.branch()
+        # A guard that refuses has changed nothing, so a unit of one change needs no layer of its
+        # own: that is most of what heartbeats bring.
+        branch = known if len(unit) == 1 else known.branch()
         for change in unit:
             refusal = _built_on_sand(change, astray) or _guard(change, branch)
             if refusal is not None:
@@ -108,7 +125,8 @@ def judge(units: Sequence[Unit], known: Known) -> dict[int, str]:
                 astray.update(_makes(move) for move in unit if isinstance(move, Moves))
                 break
         else:
-            known.merge(branch)
+            if branch is not known:
+                known.merge(branch)
     return refusals
 
 
@@ -130,24 +148,22 @@ def _guard(change: Change, known: Known) -> str | None:
         case NewJob():
             return _guard_new_job(change.job, known)
         case JobMove(before, after):
-            return _guard_version("job", before.spec.job_id, before, after, known.job_versions)
+            return _guard_job_move(before, after, known)
         case JobNote(uid):
             return None if uid in known.job_versions else f"there is no job {uid}"
         case NewVm(vm, vm_max):
             return _guard_new_vm(vm, vm_max, known)
         case VmMove(before, after):
-            refusal = _guard_version("VM", before.name, before, after, known.vm_versions)
-            if refusal is None and before.counted and not after.counted:
-                known.vm_names[before.name] = False
-                known.vm_counts[before.cluster] = known.vm_counts.get(before.cluster, 0) - 1
-            return refusal
+            return _guard_vm_move(before, after, known)
         case ReplayLetter(message_id):
             return _guard_replay(message_id, known)
-        case JobProgress() | JobWhy() | VmBeat() | Send():
+        case PutTenant() | Reserve():
+            return _guard_tenant(change, known)
+        case JobProgress() | JobWhy() | VmBeat() | Send() | Charge():
             return None
         case NewRequest() | SettleRequest() | PutTrouble() | DropTrouble() | PutRegionStatus():
             return None
-        case RaiseAlert() | ClearAlert() | DeadLetter():
+        case RaiseAlert() | ClearAlert() | DeadLetter() | PutExperience():
             return None
         case _:
             assert_never(change)
@@ -161,6 +177,22 @@ def _guard_new_job(job: Job, known: Known) -> str | None:
     known.job_keys[job.key] = True
     known.job_versions[job.uid] = job.version
     return None
+
+
+def _guard_job_move(before: Job, after: Job, known: Known) -> str | None:
+    refusal = _guard_version("job", before.spec.job_id, before, after, known.job_versions)
+    leaves = before.status in HOLDS and after.status not in HOLDS
+    if refusal is None and leaves and before.spec.tenant_id in known.tenants:
+        _hold(before.spec.tenant_id, before.cluster, Tally.of(before.spec), -1, known)
+    return refusal
+
+
+def _guard_vm_move(before: Vm, after: Vm, known: Known) -> str | None:
+    refusal = _guard_version("VM", before.name, before, after, known.vm_versions)
+    if refusal is None and before.counted and not after.counted:
+        known.vm_names[before.name] = False
+        known.vm_counts[before.cluster] = known.vm_counts.get(before.cluster, 0) - 1
+    return refusal
 
 
 def _guard_version(
@@ -183,6 +215,36 @@ def _guard_replay(message_id: str, known: Known) -> str | None:
         return f"dead letter {message_id} was sent again already"
     known.letters[message_id] = True
     return None
+
+
+def _guard_tenant(change: PutTenant | Reserve, known: Known) -> str | None:
+    if isinstance(change, Reserve):
+        return _guard_reserve(change, known)
+    tenant = change.tenant
+    stored = known.tenants.get(tenant.tenant_id)
+    version = stored.version if stored is not None else 0
+    if version != tenant.version - 1:
+        return f"tenant {tenant.tenant_id} is at version {version}, not {tenant.version - 1}"
+    known.tenants[tenant.tenant_id] = tenant
+    return None
+
+
+def _guard_reserve(reserve: Reserve, known: Known) -> str | None:
+    tenant = known.tenants.get(reserve.tenant_id)
+    if tenant is not None and tenant.quota.limits:
+        used = held_by(known.held.get(reserve.tenant_id, {}), reserve.machines)
+        asked = reserve.asks.amounts(reserve.machines.get(reserve.cluster))
+        short = shortage(tenant, asked, used)
+        if short is not None:
+            return short.words()
+    _hold(reserve.tenant_id, reserve.cluster, reserve.asks, 1, known)
+    return None
+
+
+def _hold(tenant_id: str, cluster: str, asks: Tally, sign: int, known: Known) -> None:
+    """What a step of this very commit adds to a tenant's holding, or takes from it."""
+    holding = known.held.get(tenant_id, {})
+    known.held[tenant_id] = {**holding, cluster: holding.get(cluster, Tally()).plus(asks, sign)}
 
 
 def _guard_new_vm(vm: Vm, vm_max: int, known: Known) -> str | None:
@@ -216,6 +278,14 @@ class Attempt:
     exit_code: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """What a tenant is charged, as of one moment."""
+
+    usage: Usage
+    half_life_s: float
+
+
 @dataclass(slots=True)
 class Writes:
     """The accepted changes, one entry per row."""
@@ -227,11 +297,19 @@ class Writes:
     attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
     progress: dict[tuple[str, int], JobProgress] = field(default_factory=dict)
     whys: dict[str, JobWhy] = field(default_factory=dict)
+    waits: list[tuple[str, Wait]] = field(default_factory=list)
+    """(hold, what it waits for)."""
+    ended: dict[str, Job] = field(default_factory=dict)
+    """Whoever waits for them must hear."""
+    unblocked: set[str] = field(default_factory=set)
+    """Holds that a job has left."""
     new_vms: dict[str, Vm] = field(default_factory=dict)
     vms: dict[str, Vm] = field(default_factory=dict)
     beats: dict[str, VmBeat] = field(default_factory=dict)
     plain: list[Plain] = field(default_factory=list)
     sends: list[OutMessage] = field(default_factory=list)
+    tenants: dict[str, Tenant] = field(default_factory=dict)
+    charged: dict[str, Charged] = field(default_factory=dict)
     wakes: bool = False
 
 
@@ -251,6 +329,8 @@ def _fold_one(change: Change, writes: Writes) -> None:
             writes.new_jobs[job.uid] = job
             writes.hashes[job.uid] = content_hash
             writes.events.append((job.uid, entry))
+            if job.blocked is not None:
+                writes.waits += [(job.blocked, wait) for wait in change.waits]
         case JobMove():
             _fold_move(change, writes)
         case JobNote(uid, entry):
@@ -259,6 +339,20 @@ def _fold_one(change: Change, writes: Writes) -> None:
             _fold_progress(change, writes)
         case JobWhy(uid):
             writes.whys[uid] = change
+        case NewVm() | VmMove() | VmBeat():
+            _fold_vm(change, writes)
+        case Send(message):
+            writes.sends.append(message)
+        case NewRequest() | SettleRequest() | PutTrouble() | DropTrouble() | PutRegionStatus():
+            writes.plain.append(change)
+        case RaiseAlert() | ClearAlert() | DeadLetter() | ReplayLetter() | PutExperience():
+            writes.plain.append(change)
+        case PutTenant() | Charge() | Reserve():
+            _fold_tenant(change, writes)
+
+
+def _fold_vm(change: NewVm | VmMove | VmBeat, writes: Writes) -> None:
+    match change:
         case NewVm(vm):
             writes.new_vms[vm.uid] = vm
         case VmMove(_, vm):
@@ -266,18 +360,28 @@ def _fold_one(change: Change, writes: Writes) -> None:
         case VmBeat(vm_uid):
             newest = writes.beats.get(vm_uid, change)
             writes.beats[vm_uid] = max(newest, change, key=lambda beat: beat.at)
-        case Send(message):
-            writes.sends.append(message)
-        case NewRequest() | SettleRequest() | PutTrouble() | DropTrouble() | PutRegionStatus():
-            writes.plain.append(change)
-        case RaiseAlert() | ClearAlert() | DeadLetter() | ReplayLetter():
-            writes.plain.append(change)
+
+
+def _fold_tenant(change: PutTenant | Charge | Reserve, writes: Writes) -> None:
+    match change:
+        case PutTenant(tenant):
+            writes.tenants[tenant.tenant_id] = tenant
+        case Charge(tenant_id, gpu_s, at, half_life_s):
+            known = writes.charged.get(tenant_id)
+            usage = known.usage if known is not None else Usage()
+            writes.charged[tenant_id] = Charged(usage.plus(gpu_s, at, half_life_s), half_life_s)
+        case Reserve():
+            pass  # what is held is what the jobs' rows say
 
 
 def _fold_move(move: JobMove, writes: Writes) -> None:
     before, after = move.before, move.after
     (writes.new_jobs if after.uid in writes.new_jobs else writes.jobs)[after.uid] = after
     writes.events.extend((after.uid, entry) for entry in move.entries)
+    if after.status.final:
+        writes.ended[after.uid] = after
+    if before.blocked is not None and after.blocked is None:
+        writes.unblocked.add(before.blocked)
     old, new = before.lease, after.lease
     if old is not None and (new is None or new.lease_id != old.lease_id):
         outcome = move.entries[-1].event if move.entries else str(after.status)

@@ -1,7 +1,7 @@
 """Reads what the guards ask, under locks that last until the commit.
 
-Always in the same order (leader, clusters, jobs by uid, VMs by uid, letters, then inserts), so
-that two commits wait for each other but never in a circle.
+Always in the same order (leader, clusters, tenants, groups, jobs by uid, VMs by uid, letters, then
+inserts), so that two commits wait for each other but never in a circle.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from psycopg.rows import TupleRow
 
 from db.ledger import Known
 from db.named import Locked, Wanted, check_term
+from db.tenants import HELD_UNDER_QUOTA, LOCK, held_of, tenant_of
 
 CLUSTER_LOCK = 0x5A454E02
+GROUP_LOCK = 0x5A454E04
 OUTBOX_LOCK = 0x5A454E03
 
 _LEADER = "SELECT term FROM leader WHERE holder <> '' FOR SHARE"
@@ -57,6 +59,11 @@ async def lock(connection: AsyncConnection[TupleRow], rows: Wanted, term: int | 
         clusters = sorted({vm.cluster for vm in rows.new_vms})
         if clusters:
             await connection.execute(_CLUSTERS, (CLUSTER_LOCK, clusters))
+        tenants = await _ask(connection, LOCK, sorted(rows.tenants))
+        held = await _ask(connection, HELD_UNDER_QUOTA, sorted(rows.tenants))
+        if rows.groups:
+            groups = [f"{user}/{group}" for user, group in rows.groups]
+            await connection.execute(_CLUSTERS, (GROUP_LOCK, groups))
         users, ids = zip(*rows.job_keys, strict=True) if rows.job_keys else ((), ())
         keys = await _ask(connection, _KEYS, list(users), list(ids))
         jobs = await _ask(connection, _JOBS, list(rows.jobs))
@@ -77,6 +84,8 @@ async def lock(connection: AsyncConnection[TupleRow], rows: Wanted, term: int | 
         vm_names={row[0]: True for row in await _rows(living)},
         vm_counts={row[0]: row[1] for row in await _rows(counts)},
         letters={row[0]: row[1] for row in await _rows(letters)},
+        tenants={row[0]: tenant_of(row) for row in await _rows(tenants)},
+        held=dict(held_of(await _rows(held))),
     )
     last_seqs = {row[0]: row[2] for row in job_rows}
     return Locked(known, last_seqs, {(row[0], row[1]) for row in await _rows(repeats)})

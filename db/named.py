@@ -16,7 +16,9 @@ from core.changes import (
     JobWhy,
     NewJob,
     NewVm,
+    PutTenant,
     ReplayLetter,
+    Reserve,
     Unit,
     VmBeat,
     VmMove,
@@ -36,6 +38,9 @@ class Wanted:
     new_vms: list[Vm] = field(default_factory=list)
     dedup: set[tuple[str, str]] = field(default_factory=set)
     letters: set[str] = field(default_factory=set)
+    groups: set[tuple[str, str]] = field(default_factory=set)
+    """(user, group) whose end is waited for, or may be near: one commit at a time decides it."""
+    tenants: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -62,9 +67,13 @@ def _want(change: Change, found: Wanted) -> None:
         case NewJob(job, entry):
             found.jobs.add(job.uid)
             found.job_keys.add(job.key)
+            found.jobs.update(wait.uid for wait in change.waits if wait.uid is not None)
+            found.groups.update(wait.group for wait in change.waits if wait.group is not None)
             _want_entries(job.uid, (entry,), found)
-        case JobMove(before, _, entries):
+        case JobMove(before, after, entries):
             found.jobs.add(before.uid)
+            if after.status.final and before.spec.group is not None:
+                found.groups.add((before.spec.user_id, before.spec.group))
             _want_entries(before.uid, entries, found)
         case JobNote(uid, entry):
             found.jobs.add(uid)
@@ -80,6 +89,10 @@ def _want(change: Change, found: Wanted) -> None:
             found.vms.add(vm_uid)
         case ReplayLetter(message_id):
             found.letters.add(message_id)
+        case PutTenant(tenant):
+            found.tenants.add(tenant.tenant_id)
+        case Reserve(tenant_id):
+            found.tenants.add(tenant_id)
         case _:
             pass  # the other changes have no guard and lock nothing beforehand
 

@@ -1,4 +1,5 @@
 """Changes of which there are few per turn, so one statement each."""
+# ruff: noqa: S608  # only our own lists of columns are put into these texts
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from core.changes import (
     DeadLetter,
     DropTrouble,
     NewRequest,
+    PutExperience,
     PutRegionStatus,
     PutTrouble,
     RaiseAlert,
@@ -20,7 +22,14 @@ from core.changes import (
     SettleRequest,
 )
 from db.ledger import Plain
-from db.rows import clean, to_json
+from db.rows import (
+    EXPERIENCE_SELECT,
+    EXPERIENCE_UPDATE,
+    EXPERIENCE_WIDTH,
+    clean,
+    experience_row,
+    to_json,
+)
 
 _NEW_REQUEST = """
 INSERT INTO cloud_requests
@@ -42,6 +51,11 @@ ON CONFLICT (region, zone, machine_type, spot, kind) DO UPDATE SET
 _DROP_TROUBLE = """
 DELETE FROM troubles
 WHERE region = %s AND zone = %s AND machine_type = %s AND spot = %s AND kind = %s
+"""
+_PUT_EXPERIENCE = f"""
+INSERT INTO experience ({EXPERIENCE_SELECT})
+VALUES ({", ".join(["%s"] * EXPERIENCE_WIDTH)})
+ON CONFLICT (region, zone, machine_type, spot) DO UPDATE SET {EXPERIENCE_UPDATE}
 """
 _PUT_REGION = """
 INSERT INTO region_status (cluster, region, target_size, why, observed_at)
@@ -83,6 +97,8 @@ def _row(change: Plain) -> tuple[str, ...]:
             return ("cloud_requests", request_id)
         case DeadLetter(message_id) | ReplayLetter(message_id):
             return ("dead_letters", message_id)
+        case PutExperience(experience):
+            return ("experience", *map(str, experience.place))
         case PutRegionStatus(status):
             return ("region_status", status.cluster, status.region)
         case PutTrouble(trouble):
@@ -108,6 +124,8 @@ async def _write_one(connection: AsyncConnection[TupleRow], change: Plain) -> No
             await connection.execute(_PUT_TROUBLE, (*key, *times, t.count, clean(t.message)))
         case DropTrouble(key):
             await connection.execute(_DROP_TROUBLE, key)
+        case PutExperience(experience):
+            await connection.execute(_PUT_EXPERIENCE, experience_row(experience))
         case PutRegionStatus(s):
             status = (s.cluster, s.region, s.target_size, clean(s.why), s.observed_at)
             await connection.execute(_PUT_REGION, status)

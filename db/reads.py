@@ -8,25 +8,33 @@ from typing import Any
 
 from core.capacity import Trouble, VmState
 from core.changes import DeadLetter, RegionStatus
+from core.cost_report import CostQuestion, CostReport
 from core.errors import Ambiguous, NotFound
 from core.job import WAITING, JobStatus
+from core.knowledge import Experience
 from core.reads import (
     AlertRow,
     AttemptRow,
     DeadLetterPage,
     DeadLetterRow,
     EventRow,
+    GroupRow,
     JobFilter,
     JobPage,
     JobRow,
+    Milestones,
     Summary,
     VmCount,
     VmPage,
     VmRow,
 )
+from db.cost import JOB_COSTS, cost_report, job_costs_of
+from db.groups import find_group, group_counts
+from db.milestones import milestones, running_by_region
 from db.pages import Place, place_of, token_for
 from db.rows import (
     ENTRY_SELECT,
+    EXPERIENCE_SELECT,
     JOB_SELECT,
     JOB_WIDTH,
     TROUBLE_SELECT,
@@ -34,6 +42,7 @@ from db.rows import (
     VM_WIDTH,
     Row,
     entry_of,
+    experience_of,
     job_of,
     mapping_of,
     numbers_of,
@@ -47,23 +56,31 @@ from db.store import PostgresStore
 
 PAGE_MAX = 1000
 
-# Looked up per row of the page, by primary key, after the limit: never over the whole table.
-_COST = """
-j.past_cost_usd + coalesce((SELECT sum(
-    extract(epoch FROM coalesce(a.ended_at, now()) - a.assigned_at) / 3600 * a.usd_per_hour)
-    FROM attempts AS a WHERE a.uid = j.uid), 0)::float8
+# Counted only when somebody asks, and no further than anybody would count: higher classes, and
+# those of its own tenant that are due before it. How the tenants of a class take turns is decided
+# anew in every turn of the loop, so others are not counted. By index, class by class.
+_AHEAD = "a.cluster = j.cluster AND a.blocked IS NULL"
+_BEFORE = "a.tier = j.tier AND a.tenant_id = j.tenant_id AND (a.due_at, a.uid) < (j.due_at, j.uid)"
+_POSITION = f"""
+CASE WHEN j.status IN ('QUEUED', 'PROVISIONING') AND j.blocked IS NULL
+    THEN (SELECT least(10000, 1 + count(*)) FROM (
+    (SELECT 1 FROM jobs AS a WHERE a.status = 'QUEUED' AND {_AHEAD} AND a.tier > j.tier
+        LIMIT 9999)
+    UNION ALL
+    (SELECT 1 FROM jobs AS a WHERE a.status = 'QUEUED' AND {_AHEAD} AND {_BEFORE} LIMIT 9999)
+    UNION ALL
+    (SELECT 1 FROM jobs AS a WHERE a.status = 'PROVISIONING' AND {_AHEAD}
+        AND (a.tier > j.tier OR ({_BEFORE})) LIMIT 9999)
+    ) AS ahead) END
 """
-# Counted only when somebody asks, and no further than anybody would count.
-_POSITION = """
-CASE WHEN j.status IN ('QUEUED', 'PROVISIONING') THEN (SELECT 1 + count(*) FROM (
-    SELECT 1 FROM jobs AS a WHERE a.cluster = j.cluster AND a.status IN ('QUEUED', 'PROVISIONING')
-    AND (a.priority > j.priority OR (a.priority = j.priority
-        AND (a.queued_since, a.uid) < (j.queued_since, j.uid)))
-    LIMIT 9999) AS ahead) END
+_RUNNING = """
+CASE WHEN j.gang = j.uid THEN (
+    SELECT count(*) FROM jobs AS m WHERE m.gang = j.uid AND m.status = 'RUNNING') END
 """
-_JOB_ROW = (
+# Costs are looked up per row of the page, after the limit: never over the whole table.
+JOB_ROW = (
     f"{JOB_SELECT}, j.why, {_POSITION}, j.progress_step, j.progress_total, "
-    f"j.checkpoint_step, {_COST}"
+    f"j.checkpoint_step, {_RUNNING}, {JOB_COSTS}"
 )
 _JOB_CONDITIONS = {
     "tenant_id": "j.tenant_id = %(tenant_id)s",
@@ -71,6 +88,10 @@ _JOB_CONDITIONS = {
     "statuses": "j.status = ANY(%(statuses)s::text[])",
     "cluster": "j.cluster = %(cluster)s",
     "labels": "j.labels @> %(labels)s::jsonb",
+    "group": "j.group_id = %(group)s",
+    # Of a gang people see the job with rank 0; its members are shown with it.
+    "alone": "j.rank = 0",
+    "job_ids": "j.job_id = ANY(%(job_ids)s::text[])",
 }
 _VM_CONDITIONS = {
     "cluster": "v.cluster = %(cluster)s",
@@ -84,7 +105,7 @@ SELECT d.message_id, d.source, d.body, d.attributes::text, d.reason, d.at, d.ord
 _LETTER_CONDITIONS = {"source": "d.source = %(source)s"}
 _ATTEMPTS = """
 SELECT attempt, lease_id, vm_name, region, zone, slots::text, assigned_at, started_at, ended_at,
-    outcome, exit_code, usd_per_hour
+    outcome, exit_code, usd_per_hour, checkpoint_at
 FROM attempts WHERE uid = %s ORDER BY attempt
 """
 _VM_JOBS = """
@@ -106,6 +127,10 @@ _VM_COUNTS = """
 SELECT cluster, region, state, leases <> '[]'::jsonb, count(*) FROM vms WHERE state <> 'GONE'
 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
 """
+_BURN = """
+SELECT cluster, sum(usd_per_hour) FROM vms
+WHERE state <> 'GONE' AND running_since IS NOT NULL AND stopped_at IS NULL GROUP BY 1 ORDER BY 1
+"""
 
 
 class PostgresReads:
@@ -116,7 +141,7 @@ class PostgresReads:
 
     async def job(self, job_id: str, user_id: str | None) -> JobRow:
         where = "j.job_id = %s AND (%s::text IS NULL OR j.user_id = %s)"
-        query = f"SELECT {_JOB_ROW} FROM jobs AS j WHERE {where} ORDER BY j.user_id LIMIT 2"
+        query = f"SELECT {JOB_ROW} FROM jobs AS j WHERE {where} ORDER BY j.user_id LIMIT 2"
         rows = await self._ask(query, (job_id, user_id, user_id))
         if not rows:
             whose = "" if user_id is None else f" of user {user_id}"
@@ -132,10 +157,13 @@ class PostgresReads:
             "statuses": [str(status) for status in where.statuses] or None,
             "cluster": where.cluster,
             "labels": to_json(dict(sorted(where.labels.items()))) if where.labels else None,
+            "group": where.group,
+            "job_ids": list(where.job_ids) or None,
         }
         question = ("jobs", *words.values())
+        words["alone"] = None if where.job_ids else True
         rows, total = await self._page(
-            f"SELECT {_JOB_ROW} FROM jobs AS j",
+            f"SELECT {JOB_ROW} FROM jobs AS j",
             ("j.submitted_at", "j.uid"),
             (_JOB_CONDITIONS, words),
             (place_of(question, token), _bounded(size)),
@@ -144,6 +172,11 @@ class PostgresReads:
         last = shown[-1].job if len(rows) > len(shown) else None
         next_token = token_for(question, last.submitted_at, last.uid) if last else None
         return JobPage(tuple(shown), total, next_token)
+
+    async def group(self, group: str, user_id: str | None) -> GroupRow:
+        async with self._store.connection() as connection:
+            owner = await find_group(connection, group, user_id)
+            return GroupRow(group, owner, await group_counts(connection, group, owner))
 
     async def events(self, uid: str, size: int, after: int) -> Sequence[EventRow]:
         """Oldest first, beginning behind `after`."""
@@ -157,6 +190,14 @@ class PostgresReads:
     async def attempts(self, uid: str) -> Sequence[AttemptRow]:
         rows = await self._ask(_ATTEMPTS, (uid,))
         return [AttemptRow(*_with(row, 5, numbers_of(row[5]))) for row in rows]
+
+    async def milestones(self, uids: Sequence[str]) -> Mapping[str, Milestones]:
+        async with self._store.connection() as connection:
+            return await milestones(connection, uids)
+
+    async def running_by_region(self) -> Mapping[tuple[str, str], int]:
+        async with self._store.connection() as connection:
+            return await running_by_region(connection)
 
     async def vms(
         self, cluster: str | None, region: str | None, gone: bool, size: int, token: str | None
@@ -177,6 +218,10 @@ class PostgresReads:
     async def region_statuses(self) -> Sequence[RegionStatus]:
         query = "SELECT cluster, region, target_size, why, observed_at FROM region_status"
         return [RegionStatus(*row) for row in await self._ask(f"{query} ORDER BY 1, 2", ())]
+
+    async def experience(self) -> Sequence[Experience]:
+        query = f"SELECT {EXPERIENCE_SELECT} FROM experience ORDER BY 1, 2, 3, 4"
+        return [experience_of(row) for row in await self._ask(query, ())]
 
     async def troubles(self) -> Sequence[Trouble]:
         query = f"SELECT {TROUBLE_SELECT} FROM troubles ORDER BY 1, 2, 3, 4, 5"
@@ -208,10 +253,15 @@ class PostgresReads:
             raise NotFound(f"there is no dead letter {message_id}")
         return _letter_row(rows[0])
 
+    async def cost(self, question: CostQuestion) -> CostReport:
+        async with self._store.connection() as connection:
+            return await cost_report(connection, question)
+
     async def summary(self) -> Summary:
         jobs = "SELECT cluster, status, count(*) FROM jobs GROUP BY 1, 2 ORDER BY 1, 2"
         heads, counts = await self._ask_both((_SUMMARY, {}), (jobs, {}))
         vms = await self._ask(_VM_COUNTS, ())
+        burn = await self._ask(_BURN, ())
         now, holder, term, until, oldest, outbox, alerts = heads[0]
         return Summary(
             now=now,
@@ -223,6 +273,7 @@ class PostgresReads:
             oldest_waiting_since=oldest,
             outbox=outbox,
             open_alerts=alerts,
+            burn_usd_per_hour=dict(burn),
         )
 
     async def _ask(self, query: str, arguments: Sequence[object]) -> list[Row]:
@@ -276,12 +327,13 @@ def _with(row: Row, index: int, value: object) -> list[Any]:
 
 
 def _job_row(row: Row) -> JobRow:
-    why, position, step, total, checkpoint, cost = row[JOB_WIDTH:]
+    why, position, step, total, checkpoint, running, *costs = row[JOB_WIDTH:]
     job = job_of(row)
     waits = job.status in WAITING
-    return JobRow(
-        job, why if waits else "", position, progress_of(step, total), checkpoint, float(cost)
-    )
+    cost, wasted = job_costs_of(job.uid, costs)
+    progress = progress_of(step, total)
+    why = why if waits else ""
+    return JobRow(job, why, position, progress, checkpoint, cost, wasted, running)
 
 
 def _letter_row(row: Row) -> DeadLetterRow:

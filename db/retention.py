@@ -36,7 +36,9 @@ DELETE FROM outbox WHERE published_at < {_CUTOFF} AND ctid = ANY(ARRAY(
 """
 DEAD_LETTERS = _oldest("dead_letters", "at")
 REQUESTS = _oldest("cloud_requests", "settled_at")
-VMS = _oldest("vms", "gone_at", "state = 'GONE' AND leases = '[]'::jsonb")
+VMS = _oldest("vms", "gone_at", "state = 'GONE' AND leases = '[]'::jsonb AND settled")
+EXPERIENCE = _oldest("experience", "updated_at")
+TROUBLES = _oldest("troubles", "last_seen")
 ALERTS = _oldest("alerts", "cleared_at")
 
 # Jobs stay; their history goes, and with its last row the mark that there is some.
@@ -47,30 +49,25 @@ ORDER BY ended_at LIMIT %(batch)s
 _LOCKED_JOBS = f"{_OLD_JOBS} FOR NO KEY UPDATE SKIP LOCKED"
 
 
-def _history(table: str, number: str, jobs: str) -> str:
+def _history(table: str, number: str, where: str = "true") -> str:
     """LATERAL, so that each job's rows are looked up by key, however many others have some."""
     return f"""
-WITH old AS MATERIALIZED ({jobs})
+WITH old AS MATERIALIZED ({_OLD_JOBS})
 SELECT h.place FROM old CROSS JOIN LATERAL (
-    SELECT ctid AS place FROM {table} WHERE uid = old.uid ORDER BY {number} LIMIT %(batch)s
+    SELECT ctid AS place FROM {table} AS t WHERE uid = old.uid AND {where}
+    ORDER BY {number} LIMIT %(batch)s
 ) AS h LIMIT %(batch)s
 """
 
 
 EVENTS = f"""
-DELETE FROM job_events WHERE ctid = ANY(ARRAY({_history("job_events", "seq", _OLD_JOBS)}))
+DELETE FROM job_events WHERE ctid = ANY(ARRAY({_history("job_events", "seq")}))
 """
-# What the attempts cost is added to the job in the same statement: a job never looks cheaper.
+# Only what is settled: what an attempt cost is in job_costs by then, a job never looks cheaper.
+_SETTLED = """NOT EXISTS (SELECT FROM vms AS v WHERE v.uid = t.vm_uid AND NOT v.settled
+        AND (v.settled_until IS NULL OR t.ended_at > v.settled_until))"""
 ATTEMPTS = f"""
-WITH gone AS (
-    DELETE FROM attempts WHERE ctid = ANY(ARRAY({_history("attempts", "attempt", _LOCKED_JOBS)}))
-    RETURNING uid, extract(epoch FROM coalesce(ended_at, assigned_at) - assigned_at)
-        / 3600 * usd_per_hour AS cost
-), paid AS (
-    UPDATE jobs AS j SET past_cost_usd = j.past_cost_usd + c.cost
-    FROM (SELECT uid, sum(cost) AS cost FROM gone GROUP BY uid) AS c WHERE j.uid = c.uid
-)
-SELECT FROM gone
+DELETE FROM attempts WHERE ctid = ANY(ARRAY({_history("attempts", "attempt", _SETTLED)}))
 """
 EMPTIED = f"""
 UPDATE jobs AS j SET history_pruned = true
@@ -93,6 +90,8 @@ async def prune(
         ("cloud_requests", REQUESTS, rules.requests_days),
         ("vms", VMS, rules.vms_days),
         ("alerts", ALERTS, rules.alerts_days),
+        ("experience", EXPERIENCE, rules.knowledge_days),
+        ("troubles", TROUBLES, rules.knowledge_days),
         ("job_events", EVENTS, rules.events_days),
         ("attempts", ATTEMPTS, rules.events_days),
     ):

@@ -11,8 +11,11 @@ import msgspec
 
 from core.capacity import Trouble, TroubleKind, Vm, VmState
 from core.changes import CloudRequest
-from core.job import Job, JobSpec, JobStatus, Lease, StopReason, TimelineEntry
+from core.health import WELL, VmHealth
+from core.job import Job, JobSpec, JobStatus, Lease, Membership, StopReason, TimelineEntry
+from core.knowledge import Experience, Outcome, Spread
 from core.messages import GpuReading, Progress
+from core.queueing import class_of
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -22,6 +25,7 @@ _strings = msgspec.json.Decoder(tuple[str, ...])
 _numbers = msgspec.json.Decoder(tuple[int, ...])
 _mapping = msgspec.json.Decoder(dict[str, Any])
 _readings = msgspec.json.Decoder(tuple[GpuReading, ...])
+_health = msgspec.json.Decoder(VmHealth)
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -109,6 +113,7 @@ def lease_part(pick: Callable[[Lease], object]) -> Callable[[Job], object]:
 
 JOB_STATE: tuple[Field[Job], ...] = (
     Field("uid", "uuid", lambda j: j.uid),
+    Field("cluster", "text", lambda j: j.cluster),
     Field("status", "text", lambda j: str(j.status)),
     Field("version", "int", lambda j: j.version),
     Field("attempt", "int", lambda j: j.attempt),
@@ -129,14 +134,23 @@ JOB_STATE: tuple[Field[Job], ...] = (
     Field("exit_code", "int", lambda j: j.exit_code),
     Field("reason", "text", lambda j: clean(j.reason)),
     Field("stop_reason", "text", lambda j: None if j.stop_reason is None else str(j.stop_reason)),
+    Field("blocked", "uuid", lambda j: j.blocked),
+    Field("gang_region", "text", lambda j: j.gang_region),
+    Field("holds", "int", lambda j: j.holds),
+    Field("attained_gpu_s", "float8", lambda j: float(j.attained_gpu_s)),
+    Field("due_at", "timestamptz", lambda j: j.due),
 )
 JOB_BIRTH: tuple[Field[Job], ...] = (
-    Field("cluster", "text", lambda j: j.cluster),
     Field("tenant_id", "text", lambda j: j.spec.tenant_id),
     Field("user_id", "text", lambda j: j.spec.user_id),
     Field("job_id", "text", lambda j: j.spec.job_id),
     Field("name", "text", lambda j: j.spec.name),
     Field("priority", "int", lambda j: j.spec.priority),
+    Field("group_id", "text", lambda j: j.spec.group),
+    Field("gang", "uuid", lambda j: j.gang and j.gang.uid),
+    Field("rank", "int", lambda j: j.gang.rank if j.gang else 0),
+    Field("gang_size", "int", lambda j: j.gang.size if j.gang else 1),
+    Field("tier", "int", lambda j: int(class_of(j.spec.priority))),
     Field("labels", "jsonb", lambda j: to_json(j.spec.labels)),
     Field("spec", "jsonb", lambda j: to_json(j.spec)),
     Field("submitted_at", "timestamptz", lambda j: j.submitted_at),
@@ -163,9 +177,13 @@ VM: Shape[Vm] = Shape(
         Field("ready_at", "timestamptz", lambda v: v.ready_at),
         Field("idle_since", "timestamptz", lambda v: v.idle_since),
         Field("last_beat_at", "timestamptz", lambda v: v.last_beat_at),
+        Field("stopped_at", "timestamptz", lambda v: v.stopped_at),
+        Field("refused", "boolean", lambda v: v.refused),
         Field("gone_at", "timestamptz", lambda v: v.gone_at),
         Field("taken", "bool", lambda v: v.taken),
         Field("reason", "text", lambda v: clean(v.reason)),
+        Field("address", "text", lambda v: clean(v.address)),
+        Field("health", "jsonb", lambda v: "{}" if v.health == WELL else to_json(v.health)),
     )
 )
 
@@ -176,9 +194,10 @@ JOB_SELECT = (
     "j.uid::text, j.spec::text, j.cluster, j.status, j.version, j.submitted_at, j.status_since, "
     "j.queued_since, j.deadline_at, j.attempt, j.lease_id, j.vm_name, j.vm_uid::text, "
     "j.lease_region, j.lease_zone, j.slots::text, j.started_at, j.ended_at, j.failures, "
-    "j.losses, j.preemptions, j.exit_code, j.reason, j.stop_reason"
+    "j.losses, j.preemptions, j.exit_code, j.reason, j.stop_reason, j.attained_gpu_s, "
+    "j.due_at, j.blocked::text, j.gang::text, j.rank, j.gang_size, j.gang_region, j.holds"
 )
-JOB_WIDTH = 24
+JOB_WIDTH = 32
 
 
 def job_of(row: Row) -> Job:
@@ -206,6 +225,12 @@ def job_of(row: Row) -> Job:
         exit_code=row[21],
         reason=row[22],
         stop_reason=None if row[23] is None else StopReason(row[23]),
+        attained_gpu_s=row[24],
+        due_at=row[25],
+        blocked=row[26],
+        gang=None if row[27] is None else Membership(*row[27:30]),
+        gang_region=row[30],
+        holds=row[31],
     )
 
 
@@ -222,6 +247,7 @@ def vm_of(row: Row) -> Vm:
     values = dict(zip(_VM_NAMES, row, strict=False))
     values["state"] = VmState(values["state"])
     values["leases"] = _strings.decode(values["leases"])
+    values["health"] = WELL if values["health"] == "{}" else _health.decode(values["health"])
     return Vm(**values)
 
 
@@ -232,6 +258,34 @@ def trouble_of(row: Row) -> Trouble:
     values = list(row)
     values[4] = TroubleKind(row[4])
     return Trouble(*values)
+
+
+_PLACE = ("region", "zone", "machine_type", "spot")
+_SEEN = (
+    *("updated_at", "hits", "misses", "last", "last_at"),
+    *("deliveries", "delivery_log_mean", "delivery_log_var"),
+    *("boots", "boot_log_mean", "boot_log_var"),
+    *("room", "preempted", "vm_hours"),
+)
+EXPERIENCE_SELECT = ", ".join(_PLACE + _SEEN)
+EXPERIENCE_WIDTH = len(_PLACE + _SEEN)
+EXPERIENCE_UPDATE = ", ".join(f"{name} = excluded.{name}" for name in _SEEN)
+
+
+def experience_row(seen: Experience) -> Row:
+    """In the order of EXPERIENCE_SELECT."""
+    last = None if seen.last is None else str(seen.last)
+    counts = (seen.updated_at, seen.hits, seen.misses, last, seen.last_at)
+    spans = [(s.weight, s.log_mean, s.log_var) for s in (seen.delivery, seen.boot)]
+    rest = (seen.room, seen.preempted, seen.vm_hours)
+    return (*seen.place, *counts, *spans[0], *spans[1], *rest)
+
+
+def experience_of(row: Row) -> Experience:
+    values = list(row)
+    values[7] = None if row[7] is None else Outcome(row[7])
+    values[9:15] = [Spread(*row[9:12]), Spread(*row[12:15])]
+    return Experience(*values)
 
 
 REQUEST_SELECT = (

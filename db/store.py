@@ -11,26 +11,40 @@ import psycopg
 import structlog
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from core.changes import Committed, Unit, View
+from core.cost import Settled, Spent
 from core.errors import Ambiguous, NotFound, StoreDown
 from core.job import Job
 from core.messages import OutboxRow, OutMessage
 from core.ports import Leadership
+from core.queueing import Ask
 from core.retention import RetentionRules
+from core.tenants import Holding, TenantRow
+from db.cost import settle_costs, spent
+from db.groups import find_group, members, open_jobs
 from db.ledger import fold, judge
 from db.locks import lock
 from db.named import wanted
 from db.retention import prune
 from db.rows import JOB_SELECT, job_of, mapping_of
+from db.tenants import all_tenants, holdings
 from db.view import Viewer
 from db.writes import Raced, write
 
 Connection = AsyncConnection[TupleRow]
 log = structlog.get_logger(__name__)
 
+# The last one meets a replica that stood still within a transaction and goes on.
+_AWAY = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+)
 POOL_WAIT_S = 1.5
+AWAY_WAIT_S = 0.5
+"""Once connections are refused, callers need not wait for long to hear so."""
 STATEMENT_S = 10.0
 IDLE_S = 4.0
 """A writer that froze in the middle of a transaction holds the leader's row: nobody else could
@@ -87,6 +101,8 @@ class PostgresStore:
         """`name` is how the database's own tables of activity show us."""
         self._operation_s = operation_s
         self._viewer = Viewer()
+        self._away = False
+        self._refused = 0
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
             min_size=pool_min,
@@ -118,13 +134,36 @@ class PostgresStore:
         """A connection in autocommit, or StoreDown."""
         try:
             # The server's own time-out does not help when the server has stopped answering.
-            async with asyncio.timeout(self._operation_s), self._pool.connection() as connection:
+            async with asyncio.timeout(self._operation_s), self._from_pool() as connection:
                 yield connection
-        except (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError) as fault:
+        except (*_AWAY, TimeoutError) as fault:
+            if _is_cancelled():
+                # The driver asks the server to give up; if that fails, its error hides that we
+                # were told to end. Whoever catches StoreDown and goes on would go on for ever.
+                raise asyncio.CancelledError from fault
             raise StoreDown(f"the database does not answer: {str(fault) or 'timed out'}") from fault
         except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as fault:
             words = "the database does not have our schema yet (zen db upgrade makes it)"
             raise StoreDown(f"{words}: {fault.diag.message_primary}") from fault
+        if _is_cancelled():
+            # The driver waits with asyncio.wait_for, which drops a cancellation that comes at the
+            # same moment as the answer (until Python 3.12). A leader that thaws meets just that.
+            raise asyncio.CancelledError
+
+    @asynccontextmanager
+    async def _from_pool(self) -> AsyncIterator[Connection]:
+        """A pool that is only busy is worth waiting for; one that cannot connect is not."""
+        try:
+            wait_s = AWAY_WAIT_S if self._away else POOL_WAIT_S
+            async with self._pool.connection(timeout=wait_s) as connection:
+                self._away, self._refused = False, self._refusals()
+                yield connection
+        except PoolTimeout:
+            self._away = self._refusals() > self._refused
+            raise
+
+    def _refusals(self) -> int:
+        return self._pool.get_stats().get("connections_errors", 0)
 
     async def lead(self, holder: str, lease_s: float) -> Leadership:
         """On the database's clock. Whoever holds it keeps its term, also past the expiry, as
@@ -161,9 +200,17 @@ class PostgresStore:
         async with self.connection() as connection:
             await connection.execute(_RESIGN, (holder, term))
 
-    async def view(self, queue_limit: int) -> View:
+    async def view(self, queue_limit: int, ask: Ask | None = None) -> View:
         async with self.connection() as connection:
-            return await self._viewer.view(connection, queue_limit)
+            return await self._viewer.view(connection, queue_limit, ask)
+
+    async def tenants(self) -> Sequence[TenantRow]:
+        async with self.connection() as connection:
+            return await all_tenants(connection)
+
+    async def holdings(self, tenant_id: str | None = None) -> Mapping[str, Holding]:
+        async with self.connection() as connection:
+            return await holdings(connection, tenant_id)
 
     async def commit(self, units: Sequence[Unit], term: int | None) -> Committed:
         """All in one transaction, except when a unit holds what cannot be stored at all (which
@@ -214,6 +261,18 @@ class PostgresStore:
             raise Ambiguous(f"several users have a job {job_id}: say which user_id")
         return job_of(rows[0])
 
+    async def find_group(self, group: str, user_id: str | None) -> str:
+        async with self.connection() as connection:
+            return await find_group(connection, group, user_id)
+
+    async def open_jobs(self, group: str, user_id: str, limit: int) -> Sequence[Job]:
+        async with self.connection() as connection:
+            return await open_jobs(connection, group, user_id, limit)
+
+    async def members(self, gang: str) -> Sequence[Job]:
+        async with self.connection() as connection:
+            return await members(connection, gang)
+
     async def content_hash(self, user_id: str, job_id: str) -> tuple[str, str] | None:
         query = "SELECT uid::text, content_hash FROM jobs WHERE user_id = %s AND job_id = %s"
         async with self.connection() as connection:
@@ -231,6 +290,19 @@ class PostgresStore:
         async with self.connection() as connection:
             await connection.execute(_PUBLISHED, (list(outbox_ids),))
 
+    async def settle_costs(self, batch: int) -> Settled:
+        async with self.connection() as connection:
+            return await settle_costs(connection, batch)
+
+    async def spent(self) -> Mapping[str, Spent]:
+        async with self.connection() as connection:
+            return await spent(connection)
+
     async def prune(self, rules: RetentionRules, batch: int) -> Mapping[str, int]:
         async with self.connection() as connection:
             return await prune(connection, rules, batch)
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

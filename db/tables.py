@@ -10,6 +10,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Date,
     DateTime,
     Double,
     ForeignKey,
@@ -18,14 +19,18 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    SmallInteger,
     Table,
     Text,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB, UUID
+from sqlalchemy.dialects.postgresql import JSON, JSONB, UUID
 
 from core.capacity import TroubleKind, VmState
+from core.cost import CostKind
 from core.job import FINAL, LEASED, WAITING, JobStatus, StopReason
+from core.knowledge import Outcome
+from core.tenants import HOLDS
 
 metadata = MetaData(
     naming_convention={
@@ -57,6 +62,10 @@ def _count(name: str) -> Column[int]:
     return Column(name, Integer, nullable=False, server_default=text("0"))
 
 
+def _number(name: str) -> Column[float]:
+    return Column(name, Double, nullable=False)
+
+
 def _job_checks() -> list[CheckConstraint]:
     leased, final = _any_of(LEASED), _any_of(FINAL)
     return [
@@ -75,6 +84,12 @@ def _job_checks() -> list[CheckConstraint]:
         CheckConstraint("status <> 'STOPPING' OR stop_reason IS NOT NULL", "stopping"),
         CheckConstraint(f"stop_reason IN {_any_of(StopReason)}", "stop_reason"),
         CheckConstraint(f"status IN {_any_of(WAITING)} OR why = ''", "waiting"),
+        # Behind a hold there is nothing but the queue.
+        CheckConstraint("blocked IS NULL OR status = 'QUEUED'", "blocked"),
+        CheckConstraint(
+            "rank >= 0 AND rank < gang_size AND holds >= 0 AND (gang IS NULL) = (gang_size = 1)",
+            "gang",
+        ),
         CheckConstraint(
             "version >= 1 AND attempt >= 0 AND last_seq >= 0 AND failures >= 0 AND losses >= 0 "
             "AND preemptions >= 0",
@@ -124,10 +139,23 @@ jobs = Table(
     _time("progress_at", nullable=True),
     # The number of the newest row of its history; the next one is taken under the row's lock.
     _count("last_seq"),
-    # Of attempts that retention took away.
+    # Of attempts that were pruned before each VM-second was attributed; job_costs has the others.
     Column("past_cost_usd", Double, nullable=False, server_default=text("0")),
     # Retention has taken the whole timeline and all attempts.
     Column("history_pruned", Boolean, nullable=False, server_default=text("false")),
+    Column("group_id", Text),
+    # The hold that keeps it out of the queue: the indexes of the queue do not know it.
+    Column("blocked", UUID),
+    # Of a gang: the job with rank 0, which is what people know.
+    Column("gang", UUID),
+    _count("rank"),
+    Column("gang_size", Integer, nullable=False, server_default=text("1")),
+    _text("gang_region", default=True),
+    _count("holds"),
+    # The queue: priority class, place among the jobs of a tenant, GPU-seconds had already.
+    Column("tier", SmallInteger, nullable=False, server_default=text("1")),
+    Column("due_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    Column("attained_gpu_s", Double, nullable=False, server_default=text("0")),
     *_job_checks(),
     # The job id first: people often know no more than that.
     Index("uq_jobs_job_id_user_id", "job_id", "user_id", unique=True),
@@ -137,20 +165,52 @@ jobs = Table(
         text("priority DESC"),
         "queued_since",
         "uid",
-        postgresql_where=text("status = 'QUEUED'"),
+        postgresql_where=text("status = 'QUEUED' AND blocked IS NULL"),
+    ),
+    Index(
+        "ix_jobs_fair",
+        "cluster",
+        "tier",
+        "tenant_id",
+        "due_at",
+        "uid",
+        postgresql_where=text("status = 'QUEUED' AND blocked IS NULL"),
+    ),
+    Index(
+        "ix_jobs_fifo",
+        "cluster",
+        "queued_since",
+        "uid",
+        postgresql_where=text("status = 'QUEUED' AND blocked IS NULL"),
+    ),
+    Index(
+        "ix_jobs_holds",
+        "tenant_id",
+        postgresql_where=text(f"status IN {_any_of(HOLDS)}"),
     ),
     Index("ix_jobs_queue_ends", "deadline_at", postgresql_where=text("status = 'QUEUED'")),
-    Index(
-        "ix_jobs_live",
-        "status",
-        "uid",
-        postgresql_where=text(f"status IN {_any_of([*LEASED, JobStatus.PROVISIONING])}"),
-    ),
     Index("ix_jobs_vm_uid", "vm_uid", postgresql_where=text("vm_uid IS NOT NULL")),
     Index(
         "ix_jobs_history_ends",
         "ended_at",
         postgresql_where=text("ended_at IS NOT NULL AND NOT history_pruned"),
+    ),
+    Index("ix_jobs_gang", "gang", "rank", postgresql_where=text("gang IS NOT NULL")),
+    Index("ix_jobs_blocked", "blocked", "uid", postgresql_where=text("blocked IS NOT NULL")),
+    Index(
+        "ix_jobs_group",
+        "group_id",
+        "user_id",
+        text("submitted_at DESC"),
+        text("uid DESC"),
+        postgresql_where=text("group_id IS NOT NULL"),
+    ),
+    Index(
+        "ix_jobs_group_open",
+        "group_id",
+        "user_id",
+        "uid",
+        postgresql_where=text("group_id IS NOT NULL AND ended_at IS NULL"),
     ),
     Index("ix_jobs_newest", text("submitted_at DESC"), text("uid DESC")),
     Index("ix_jobs_tenant", "tenant_id", text("submitted_at DESC"), text("uid DESC")),
@@ -161,6 +221,48 @@ jobs = Table(
         postgresql_using="gin",
         postgresql_ops={"labels": "jsonb_path_ops"},
     ),
+)
+
+# What a tenant may have, and what it has used: GPU-seconds of ended attempts, decayed up to
+# `usage_at`. Everybody who ever submitted has a row.
+tenants = Table(
+    "tenants",
+    metadata,
+    Column("tenant_id", Text, primary_key=True),
+    Column("weight", Double, nullable=False, server_default=text("1")),
+    Column("priority_max", Integer, nullable=False, server_default=text("9999")),
+    Column("may_preempt", Boolean, nullable=False, server_default=text("true")),
+    Column("preemptible", Boolean, nullable=False, server_default=text("true")),
+    _json("quota", "{}"),
+    Column("version", Integer, nullable=False, server_default=text("1")),
+    Column("usage_gpu_s", Double, nullable=False, server_default=text("0")),
+    _time("usage_at", nullable=True),
+    _text("name", default=True),
+    CheckConstraint("weight > 0", "weight"),
+    CheckConstraint("priority_max >= 0 AND version >= 1 AND usage_gpu_s >= 0", "amounts"),
+)
+
+# What holds wait for: the end of a job, or of all jobs of a group.
+waits = Table(
+    "waits",
+    metadata,
+    Column("hold", UUID, primary_key=True),
+    Column("needs", Text, primary_key=True),
+    Column("job", UUID),
+    Column("user_id", Text),
+    Column("group_id", Text),
+    Column("good_only", Boolean, nullable=False),
+    Column("over", Boolean, nullable=False, server_default=text("false")),
+    # How it ended, if that is not good enough.
+    Column("bad", Text),
+    # The hold has nothing more to wait for: its jobs go, or cannot run.
+    Column("ready", Boolean, nullable=False, server_default=text("false")),
+    CheckConstraint("num_nonnulls(job, group_id) = 1", "one_thing"),
+    CheckConstraint("(group_id IS NULL) = (user_id IS NULL)", "whose_group"),
+    CheckConstraint(f"bad IN {_any_of(FINAL)}", "bad"),
+    Index("ix_waits_job", "job", postgresql_where=text("job IS NOT NULL")),
+    Index("ix_waits_group", "group_id", "user_id", postgresql_where=text("group_id IS NOT NULL")),
+    Index("ix_waits_ready", "hold", postgresql_where=text("ready")),
 )
 
 job_events = Table(
@@ -205,12 +307,15 @@ attempts = Table(
     _time("assigned_at"),
     _time("started_at", nullable=True),
     _time("ended_at", nullable=True),
+    # When its newest checkpoint was reported: what came before is not lost with its VM.
+    _time("checkpoint_at", nullable=True),
     _text("outcome", default=True),
     Column("exit_code", Integer),
     CheckConstraint("attempt >= 1", "attempt"),
     CheckConstraint("usd_per_hour >= 0", "price"),
     CheckConstraint("(ended_at IS NULL) = (outcome = '')", "ended"),
     Index("uq_attempts_lease_id", "lease_id", unique=True),
+    Index("ix_attempts_vm_uid", "vm_uid", "assigned_at"),
 )
 
 vms = Table(
@@ -236,10 +341,17 @@ vms = Table(
     _time("ready_at", nullable=True),
     _time("idle_since", nullable=True),
     _time("last_beat_at", nullable=True),
+    _time("stopped_at", nullable=True),
     _time("gone_at", nullable=True),
+    Column("refused", Boolean, nullable=False, server_default=text("false")),
     Column("taken", Boolean, nullable=False, server_default=text("false")),
     _text("reason", default=True),
+    _text("address", default=True),
     _json("readings", "[]"),
+    _json("health", "{}"),
+    # Its bill up to here is in cost_daily and job_costs; `settled`: all of it is.
+    _time("settled_until", nullable=True),
+    Column("settled", Boolean, nullable=False, server_default=text("false")),
     CheckConstraint(f"state IN {_any_of(VmState)}", "state"),
     CheckConstraint("(state = 'GONE') = (gone_at IS NOT NULL)", "gone"),
     # Only a READY VM takes work, and nothing leads back to before READY.
@@ -258,6 +370,41 @@ vms = Table(
         postgresql_where=text("state = 'GONE' AND leases = '[]'::jsonb"),
     ),
     Index("ix_vms_newest", text("requested_at DESC"), text("uid DESC")),
+    Index("ix_vms_unsettled", "uid", postgresql_where=text("NOT settled")),
+)
+
+# What billed VM time was spent on, by day (UTC). Reports read this and the VMs that live, never
+# the history; it stays when VMs and attempts are pruned. An empty tenant: nobody's.
+cost_daily = Table(
+    "cost_daily",
+    metadata,
+    Column("day", Date, primary_key=True),
+    Column("tenant_id", Text, primary_key=True),
+    Column("user_id", Text, primary_key=True),
+    Column("cluster", Text, primary_key=True),
+    Column("region", Text, primary_key=True),
+    Column("spot", Boolean, primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("vm_seconds", Double, nullable=False),
+    Column("gpu_seconds", Double, nullable=False),
+    Column("usd", Double, nullable=False),
+    CheckConstraint(f"kind IN {_any_of(CostKind)}", "kind"),
+    CheckConstraint("vm_seconds >= 0 AND gpu_seconds >= 0 AND usd >= 0", "amounts"),
+)
+
+# The same for each job: the part of it that is a job's.
+job_costs = Table(
+    "job_costs",
+    metadata,
+    Column("uid", UUID, ForeignKey("jobs.uid", ondelete="CASCADE"), primary_key=True),
+    Column("day", Date, primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("vm_seconds", Double, nullable=False),
+    Column("gpu_seconds", Double, nullable=False),
+    Column("usd", Double, nullable=False),
+    CheckConstraint(f"kind IN {_any_of(CostKind)}", "kind"),
+    CheckConstraint("vm_seconds >= 0 AND gpu_seconds >= 0 AND usd >= 0", "amounts"),
+    Index("ix_job_costs_day", "day"),
 )
 
 cloud_requests = Table(
@@ -301,6 +448,30 @@ troubles = Table(
     _text("message"),
     CheckConstraint(f"kind IN {_any_of(TroubleKind)}", "kind"),
     CheckConstraint("count >= 1", "count"),
+)
+
+experience = Table(
+    "experience",
+    metadata,
+    Column("region", Text, primary_key=True),
+    Column("zone", Text, primary_key=True),
+    Column("machine_type", Text, primary_key=True),
+    Column("spot", Boolean, primary_key=True),
+    _time("updated_at"),
+    _number("hits"),
+    _number("misses"),
+    Column("last", Text),
+    _time("last_at", nullable=True),
+    _number("deliveries"),
+    _number("delivery_log_mean"),
+    _number("delivery_log_var"),
+    _number("boots"),
+    _number("boot_log_mean"),
+    _number("boot_log_var"),
+    _number("room"),
+    _number("preempted"),
+    _number("vm_hours"),
+    CheckConstraint(f"last IN {_any_of(Outcome)}", "last"),
 )
 
 region_status = Table(
@@ -372,4 +543,19 @@ dead_letters = Table(
     _text("ordering_key", default=True),
     _time("replayed_at", nullable=True),
     Index("ix_dead_letters_newest", text("at DESC")),
+)
+
+config_versions = Table(
+    "config_versions",
+    metadata,
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    _time("at"),
+    _text("author"),
+    _text("source"),
+    _text("digest"),
+    # Not jsonb, which forgets the order of keys: people get the document back.
+    Column("document", JSON, nullable=False),
+    _json("diff", "[]"),
+    CheckConstraint("version >= 1", "version"),
+    Index("ix_config_versions_digest", "digest", "version"),
 )

@@ -13,11 +13,13 @@ from psycopg.rows import TupleRow
 from core.changes import JobProgress, JobWhy, VmBeat
 from core.job import WAITING, Job
 from core.messages import OutMessage
+from db.holds import write_holds
 from db.ledger import Attempt, Writes
 from db.locks import OUTBOX_LOCK
 from db.named import EventWrite, Locked, number_events
 from db.plain import write_plain
 from db.rows import JOB_BIRTH, JOB_STATE, VM, Field, Shape, clean, to_json
+from db.tenants import ENSURE, write_tenants
 
 Connection = AsyncConnection[TupleRow]
 Item = TypeVar("Item")
@@ -173,6 +175,15 @@ FROM {_PROGRESS.rows}
 WHERE j.uid = x.uid AND j.attempt = x.attempt
     AND (j.progress_at IS NULL OR j.progress_at < x.at)
 """
+# Before the job's own row learns the step: only a new one is a new checkpoint. A VM's costs up to
+# here are not lost with it.
+_UPDATE_CHECKPOINTS = f"""
+UPDATE attempts AS a SET checkpoint_at = x.at
+FROM {_PROGRESS.rows} JOIN jobs AS j ON j.uid = x.uid AND j.attempt = x.attempt
+WHERE a.uid = x.uid AND a.attempt = x.attempt
+    AND x.checkpoint_step IS DISTINCT FROM j.checkpoint_step
+    AND (j.progress_at IS NULL OR j.progress_at < x.at)
+"""
 _UPDATE_WHYS = f"""
 UPDATE jobs AS j SET why = x.why FROM {_WHY.rows}
 WHERE j.uid = x.uid AND j.status IN ({_WAITING})
@@ -206,14 +217,18 @@ async def write(connection: Connection, writes: Writes, locked: Locked) -> None:
         await _bulk(connection, _INSERT_VMS, VM, list(writes.new_vms.values()))
         await _bulk(connection, _UPDATE_BEATS, _BEAT, list(writes.beats.values()))
         await _write_jobs(connection, writes, locked, last_seqs)
+        await write_holds(connection, writes)
         await _bulk(connection, _INSERT_EVENTS, _EVENT, events)
         opened = [attempt for attempt in writes.attempts.values() if attempt.lease is not None]
         patched = [attempt for attempt in writes.attempts.values() if attempt.lease is None]
         await _bulk(connection, _UPDATE_ATTEMPTS, _PATCHED, patched)
         await _bulk(connection, _INSERT_ATTEMPTS, _OPENED, opened)
+        saved = [said for said in writes.progress.values() if said.checkpoint_step is not None]
+        await _bulk(connection, _UPDATE_CHECKPOINTS, _PROGRESS, saved)
         await _bulk(connection, _UPDATE_PROGRESS, _PROGRESS, list(writes.progress.values()))
         await _bulk(connection, _UPDATE_WHYS, _WHY, list(writes.whys.values()))
         await write_plain(connection, writes.plain)
+        await write_tenants(connection, list(writes.tenants.values()), writes.charged)
         await _write_sends(connection, writes.sends)
         if writes.wakes:
             await connection.execute("SELECT pg_notify(%s, '')", (WAKE_CHANNEL,))
@@ -227,6 +242,8 @@ async def _write_new_jobs(
     rows = [
         JobWrite(job, writes.hashes[uid], last_seqs[uid]) for uid, job in writes.new_jobs.items()
     ]
+    names = sorted({job.spec.tenant_id for job in writes.new_jobs.values()})
+    await connection.execute(ENSURE, (names,))
     cursor = await connection.execute(_INSERT_JOBS, _JOB_NEW.arrays(rows))
     if cursor.rowcount != len(rows):
         raise Raced

@@ -13,6 +13,7 @@ from core.messages import (
     ContinueJob,
     Control,
     DrainVm,
+    GoJob,
     GpuReading,
     Heartbeat,
     InMessage,
@@ -40,6 +41,7 @@ __all__ = [
 ]
 
 REASON_CHARS_MAX = 2000
+GPU_FAULT_CHARS_MAX = 200
 _NOTE_PREFIX = "wf-"
 _VM_STATUSES = frozenset({BeatStatus.READY, BeatStatus.DRAINED, BeatStatus.PREEMPTED})
 _V2_STATUSES = _VM_STATUSES | {BeatStatus.FROZEN}
@@ -96,6 +98,17 @@ def decode_control(message: InMessage) -> Control:
                 user_id=order.user_id,
                 attempt=order.attempt,
                 lease_id=order.lease_id,
+                answers=order.answers,
+            )
+        case "go":
+            order = wire.from_bytes(message.body, wire.WireOrder)
+            return GoJob(
+                vm_name=vm_name,
+                boot_nonce=boot_nonce,
+                job_id=order.job_id,
+                user_id=order.user_id,
+                attempt=order.attempt,
+                lease_id=order.lease_id,
             )
         case "drain":
             return DrainVm(
@@ -106,7 +119,7 @@ def decode_control(message: InMessage) -> Control:
         case "keep":
             return KeepWarm(vm_name=vm_name, boot_nonce=boot_nonce)
         case _:
-            expected = "start, stop, continue, drain or keep"
+            expected = "start, stop, continue, go, drain or keep"
             raise BadMessage(f"attributes.kind: got {shown(kind)}, expected {expected}")
 
 
@@ -125,6 +138,14 @@ def _control_body(message: Control) -> tuple[str, Mapping[str, object]]:
             }
         case ContinueJob():
             return "continue", {
+                "job_id": message.job_id,
+                "user_id": message.user_id,
+                "attempt": message.attempt,
+                "lease_id": message.lease_id,
+                "answers": message.answers,
+            }
+        case GoJob():
+            return "go", {
                 "job_id": message.job_id,
                 "user_id": message.user_id,
                 "attempt": message.attempt,
@@ -158,6 +179,7 @@ def _start_body(start: StartJob) -> dict[str, object]:
         "max_runtime_s": spec.max_runtime_s,
         "name": spec.name,
         "resume": start.resume,
+        "barrier": start.barrier,
         "spec_version": 2,
     }
 
@@ -193,6 +215,7 @@ def _start(body: wire.WireStart, vm_name: str, boot_nonce: str) -> StartJob:
         world_size=body.world_size,
         leader_address=body.leader_address,
         resume=body.resume,
+        barrier=body.barrier,
     )
 
 
@@ -292,12 +315,20 @@ def decode_heartbeat(message: InMessage) -> Heartbeat | Canary:
         instance_id=body.instance_id,
         boot_nonce=body.boot_nonce,
         zone=body.zone,
+        address=body.address,
         exit_code=body.exit_code,
         reason=body.reason[:REASON_CHARS_MAX],
         progress=Progress(body.progress.step, body.progress.total) if body.progress else None,
         checkpoint_step=body.checkpoint.step if body.checkpoint else None,
         gpus=tuple(
-            GpuReading(gpu.index, gpu.util, gpu.temp_c, gpu.mem_used_mb, gpu.ecc_errors)
+            GpuReading(
+                gpu.index,
+                gpu.util,
+                gpu.temp_c,
+                gpu.mem_used_mb,
+                gpu.ecc_errors,
+                gpu.fault[:GPU_FAULT_CHARS_MAX],
+            )
             for gpu in body.gpus
         ),
         note={name: value for name, value in note.items() if value is not None},
@@ -311,6 +342,7 @@ def _add_v2(body: wire.WireBeat, beat: Heartbeat) -> None:
     body.instance_id = beat.instance_id
     body.boot_nonce = beat.boot_nonce
     body.zone = beat.zone
+    body.address = beat.address
     body.exit_code = beat.exit_code
     body.reason = _sendable(beat.reason)
     # JSON has no infinity, and a beat that is refused for one makes a healthy VM look silent.
@@ -325,6 +357,7 @@ def _add_v2(body: wire.WireBeat, beat: Heartbeat) -> None:
             _finite_or_none(gpu.temp_c) or 0.0,
             _finite_or_none(gpu.mem_used_mb) or 0.0,
             gpu.ecc_errors,
+            _sendable(gpu.fault)[:GPU_FAULT_CHARS_MAX],
         )
         for gpu in beat.gpus
     ]

@@ -8,7 +8,7 @@ import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC
-from typing import Any
+from typing import Any, TypeVar
 
 from google.api_core import exceptions as google_errors
 from google.pubsub_v1 import types
@@ -19,9 +19,12 @@ from core.messages import InMessage
 from messaging.channel import explain
 
 log = logging.getLogger(__name__)
+Request = TypeVar("Request", types.AcknowledgeRequest, types.ModifyAckDeadlineRequest)
 
-STREAM_ACK_DEADLINE_S = 60
-BEAT_S = 20.0
+STREAM_ACK_DEADLINE_S = 15
+"""A reader that stands still (a leader that froze) keeps what was handed to it for this long, and
+its successor waits for those words. Google allows 10 s at least; whoever lives extends."""
+BEAT_S = 5.0
 """How often leases are extended and the stream is told that we live: three tries per deadline."""
 HOLD_MAX_S = 600.0
 """A message held longer than this is not extended any more: its reader is stuck or gone."""
@@ -71,8 +74,7 @@ class StreamingInbound:
         """Done with these. BusDown after a few tries: they will come again."""
         self._release(ack_ids)
         for part in _parts(ack_ids):
-            request = types.AcknowledgeRequest(subscription=self._path, ack_ids=part)
-            await self._insist("ack", request)
+            await self._insist("ack", _plain(types.AcknowledgeRequest, self._path, part))
 
     async def nack(self, ack_ids: Sequence[str]) -> None:
         """Give these back: they are delivered again, here or elsewhere."""
@@ -207,9 +209,8 @@ class StreamingInbound:
 
     async def _modify(self, ack_ids: Sequence[str], deadline_s: int) -> None:
         for part in _parts(ack_ids):
-            request = types.ModifyAckDeadlineRequest(
-                subscription=self._path, ack_ids=part, ack_deadline_seconds=deadline_s
-            )
+            request = _plain(types.ModifyAckDeadlineRequest, self._path, part)
+            request.ack_deadline_seconds = deadline_s
             await self._insist("extend" if deadline_s else "nack", request)
 
     async def _insist(
@@ -233,6 +234,14 @@ class StreamingInbound:
                 return
             await asyncio.sleep(wait_s)
             wait_s *= 3
+
+
+def _plain(kind: type[Request], path: str, ack_ids: Sequence[str]) -> Request:
+    """By the plain protobuf class: wrapping each id would cost more than sending it."""
+    request = kind.pb(kind(subscription=path))
+    request.ack_ids.extend(ack_ids)
+    wrapped: Request = kind.wrap(request)
+    return wrapped
 
 
 def _parts(ack_ids: Sequence[str]) -> list[Sequence[str]]:

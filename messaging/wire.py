@@ -50,6 +50,7 @@ class WireGpu(Struct, omit_defaults=True):
     temp_c: float = 0.0
     mem_used_mb: float = 0.0
     ecc_errors: BigCount = 0
+    fault: str = ""
 
 
 class WireBeat(Struct, omit_defaults=True):
@@ -65,6 +66,7 @@ class WireBeat(Struct, omit_defaults=True):
     instance_id: Small = ""
     boot_nonce: Small = ""
     zone: Small = ""
+    address: Small = ""
     exit_code: ExitCode | None = None
     reason: str = ""
     progress: WireProgress | None = None
@@ -107,11 +109,12 @@ class WireStart(Struct):
     max_runtime_s: Seconds = 7 * 86400.0
     name: str = ""
     resume: bool = False
+    barrier: bool = False
     spec_version: Count = 2
 
 
 class WireOrder(Struct):
-    """Stop and continue, for one attempt."""
+    """Stop, continue and go, for one attempt."""
 
     job_id: Id
     attempt: Count
@@ -119,6 +122,7 @@ class WireOrder(Struct):
     user_id: Id = "0"
     grace_s: Seconds = 60.0
     reason: str = ""
+    answers: Count = 0
 
 
 class WireDrain(Struct):

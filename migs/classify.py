@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from core.capacity import AttemptError, TroubleKind
 
-_FORBIDDEN = ("PERMISSION", "FORBIDDEN", "ACCESS_DENIED")
+_STOCKOUT = ("RESOURCE_POOL_EXHAUSTED", "STOCKOUT", "RESOURCE_AVAILABILITY")
+_STOCKOUT_WORDS = ("does not have enough resources available", "currently unavailable in the")
+_FORBIDDEN = ("PERMISSION", "FORBIDDEN", "ACCESS_DENIED", "POLICY_CONSTRAINT")
 _UNSUPPORTED = ("UNSUPPORTED", "INVALID_FIELD", "NOT_SUPPORTED")
 _UNSUPPORTED_WORDS = ("machine type", "accelerator type")
 
 
 def classify(error: AttemptError) -> TroubleKind:
-    """The kind of trouble, by the error's code; new codes of a known family are recognised by
-    their words. OTHER is not a verdict: it is what nobody has classified yet."""
-    code = error.code.upper()
+    """The kind of trouble, by the error's code and Google's reason; new codes of a known family
+    are recognised by their words. OTHER is not a verdict: it is what nobody has classified yet."""
+    code = f"{error.code} {error.reason}".upper()
     # Quota first: a code may speak of both, and waiting for a quota is the longer wait.
     if "QUOTA" in code:
         return TroubleKind.QUOTA
-    if "RESOURCE_POOL_EXHAUSTED" in code or "STOCKOUT" in code:
+    if any(word in code for word in _STOCKOUT):
         return TroubleKind.STOCKOUT
-    if code.startswith("IP_SPACE_EXHAUSTED"):
+    if "IP_SPACE_EXHAUSTED" in code:
         return TroubleKind.ADDRESS_SPACE
     if any(word in code for word in _FORBIDDEN):
         return TroubleKind.PERMISSION
     if any(word in code for word in _UNSUPPORTED) or _type_is_missing(code, error.message):
         return TroubleKind.UNSUPPORTED
+    if any(words in error.message for words in _STOCKOUT_WORDS):
+        return TroubleKind.STOCKOUT
     return TroubleKind.OTHER
 
 

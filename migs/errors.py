@@ -44,6 +44,8 @@ def _from_answer(exc: GoogleAPICallError, write: bool, what: str) -> ZenError:
         return Forbidden(text)
     if status == 404:
         return MigMissing(text)
+    if status == 501:
+        return CloudRefused(text)  # not implemented there: no repeat will help
     if status >= 500 or status in (0, 408):
         return CloudUnsure(text) if write else CloudBusy(text)
     return CloudRefused(text)

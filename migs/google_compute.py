@@ -1,46 +1,49 @@
-"""The Compute port over google-cloud-compute.
-
-The library has no asynchronous client, so calls run in a few threads. Retries live here and
-nowhere above: a read may be repeated, a write only under the same request id, which Google
-recognises. Whatever is still unsure after that is said to be so.
-"""
+"""The Compute ports over google-cloud-compute."""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import uuid
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
 
-from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
-from tenacity.wait import wait_exponential_jitter
+import structlog
 
-from core.capacity import Create, Delete, Member, MigSnapshot
-from core.errors import CloudBusy, CloudRefused, CloudUnsure, ZenError
+from core.capacity import (
+    CapacityHint,
+    ClusterSpec,
+    Create,
+    Delete,
+    GroupError,
+    Member,
+    MigSnapshot,
+    Queue,
+    Queued,
+)
+from core.errors import CloudRefused, CloudUnsure, MigMissing, ZenError
 from core.ports import Clock
-from migs.budget import CallBudget
-from migs.errors import TRANSLATED, translate
-from migs.library import Library
-from migs.reading import LEAVING, group_faults, read_member, zone_of
+from migs.advice import Adviser
+from migs.calling import ATTEMPTS, CALL_S, About, Call, Caller
+from migs.history import ErrorHistory
+from migs.library import Clients, Library
+from migs.reading import LEAVING, read_group_error, read_member, read_queued, zone_of
+from migs.settings import check_group
 
-CALL_S = 20.0
-"""One call with all its repeats; a leader that waits longer may no longer be one."""
-ATTEMPTS = 3
-THREADS = 8
+log = structlog.get_logger("migs")
 NAMES_PER_CALL = 1000
 PAGE = 500
 PAGES_MAX = 40
 """20,000 members, ten times what Google lets a group have."""
+ERROR_PAGES_MAX = 4
+"""Google says nothing about the order of its errors, and only recent ones are of use."""
+QUEUE_PAGES_MAX = 4
 
-T = TypeVar("T")
-Call = Callable[[Any, float], T]
-"""Runs in a thread: (client, time-out) → answer."""
+Request = dict[str, object]
 
 
 class GoogleCompute:
-    """core.ports.Compute for one project. Belongs to one event loop."""
+    """core.ports.FlexStart and CapacityAdvice for one project. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -54,12 +57,16 @@ class GoogleCompute:
     ) -> None:
         self._project = project
         self._clock = clock
-        self._budget = CallBudget(calls_per_minute, clock)
         self._library = Library(endpoint)
-        self._threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="compute")
-        self._free = asyncio.Semaphore(THREADS)
-        self._call_s = call_s
-        self._attempts = attempts
+        self._caller = Caller(
+            self._library,
+            clock,
+            calls_per_minute=calls_per_minute,
+            call_s=call_s,
+            attempts=attempts,
+        )
+        self._history = ErrorHistory()
+        self._adviser = Adviser(project, self._caller, clock)
 
     def warm_up(self) -> None:
         """Start loading the library in the background; calls wait for it."""
@@ -68,7 +75,7 @@ class GoogleCompute:
     async def close(self) -> None:
         """No more calls. Those under way end by their own time-out."""
         self._library.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._caller.close()
 
     # --- the port -----------------------------------------------------------------------
 
@@ -76,8 +83,10 @@ class GoogleCompute:
         """The group and all its members."""
         # The time before the question: what happens while it travels is not in the answer.
         asked_at = self._clock.now()
-        group = await self._get(mig, region)
-        members = await self._members(mig, region)
+        about = About(mig, region)
+        group = await self._get(about)
+        members = await self._members(about)
+        faults, deadly = check_group(group)
         return MigSnapshot(
             mig=mig,
             cluster=cluster,
@@ -86,12 +95,14 @@ class GoogleCompute:
             stable=group.status.is_stable,
             members=tuple(members),
             observed_at=asked_at,
-            faults=tuple(str(fault) for fault in group_faults(group)),
+            faults=faults,
+            deadly=deadly,
+            errors=await self._news_of_the_gone(about, members, asked_at),
         )
 
     async def create(self, mig: str, action: Create) -> None:
         """Adds members by name."""
-        requests = [
+        requests: list[Request] = [
             {
                 **self._group(mig, action.region),
                 "request_id": request_id,
@@ -101,133 +112,177 @@ class GoogleCompute:
             }
             for request_id, names in _portions(action)
         ]
-        await self._write(mig, "create_instances_unary", requests)
+        about = About(mig, action.region, write=True)
+        await self._write("create_instances_unary", requests, about)
 
     async def delete(self, mig: str, action: Delete) -> None:
         """Removes exactly these members. Their zones are asked for first: a member may have
         moved since it was last seen, and a URL with the wrong zone is skipped in silence."""
-        listed = {m.name: m for m in await self._members(mig, action.region)}
-        requests = []
+        look = About(mig, action.region, urgent=True)
+        listed = {m.name: m for m in await self._members(look)}
+        requests: list[Request] = []
         for request_id, names in _portions(action):
             found = [listed[name] for name in names if name in listed]
             staying = [member for member in found if member.action not in LEAVING]
             if staying:
                 body = {
-                    "instances": await self._urls(mig, action.region, staying),
+                    "instances": await self._urls(look, staying),
                     "skip_instances_on_validation_error": True,
                 }
                 key = "region_instance_group_managers_delete_instances_request_resource"
                 group = self._group(mig, action.region)
                 requests.append({**group, "request_id": request_id, key: body})
-        await self._write(mig, "delete_instances_unary", requests)
+        about = About(mig, action.region, write=True, urgent=True)
+        await self._write("delete_instances_unary", requests, about)
+
+    async def queue(self, mig: str, action: Queue) -> None:
+        """A resize request, with our names for its VMs."""
+        resource = {
+            "name": action.name,
+            "instances": [{"name": name} for name in action.names],
+            "requested_run_duration": {"seconds": int(action.run_s)},
+        }
+        request = {
+            **self._group(mig, action.region),
+            "request_id": action.request_id,
+            "instance_group_manager_resize_request_resource": resource,
+        }
+        about = About(mig, action.region, write=True)
+        await self._caller.repeated(_queue_call("insert_unary", request), about)
+
+    async def queued(self, mig: str, region: str) -> tuple[Queued, ...]:
+        """The group's resize requests."""
+        request = {**self._group(mig, region), "max_results": PAGE}
+        return tuple(await self._pages(_queued_page, request, About(mig, region), QUEUE_PAGES_MAX))
+
+    async def unqueue(self, mig: str, region: str, name: str, request_id: str) -> None:
+        """Cancels a resize request; looks first, because Google refuses what is over."""
+        asked = {queued.name: queued for queued in await self.queued(mig, region)}
+        if name not in asked or asked[name].state.final:
+            return
+        request = {**self._group(mig, region), "resize_request": name, "request_id": request_id}
+        about = About(mig, region, write=True, urgent=True)
+        try:
+            await self._caller.repeated(_queue_call("cancel_unary", request), about)
+        except (CloudRefused, MigMissing) as error:
+            log.info("not cancelled: it was over by then", request=name, why=str(error))
+
+    async def advise(self, spec: ClusterSpec, region: str) -> tuple[CapacityHint, ...]:
+        """What Google expects of a spot VM there."""
+        return await self._adviser.advise(spec, region)
 
     # --- calls --------------------------------------------------------------------------
 
-    def _group(self, mig: str, region: str) -> dict[str, object]:
+    def _group(self, mig: str, region: str) -> Request:
         return {"project": self._project, "region": region, "instance_group_manager": mig}
 
-    async def _get(self, mig: str, region: str) -> Any:
-        request = self._group(mig, region)
+    async def _get(self, about: About) -> Any:
+        request = self._group(about.mig, about.region)
 
-        def call(client: Any, timeout_s: float) -> Any:
-            return client.get(request=request, timeout=timeout_s, retry=None)
+        def call(clients: Clients, timeout_s: float) -> Any:
+            return clients.groups.get(request=request, timeout=timeout_s, retry=None)
 
-        return await self._repeated(call, write=False, what=mig)
+        return await self._caller.repeated(call, about)
 
-    async def _members(self, mig: str, region: str) -> list[Member]:
-        members: list[Member] = []
+    async def _members(self, about: About) -> list[Member]:
+        request = {**self._group(about.mig, about.region), "max_results": PAGE}
+        members: list[Member] = await self._pages(_member_page, request, about, PAGES_MAX)
+        return members
+
+    async def _pages(self, page_call: Any, request: Request, about: About, most: int) -> list[Any]:
+        """Everything that is listed; each page has its own place in the budget."""
+        found: list[Any] = []
         token = ""
-        for _ in range(PAGES_MAX):
-            request = {**self._group(mig, region), "max_results": PAGE, "page_token": token}
-            page, token = await self._repeated(_page_call(request), write=False, what=mig)
-            members += page
+        for _ in range(most):
+            call = page_call({**request, "page_token": token})
+            page, token = await self._caller.repeated(call, about)
+            found += page
             if not token:
-                return members
-        raise CloudRefused(f"{mig} in {region} lists more than {PAGES_MAX * PAGE} members")
+                return found
+        raise CloudRefused(f"{about.mig} in {about.region} lists more than {most * PAGE} entries")
 
-    async def _urls(self, mig: str, region: str, members: list[Member]) -> list[str]:
+    async def _news_of_the_gone(
+        self, about: About, members: list[Member], now: datetime
+    ) -> tuple[GroupError, ...]:
+        """A history that cannot be had is no reason to lose the observation itself."""
+        group = (about.region, about.mig)
+        if not self._history.is_due(group, members, now):
+            return ()
+        self._history.asked(group, now)
+        request = {**self._group(about.mig, about.region), "max_results": PAGE}
+        try:
+            errors = await self._pages(_error_page, request, about, ERROR_PAGES_MAX)
+        except ZenError as error:
+            log.info("the group's errors could not be read", mig=about.mig, why=str(error))
+            return ()
+        return self._history.news(group, members, errors, now)
+
+    async def _urls(self, about: About, members: list[Member]) -> list[str]:
         """A member that Google has not given a zone yet is named in the group's first one: only
         the zone of a VM that exists binds, and a wrong guess is skipped, then seen again."""
         guess = ""
         if any(not member.zone for member in members):
-            group = await self._get(mig, region)
-            guess = next((zone_of(z.zone) for z in group.distribution_policy.zones), f"{region}-a")
+            zones = (await self._get(about)).distribution_policy.zones
+            guess = next((zone_of(z.zone) for z in zones), f"{about.region}-a")
         return [f"zones/{member.zone or guess}/instances/{member.name}" for member in members]
 
-    async def _write(self, mig: str, method: str, requests: list[dict[str, object]]) -> None:
+    async def _write(self, method: str, requests: list[Request], about: About) -> None:
         """The calls of one action, in order."""
         for index, request in enumerate(requests):
             try:
-                await self._repeated(_write_call(method, request), write=True, what=mig)
+                await self._caller.repeated(_write_call(method, request), about)
             except ZenError as error:
                 if index and not isinstance(error, CloudUnsure):
                     raise CloudUnsure(f"part of it was accepted, then: {error}") from error
                 raise
 
-    async def _repeated(self, call: Call[T], *, write: bool, what: str) -> T:
-        """The call, repeated while that is allowed and there is time."""
-        client = await self._library.client()
-        ends_at = self._clock.monotonic() + self._call_s
-        unsure = False
 
-        def may_repeat(error: BaseException) -> bool:
-            nonlocal unsure
-            unsure = unsure or isinstance(error, CloudUnsure)
-            again = isinstance(error, CloudBusy | CloudUnsure)
-            return again and self._clock.monotonic() < ends_at
-
-        repeats = AsyncRetrying(
-            stop=stop_after_attempt(self._attempts),
-            wait=wait_exponential_jitter(multiplier=0.1, max=2.0, jitter=0.1),
-            retry=retry_if_exception(may_repeat),
-            reraise=True,
-        )
-        try:
-            return await repeats(self._once, call, client, ends_at, write, what)
-        except ZenError as error:
-            if unsure and not isinstance(error, CloudUnsure):
-                # An earlier try may have got through; its repeat's refusal does not undo it.
-                raise CloudUnsure(f"an answer was lost, then: {error}") from error
-            raise
-
-    async def _once(self, call: Call[T], client: Any, ends_at: float, write: bool, what: str) -> T:
-        left_s = max(0.01, ends_at - self._clock.monotonic())
-        sent = False
-        try:
-            async with asyncio.timeout(left_s):
-                await self._budget.take(left_s)
-                await self._free.acquire()
-                left_s = max(0.01, ends_at - self._clock.monotonic())
-                loop = asyncio.get_running_loop()
-                answer = loop.run_in_executor(self._threads, call, client, left_s)
-                answer.add_done_callback(self._thread_is_free)
-                sent = True
-                # Shielded: a thread cannot be stopped, and it keeps its place until it ends.
-                return await asyncio.shield(answer)
-        except TRANSLATED as exc:
-            raise translate(exc, write=write and sent, what=what) from exc
-
-    def _thread_is_free(self, answer: asyncio.Future[Any]) -> None:
-        self._free.release()
-        if not answer.cancelled():
-            answer.exception()  # looked at, for answers nobody waits for any more
-
-
-def _write_call(method: str, request: dict[str, object]) -> Call[None]:
-    def call(client: Any, timeout_s: float) -> None:
-        getattr(client, method)(request=request, timeout=timeout_s, retry=None)
+def _write_call(method: str, request: Request) -> Call[None]:
+    def call(clients: Clients, timeout_s: float) -> None:
+        getattr(clients.groups, method)(request=request, timeout=timeout_s, retry=None)
 
     return call
 
 
-def _page_call(request: dict[str, object]) -> Call[tuple[list[Member], str]]:
-    def call(client: Any, timeout_s: float) -> tuple[list[Member], str]:
-        pager = client.list_managed_instances(request=request, timeout=timeout_s, retry=None)
-        page = next(iter(pager.pages))  # one page per call: each has its own place in the budget
-        raw = type(page).pb(page)  # the wrapped messages are six times slower to read
+def _queue_call(method: str, request: Request) -> Call[None]:
+    def call(clients: Clients, timeout_s: float) -> None:
+        getattr(clients.requests, method)(request=request, timeout=timeout_s, retry=None)
+
+    return call
+
+
+def _member_page(request: Request) -> Call[tuple[list[Member], str]]:
+    def call(clients: Clients, timeout_s: float) -> tuple[list[Member], str]:
+        pager = clients.groups.list_managed_instances(
+            request=request, timeout=timeout_s, retry=None
+        )
+        raw = _raw_page(pager)
         return [read_member(managed) for managed in raw.managed_instances], raw.next_page_token
 
     return call
+
+
+def _error_page(request: Request) -> Call[tuple[list[GroupError], str]]:
+    def call(clients: Clients, timeout_s: float) -> tuple[list[GroupError], str]:
+        raw = _raw_page(clients.groups.list_errors(request=request, timeout=timeout_s, retry=None))
+        read = (read_group_error(item) for item in raw.items)
+        return [error for error in read if error is not None], raw.next_page_token
+
+    return call
+
+
+def _queued_page(request: Request) -> Call[tuple[list[Queued], str]]:
+    def call(clients: Clients, timeout_s: float) -> tuple[list[Queued], str]:
+        raw = _raw_page(clients.requests.list(request=request, timeout=timeout_s, retry=None))
+        return [read_queued(item) for item in raw.items], raw.next_page_token
+
+    return call
+
+
+def _raw_page(pager: Any) -> Any:
+    """One page of a list; its wrapped messages would be six times slower to read."""
+    page = next(iter(pager.pages))
+    return type(page).pb(page)
 
 
 def _portions(action: Create | Delete) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -12,28 +12,44 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+import requests
+from google.api_core.client_options import ClientOptions
+from google.auth.credentials import AnonymousCredentials
 from google.auth.exceptions import GoogleAuthError
+from requests.adapters import HTTPAdapter
 
 from core.errors import CloudBusy
 from migs.errors import translate
 
 LOAD_MAX_S = 60.0
+CONNECTIONS = 40
 SWITCH_S = 0.0005
 """How soon the importing thread gives way to the event loop; Python's own 5 ms, paid at each of
 the dozens of waits in a request, would make a third of a second."""
 
 
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """Google's clients of what we use; each has its own connections."""
+
+    groups: Any
+    requests: Any
+    """Resize requests."""
+    advice: Any
+
+
 class Library:
-    """The client of regional groups, made once; a failure is tried again by the next caller."""
+    """The clients, made once; a failure is tried again by the next caller."""
 
     def __init__(self, endpoint: str | None) -> None:
         self._endpoint = endpoint.rstrip("/") if endpoint else None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute-import")
-        self._loading: asyncio.Future[Any] | None = None
+        self._loading: asyncio.Future[Clients] | None = None
 
-    def start(self) -> asyncio.Future[Any]:
+    def start(self) -> asyncio.Future[Clients]:
         """Begin to load, if nobody has; returns at once."""
         failed = (
             self._loading is not None
@@ -42,11 +58,11 @@ class Library:
         )
         if self._loading is None or failed:
             loop = asyncio.get_running_loop()
-            self._loading = loop.run_in_executor(self._thread, _make_client, self._endpoint)
+            self._loading = loop.run_in_executor(self._thread, _make_clients, self._endpoint)
         return self._loading
 
-    async def client(self) -> Any:
-        """The client, after the import if it is still under way."""
+    async def clients(self) -> Clients:
+        """The clients, after the import if it is still under way."""
         try:
             return await asyncio.wait_for(asyncio.shield(self.start()), LOAD_MAX_S)
         except TimeoutError as exc:
@@ -58,7 +74,7 @@ class Library:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
-def _make_client(endpoint: str | None) -> Any:
+def _make_clients(endpoint: str | None) -> Clients:
     with _giving_way():
         return _import_and_make(endpoint)
 
@@ -78,19 +94,37 @@ def _giving_way() -> Iterator[None]:
         sys.setswitchinterval(usual_s)
 
 
-def _import_and_make(endpoint: str | None) -> Any:
-    from google.api_core.client_options import ClientOptions  # noqa: PLC0415  # see the module
-    from google.auth.credentials import AnonymousCredentials  # noqa: PLC0415  # see the module
+def _import_and_make(endpoint: str | None) -> Clients:
     from google.cloud import compute_v1  # noqa: PLC0415  # see the module
 
+    return Clients(
+        groups=_client(compute_v1.RegionInstanceGroupManagersClient, endpoint),
+        requests=_client(compute_v1.RegionInstanceGroupManagerResizeRequestsClient, endpoint),
+        advice=_client(compute_v1.AdviceClient, endpoint),
+    )
+
+
+def _client(kind: Any, endpoint: str | None) -> Any:
     options = ClientOptions(api_endpoint=endpoint) if endpoint else None
     if endpoint is None or not endpoint.startswith("http://"):
-        return compute_v1.RegionInstanceGroupManagersClient(client_options=options)
+        client = kind(client_options=options)
+        _keep_connections(client.transport._session)  # noqa: SLF001  # no public way to it
+        return client
     # A plain-text endpoint is one of our own, near by: a token must not travel to it.
-    client: Any = compute_v1.RegionInstanceGroupManagersClient(
+    client = kind(
         credentials=AnonymousCredentials(),  # type: ignore[no-untyped-call]
         client_options=options,
     )
+    session = client.transport._session  # noqa: SLF001  # no public way to it
     # requests would send even loopback calls through HTTP_PROXY, which cannot reach it.
-    client.transport._session.trust_env = False  # noqa: SLF001  # no public way to the session
+    session.trust_env = False
+    _keep_connections(session)
     return client
+
+
+def _keep_connections(session: requests.Session) -> None:
+    """One for each region that is looked at in the same moment: requests keeps ten, and pays a new
+    handshake for every other call. An adapter that is not plain (client certificates) stays."""
+    for prefix, adapter in list(session.adapters.items()):
+        if type(adapter) is HTTPAdapter:
+            session.mount(prefix, HTTPAdapter(pool_maxsize=CONNECTIONS))

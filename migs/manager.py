@@ -4,30 +4,67 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from core.capacity import Create, Delete, MigSnapshot
-from core.ports import Compute
+from core.capacity import Create, Delete, MigSnapshot, Queue, Queued
+from core.errors import CloudRefused
+from core.ports import Compute, FlexStart
 
 
 class MigManager:
-    """Observes one group and applies what was decided about it. It decides nothing itself."""
+    """Observes one group and applies what was decided about it. It decides nothing itself, but it
+    adds nothing to a group that would kill what it is given."""
 
     def __init__(self, mig: str, cluster: str, region: str, compute: Compute) -> None:
         self.mig = mig
         self.cluster = cluster
         self.region = region
         self._compute = compute
+        self._deadly: tuple[str, ...] | None = None
+        """None: not looked at yet."""
 
     async def observe(self) -> MigSnapshot:
         """The group as the cloud shows it now."""
-        return await self._compute.observe(self.mig, self.cluster, self.region)
+        snapshot = await self._compute.observe(self.mig, self.cluster, self.region)
+        self._deadly = snapshot.deadly
+        return snapshot
 
     async def apply(self, action: Create | Delete) -> None:
         """Returns when the cloud has accepted it; whether it happens, the next observe() tells."""
         assert action.region == self.region, f"{self.mig} got an action for {action.region}"
         match action:
             case Create():
+                await self._refuse_deadly()
                 await self._compute.create(self.mig, action)
             case Delete():
                 await self._compute.delete(self.mig, action)
             case _:
                 assert_never(action)
+
+    async def _refuse_deadly(self) -> None:
+        """Nothing is added before the group's settings were seen, and were good when last seen."""
+        if self._deadly is None:
+            await self.observe()
+        if self._deadly:
+            raise CloudRefused(f"nothing is added to this group: {'; '.join(self._deadly)}")
+
+
+class FlexMigManager(MigManager):
+    """A group that is also grown by requests for several VMs at once, as gangs need them. Its
+    instance template has the provisioning model FLEX_START."""
+
+    def __init__(self, mig: str, cluster: str, region: str, compute: FlexStart) -> None:
+        super().__init__(mig, cluster, region, compute)
+        self._flex = compute
+
+    async def queue(self, action: Queue) -> None:
+        """Returns when the cloud has accepted the request; queued() tells what became of it."""
+        assert action.region == self.region, f"{self.mig} got an action for {action.region}"
+        await self._refuse_deadly()
+        await self._flex.queue(self.mig, action)
+
+    async def queued(self) -> tuple[Queued, ...]:
+        """The group's requests, also those that are over."""
+        return await self._flex.queued(self.mig, self.region)
+
+    async def unqueue(self, name: str, request_id: str) -> None:
+        """Give up a request that still waits; one that is over stays as it is."""
+        await self._flex.unqueue(self.mig, self.region, name, request_id)

@@ -6,8 +6,7 @@ import re
 from datetime import datetime
 from typing import Any
 
-from core.capacity import AttemptError, Member
-from core.errors import Fault
+from core.capacity import AttemptError, GroupError, Member, Queued, QueueState
 
 LEAVING = frozenset({"DELETING", "ABANDONING"})
 _ZONE = re.compile(r"(?:^|/)zones/([^/]+)(?:/|\Z)")
@@ -21,28 +20,57 @@ def zone_of(url: str) -> str:
 
 def read_member(managed: Any) -> Member:
     """A managed instance. Its URL, and so its zone, is there before the VM is."""
+    zone = zone_of(managed.instance)
     return Member(
         name=managed.name or managed.instance.rpartition("/")[2],
-        zone=zone_of(managed.instance),
+        zone=zone,
         action=managed.current_action or "NONE",
         status=managed.instance_status,
         instance_id=str(managed.id) if managed.id else "",
-        errors=tuple(_read_error(error) for error in managed.last_attempt.errors.errors),
+        errors=tuple(_read_error(error, zone) for error in managed.last_attempt.errors.errors),
         terminates_at=_read_time(managed.scheduling.termination_timestamp),
     )
 
 
-def _read_error(error: Any) -> AttemptError:
-    infos = [detail.error_info for detail in error.error_details]
-    reason = next((info.reason for info in infos if info.reason), "")
-    named = next(
-        (i.metadatas["zonesAvailable"] for i in infos if "zonesAvailable" in i.metadatas), ""
+def read_group_error(item: Any) -> GroupError | None:
+    """A line of listErrors; None if it does not say when."""
+    at = _read_time(item.timestamp)
+    if at is None:
+        return None
+    instance = item.instance_action_details.instance
+    return GroupError(
+        at=at,
+        name=instance.rpartition("/")[2],
+        action=item.instance_action_details.action,
+        error=AttemptError(item.error.code, item.error.message, zone=zone_of(instance)),
     )
+
+
+def read_queued(request: Any) -> Queued:
+    """A resize request. Its final error counts; while it waits, the last attempt's."""
+    errors = request.status.error.errors or request.status.last_attempt.error.errors
+    return Queued(
+        name=request.name,
+        state=QueueState.__members__.get(request.state, QueueState.CREATING),
+        vms=request.resize_by or len(request.instances),
+        run_s=float(request.requested_run_duration.seconds),
+        errors=tuple(_read_error(error, "") for error in errors),
+    )
+
+
+def _read_error(error: Any, zone: str) -> AttemptError:
+    infos = [detail.error_info for detail in error.error_details]
+
+    def said(key: str) -> str:
+        return next((info.metadatas[key] for info in infos if key in info.metadatas), "")
+
+    zones = (zone_of(name) or name.strip() for name in said("zonesAvailable").split(","))
     return AttemptError(
         code=error.code,
         message=error.message,
-        reason=reason,
-        zones_available=tuple(zone.strip() for zone in named.split(",") if zone.strip()),
+        reason=next((info.reason for info in infos if info.reason), ""),
+        zones_available=tuple(name for name in zones if name),
+        zone=said("zone") or zone,
     )
 
 
@@ -52,37 +80,3 @@ def _read_time(text: str) -> datetime | None:
     except ValueError:
         return None  # also the empty text of a VM without an end
     return moment if moment.tzinfo is not None else None
-
-
-def group_faults(group: Any) -> list[Fault]:
-    """Settings of a group under which it would work against us. Empty means Google's default."""
-    action = group.instance_lifecycle_policy.default_action_on_failure or "REPAIR"
-    shape = group.distribution_policy.target_shape or "EVEN"
-    moves = group.update_policy.instance_redistribution_type or "PROACTIVE"
-    found = []
-    if action != "DO_NOTHING":
-        found.append(
-            Fault(
-                f"{group.name}: instanceLifecyclePolicy.defaultActionOnFailure",
-                action,
-                "DO_NOTHING: else the group makes stopped VMs anew, without a job, for ever",
-            )
-        )
-    if shape == "EVEN" and moves != "NONE":
-        found.append(
-            Fault(
-                f"{group.name}: distributionPolicy.targetShape",
-                f"{shape} with updatePolicy.instanceRedistributionType {moves}",
-                "ANY or ANY_SINGLE_ZONE, or redistribution NONE: else it deletes busy VMs to "
-                "even out its zones",
-            )
-        )
-    if group.status.autoscaler:
-        found.append(
-            Fault(
-                f"{group.name}: autoscaler",
-                group.status.autoscaler,
-                "none: else it chooses victims among busy VMs",
-            )
-        )
-    return found

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from core.capacity import (
+    AttemptError,
     ClusterSpec,
     Member,
     MigSnapshot,
@@ -17,12 +18,16 @@ from core.capacity import (
     move_vm,
 )
 from core.changes import Change, DropTrouble, PutTrouble, VmMove
+from core.knowledge import CapacityPolicy, Experience
 from core.timers import Timers
 from migs.classify import classify
+from orchestrator.learning import Lessons
 
 V = VmState
 # A create call that Google accepted lists its names at once; this much later the absence is real.
 UNLISTED_AFTER_S = 30.0
+# How often the same refusal is written down again while its block lasts.
+SAME_NEWS_S = 60.0
 _ALIVE = frozenset({"PENDING", "PROVISIONING", "STAGING", "RUNNING", "REPAIRING"})
 _OFF = frozenset({"TERMINATED", "STOPPED", "SUSPENDED"})
 _BLOCKING = frozenset(
@@ -36,6 +41,9 @@ _BLOCKING = frozenset(
 )
 
 
+TroubleKey = tuple[str, str, str, bool, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Folded:
     """What to write, and the picture after it."""
@@ -43,6 +51,7 @@ class Folded:
     changes: tuple[Change, ...]
     vms: tuple[Vm, ...]
     troubles: tuple[Trouble, ...]
+    experience: tuple[Experience, ...] = ()
 
 
 def fold(
@@ -53,16 +62,21 @@ def fold(
     unsettled: frozenset[str],
     timers: Timers,
     now: datetime,
+    *,
+    experience: Sequence[Experience] = (),
+    policy: CapacityPolicy = CapacityPolicy(),  # noqa: B008  # frozen
 ) -> Folded:
     """Compare one group with our rows for its region. `unsettled` names VMs whose create call
     was not answered yet, or only just now: their absence means nothing."""
     members = {member.name: member for member in snapshot.members}
+    known = {trouble.key: trouble for trouble in troubles}
+    lessons = Lessons(spec, experience, policy, now)
     changes: list[Change] = []
     after: list[Vm] = []
-    known = {trouble.key: trouble for trouble in troubles}
     for key in [k for k, t in known.items() if _is_missing_no_more(t, snapshot, spec)]:
         del known[key]
         changes.append(DropTrouble(key))
+    refusals = _refusals(snapshot, [vm for vm in vms if vm.region == snapshot.region])
     for vm in vms:
         if vm.region != snapshot.region:
             after.append(vm)
@@ -71,18 +85,77 @@ def fold(
         if member is None:
             seen = _missing(vm, unsettled, now)
         else:
-            learned = _troubles_of(member, spec, snapshot.region, known, timers, now)
-            for trouble in learned:
-                known[trouble.key] = trouble
-                changes.append(PutTrouble(trouble))
-            seen = _present(vm, member, learned, now)
-            for key in _delivered(vm, seen, spec, known):
+            seen = _present(vm, member, refusals.get(vm.name, ()), now)
+        if seen.running_since is not None and vm.running_since is None:
+            lessons.hit(seen)
+            for key in _troubles_at(seen, spec, known):
                 del known[key]
                 changes.append(DropTrouble(key))
+        if seen.state is V.GONE:
+            lessons.gone(seen)
         if seen is not vm:
             changes.append(VmMove(vm, seen))
         after.append(seen)
-    return Folded(tuple(changes), tuple(after), tuple(known.values()))
+    # After the deliveries: a region that gave some and refused others has no more to give.
+    changes += _learn_refusals(snapshot, spec, refusals, known, lessons, timers, now)
+    changes += lessons.changes
+    return Folded(tuple(changes), tuple(after), tuple(known.values()), lessons.experience)
+
+
+Refusal = tuple[TroubleKind, AttemptError, str]
+"""What it was, in whose words, in which zone."""
+
+
+def _refusals(snapshot: MigSnapshot, vms: Sequence[Vm]) -> dict[str, tuple[Refusal, ...]]:
+    """Why members that have no VM yet have none; under an empty name, what the group remembers
+    of members that are gone."""
+    found: dict[str, tuple[Refusal, ...]] = {}
+    names = {vm.name for vm in vms}
+    for member in snapshot.members:
+        if member.name in names and not member.status:
+            found[member.name] = _blocking((error, member.zone) for error in member.errors)
+    found[""] = _blocking((line.error, line.error.zone) for line in snapshot.errors)
+    return found
+
+
+def _blocking(errors: Iterable[tuple[AttemptError, str]]) -> tuple[Refusal, ...]:
+    found = ((classify(error), error, error.zone or zone) for error, zone in errors)
+    return tuple(refusal for refusal in found if refusal[0] in _BLOCKING)
+
+
+def _learn_refusals(
+    snapshot: MigSnapshot,
+    spec: ClusterSpec,
+    refusals: Mapping[str, Sequence[Refusal]],
+    known: dict[TroubleKey, Trouble],
+    lessons: Lessons,
+    timers: Timers,
+    now: datetime,
+) -> list[Change]:
+    """One block per kind, however many members met it; the same news again is written only now
+    and then."""
+    region = snapshot.region
+    changes: list[Change] = []
+    heard: dict[TroubleKind, tuple[AttemptError, str]] = {}
+    for kind, error, zone in (refusal for group in refusals.values() for refusal in group):
+        heard.setdefault(kind, (error, zone))
+    for kind, (error, zone) in heard.items():
+        key = (region, "", spec.machine_type, spec.spot, str(kind))
+        before = known.get(key)
+        trouble = learn(before, key, kind, error.message or error.code, timers, now)
+        if before is not None and before.until == trouble.until and _is_same(before, trouble):
+            continue
+        known[key] = trouble
+        changes.append(PutTrouble(trouble))
+        if kind is TroubleKind.STOCKOUT and (before is None or before.until != trouble.until):
+            lessons.miss(region, zone)
+            lessons.hints(region, error.zones_available)
+    return changes
+
+
+def _is_same(before: Trouble, after: Trouble) -> bool:
+    quiet_s = (after.last_seen - before.last_seen).total_seconds()
+    return before.message == after.message and quiet_s < SAME_NEWS_S
 
 
 def _missing(vm: Vm, unsettled: frozenset[str], now: datetime) -> Vm:
@@ -98,13 +171,18 @@ def _missing(vm: Vm, unsettled: frozenset[str], now: datetime) -> Vm:
     return move_vm(vm, V.GONE, now, "the group does not list it any more", taken=taken)
 
 
-def _present(vm: Vm, member: Member, learned: Sequence[Trouble], now: datetime) -> Vm:
+def _present(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) -> Vm:
     replaced = bool(vm.instance_id and member.instance_id) and vm.instance_id != member.instance_id
-    # No worker lives on a machine that is off, or on one that is another by now.
-    facts: dict[str, object] = {"boot_nonce": ""} if replaced or member.status in _OFF else {}
+    facts: dict[str, object] = {}
+    if replaced or member.status in _OFF:
+        # No worker lives on a machine that is off, or on one that is another by now; nor is it
+        # billed any further.
+        facts = {"boot_nonce": "", "stopped_at": vm.stopped_at or now}
     if vm.state is V.DELETING:
-        if facts and vm.boot_nonce:
-            return replace(vm, version=vm.version + 1, boot_nonce="")
+        if member.status == "RUNNING" and not replaced:
+            facts["running_since"] = vm.running_since or now  # too late to be used, not to be paid
+        if any(getattr(vm, name) != value for name, value in facts.items()):
+            return replace(vm, version=vm.version + 1, **facts)  # type: ignore[arg-type]
         return vm
     if replaced:
         return move_vm(vm, V.DELETING, now, "another machine took its name", **facts)
@@ -112,8 +190,12 @@ def _present(vm: Vm, member: Member, learned: Sequence[Trouble], now: datetime) 
         cause = "taken by the cloud (spot)" if vm.spot else f"found {member.status.lower()}"
         return move_vm(vm, V.DELETING, now, cause, taken=vm.taken or vm.spot, **facts)
     facts = _facts(vm, member, now)
-    if learned and not member.status:
-        reason = f"taken back: {learned[0].kind} in {vm.region}"
+    facts["refused"] = bool(refused)
+    # The group tries again for ever. For a stockout that is of use (the plan keeps one); the other
+    # kinds do not heal by trying.
+    hopeless = next((kind for kind, *_ in refused if kind is not TroubleKind.STOCKOUT), None)
+    if hopeless is not None:
+        reason = f"taken back: {hopeless} in {vm.region}"
         return move_vm(vm, V.DELETING, now, reason, **facts)
     if member.action in ("DELETING", "ABANDONING"):
         reason = f"the group is {member.action.lower()} it"
@@ -134,29 +216,9 @@ def _facts(vm: Vm, member: Member, now: datetime) -> dict[str, object]:
     }
 
 
-def _troubles_of(
-    member: Member,
-    spec: ClusterSpec,
-    region: str,
-    known: dict[tuple[str, str, str, bool, str], Trouble],
-    timers: Timers,
-    now: datetime,
-) -> list[Trouble]:
-    found: list[Trouble] = []
-    if member.status:
-        return found
-    for error in member.errors:
-        kind = classify(error)
-        if kind not in _BLOCKING:
-            continue
-        key = (region, "", spec.machine_type, spec.spot, str(kind))
-        found.append(learn(known.get(key), key, kind, error.message or error.code, timers, now))
-    return found
-
-
 def learn(
     before: Trouble | None,
-    key: tuple[str, str, str, bool, str],
+    key: TroubleKey,
     kind: TroubleKind,
     message: str,
     timers: Timers,
@@ -205,16 +267,11 @@ def _is_missing_no_more(trouble: Trouble, snapshot: MigSnapshot, spec: ClusterSp
     )
 
 
-def _delivered(
-    before: Vm,
-    after: Vm,
-    spec: ClusterSpec,
-    known: dict[tuple[str, str, str, bool, str], Trouble],
-) -> list[tuple[str, str, str, bool, str]]:
-    if before.running_since is not None or after.running_since is None:
-        return []
-    place = (after.region, spec.machine_type, spec.spot)
-    return [k for k, t in known.items() if (t.region, t.machine_type, t.spot) == place]
+def _troubles_at(
+    vm: Vm, spec: ClusterSpec, known: Mapping[TroubleKey, Trouble]
+) -> list[TroubleKey]:
+    place = (vm.region, spec.machine_type, spec.spot)
+    return [key for key, t in known.items() if (t.region, t.machine_type, t.spot) == place]
 
 
 def complaints(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import assert_never
 
@@ -21,8 +21,10 @@ from core.capacity import (
     MigSnapshot,
     Trouble,
     TroubleKind,
+    Undrain,
     Vm,
     VmState,
+    block_on,
     move_vm,
 )
 from core.changes import (
@@ -41,14 +43,19 @@ from core.changes import (
     VmMove,
 )
 from core.errors import Forbidden, MigMissing, ZenError
+from core.knowledge import CapacityPolicy
 from core.names import Names
-from core.ports import Clock, Ids, Store
+from core.ports import CapacityAdvice, Clock, Ids, Store
 from core.timers import Timers
 from migs.manager import MigManager
 from orchestrator.calls import CloudCalls, is_passing
 from orchestrator.fold import UNLISTED_AFTER_S, complaints, fold, learn
+from orchestrator.hints import Hints
+from orchestrator.lanes import Lanes
 from orchestrator.orphans import Orphans
-from orchestrator.plan import Picture, block_on, demand_by_cluster, plan_cluster
+from orchestrator.packing import packed
+from orchestrator.picture import Picture, demand_by_cluster
+from orchestrator.plan import plan_cluster
 
 log = structlog.get_logger("orchestrator")
 V = VmState
@@ -68,6 +75,20 @@ class Wiring:
     mig_of: Callable[[str, str], MigManager]
     """The group of (cluster, region)."""
     on_cloud_call: Callable[[str, str], None]
+    policy: CapacityPolicy = field(default_factory=CapacityPolicy)
+    advice: CapacityAdvice | None = None
+    """None: the cloud has no opinion of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """An observation, with what we knew when it was asked for: it may be answered much later."""
+
+    snapshot: MigSnapshot
+    known: frozenset[str]
+    """VMs that were written down by then; the absence of any other means nothing."""
+    unsure: frozenset[str]
+    """VMs whose create call had no answer by then, or only just: their absence neither."""
 
 
 class ClusterManager:
@@ -76,29 +97,47 @@ class ClusterManager:
     def __init__(self, spec: ClusterSpec, wiring: Wiring) -> None:
         self.spec = spec
         self._wiring = wiring
+        self._configured = (spec, wiring)
         self._calls = CloudCalls(
             lambda region: wiring.mig_of(spec.name, region), wiring.clock, wiring.on_cloud_call
         )
         self._orphans = Orphans(spec, wiring.names, wiring.timers)
+        self._lanes = Lanes(spec.name)
+        self._looks: list[Look] = []
+        self._hints = Hints(wiring.advice)
         self._snapshots: dict[str, MigSnapshot] = {}
         self._observed_at: dict[str, float] = {}
         self._accepted_at: dict[str, float] = {}
         self._said: dict[str, RegionStatus] = {}
         self._complaints: dict[str, dict[str, str]] = {}
 
+    def update(self, spec: ClusterSpec, wiring: Wiring) -> None:
+        """As configured from now on. A round under way takes it over before it plans; one that has
+        planned already ends its actions, but grows no further than the new limit."""
+        self._configured = (spec, wiring)
+
+    def _as_configured(self) -> None:
+        self.spec, self._wiring = self._configured
+        self._orphans.update(self.spec, self._wiring.timers)
+
     async def reconcile(self) -> None:
         """One round: the next one repeats whatever did not come through."""
+        self._as_configured()
         view = await self._wiring.store.view(queue_limit=0)
         await self._repeat_unsettled(view)
-        known = frozenset(vm.name for vm in view.vms)
         fresh = await self._observe_due(view)
+        self._as_configured()
         view = await self._wiring.store.view(queue_limit=0)
-        picture = await self._fold_in(view, fresh, known)
+        picture = await self._fold_in(view, fresh)
         actions = plan_cluster(
             picture, self._wiring.names, self._wiring.timers, self._wiring.ids, view.now
         )
         await self._report(picture, actions, view.now)
         await self._act(actions, picture, view.now)
+
+    async def close(self) -> None:
+        """End what is still under way in slow regions."""
+        await self._lanes.close()
 
     def _regions(self, view: View) -> list[str]:
         """Those of the configuration, and those that still hold something of ours."""
@@ -109,13 +148,32 @@ class ClusterManager:
 
     # --- observing -----------------------------------------------------------------------
 
-    async def _observe_due(self, view: View) -> list[MigSnapshot]:
-        """All regions at once: a slow one holds only itself (and is bounded by its time-out)."""
-        due = [region for region in self._regions(view) if self._is_due(region, view)]
-        seen = await asyncio.gather(*(self._observe(region, view.now) for region in due))
-        fresh = [snapshot for snapshot in seen if snapshot is not None]
-        self._snapshots.update({snapshot.region: snapshot for snapshot in fresh})
+    async def _observe_due(self, view: View) -> list[Look]:
+        """All regions at once; a slow one holds only itself, and is heard when it has answered."""
+        known = frozenset(vm.name for vm in view.vms)
+        unsure = self._names_in(view, "create") | self._accepted_lately()
+        busy = self._lanes.busy()
+        for region in self._regions(view):
+            if region not in busy and self._is_due(region, view):
+                self._lanes.start(region, self._look(region, known, unsure, view.now))
+                self._ask_advice(region, busy)
+        await self._lanes.settle()
+        fresh, self._looks = self._looks, []
+        self._snapshots.update({look.snapshot.region: look.snapshot for look in fresh})
         return fresh
+
+    def _ask_advice(self, region: str, busy: frozenset[str]) -> None:
+        """In a lane of its own: a cloud that is slow to advise can still be asked for VMs."""
+        lane = f"advice on {region}"
+        if lane not in busy and self._hints.wanted(self.spec, region):
+            self._lanes.start(lane, self._hints.ask(self.spec, region))
+
+    async def _look(
+        self, region: str, known: frozenset[str], unsure: frozenset[str], now: datetime
+    ) -> None:
+        snapshot = await self._observe(region, now)
+        if snapshot is not None:
+            self._looks.append(Look(snapshot, known, unsure))
 
     def _is_due(self, region: str, view: View) -> bool:
         last = self._observed_at.get(region)
@@ -136,22 +194,30 @@ class ClusterManager:
             self._observed_at[region] = self._wiring.clock.monotonic()
         return seen
 
-    async def _fold_in(
-        self, view: View, fresh: Sequence[MigSnapshot], known: frozenset[str]
-    ) -> Picture:
+    async def _fold_in(self, view: View, fresh: Sequence[Look]) -> Picture:
         """Each snapshot is folded once, and only over VMs that were written down before it was
         taken: no clocks are compared, so the absence of a newer one means nothing."""
         vms = tuple(vm for vm in view.vms if vm.cluster == self.spec.name and vm.counted)
-        troubles = view.troubles
+        troubles, experience = view.troubles, view.experience
         unsure = self._names_in(view, "create") | self._accepted_lately()
-        changes: list[Change] = []
-        for snapshot in fresh:
+        changes, experience = self._hints.heed(self.spec, experience, self._wiring.policy, view.now)
+        for look in fresh:
+            snapshot, known = look.snapshot, look.known
             older = tuple(vm for vm in vms if vm.name in known)
             newer = tuple(vm for vm in vms if vm.name not in known)
             folded = fold(
-                snapshot, self.spec, older, troubles, unsure, self._wiring.timers, view.now
+                snapshot,
+                self.spec,
+                older,
+                troubles,
+                unsure | look.unsure,
+                self._wiring.timers,
+                view.now,
+                experience=experience,
+                policy=self._wiring.policy,
             )
             vms, troubles = (*folded.vms, *newer), folded.troubles
+            experience = folded.experience
             changes += folded.changes
             place = (snapshot.region, self.spec.machine_type, self.spec.spot)
             blocks = [
@@ -160,13 +226,13 @@ class ClusterManager:
                 if (t.region, t.machine_type, t.spot) == place and t.blocks(view.now)
             ]
             changes += self._alerts(snapshot, complaints(snapshot, known, blocks), view.now)
-            changes += self._orphans.adopt(snapshot, known, self._wiring, view.now)
+            changes += self._orphans.adopt(snapshot, known, view, self._wiring.ids)
         if changes and not await self._write([(change,) for change in changes]):
             # Somebody was faster. What we folded is not what is stored, though its version may be
             # the same number: plan on the rows as they are, the next observation folds again.
             view = await self._wiring.store.view(queue_limit=0)
             vms = tuple(vm for vm in view.vms if vm.cluster == self.spec.name and vm.counted)
-            troubles = view.troubles
+            troubles, experience = view.troubles, view.experience
         leaving = frozenset(
             member.name
             for snapshot in self._snapshots.values()
@@ -175,12 +241,29 @@ class ClusterManager:
         )
         return Picture(
             spec=self.spec,
-            demand=demand_by_cluster(view.jobs).get(self.spec.name) or Demand(self.spec.name),
+            demand=self._demand(view),
             vms=tuple(vm for vm in vms if vm.counted),
-            troubles=troubles,
+            troubles=tuple(t for t in troubles if self._concerns_us(t)),
             asked=leaving | self._names_in(view, "delete"),
-            quiet=self._calls.quiet(self._regions(view)),
+            quiet=self._calls.quiet(self._regions(view)) | self._lanes.busy(),
+            refused={
+                snapshot.region: "; ".join(snapshot.deadly)
+                for snapshot in self._snapshots.values()
+                if snapshot.deadly
+            },
+            experience=experience,
+            arrivals=view.arrivals.get(self.spec.name),
+            policy=self._wiring.policy,
         )
+
+    def _demand(self, view: View) -> Demand:
+        found = demand_by_cluster(view.jobs, self._wiring.policy.typical_run_s)
+        demand = found.get(self.spec.name) or Demand(self.spec.name)
+        return packed(demand, self.spec, view.vms, view.jobs) if self.spec.share else demand
+
+    def _concerns_us(self, trouble: Trouble) -> bool:
+        kind = (self.spec.machine_type, self.spec.spot)
+        return (trouble.machine_type, trouble.spot) == kind
 
     def _names_in(self, view: View, kind: str) -> frozenset[str]:
         asked = (r for r in view.requests if r.kind == kind and r.cluster == self.spec.name)
@@ -194,41 +277,62 @@ class ClusterManager:
     # --- acting --------------------------------------------------------------------------
 
     async def _act(self, actions: Sequence[Action], picture: Picture, now: datetime) -> None:
-        """Regions side by side, the actions of one region in order."""
+        """Everything is written down first; then the regions are called side by side, the calls
+        of one region in order. What a busy region cannot be told now, a later round repeats."""
         by_region: dict[str, list[Action]] = {}
         for action in actions:
-            place = "" if isinstance(action, Drain) else action.region
+            place = "" if isinstance(action, Drain | Undrain) else action.region
             by_region.setdefault(place, []).append(action)
-        await asyncio.gather(
-            *(self._act_in_order(group, picture, now) for group in by_region.values())
+        written = await asyncio.gather(
+            *(self._write_down(group, picture, now) for group in by_region.values())
         )
+        busy = self._lanes.busy()
+        for region, calls in zip(by_region, written, strict=True):
+            if calls and region not in busy:
+                self._lanes.start(region, self._call_in_order(calls, now))
+        await self._lanes.settle()
 
-    async def _act_in_order(
+    async def _write_down(
         self, actions: Sequence[Action], picture: Picture, now: datetime
-    ) -> None:
+    ) -> list[Create | Delete]:
+        """The calls that are to be made now."""
+        calls: list[Create | Delete] = []
         for action in actions:
             match action:
                 case Create():
-                    await self._create(action, now)
+                    if await self._create(action, now):
+                        calls.append(action)
                 case Delete():
-                    await self._delete(action, picture, now)
+                    if await self._delete(action, picture, now):
+                        calls.append(action)
                 case Drain():
                     await self._drain(action, picture, now)
+                case Undrain():
+                    await self._undrain(action, picture, now)
                 case Hold():
                     pass  # its reason is in the region's status
                 case _:
                     assert_never(action)
+        return calls
 
-    async def _create(self, action: Create, now: datetime) -> None:
-        """Names and request id are stored, and counted against the limit, before the call."""
-        spec = self.spec
+    async def _call_in_order(self, actions: Sequence[Create | Delete], now: datetime) -> None:
+        for action in actions:
+            await self._call(action, now, first=True)
+
+    async def _create(self, action: Create, now: datetime) -> bool:
+        """Names and request id are stored, and counted against the limit, before the call. The
+        limit is the one of this moment: it may have been lowered since the plan was made."""
+        spec, _ = self._configured
+        if all(region.region != action.region for region in spec.regions):
+            return False  # withdrawn in the meantime
         rows: list[Change] = [
             NewVm(self._new_vm(name, action, now), vm_max=spec.vm_max) for name in action.names
         ]
         rows.append(NewRequest(_request("create", spec.name, action, now)))
-        if await self._write([tuple(rows)]):
-            self._log("create", action)
-            await self._call(action, now, first=True)
+        if not await self._write([tuple(rows)]):
+            return False
+        self._log("create", action)
+        return True
 
     def _new_vm(self, name: str, action: Create, now: datetime) -> Vm:
         spec = self.spec
@@ -248,7 +352,7 @@ class ClusterManager:
             reason=action.reason,
         )
 
-    async def _delete(self, action: Delete, picture: Picture, now: datetime) -> None:
+    async def _delete(self, action: Delete, picture: Picture, now: datetime) -> bool:
         """A VM that holds a lease is never deleted here unless it is already lost: the move to
         DELETING is compare-and-set, and every new lease grows the version."""
         changes: list[Change] = [
@@ -257,13 +361,19 @@ class ClusterManager:
             if vm.name in action.names and vm.state is not V.DELETING
         ]
         changes.append(NewRequest(_request("delete", self.spec.name, action, now)))
-        if await self._write([tuple(changes)]):
-            self._log("delete", action)
-            await self._call(action, now, first=True)
+        if not await self._write([tuple(changes)]):
+            return False
+        self._log("delete", action)
+        return True
 
     async def _drain(self, action: Drain, picture: Picture, now: datetime) -> None:
         vm = next(vm for vm in picture.vms if vm.name == action.vm_name)
         await self._write([(VmMove(vm, move_vm(vm, V.DRAINING, now, action.reason)),)])
+
+    async def _undrain(self, action: Undrain, picture: Picture, now: datetime) -> None:
+        vm = next(vm for vm in picture.vms if vm.name == action.vm_name)
+        ready = move_vm(vm, V.READY, now, action.reason)
+        await self._write([(VmMove(vm, ready),)])
 
     async def _repeat_unsettled(self, view: View) -> None:
         """Calls whose answer we never saw, perhaps a former leader's: the same request id makes
@@ -272,9 +382,11 @@ class ClusterManager:
         for request in view.requests:
             if request.cluster == self.spec.name:
                 by_region.setdefault(request.region, []).append(request)
-        for region in self._calls.quiet(by_region):
-            del by_region[region]
-        await asyncio.gather(*(self._repeat(group, view.now) for group in by_region.values()))
+        left_alone = self._calls.quiet(by_region) | self._lanes.busy()
+        for region, group in by_region.items():
+            if region not in left_alone:
+                self._lanes.start(region, self._repeat(group, view.now))
+        await self._lanes.settle()
 
     async def _repeat(self, requests: Iterable[CloudRequest], now: datetime) -> None:
         for request in requests:
@@ -336,14 +448,19 @@ class ClusterManager:
     async def _report(self, picture: Picture, actions: Sequence[Action], now: datetime) -> None:
         news: list[Change] = []
         for region in (region.region for region in self.spec.regions):
-            status = self._status(region, picture, actions, now)
+            why, snapshot = _why(region, picture, actions, now), self._snapshots.get(region)
+            target_size = snapshot.target_size if snapshot else 0
             before = self._said.get(region)
-            if before is None or (before.why, before.target_size) != (
-                status.why,
-                status.target_size,
-            ):
+            if before is None or (before.why, before.target_size) != (why, target_size):
+                observed_at = snapshot.observed_at if snapshot else None
+                status = RegionStatus(self.spec.name, region, target_size, why, observed_at)
                 self._said[region] = status
                 news.append(PutRegionStatus(status))
+        held = {r.region for r in self.spec.regions} | {vm.region for vm in picture.vms}
+        for region in [known for known in self._complaints if known not in held]:
+            # Withdrawn and empty: nobody will look there again, so nobody would take it back.
+            mig = self._calls.mig(region).mig
+            news += [ClearAlert(kind, mig, now) for kind in self._complaints.pop(region)]
         if news:
             await self._write([tuple(news)])
 
@@ -359,18 +476,6 @@ class ClusterManager:
         ]
         cleared = [ClearAlert(kind, snapshot.mig, now) for kind in before if kind not in after]
         return raised + cleared
-
-    def _status(
-        self, region: str, picture: Picture, actions: Sequence[Action], now: datetime
-    ) -> RegionStatus:
-        snapshot = self._snapshots.get(region)
-        return RegionStatus(
-            cluster=self.spec.name,
-            region=region,
-            target_size=snapshot.target_size if snapshot else 0,
-            why=_why(region, picture, actions, now),
-            observed_at=snapshot.observed_at if snapshot else None,
-        )
 
     def _log(self, what: str, action: Create | Delete) -> None:
         names = list(action.names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 
 import structlog
 
@@ -11,7 +12,9 @@ from core.capacity import ClusterSpec, Vm
 from core.changes import View
 from core.errors import StoreDown, TermPassed, ZenError
 from core.job import JobStatus
+from core.knowledge import CapacityPolicy
 from core.names import parse_cluster
+from core.timers import Timers
 from orchestrator.manager import ClusterManager, Wiring
 
 log = structlog.get_logger("orchestrator")
@@ -27,17 +30,39 @@ class ClusterOrchestrator:
         self._managers = {spec.name: ClusterManager(spec, wiring) for spec in clusters}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._ran_at: dict[str, float] = {}
+        self._marks: dict[str, int] = {}
+        """What each cluster's rows looked like when its last round began."""
         self._closed = False
 
+    def update(
+        self, clusters: Iterable[ClusterSpec], timers: Timers, policy: CapacityPolicy
+    ) -> None:
+        """As configured from now on. A cluster that is not there any more keeps its manager: what
+        it still has is drained and given back."""
+        self._wiring = replace(self._wiring, timers=timers, policy=policy)
+        left = dict(self._managers)
+        for spec in clusters:
+            manager = left.pop(spec.name, None)
+            if manager is None:
+                self._managers[spec.name] = ClusterManager(spec, self._wiring)
+            else:
+                manager.update(spec, self._wiring)
+        for manager in left.values():
+            gone = replace(manager.spec, vm_max=0, vm_min=0, regions=())
+            manager.update(gone, self._wiring)
+        self._ran_at.clear()  # all are due: what idles in a withdrawn region waits for nobody
+
     def poke(self, view: View) -> None:
-        """Start a round for every cluster that is due. Returns at once: cloud calls take
-        seconds, and a job on a warm VM must not wait for them."""
+        """Start a round for every cluster that is due: one whose rows have moved, soon; one that
+        only waits for the cloud, as often as the cloud is looked at. Returns at once: cloud calls
+        take seconds, and a job on a warm VM must not wait for them."""
         self._take_over_retired(view)
-        busy = busy_clusters(view)
+        timers, marks = self._wiring.timers, marks_of(view)
         for name in self._managers:
-            idle_pace_s = self._wiring.timers.observe_idle_s
-            if self._is_due(name, ROUND_MIN_S if name in busy else idle_pace_s):
-                self._start(name)
+            mark = marks.get(name)
+            pace_s = timers.observe_idle_s if mark is None else timers.observe_s
+            if self._is_due(name, pace_s if mark == self._marks.get(name) else ROUND_MIN_S):
+                self._start(name, mark)
 
     async def close(self) -> None:
         """Stop all rounds; what was written down is repeated by the next leader."""
@@ -46,6 +71,7 @@ class ClusterOrchestrator:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(manager.close() for manager in self._managers.values()))
 
     def _take_over_retired(self, view: View) -> None:
         """A cluster that left the configuration keeps a manager as long as it has VMs: they are
@@ -59,9 +85,13 @@ class ClusterOrchestrator:
         last = self._ran_at.get(name)
         return last is None or self._wiring.clock.monotonic() - last >= pace_s
 
-    def _start(self, name: str) -> None:
+    def _start(self, name: str, mark: int | None) -> None:
         if self._closed or name in self._running:
             return
+        if mark is None:
+            self._marks.pop(name, None)
+        else:
+            self._marks[name] = mark
         self._running[name] = asyncio.create_task(self._round(name), name=f"cluster-{name}")
 
     async def _round(self, name: str) -> None:
@@ -79,10 +109,18 @@ class ClusterOrchestrator:
             self._running.pop(name, None)
 
 
-def busy_clusters(view: View) -> set[str]:
-    """Clusters that have something to do now: demand, VMs, or calls without an answer."""
-    names = {vm.cluster for vm in view.vms} | {r.cluster for r in view.requests}
-    return names | {j.cluster for j in view.jobs if j.status is JobStatus.PROVISIONING}
+def marks_of(view: View) -> dict[str, int]:
+    """Cluster → a number that changes with its rows, for those that have something to do now:
+    demand, VMs, or calls without an answer."""
+    marks: dict[str, int] = {}
+    for vm in view.vms:
+        marks[vm.cluster] = hash((marks.get(vm.cluster), vm.uid, vm.version))
+    for job in view.jobs:
+        if job.status is JobStatus.PROVISIONING:
+            marks[job.cluster] = hash((marks.get(job.cluster), job.uid, job.version))
+    for request in view.requests:
+        marks[request.cluster] = hash((marks.get(request.cluster), request.request_id))
+    return marks
 
 
 def _retired(vm: Vm) -> ClusterSpec:

@@ -7,59 +7,62 @@ call and its word. A name that is not of our making is never touched: a human is
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
-from typing import Protocol
+from datetime import datetime, timedelta
 
 from core.capacity import ClusterSpec, Member, MigSnapshot, Vm, VmState
-from core.changes import Change, NewVm
+from core.changes import Change, ClearAlert, NewVm, RaiseAlert, View
 from core.names import BadName, Names
-from core.ports import Clock, Ids
+from core.ports import Ids
 from core.timers import Timers
 
 # An orphan is there already: refusing it for the limit would only hide it.
 NO_LIMIT = 1_000_000
 
 
-class _Parts(Protocol):
-    @property
-    def ids(self) -> Ids: ...
-    @property
-    def clock(self) -> Clock: ...
+ORPHAN = "orphan_vm"
+"""The kind of the alert that is raised when one is first seen. Its row outlives a leader, so the
+time does not start again with the next one."""
 
 
 class Orphans:
-    """Remembers when each unknown member of ours was first seen."""
+    """Decides on the unknown members of one cluster's groups."""
 
     def __init__(self, spec: ClusterSpec, names: Names, timers: Timers) -> None:
         self._spec = spec
         self._names = names
         self._timers = timers
-        self._since: dict[str, float] = {}
+
+    def update(self, spec: ClusterSpec, timers: Timers) -> None:
+        """As configured from now on."""
+        self._spec, self._timers = spec, timers
 
     def adopt(
-        self, snapshot: MigSnapshot, known: Iterable[str], parts: _Parts, now: datetime
+        self, snapshot: MigSnapshot, known: Iterable[str], view: View, ids: Ids
     ) -> list[Change]:
-        """Rows, already DELETING and counted, for those that have been unknown for too long."""
+        """Alerts for those that are news; rows, already DELETING and counted, for those that have
+        been unknown for too long."""
         ours = set(known)
         unknown = {
             m.name: m for m in snapshot.members if m.name not in ours and self._is_ours(m.name)
         }
-        moment = parts.clock.monotonic()
-        self._since = {
-            name: at
-            for name, at in self._since.items()
-            if name in unknown or not name.startswith(self._base(snapshot.region))
-        }
-        old: list[Change] = []
+        changes: list[Change] = [
+            ClearAlert(ORPHAN, name, view.now)
+            for kind, name in sorted(view.open_alerts)
+            if kind == ORPHAN and self._lives_in(name, snapshot.region) and name not in unknown
+        ]
+        limit = timedelta(seconds=self._timers.orphan_after_s)
         for name, member in unknown.items():
-            since = self._since.setdefault(name, moment)
-            if moment - since >= self._timers.orphan_after_s:
-                row = self._row(member, snapshot.region, parts.ids, now)
-                old.append(NewVm(row, vm_max=NO_LIMIT))
-        return old
+            since = view.open_alerts.get((ORPHAN, name))
+            if since is None:
+                words = f"nobody owns it: deleted in {self._timers.orphan_after_s:g} s"
+                changes.append(RaiseAlert(ORPHAN, name, "warning", words, view.now))
+            elif view.now - since >= limit:
+                row = self._row(member, snapshot.region, ids, view.now)
+                changes.append(NewVm(row, vm_max=NO_LIMIT))
+        return changes
 
-    def _base(self, region: str) -> str:
-        return self._names.vm_base(self._spec.name, region)
+    def _lives_in(self, name: str, region: str) -> bool:
+        return self._is_ours(name) and self._names.parse_vm(name)[1] == region
 
     def _is_ours(self, name: str) -> bool:
         try:
@@ -68,6 +71,9 @@ class Orphans:
             return False
 
     def _row(self, member: Member, region: str, ids: Ids, now: datetime) -> Vm:
+        # Nobody asked for it, and it is billed all the same, for longer than we know of it.
+        priced = any(known.region == region for known in self._spec.regions)
+        price = self._spec.usd_per_hour(region) if priced else self._spec.cheapest_usd_per_hour
         return Vm(
             uid=ids.uid(now),
             name=member.name,
@@ -78,7 +84,8 @@ class Orphans:
             request_id="",
             gpus=self._spec.gpus,
             spot=self._spec.spot,
-            usd_per_hour=0.0,
+            usd_per_hour=price,
+            running_since=now if member.status == "RUNNING" else None,
             requested_at=now,
             state_since=now,
             zone=member.zone,

@@ -9,11 +9,11 @@ import os
 import sys
 from pathlib import Path
 
-from config.load import load_settings
 from core.errors import ZenError
 from scheduler.api.services import Embedded
 from scheduler.app import announce, serve
 from scheduler.logs import configure_logs
+from scheduler.start import begin
 
 
 def main() -> int:
@@ -25,14 +25,20 @@ def main() -> int:
     named = os.environ.get("ZEN_CONFIG")
     path = args.config or (Path(named) if named else None)
     try:
-        settings = load_settings(path, os.environ)
-        configure_logs(settings.log_level)
-        embedded = _embedded(os.environ.get("ZEN_EMBEDDED"))
-        asyncio.run(serve(settings, embedded=embedded, parent_fd=args.parent_fd, on_ready=announce))
+        asyncio.run(_run(path, args.parent_fd))
     except ZenError as error:
         print(f"zen: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+async def _run(path: Path | None, parent_fd: int | None) -> None:
+    start = await begin(path, os.environ)
+    configure_logs(start.candidate.settings.log_level)
+    if start.note:
+        print(f"zen: {start.note}", file=sys.stderr)
+    embedded = _embedded(os.environ.get("ZEN_EMBEDDED"))
+    await serve(start, embedded=embedded, parent_fd=parent_fd, on_ready=announce)
 
 
 def _embedded(text: str | None) -> Embedded | None:

@@ -14,10 +14,10 @@ from importlib import metadata
 import structlog
 import uvicorn
 
-from config.settings import Settings
 from core.clock import SystemClock
-from core.errors import BadInput, StoreDown, ZenError
+from core.errors import StoreDown, ZenError
 from core.ids import RandomIds
+from db.config_versions import PostgresConfigVersions
 from db.listen import Listener
 from db.reads import PostgresReads
 from db.store import PostgresStore
@@ -26,8 +26,11 @@ from messaging.pubsub import PubSubBus
 from migs.google_compute import GoogleCompute
 from scheduler.api.app import create_app
 from scheduler.api.services import OK, Embedded, Services
+from scheduler.blocks import KnownTroubles
 from scheduler.metrics import Metrics
+from scheduler.reload import ConfigParts
 from scheduler.replica import Adapters, Replica
+from scheduler.start import Start
 from stores.base import open_store
 
 log = structlog.get_logger("app")
@@ -38,7 +41,8 @@ DRAIN_S = 3.0
 class Production:
     """The production adapters, opened and closed together with their replica."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, start: Start) -> None:
+        settings = start.candidate.settings
         clock, ids = SystemClock(), RandomIds()
         holder = f"{socket.gethostname()}-{os.getpid()}-{ids.token()[:6]}"
         self._store = PostgresStore(settings.database_url, name=holder)
@@ -53,13 +57,19 @@ class Production:
             store=self._store,
             bus=self._bus,
             compute=self._compute,
+            advice=self._compute,
             write=GroupCommit(self._store).submit,
             wakeups=Listener(settings.database_url).wakeups,
             clock=clock,
             ids=ids,
             warm_up=self._compute.warm_up,
+            config=ConfigParts(
+                start.reader, start.candidate, start.file, PostgresConfigVersions(self._store)
+            ),
         )
         self.replica = Replica(settings, adapters, Metrics(), holder)
+        troubles = KnownTroubles(PostgresReads(self._store).troubles, self.replica.clock)
+        self.replica.submissions.troubles = troubles
 
     async def open(self) -> None:
         """Does not wait for the database: readiness tells."""
@@ -80,8 +90,8 @@ class Production:
             store=self._store,
             reads=PostgresReads(self._store),
             submissions=replica.submissions,
-            clusters=lambda: settings.clusters,
-            rules=settings.rules,
+            clusters=lambda: replica.settings.clusters,
+            rules=lambda: replica.settings.rules,
             names=settings.names,
             clock=replica.clock,
             ids=replica.ids,
@@ -89,7 +99,9 @@ class Production:
             readiness=self._readiness,
             logs=open_store(settings.store_url),
             version=metadata_version(),
+            tenants=lambda: replica.settings.tenants,
             embedded=embedded,
+            config=replica.config,
             max_body_bytes=settings.api.max_body_bytes,
         )
 
@@ -110,15 +122,14 @@ class _Server(uvicorn.Server):
 
 
 async def serve(
-    settings: Settings,
+    start: Start,
     *,
     embedded: Embedded | None = None,
     parent_fd: int | None = None,
     on_ready: Callable[[str], None],
 ) -> None:
     """Run one replica until SIGTERM, SIGINT, or the death of the parent."""
-    if unserved := settings.unserved():
-        raise BadInput(unserved)
+    settings = start.candidate.settings
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -126,7 +137,7 @@ async def serve(
     if parent_fd is not None:
         loop.add_reader(parent_fd, stop.set)
     listening = _bind(settings.api.host, settings.api.port)
-    production = Production(settings)
+    production = Production(start)
     await production.open()
     server = _Server(
         uvicorn.Config(

@@ -11,15 +11,63 @@ from datetime import datetime
 
 import structlog
 
-from core.capacity import Vm, VmState
+from core.capacity import Vm, VmState, heard
 from core.changes import JobNote, JobProgress, VmBeat
 from core.job import E, Job, JobEvent, JobStatus, S, TimelineEntry
 from core.messages import BeatStatus, ContinueJob, Heartbeat, StopJob
 from scheduler.draft import Draft, stop_message
+from scheduler.sick import note_end, note_readings
 
 log = structlog.get_logger("beats")
 B = BeatStatus
 _SPEAKS_FOR_A_JOB = frozenset({B.FOUND_VM, B.RUNNING, B.FROZEN})
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The newest of what is only to be known, by VM and by job."""
+
+    beats: dict[str, VmBeat]
+    progress: dict[str, JobProgress]
+
+    def hear(self, uid: str, item: Beat) -> None:
+        known = self.beats.get(uid)
+        if known is None or item.published > known.at:
+            self.beats[uid] = VmBeat(uid, item.published, item.beat.gpus)
+
+    def heard_since(self, vm: Vm, moment: datetime) -> bool:
+        """Whether the VM has spoken then or later."""
+        known = self.beats.get(vm.uid)
+        times = (vm.last_beat_at, known.at if known else None)
+        return any(at is not None and moment <= at for at in times)
+
+    def put(self, draft: Draft) -> None:
+        """Into the draft, one for each VM and job."""
+        for uid, beat in self.beats.items():
+            vm = draft.vms[uid]
+            if vm.last_beat_at is None or beat.at > vm.last_beat_at:
+                draft.vms[uid] = heard(vm, beat.at)
+            draft.add(beat)
+            note_readings(draft, uid, beat.gpus)
+        for progress in self.progress.values():
+            draft.add(progress)
+
+    def learn(self, job: Job, item: Beat) -> None:
+        """What a newer word does not mention stays as an older one said."""
+        beat, known = item.beat, self.progress.get(job.uid)
+        said = JobProgress(
+            job.uid, job.attempt, beat.progress, beat.checkpoint_step, item.published
+        )
+        if known is None or known.attempt != job.attempt:
+            self.progress[job.uid] = said
+            return
+        older, newer = (known, said) if known.at <= said.at else (said, known)
+        step = newer.checkpoint_step
+        self.progress[job.uid] = replace(
+            newer,
+            progress=newer.progress or older.progress,
+            checkpoint_step=older.checkpoint_step if step is None else step,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +80,9 @@ class Beat:
 
 
 def apply_beats(draft: Draft, beats: Iterable[Beat]) -> None:
-    """Fold beats into the draft, in the order they came."""
+    """Fold beats into the draft, in the order they came. Of what only tells that a worker lives
+    and how far it is, the newest word is enough: a backlog holds many of each."""
+    latest = Latest({}, {})
     vms = {vm.name: vm.uid for vm in draft.vms.values() if vm.state is not VmState.GONE}
     leases = {job.lease.lease_id: job.uid for job in draft.jobs.values() if job.lease}
     for item in beats:
@@ -40,18 +90,19 @@ def apply_beats(draft: Draft, beats: Iterable[Beat]) -> None:
         if uid is None:
             log.info("beat of an unknown VM", vm=item.beat.vm_name, status=str(item.beat.status))
             continue
-        vm = _identify(draft, draft.vms[uid], item)
+        vm = _identify(draft, draft.vms[uid], item, latest)
         if vm is None:
             continue
-        _vm_beat(draft, vm, item)
+        _vm_beat(draft, vm, item, latest)
         if item.beat.job_id is not None:
-            _job_beat(draft, vm, item, leases.get(item.beat.lease_id or ""))
+            _job_beat(draft, vm, item, leases.get(item.beat.lease_id or ""), latest)
+    latest.put(draft)
 
 
 # --- the VM ------------------------------------------------------------------------------
 
 
-def _identify(draft: Draft, vm: Vm, item: Beat) -> Vm | None:
+def _identify(draft: Draft, vm: Vm, item: Beat, latest: Latest) -> Vm | None:
     """The VM if the sender really is it: same machine, same boot. A new boot is a new worker."""
     beat = item.beat
     if vm.instance_id and beat.instance_id and vm.instance_id != beat.instance_id:
@@ -59,8 +110,7 @@ def _identify(draft: Draft, vm: Vm, item: Beat) -> Vm | None:
         return None
     if not vm.boot_nonce or vm.boot_nonce == beat.boot_nonce:
         return vm
-    older = vm.last_beat_at is not None and item.published <= vm.last_beat_at
-    if beat.status is not B.READY or older:
+    if beat.status is not B.READY or latest.heard_since(vm, item.published):
         log.info("beat of another boot", vm=vm.name, nonce=beat.boot_nonce)
         _stray(draft, beat)
         return None
@@ -72,11 +122,9 @@ def _identify(draft: Draft, vm: Vm, item: Beat) -> Vm | None:
     return renewed
 
 
-def _vm_beat(draft: Draft, vm: Vm, item: Beat) -> None:
+def _vm_beat(draft: Draft, vm: Vm, item: Beat, latest: Latest) -> None:
     beat = item.beat
-    draft.add(VmBeat(vm.uid, item.published, beat.gpus))
-    if vm.last_beat_at is None or item.published > vm.last_beat_at:
-        draft.vms[vm.uid] = replace(draft.vms[vm.uid], last_beat_at=item.published)
+    latest.hear(vm.uid, item)
     if vm.state in (VmState.REQUESTED, VmState.BOOTING):
         draft.move_vm(
             draft.vms[vm.uid],
@@ -85,6 +133,7 @@ def _vm_beat(draft: Draft, vm: Vm, item: Beat) -> None:
             instance_id=beat.instance_id or vm.instance_id,
             boot_nonce=beat.boot_nonce,
             zone=beat.zone or vm.zone,
+            address=beat.address,
             running_since=vm.running_since or draft.now,
         )
     if beat.status is B.PREEMPTED and not vm.taken:
@@ -115,7 +164,7 @@ def _spot_notice(draft: Draft, vm: Vm) -> None:
 # --- the job -----------------------------------------------------------------------------
 
 
-def _job_beat(draft: Draft, vm: Vm, item: Beat, uid: str | None) -> None:
+def _job_beat(draft: Draft, vm: Vm, item: Beat, uid: str | None, latest: Latest) -> None:
     beat = item.beat
     job = draft.jobs.get(uid) if uid else None
     lease = job.lease if job else None
@@ -124,18 +173,19 @@ def _job_beat(draft: Draft, vm: Vm, item: Beat, uid: str | None) -> None:
         _stray(draft, beat)
         return
     if beat.progress is not None or beat.checkpoint_step is not None:
-        draft.add(
-            JobProgress(job.uid, job.attempt, beat.progress, beat.checkpoint_step, item.published)
-        )
+        latest.learn(job, item)
     if beat.status is B.FROZEN:
         _answer_frozen(draft, job, beat)
         return
+    if beat.status is B.FOUND_VM:
+        draft.claims.add(job.uid)
     for event, reason in _events(job, beat):
         current = draft.jobs[job.uid]
         draft.step(current, event, reason, exit_code=beat.exit_code)
+        note_end(draft, vm.uid, current, event)
         if event is E.VM_LOST:
             # The worker goes away with its machine: nothing more is placed there.
-            draft.doom(draft.vms[vm.uid], "its worker was stopped")
+            draft.distrust(draft.vms[vm.uid], "its worker was stopped")
 
 
 def _stray(draft: Draft, beat: Heartbeat) -> None:
@@ -169,6 +219,7 @@ def _answer_frozen(draft: Draft, job: Job, beat: Heartbeat) -> None:
             user_id=job.spec.user_id,
             attempt=job.attempt,
             lease_id=beat.lease_id or "",
+            answers=beat.seq,
         )
     )
 

@@ -5,11 +5,12 @@ Later steps of the same turn see what earlier ones did; the store checks every s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 
 from core.capacity import VM_TRANSITIONS, Vm, VmState, drop_lease, move_vm
-from core.changes import Change, JobMove, Send, Unit, View, VmMove
+from core.changes import Change, Charge, JobMove, Send, Unit, View, VmMove
 from core.job import Job, JobEvent, Lease, Rules, advance, entry_for
 from core.messages import Control, OutMessage, StopJob
 
@@ -26,7 +27,24 @@ class Draft:
         self.vms: dict[str, Vm] = {vm.uid: vm for vm in view.vms}
         self.units: list[Unit] = []
         self.moves: list[tuple[Job, Job]] = []
+        self._gangs = _gangs_of(view.jobs)
+        self.claims: set[str] = set()
+        """Jobs whose workers said in this turn that they have them and do not run them yet."""
         self._encode = encode
+        self._vms_of: dict[str, list[str]] = {}
+        for vm in view.vms:  # none comes during a turn, and none changes its cluster
+            self._vms_of.setdefault(vm.cluster, []).append(vm.uid)
+
+    def vms_of(self, cluster: str) -> list[Vm]:
+        """The cluster's VMs as they are after the steps so far."""
+        return [self.vms[uid] for uid in self._vms_of.get(cluster, ())]
+
+    def gangs(self) -> Iterator[list[Job]]:
+        """Members by rank, as they are after the steps so far; a gang is here whole."""
+        return (self.gang(uid) for uid in self._gangs)
+
+    def gang(self, uid: str) -> list[Job]:
+        return [self.jobs[member] for member in self._gangs[uid]]
 
     def step(
         self,
@@ -36,14 +54,26 @@ class Draft:
         *,
         lease: Lease | None = None,
         exit_code: int | None = None,
+        cluster: str | None = None,
+        gang_region: str | None = None,
         vm: Vm | None = None,
         tell: Iterable[Control] = (),
+        also: Iterable[Change] = (),
         **data: object,
     ) -> Job:
         """Move a job, with the VM and the messages that belong to the same step. `vm` is the VM
-        after the step; if the step ends a lease, the VM that held it lets go of it as well."""
+        after the step; if the step ends a lease, the VM that held it lets go of it as well, and its
+        tenant is charged. `also`: what stands or falls with the step."""
         after = advance(
-            job, event, self.now, self.rules, reason=reason, lease=lease, exit_code=exit_code
+            job,
+            event,
+            self.now,
+            self.rules,
+            reason=reason,
+            lease=lease,
+            exit_code=exit_code,
+            cluster=cluster,
+            gang_region=gang_region,
         )
         if after is job:
             return job
@@ -51,8 +81,10 @@ class Draft:
         if vm is not None:
             changes.append(VmMove(self.vms[vm.uid], vm))
             self.vms[vm.uid] = vm
+        changes += also
         if job.lease is not None and after.lease is None:
             changes += self._let_go(job.lease)
+            changes += self._charge(job)
         changes += [Send(self._encode(message)) for message in tell]
         self.jobs[job.uid] = after
         self.moves.append((job, after))
@@ -70,6 +102,14 @@ class Draft:
         self.vms[after.uid] = after
         self.units.append((VmMove(before, after),))
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Whatever is decided inside stands or falls as one unit."""
+        begin = len(self.units)
+        yield
+        joined = tuple(change for unit in self.units[begin:] for change in unit)
+        self.units[begin:] = [joined] if joined else []
+
     def tell(self, message: Control) -> None:
         """A message that belongs to no change (an answer to a stray worker)."""
         self.units.append((Send(self._encode(message)),))
@@ -85,6 +125,25 @@ class Draft:
             return self.move_vm(vm, VmState.DELETING, reason)
         return vm
 
+    def distrust(self, vm: Vm, reason: str, lease_id: str = "") -> Vm:
+        """Its worker did not do as told (for that lease). Neighbours on a shared VM are left to
+        end in peace: it takes nothing new and goes when it is empty. Without neighbours it goes
+        now."""
+        others = [lease for lease in vm.leases if lease != lease_id]
+        if not others:
+            return self.doom(vm, reason)
+        if vm.state is VmState.READY:
+            return self.move_vm(vm, VmState.DRAINING, reason)
+        return vm
+
+    def _charge(self, job: Job) -> list[Change]:
+        """What the attempt has used counts from its start on; one that never ran is free."""
+        if job.started_at is None or self.now <= job.started_at:
+            return []
+        gpu_s = (self.now - job.started_at).total_seconds() * job.spec.gpu_count
+        tenant = job.spec.tenant_id
+        return [Charge(tenant, gpu_s, self.now, self.rules.queue.half_life_s)]
+
     def _let_go(self, lease: Lease) -> list[Change]:
         vm = self.vms.get(lease.vm_uid)
         if vm is None or lease.lease_id not in vm.leases:
@@ -92,6 +151,14 @@ class Draft:
         after = drop_lease(vm, lease.lease_id, self.now)
         self.vms[vm.uid] = after
         return [VmMove(vm, after)]
+
+
+def _gangs_of(jobs: Iterable[Job]) -> dict[str, list[str]]:
+    ranks: dict[str, list[tuple[int, str]]] = {}
+    for job in jobs:
+        if job.gang is not None:
+            ranks.setdefault(job.gang.uid, []).append((job.gang.rank, job.uid))
+    return {gang: [uid for _, uid in sorted(members)] for gang, members in ranks.items()}
 
 
 def stop_message(job: Job, boot_nonce: str, reason: str) -> StopJob:

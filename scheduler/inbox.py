@@ -14,6 +14,8 @@ from core.messages import InMessage
 from core.ports import Bus, Inbound
 
 log = structlog.get_logger("inbox")
+STREAM_MAX = 10_000
+"""Unacknowledged at a time: the next bite of a backlog arrives while one is being worked on."""
 BOX_MAX = 20_000
 """Messages kept in memory; the bus keeps the rest."""
 
@@ -32,7 +34,7 @@ class Inbox:
 
     async def fill(self) -> None:
         """Read until cancelled; what was not acknowledged goes back to the bus."""
-        self._inbound = self._bus.subscribe(self._subscription, max_messages=5_000)
+        self._inbound = self._bus.subscribe(self._subscription, max_messages=STREAM_MAX)
         try:
             async for batch in self._inbound.batches():
                 await self._room.wait()

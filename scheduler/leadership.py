@@ -23,7 +23,8 @@ class Leadership:
     def __init__(self, store: Store, holder: str, timers: Timers, clock: DatabaseClock) -> None:
         self.holder = holder
         self._store = store
-        self._timers = timers
+        self.timers = timers
+        """As configured now: whoever watches the configuration replaces them."""
         self._clock = clock
         self._term: int | None = None
         self._sure_until = 0.0
@@ -45,14 +46,15 @@ class Leadership:
         """Take or renew the lease for ever."""
         while True:
             await self.renew()
-            pace_s = self._timers.leader_renew_s
+            pace_s = self.timers.leader_renew_s
             await asyncio.sleep(pace_s if self.leading else min(pace_s, FOLLOW_S))
 
     async def renew(self) -> None:
         """One try."""
         asked_at = self._clock.monotonic()
+        lease_s = self.timers.leader_lease_s  # an edit may change it while we wait
         try:
-            answer = await self._store.lead(self.holder, self._timers.leader_lease_s)
+            answer = await self._store.lead(self.holder, lease_s)
         except StoreDown as error:
             log.warning("lease not renewed", why=str(error))
             self._note_if_lost()
@@ -62,7 +64,7 @@ class Leadership:
             # An answer that took longer than the lease made us leader of nothing: it is the
             # change from not sure to sure that starts the leader's tasks, not only a new term.
             was_leading = self.leading
-            self._sure_until = asked_at + self._timers.leader_lease_s
+            self._sure_until = asked_at + lease_s
             news = not was_leading or self._term != answer.term
             self._term = answer.term
             if news and self.leading:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -12,23 +12,30 @@ from core.capacity import ClusterSpec
 from core.changes import Change, ClearAlert, DeadLetter, RaiseAlert, Unit, View
 from core.errors import BusDown, StoreDown, TermPassed
 from core.job import Rules
+from core.knowledge import CapacityPolicy
 from core.messages import Canary, Control, InMessage, KeepWarm, OutMessage
 from core.names import Names
 from core.ports import Bus, Clock, Ids, Store
+from core.queueing import Ask
 from messaging.codec import BadMessage, decode_heartbeat, encode_canary, encode_control
 from orchestrator.orchestrator import ClusterOrchestrator
 from scheduler.beats import Beat, apply_beats
+from scheduler.budgets import Standing, alert_changes
 from scheduler.draft import Draft
 from scheduler.inbox import Inbox
 from scheduler.leadership import Leadership
 from scheduler.letters import HEARTBEATS
 from scheduler.metrics import Metrics
 from scheduler.plan import Circumstances, plan_jobs
+from scheduler.queue.heads import heads_for
+from scheduler.queue.shares import CensusKeeper
 from scheduler.relay import Relay
 from scheduler.silence import BusClock, Silence, find_silent
 
 log = structlog.get_logger("loop")
-MAIL_PER_TURN = 2_000
+MAIL_PER_TURN = 5_000
+"""Many beats of one worker cost one write, so a backlog is cheapest in big bites; this one takes
+a tenth of a second."""
 TRIES_PER_TURN = 3
 CANARY_TIMEOUT_S = 5.0
 FLEET_SILENT = ("fleet_silent", "heartbeats")
@@ -53,6 +60,10 @@ class LoopParts:
     ids: Ids
     clock: Clock
     queue_limit: int
+    budgets: Callable[[], Standing] = Standing
+    """How tenants stand with what they may spend."""
+    typical_run_s: Callable[[], float] = lambda: CapacityPolicy().typical_run_s
+    """How long a job is taken to run that says nothing of it."""
 
 
 @dataclass(slots=True)
@@ -76,6 +87,13 @@ class SchedulerLoop:
         """How many messages are still to be read one per turn: one of them crashed a turn."""
         self._mail = Mail()
         self._kept_warm: dict[str, float] = {}
+        self._census = CensusKeeper()
+
+    def update(self, rules: Rules, queue_limit: int) -> None:
+        """The configuration has changed: the next turn goes by the new one. Not called while a
+        turn decides, since deciding never waits."""
+        self._parts = replace(self._parts, rules=rules, queue_limit=queue_limit)
+        self._bus_clock.timers = rules.timers
 
     def poke(self) -> None:
         """Something happened: take a turn soon."""
@@ -151,7 +169,7 @@ class SchedulerLoop:
         tries = 0
         while True:
             # 3 load one consistent view
-            view = await parts.store.view(parts.queue_limit)
+            view = await parts.store.view(parts.queue_limit, self._heads())
             # 4 plan jobs, 9 record each why
             draft, units = self._decide(view, mail)
             # 5 commit transitions and outbox, guarded by our term
@@ -177,7 +195,7 @@ class SchedulerLoop:
                     await parts.bus.publish([message], CANARY_TIMEOUT_S)
                 except BusDown as error:
                     log.warning("canary not sent: nobody ages", why=str(error))
-            await asyncio.sleep(parts.rules.timers.canary_s)
+            await asyncio.sleep(self._parts.rules.timers.canary_s)
 
     def _open_mail(self) -> Mail:
         most = 1 if self._one_by_one else MAIL_PER_TURN
@@ -205,19 +223,38 @@ class SchedulerLoop:
             if steady
             else Silence(())
         )
-        around = Circumstances(parts.clusters(), silence, steady)
+        budgets = parts.budgets()
+        around = Circumstances(
+            parts.clusters(),
+            silence,
+            steady,
+            budgets,
+            parts.typical_run_s(),
+            self._census.census,
+        )
         whys = plan_jobs(draft, view, around, parts.ids)
         self._keep_warm(draft)
-        alerts = _fleet_alert(silence, view)
+        alerts = [
+            *_fleet_alert(silence, view),
+            *alert_changes(budgets, view.open_alerts, view.now),
+        ]
         units = [*draft.units, *((change,) for change in (*mail.dead, *whys, *alerts))]
         return draft, units
+
+    def _heads(self) -> Ask:
+        """No more of the queue than this turn can use."""
+        parts = self._parts
+        held = parts.budgets().held.keys()
+        policy, ahead_s = parts.rules.queue, parts.typical_run_s()
+        return heads_for(parts.clusters(), held, policy, ahead_s, self._census)
 
     def _keep_warm(self, draft: Draft) -> None:
         """A worker without work and without a word from us powers its VM off. Those that a floor
         keeps are spoken to now and then; the others are left to that last lock."""
         now = self._parts.clock.monotonic()
         pace_s = self._parts.rules.timers.agent_idle_off_s / 3
-        floors = {name for name, spec in self._parts.clusters().items() if spec.vm_min}
+        clusters = self._parts.clusters().items()
+        floors = {name for name, spec in clusters if spec.vm_min or spec.floors}
         warm = {vm.uid for vm in draft.vms.values() if vm.idle and vm.cluster in floors}
         for uid in sorted(warm):  # the order of messages must not depend on hashes
             if now - self._kept_warm.get(uid, now - pace_s) >= pace_s:

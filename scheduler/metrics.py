@@ -44,6 +44,12 @@ class Metrics:
             ["kind", "outcome"],
             registry=registry,
         )
+        self._cost = Counter(
+            "gpu_scheduler_cost_usd",
+            "Dollars of settled VM time by what it was spent on; counted by the leader.",
+            ["kind", "cluster"],
+            registry=registry,
+        )
         self._cycle = Histogram(
             "gpu_scheduler_scheduling_latency",
             "Seconds of one decision cycle.",
@@ -73,6 +79,12 @@ class Metrics:
             "gpu_scheduler_vms",
             "VMs by state.",
             ["cluster", "region", "state"],
+            registry=registry,
+        )
+        self._burn = Gauge(
+            "gpu_scheduler_burn_usd_per_hour",
+            "What the VMs that are billed now cost by the hour.",
+            ["cluster"],
             registry=registry,
         )
         self._outbox = Gauge(
@@ -114,6 +126,10 @@ class Metrics:
         """A call to the cloud was answered, or was not."""
         self._cloud_calls.labels(kind, outcome).inc()
 
+    def cost(self, kind: str, cluster: str, usd: float) -> None:
+        """So much VM time was settled."""
+        self._cost.labels(kind, cluster).inc(usd)
+
     def leading(self, leads: bool) -> None:
         """Whether this replica leads."""
         self._leader.set(1 if leads else 0)
@@ -122,7 +138,7 @@ class Metrics:
 
     def refresh(self, summary: Summary | None) -> None:
         """Gauges as they are now. None: the store is silent, and old numbers would be lies."""
-        for gauge in (self._queue, self._utilization, self._vms):
+        for gauge in (self._queue, self._utilization, self._vms, self._burn):
             gauge.clear()
         self._database.set(0 if summary is None else 1)
         if summary is None:
@@ -133,6 +149,8 @@ class Metrics:
         self._alerts.set(summary.open_alerts)
         self._set_queues(summary)
         self._set_vms(summary.vms)
+        for cluster, usd_per_hour in summary.burn_usd_per_hour.items():
+            self._burn.labels(cluster).set(usd_per_hour)
 
     def text(self) -> bytes:
         """Everything in Prometheus' text format."""

@@ -30,7 +30,7 @@ class Relay:
         self._bus = bus
         self._leadership = leadership
         self._clock = clock
-        self._idle_s = idle_s
+        self.idle_s = idle_s
         self._wake = asyncio.Event()
         self._refused: set[str] = set()
         """Topics that the bus refuses as a whole: a human was told."""
@@ -43,7 +43,7 @@ class Relay:
         """For ever, while we lead."""
         while True:
             try:
-                async with asyncio.timeout(self._idle_s):
+                async with asyncio.timeout(self.idle_s):
                     await self._wake.wait()
             except TimeoutError:
                 pass  # look anyway: a wake-up may have been lost with a former leader

@@ -11,10 +11,11 @@ import structlog
 
 from config.settings import Settings
 from core.errors import ZenError
-from core.ports import Bus, Clock, Compute, Ids, Store
+from core.ports import Bus, CapacityAdvice, Clock, Compute, Ids, Store
 from migs.manager import MigManager
 from orchestrator.manager import Wiring
 from orchestrator.orchestrator import ClusterOrchestrator
+from scheduler.costs import Bookkeeper
 from scheduler.dbclock import DatabaseClock
 from scheduler.inbox import Inbox
 from scheduler.intake import SubmissionIntake
@@ -22,8 +23,10 @@ from scheduler.leadership import Leadership
 from scheduler.loop import LoopParts, SchedulerLoop
 from scheduler.metrics import Metrics
 from scheduler.relay import Relay
+from scheduler.reload import ConfigParts, LiveConfig
 from scheduler.retention import prune_for_ever
 from scheduler.submit import Submissions, Writer
+from scheduler.tenants import Door, DoorRules
 
 log = structlog.get_logger("replica")
 RESTART_S = 1.0
@@ -44,6 +47,10 @@ class Adapters:
     ids: Ids
     warm_up: Callable[[], None]
     """Called when we begin to lead: load what only a leader needs."""
+    advice: CapacityAdvice | None = None
+    """What the cloud says about its own chances; None: nothing."""
+    config: ConfigParts | None = None
+    """None: the configuration does not change while we run."""
 
 
 class Replica:
@@ -62,32 +69,53 @@ class Replica:
         self.submissions = Submissions(
             adapters.write,
             self.store,
-            lambda: settings.clusters,
+            lambda: self.settings.clusters,
             settings.timers,
             self.clock,
             self.ids,
             on_new=lambda job: self.metrics.job_moved(None, job),
+            door=Door(self.store, self._door_rules, self.clock),
+            queue=lambda: self.settings.queue,
+        )
+        self.config = (
+            LiveConfig(adapters.config, self.store, self.clock, holder, self.adopt)
+            if adapters.config is not None
+            else None
         )
         self._loop: SchedulerLoop | None = None
+        self._relay: Relay | None = None
+        self._clusters: ClusterOrchestrator | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Start the long-running tasks."""
         names = self.settings.names
-        intake = SubmissionIntake(
-            self.bus, names.submit_subscription, self.submissions, self.store, self.clock
-        )
+        intake = SubmissionIntake(self.bus, names, self.submissions, self.store, self.clock)
         self._tasks = [
-            self._forever("leadership", self.leadership.keep),
-            self._forever("lead", self._lead),
-            self._forever("intake", intake.run),
-            self._forever("listen", self._listen),
+            forever("leadership", self.leadership.keep),
+            forever("lead", self._lead),
+            forever("intake", intake.run),
+            forever("listen", self._listen),
         ]
+        if self.config is not None:
+            self._tasks.append(forever("config", self.config.run))
 
     async def stop(self) -> None:
         """Hand over, so that a successor need not wait for the lease to end."""
         await self.halt()
         await self.leadership.resign()
+
+    def adopt(self, settings: Settings) -> None:
+        """What is in force from now on. Everything that reads settings is given the new ones here,
+        without a wait in between: no turn sees half of an edit."""
+        self.settings = settings
+        self.leadership.timers = settings.timers
+        self.submissions.timers = settings.timers
+        if self._loop is not None and self._relay is not None and self._clusters is not None:
+            self._loop.update(settings.rules, settings.queue_limit)
+            self._relay.idle_s = settings.timers.loop_interval_s
+            self._clusters.update(settings.clusters, settings.timers, settings.capacity)
+            self._loop.poke()
 
     async def halt(self) -> None:
         """End all tasks; the lease ends by itself."""
@@ -98,7 +126,10 @@ class Replica:
     # --- leading -------------------------------------------------------------------------
 
     async def _lead(self) -> None:
-        """While we lead, run the leader's tasks; when we do not, run none of them."""
+        """While we lead, run the leader's tasks; when we do not, run none of them. Before that we
+        must know what is in force: limits may have been lowered while we were away."""
+        if self.config is not None:
+            await self.config.synced.wait()
         while True:
             self.leadership.changed.clear()
             if not self.leadership.leading:
@@ -111,7 +142,7 @@ class Replica:
                 await self.leadership.changed.wait()
             finally:
                 self.metrics.leading(False)
-                self._loop = None
+                self._loop = self._relay = self._clusters = None
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
@@ -119,11 +150,14 @@ class Replica:
 
     def _leader_tasks(self) -> tuple[list[asyncio.Task[None]], ClusterOrchestrator]:
         settings = self.settings
-        orchestrator = self._orchestrator()
-        relay = Relay(
+        orchestrator = self._clusters = self._orchestrator()
+        relay = self._relay = Relay(
             self.store, self.bus, self.leadership, self.clock, settings.timers.loop_interval_s
         )
         inbox = Inbox(self.bus, settings.names.heartbeat_subscription, self._wake)
+        books = Bookkeeper(
+            self.store, lambda: self.settings.tenants, self.metrics, self.clock, self._wake
+        )
         self._loop = SchedulerLoop(
             LoopParts(
                 store=self.store,
@@ -133,20 +167,24 @@ class Replica:
                 leadership=self.leadership,
                 orchestrator=orchestrator,
                 metrics=self.metrics,
-                clusters=lambda: {cluster.name: cluster for cluster in settings.clusters},
+                clusters=lambda: {cluster.name: cluster for cluster in self.settings.clusters},
                 rules=settings.rules,
                 names=settings.names,
                 ids=self.ids,
                 clock=self.clock,
                 queue_limit=settings.queue_limit,
+                budgets=books.standing,
+                typical_run_s=lambda: self.settings.capacity.typical_run_s,
             )
         )
         tasks = [
-            self._forever("loop", self._loop.run),
-            self._forever("canary", self._loop.canaries),
-            self._forever("relay", relay.run),
-            self._forever("inbox", inbox.fill),
-            self._forever("retention", lambda: prune_for_ever(self.store, settings.retention)),
+            forever("loop", self._loop.run),
+            forever("canary", self._loop.canaries),
+            forever("relay", relay.run),
+            forever("inbox", inbox.fill),
+            forever("retention", self._prune),
+            forever("budgets", books.watch),
+            forever("costs", books.settle),
         ]
         return tasks, orchestrator
 
@@ -160,6 +198,8 @@ class Replica:
             term=self.leadership.term,
             mig_of=self._mig,
             on_cloud_call=self.metrics.cloud_call,
+            policy=self.settings.capacity,
+            advice=self._adapters.advice,
         )
         return ClusterOrchestrator(self.settings.clusters, wiring)
 
@@ -169,6 +209,12 @@ class Replica:
 
     # --- small parts ---------------------------------------------------------------------
 
+    def _door_rules(self) -> DoorRules:
+        return DoorRules(self.settings.tenants_strict, self.settings.queue)
+
+    async def _prune(self) -> None:
+        await prune_for_ever(self.store, lambda: self.settings.retention)
+
     def _wake(self) -> None:
         if self._loop is not None:
             self._loop.poke()
@@ -177,17 +223,22 @@ class Replica:
         async for _ in self._adapters.wakeups():
             self._wake()
 
-    def _forever(self, name: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-        """A task that is started again when it fails: one broken part must not end the others."""
 
-        async def guarded() -> None:
-            while True:
-                try:
-                    await run()
-                except ZenError as error:
-                    log.warning("task failed, starting it again", task=name, why=str(error))
-                except Exception:
-                    log.exception("task crashed, starting it again", task=name)
+def forever(name: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+    """A task that is started again when it fails: one broken part must not end the others."""
+
+    async def guarded() -> None:
+        me = asyncio.current_task()
+        # A task that was told to end and answered with an error of its own has still ended:
+        # a leader that waits for it would hold the lease and do nothing.
+        while me is not None and not me.cancelling():
+            try:
+                await run()
+            except ZenError as error:
+                log.warning("task failed, starting it again", task=name, why=str(error))
+            except Exception:
+                log.exception("task crashed, starting it again", task=name)
+            if not me.cancelling():
                 await asyncio.sleep(RESTART_S)
 
-        return asyncio.create_task(guarded(), name=name)
+    return asyncio.create_task(guarded(), name=name)

@@ -22,7 +22,7 @@ class BusClock:
     """`bus_now` is the publish time of the newest canary that came back."""
 
     def __init__(self, timers: Timers) -> None:
-        self._timers = timers
+        self.timers = timers
         self.bus_now: datetime | None = None
         self._last_back: float | None = None
         self._flowing_since: float | None = None
@@ -39,10 +39,10 @@ class BusClock:
         """Canaries have flowed without a gap for the settling time: silence means something."""
         if self._flowing_since is None or not self._flows(monotonic):
             return False
-        return monotonic - self._flowing_since >= self._timers.settling_s
+        return monotonic - self._flowing_since >= self.timers.settling_s
 
     def _flows(self, monotonic: float) -> bool:
-        gap = self._timers.canary_s * MISSED_CANARIES
+        gap = self.timers.canary_s * MISSED_CANARIES
         return self._last_back is not None and monotonic - self._last_back <= gap
 
 
@@ -68,8 +68,8 @@ def find_silent(vms: Iterable[Vm], bus_now: datetime | None, timers: Timers) -> 
             or (vm.state is VmState.DELETING and vm.leases and vm.boot_nonce)
         )
     ]
-    limit = timedelta(seconds=timers.lost_after_s)
-    lost = tuple(vm for vm in speaking if vm.last_beat_at and bus_now - vm.last_beat_at > limit)
+    last = bus_now - timedelta(seconds=timers.lost_after_s)
+    lost = tuple(vm for vm in speaking if vm.last_beat_at and vm.last_beat_at < last)
     if len(lost) >= FLEET_SILENT_MIN and len(lost) >= FLEET_SILENT_SHARE * len(speaking):
         why = (
             f"{len(lost)} of {len(speaking)} VMs fell silent at once: "

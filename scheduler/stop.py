@@ -15,13 +15,22 @@ from core.names import Names
 from messaging.codec import encode_control, encode_stop_v1
 
 _TRIES = 5
+_GROUP_BATCH = 500
 
 
 class Stoppable(Protocol):
     """What stopping needs of the store."""
 
     async def find_job(self, job_id: str, user_id: str | None) -> Job: ...
+    async def members(self, gang: str) -> Sequence[Job]: ...
     async def commit(self, units: Sequence[Unit], term: int | None) -> Committed: ...
+
+
+class GroupStoppable(Stoppable, Protocol):
+    """The same for a group."""
+
+    async def find_group(self, group: str, user_id: str | None) -> str: ...
+    async def open_jobs(self, group: str, user_id: str, limit: int) -> Sequence[Job]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +56,68 @@ async def stop_job(
     """NotFound, Ambiguous, or Conflict if the job moved on under each of our tries."""
     for _ in range(_TRIES):
         job = await store.find_job(job_id, user_id)
+        if job.gang is not None:
+            # Of a gang all are stopped at once, whichever member was named.
+            members = await store.members(job.gang.uid)
+            job, others = members[0], [m for m in members[1:] if not _is_over(m)]
+        else:
+            others = []
         if job.status.final:
             return Stopped(None, job, f"already {job.status.lower()}: {job.reason}")
         after = advance(job, JobEvent.STOP_ASKED, now, rules, reason=reason)
         if after is job:
             return Stopped(None, job, f"already stopping: {job.reason}")
         unit = _unit(job, after, names, v1=job.cluster in v1_clusters)
+        for member in others:
+            ended = advance(member, JobEvent.STOP_ASKED, now, rules, reason=reason)
+            unit += _unit(member, ended, names, v1=False)
         if (await store.commit([unit], None)).all_applied:
             return Stopped(job, after, _message(after))
     raise Conflict(f"job {job_id} kept changing while it was being stopped; try again")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStopped:
+    """What a request to stop a group did."""
+
+    user_id: str
+    moved: tuple[tuple[Job, Job], ...]
+
+    @property
+    def cancelled(self) -> int:
+        return sum(after.status.final for _, after in self.moved)
+
+    @property
+    def stopping(self) -> int:
+        return len(self.moved) - self.cancelled
+
+
+async def stop_group(
+    store: GroupStoppable,
+    group: str,
+    user_id: str | None,
+    reason: str,
+    rules: Rules,
+    names: Names,
+    now: datetime,
+    *,
+    v1_clusters: Collection[str] = (),
+) -> GroupStopped:
+    """All its jobs, some hundred at a time. NotFound, Ambiguous, or Conflict if jobs kept moving
+    under each of our tries."""
+    owner = await store.find_group(group, user_id)
+    moved: list[tuple[Job, Job]] = []
+    idle = 0
+    while idle < _TRIES:
+        jobs = await store.open_jobs(group, owner, _GROUP_BATCH)
+        if not jobs:
+            return GroupStopped(owner, tuple(moved))
+        steps = [(j, advance(j, JobEvent.STOP_ASKED, now, rules, reason=reason)) for j in jobs]
+        units = [_unit(j, after, names, v1=j.cluster in v1_clusters) for j, after in steps]
+        done = await store.commit(units, None)
+        moved += [step for step, applied in zip(steps, done.applied, strict=True) if applied]
+        idle = 0 if any(done.applied) else idle + 1
+    raise Conflict(f"the jobs of group {group} kept changing while they were stopped; try again")
 
 
 def _unit(job: Job, after: Job, names: Names, *, v1: bool) -> Unit:
@@ -80,6 +142,10 @@ def _order(job: Job, names: Names, *, v1: bool) -> OutMessage:
         reason=job.reason,
     )
     return encode_control(order, names)
+
+
+def _is_over(job: Job) -> bool:
+    return job.status.final or job.status is JobStatus.STOPPING
 
 
 def _message(job: Job) -> str:

@@ -6,17 +6,21 @@ import hashlib
 import math
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from core.capacity import ClusterSpec
 from core.changes import NewJob, Unit
-from core.errors import BadInput, Conflict, Fault, ZenError
-from core.job import Job, JobEvent, JobSpec, entry_for, new_job
+from core.errors import BadInput, Conflict, Fault, NotFound, ZenError
+from core.groups import After, Wait, hold_words, parse_after, parse_array
+from core.job import Job, JobEvent, JobSpec, Membership, entry_for, new_job
 from core.ports import Clock, Ids
+from core.queueing import QueuePolicy
 from core.submission import content_hash, parse_submission, shown
 from core.timers import Timers
+from scheduler.blocks import KnownTroubles, blocked_clusters
 from scheduler.choice import Choice, choose_cluster
+from scheduler.tenants import Door, bound_words
 
 Writer = Callable[[Unit], Awaitable[str | None]]
 """Writes one unit durably; the refusal's text if a guard said no."""
@@ -34,6 +38,7 @@ class Known(Protocol):
     """What a submission asks the store when somebody was there before it."""
 
     async def find_job(self, job_id: str, user_id: str | None) -> Job: ...
+    async def find_group(self, group: str, user_id: str | None) -> str: ...
     async def content_hash(self, user_id: str, job_id: str) -> tuple[str, str] | None: ...
 
 
@@ -45,6 +50,13 @@ class Accepted:
     user_id: str
     cluster: str
     message: str
+    starvation_bound_s: float | None = None
+    """Once it has waited this long, no job of its tenant and class that comes later goes first.
+    None: the cluster's rule knows no such moment."""
+    jobs: int = 1
+    """Of an array: how many there are; `job_id` is their group."""
+    repeated: bool = field(default=False, compare=False)
+    """It was stored before: nothing was written now."""
 
 
 class Submissions:
@@ -60,14 +72,22 @@ class Submissions:
         ids: Ids,
         *,
         on_new: Callable[[Job], None] | None = None,
+        door: Door | None = None,
+        queue: Callable[[], QueuePolicy] = QueuePolicy,
     ) -> None:
         self._write = write
         self._store = store
         self._clusters = clusters
-        self._timers = timers
+        self.timers = timers
+        """As configured now: whoever watches the configuration replaces them."""
         self._clock = clock
         self._ids = ids
         self._on_new = on_new
+        self._door = door
+        """None: tenants have no limits here."""
+        self._queue = queue
+        self.troubles: KnownTroubles | None = None
+        """What regions cannot deliver; None: nothing is known of it here."""
 
     async def submit(self, data: object, *, idempotency_key: str | None) -> Accepted:
         """BadInput with every fault; Conflict when the id is taken by other content."""
@@ -84,30 +104,118 @@ class Submissions:
     async def _try(self, data: object, key_id: str | None) -> Accepted:
         now = self._clock.now()
         uid = self._ids.uid(now)
-        spec = parse_submission(data, self._timers, key_id or readable_id(uid))
+        spec = parse_submission(data, self.timers, key_id or readable_id(uid))
         digest = content_hash(spec)
         fresh = key_id is None and not _brings_id(data)
+        specs = expand(spec)
         try:
-            choice = choose_cluster(spec, self._clusters())
+            choice = await self._choose(spec)
+            waits = await self._waits(spec)
         except BadInput:
             # The configuration may have lost the cluster since: a repeat still gets its answer.
-            stored = await self._stored(spec) if not fresh else None
+            stored = await self._stored(specs[0]) if not fresh else None
             if stored is None:
                 raise
             return await self._answer_again(spec, digest, stored, None)
-        job = new_job(uid, spec, choice.cluster, now, reason=choice.reason)
-        entry = entry_for(None, job, JobEvent.SUBMITTED, cluster=choice.cluster)
-        refusal = await self._write((NewJob(job, entry, digest),))
+        unit = self._unit(uid, specs, choice, digest, waits)
+        refusal = await self._write(unit)
         if refusal is None:
             if self._on_new is not None:
-                self._on_new(job)
-            return _accepted(spec, choice)
-        stored = await self._stored(spec)
-        if stored is None:
+                for change in unit:
+                    self._on_new(change.job)
+            return self._accepted(spec, choice)
+        stored = await self._stored(specs[0])
+        if stored is None and len(specs) == 1:
             raise NotStored(f"job {spec.job_id} of user {spec.user_id}: {refusal}")
         if fresh:
             raise _FreshIdTaken(f"job id {spec.job_id} was just taken; submit again")
+        if stored is None:
+            raise Conflict(f"some of {spec.job_id}'s jobs exist already: take another job_id")
         return await self._answer_again(spec, digest, stored, choice)
+
+    def _unit(
+        self,
+        uid: str,
+        specs: Sequence[JobSpec],
+        choice: Choice,
+        digest: str,
+        waits: tuple[Wait, ...],
+    ) -> tuple[NewJob, ...]:
+        """All jobs of a submission, written together or not at all. The first one brings what they
+        wait for."""
+        now, unit = self._clock.now(), []
+        leader = uid
+        for number, spec in enumerate(specs):
+            own = uid if number == 0 else self._ids.uid(now)
+            rank = number % spec.replicas
+            leader = own if rank == 0 else leader
+            job = new_job(
+                own,
+                spec,
+                choice.cluster,
+                now,
+                reason=choice.reason,
+                queue=self._queue(),
+                blocked=uid if waits else None,
+                gang=Membership(leader, rank, spec.replicas) if spec.replicas > 1 else None,
+            )
+            entry = entry_for(None, job, JobEvent.SUBMITTED, cluster=choice.cluster)
+            unit.append(NewJob(job, entry, digest, waits if number == 0 else ()))
+        return tuple(unit)
+
+    async def _waits(self, spec: JobSpec) -> tuple[Wait, ...]:
+        """What it waits for, found among the user's jobs, then groups; BadInput names the rest."""
+        found: list[Wait] = []
+        faults: list[Fault] = []
+        for word in spec.after:
+            after = parse_after(word)
+            assert after is not None, f"checked when it came: {word}"
+            wait = await self._find(after, spec.user_id)
+            if wait is None:
+                expected = f"a job or a group that user {spec.user_id} has submitted before"
+                faults.append(Fault("after", shown(after.needs), expected))
+            else:
+                found.append(wait)
+        if faults:
+            raise BadInput(faults)
+        return tuple(found)
+
+    async def _find(self, after: After, user_id: str) -> Wait | None:
+        try:
+            job = await self._store.find_job(after.needs, user_id)
+            return Wait(job.uid, None, after)
+        except NotFound:
+            pass  # then it may be a group
+        try:
+            owner = await self._store.find_group(after.needs, user_id)
+            return Wait(None, (owner, after.needs), after)
+        except NotFound:
+            return None
+
+    async def _choose(self, spec: JobSpec) -> Choice:
+        """BadInput if no cluster has what it asks for, or its tenant may never have it."""
+        clusters = self._clusters()
+        troubles = await self.troubles.now() if self.troubles is not None else ()
+        blocked = blocked_clusters(spec, clusters, troubles, self._clock.now())
+        choice = choose_cluster(spec, clusters, blocked)
+        if self._door is not None:
+            await self._door.check(spec, next(c for c in clusters if c.name == choice.cluster))
+        return choice
+
+    def _accepted(self, spec: JobSpec, choice: Choice) -> Accepted:
+        count = len(parse_array(spec.array) or ()) if spec.array is not None else 1
+        what = f"{count} jobs queued" if spec.array is not None else "queued"
+        if spec.replicas > 1:
+            what += f" as a gang of {spec.replicas} VMs"
+        message = f"{what} for cluster {choice.cluster}: {choice.reason}"
+        if spec.after:
+            message += f"; {hold_words(spec.after)}"
+        found = next((c for c in self._clusters() if c.name == choice.cluster), None)
+        bound_s = None
+        if self._door is not None and found is not None:
+            bound_s = self._door.bound_s(spec, found.queue)
+            message += f"; {bound_words(spec, found.queue, bound_s)}"
+        return Accepted(spec.job_id, spec.user_id, choice.cluster, message, bound_s, count)
 
     async def _stored(self, spec: JobSpec) -> str | None:
         """The content hash of the job that has this id already."""
@@ -123,10 +231,10 @@ class Submissions:
                 f"job {spec.job_id} of user {spec.user_id} exists with other content: "
                 f"take another job_id, or submit exactly the same again"
             )
-        job = await self._store.find_job(spec.job_id, spec.user_id)
+        job = await self._store.find_job(expand(spec)[0].job_id, spec.user_id)
         if choice is None or choice.cluster != job.cluster:
             choice = Choice(job.cluster, "chosen when the job was first submitted")
-        return _accepted(spec, choice)
+        return replace(self._accepted(spec, choice), repeated=True)
 
 
 class NotStored(ZenError):
@@ -205,10 +313,30 @@ def _brings_id(data: object) -> bool:
     return isinstance(data, Mapping) and data.get("job_id") is not None
 
 
-def _accepted(spec: JobSpec, choice: Choice) -> Accepted:
-    return Accepted(
-        job_id=spec.job_id,
-        user_id=spec.user_id,
-        cluster=choice.cluster,
-        message=f"queued for cluster {choice.cluster}: {choice.reason}",
-    )
+def expand(spec: JobSpec) -> list[JobSpec]:
+    """The jobs that a submission stands for: one, or one for each index of its array; of a gang
+    all members, the first one as it was submitted."""
+    return [member for one in _indexed(spec) for member in _members(one)]
+
+
+def _members(spec: JobSpec) -> list[JobSpec]:
+    """Of a group people see the gang once: by its first member."""
+    others = range(1, spec.replicas)
+    return [spec, *(replace(spec, job_id=f"{spec.job_id}.{n}", group=None) for n in others)]
+
+
+def _indexed(spec: JobSpec) -> list[JobSpec]:
+    if spec.array is None:
+        return [spec]
+    made = []
+    for index in parse_array(spec.array) or ():
+        words = {"ZEN_ARRAY_ID": spec.job_id, "ZEN_ARRAY_INDEX": str(index)}
+        made.append(
+            replace(
+                spec,
+                job_id=f"{spec.job_id}-{index}",
+                group=spec.job_id,
+                environment={**spec.environment, **words},
+            )
+        )
+    return made

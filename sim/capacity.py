@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from sim.faults import FaultBoard
 from sim.model import Hold, Member, Trouble, Vm
-from sim.world import MigSpec, World
+from sim.world import MigSpec, World, region_of
 
 
 class Market:
@@ -68,10 +68,16 @@ class Market:
         return most is not None and self.pools_used.total() >= most
 
     def _has_room(self, zone: str, spec: MigSpec, now: float) -> bool:
-        if self._faults.stocked_out(zone, spec.region, spec.machine_type, spec.spot, now):
-            return False
-        limit = self.limit(zone, spec.machine_type, spec.spot)
-        return limit is None or self.pools_used[zone, spec.machine_type, spec.spot] < limit
+        return self.room(zone, spec.machine_type, spec.spot, 1, now) > 0
+
+    def room(self, zone: str, machine_type: str, spot: bool, most: int, now: float) -> int:
+        """How many such VMs a zone could take now, counted up to `most`."""
+        if self._faults.stocked_out(zone, region_of(zone), machine_type, spot, now):
+            return 0
+        limit = self.limit(zone, machine_type, spot)
+        if limit is None:
+            return most
+        return max(0, min(most, limit - self.pools_used[zone, machine_type, spot]))
 
     def _quota_exceeded(self, spec: MigSpec, now: float) -> tuple[str, float] | None:
         for metric, amount in spec.quota_use().items():

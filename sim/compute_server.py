@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from aiohttp import web
 
+from sim.flex import advice_body, read_advice, read_together
 from sim.model import ApiError, Mig, Operation, Vm
 from sim.operations import invalid
 from sim.physics import Cloud
@@ -53,6 +54,12 @@ class ComputeServer:
         app.router.add_post(one + "/abandonInstances", self._abandon)
         app.router.add_post(one + "/resize", self._resize)
         app.router.add_get(one + "/listErrors", self._list_errors)
+        requests = one + "/resizeRequests"
+        app.router.add_get(requests, self._list_requests)
+        app.router.add_post(requests, self._request)
+        app.router.add_get(requests + "/{request}", self._get_request)
+        app.router.add_post(requests + "/{request}/cancel", self._cancel_request)
+        app.router.add_post(PREFIX + "/regions/{region}/advice/capacity", self._advise)
         app.router.add_get(PREFIX + "/aggregated/instances", self._aggregated)
         app.router.add_get(vm, self._get_vm)
         app.router.add_delete(vm, self._delete_vm)
@@ -171,6 +178,45 @@ class ComputeServer:
         size = _number(request, "size", None)
         operation = self._cloud.resize(region, mig, size, _request_id(request), self._clock())
         return self._accepted(request, operation)
+
+    # --- several at once --------------------------------------------------------------------------
+
+    async def _list_requests(self, request: web.Request) -> web.Response:
+        mig = self._mig(request)
+        page, token = _page(list(mig.requests.values()), request)
+        items = [self._wire(request).resize_request(mig, r) for r in page]
+        return web.json_response(_with_token({"items": items}, token))
+
+    async def _get_request(self, request: web.Request) -> web.Response:
+        mig, place = self._mig(request), request.match_info
+        found = self._cloud.request(place["region"], place["mig"], place["request"], self._clock())
+        return web.json_response(self._wire(request).resize_request(mig, found))
+
+    async def _request(self, request: web.Request) -> web.Response:
+        asked = read_together(await _body(request))
+        region, mig = request.match_info["region"], request.match_info["mig"]
+        operation = self._cloud.request_instances(
+            region, mig, asked, _request_id(request), self._clock()
+        )
+        return self._accepted(request, operation)
+
+    async def _cancel_request(self, request: web.Request) -> web.Response:
+        place = request.match_info
+        operation = self._cloud.cancel_request(
+            place["region"], place["mig"], place["request"], _request_id(request), self._clock()
+        )
+        return self._accepted(request, operation)
+
+    async def _advise(self, request: web.Request) -> web.Response:
+        region, world = request.match_info["region"], self._cloud.world
+        self._cloud.migs(region, self._clock())  # a region that does not exist is not found
+        asked = read_advice(
+            await _body(request), world.zones_of(region), world.known().machine_types
+        )
+        room = self._cloud.chances(
+            asked.zones, asked.machine_type, asked.spot, asked.size, self._clock()
+        )
+        return web.json_response(advice_body(asked, room))
 
     # --- instances --------------------------------------------------------------------------------
 

@@ -18,6 +18,8 @@ from sim.model import (
     PowerOff,
     PowerOn,
     PreemptNotice,
+    RequestState,
+    ResizeRequest,
     Timed,
     Trouble,
     Vm,
@@ -25,6 +27,9 @@ from sim.model import (
     VmStatus,
 )
 from sim.world import World
+
+# What no waiting heals: a request for several VMs fails on it instead of trying again.
+HOPELESS = frozenset({"PERMISSIONS_ERROR", "UNSUPPORTED_OPERATION"})
 
 
 class _Timer(NamedTuple):
@@ -140,6 +145,68 @@ class Lifecycle:
         boot_s = self._faults.boot_time(spec.region, self._draw(self._world.physics.boot_s), at)
         self._later(at + boot_s / 2, vm, lambda _: self._staged(vm))
         self._later(at + boot_s, vm, lambda t: self._booted(vm, t))
+
+    # --- several at once ------------------------------------------------------------------------
+
+    def grow_together(self, mig: Mig, request: ResizeRequest) -> None:
+        """Members that wait until there is room for all of them."""
+        mig.target_size += len(request.members)
+        mig.requests[request.name] = request
+        for member in request.members:
+            mig.members[member.name] = member
+            member.action = Action.CREATING
+        self._attempt_all(request, self.now)
+
+    def give_up(self, request: ResizeRequest, state: RequestState) -> None:
+        """The request ends without VMs; its members leave the group."""
+        request.state = state
+        request.plan += 1
+        for member in request.members:
+            if not member.leaving:
+                self.remove(member, Action.DELETING)
+
+    def _attempt_all(self, request: ResizeRequest, at: float) -> None:
+        waiting = [member for member in request.members if not member.leaving]
+        trouble = self._hold_all(waiting, at)
+        request.trouble = trouble
+        if trouble is None:
+            granted_at = at + self._draw(self._world.physics.create_s)
+            self._later(granted_at, request, lambda t: self._granted_all(request, waiting, t))
+        elif trouble.code in HOPELESS:
+            self.give_up(request, RequestState.FAILED)
+        else:
+            again_at = at + self._world.physics.retry_s
+            self._later(again_at, request, lambda t: self._attempt_all(request, t))
+
+    def _hold_all(self, members: Sequence[Member], at: float) -> Trouble | None:
+        for member in members:
+            spec = member.mig.spec
+            answer = self._market.place(spec, member.mig.zones_in_use(), self.dice, at)
+            if isinstance(answer, Trouble):
+                for held in members:
+                    self._market.give_back(held)
+                return answer
+            member.zone = answer
+            member.hold = self._market.take(spec, answer)
+        return None
+
+    def _granted_all(self, request: ResizeRequest, members: Sequence[Member], at: float) -> None:
+        request.state = RequestState.SUCCEEDED
+        for member in members:
+            if member.leaving:
+                continue
+            self._granted(member, at)
+            self._end_at(member, at + request.run_s)
+
+    def chances(
+        self, zones: Sequence[str], machine_type: str, spot: bool, size: int
+    ) -> dict[str, int]:
+        return {z: self._market.room(z, machine_type, spot, size, self.now) for z in zones}
+
+    def _end_at(self, member: Member, at: float) -> None:
+        """The requested run is over then. Whatever removes the member before makes this void."""
+        member.ends_at = at
+        self._later(at, member, lambda _: self.remove(member, Action.DELETING))
 
     def _created_by(self, mig: Mig) -> str:
         return f"projects/{self._world.project_number}/{mig_path(mig)}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from core.reads import AttemptRow
 from core.retention import RetentionRules
 from sim.memory_tables import Tables
 
@@ -28,14 +27,17 @@ def prune(tables: Tables, rules: RetentionRules, batch: int, now: datetime) -> M
     for request in settled:
         tables.settled.discard(request)
         del tables.requests[request[1]]
-    gone = tables.gone.before(before(rules.vms_days), batch)
+    old = tables.gone.before(before(rules.vms_days), len(tables.gone))
+    gone = [vm for vm in old if vm[1] not in tables.unsettled][:batch]
     for vm in gone:
         tables.gone.discard(vm)
         del tables.vms[vm[1]]
+        tables.stays.pop(vm[1], None)
     cleared = tables.cleared.before(before(rules.alerts_days), batch)
     for alert in cleared:
         tables.cleared.discard(alert)
         del tables.alerts[alert[1]]
+    known = _prune_knowledge(tables, before(rules.knowledge_days), batch)
     events, attempts = _prune_jobs(tables, before(rules.events_days), batch)
     return {
         "outbox": len(sent),
@@ -43,9 +45,22 @@ def prune(tables: Tables, rules: RetentionRules, batch: int, now: datetime) -> M
         "cloud_requests": len(settled),
         "vms": len(gone),
         "alerts": len(cleared),
+        "experience": known[0],
+        "troubles": known[1],
         "job_events": events,
         "attempts": attempts,
     }
+
+
+def _prune_knowledge(tables: Tables, before: datetime, batch: int) -> tuple[int, int]:
+    """Few rows, so no index keeps their ages."""
+    places = [p for p, seen in tables.experience.items() if seen.updated_at < before][:batch]
+    keys = [key for key, trouble in tables.troubles.items() if trouble.last_seen < before][:batch]
+    for place in places:
+        del tables.experience[place]
+    for key in keys:
+        del tables.troubles[key]
+    return len(places), len(keys)
 
 
 def _prune_jobs(tables: Tables, ended_before: datetime, batch: int) -> tuple[int, int]:
@@ -57,16 +72,20 @@ def _prune_jobs(tables: Tables, ended_before: datetime, batch: int) -> tuple[int
         del record.events[: len(bite)]
         record.dedup_keys -= {row.entry.dedup_key or "" for row in bite}
         events += len(bite)
-        for number in sorted(record.attempts)[: batch - attempts]:
-            attempt = record.attempts.pop(number)
-            record.past_cost_usd += cost_usd(attempt, attempt.assigned_at)
+        settled = [n for n in sorted(record.attempts) if _settled(tables, key[1], n)]
+        for number in settled[: batch - attempts]:
+            del record.attempts[number]
             attempts += 1
         if not record.events and not record.attempts:
             tables.ended.discard(key)
     return events, attempts
 
 
-def cost_usd(attempt: AttemptRow, now: datetime) -> float:
-    """What an attempt has cost so far."""
-    spent_s = ((attempt.ended_at or now) - attempt.assigned_at).total_seconds()
-    return spent_s / 3600 * attempt.usd_per_hour
+def _settled(tables: Tables, uid: str, number: int) -> bool:
+    """What the attempt cost is in the daily sums."""
+    row = tables.jobs[uid].attempts[number]
+    vm_uid = tables.lease_ids.get(row.lease_id, "")
+    if vm_uid not in tables.unsettled:
+        return True
+    until = tables.vms[vm_uid].settled_until
+    return until is not None and row.ended_at is not None and row.ended_at <= until

@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
 
-from core.capacity import Trouble
+from core.capacity import Trouble, Vm
 from core.changes import RegionStatus
+from core.cost_report import CostQuestion, CostReport
 from core.errors import NotFound
-from core.job import WAITING, Job
+from core.job import WAITING, Job, JobStatus
+from core.knowledge import Experience
+from core.queueing import class_of
 from core.reads import (
     AlertRow,
     AttemptRow,
     DeadLetterPage,
     DeadLetterRow,
     EventRow,
+    GroupRow,
     JobFilter,
     JobPage,
     JobRow,
+    Milestones,
     Summary,
     VmCount,
     VmPage,
     VmRow,
 )
 from db.pages import place_of, token_for
-from sim.memory_prune import cost_usd
+from sim.memory_cost import cost_report, job_costs
 from sim.memory_store import MemoryStore
-from sim.memory_tables import JobRecord, VmRecord, queue_key
+from sim.memory_tables import JobRecord, VmRecord
 
 PAGE_MAX = 1000
 _POSITION_MAX = 10_000
@@ -51,13 +56,18 @@ class MemoryReads:
     async def jobs(self, where: JobFilter, size: int, token: str | None) -> JobPage:
         await self._store.reach()
         question = ("jobs", where.tenant_id, where.user_id, where.statuses, where.cluster)
-        labels = tuple(sorted(where.labels.items()))
+        labels = (*sorted(where.labels.items()), where.group, where.job_ids)
         rows, total, next_token = _page(
             (record for record in self._tables.jobs.values() if _fits(record.job, where)),
             lambda record: (record.job.submitted_at, record.job.uid),
             ((*question, labels), size, token),
         )
         return JobPage(tuple(self._job_row(record) for record in rows), total, next_token)
+
+    async def group(self, group: str, user_id: str | None) -> GroupRow:
+        owner = await self._store.find_group(group, user_id)
+        counts = self._tables.holds.counts((owner, group), self._tables.find)
+        return GroupRow(group, owner, counts)
 
     async def events(self, uid: str, size: int, after: int) -> Sequence[EventRow]:
         await self._store.reach()
@@ -69,6 +79,25 @@ class MemoryReads:
         await self._store.reach()
         record = self._tables.jobs.get(uid)
         return [row for _, row in sorted(record.attempts.items())] if record is not None else []
+
+    async def milestones(self, uids: Sequence[str]) -> Mapping[str, Milestones]:
+        await self._store.reach()
+        records = {uid: self._tables.jobs[uid] for uid in uids if uid in self._tables.jobs}
+        return {
+            uid: _milestones(record)
+            for uid, record in records.items()
+            if record.events or record.attempts
+        }
+
+    async def running_by_region(self) -> Mapping[tuple[str, str], int]:
+        await self._store.reach()
+        computing = (JobStatus.RUNNING, JobStatus.PREEMPTING)
+        jobs = (record.job for record in self._tables.jobs.values())
+        return Counter(
+            (job.cluster, job.lease.region)
+            for job in jobs
+            if job.lease is not None and job.status in computing
+        )
 
     async def vms(
         self, cluster: str | None, region: str | None, gone: bool, size: int, token: str | None
@@ -91,6 +120,10 @@ class MemoryReads:
     async def region_statuses(self) -> Sequence[RegionStatus]:
         await self._store.reach()
         return [status for _, status in sorted(self._tables.regions.items())]
+
+    async def experience(self) -> Sequence[Experience]:
+        await self._store.reach()
+        return [seen for _, seen in sorted(self._tables.experience.items())]
 
     async def troubles(self) -> Sequence[Trouble]:
         await self._store.reach()
@@ -123,6 +156,10 @@ class MemoryReads:
             raise NotFound(f"there is no dead letter {message_id}")
         return row
 
+    async def cost(self, question: CostQuestion) -> CostReport:
+        await self._store.reach()
+        return cost_report(self._tables, question, self._clock.now())
+
     async def summary(self) -> Summary:
         await self._store.reach()
         tables = self._tables
@@ -142,27 +179,37 @@ class MemoryReads:
             ),
             outbox=len(tables.outbox),
             open_alerts=len(tables.open_alerts),
+            burn_usd_per_hour=_burn(living),
         )
 
     def _job_row(self, record: JobRecord) -> JobRow:
         now = self._clock.now()
-        cost = sum(cost_usd(attempt, now) for attempt in record.attempts.values())
+        cost, wasted = job_costs(self._tables, record, now)
         return JobRow(
             job=record.job,
             why=record.why,
             position=self._position(record.job),
             progress=record.progress,
             checkpoint_step=record.checkpoint_step,
-            cost_usd=record.past_cost_usd + cost,
+            cost_usd=cost,
+            wasted_usd=wasted,
+            members_running=self._running(record.job),
         )
 
+    def _running(self, job: Job) -> int | None:
+        if job.gang is None or job.gang.rank > 0:
+            return None
+        uids = self._tables.holds.gangs[job.uid].values()
+        return sum(self._tables.jobs[uid].job.status is JobStatus.RUNNING for uid in uids)
+
     def _position(self, job: Job) -> int | None:
-        if job.status not in WAITING:
+        if job.status not in WAITING or job.blocked is not None:
             return None
         ahead = sum(
             other.status in WAITING
+            and other.blocked is None
             and other.cluster == job.cluster
-            and queue_key(other) < queue_key(job)
+            and _ahead(other, job)
             for other in (record.job for record in self._tables.jobs.values())
         )
         return min(1 + ahead, _POSITION_MAX)
@@ -174,12 +221,43 @@ class MemoryReads:
         return VmRow(record.vm, tuple(ids), record.gpus)
 
 
+def _ahead(other: Job, job: Job) -> bool:
+    """A higher class, or the same tenant's and due before."""
+    theirs, mine = class_of(other.spec.priority), class_of(job.spec.priority)
+    if theirs != mine or other.spec.tenant_id != job.spec.tenant_id:
+        return theirs > mine
+    return (other.due, other.uid) < (job.due, job.uid)
+
+
+def _burn(living: Iterable[Vm]) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for vm in living:
+        if vm.running_since is not None and vm.stopped_at is None:
+            sums[vm.cluster] = sums.get(vm.cluster, 0.0) + vm.usd_per_hour
+    return sums
+
+
+def _milestones(record: JobRecord) -> Milestones:
+    came: dict[JobStatus, datetime] = {}
+    for row in record.events:
+        entry = row.entry
+        if entry.from_status is not entry.to_status:
+            came[entry.to_status] = max(entry.at, came.get(entry.to_status, entry.at))
+    if not record.attempts:
+        return Milestones(came)
+    last = record.attempts[max(record.attempts)]
+    return Milestones(came, last.vm_name, last.region)
+
+
 def _fits(job: Job, where: JobFilter) -> bool:
     return (
         where.tenant_id in (None, job.spec.tenant_id)
         and where.user_id in (None, job.spec.user_id)
         and (not where.statuses or job.status in where.statuses)
         and where.cluster in (None, job.cluster)
+        and where.group in (None, job.spec.group)
+        and (job.gang is None or job.gang.rank == 0 or bool(where.job_ids))
+        and (not where.job_ids or job.spec.job_id in where.job_ids)
         and where.labels.items() <= job.spec.labels.items()
     )
 

@@ -5,18 +5,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
 from typing import Literal
 
 from core.changes import Committed, Unit, View
+from core.cost import Settled, Spent
 from core.errors import Ambiguous, NotFound, StoreDown
-from core.job import WAITING, Job
+from core.groups import no_group
+from core.job import WAITING, Job, JobStatus
 from core.messages import OutboxRow
 from core.ports import Clock, Leadership
+from core.queueing import Ask, HeadsOf, Live
 from core.retention import RetentionRules
+from core.tenants import Holding, TenantRow, Usage, holdings
 from db.ledger import fold, judge
 from db.named import check_term, wanted
+from sim.memory_cost import settle_costs, spent
 from sim.memory_prune import prune
 from sim.memory_tables import Leader, Tables, Written
 from sim.memory_writes import apply, broken_constraint, known_of
@@ -53,6 +59,8 @@ class MemoryStore:
     ) -> None:
         self.tables = tables or Tables()
         self.on_commit = on_commit
+        self.on_mark: CommitHook | None = None
+        """As `on_commit`, around the small writes of their own: the lease, and what is sent."""
         self.pause = pause
         self.clock = clock
         self._down = False
@@ -85,6 +93,12 @@ class MemoryStore:
         as nobody else came."""
         assert holder, "an empty holder means that nobody leads"
         await self.reach()
+        await self._mark("before")
+        leadership = self._lead(holder, lease_s)
+        await self._mark("after")
+        return leadership
+
+    def _lead(self, holder: str, lease_s: float) -> Leadership:
         now = self.clock.now()
         known = self.tables.leader
         if known is None:
@@ -102,12 +116,18 @@ class MemoryStore:
         if known is not None and (known.holder, known.term) == (holder, term):
             known.holder, known.expires_at = "", self.clock.now()
 
-    async def view(self, queue_limit: int) -> View:
+    async def view(self, queue_limit: int, ask: Ask | None = None) -> View:
         await self.reach()
         tables, now = self.tables, self.clock.now()
+        if queue_limit == 0 and tables.last_view is not None:
+            return replace(tables.last_view, now=now, arrivals=tables.arrivals(now))
         live = [tables.live[uid] for uid in sorted(tables.live)]
-        jobs = (*live, *tables.heads(queue_limit, now))
-        return View(
+        wanted: Sequence[HeadsOf] = [HeadsOf(name, queue_limit) for name in sorted(tables.queues)]
+        if ask is not None and queue_limit:
+            queues = [name for name, queue in sorted(tables.queues.items()) if len(queue)]
+            wanted = ask(Live(now, live, tables.tenants, tables.usage, queues))
+        jobs = (*live, *tables.heads(wanted, queue_limit, now))
+        view = View(
             now=now,
             jobs=jobs,
             vms=tuple(tables.seen_vms[uid] for uid in sorted(tables.seen_vms)),
@@ -116,8 +136,29 @@ class MemoryStore:
                 sorted(tables.open_requests.values(), key=lambda r: (r.created_at, r.request_id))
             ),
             whys={job.uid: tables.jobs[job.uid].why for job in jobs if job.status in WAITING},
-            open_alerts=frozenset(tables.open_alerts),
+            open_alerts={
+                key: tables.alerts[number].raised_at for key, number in tables.open_alerts.items()
+            },
+            experience=tuple(tables.experience[place] for place in sorted(tables.experience)),
+            arrivals=tables.arrivals(now),
+            tenants=dict(tables.tenants),
+            usage={name: tables.usage.get(name, Usage()) for name in tables.tenants},
+            verdicts=tables.holds.verdicts(queue_limit),
         )
+        if queue_limit == 0:
+            tables.last_view = view
+        return view
+
+    async def tenants(self) -> Sequence[TenantRow]:
+        await self.reach()
+        usage = self.tables.usage
+        rows = sorted(self.tables.tenants.items())
+        return [TenantRow(tenant, usage.get(name, Usage())) for name, tenant in rows]
+
+    async def holdings(self, tenant_id: str | None = None) -> Mapping[str, Holding]:
+        await self.reach()
+        held = holdings(self.tables.live.values())
+        return {name: each for name, each in held.items() if tenant_id in (None, name)}
 
     async def commit(self, units: Sequence[Unit], term: int | None) -> Committed:
         if not units:
@@ -143,6 +184,28 @@ class MemoryStore:
             raise Ambiguous(f"several users have a job {job_id}: say which user_id")
         return self.tables.jobs[found[0]].job
 
+    async def find_group(self, group: str, user_id: str | None) -> str:
+        await self.reach()
+        owners = [user for user, name in self.tables.holds.groups if name == group]
+        found = [user for user in owners if user_id in (None, user)]
+        if not found:
+            raise no_group(group, user_id)
+        if len(found) > 1:
+            raise Ambiguous(f"several users have a group {group}: say which user_id")
+        return found[0]
+
+    async def open_jobs(self, group: str, user_id: str, limit: int) -> Sequence[Job]:
+        await self.reach()
+        tables = self.tables
+        jobs = (tables.jobs[uid].job for uid in sorted(tables.holds.groups[user_id, group]))
+        live = (j for j in jobs if not j.status.final and j.status is not JobStatus.STOPPING)
+        return list(islice(live, limit))
+
+    async def members(self, gang: str) -> Sequence[Job]:
+        await self.reach()
+        tables = self.tables
+        return [tables.jobs[uid].job for _, uid in sorted(tables.holds.gangs[gang].items())]
+
     async def content_hash(self, user_id: str, job_id: str) -> tuple[str, str] | None:
         await self.reach()
         uid = self.tables.users.get(job_id, {}).get(user_id)
@@ -156,11 +219,22 @@ class MemoryStore:
         if not outbox_ids:
             return
         await self.reach()
+        await self._mark("before")
         for outbox_id in outbox_ids:
             self.tables.confirm(outbox_id, self.clock.now())
+        await self._mark("after")
+
+    async def settle_costs(self, batch: int) -> Settled:
+        await self.reach()
+        return settle_costs(self.tables, batch, self.clock.now())
+
+    async def spent(self) -> Mapping[str, Spent]:
+        await self.reach()
+        return spent(self.tables, self.clock.now())
 
     async def prune(self, rules: RetentionRules, batch: int) -> Mapping[str, int]:
         await self.reach()
+        self.tables.last_view = None
         return prune(self.tables, rules, batch, self.clock.now())
 
     # --- what the listener does ----------------------------------------------------------
@@ -177,6 +251,11 @@ class MemoryStore:
                 wake.clear()
                 yield
         finally:
+            self.tables.listeners.pop(wake, None)
+
+    def hang_up(self) -> None:
+        """Whoever listened through this door is dead: the database drops the connection."""
+        for wake in [w for w, door in self.tables.listeners.items() if door is self]:
             del self.tables.listeners[wake]
 
     def _wake(self, only: MemoryStore | None = None) -> None:
@@ -211,6 +290,7 @@ class MemoryStore:
         if broken is not None:
             raise _Unstorable(broken)
         apply(tables, writes, locked)
+        tables.last_view = None
         now = self.clock.now()
         tables.history.extend(Written(now, term, tables.leading, unit) for unit in accepted)
         if writes.wakes:
@@ -222,6 +302,10 @@ class MemoryStore:
             await self.on_commit(stage)
             if stage == "before":
                 self._check_up()
+
+    async def _mark(self, stage: Stage) -> None:
+        if self.on_mark is not None:
+            await self.on_mark(stage)
 
     async def reach(self) -> None:
         """The way to the tables; StoreDown while this door is shut."""

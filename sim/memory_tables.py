@@ -6,17 +6,30 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from itertools import islice, takewhile
 from typing import Any, Generic, TypeVar
 
 from core.capacity import Trouble, Vm, VmState
-from core.changes import CloudRequest, RegionStatus, Unit
+from core.changes import CloudRequest, RegionStatus, Unit, View
+from core.configuration import ConfigVersion
+from core.cost import Amount, CostKind
 from core.job import WAITING, Job, JobStatus
+from core.knowledge import (
+    ARRIVALS_HORIZON_S,
+    ARRIVALS_MAX,
+    Arrivals,
+    Experience,
+    Place,
+    arrivals_by_cluster,
+)
 from core.messages import GpuReading, OutMessage, Progress
+from core.queueing import HeadsOf, PriorityClass, QueueRule, class_of, each_of
 from core.reads import AlertRow, AttemptRow, DeadLetterRow, EventRow
+from core.tenants import Tenant, Usage
+from sim.memory_holds import Holds
 
 Key = TypeVar("Key", bound=tuple[Any, ...])
 
@@ -42,6 +55,10 @@ class Ordered(Generic[Key]):
     def first(self, limit: int) -> Sequence[Key]:
         return self._keys[:limit]
 
+    def last(self, limit: int) -> Sequence[Key]:
+        """The last ones, the very last first."""
+        return self._keys[: -limit - 1 : -1]
+
     def before(self, moment: datetime, limit: int) -> list[Key]:
         """The first keys, at most `limit`, whose first part is earlier than the moment."""
         return list(takewhile(lambda key: key[0] < moment, islice(self._keys, limit)))
@@ -52,8 +69,12 @@ class Ordered(Generic[Key]):
 
 
 QueueKey = tuple[int, datetime, str]
+FairKey = tuple[str, int, str]
+"""Cluster, priority class, tenant."""
 TimeKey = tuple[datetime, str]
 NumberKey = tuple[datetime, int]
+CostKey = tuple[date, str, str, str, str, bool, CostKind]
+"""Day, tenant, user, cluster, region, spot, kind."""
 
 
 @dataclass(slots=True)
@@ -70,8 +91,8 @@ class JobRecord:
     events: list[EventRow] = field(default_factory=list)
     dedup_keys: set[str] = field(default_factory=set)
     attempts: dict[int, AttemptRow] = field(default_factory=dict)
-    past_cost_usd: float = 0.0
-    """Of attempts that retention took away."""
+    costs: dict[tuple[date, CostKind], Amount] = field(default_factory=dict)
+    """What is settled of it."""
 
 
 @dataclass(slots=True)
@@ -80,6 +101,8 @@ class VmRecord:
 
     vm: Vm
     gpus: tuple[GpuReading, ...] = ()
+    settled_until: datetime | None = None
+    """Its bill up to here is in the daily sums."""
 
 
 @dataclass(slots=True)
@@ -113,11 +136,19 @@ class Tables:
     live: dict[str, Job] = field(default_factory=dict)
     """Leased and PROVISIONING ones."""
     queues: dict[str, Ordered[QueueKey]] = field(default_factory=lambda: defaultdict(Ordered))
-    """cluster → QUEUED ones in order."""
+    """cluster → QUEUED ones by priority and arrival."""
+    arrived: dict[str, Ordered[TimeKey]] = field(default_factory=lambda: defaultdict(Ordered))
+    """cluster → QUEUED ones by arrival."""
+    fair: dict[FairKey, Ordered[TimeKey]] = field(default_factory=lambda: defaultdict(Ordered))
+    """QUEUED ones by when they are due."""
+    tenants: dict[str, Tenant] = field(default_factory=lambda: {"default": Tenant("default")})
+    usage: dict[str, Usage] = field(default_factory=dict)
     queue_ends: Ordered[TimeKey] = field(default_factory=Ordered)
+    holds: Holds = field(default_factory=Holds)
     ended: Ordered[TimeKey] = field(default_factory=Ordered)
     """Final ones whose history has not been pruned."""
-    lease_ids: set[str] = field(default_factory=set)
+    lease_ids: dict[str, str] = field(default_factory=dict)
+    """Of every attempt there was → its VM."""
     vms: dict[str, VmRecord] = field(default_factory=dict)
     seen_vms: dict[str, Vm] = field(default_factory=dict)
     """Living ones, and those that are gone but still hold leases."""
@@ -126,10 +157,18 @@ class Tables:
     vm_counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     gone: Ordered[TimeKey] = field(default_factory=Ordered)
     """Gone ones without leases."""
+    unsettled: dict[str, None] = field(default_factory=dict)
+    """VMs whose bill is not whole in the daily sums."""
+    stays: dict[str, list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
+    """VM → (job, attempt) of all that were on it."""
+    cost_daily: dict[CostKey, Amount] = field(default_factory=dict)
     requests: dict[str, CloudRequest] = field(default_factory=dict)
     open_requests: dict[str, CloudRequest] = field(default_factory=dict)
     settled: Ordered[TimeKey] = field(default_factory=Ordered)
     troubles: dict[tuple[str, str, str, bool, str], Trouble] = field(default_factory=dict)
+    experience: dict[Place, Experience] = field(default_factory=dict)
+    newest: Ordered[TimeKey] = field(default_factory=Ordered)
+    """Submissions by age."""
     regions: dict[tuple[str, str], RegionStatus] = field(default_factory=dict)
     alerts: dict[int, AlertRow] = field(default_factory=dict)
     open_alerts: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -140,11 +179,16 @@ class Tables:
     """Not yet confirmed, in the order of their commits."""
     sent: dict[int, tuple[datetime, OutMessage]] = field(default_factory=dict)
     sent_by_age: Ordered[NumberKey] = field(default_factory=Ordered)
+    configs: list[ConfigVersion] = field(default_factory=list)
+    """Oldest first."""
     leader: Leader | None = None
     outbox_ids: int = 0
     alert_ids: int = 0
     history: list[Written] = field(default_factory=list)
     """Every unit that took effect, in order. A reader of long runs may clear what it has read."""
+    last_view: View | None = None
+    """What lives, without queues: asked for far more often than anything is written."""
+    last_arrivals: tuple[Sequence[TimeKey], Mapping[str, Arrivals]] | None = None
     listeners: dict[asyncio.Event, object] = field(default_factory=dict)
     """Who waits for news → the door that they came through."""
 
@@ -158,10 +202,15 @@ class Tables:
     def add_job(self, job: Job, content_hash: str) -> None:
         self.jobs[job.uid] = JobRecord(job, content_hash)
         self.users[job.spec.job_id][job.spec.user_id] = job.uid
+        self.tenants.setdefault(job.spec.tenant_id, Tenant(job.spec.tenant_id))
+        self.newest.add((job.submitted_at, job.uid))
+        self.last_arrivals = None
+        self.holds.index(job)
         self._index_job(job)
 
     def set_job(self, job: Job) -> None:
         record = self.jobs[job.uid]
+        self.holds.index(job, record.job)
         self._unindex_job(record.job)
         record.job = job
         if job.status not in WAITING:
@@ -171,8 +220,12 @@ class Tables:
     def _index_job(self, job: Job) -> None:
         if job.status is JobStatus.QUEUED:
             assert job.deadline_at is not None, "checked before: every waiting job has a deadline"
-            self.queues[job.cluster].add(queue_key(job))
             self.queue_ends.add((job.deadline_at, job.uid))
+            if job.blocked is not None:
+                return
+            self.queues[job.cluster].add(queue_key(job))
+            self.arrived[job.cluster].add((job.queued_since, job.uid))
+            self.fair[fair_key(job)].add((job.due, job.uid))
         elif job.ended_at is not None:
             self.ended.add((job.ended_at, job.uid))
         else:
@@ -181,6 +234,8 @@ class Tables:
     def _unindex_job(self, job: Job) -> None:
         if job.status is JobStatus.QUEUED:
             self.queues[job.cluster].discard(queue_key(job))
+            self.arrived[job.cluster].discard((job.queued_since, job.uid))
+            self.fair[fair_key(job)].discard((job.due, job.uid))
             if job.deadline_at is not None:
                 self.queue_ends.discard((job.deadline_at, job.uid))
         elif job.ended_at is not None:
@@ -188,16 +243,60 @@ class Tables:
         else:
             self.live.pop(job.uid)
 
-    def heads(self, limit: int, now: datetime) -> Iterator[Job]:
-        """The first jobs of each cluster's queue, then those past their deadline."""
-        seen = set()
-        for cluster in sorted(self.queues):
-            for _, _, uid in self.queues[cluster].first(limit):
-                seen.add(uid)
-                yield self.jobs[uid].job
-        for _, uid in self.queue_ends.until(now, limit):
-            if uid not in seen:
-                yield self.jobs[uid].job
+    def heads(self, wanted: Sequence[HeadsOf], limit: int, now: datetime) -> Iterator[Job]:
+        """The heads that were asked for, then those past their deadline."""
+        uids = dict.fromkeys(uid for heads in wanted for uid in self._heads_of(heads, limit))
+        uids |= dict.fromkeys(uid for _, uid in self.queue_ends.until(now, limit))
+        uids |= dict.fromkeys(islice(self.holds.released(limit), limit))
+        uids |= dict.fromkeys(self._fellows([*uids, *self.live], limit))
+        for uid in uids:
+            yield self.jobs[uid].job
+
+    def _fellows(self, uids: Sequence[str], limit: int) -> Iterator[str]:
+        """Gangs are looked at whole, wherever their members stand."""
+        jobs = (self.jobs[uid].job for uid in uids)
+        gangs = dict.fromkeys(job.gang.uid for job in jobs if job.gang is not None) if limit else {}
+        for gang in gangs:
+            yield from (uid for uid in self.holds.gangs[gang].values() if uid not in self.live)
+
+    def find(self, uid: str) -> Job | None:
+        record = self.jobs.get(uid)
+        return None if record is None else record.job
+
+    def _heads_of(self, heads: HeadsOf, limit: int) -> Iterator[str]:
+        most = min(heads.limit, limit)
+        if heads.rule is QueueRule.FAIR:
+            for tier in sorted(PriorityClass, reverse=True):
+                found = self._fair_heads(heads, tier, min(most, each_of(heads)), most)
+                if len(found) < most:
+                    found = self._fair_heads(heads, tier, most, most)
+                yield from found
+        elif heads.rule is QueueRule.FIFO:
+            yield from (uid for _, uid in self.arrived[heads.cluster].first(most))
+        else:
+            yield from (uid for _, _, uid in self.queues[heads.cluster].first(most))
+
+    def _fair_heads(self, heads: HeadsOf, tier: int, each: int, most: int) -> list[str]:
+        found: list[str] = []
+        for tenant in heads.tenants:
+            queue = self.fair.get((heads.cluster, tier, tenant))
+            if queue is not None:
+                found += [uid for _, uid in queue.first(min(each, most - len(found)))]
+            if len(found) >= most:
+                break
+        return found
+
+    def arrivals(self, now: datetime) -> Mapping[str, Arrivals]:
+        """The newest submissions, by cluster."""
+        since = now - timedelta(seconds=ARRIVALS_HORIZON_S)
+        if self.last_arrivals is None or any(at <= since for at, _ in self.last_arrivals[0][-1:]):
+            keys = [key for key in self.newest.last(ARRIVALS_MAX) if key[0] > since]
+            newest = [(self.jobs[uid].job.cluster, at) for at, uid in keys]
+            self.last_arrivals = (keys, arrivals_by_cluster(newest, now))
+        kept, found = self.last_arrivals
+        if len(kept) >= ARRIVALS_MAX:
+            return found
+        return {cluster: Arrivals(since, seen.times) for cluster, seen in found.items()}
 
     # --- VMs -----------------------------------------------------------------------------
 
@@ -206,10 +305,17 @@ class Tables:
         record = self.vms.get(vm.uid)
         if record is None:
             self.vms[vm.uid] = VmRecord(vm)
+            self.unsettled[vm.uid] = None
         else:
             self._unindex_vm(record.vm)
             record.vm = vm
         self._index_vm(vm)
+
+    def mark_settled(self, uid: str, until: datetime | None, *, whole: bool) -> None:
+        """Its bill is in the daily sums up to `until`; all of it, if `whole`."""
+        self.vms[uid].settled_until = until
+        if whole:
+            del self.unsettled[uid]
 
     def see_beat(self, vm: Vm) -> None:
         """The same VM with a newer beat: no index asks for it."""
@@ -254,5 +360,9 @@ class Tables:
 
 
 def queue_key(job: Job) -> QueueKey:
-    """The order of a queue: priority, then age."""
+    """The order of a queue by numbers: priority, then age."""
     return (-job.spec.priority, job.queued_since, job.uid)
+
+
+def fair_key(job: Job) -> FairKey:
+    return (job.cluster, int(class_of(job.spec.priority)), job.spec.tenant_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
@@ -16,6 +16,7 @@ from core.changes import (
     JobProgress,
     JobWhy,
     NewRequest,
+    PutExperience,
     PutRegionStatus,
     PutTrouble,
     RaiseAlert,
@@ -26,6 +27,7 @@ from core.changes import (
 from core.job import WAITING, Job, JobStatus, TimelineEntry
 from core.messages import Progress
 from core.reads import AlertRow, AttemptRow, DeadLetterRow, EventRow
+from core.tenants import Holding, Quota, Usage, holdings
 from db.ledger import Attempt, Known, Plain, Writes
 from db.named import Locked, Wanted, number_events
 from db.rows import clean, mapping_of, to_json
@@ -52,9 +54,20 @@ def known_of(tables: Tables, rows: Wanted) -> Locked:
             for message_id in rows.letters
             if (row := tables.letters.get(message_id)) is not None
         },
+        tenants={name: tables.tenants[name] for name in rows.tenants if name in tables.tenants},
+        held=_held(tables, rows.tenants),
     )
     repeats = {(uid, key) for uid, key in rows.dedup if uid in jobs and key in jobs[uid].dedup_keys}
     return Locked(known, {uid: record.last_seq for uid, record in jobs.items()}, repeats)
+
+
+def _held(tables: Tables, names: Collection[str]) -> dict[str, Holding]:
+    """Of those who have a quota."""
+    limited = {n for n in names if n in tables.tenants and tables.tenants[n].quota != Quota()}
+    if not limited:
+        return {}
+    mine = (job for job in tables.live.values() if job.spec.tenant_id in limited)
+    return dict(holdings(mine))
 
 
 # --- what the schema forbids ------------------------------------------------------------
@@ -100,6 +113,8 @@ def _broken_by_job(job: Job) -> Iterator[str]:
         yield "ck_jobs_deadline"
     if status is JobStatus.RUNNING and job.started_at is None:
         yield "ck_jobs_started"
+    if job.blocked is not None and status is not JobStatus.QUEUED:
+        yield "ck_jobs_blocked"
     if status is JobStatus.STOPPING and job.stop_reason is None:
         yield "ck_jobs_stopping"
     if job.version < 1 or min(job.attempt, job.failures, job.losses, job.preemptions) < 0:
@@ -129,6 +144,7 @@ def apply(tables: Tables, writes: Writes, locked: Locked) -> None:
         _write_beat(tables, beat)
     for job in writes.jobs.values():
         _write_job(tables, job)
+    tables.holds.apply(writes, tables.find)
     _write_events(tables, writes, locked)
     for attempt in writes.attempts.values():
         _write_attempt(tables, attempt)
@@ -138,6 +154,11 @@ def apply(tables: Tables, writes: Writes, locked: Locked) -> None:
         _write_why(tables, word)
     for change in writes.plain:
         _write_plain(tables, change)
+    tables.tenants.update(writes.tenants)
+    for name, charged in writes.charged.items():
+        usage = tables.usage.get(name, Usage())
+        assert charged.usage.at is not None, "a charge has its moment"
+        tables.usage[name] = usage.plus(charged.usage.gpu_s, charged.usage.at, charged.half_life_s)
     for message in writes.sends:
         tables.send(message)
 
@@ -173,8 +194,8 @@ def _clean_entry(entry: TimelineEntry) -> TimelineEntry:
 def _write_job(tables: Tables, job: Job) -> None:
     """A move changes the state, never what was fixed at birth."""
     born = tables.jobs[job.uid].job
-    if job.spec is not born.spec or job.cluster != born.cluster:
-        job = replace(job, spec=born.spec, cluster=born.cluster, submitted_at=born.submitted_at)
+    if job.spec is not born.spec:
+        job = replace(job, spec=born.spec, submitted_at=born.submitted_at)
     tables.set_job(_clean_job(job))
 
 
@@ -210,7 +231,8 @@ def _write_attempt(tables: Tables, attempt: Attempt) -> None:
     if lease is not None:
         assert attempt.assigned_at is not None, "an attempt opens when it is assigned"
         vm = tables.vms.get(lease.vm_uid)
-        tables.lease_ids.add(lease.lease_id)
+        tables.lease_ids[lease.lease_id] = lease.vm_uid
+        tables.stays[lease.vm_uid].append((attempt.uid, attempt.number))
         rows[attempt.number] = AttemptRow(
             attempt=attempt.number,
             lease_id=lease.lease_id,
@@ -249,6 +271,9 @@ def _write_progress(tables: Tables, said: JobProgress) -> None:
             float(said.progress.step), None if total is None else float(total)
         )
     if said.checkpoint_step is not None:
+        row = record.attempts.get(said.attempt)
+        if row is not None and record.checkpoint_step != float(said.checkpoint_step):
+            record.attempts[said.attempt] = replace(row, checkpoint_at=said.at)
         record.checkpoint_step = float(said.checkpoint_step)
 
 
@@ -265,8 +290,8 @@ def _write_plain(tables: Tables, change: Plain) -> None:
             tables.troubles[trouble.key] = replace(trouble, message=clean(trouble.message))
         case DropTrouble(key):
             tables.troubles.pop(key, None)
-        case PutRegionStatus(status):
-            tables.regions[status.cluster, status.region] = replace(status, why=clean(status.why))
+        case PutExperience() | PutRegionStatus():
+            _put_known(tables, change)
         case RaiseAlert():
             _raise_alert(tables, change)
         case ClearAlert(kind, subject, at):
@@ -284,6 +309,14 @@ def _write_plain(tables: Tables, change: Plain) -> None:
             tables.letters[message_id] = replace(letter, replayed_at=at)
         case _:
             assert_never(change)
+
+
+def _put_known(tables: Tables, change: PutExperience | PutRegionStatus) -> None:
+    if isinstance(change, PutExperience):
+        tables.experience[change.experience.place] = change.experience
+    else:
+        status = change.status
+        tables.regions[status.cluster, status.region] = replace(status, why=clean(status.why))
 
 
 def _new_request(tables: Tables, request: CloudRequest) -> None:

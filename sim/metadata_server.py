@@ -35,6 +35,8 @@ class VmMetadata:
             "machine-type": f"{home}/machineTypes/{vm.machine_type}",
             "maintenance-event": "NONE",
             "name": vm.name,
+            # All pretend VMs are processes of one machine.
+            "network-interfaces": {"0": {"ip": "127.0.0.1"}},
             "preempted": "FALSE",
             "scheduling": {
                 "automatic-restart": "FALSE",

@@ -140,10 +140,34 @@ class Member(Timed):
     vm: Vm | None = None
     hold: Hold | None = None  # capacity taken in `zone` for a VM that is not there yet
     trouble: Trouble | None = None
+    ends_at: float | None = None  # when the cloud deletes its VM: the end of a requested run
 
     @property
     def leaving(self) -> bool:
         return self.action in LEAVING
+
+
+class RequestState(StrEnum):
+    """Where a request for several VMs at once stands."""
+
+    ACCEPTED = "ACCEPTED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+@dataclass(slots=True, kw_only=True)
+class ResizeRequest(Timed):
+    """All of its members get a VM at once, or none does."""
+
+    name: str
+    id: int
+    created_at: float
+    run_s: float
+    members: "tuple[Member, ...]"
+    by_count: bool  # the group invented the names
+    state: RequestState = RequestState.ACCEPTED
+    trouble: Trouble | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -154,6 +178,7 @@ class Mig:
     target_size: int = 0
     members: dict[str, Member] = field(default_factory=dict)
     errors: deque[ErrorRecord] = field(default_factory=lambda: deque(maxlen=ERROR_HISTORY_MAX))
+    requests: dict[str, ResizeRequest] = field(default_factory=dict)
 
     def counts(self) -> dict[Action, int]:
         counts = dict.fromkeys(Action, 0)

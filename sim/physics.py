@@ -27,6 +27,7 @@ from sim.faults import (
     Stockout,
     Unsupported,
 )
+from sim.flex import AskedTogether
 from sim.lifecycle import Lifecycle, mig_path
 from sim.model import (
     Action,
@@ -35,6 +36,8 @@ from sim.model import (
     Member,
     Mig,
     Operation,
+    RequestState,
+    ResizeRequest,
     Vm,
     VmStatus,
 )
@@ -43,7 +46,6 @@ from sim.reading import BadInput, nearest
 from sim.world import NAME_PATTERN, World, region_of
 
 INSTANCES_PER_CALL_MAX = 1000
-GROUP_SIZE_MAX = 2000
 _SUFFIX_ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -165,14 +167,73 @@ class Cloud:
         scope = f"regions/{region}"
         if (done := self._operations.repeated(scope, request_id)) is not None:
             return done
-        if not 0 <= size <= GROUP_SIZE_MAX:
-            raise invalid("size", size, f"a number from 0 to {GROUP_SIZE_MAX}")
+        most = self.world.physics.group_vms_max
+        if not 0 <= size <= most:
+            raise invalid("size", size, f"a number from 0 to {most}")
         more = size - mig.target_size
         if more > 0:
             self._life.grow(mig, self._fresh_names(mig, more))
         for member in self._victims(mig, -more):
             self._life.remove(member, Action.DELETING)
         return self._record(scope, "resize", mig_path(mig), request_id)
+
+    def request_instances(
+        self,
+        region: str,
+        name: str,
+        asked: AskedTogether,
+        request_id: str | None,
+        now: float,
+    ) -> Operation:
+        """Several VMs at once or none: the members are there at once, their VMs wait for each
+        other."""
+        mig = self.mig(region, name, now)
+        scope = f"regions/{region}"
+        if (done := self._operations.repeated(scope, request_id)) is not None:
+            return done
+        asked.check(mig)
+        names = asked.names or tuple(self._fresh_names(mig, asked.count))
+        self._check_new_names(mig, names)
+        self._life.grow_together(
+            mig,
+            ResizeRequest(
+                name=asked.name,
+                id=self._life.new_id(),
+                created_at=now,
+                run_s=asked.run_s,
+                members=tuple(Member(name=n, mig=mig, zone=mig.spec.zones[0]) for n in names),
+                by_count=not asked.names,
+            ),
+        )
+        return self._record(scope, "resizeRequests.insert", mig_path(mig), request_id)
+
+    def request(self, region: str, name: str, request: str, now: float) -> ResizeRequest:
+        found = self.mig(region, name, now).requests.get(request)
+        if found is None:
+            path = f"regions/{region}/instanceGroupManagers/{name}/resizeRequests/{request}"
+            raise self._not_found(path)
+        return found
+
+    def cancel_request(
+        self, region: str, name: str, request: str, request_id: str | None, now: float
+    ) -> Operation:
+        """Only a request that still waits can be cancelled."""
+        found = self.request(region, name, request, now)
+        scope = f"regions/{region}"
+        if (done := self._operations.repeated(scope, request_id)) is not None:
+            return done
+        if found.state is not RequestState.ACCEPTED:
+            raise invalid("resizeRequest", request, f"one that waits, it is {found.state}")
+        self._life.give_up(found, RequestState.CANCELLED)
+        target = mig_path(self.mig(region, name, now))
+        return self._record(scope, "resizeRequests.cancel", target, request_id)
+
+    def chances(
+        self, zones: Sequence[str], machine_type: str, spot: bool, size: int, now: float
+    ) -> dict[str, int]:
+        """Zone → how many of `size` such VMs it could take now."""
+        self._life.catch_up(now)
+        return self._life.chances(zones, machine_type, spot, size)
 
     def _victims(self, mig: Mig, count: int) -> list[Member]:
         candidates = [m for m in mig.members.values() if not m.leaving]
@@ -184,8 +245,9 @@ class Cloud:
     def _check_new_names(self, mig: Mig, names: Sequence[str]) -> None:
         if not 1 <= len(names) <= INSTANCES_PER_CALL_MAX:
             raise invalid("instances", len(names), f"1 to {INSTANCES_PER_CALL_MAX} names")
-        if mig.target_size + len(names) > GROUP_SIZE_MAX:
-            raise invalid("instances", len(names), f"a group of at most {GROUP_SIZE_MAX} VMs")
+        most = self.world.physics.group_vms_max
+        if mig.target_size + len(names) > most:
+            raise invalid("instances", len(names), f"a group of at most {most} VMs")
         for i, name in enumerate(names):
             if not re.fullmatch(NAME_PATTERN, name):
                 raise invalid(f"instances[{i}].name", name, f"a match of {NAME_PATTERN}")

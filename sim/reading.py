@@ -196,6 +196,14 @@ class Fields:
             return []
         return [Fields(v, f"{self.path(key)}[{i}]", self.problems) for i, v in enumerate(value)]
 
+    def values(self, key: str) -> list["Fields"]:
+        """The objects in an object whose keys are anybody's choice."""
+        value = self._take(key, {}, "an object of objects")
+        if not isinstance(value, dict):
+            self.problem(key, "an object of objects")
+            return []
+        return [Fields(v, f"{self.path(key)}.{k}", self.problems) for k, v in value.items()]
+
     def raw_items(self, key: str) -> list[object]:
         value = self._take(key, [], "a list")
         if isinstance(value, list):

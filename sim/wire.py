@@ -2,7 +2,19 @@
 
 from datetime import UTC, datetime
 
-from sim.model import Action, ApiError, ErrorRecord, Member, Mig, Operation, Trouble, Vm, VmStatus
+from sim.model import (
+    Action,
+    ApiError,
+    ErrorRecord,
+    Member,
+    Mig,
+    Operation,
+    RequestState,
+    ResizeRequest,
+    Trouble,
+    Vm,
+    VmStatus,
+)
 
 Json = dict[str, object]
 
@@ -88,8 +100,33 @@ class Wire:
         }
         if member.vm is not None:
             shown |= {"id": str(member.vm.info.id), "instanceStatus": member.vm.status.value}
+        if member.ends_at is not None:
+            shown["scheduling"] = {"terminationTimestamp": timestamp(member.ends_at)}
         if member.trouble is not None:
             shown["lastAttempt"] = {"errors": {"errors": [trouble(member.trouble)]}}
+        return shown
+
+    def resize_request(self, mig: Mig, request: ResizeRequest) -> Json:
+        """Names that the caller gave are shown again; a count is shown as a count."""
+        path = f"regions/{mig.spec.region}/instanceGroupManagers/{mig.spec.name}/resizeRequests"
+        shown: Json = {
+            "kind": "compute#instanceGroupManagerResizeRequest",
+            "id": str(request.id),
+            "name": request.name,
+            "creationTimestamp": timestamp(request.created_at),
+            "region": self.link(f"regions/{mig.spec.region}"),
+            "selfLink": self.link(f"{path}/{request.name}"),
+            "state": request.state.value,
+            "requestedRunDuration": {"seconds": str(int(request.run_s))},
+        }
+        if request.by_count:
+            shown["resizeBy"] = len(request.members)
+        else:
+            shown["instances"] = [{"name": member.name} for member in request.members]
+        if request.trouble is not None:
+            error = {"errors": [trouble(request.trouble)]}
+            failed = request.state is RequestState.FAILED
+            shown["status"] = {"error": error} if failed else {"lastAttempt": {"error": error}}
         return shown
 
     def error_record(self, mig: Mig, record: ErrorRecord) -> Json:

@@ -13,7 +13,7 @@ defaults::
                "list_mode": "PAGELESS", "target_shape": "ANY"}],
      "seed": 1,
      "physics": {"create_s": [5, 15], "boot_s": [20, 40], "stockout_answer_s": 10, "retry_s": 30,
-                 "delete_s": 15, "spot_notice_s": 30, "vms_max": null,
+                 "delete_s": 15, "spot_notice_s": 30, "vms_max": null, "group_vms_max": 2000,
                  "capacity": {"default": null,
                               "pools": [{"zone": "us-central1-a", "machine_type": "a2-highgpu-2g",
                                          "spot": false, "vms": 4}]},
@@ -94,6 +94,7 @@ class Physics:
     capacity_default: int | None = None  # VMs per (zone, machine type, spot); None is unlimited
     capacity: tuple[tuple[tuple[str, str, bool], int | None], ...] = ()
     quotas: tuple[tuple[tuple[str, str], float], ...] = ()  # (region, metric) → limit
+    group_vms_max: int = 2000  # VMs in one group; Google allows more on request
     vms_max: int | None = None  # VMs in the whole project: what the machine below can carry
 
 
@@ -216,6 +217,7 @@ def _physics(fields: Fields, known: Known) -> Physics:
         capacity=pools,
         quotas=quotas,
         vms_max=fields.optional_whole("vms_max"),
+        group_vms_max=fields.whole("group_vms_max", default.group_vms_max, low=1, high=4000),
     )
     fields.done()
     return physics

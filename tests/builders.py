@@ -90,7 +90,7 @@ def view(
     troubles: tuple[Trouble, ...] = (),
     now: datetime = NOW,
 ) -> View:
-    return View(now, jobs, vms, troubles, (), {}, frozenset())
+    return View(now, jobs, vms, troubles, (), {}, {})
 
 
 def snapshot(

@@ -14,7 +14,20 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from core.errors import ZenError
-from scheduler.api import capacity, jobs, letters, logs, service
+from scheduler.api import (
+    capacity,
+    config,
+    cost,
+    groups,
+    jobs,
+    knowledge,
+    letters,
+    logs,
+    service,
+    tenants,
+)
+from scheduler.api.compat import customer, nomad
+from scheduler.api.compat import status as customer_status
 from scheduler.api.edge import Edge
 from scheduler.api.endpoint import Endpoint, routes
 from scheduler.api.openapi import document
@@ -23,6 +36,8 @@ from scheduler.api.problems import CODES, Problem, internal, problem_of, render
 from scheduler.api.services import Services
 
 _log = structlog.get_logger(__name__)
+COMPATIBLE = (customer, customer_status, nomad)
+"""Routes of other systems, for clients that were written for them."""
 
 
 def create_app(services: Services) -> FastAPI:
@@ -48,7 +63,19 @@ def endpoints(services: Services) -> list[Endpoint]:
     """Everything served, in the order of the documentation."""
     return [
         endpoint
-        for room in (jobs, logs, capacity, service, letters)
+        for room in (
+            jobs,
+            groups,
+            logs,
+            capacity,
+            knowledge,
+            cost,
+            tenants,
+            service,
+            config,
+            letters,
+            *COMPATIBLE,
+        )
         for endpoint in room.endpoints(services)
     ]
 

@@ -72,11 +72,14 @@ class ClusterOut(Struct, frozen=True):
     gpus: int
     machine_type: str
     spot: bool
+    share: bool
+    """Several jobs on one VM."""
     vm_max: int
     vm_min: int
     worker: str
     jobs: ClusterJobsOut
     vms: int
+    burn_usd_per_hour: float
     regions: tuple[RegionOut, ...]
 
 
@@ -135,18 +138,20 @@ def clusters_out(
             gpus=cluster.gpus,
             machine_type=cluster.machine_type,
             spot=cluster.spot,
+            share=cluster.share,
             vm_max=cluster.vm_max,
             vm_min=cluster.vm_min,
             worker=cluster.worker,
             jobs=_jobs(cluster.name, summary),
             vms=sum(row.count for row in summary.vms if row.cluster == cluster.name),
+            burn_usd_per_hour=round(summary.burn_usd_per_hour.get(cluster.name, 0.0), 6),
             regions=tuple(
                 _region(
                     cluster,
                     region,
                     counts,
                     seen.get((cluster.name, region.region)),
-                    _block(troubles, cluster, region.region, summary.now),
+                    block_out(troubles, cluster, region.region, summary.now),
                 )
                 for region in cluster.regions
             ),
@@ -191,7 +196,7 @@ def _region(
     )
 
 
-def _block(
+def block_out(
     troubles: Sequence[Trouble], cluster: ClusterSpec, region: str, now: datetime
 ) -> BlockOut | None:
     """The block that ends last: trouble in one zone holds the whole group of a region."""

@@ -30,6 +30,8 @@ class Answer:
     example: object = None
     content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
+    many: bool = False
+    """A list of these, without an object around it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class Endpoint:
     """Request headers it reads, with their meaning."""
     body: Body | None = None
     errors: tuple[int, ...] = ()
+    lenient: bool = False
+    """Other systems' clients may send parameters that only their server knew."""
 
 
 def routes(endpoints: Sequence[Endpoint]) -> list[Route]:
@@ -77,7 +81,8 @@ def _dispatcher(methods: Mapping[str, Endpoint]) -> Callable[[Request], Awaitabl
         endpoint = methods["GET" if request.method == "HEAD" else request.method]
         if not request.scope["query_string"]:
             return await endpoint.handle(request, defaults[endpoint.method])
-        return await endpoint.handle(request, read_query(request, endpoint.params))
+        query = read_query(request, endpoint.params, lenient=endpoint.lenient)
+        return await endpoint.handle(request, query)
 
     return dispatch
 

@@ -31,9 +31,32 @@ ACCEPTED = {
     "job_id": "j-7k2m9qw0xc",
     "user_id": "0",
     "status": "submitted",
-    "message": "queued for cluster 2xa100-40gb: its VMs have exactly the 2 a100-40gb asked for",
+    "message": "queued for cluster 2xa100-40gb: its VMs have exactly the 2 a100-40gb asked for; "
+    "once it has waited 20 h, no normal job of tenant default that comes later goes first",
     "cluster": "2xa100-40gb",
+    "jobs": 1,
+    "starvation_bound_s": 72000.0,
 }
+
+GROUP = {
+    "group": "sweep",
+    "user_id": "0",
+    "total": 1000,
+    "done": False,
+    "succeeded": False,
+    "counts": {"QUEUED": 960, "RUNNING": 8, "SUCCEEDED": 31, "FAILED": 1},
+    "message": "1000 jobs: 960 QUEUED, 8 RUNNING, 31 SUCCEEDED, 1 FAILED",
+}
+
+GROUP_STOPPED = {
+    "group": "sweep",
+    "user_id": "0",
+    "cancelled": 960,
+    "stopping": 8,
+    "message": "960 cancelled, 8 stopping",
+}
+
+GROUP_ENDED = {**GROUP_STOPPED, "cancelled": 0, "stopping": 0, "message": "0 cancelled, 0 stopping"}
 
 STOPPED = {
     "job_id": "j-7k2m9qw0xc",
@@ -57,9 +80,20 @@ JOB: dict[str, object] = {
     "cluster": "2xa100-40gb",
     "gpu_type": "a100-40gb",
     "gpu_count": 2,
+    "gpu_memory_mb": 0,
+    "cpu_cores": 8.0,
+    "memory_mb": 0,
     "priority": 500,
     "command": ["python3", "train.py", "--epochs", "10"],
+    "environment": {"SEED": "7"},
+    "gang_scheduling": False,
+    "max_runtime_minutes": 240.0,
     "labels": {"team": "vision"},
+    "group": None,
+    "after": [],
+    "replicas": 1,
+    "rank": 0,
+    "members_running": None,
     "attempt": 1,
     "vm": {"name": _VM, "region": "us-central1", "zone": "us-central1-a", "slots": [0, 1]},
     "submitted_at": "2026-01-31T12:00:00.000Z",
@@ -67,6 +101,7 @@ JOB: dict[str, object] = {
     "started_at": "2026-01-31T12:01:30.250Z",
     "ended_at": None,
     "deadline_at": "2026-01-31T16:01:30.250Z",
+    "due_at": None,
     "exit_code": None,
     "reason": "started",
     "why": "",
@@ -74,6 +109,8 @@ JOB: dict[str, object] = {
     "progress": {"step": 120.0, "total": 1000.0},
     "checkpoint_step": 100.0,
     "cost_usd": 1.25,
+    "useful_usd": 1.0,
+    "wasted_usd": 0.25,
     "retries": {"failures": 0, "retries": 1, "losses": 0, "preemptions": 0},
 }
 
@@ -112,6 +149,7 @@ ATTEMPTS = {
             "outcome": "",
             "exit_code": None,
             "usd_per_hour": 7.35,
+            "checkpoint_at": None,
         }
     ]
 }
@@ -124,6 +162,7 @@ CLUSTERS = {
             "gpus": 2,
             "machine_type": "a2-highgpu-2g",
             "spot": False,
+            "share": False,
             "vm_max": 8,
             "vm_min": 0,
             "worker": "v2",
@@ -137,6 +176,7 @@ CLUSTERS = {
                 "stopping": 0,
             },
             "vms": 1,
+            "burn_usd_per_hour": 7.35,
             "regions": [
                 {
                     "region": "us-central1",
@@ -162,6 +202,31 @@ CLUSTERS = {
     ]
 }
 
+CAPACITY = {
+    "places": [
+        {
+            "cluster": "2xa100-40gb",
+            "region": "us-central1",
+            "zone": "",
+            "spot": False,
+            "usd_per_hour": 7.35,
+            "belief": 0.31,
+            "hits": 4.2,
+            "misses": 1.9,
+            "last_outcome": "miss",
+            "last_at": "2026-01-31T12:04:15.000Z",
+            "usual_delivery_s": 46.1,
+            "usual_boot_s": 88.0,
+            "preemptions_per_hour": None,
+            "blocked": {
+                "kind": "stockout",
+                "until": "2026-01-31T12:05:00.000Z",
+                "message": "us-central1-a has no a2-highgpu-2g at the moment",
+            },
+        }
+    ]
+}
+
 VMS = {
     "vms": [
         {
@@ -182,6 +247,7 @@ VMS = {
             "reason": "ready",
             "instance_id": "4512893471230987",
             "cost_usd": 0.2,
+            "health": "",
             "gpus": [
                 {
                     "index": 0,
@@ -189,6 +255,7 @@ VMS = {
                     "temp_c": 61.0,
                     "mem_used_mb": 30120.0,
                     "ecc_errors": 0,
+                    "bad": "",
                 }
             ],
         }
@@ -219,6 +286,14 @@ STATUS = {
     "oldest_waiting_since": "2026-01-31T12:01:55.000Z",
     "outbox": 0,
     "open_alerts": 0,
+    "burn_usd_per_hour": 7.35,
+    "config": {
+        "version": 7,
+        "since": "2026-01-31T11:00:00.000Z",
+        "file": "/etc/zen/zen.yaml",
+        "state": "in force",
+        "faults": 0,
+    },
     "embedded": None,
     "version": "0.1.0",
 }

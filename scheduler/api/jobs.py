@@ -19,7 +19,8 @@ from scheduler.api.endpoint import (
     read_optional_object,
     reply,
 )
-from scheduler.api.params import Param, Query, read_job_id
+from scheduler.api.params import Param, Query
+from scheduler.api.scope import TENANT, USER, find_job
 from scheduler.api.services import Services
 from scheduler.api.shapes import (
     AcceptedOut,
@@ -36,11 +37,11 @@ from scheduler.api.shapes import (
     statuses_of,
     stopped_out,
 )
+from scheduler.api.waiting import with_whys
 from scheduler.stop import stop_job
 
 REASON_CHARS_MAX = 500
 TAG = "jobs"
-USER = Param("user_id", "text", "Whose job; needed only if several users have that job id.")
 PAGE_SIZE = Param("page_size", "whole", "Rows per page.", 50, 1, 500)
 PAGE_TOKEN = Param("page_token", "text", "`next_page_token` of the page before.")
 LIST_PARAMS = (
@@ -49,6 +50,7 @@ LIST_PARAMS = (
     Param("state", "text", "Only in these states.", words=tuple(JobState), repeat=True),
     Param("status", "text", "Only in these statuses.", words=tuple(JobStatus), repeat=True),
     Param("cluster", "text", "Only of this cluster."),
+    Param("group", "text", "Only of this group (an array is the group of its id)."),
     Param("label", "text", "`key=value`: only with all of these labels.", repeat=True),
     PAGE_SIZE,
     PAGE_TOKEN,
@@ -83,21 +85,31 @@ class JobRoutes:
             statuses=_statuses(query.texts("state"), query.texts("status")),
             cluster=query.text("cluster"),
             labels=_labels(query.texts("label")),
+            group=query.text("group"),
         )
         page = await self._services.reads.jobs(
             where, query.whole("page_size"), query.text("page_token")
         )
-        rows = tuple(job_out(row) for row in page.rows)
+        rows = tuple(job_out(row) for row in await with_whys(self._services, page.rows))
         return reply(JobsOut(rows, page.total, page.next_token))
 
     async def get(self, request: Request, query: Query) -> Response:
-        row = await self._services.reads.job(read_job_id(request), query.text("user_id"))
-        return reply(job_out(row))
+        row = await find_job(self._services.reads, request, query)
+        (told,) = await with_whys(self._services, [row])
+        return reply(job_out(told))
+
+    async def members(self, request: Request, query: Query) -> Response:
+        reads = self._services.reads
+        row = await find_job(reads, request, query)
+        gang = row.job.gang
+        found = await self._services.store.members(gang.uid) if gang is not None else []
+        rows = [await reads.job(job.spec.job_id, job.spec.user_id) for job in found]
+        return reply(JobsOut(tuple(job_out(r) for r in rows), len(rows), None))
 
     async def events(self, request: Request, query: Query) -> Response:
         reads = self._services.reads
         size = query.whole("page_size")
-        row = await reads.job(read_job_id(request), query.text("user_id"))
+        row = await find_job(reads, request, query)
         # One more than asked for tells whether there is a next page.
         rows = await reads.events(row.job.uid, size + 1, query.whole("after"))
         events = tuple(event_out(event) for event in rows[:size])
@@ -105,19 +117,20 @@ class JobRoutes:
 
     async def attempts(self, request: Request, query: Query) -> Response:
         reads = self._services.reads
-        row = await reads.job(read_job_id(request), query.text("user_id"))
+        row = await find_job(reads, request, query)
         rows = await reads.attempts(row.job.uid)
         return reply(AttemptsOut(tuple(attempt_out(attempt) for attempt in rows)))
 
     async def stop(self, request: Request, query: Query) -> Response:
         services = self._services
         body = await read_optional_object(request, ("reason",))
+        spec = (await find_job(services.reads, request, query)).job.spec
         stopped = await stop_job(
             services.store,
-            read_job_id(request),
-            query.text("user_id"),
-            _reason(body.get("reason")),
-            services.rules,
+            spec.job_id,
+            spec.user_id,
+            stop_words(body.get("reason")),
+            services.rules(),
             services.names,
             services.clock.now(),
             v1_clusters={c.name for c in services.clusters() if c.worker == "v1"},
@@ -155,7 +168,8 @@ def _labels(pairs: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _reason(given: object) -> str:
+def stop_words(given: object) -> str:
+    """Why a job is stopped, for its timeline."""
     if given is None:
         return "stopped by its owner"
     if not isinstance(given, str) or len(given) > REASON_CHARS_MAX:
@@ -186,7 +200,7 @@ def endpoints(services: Services) -> list[Endpoint]:
                 "Idempotency-Key": "Used when the body has no job_id: the same key is the same job."
             },
             body=Body(json_schema(), examples.SUBMISSIONS),
-            errors=(400, 409, 413, 415, 422, 503),
+            errors=(400, 403, 409, 413, 415, 422, 503),
         ),
         Endpoint(
             method="GET",
@@ -205,7 +219,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             tag=TAG,
             handle=on.get,
             answers={200: Answer("The job.", JobOut, examples.JOB)},
-            params=(USER,),
+            params=(USER, TENANT),
             errors=(404, 409, 422, 503),
         ),
         Endpoint(
@@ -215,7 +229,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             tag=TAG,
             handle=on.stop,
             answers=stopped,
-            params=(USER,),
+            params=(USER, TENANT),
             body=STOP_BODY,
             errors=(400, 404, 409, 413, 415, 422, 503),
         ),
@@ -226,7 +240,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             tag=TAG,
             handle=on.stop,
             answers=stopped,
-            params=(USER,),
+            params=(USER, TENANT),
             body=STOP_BODY,
             errors=(400, 404, 409, 413, 415, 422, 503),
         ),
@@ -239,9 +253,20 @@ def endpoints(services: Services) -> list[Endpoint]:
             answers={200: Answer("Part of the history.", EventsOut, examples.EVENTS)},
             params=(
                 USER,
+                TENANT,
                 PAGE_SIZE,
                 Param("after", "whole", "`next_after` of the page before.", 0, 0, 2**63 - 1),
             ),
+            errors=(404, 409, 422, 503),
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{job}/members",
+            summary="The members of a gang, by rank",
+            tag=TAG,
+            handle=on.members,
+            answers={200: Answer("All; empty for a job on one VM.", JobsOut, examples.JOBS)},
+            params=(USER, TENANT),
             errors=(404, 409, 422, 503),
         ),
         Endpoint(
@@ -251,7 +276,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             tag=TAG,
             handle=on.attempts,
             answers={200: Answer("The attempts, oldest first.", AttemptsOut, examples.ATTEMPTS)},
-            params=(USER,),
+            params=(USER, TENANT),
             errors=(404, 409, 422, 503),
         ),
     ]

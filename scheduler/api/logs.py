@@ -10,8 +10,9 @@ from starlette.responses import Response
 from core.errors import BadInput, Fault, NotFound
 from core.job import Job
 from scheduler.api.endpoint import PREFIX, Answer, Endpoint
-from scheduler.api.jobs import TAG, USER
-from scheduler.api.params import Param, Query, read_job_id
+from scheduler.api.jobs import TAG
+from scheduler.api.params import Param, Query
+from scheduler.api.scope import TENANT, USER, find_job
 from scheduler.api.services import Services
 from stores.base import LogChunk, LogPath, LogStore
 
@@ -21,6 +22,7 @@ WAIT_MAX_S = 20
 _PAUSE_MAX_S = 1.0
 PARAMS = (
     USER,
+    TENANT,
     Param("attempt", "whole", "Which try; the newest if left out.", low=1),
     Param("offset", "whole", "First byte.", 0, 0, 2**53),
     Param("limit", "whole", "Most bytes.", LIMIT, 1, LIMIT_MAX),
@@ -64,8 +66,7 @@ class LogRoutes:
                 attempt = job.attempt
 
     async def _job(self, request: Request, query: Query) -> Job:
-        row = await self._services.reads.job(read_job_id(request), query.text("user_id"))
-        return row.job
+        return (await find_job(self._services.reads, request, query)).job
 
 
 def _attempt(job: Job, asked: int | None) -> int:

@@ -17,6 +17,7 @@ _PATH_WORD = re.compile(r"{(\w+)}")
 _REF = "#/components/schemas/{name}"
 _ERRORS: Mapping[int, str] = {
     400: "The body is not JSON; the text says where.",
+    403: "The tenant's quota does not allow it, also when nothing else runs.",
     404: "There is no such thing.",
     409: "It exists with other content, keeps changing, or the id fits several users' jobs.",
     413: "The body is too large; the limit is in the text.",
@@ -91,7 +92,10 @@ def _body(body: Body) -> Json:
 
 
 def _answer(answer: Answer) -> Json:
-    schema = _ref(answer.shape) if answer.shape is not None else {"type": "string"}
+    schema: Json = _ref(answer.shape) if answer.shape is not None else {"type": "string"}
+    example = answer.example
+    if answer.many:
+        schema, example = {"type": "array", "items": schema}, [example]
     headers: Json = {
         name: {"description": doc, "schema": {"type": "string"}}
         for name, doc in answer.headers.items()
@@ -99,7 +103,7 @@ def _answer(answer: Answer) -> Json:
     return {
         "description": answer.doc,
         "headers": headers | {REQUEST_ID: {"$ref": f"#/components/headers/{REQUEST_ID}"}},
-        "content": {answer.content_type: {"schema": schema, "example": answer.example}},
+        "content": {answer.content_type: {"schema": schema, "example": example}},
     }
 
 

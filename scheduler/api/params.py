@@ -81,14 +81,16 @@ class Query:
         return value
 
 
-def read_query(request: Request, params: Sequence[Param]) -> Query:
-    """Every value, or BadInput with every fault; parameters we do not know are refused."""
+def read_query(request: Request, params: Sequence[Param], *, lenient: bool = False) -> Query:
+    """Every value, or BadInput with every fault; parameters we do not know are refused, or ignored
+    if we are lenient."""
     known = {param.name: param for param in params}
     faults: list[Fault] = []
     given: dict[str, list[object]] = {}
     for name, raw in request.query_params.multi_items():
         if name not in known:
-            faults.append(_unknown(name, known))
+            if not lenient:
+                faults.append(_unknown(name, known))
         elif raw:
             value, expected = _parse(known[name], raw)
             if expected is not None:
@@ -114,6 +116,15 @@ def read_job_id(request: Request) -> str:
         expected = "1 to 63 letters, digits, '.', '_' or '-', beginning with a letter or digit"
         raise BadInput([Fault("job_id", shown(job_id), expected)])
     return job_id
+
+
+def read_group(request: Request) -> str:
+    """The group of the path, or BadInput: no group can have such a name."""
+    group = str(request.path_params["group"])
+    if not JOB_ID.match(group):
+        expected = "1 to 63 letters, digits, '.', '_' or '-', beginning with a letter or digit"
+        raise BadInput([Fault("group", shown(group), expected)])
+    return group
 
 
 def _unknown(name: str, known: Mapping[str, Param]) -> Fault:

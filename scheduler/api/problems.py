@@ -15,6 +15,7 @@ from core.errors import (
     Conflict,
     Fault,
     NotFound,
+    QuotaExceeded,
     StoreDown,
     TermPassed,
     ZenError,
@@ -55,6 +56,7 @@ class NotReady(ZenError):
 
 
 STATUS: tuple[tuple[type[ZenError], int], ...] = (
+    (QuotaExceeded, 403),
     (BadInput, 422),
     (BadJson, 400),
     (NotFound, 404),

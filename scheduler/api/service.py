@@ -28,6 +28,7 @@ from scheduler.api.shapes import (
     statuses_of,
 )
 from scheduler.metrics import CONTENT_TYPE, vm_word
+from scheduler.reload import LiveConfig
 
 ALERTS_MAX = 500
 TAG = "service"
@@ -51,6 +52,16 @@ class EmbeddedOut(Struct, frozen=True):
     note: str
 
 
+class ConfigStatusOut(Struct, frozen=True):
+    """Which configuration is in force here, and how this replica's file stands to it."""
+
+    version: int
+    since: Time | None
+    file: str
+    state: str
+    faults: int
+
+
 class StatusOut(Struct, frozen=True):
     """The whole house at a glance."""
 
@@ -64,6 +75,8 @@ class StatusOut(Struct, frozen=True):
     oldest_waiting_since: Time | None
     outbox: int
     open_alerts: int
+    burn_usd_per_hour: float
+    config: ConfigStatusOut | None
     embedded: EmbeddedOut | None
     version: str
 
@@ -115,6 +128,8 @@ class ServiceRoutes:
                 oldest_waiting_since=iso_or_none(summary.oldest_waiting_since),
                 outbox=summary.outbox,
                 open_alerts=summary.open_alerts,
+                burn_usd_per_hour=round(sum(summary.burn_usd_per_hour.values()), 6),
+                config=_config(services.config),
                 embedded=EmbeddedOut(embedded.vm_cap, embedded.note) if embedded else None,
                 version=services.version,
             )
@@ -160,6 +175,19 @@ class ServiceRoutes:
             # The counters are this process's own: a scrape during an outage is worth most.
             metrics.refresh(None)
         return Response(metrics.text(), media_type=CONTENT_TYPE)
+
+
+def _config(live: LiveConfig | None) -> ConfigStatusOut | None:
+    if live is None:
+        return None
+    report, version = live.report, live.version
+    return ConfigStatusOut(
+        version=version.version if version else 0,
+        since=iso(version.at) if version else None,
+        file=report.path,
+        state=str(report.standing),
+        faults=len(report.faults),
+    )
 
 
 def _jobs(summary: Summary) -> dict[str, int]:

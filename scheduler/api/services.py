@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+from core.cost import TenantBudget
 from core.job import Rules
 from core.names import Names
 from core.ports import Clock, Ids, Store
 from core.reads import Reads
 from scheduler.metrics import Metrics
+from scheduler.reload import LiveConfig
 from scheduler.submit import Clusters, Submissions
 from stores.base import LogStore
 
@@ -34,7 +36,8 @@ class Services:
     reads: Reads
     submissions: Submissions
     clusters: Clusters
-    rules: Rules
+    rules: Callable[[], Rules]
+    """As configured right now."""
     names: Names
     clock: Clock
     ids: Ids
@@ -44,6 +47,10 @@ class Services:
     """None: this deployment keeps no logs."""
     version: str = ""
     embedded: Embedded | None = None
+    tenants: Callable[[], Mapping[str, TenantBudget]] = dict
+    """What tenants may spend, as configured right now."""
+    config: LiveConfig | None = None
+    """None: the configuration does not change while this runs."""
     max_body_bytes: int = 1024 * 1024
     log_poll_s: float = 0.2
     """First pause of a waiting log request; each further one is longer, up to a second."""

@@ -10,8 +10,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from core.capacity import Vm, VmState
-from core.job import Job, JobStatus
+from core.capacity import VmState
+from core.cost import vm_usd
+from core.groups import hold_words
+from core.job import WAITING, Job, JobStatus
 from core.names import BadName, parse_cluster
 from core.reads import AlertRow, AttemptRow, EventRow, JobRow, VmRow
 from scheduler.stop import Stopped
@@ -72,6 +74,9 @@ class AcceptedOut(Struct, frozen=True):
     status: str
     message: str
     cluster: str
+    jobs: int = 1
+    starvation_bound_s: float | None = None
+    """Once it has waited this long, no job of its tenant and class that comes later goes first."""
 
 
 class StoppedOut(Struct, frozen=True):
@@ -84,7 +89,13 @@ class StoppedOut(Struct, frozen=True):
 
 def accepted_out(accepted: Accepted) -> AcceptedOut:
     return AcceptedOut(
-        accepted.job_id, accepted.user_id, "submitted", accepted.message, accepted.cluster
+        accepted.job_id,
+        accepted.user_id,
+        "submitted",
+        accepted.message,
+        accepted.cluster,
+        accepted.jobs,
+        accepted.starvation_bound_s,
     )
 
 
@@ -133,9 +144,20 @@ class JobOut(Struct, frozen=True):
     cluster: str
     gpu_type: str | None
     gpu_count: int
+    gpu_memory_mb: int
+    cpu_cores: float
+    memory_mb: int
     priority: int
     command: tuple[str, ...]
+    environment: Mapping[str, str]
+    gang_scheduling: bool
+    max_runtime_minutes: float
     labels: Mapping[str, str]
+    group: str | None
+    after: tuple[str, ...]
+    replicas: int
+    rank: int
+    members_running: int | None
     attempt: int
     vm: JobVmOut | None
     submitted_at: Time
@@ -143,6 +165,8 @@ class JobOut(Struct, frozen=True):
     started_at: Time | None
     ended_at: Time | None
     deadline_at: Time | None
+    due_at: Time | None
+    """Of one that waits: from then on no job of its tenant and class that comes later passes it."""
     exit_code: int | None
     reason: str
     why: str
@@ -150,6 +174,8 @@ class JobOut(Struct, frozen=True):
     progress: ProgressOut | None
     checkpoint_step: float | None
     cost_usd: float
+    useful_usd: float
+    wasted_usd: float
     retries: RetriesOut
 
 
@@ -174,9 +200,20 @@ def job_out(row: JobRow) -> JobOut:
         cluster=job.cluster,
         gpu_type=spec.gpu_type or _type_of(job.cluster),
         gpu_count=spec.gpu_count,
+        gpu_memory_mb=spec.gpu_memory_mb,
+        cpu_cores=spec.cpu_cores,
+        memory_mb=spec.memory_mb,
         priority=spec.priority,
         command=spec.command,
+        environment=spec.environment,
+        gang_scheduling=spec.replicas > 1,
+        max_runtime_minutes=spec.max_runtime_s / 60,
         labels=spec.labels,
+        group=spec.group,
+        after=spec.after,
+        replicas=spec.replicas,
+        rank=job.gang.rank if job.gang else 0,
+        members_running=row.members_running,
         attempt=job.attempt,
         vm=_job_vm(job),
         submitted_at=iso(job.submitted_at),
@@ -184,13 +221,16 @@ def job_out(row: JobRow) -> JobOut:
         started_at=iso_or_none(job.started_at),
         ended_at=iso_or_none(job.ended_at),
         deadline_at=iso_or_none(job.deadline_at),
+        due_at=iso(job.due) if job.status in WAITING else None,
         exit_code=job.exit_code,
         reason=job.reason,
-        why=row.why,
+        why=hold_words(spec.after) if job.blocked is not None else row.why,
         position=row.position,
         progress=ProgressOut(progress.step, progress.total) if progress else None,
         checkpoint_step=row.checkpoint_step,
         cost_usd=round(row.cost_usd, 6),
+        useful_usd=round(row.cost_usd - row.wasted_usd, 6),
+        wasted_usd=round(row.wasted_usd, 6),
         retries=RetriesOut(job.failures, spec.retries, job.losses, job.preemptions),
     )
 
@@ -260,6 +300,7 @@ class AttemptOut(Struct, frozen=True):
     outcome: str
     exit_code: int | None
     usd_per_hour: float
+    checkpoint_at: Time | None
 
 
 class AttemptsOut(Struct, frozen=True):
@@ -282,6 +323,7 @@ def attempt_out(row: AttemptRow) -> AttemptOut:
         outcome=row.outcome,
         exit_code=row.exit_code,
         usd_per_hour=row.usd_per_hour,
+        checkpoint_at=iso_or_none(row.checkpoint_at),
     )
 
 
@@ -296,6 +338,8 @@ class GpuOut(Struct, frozen=True):
     temp_c: float
     mem_used_mb: float
     ecc_errors: int
+    bad: str
+    """Why it gets no new job; empty: it may."""
 
 
 class VmOut(Struct, frozen=True):
@@ -318,6 +362,8 @@ class VmOut(Struct, frozen=True):
     reason: str
     instance_id: str
     cost_usd: float
+    health: str
+    """What is known against it, in words; empty: nothing."""
     gpus: tuple[GpuOut, ...]
 
 
@@ -348,19 +394,20 @@ def vm_out(row: VmRow, now: datetime) -> VmOut:
         gone_at=iso_or_none(vm.gone_at),
         reason=vm.reason,
         instance_id=vm.instance_id,
-        cost_usd=round(_cost(vm, now), 6),
+        cost_usd=round(vm_usd(vm, now), 6),
+        health=vm.health.words,
         gpus=tuple(
-            GpuOut(gpu.index, gpu.util, gpu.temp_c, gpu.mem_used_mb, gpu.ecc_errors)
+            GpuOut(
+                index=gpu.index,
+                util=gpu.util,
+                temp_c=gpu.temp_c,
+                mem_used_mb=gpu.mem_used_mb,
+                ecc_errors=gpu.ecc_errors,
+                bad=next((bad.reason for bad in vm.health.gpus if bad.index == gpu.index), ""),
+            )
             for gpu in row.gpus
         ),
     )
-
-
-def _cost(vm: Vm, now: datetime) -> float:
-    if vm.running_since is None:
-        return 0.0
-    seconds = ((vm.gone_at or now) - vm.running_since).total_seconds()
-    return max(0.0, seconds) / 3600 * vm.usd_per_hour
 
 
 class AlertOut(Struct, frozen=True):

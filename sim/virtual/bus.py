@@ -21,7 +21,7 @@ HOLD_MAX_S = 600.0
 STREAM_LOST_S = 30.0
 """A reader that has been frozen this long has lost its stream."""
 SWEEP_S = 15.0
-GRID_S = 1.0
+GRID_S = 2.0
 """Deliveries happen at multiples of this, so that a busy second is not a thousand turns."""
 LANE_HISTORY = 50
 DELAY_MAX_S = 3600.0
@@ -91,6 +91,7 @@ class Broker:
         """Topics that the bus answers with a refusal."""
         self.cut_off: set[str] = set()
         """Processes that the bus does not reach."""
+        self._back_at: dict[str, float] = {}
         self.on_taken: Callable[[OutMessage], None] = lambda _: None
         self.on_acked: Callable[[str, Stored], None] = lambda _subscription, _stored: None
         self._dice, self._clock, self._trace = dice, clock, trace
@@ -136,6 +137,18 @@ class Broker:
     def reachable(self, process: Process) -> bool:
         return not self.down and process.name not in self.cut_off and not process.dead
 
+    def reconnect(self, name: str) -> None:
+        """The bus reaches this process again."""
+        if name in self.cut_off:
+            self.cut_off.discard(name)
+            self._back_at[name] = self.loop.time()
+
+    def was_cut_off(self, name: str, within_s: float) -> bool:
+        """Whether the process alone was out of reach within the last seconds."""
+        back_at = self._back_at.get(name)
+        lately = back_at is not None and self.loop.time() - back_at <= within_s
+        return lately or name in self.cut_off
+
     @property
     def unread(self) -> int:
         """Messages that the service has not dealt with; VMs' own ears do not count."""
@@ -146,7 +159,8 @@ class Broker:
         self.odds = BusOdds()
         self.down = False
         self.refused.clear()
-        self.cut_off.clear()
+        for name in sorted(self.cut_off):
+            self.reconnect(name)
         soon = self._at(60.0)
         for moment in sorted(moment for moment in self._buckets if moment > soon):
             for subscription, stored in self._buckets.pop(moment):
@@ -171,6 +185,8 @@ class Broker:
 
     def _fan_out(self, subscription: Subscription, stored: Stored) -> None:
         self._arrive(subscription, stored, self._travel_s())
+        if self.odds.duplicate:
+            self._trace.messages += 1
         if self._dice.random() < self.odds.duplicate:
             self._trace.count_fault("message_duplicated")
             self._arrive(subscription, stored, self._travel_s())

@@ -24,6 +24,7 @@ from sim.virtual.bus import Broker, BusOdds
 from sim.virtual.checkers import Checkers
 from sim.virtual.clients import Clients
 from sim.virtual.compute import CloudInTime
+from sim.virtual.config import Paper
 from sim.virtual.hosts import CrashOdds, Ground, Host
 from sim.virtual.loop import VirtualLoop
 from sim.virtual.trace import Trace
@@ -65,6 +66,11 @@ FAULTS: Mapping[str, int] = {
     "orphan_vm": 1,
     "foreign_vm": 1,
     "poison": 3,
+    "limit_edited": 3,
+    "region_edited": 2,
+    "drain_edited": 1,
+    "cluster_removed": 1,
+    "config_spoilt": 1,
 }
 """What strikes, and how often beside the others."""
 
@@ -88,6 +94,9 @@ SMALL_FAULTS = (
     "worker_froze_its_job",
     "worker_thawed_its_job",
     "alert_fleet_silent",
+    "bad_gpu",
+    "neighbours_on_a_vm",
+    "alert_sick_vm",
 )
 
 
@@ -140,6 +149,11 @@ class Chaos:
             "orphan_vm": self._orphan,
             "foreign_vm": self._foreign,
             "poison": self._poison,
+            "limit_edited": self._edit_limit,
+            "region_edited": self._edit_region,
+            "drain_edited": self._edit_drain,
+            "cluster_removed": self._remove_cluster,
+            "config_spoilt": self._spoil_config,
         }
         assert self._acts.keys() == FAULTS.keys()
 
@@ -173,6 +187,8 @@ class Chaos:
         self._stage.ground.odds = CrashOdds()
         self._cloud.fault(Clear())
         self._cloud.forbidden.clear()
+        if self._stage.ground.paper is not None:
+            self._stage.ground.paper.restore()
         for host in self._stage.hosts:
             host.door.down = False
             host.freeze_at_commit = False
@@ -275,7 +291,7 @@ class Chaos:
 
     def _cut_off(self, name: str, low_s: float, high_s: float) -> None:
         self._broker.cut_off.add(name)
-        self._after(low_s, high_s, lambda: self._broker.cut_off.discard(name))
+        self._after(low_s, high_s, lambda: self._broker.reconnect(name))
 
     def _replica_cut_off(self) -> bool:
         awake = self._awake()
@@ -310,6 +326,44 @@ class Chaos:
     def _poison(self) -> bool:
         self._stage.clients.poison()
         return True
+
+    # --- the configuration ------------------------------------------------------------------
+
+    def _paper(self) -> Paper | None:
+        """Once the first version is recorded: before that there is nothing to fall back on."""
+        ground = self._stage.ground
+        return ground.paper if ground.store.tables.configs else None
+
+    def _edited(self, words: str) -> bool:
+        self._trace.note("config", words, "config")
+        return True
+
+    def _edit_limit(self) -> bool:
+        paper = self._paper()
+        return paper is not None and self._edited(paper.change_limit(self._dice))
+
+    def _edit_region(self) -> bool:
+        paper = self._paper()
+        return paper is not None and self._edited(paper.change_region(self._dice))
+
+    def _edit_drain(self) -> bool:
+        paper = self._paper()
+        return paper is not None and self._edited(paper.change_drain(self._dice))
+
+    def _remove_cluster(self) -> bool:
+        paper = self._paper()
+        if paper is None:
+            return False
+        self._after(20, 120, paper.mend)
+        return self._edited(paper.remove(self._dice))
+
+    def _spoil_config(self) -> bool:
+        paper = self._paper()
+        if paper is None:
+            return False
+        paper.spoil()
+        self._after(5, 60, paper.mend)
+        return self._edited("spoilt")
 
     # --- the cloud -------------------------------------------------------------------------
 

@@ -14,19 +14,27 @@ from core.changes import (
     NewJob,
     NewRequest,
     NewVm,
+    PutTenant,
     RaiseAlert,
     Send,
     Unit,
     VmMove,
 )
-from core.job import TRANSITIONS, E, Job, JobEvent
+from core.job import TRANSITIONS, E, Job, JobEvent, JobStatus, Lease
 from core.messages import OutMessage, StartJob
+from core.tenants import HOLDS, Tenant, held_by, holdings, machines_of
 from sim.memory_tables import Tables, Written
 from sim.physics import Cloud
+from sim.virtual.limits import Limits
 from sim.virtual.trace import Trace
 
 V = VmState
 SILENT = "silent for too long"
+ORPHAN_MAX_S = 3600.0
+"""How long a VM may be without an owner while everything fails: each new leader begins to count
+anew, and at worst there is one every minute."""
+ORPHAN_HEALED_MAX_S = 600.0
+"""How long after healing there may be any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +72,12 @@ class Checkers:
     ) -> None:
         self.violations: list[Violation] = []
         self._trace, self._tables, self._time = trace, tables, time
-        self._limits = {cluster.name: cluster.vm_max for cluster in clusters}
+        clusters = tuple(clusters)
+        self._limits = Limits({c.name: c.vm_max for c in clusters}, tables, time)
+        self._shared = frozenset(c.name for c in clusters if c.share)
         self._on_violation = on_violation
+        self._machines = machines_of(clusters)
+        self._tenants: dict[str, Tenant] = {}
         self._jobs: dict[str, Job] = {}
         self._vms: dict[str, Vm] = {}
         self._counted: Counter[str] = Counter()
@@ -74,6 +86,8 @@ class Checkers:
         self._term = 0
         self._spans: dict[str, _Span] = {}
         self._started: set[str] = set()
+        self.runs: Counter[str] = Counter()
+        """job → how often it was started on a VM."""
         self._exits: dict[str, int | None] = {}
         self._going: dict[str, str] = {}
         """job → lease of the computation that runs now."""
@@ -82,6 +96,8 @@ class Checkers:
         self.cloud_counts: Callable[[str], int] = lambda _: 0
         self.could_not_speak: Callable[[str], bool] = lambda _: False
         """Whether a VM lives and is reached by the bus, but has not had the time to say so."""
+        self._unowned: dict[str, float] = {}
+        """VMs in the cloud that no row owns and nobody deletes → since when."""
         self.foreign: set[str] = set()
         """VMs that are not of our making: never to be touched."""
         self.strangers: set[str] = set()
@@ -109,6 +125,7 @@ class Checkers:
         for change in written.unit:
             self._change(change)
         self._check_leases(written.unit)
+        self._check_gangs(written.unit)
         self._check_scale_in(written.unit)
 
     def _change(self, change: Change) -> None:
@@ -126,6 +143,8 @@ class Checkers:
                 self._trace.count_fault(f"alert_{kind}")
             case Send(message):
                 self._intents[message.topic, message.body] += 1
+            case PutTenant(tenant):
+                self._tenants[tenant.tenant_id] = tenant
             case NewRequest(request):
                 words = f"{request.kind} {', '.join(request.names)}: {request.reason}"
                 self._trace.note("request", words, *request.names)
@@ -155,12 +174,32 @@ class Checkers:
             self.broken("I8", f"{name} is {after.status} without a deadline", name)
         self._check_word(before, JobEvent(event))
         self._jobs[after.uid] = after
+        if before.status not in HOLDS and after.status in HOLDS:
+            self._check_quota(after)
+
+    def _check_quota(self, admitted: Job) -> None:
+        """After an admission a tenant's jobs hold no more than its quota. One that was lowered
+        takes nothing back from whom it has."""
+        tenant = self._tenants.get(admitted.spec.tenant_id)
+        if tenant is None or not tenant.quota.limits:
+            return
+        mine = (job for job in self._jobs.values() if job.spec.tenant_id == tenant.tenant_id)
+        used = held_by(holdings(mine)[tenant.tenant_id], self._machines)
+        over = [n for n, limit in tenant.quota.limits.items() if used.get(n, 0.0) > limit]
+        if over:
+            words = ", ".join(f"{used[n]:g} {n}, quota {tenant.quota.limits[n]:g}" for n in over)
+            name = admitted.spec.job_id
+            self.broken("I5", f"{name} admitted: tenant {tenant.tenant_id} holds {words}", name)
+        if any(used.get(n, 0.0) == limit for n, limit in tenant.quota.limits.items()):
+            self._trace.count_fault("quota_used_up")
 
     def _check_word(self, before: Job, event: JobEvent) -> None:
         """What a worker is believed to have said of the live lease has really happened to it."""
         lease = before.lease.lease_id if before.lease else ""
         name, vm_name = before.spec.job_id, before.lease.vm_name if before.lease else ""
-        if event in (E.CLAIMED, E.STARTED) and lease not in self._started:
+        # A member of a gang claims its part, and begins when all are there.
+        begun = (E.STARTED,) if before.gang is not None else (E.CLAIMED, E.STARTED)
+        if event in begun and lease not in self._started:
             self.broken("I2", f"{name}: {event}, but lease {lease} never began", name, vm_name)
         if event is E.EXITED_OK and self._exits.get(lease) != 0:
             said = self._exits.get(lease, "still computes")
@@ -174,7 +213,7 @@ class Checkers:
         self._counted[vm.cluster] += 1
         if vm.state is V.DELETING:
             return  # an orphan taken over to be deleted: it was there before us
-        limit = self._limits.get(vm.cluster, 0)
+        limit = self._limits.of(vm.cluster)
         if self._counted[vm.cluster] > limit or vm_max > limit:
             counted = self._counted[vm.cluster]
             self.broken("I5", f"{vm.cluster} counts {counted} VMs, limit {limit}", vm.name)
@@ -204,7 +243,8 @@ class Checkers:
         self._vms[after.uid] = after
 
     def _lease_taken(self, stored: Vm, after: Vm) -> None:
-        if stored.state is not V.READY or stored.leases:
+        busy = stored.leases and after.cluster not in self._shared
+        if stored.state is not V.READY or busy:
             self.broken("I2", f"{after.name} took a lease as {stored.state}", after.name)
         for lease in set(after.leases) - set(stored.leases):
             if lease in self._leases:
@@ -218,9 +258,62 @@ class Checkers:
                 continue
             lease = change.after.lease
             vm = self._vms.get(lease.vm_uid)
+            name = change.after.spec.job_id
             if vm is None or lease.lease_id not in vm.leases:
-                name = change.after.spec.job_id
                 self.broken("I2", f"{name} has a lease that {lease.vm_name} does not hold", name)
+            elif change.before.lease is None:
+                self._check_slots(change.after, lease, vm)
+
+    def _fellows(self, uid: str) -> list[Job]:
+        found = (job for job in self._jobs.values() if job.gang is not None)
+        return [job for job in found if job.gang is not None and job.gang.uid == uid]
+
+    def _check_gangs(self, unit: Unit) -> None:
+        """A gang is placed whole, in one region. One that runs may get a member back, there."""
+        moves = [c.after for c in unit if isinstance(c, JobMove) and c.after.gang is not None]
+        placed = [job for job in moves if job.status is JobStatus.ASSIGNED]
+        for gang in {job.gang.uid for job in placed if job.gang is not None}:
+            fellows = [job for job in self._fellows(gang) if not job.status.final]
+            waiting = [job for job in fellows if job.lease is None]
+            regions = {job.lease.region for job in fellows if job.lease is not None}
+            name = fellows[0].spec.job_id
+            runs = any(job.status is JobStatus.RUNNING for job in fellows)
+            if waiting and not (runs and fellows[0].spec.replace_members):
+                self.broken("I3", f"{name}: {len(waiting)} members were not placed", name)
+            if len(regions) > 1:
+                self.broken("I3", f"{name}: members in {sorted(regions)}", name)
+            self._trace.count_fault("gang_placed")
+
+    def _check_barrier(self, order: StartJob) -> None:
+        """Nobody begins while a member that was placed with it has not claimed its part."""
+        stored = self._tables.users.get(order.spec.job_id, {}).get(order.spec.user_id, "")
+        job = self._jobs.get(stored)
+        if job is None or job.gang is None:
+            return
+        for fellow in self._fellows(job.gang.uid):
+            if fellow.status is JobStatus.ASSIGNED and fellow.uid != job.uid:
+                words = f"{order.spec.job_id} begins while {fellow.spec.job_id} is not there yet"
+                self.broken("I3", words, order.spec.job_id, fellow.spec.job_id)
+
+    def _check_slots(self, job: Job, lease: Lease, vm: Vm) -> None:
+        """No GPU is given to two live leases of a VM, nor one that the VM does not have."""
+        name = job.spec.job_id
+        if len(set(lease.slots)) != job.spec.gpu_count or not set(lease.slots) <= set(
+            range(vm.gpus)
+        ):
+            words = f"{name} wants {job.spec.gpu_count} GPUs, has {lease.slots} of {vm.gpus}"
+            self.broken("slots", words, name, vm.name)
+        if set(lease.slots) & vm.health.bad:
+            self.broken("slots", f"{name} has a bad GPU: {vm.health.words}", name, vm.name)
+        if len(vm.leases) > 1:
+            self._trace.count_fault("neighbours_on_a_vm")
+        for other in self._jobs.values():
+            held = other.lease
+            if held is None or other.uid == job.uid or held.vm_uid != vm.uid:
+                continue
+            if set(held.slots) & set(lease.slots):
+                words = f"{name} and {other.spec.job_id} both have GPUs of {lease.slots}"
+                self.broken("slots", f"{words} on {vm.name}", name, vm.name)
 
     def _check_scale_in(self, unit: Unit) -> None:
         """A deletion that the capacity plan decides on takes no VM that has work."""
@@ -240,7 +333,13 @@ class Checkers:
         self._trace.note("compute", f"begins {words}", job, order.vm_name)
         if lease in self._started:
             self.broken("I10", f"started twice: {words}", job, order.vm_name)
+        for span in self._spans.values():
+            if span.vm == vm and set(span.order.slots) & set(order.slots):
+                there = span.order.spec.job_id
+                self.broken("slots", f"{words}: {there} has its GPUs there", job, order.vm_name)
+        self._check_barrier(order)
         self._started.add(lease)
+        self.runs[job] += 1
         self._spans[lease] = _Span(order, vm)
         self._goes(lease)
 
@@ -286,7 +385,9 @@ class Checkers:
 
     def created(self, cluster: str, action: Create) -> None:
         """After the cloud took a create call."""
-        there, limit = self.cloud_counts(cluster), self._limits[cluster]
+        # A call that is repeated may bring names that were counted before the limit was lowered.
+        there = self.cloud_counts(cluster)
+        limit = max(self._limits.of(cluster), self._counted[cluster])
         self._trace.note("cloud", f"create {', '.join(action.names)}", *action.names)
         if there > limit:
             self.broken("I5", f"{cluster} has {there} VMs, limit {limit}", *action.names)
@@ -302,6 +403,21 @@ class Checkers:
             vm = self._vms.get(uids.get(name, ""))
             if vm is not None and vm.state in (V.REQUESTED, V.BOOTING, V.READY, V.DRAINING):
                 self.broken("I11", f"{name} is deleted while it is {vm.state}", name)
+
+    def look_for_orphans(self, cloud: Cloud, healed_at: float | None) -> None:
+        """Every VM in our groups has an owner, is being deleted, or will be in time."""
+        now, owned = self._time(), self._tables.vm_names
+        self._unowned = {
+            member.name: self._unowned.get(member.name, now)
+            for mig in cloud.migs(None, now)
+            for member in mig.members.values()
+            if member.name not in owned and member.name not in self.foreign and not member.leaving
+        }
+        healed = healed_at is not None and now - healed_at >= ORPHAN_HEALED_MAX_S
+        for name, since in self._unowned.items():
+            if healed or now - since > ORPHAN_MAX_S:
+                when = "10 minutes after healing" if healed else f"for {now - since:.0f} s"
+                self.broken("I6", f"{name} has no owner and no end, {when}", name)
 
     # --- doors -----------------------------------------------------------------------------
 

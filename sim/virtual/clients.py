@@ -8,23 +8,28 @@ import json
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from core.capacity import ClusterSpec
 from core.errors import BadInput, Conflict, NotFound, StoreDown
+from core.knowledge import CapacityPolicy
 from core.messages import OutMessage
 from core.names import Names
+from core.tenants import Quota, Tenant
 from scheduler.replica import Replica
 from scheduler.stop import stop_job
 from sim.virtual.bus import Broker, Stored
 from sim.virtual.checkers import Checkers
 from sim.virtual.hosts import Host
-from sim.virtual.loop import VirtualLoop
+from sim.virtual.loop import EPOCH, VirtualLoop
 from sim.virtual.trace import Trace
 
 T = TypeVar("T")
 ANSWER_S = 5.0
 AGAIN_S = 3.0
+GANG_MAX = 3
+TENANTS = ("default", "few", "small")
 _POISON = (
     b"{not json",
     b'{"status":"DANCING","vm_name":"x"}',
@@ -55,13 +60,15 @@ def make_orders(
     """The work of a run, in the order of its arrival."""
     dice = random.Random(f"{seed}/orders")
     orders = []
-    for number in range(count):
+    gangs = count // 12
+    for number in range(count - gangs):
         # Half of the work comes in a few bursts: queues must form.
         burst = dice.randrange(3) / 3 * over_s + dice.uniform(0, 30)
         at = burst if dice.random() < 0.5 else dice.uniform(0, over_s)
         orders.append(_order(dice, number, at, clusters))
     orders += [_rival(dice, order) for order in orders if dice.random() < 0.03]
     orders += [_nonsense(dice, number, over_s) for number in range(count // 25)]
+    orders += _gangs(random.Random(f"{seed}/gangs"), gangs, over_s, clusters)
     orders.sort(key=lambda order: (order.at, order.job_id))
     return orders
 
@@ -95,12 +102,17 @@ def _order(dice: random.Random, number: int, at: float, clusters: Sequence[Clust
     )
     body: dict[str, object] = {
         "job_id": f"job-{number}",
-        "command": ["pretend"],
+        "command": ["pretend", str(number)],
+        "tenant_id": TENANTS[number % len(TENANTS)],
         **dice.choices(ways, (7, 3, 1))[0],
         "priority": dice.choice((100, 500, 500, 900)),
         "retries": dice.choice((0, 0, 1, 2)),
         "stop_grace_s": dice.choice((2, 10, 30)),
     }
+    if "gpu_type" in body and cluster.spot:
+        # Time enough for spot now, and too little in a while: what is usual to run, and some.
+        left_s = CapacityPolicy().typical_run_s + dice.uniform(60, 400)
+        body |= {"spot": True, "deadline": (EPOCH + timedelta(seconds=at + left_s)).isoformat()}
     if dice.random() < 0.15:
         body["regions"] = [r.region for r in dice.sample(cluster.regions, 2)]
     if dice.random() < 0.08:
@@ -110,6 +122,41 @@ def _order(dice: random.Random, number: int, at: float, clusters: Sequence[Clust
     stop_at = at + dice.expovariate(1 / 150) if dice.random() < 0.2 else None
     repeats = 1 if dice.random() < 0.8 else dice.randint(2, 4)
     return Order(at, body, dice.random() < 0.4, repeats, stop_at)
+
+
+def _gangs(
+    dice: random.Random, count: int, over_s: float, clusters: Sequence[ClusterSpec]
+) -> list[Order]:
+    """Jobs on several VMs at once."""
+    roomy = [cluster for cluster in clusters if cluster.vm_max >= GANG_MAX]
+    orders = []
+    for number in range(count if roomy else 0):
+        cluster = dice.choice(roomy)
+        body: dict[str, object] = {
+            "job_id": f"gang-{number}",
+            "command": ["pretend", str(number)],
+            "cluster": cluster.name,
+            "gpu_count": cluster.gpus,
+            "replicas": dice.randint(2, GANG_MAX),
+            "replace_members": dice.random() < 0.3,
+            "retries": dice.choice((0, 1)),
+            "stop_grace_s": dice.choice((2, 10)),
+        }
+        at = dice.uniform(0, over_s)
+        stop_at = at + dice.expovariate(1 / 200) if dice.random() < 0.2 else None
+        orders.append(Order(at, body, dice.random() < 0.4, 1, stop_at))
+    return orders
+
+
+def tenants_of(clusters: Sequence[ClusterSpec]) -> list[Tenant]:
+    """One without limits, one that may run few jobs at once, one with few GPUs: their quotas bind
+    whenever work comes in a burst."""
+    largest = max(cluster.gpus for cluster in clusters)
+    _, few, small = TENANTS
+    return [
+        Tenant(few, weight=2.0, quota=Quota(jobs=6)),
+        Tenant(small, quota=Quota(gpus=largest + 1)),
+    ]
 
 
 class Clients:
@@ -137,6 +184,10 @@ class Clients:
                 self._later(delay_s, self._submit, order)
             if order.stop_at is not None:
                 self._later(order.stop_at, self._stop, order)
+
+    def stop(self, order: Order) -> None:
+        """Its owner changes his mind now."""
+        self._later(0.0, self._stop, order)
 
     def poison(self) -> None:
         """Nonsense on both topics."""
@@ -233,5 +284,8 @@ async def _outcome(asking: Awaitable[bool]) -> bool:
         return await asking
     except StoreDown:
         return False
-    except (BadInput, Conflict):
+    except BadInput as error:
+        # A cluster that is being drained takes no jobs: its client comes again.
+        return "being drained" not in str(error)
+    except Conflict:
         return True

@@ -9,10 +9,35 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import assert_never
 
-from core.capacity import AttemptError, Create, Delete, Member, MigSnapshot
+from core.capacity import (
+    AttemptError,
+    CapacityHint,
+    ClusterSpec,
+    Create,
+    Delete,
+    GroupError,
+    Member,
+    MigSnapshot,
+    Queue,
+    Queued,
+    QueueState,
+)
 from core.errors import CloudBusy, CloudRefused, CloudUnsure, Forbidden, MigMissing, ZenError
+from migs.history import ErrorHistory
 from sim.faults import Fault
-from sim.model import ApiError, Effect, Mig, PowerOff, PowerOn, PreemptNotice, Trouble, VmInfo
+from sim.flex import AskedTogether
+from sim.model import (
+    ApiError,
+    Effect,
+    Mig,
+    PowerOff,
+    PowerOn,
+    PreemptNotice,
+    RequestState,
+    ResizeRequest,
+    Trouble,
+    VmInfo,
+)
 from sim.model import Member as GroupMember
 from sim.physics import Cloud
 from sim.virtual.loop import EPOCH, VirtualLoop
@@ -86,6 +111,7 @@ class VirtualCompute:
         self.on_create: Callable[[str, Create], None] = lambda _mig, _action: None
         self.on_delete: Callable[[str, Delete], None] = lambda _mig, _action: None
         self._world, self._loop, self._dice, self._trace = world, loop, dice, trace
+        self._history = ErrorHistory()
 
     async def observe(self, mig: str, cluster: str, region: str) -> MigSnapshot:
         asked_at = EPOCH + timedelta(seconds=self._loop.time())
@@ -96,15 +122,19 @@ class VirtualCompute:
             raise _translate(error) from error
         finally:
             self._world.settle()
+        members = tuple(_member(member) for member in group.members.values())
+        faults, deadly = _group_faults(group)
         shown = MigSnapshot(
             mig=mig,
             cluster=cluster,
             region=region,
             target_size=group.target_size,
             stable=group.is_stable,
-            members=tuple(_member(member) for member in group.members.values()),
+            members=members,
             observed_at=asked_at,
-            faults=_group_faults(group),
+            faults=faults,
+            deadly=deadly,
+            errors=self._news_of_the_gone(group, members),
         )
         # The answer travels too: what it shows is already old when it is read.
         await asyncio.sleep(self._dice.uniform(0.02, 0.2))
@@ -134,6 +164,76 @@ class VirtualCompute:
                 )
 
         await self._write(action.region, effect)
+
+    def _news_of_the_gone(self, group: Mig, members: tuple[Member, ...]) -> tuple[GroupError, ...]:
+        key, now = (
+            (group.spec.region, group.spec.name),
+            EPOCH + timedelta(seconds=self._loop.time()),
+        )
+        if not self._history.is_due(key, members, now):
+            return ()
+        self._history.asked(key, now)
+        errors = (
+            GroupError(
+                EPOCH + timedelta(seconds=record.at),
+                record.name,
+                record.action.value,
+                AttemptError(record.trouble.code, record.trouble.message, zone=record.trouble.zone),
+            )
+            for record in group.errors
+        )
+        return self._history.news(key, members, errors, now)
+
+    # --- several at once ------------------------------------------------------------------
+
+    async def queue(self, mig: str, action: Queue) -> None:
+        asked = AskedTogether(action.name, action.names, 0, action.run_s)
+
+        def effect() -> None:
+            self._world.cloud.request_instances(
+                action.region, mig, asked, action.request_id, self._loop.time()
+            )
+
+        await self._write(action.region, effect)
+
+    async def queued(self, mig: str, region: str) -> tuple[Queued, ...]:
+        await self._pass_gate(region, write=False)
+        try:
+            group = self._world.cloud.mig(region, mig, self._loop.time())
+        except ApiError as error:
+            raise _translate(error) from error
+        finally:
+            self._world.settle()
+        return tuple(_queued(request) for request in group.requests.values())
+
+    async def unqueue(self, mig: str, region: str, name: str, request_id: str) -> None:
+        def effect() -> None:
+            now = self._loop.time()
+            found = self._world.cloud.mig(region, mig, now).requests.get(name)
+            if found is not None and found.state is RequestState.ACCEPTED:
+                self._world.cloud.cancel_request(region, mig, name, request_id, now)
+
+        await self._write(region, effect)
+
+    async def advise(self, spec: ClusterSpec, region: str) -> tuple[CapacityHint, ...]:
+        if not spec.spot:
+            return ()
+        now = self._loop.time()
+        zones = spec.region(region).zones or self._world.cloud.world.zones_of(region)
+        room = self._world.cloud.chances(zones, spec.machine_type, spec.spot, 1, now)
+        self._world.settle()
+        zone = max(sorted(room), key=lambda name: room[name], default="")
+        there = bool(room.get(zone))
+        hint = CapacityHint(
+            region=region,
+            zone=zone if there else "",
+            machine_type=spec.machine_type,
+            spot=spec.spot,
+            score=0.9 if there else 0.1,
+            at=EPOCH + timedelta(seconds=now),
+            uptime_s=3600.0 if there else 600.0,
+        )
+        return (hint,)
 
     # --- how calls fail --------------------------------------------------------------------
 
@@ -205,6 +305,7 @@ def _member(member: GroupMember) -> Member:
         status=vm.status.value if vm is not None else "",
         instance_id=str(vm.info.id) if vm is not None else "",
         errors=(_error(member.trouble),) if member.trouble is not None else (),
+        terminates_at=EPOCH + timedelta(seconds=member.ends_at) if member.ends_at else None,
     )
 
 
@@ -215,11 +316,26 @@ def _error(trouble: Trouble) -> AttemptError:
         message=trouble.message,
         reason=trouble.reason,
         zones_available=tuple(zone for zone in zones.split(",") if zone),
+        zone=trouble.zone,
     )
 
 
-def _group_faults(group: Mig) -> tuple[str, ...]:
-    action = group.spec.default_action_on_failure
-    if action == "DO_NOTHING":
-        return ()
-    return (f"{group.spec.name}: defaultActionOnFailure is {action}, expected DO_NOTHING",)
+def _queued(request: ResizeRequest) -> Queued:
+    return Queued(
+        name=request.name,
+        state=QueueState(request.state.value),
+        vms=len(request.members),
+        run_s=request.run_s,
+        errors=(_error(request.trouble),) if request.trouble is not None else (),
+    )
+
+
+def _group_faults(group: Mig) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(all complaints, those that kill running work)."""
+    name, action = group.spec.name, group.spec.default_action_on_failure
+    faults, deadly = [], []
+    if action != "DO_NOTHING":
+        faults.append(f"{name}: defaultActionOnFailure is {action}, expected DO_NOTHING")
+    if group.spec.target_shape == "EVEN":
+        deadly.append(f"{name}: targetShape is EVEN, expected ANY or ANY_SINGLE_ZONE")
+    return (*faults, *deadly), tuple(deadly)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from config.settings import Settings
@@ -17,9 +17,10 @@ from db.submit import GroupCommit
 from scheduler.metrics import Metrics
 from scheduler.replica import Adapters, Replica
 from sim.memory_store import MemoryStore, Stage
-from sim.virtual.bus import Broker, MemoryBus, MemoryInbound
+from sim.virtual.bus import GRID_S, Broker, MemoryBus, MemoryInbound
 from sim.virtual.checkers import Checkers
 from sim.virtual.compute import CloudInTime, VirtualCompute
+from sim.virtual.config import Paper
 from sim.virtual.loop import Process, VirtualClock, VirtualLoop
 from sim.virtual.trace import Trace
 
@@ -38,6 +39,19 @@ class CrashOdds:
     late_effect: float = 0.0
 
 
+class Tripwire:
+    """Counts the boundaries that a run passes; whoever reaches number `at` dies there."""
+
+    def __init__(self, at: int | None = None) -> None:
+        self.passed: list[tuple[str, str]] = []
+        """(kind, "before" or "after"), in order."""
+        self._at = at
+
+    def reached(self, what: str, stage: str) -> bool:
+        self.passed.append((what, stage))
+        return len(self.passed) - 1 == self._at
+
+
 @dataclass(slots=True)
 class Ground:
     """What all replicas stand on."""
@@ -51,6 +65,9 @@ class Ground:
     trace: Trace
     checkers: Checkers
     odds: CrashOdds = field(default_factory=CrashOdds)
+    tripwire: Tripwire | None = None
+    paper: Paper | None = None
+    """The configuration file; None: it does not change in this run."""
 
 
 class Host:
@@ -96,6 +113,8 @@ class Host:
         down = self.door.down
         self.door = ground.store.door(on_commit=self._on_commit, pause=self._pause)
         self.door.down = down
+        if ground.tripwire is not None:
+            self.door.on_mark = self._on_mark
         ground.trace.note("replica", f"{self.name} starts", "replicas")
         self.process.spawn(self._boot())
 
@@ -104,6 +123,7 @@ class Host:
         if self.process is not None and not self.process.dead:
             self._ground.trace.note("replica", f"{self.name} is killed", "replicas")
             self.process.kill()
+            self.door.hang_up()
             self.replica = None
 
     def freeze(self) -> None:
@@ -127,11 +147,13 @@ class Host:
             store=self.door,
             bus=_CrashingBus(bus, self),
             compute=_CrashingCompute(cloud, self),
+            advice=cloud,
             write=GroupCommit(self.door).submit,
-            wakeups=self.door.wakeups,
+            wakeups=self._news,
             clock=self.clock,
             ids=RandomIds(random.Random(f"{ground.dice.random()}/{self.name}")),
             warm_up=lambda: None,
+            config=ground.paper.parts(self.door) if ground.paper is not None else None,
         )
         self.replica = Replica(ground.settings, adapters, Metrics(), self.name)
         self.replica.start()
@@ -139,6 +161,12 @@ class Host:
     def _created(self, mig: str, action: Create) -> None:
         prefix, suffix = f"{self._ground.settings.names.prefix}-", f"-{action.region}-mig"
         self._ground.checkers.created(mig.removeprefix(prefix).removesuffix(suffix), action)
+
+    async def _news(self) -> AsyncIterator[None]:
+        """The database's news, when the bus's come: a commit is not worth a turn of its own."""
+        async for _ in self.door.wakeups():
+            await asyncio.sleep(GRID_S - self._ground.loop.time() % GRID_S)
+            yield
 
     # --- boundaries ------------------------------------------------------------------------
 
@@ -160,9 +188,14 @@ class Host:
             ground.trace.fault("commit_answer_lost", self.name)
             raise StoreDown("the connection was lost before the answer came")
 
+    async def _on_mark(self, stage: Stage) -> None:
+        await self.perhaps_crash("mark", stage, 0.0)
+
     async def perhaps_crash(self, what: str, stage: str, odds: float) -> None:
-        """The process ends here and now, if the dice say so."""
-        if self._ground.dice.random() < odds:
+        """The process ends here and now, if the dice say so or the wire is reached."""
+        wire = self._ground.tripwire
+        tripped = wire is not None and wire.reached(what, stage)
+        if self._ground.dice.random() < odds or tripped:
             self._ground.trace.fault(f"crash_at_{what}", f"{self.name} {stage}", "replicas")
             self.kill()
             await asyncio.get_running_loop().create_future()

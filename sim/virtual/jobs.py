@@ -42,7 +42,7 @@ class Nature:
 def nature_of(seed: int, job_id: str, attempt: int) -> Nature:
     """The same for every run of the seed."""
     job = random.Random(f"{seed}/job/{job_id}")
-    length = job.choices((15.0, 60.0, 180.0, 450.0), (4, 4, 3, 1))[0] * job.uniform(0.5, 1.5)
+    length = job.choices((10.0, 40.0, 120.0, 240.0), (4, 4, 3, 1))[0] * job.uniform(0.5, 1.5)
     manners = job.choices(list(OnTerm), (6, 2, 1))[0]
     this = random.Random(f"{seed}/job/{job_id}/{attempt}")
     return Nature(
@@ -85,20 +85,20 @@ class PretendRunner:
 
     def __init__(
         self,
-        seed: int,
+        nature: Callable[[str, int], Nature],
         vm: str,
         post: Callable[[Input], None],
         log: ComputeLog,
         checkpoints: dict[str, float],
     ) -> None:
-        self._seed, self._vm, self._post, self._log = seed, vm, post, log
+        self._nature, self._vm, self._post, self._log = nature, vm, post, log
         self._checkpoints = checkpoints
         self._runs: dict[str, _Run] = {}
         self._loop = asyncio.get_running_loop()
 
     def start(self, order: StartJob) -> None:
         job_id = order.spec.job_id
-        nature = nature_of(self._seed, job_id, order.attempt)
+        nature = self._nature(job_id, order.attempt)
         done_s = self._checkpoints.get(job_id, 0.0) if order.resume else 0.0
         run = _Run(order, nature, done_s)
         self._log.begins(order, self._vm)
@@ -121,6 +121,9 @@ class PretendRunner:
                 run.waiting.append(name)
             case Signal.TERM:
                 self._term(run)
+
+    def renew(self, until: float) -> None:
+        """Here the agent's logic and its jobs stand still together: there is nothing to watch."""
 
     def close(self) -> None:
         """The machine or its agent is gone, and its jobs with it."""

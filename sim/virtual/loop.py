@@ -10,9 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import warnings
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -26,6 +29,34 @@ class Stalled(Exception):
     """Time does not pass any more: nothing is left to happen, or something spins."""
 
 
+class Call:
+    """A callback that is due some time. `asyncio.Handle` does more than this loop asks for, and a
+    run makes hundreds of thousands of them."""
+
+    __slots__ = ("args", "callback", "context", "off", "owner")
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context,
+        owner: Process | None,
+    ) -> None:
+        self.callback, self.args, self.context, self.owner = callback, args, context, owner
+        self.off = False
+
+    def cancel(self) -> None:
+        self.off = True
+        self.callback, self.args = _nothing, ()  # what they hold on to may go
+
+    def cancelled(self) -> bool:
+        return self.off
+
+
+def _nothing() -> None:
+    """What a cancelled call does."""
+
+
 class Process:
     """What dies and freezes together: a replica, or the agent on a VM."""
 
@@ -34,8 +65,9 @@ class Process:
         self.dead = False
         self.frozen = False
         self.frozen_at = 0.0
+        self.parked: list[Call] = []
+        """What was due while it was frozen."""
         self._loop = loop
-        self._parked: list[tuple[Callable[..., object], tuple[Any, ...], Any]] = []
         self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         self._kept: list[asyncio.Task[Any]] = []
         self._context = loop.root.copy()
@@ -51,8 +83,8 @@ class Process:
     def kill(self) -> None:
         """SIGKILL. Its tasks are kept, or the garbage collector would run their `finally`s."""
         self.dead = True
-        self._parked.clear()
-        self._kept = list(self._tasks)
+        self.parked.clear()
+        self._kept = [task for task in self._tasks if not task.done()]
 
     def freeze(self) -> None:
         """SIGSTOP."""
@@ -61,18 +93,8 @@ class Process:
     def thaw(self) -> None:
         """SIGCONT: everything that was due meanwhile happens now, in order."""
         self.frozen = False
-        parked, self._parked = self._parked, []
-        for callback, arguments, context in parked:
-            self._loop.call_soon(callback, *arguments, context=context)
-
-    def run(self, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
-        """Called for each of its callbacks."""
-        if self.dead:
-            return
-        if self.frozen:
-            self._parked.append((callback, arguments, contextvars.copy_context()))
-            return
-        callback(*arguments)
+        parked, self.parked = self.parked, []
+        self._loop.ready.extend(parked)
 
     def dispose(self) -> None:
         """The world is over: end what was killed, quietly."""
@@ -83,42 +105,23 @@ class Process:
                     task.get_coro().close()
 
 
-class _Jump:
-    """Stands where the selector would: instead of waiting, the clock is moved."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-        self._rounds = 0
-
-    def select(self, timeout_s: float | None) -> list[object]:
-        if timeout_s is None:
-            raise Stalled("nothing is ready and no timer is set")
-        self._rounds += 1
-        if timeout_s > 0:
-            self._rounds = 0
-            self._loop.jump(timeout_s)
-        if self._rounds > ROUNDS_MAX:
-            raise Stalled(f"{ROUNDS_MAX} rounds of callbacks and the clock has not moved")
-        return []
-
-
 class VirtualLoop(asyncio.BaseEventLoop):
     """No sockets, no threads, no waiting."""
 
     def __init__(self) -> None:
         super().__init__()
         self._moment = 0.0
-        self._selector = _Jump(self)
-        self._clock_resolution = 1e-9
+        self._rounds = 0
+        self._numbers = count()
+        self._timers: list[tuple[float, int, Call]] = []
+        """A heap; what is due at the same moment comes in the order in which it was asked for."""
+        self.ready: deque[Call] = deque()
         self.root = contextvars.copy_context()
         self.processes: list[Process] = []
         self.set_task_factory(_make_task)  # type: ignore[arg-type]
 
     def time(self) -> float:
         return self._moment
-
-    def jump(self, seconds: float) -> None:
-        self._moment += seconds
 
     def process(self, name: str) -> Process:
         """A new process; nothing runs in it yet."""
@@ -128,8 +131,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def later(self, delay_s: float, callback: Callable[..., object], *arguments: Any) -> None:
         """For the world itself: happens whoever dies meanwhile."""
-        context = self.root.copy()
-        super().call_at(self._moment + delay_s, callback, *arguments, context=context)
+        self.call_at(self._moment + delay_s, callback, *arguments, context=self.root.copy())
 
     def dispose(self) -> None:
         """Close, and silence what was killed on the way."""
@@ -137,6 +139,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that died unawaited
             for process in self.processes:
                 process.dispose()
+        self.ready.clear()
+        self._timers.clear()
         self.close()
 
     # --- how callbacks get their process ---------------------------------------------------
@@ -146,13 +150,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> asyncio.Handle:
-        owner = _PROCESS.get() if context is None else context.get(_PROCESS)
-        if owner is None:
-            return super().call_soon(callback, *args, context=context)
-        if owner.dead:
-            return asyncio.Handle(callback, args, self, context)
-        return super().call_soon(owner.run, callback, args, context=context)
+    ) -> Call:
+        context = contextvars.copy_context() if context is None else context
+        call = Call(callback, args, context, context.get(_PROCESS))
+        self.ready.append(call)
+        return call
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+    """There is one thread. Python asks for this when it finishes an abandoned generator."""
 
     def call_at(  # type: ignore[override]
         self,
@@ -160,19 +165,56 @@ class VirtualLoop(asyncio.BaseEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> asyncio.TimerHandle:
-        owner = _PROCESS.get() if context is None else context.get(_PROCESS)
-        if owner is None:
-            return super().call_at(when, callback, *args, context=context)
-        return super().call_at(when, owner.run, callback, args, context=context)
+    ) -> Call:
+        context = contextvars.copy_context() if context is None else context
+        call = Call(callback, args, context, context.get(_PROCESS))
+        heappush(self._timers, (when, next(self._numbers), call))
+        return call
 
-    # --- what a loop over sockets would do -------------------------------------------------
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> Call:
+        return self.call_at(self._moment + delay, callback, *args, context=context)
 
-    def _process_events(self, event_list: list[object]) -> None:
-        assert not event_list, "there are no sockets here"
+    # --- turning -----------------------------------------------------------------------------
 
-    def _write_to_self(self) -> None:
-        """Nobody sleeps in a selector."""
+    def _run_once(self) -> None:
+        """What is ready now; if nothing is, the clock jumps to the next timer first."""
+        ready, timers = self.ready, self._timers
+        while timers and timers[0][2].off:
+            heappop(timers)
+        self._rounds += 1
+        if not ready:
+            if not timers:
+                raise Stalled("nothing is ready and no timer is set")
+            if timers[0][0] > self._moment:
+                self._moment, self._rounds = timers[0][0], 0
+        if self._rounds > ROUNDS_MAX:
+            raise Stalled(f"{ROUNDS_MAX} rounds of callbacks and the clock has not moved")
+        while timers and timers[0][0] <= self._moment:
+            ready.append(heappop(timers)[2])
+        for _ in range(len(ready)):
+            call = ready.popleft()
+            owner = call.owner
+            if call.off or (owner is not None and owner.dead):
+                continue
+            if owner is not None and owner.frozen:
+                owner.parked.append(call)
+                continue
+            try:
+                call.context.run(call.callback, *call.args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # as asyncio does: tell the handler
+                self._tell_handler(call, error)
+
+    def _tell_handler(self, call: Call, error: BaseException) -> None:
+        about = {"message": f"exception in callback {call.callback!r}", "exception": error}
+        self.call_exception_handler(about)
 
 
 def _make_task(

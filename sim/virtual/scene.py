@@ -1,4 +1,4 @@
-"""Where a simulated run takes place: six clusters over four regions, and the cloud under them."""
+"""Where a simulated run takes place: eight clusters over four regions, and the cloud under them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from config.settings import ApiSettings, Settings
 from core.capacity import ClusterSpec, RegionSpec
 from core.job import Budgets
-from core.names import Names
+from core.names import Names, parse_cluster
 from core.retention import RetentionRules
 from core.timers import Timers
 from sim.world import MigSpec, Physics, World
@@ -20,14 +20,18 @@ _CLUSTERS = (
     ("1xl4", "g2-standard-4", 8, 0, True),
     ("1xv100", "n1-highmem-8", 5, 1, False),
     ("2xa100-40gb", "a2-highgpu-2g", 5, 0, False),
-    ("4xa100-40gb", "a2-highgpu-4g", 4, 0, True),
+    ("4xa100-40gb-spot", "a2-highgpu-4g", 3, 0, True),
+    ("4xa100-40gb", "a2-highgpu-4g", 2, 0, False),
     ("1xa100-80gb", "a2-ultragpu-1g", 4, 0, False),
     ("8xh100-80gb", "a3-highgpu-8g", 2, 0, False),
+    ("4xl4", "g2-standard-48", 3, 0, False),
 )
+_SHARED = ("4xl4", "4xa100-40gb-spot")
+"""Whose VMs take several jobs at once."""
 # Blocks are shorter than in real life, so that a healed world comes to rest in little time.
 TIMERS = replace(
     Timers(),
-    loop_interval_s=2.0,
+    loop_interval_s=4.0,
     unsupported_block_s=600.0,
     permission_block_s=300.0,
     stockout_block_max_s=300.0,
@@ -84,25 +88,26 @@ def cloud_world(seed: int, names: Names, dice: random.Random) -> World:
 
 
 def _cluster(name: str, machine_type: str, vm_max: int, vm_min: int, spot: bool) -> ClusterSpec:
-    gpus, _, gpu_type = name.partition("x")
+    gpus, gpu_type = parse_cluster(name)
     regions = tuple(
         RegionSpec(
             region=region,
             zones=tuple(f"{region}-{zone}" for zone in _ZONES),
-            usd_per_hour=float(gpus) * (2.0 + 0.1 * index),
-            spot_usd_per_hour=float(gpus) * (0.7 + 0.1 * index),
+            usd_per_hour=gpus * (2.0 + 0.1 * index),
+            spot_usd_per_hour=gpus * (0.7 + 0.1 * index),
         )
         for index, region in enumerate(REGIONS)
     )
     return ClusterSpec(
         name=name,
         gpu_type=gpu_type,
-        gpus=int(gpus),
+        gpus=gpus,
         machine_type=machine_type,
         vm_max=vm_max,
         vm_min=vm_min,
         regions=regions,
         spot=spot,
+        share=name in _SHARED,
         gpu_memory_gb=40,
         cpus=12,
         memory_gb=85,

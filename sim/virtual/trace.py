@@ -24,6 +24,8 @@ class Trace:
         """How often each fault really fired."""
         self.transitions: Counter[str] = Counter()
         """How often each step of the job's table was taken."""
+        self.messages = 0
+        """What the bus was given to deliver while it misbehaved."""
 
     def note(self, kind: str, words: str, *subjects: str) -> None:
         """One event; `subjects` are the jobs, VMs and replicas that it concerns."""

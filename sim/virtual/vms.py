@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from agent.driver import Driver
 from agent.ear import Ear
@@ -20,13 +21,14 @@ from core.timers import Timers
 from sim.model import VmInfo
 from sim.virtual.bus import Broker, MemoryBus
 from sim.virtual.compute import CloudInTime
-from sim.virtual.jobs import ComputeLog, PretendRunner
+from sim.virtual.jobs import ComputeLog, Nature, PretendRunner
 from sim.virtual.loop import Process, VirtualClock, VirtualLoop
 from sim.virtual.trace import Trace
 
 SUBSCRIBE_AGAIN_S = 2.0
 RESTART_S = 3.0
 CLOCKS_WRONG_S = 300.0
+BAD_GPUS = 0.05
 
 
 class _Silent(Journal):
@@ -40,7 +42,8 @@ class _Silent(Journal):
 class Site:
     """What all machines share."""
 
-    seed: int
+    nature: Callable[[str, int], Nature]
+    """What attempt of which job does what."""
     loop: VirtualLoop
     broker: Broker
     cloud: CloudInTime
@@ -50,6 +53,8 @@ class Site:
     trace: Trace
     log: ComputeLog
     checkpoints: dict[str, float]
+    bad_gpus: float = 0.0
+    """Part of the boots that find one of their GPUs with memory errors."""
 
 
 class Worker:
@@ -62,6 +67,11 @@ class Worker:
         self.process: Process = site.loop.process(f"{info.name}/{info.id}/{self.nonce}")
         self._driver: Driver | None = None
         self._runner: PretendRunner | None = None
+        self._gpus = tuple(GpuReading(index) for index in range(info.gpus))
+        if site.dice.random() < site.bad_gpus:
+            bad = site.dice.randrange(info.gpus)
+            site.trace.count_fault("bad_gpu")
+            self._gpus = tuple(replace(g, ecc_errors=int(g.index == bad)) for g in self._gpus)
         self.process.spawn(self._live())
 
     def notice(self) -> None:
@@ -96,7 +106,7 @@ class Worker:
         self._driver = Driver(machine, bus, site.names, clock, journal)
         where = f"{info.name}/{info.id}"
         self._runner = PretendRunner(
-            site.seed, where, self._driver.post, site.log, site.checkpoints
+            site.nature, where, self._driver.post, site.log, site.checkpoints
         )
         site.trace.note("worker", f"{info.name} boots, nonce {self.nonce}", info.name)
         listening = asyncio.create_task(self._listen(bus, Ear(self._driver.post, journal)))
@@ -115,7 +125,7 @@ class Worker:
         subscription = self._site.names.control_subscription(name, self.nonce)
         topic = self._site.names.control_topic
         broker.add_subscription(subscription, topic, {"vm_name": name}, ordered=True)
-        self._driver.post(GpusRead(tuple(GpuReading(i) for i in range(self.info.gpus))))
+        self._driver.post(GpusRead(self._gpus))
         self._driver.post(Listening())
         inbound = bus.subscribe(subscription, max_messages=100)
         async for batch in inbound.batches():
@@ -143,13 +153,17 @@ class Fleet:
 
     def could_not_speak(self, vm_name: str) -> bool:
         """It lives and the bus reaches it, but the bus came back so lately that a worker's next
-        try to publish may still be ahead."""
+        try to publish may still be ahead. One that was cut off alone has no such excuse."""
         timers, broker = self._site.timers, self._site.broker
         next_try_s = timers.publish_timeout_s + RETRY_S
         if broker.down or self._site.loop.time() - broker.up_since > next_try_s:
             return False
         alive = (w for w in self.workers() if w.info.name == vm_name)
-        return any(broker.reachable(worker.process) for worker in alive)
+        return any(
+            broker.reachable(worker.process)
+            and not broker.was_cut_off(worker.process.name, timers.lost_after_s)
+            for worker in alive
+        )
 
     def restart_agent(self, worker: Worker) -> None:
         """The agent crashes; the machine starts it anew a moment later."""

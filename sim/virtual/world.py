@@ -9,23 +9,28 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import structlog
 
 from config.settings import Settings
+from core.changes import PutTenant
 from core.clock import SystemClock
 from sim.memory_store import MemoryStore
 from sim.virtual.bus import Broker
 from sim.virtual.chaos import Chaos, Stage
 from sim.virtual.checkers import Checkers, Violation
-from sim.virtual.clients import Clients, make_orders
+from sim.virtual.clients import Clients, make_orders, tenants_of
 from sim.virtual.compute import CloudInTime
+from sim.virtual.config import Paper
 from sim.virtual.hosts import Ground, Host
+from sim.virtual.jobs import nature_of
 from sim.virtual.loop import Stalled, VirtualClock, VirtualLoop
 from sim.virtual.scene import cloud_world, settings
 from sim.virtual.trace import Trace
-from sim.virtual.vms import Fleet, Site
+from sim.virtual.vms import BAD_GPUS, Fleet, Site
+from sim.world import World
 
 REPLICAS = 3
 HEAL_BOUND_S = 3 * 3600.0
@@ -33,6 +38,9 @@ HEAL_BOUND_S = 3 * 3600.0
 REST_BOUND_S = 600.0
 """How long after the last job every group must be back at its floor."""
 LOOK_S = 10.0
+ORPHANS_EVERY_S = 30.0
+COLLECT_EVERY_S = 3600.0
+"""Garbage is collected at moments that the seed fixes."""
 EXPECTED_ERRORS = frozenset({"the bus refuses a topic, its messages are kept"})
 """What the service rightly tells a human; any other error in its log is a finding."""
 FAULTS_MIN_S = 600.0
@@ -67,6 +75,8 @@ class Outcome:
     faults: Counter[str]
     transitions: Counter[str]
     statuses: Counter[str]
+    messages: int = 0
+    """Given to the bus while it misbehaved."""
     lines: list[str] = field(default_factory=list)
     about: Mapping[str, list[str]] = field(default_factory=dict)
 
@@ -77,9 +87,10 @@ class Run:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.loop = VirtualLoop()
-        self.settings: Settings = settings()
+        self.settings = self._settings()
         self.trace = Trace(self.loop, keep_all=plan.verbose)
         self._broken: asyncio.Event = asyncio.Event()
+        self._healed_at: float | None = None
         self.store = MemoryStore(VirtualClock(self.loop, 17.0))
         self.checkers = Checkers(
             self.trace,
@@ -92,8 +103,7 @@ class Run:
             self.loop, self._dice("bus"), VirtualClock(self.loop, -41.0), self.trace
         )
         self.broker.on_taken = self.checkers.published
-        world = cloud_world(plan.seed, self.settings.names, self._dice("scene"))
-        self.cloud = CloudInTime(self.loop, world)
+        self.cloud = CloudInTime(self.loop, self._world())
         self.checkers.cloud_counts = self._in_the_cloud
         self.fleet = Fleet(self._site())
         self.checkers.could_not_speak = self.fleet.could_not_speak
@@ -112,9 +122,15 @@ class Run:
         """Dice of their own for each part, all from the one seed."""
         return random.Random(f"{self.plan.seed}/{what}")
 
+    def _settings(self) -> Settings:
+        return settings()
+
+    def _world(self) -> World:
+        return cloud_world(self.plan.seed, self.settings.names, self._dice("scene"))
+
     def _site(self) -> Site:
         return Site(
-            seed=self.plan.seed,
+            nature=partial(nature_of, self.plan.seed),
             loop=self.loop,
             broker=self.broker,
             cloud=self.cloud,
@@ -124,6 +140,7 @@ class Run:
             trace=self.trace,
             log=self.checkers,
             checkpoints={},
+            bad_gpus=BAD_GPUS if self.plan.faults else 0.0,
         )
 
     def _hosts(self) -> list[Host]:
@@ -136,6 +153,7 @@ class Run:
             dice=self._dice("replicas"),
             trace=self.trace,
             checkers=self.checkers,
+            paper=Paper(self.settings) if self.plan.faults else None,
         )
         return [Host(self.ground, index) for index in range(self.plan.replicas)]
 
@@ -158,8 +176,8 @@ class Run:
         clock = SystemClock()
         began = clock.monotonic()
         self.loop.set_exception_handler(self._crashed)
-        # What was killed must not be finished by the garbage collector in the middle of the run:
-        # that would be neither SIGKILL nor the same every time.
+        # When the garbage collector comes must not depend on how much memory was used before: a
+        # run would not be the same every time. What was killed is kept, it is never garbage.
         collects = gc.isenabled()
         gc.disable()
         try:
@@ -188,9 +206,13 @@ class Run:
     async def _acts(self) -> None:
         plan = self.plan
         self._make_infrastructure()
+        tenants = tenants_of(self.settings.clusters)
+        await self.store.commit([(PutTenant(tenant),) for tenant in tenants], None)
         for host in self.hosts:
             host.start()
         self.cloud.settle()
+        self._look_after_orphans()
+        self.loop.later(COLLECT_EVERY_S, self._collect)
         orders = make_orders(plan.seed, plan.jobs, plan.fault_s * 0.8, self.settings.clusters)
         self.clients.schedule(orders)
         if plan.faults:
@@ -201,15 +223,31 @@ class Run:
             chaos.begin()
             await asyncio.sleep(plan.fault_s)
             chaos.heal()
+            self._healed_at = self.loop.time()
         await self._until_done()
         await asyncio.sleep(REST_BOUND_S)
         self.checkers.committed()
         floors = {cluster.name: cluster.vm_min for cluster in self.settings.clusters}
         self.checkers.at_the_end(self.cloud.cloud, floors)
 
+    def _look_after_orphans(self) -> None:
+        self.cloud.settle()
+        self.checkers.look_for_orphans(self.cloud.cloud, self._healed_at)
+        self.loop.later(ORPHANS_EVERY_S, self._look_after_orphans)
+
+    def _collect(self) -> None:
+        gc.collect()
+        self.loop.later(COLLECT_EVERY_S, self._collect)
+
     def _make_infrastructure(self) -> None:
         names, broker = self.settings.names, self.broker
-        for topic in (names.heartbeat_topic, names.control_topic, names.submit_topic):
+        topics = (
+            names.heartbeat_topic,
+            names.control_topic,
+            names.submit_topic,
+            names.submit_dead_topic,
+        )
+        for topic in topics:
             broker.add_topic(topic)
         for name, topic in (
             (names.heartbeat_subscription, names.heartbeat_topic),
@@ -234,6 +272,11 @@ class Run:
         if event.get("event") not in EXPECTED_ERRORS:
             self.checkers.broken("crash", f"the service logged an error: {dict(event)}")
 
+    def _statuses(self) -> Counter[str]:
+        """Of a gang its first member counts: that is the job that was submitted."""
+        jobs = (record.job for record in self.store.tables.jobs.values())
+        return Counter(str(j.status) for j in jobs if j.gang is None or j.gang.rank == 0)
+
     def _outcome(self, wall_s: float) -> Outcome:
         checkers = self.checkers
         subjects = [s for violation in checkers.violations[:1] for s in violation.subjects if s]
@@ -246,7 +289,8 @@ class Run:
             wall_s=wall_s,
             faults=self.trace.faults,
             transitions=self.trace.transitions,
-            statuses=Counter(str(r.job.status) for r in self.store.tables.jobs.values()),
+            statuses=self._statuses(),
+            messages=self.trace.messages,
             lines=self.trace.lines,
             about={subject: self.trace.about(subject) for subject in subjects},
         )

@@ -8,7 +8,7 @@ from typing import TypeVar
 from agent.machine import AgentMachine
 from agent.words import BeatsConfirmed, Heard, Identity, Input, Output, Send
 from core.job import JobSpec
-from core.messages import ContinueJob, DrainVm, Heartbeat, StartJob, StopJob
+from core.messages import ContinueJob, Control, DrainVm, Heartbeat, StartJob, StopJob
 from core.timers import Timers
 
 ME = Identity("zen-vm", "4242", "us-central1-a", "nonce1")
@@ -28,8 +28,8 @@ def stop(lease_id: str = "l1", grace_s: float = 30.0, reason: str = "user") -> S
     return StopJob(ME.vm_name, ME.boot_nonce, job_id, "u1", 1, lease_id, grace_s, reason)
 
 
-def go_on(lease_id: str = "l1") -> ContinueJob:
-    return ContinueJob(ME.vm_name, ME.boot_nonce, f"job-{lease_id}", "u1", 1, lease_id)
+def go_on(lease_id: str = "l1", answers: int = 1_000_000) -> ContinueJob:
+    return ContinueJob(ME.vm_name, ME.boot_nonce, f"job-{lease_id}", "u1", 1, lease_id, answers)
 
 
 def drain() -> DrainVm:
@@ -57,7 +57,7 @@ class Bench:
                 self.unanswered.append(output)
         return came
 
-    def hear(self, control: StartJob | StopJob | ContinueJob | DrainVm) -> list[Output]:
+    def hear(self, control: Control) -> list[Output]:
         return self.feed(Heard(control))
 
     def later(self, seconds: float, event: Input) -> list[Output]:

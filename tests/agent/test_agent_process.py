@@ -184,7 +184,7 @@ async def test_preemption_notice(site: Site) -> None:
 async def test_bus_outage_freezes_the_job(site: Site) -> None:
     """Without the bus the job stands still; back again it says FROZEN and goes on at `continue`."""
     site.metadata.values["instance/attributes/zen-timers"] = (
-        '{"heartbeat_s": 0.2, "publish_timeout_s": 0.2, "self_stop_after_s": 1.0}'
+        '{"heartbeat_s": 0.4, "publish_timeout_s": 0.4, "self_stop_after_s": 2.0}'
     )
     hear = site.scheduler.beat
     async with site.agent():
@@ -195,12 +195,40 @@ async def test_bus_outage_freezes_the_job(site: Site) -> None:
         await site.scheduler.bus_goes_away()
         await until(lambda: job.status() == psutil.STATUS_STOPPED, "the job stands still")
         await site.scheduler.bus_comes_back()
+        # The first may have been made while the bus was away: an answer to it would be stale.
         frozen = await hear("FROZEN", "lease-1")
+        again = await hear("FROZEN", "lease-1", after=frozen.seq)
         assert job.status() == psutil.STATUS_STOPPED
         nonce = ready.boot_nonce
-        await site.scheduler.send(ContinueJob(VM, nonce, "j1", "u1", 1, "lease-1"))
-        await hear("RUNNING", "lease-1", after=frozen.seq)
-        assert job.status() != psutil.STATUS_STOPPED
+        await site.scheduler.send(ContinueJob(VM, nonce, "j1", "u1", 1, "lease-1", again.seq))
+        await hear("RUNNING", "lease-1", after=again.seq)
+        await until(lambda: job.status() != psutil.STATUS_STOPPED, "the job goes on")
+
+
+async def test_hung_agent_does_not_leave_its_job_computing(site: Site) -> None:
+    """While the agent hangs its job freezes in time; back again it says FROZEN, and the job goes
+    on at `continue` only."""
+    site.metadata.values["instance/attributes/zen-timers"] = (
+        '{"heartbeat_s": 0.2, "publish_timeout_s": 0.2, "self_stop_after_s": 1.0}'
+    )
+    hear = site.scheduler.beat
+    async with site.agent() as agent:
+        ready = await hear("READY")
+        await site.run(ready, "echo $$; exec sleep 999")
+        job = psutil.Process(int(await site.first_line()))
+        await hear("RUNNING", "lease-1")
+        agent.suspend()
+        try:
+            await until(lambda: job.status() == psutil.STATUS_STOPPED, "the job stands still")
+        finally:
+            agent.resume()
+        frozen = await hear("FROZEN", "lease-1")
+        again = await hear("FROZEN", "lease-1", after=frozen.seq)
+        assert job.status() == psutil.STATUS_STOPPED, "beats alone do not thaw it"
+        nonce = ready.boot_nonce
+        await site.scheduler.send(ContinueJob(VM, nonce, "j1", "u1", 1, "lease-1", again.seq))
+        await hear("RUNNING", "lease-1", after=again.seq)
+        await until(lambda: job.status() != psutil.STATUS_STOPPED, "the job goes on")
 
 
 async def test_lost_subscription_is_made_anew(site: Site) -> None:

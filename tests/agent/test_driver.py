@@ -48,10 +48,14 @@ class Puppet:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self.signals: list[Signal] = []
+        self.until = 0.0
 
     def start(self, order: StartJob) -> None:
         self._driver.post(Started(order.lease_id))
         self._driver.post(Heard(stop(order.lease_id)))
+
+    def renew(self, until: float) -> None:
+        self.until = until
 
     def signal(self, lease_id: str, name: Signal) -> None:
         self.signals.append(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -55,11 +56,26 @@ def test_with_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_gpu_cannot_tell_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU without ECC, or one that fell off the bus, does not silence the others."""
+    """A GPU without ECC, or one that fell off the bus, does not silence the others; the one that
+    is gone says so."""
 
     def handle(index: int) -> object:
         return refuses() if index == 0 else index
 
     changed = driver(nvmlDeviceGetTotalEccErrors=refuses, nvmlDeviceGetHandleByIndex=handle)
     monkeypatch.setitem(sys.modules, "pynvml", changed)
-    assert NvmlGpus().read() == (GpuReading(0), GpuReading(1, 87.0, 61.0, 5.0, 0))
+    gone, other = NvmlGpus().read()
+    assert gone.fault.startswith("does not answer: ")
+    assert other == GpuReading(1, 87.0, 61.0, 5.0, 0)
+
+
+def test_pretend_gpus_are_as_the_file_says(tmp_path: Path) -> None:
+    """To see what a hot GPU leads to; without the file, or without a word on one, it is well. A
+    file that cannot be read is a fault that somebody will see."""
+    said = tmp_path / "gpus.json"
+    pretend = PretendGpus(2, said)
+    assert pretend.read() == (GpuReading(0), GpuReading(1))
+    said.write_text('[{"index": 1, "temp_c": 93}]')
+    assert pretend.read() == (GpuReading(0), GpuReading(1, temp_c=93))
+    said.write_text("[{")
+    assert "gpus.json cannot be read" in pretend.read()[0].fault

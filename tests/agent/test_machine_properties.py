@@ -48,6 +48,8 @@ class World(RuleBasedStateMachine):
         self.alive: dict[str, StartJob] = {}
         self.ever_started: set[str] = set()
         self.stopped: set[str] = set()
+        self.told_to_end: set[str] = set()
+        self.preempted = False
         self.continued: str | None = None
         self.in_flight: Send | None = None
         self.final: dict[str, set[str]] = {}
@@ -80,6 +82,8 @@ class World(RuleBasedStateMachine):
         assert lease_id in self.alive, "signals go to living processes"
         if signal is Signal.STOP:
             self.stopped.add(lease_id)
+        if signal in (Signal.TERM, Signal.KILL):
+            self.told_to_end.add(lease_id)
         if signal is Signal.CONT:
             assert self.continued == lease_id, "only `continue` thaws"
             self.stopped.discard(lease_id)
@@ -102,6 +106,8 @@ class World(RuleBasedStateMachine):
             assert beat.attempt is not None, "final words carry their attempt"
             assert beat.lease_id not in self.alive, "nobody speaks the last word of a living job"
             self.final.setdefault(beat.lease_id, set()).add(str(beat.status))
+        if beat.status in ("READY", "DRAINED"):
+            assert not self.alive, "who has work is not idle, however many of its jobs have ended"
         if beat.status == "RUNNING":
             assert beat.lease_id in self.ever_started
 
@@ -154,6 +160,7 @@ class World(RuleBasedStateMachine):
     @rule(notice=RARELY)
     def no_more_work(self, notice: str) -> None:
         if notice == "preempt":
+            self.preempted = True
             self.feed(PreemptNotice())
         elif notice == "drain":
             self.feed(Heard(drain()))
@@ -162,6 +169,11 @@ class World(RuleBasedStateMachine):
     def machine_and_processes_agree(self) -> None:
         if not self.over:
             assert self.machine.jobs.keys() == self.alive.keys()
+
+    @invariant()
+    def notice_reaches_every_job(self) -> None:
+        if self.preempted:
+            assert self.alive.keys() <= self.told_to_end
 
     @invariant()
     def one_kind_of_end(self) -> None:

@@ -293,6 +293,39 @@ async def test_freeze_stops_computing(yard: Yard) -> None:
     await yard.end()
 
 
+async def test_job_freezes_when_nobody_renews_it(yard: Yard) -> None:
+    """Past its moment the keeper freezes the job by itself; a later moment lets it go on."""
+    now = SystemClock().monotonic
+    yard.runner.renew(now() + 30)
+    yard.start("echo $$; exec sleep 1000")
+    await yard.said("\n")
+    job = psutil.Process(int((await yard.log()).strip()))
+    yard.runner.renew(now() + 0.2)
+    await until(lambda: job.status() == psutil.STATUS_STOPPED, "it stands still")
+    yard.runner.renew(now() + 30)
+    await until(lambda: job.status() != psutil.STATUS_STOPPED, "it goes on")
+    yard.runner.signal("lease-1", Signal.KILL)
+    await yard.end()
+
+
+async def test_renewing_does_not_lift_a_freeze_that_was_ordered(yard: Yard) -> None:
+    """STOP holds until CONT, whatever the clock says; and CONT alone does not suffice past it."""
+    now = SystemClock().monotonic
+    yard.start("echo $$; exec sleep 1000")
+    await yard.said("\n")
+    job = psutil.Process(int((await yard.log()).strip()))
+    yard.runner.renew(now() - 1)
+    await until(lambda: job.status() == psutil.STATUS_STOPPED, "it stands still")
+    yard.runner.signal("lease-1", Signal.STOP)
+    yard.runner.renew(now() + 30)
+    # The keeper obeys in order: once it has passed TERM on, it has read what came before.
+    yard.runner.signal("lease-1", Signal.TERM)
+    await until(lambda: _pending(job.pid, signal.SIGTERM), "TERM waits for the thaw")
+    assert job.status() == psutil.STATUS_STOPPED
+    yard.runner.signal("lease-1", Signal.CONT)
+    assert (await yard.end()).reason == "killed by SIGTERM"
+
+
 async def test_frozen_job_can_be_killed(yard: Yard) -> None:
     """SIGKILL ends a frozen job."""
     yard.start("echo up; exec sleep 1000")
@@ -331,6 +364,12 @@ async def test_close_kills(yard: Yard) -> None:
     await yard.said("\n")
     await yard.runner.close()
     assert gone(int((await yard.log()).strip()))
+
+
+def _pending(pid: int, number: int) -> bool:
+    """Whether a signal is waiting for the process."""
+    words = Path(f"/proc/{pid}/status").read_text(encoding="ascii").split()
+    return bool(int(words[words.index("ShdPnd:") + 1], 16) & 1 << (number - 1))
 
 
 def _used(process: psutil.Process) -> float:

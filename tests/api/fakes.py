@@ -16,32 +16,40 @@ from core.changes import (
     Committed,
     JobMove,
     NewJob,
+    PutTenant,
     RegionStatus,
     ReplayLetter,
     Send,
     Unit,
     View,
 )
+from core.cost import Life, Settled, Spent, TenantBudget, add_live_spend
+from core.cost_report import CostQuestion, CostReport, Tally
 from core.errors import Ambiguous, BadInput, Fault, NotFound, StoreDown
 from core.ids import RandomIds
 from core.job import Job, JobEvent, JobStatus, Lease, Rules, TimelineEntry, advance
+from core.knowledge import Experience
 from core.messages import OutboxRow, OutMessage
 from core.names import Names
 from core.ports import Leadership
+from core.queueing import Ask
 from core.reads import (
     AlertRow,
     AttemptRow,
     DeadLetterPage,
     DeadLetterRow,
     EventRow,
+    GroupRow,
     JobFilter,
     JobPage,
     JobRow,
+    Milestones,
     Summary,
     VmPage,
     VmRow,
 )
 from core.retention import RetentionRules
+from core.tenants import Holding, Tenant, TenantRow, Usage, holdings
 from core.timers import Timers
 from scheduler.api.app import create_app
 from scheduler.api.services import Services
@@ -98,15 +106,22 @@ class MemoryStore:
     def __init__(self) -> None:
         self.jobs: dict[tuple[str, str], Job] = {}
         self.hashes: dict[tuple[str, str], tuple[str, str]] = {}
+        self.tenant_rows: dict[str, Tenant] = {"default": Tenant("default")}
+        self.position = 1
+        self.whys: dict[str, str] = {}
+        """job id → what is stored; else the same for all."""
         self.timeline: dict[str, list[TimelineEntry]] = {}
         self.sent: list[OutMessage] = []
         self.vm_rows: tuple[VmRow, ...] = ()
         self.trouble_rows: tuple[Trouble, ...] = ()
+        self.experience_rows: tuple[Experience, ...] = ()
         self.attempt_rows: tuple[AttemptRow, ...] = ()
         self.alert_rows: tuple[AlertRow, ...] = ()
         self.statuses: tuple[RegionStatus, ...] = ()
         self.letters: dict[str, DeadLetterRow] = {}
         self.the_summary: Summary | None = None
+        self.lives: tuple[Life, ...] = ()
+        self.asked_cost: CostQuestion | None = None
         self.down = False
         self.broken = False
         self.race: list[Job] = []
@@ -156,6 +171,8 @@ class MemoryStore:
             elif isinstance(change, JobMove):
                 self.jobs[change.after.key] = change.after
                 self.timeline[change.after.uid] += change.entries
+            elif isinstance(change, PutTenant):
+                self.tenant_rows[change.tenant.tenant_id] = change.tenant
             elif isinstance(change, ReplayLetter):
                 row = self.letters[change.message_id]
                 self.letters[change.message_id] = replace(row, replayed_at=change.at)
@@ -177,6 +194,22 @@ class MemoryStore:
             raise Ambiguous(f"job {job_id} exists for several users: name one with user_id")
         return found[0]
 
+    async def find_group(self, group: str, user_id: str | None) -> str:
+        self._answer()
+        owners = sorted({j.spec.user_id for j in self.jobs.values() if j.spec.group == group})
+        found = [user for user in owners if user_id in (None, user)]
+        if len(found) != 1:
+            raise NotFound(f"no group {group}") if not found else Ambiguous("name one")
+        return found[0]
+
+    async def open_jobs(self, group: str, user_id: str, limit: int) -> Sequence[Job]:
+        live = (j for j in self.jobs.values() if j.spec.group == group and not j.status.final)
+        return [j for j in live if j.status is not JobStatus.STOPPING][:limit]
+
+    async def members(self, gang: str) -> Sequence[Job]:
+        found = (j for j in self.jobs.values() if j.gang is not None and j.gang.uid == gang)
+        return sorted(found, key=lambda j: j.gang.rank if j.gang else 0)
+
     async def content_hash(self, user_id: str, job_id: str) -> tuple[str, str] | None:
         self._answer()
         return self.hashes.get((user_id, job_id))
@@ -187,7 +220,15 @@ class MemoryStore:
     async def resign(self, holder: str, term: int) -> None:
         raise AssertionError("the API does not lead")
 
-    async def view(self, queue_limit: int) -> View:
+    async def tenants(self) -> Sequence[TenantRow]:
+        self._answer()
+        return [TenantRow(self.tenant_rows[name], Usage()) for name in sorted(self.tenant_rows)]
+
+    async def holdings(self, tenant_id: str | None = None) -> Mapping[str, Holding]:
+        held = holdings(self.jobs.values())
+        return {name: each for name, each in held.items() if tenant_id in (None, name)}
+
+    async def view(self, queue_limit: int, ask: Ask | None = None) -> View:
         raise AssertionError("the API takes no view")
 
     async def outbox(self, limit: int) -> Sequence[OutboxRow]:
@@ -202,7 +243,13 @@ class MemoryStore:
     # --- Reads ---
 
     async def job(self, job_id: str, user_id: str | None) -> JobRow:
-        return _row(await self.find_job(job_id, user_id))
+        found = await self.find_job(job_id, user_id)
+        return _row(found, self.whys.get(job_id, "no idle VM"), self.position)
+
+    async def group(self, group: str, user_id: str | None) -> GroupRow:
+        owner = await self.find_group(group, user_id)
+        found = (j.status for j in self.jobs.values() if j.spec.group == group)
+        return GroupRow(group, owner, Counter(found))
 
     async def list_jobs(self, where: JobFilter, size: int, token: str | None) -> JobPage:
         self._answer()
@@ -221,6 +268,18 @@ class MemoryStore:
     async def attempts(self, uid: str) -> Sequence[AttemptRow]:
         return self.attempt_rows
 
+    async def milestones(self, uids: Sequence[str]) -> Mapping[str, Milestones]:
+        self._answer()
+        return {
+            uid: Milestones({entry.to_status: entry.at for entry in self.timeline[uid]})
+            for uid in uids
+        }
+
+    async def running_by_region(self) -> Mapping[tuple[str, str], int]:
+        self._answer()
+        running = (job for job in self.jobs.values() if job.status is JobStatus.RUNNING)
+        return Counter((job.cluster, job.lease.region) for job in running if job.lease)
+
     async def vms(
         self, cluster: str | None, region: str | None, gone: bool, size: int, token: str | None
     ) -> VmPage:
@@ -228,6 +287,9 @@ class MemoryStore:
 
     async def region_statuses(self) -> Sequence[RegionStatus]:
         return self.statuses
+
+    async def experience(self) -> Sequence[Experience]:
+        return self.experience_rows
 
     async def troubles(self) -> Sequence[Trouble]:
         return self.trouble_rows
@@ -247,6 +309,21 @@ class MemoryStore:
         if message_id not in self.letters:
             raise NotFound(f"there is no dead letter {message_id}")
         return self.letters[message_id]
+
+    async def cost(self, question: CostQuestion) -> CostReport:
+        self._answer()
+        self.asked_cost = question
+        tally = Tally(question, NOW)
+        for life in self.lives:
+            tally.add_life(life)
+        return tally.report()
+
+    async def spent(self) -> Mapping[str, Spent]:
+        self._answer()
+        return add_live_spend({}, self.lives, NOW)
+
+    async def settle_costs(self, batch: int) -> Settled:
+        raise NotImplementedError
 
     async def summary(self) -> Summary:
         self._answer()
@@ -272,18 +349,23 @@ class MemoryReads:
         self.job = store.job
         self.jobs = store.list_jobs
         self.events = store.events
+        self.group = store.group
         self.attempts = store.attempts
+        self.milestones = store.milestones
+        self.running_by_region = store.running_by_region
         self.vms = store.vms
         self.region_statuses = store.region_statuses
+        self.experience = store.experience
         self.troubles = store.troubles
         self.alerts = store.alerts
         self.dead_letters = store.dead_letters
         self.dead_letter = store.dead_letter
+        self.cost = store.cost
         self.summary = store.summary
 
 
-def _row(job: Job) -> JobRow:
-    return JobRow(job, "no idle VM" if not job.status.final else "", 1, None, None, 0.5)
+def _row(job: Job, why: str = "no idle VM", position: int = 1) -> JobRow:
+    return JobRow(job, why if not job.status.final else "", position, None, None, 0.5)
 
 
 def _matches(job: Job, where: JobFilter) -> bool:
@@ -291,6 +373,8 @@ def _matches(job: Job, where: JobFilter) -> bool:
         where.user_id in (None, job.spec.user_id)
         and where.tenant_id in (None, job.spec.tenant_id)
         and where.cluster in (None, job.cluster)
+        and where.group in (None, job.spec.group)
+        and (not where.job_ids or job.spec.job_id in where.job_ids)
         and (not where.statuses or job.status in where.statuses)
         and all(job.spec.labels.get(key) == value for key, value in where.labels.items())
     )
@@ -307,6 +391,7 @@ class House:
     max_body_bytes: int = 64 * 1024
     checks: Mapping[str, str] = field(default_factory=lambda: {"database": "ok", "bus": "ok"})
     metrics: Metrics = field(default_factory=Metrics)
+    tenants: Mapping[str, TenantBudget] = field(default_factory=dict)
 
     def services(self) -> Services:
         async def readiness() -> Mapping[str, str]:
@@ -327,7 +412,7 @@ class House:
             reads=MemoryReads(self.store),
             submissions=submissions,
             clusters=lambda: self.clusters,
-            rules=RULES,
+            rules=lambda: RULES,
             names=Names(),
             clock=self.clock,
             ids=ids,
@@ -335,6 +420,7 @@ class House:
             readiness=readiness,
             logs=self.logs,
             version="9.9",
+            tenants=lambda: self.tenants,
             max_body_bytes=self.max_body_bytes,
             log_poll_s=0.001,
         )

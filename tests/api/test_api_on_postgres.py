@@ -52,7 +52,7 @@ async def live(database_url: str) -> AsyncIterator[Live]:
         reads=PostgresReads(store),
         submissions=Submissions(group.submit, store, lambda: CLUSTERS, Timers(), clock, ids),
         clusters=lambda: CLUSTERS,
-        rules=RULES,
+        rules=lambda: RULES,
         names=Names(),
         clock=clock,
         ids=ids,
@@ -209,3 +209,34 @@ async def test_closed_database_is_503(live: Live) -> None:
     ):
         assert_error(answer, 503, "database_unavailable")
         assert answer.headers["Retry-After"] == "1"
+
+
+async def test_other_systems_clients_on_the_real_database(live: Live) -> None:
+    """One job, seen through every vocabulary: submitted by v1, read by v1 and natively, stopped by
+    v1; a definition is listed, read and aborted; a tenant keeps its name and limits."""
+    body = {"job_id": "f", "user_id": "ada", "workflow": "echo", "args": {"k": [1]}}
+    new = await live.client.post("/jobs/gcp", json={**body, "gpu_type": "l4"})
+    assert (new.status_code, new.json()) == (200, {"job_id": "f", "status": "new"})
+    again = await live.client.post("/jobs/gcp", json={**body, "gpu_type": "l4"})
+    assert_error(again, 422, "bad_input")
+    question = {"user_id": "ada", "job_ids": ["f", "g"]}
+    (job,) = (await live.client.post("/jobs/get_by_user_and_ids", json=question)).json()
+    assert (job["status"], job["args"], job["gcp"]["cluster"]) == ("NEW", {"k": [1]}, "1xl4")
+    assert job["timestamps"]["new"] == job["created_at"]
+    assert (await live.client.get(f"{JOBS}/f")).json()["state"] == "pending"
+    assert (await live.client.post("/jobs/gcp/stop/f/ada")).json() == {"status": "stopping"}
+    (job,) = (await live.client.post("/jobs/get_by_user_and_ids", json=question)).json()
+    assert (job["status"], job["timestamps"]["stopped"]) == ("STOPPED", job["updated_at"])
+    assert_error(await live.client.post("/jobs/f/stop"), 404, "not_found")
+    definition = {"definition": {"name": "n", "command": ["true"]}}
+    defined = (await live.client.post("/jobs", json=definition)).json()
+    assert (await live.client.get("/jobs?status_filter=pending")).json() == [defined]
+    aborted = await live.client.post(f"/jobs/{defined['id']}/abort")
+    assert (aborted.status_code, aborted.json()["status"]) == (202, "aborted")
+    status = (await live.client.get("/status")).json()
+    assert status["overall_summary"]["total_jobs"] == 2
+    assert (await live.client.get("/stats")).json()["jobs"]["aborted"] == 2
+    tenant = {"id": "t", "name": "Team T", "max_gpus": 4, "max_memory_mb": 1536}
+    assert (await live.client.post("/api/v1/tenants", json=tenant)).status_code == 201
+    found = (await live.client.get("/api/v1/tenants/t")).json()
+    assert {name: found[name] for name in tenant} == tenant

@@ -47,7 +47,7 @@ BAD_FIELDS = [
     ({**OK, "workflow_args": {"deep": ["a\0"]}}, "workflow_args", "without NUL"),
     ({**OK, "workflow_args": {"k\0": 1}}, "workflow_args", "without NUL"),
     ({**OK, "image": "ubuntu"}, "image", "processes"),
-    ({**OK, "gang_scheduling": True}, "gang_scheduling", "false"),
+    ({**OK, "gang_scheduling": "yes"}, "gang_scheduling", "true or false"),
     ({**OK, "gpu_memory_mb": 81920}, "gpu_memory_mb", "at most 40960"),
     ({**OK, "max_runtime_minutes": 0}, "max_runtime_minutes", "minutes"),
 ]

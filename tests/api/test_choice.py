@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -187,3 +188,60 @@ def test_choice_fits_whatever_the_order(
     chosen = next(c for c in clusters if c.name == choice.cluster)
     assert misfits(job, chosen) == []
     assert choose_cluster(job, shuffled) == choice
+
+
+H100 = replace(CLUSTERS[0], name="1xh100-80gb", gpu_type="h100-80gb", gpus=1, spot=False)
+A100 = replace(H100, name="1xa100-80gb", gpu_type="a100-80gb")
+WISH = ("h100-80gb", "a100-80gb")
+
+
+def test_types_are_tried_in_the_order_of_the_job() -> None:
+    """The first that is not blocked; the reason says what was passed over."""
+    first = choose_cluster(spec(gpu_types=WISH), (A100, H100))
+    assert first.cluster == H100.name
+    assert first.reason == (
+        "h100-80gb is your choice 1: its VMs have exactly the 1 h100-80gb asked for"
+    )
+    blocked = {H100.name: "stockout in all its 3 regions"}
+    second = choose_cluster(spec(gpu_types=WISH), (A100, H100), blocked)
+    assert (second.cluster, second.reason) == (
+        A100.name,
+        "the next that serves the job; before it 1xh100-80gb: stockout in all its 3 regions",
+    )
+    both = {**blocked, A100.name: "quota in its region"}
+    stays = choose_cluster(spec(gpu_types=WISH), (A100, H100), both)
+    assert stays.cluster == H100.name
+    assert stays.reason.endswith(
+        "(stockout in all its 3 regions), and no other that serves the job has"
+    )
+
+
+def test_unknown_type_of_a_list_is_refused_by_name() -> None:
+    """A typo must not quietly make the list shorter."""
+    with pytest.raises(BadInput) as error:
+        choose_cluster(spec(gpu_types=("h100-80gb", "a100-80g")), (A100, H100))
+    (fault,) = error.value.faults
+    assert (fault.field, fault.got) == ("gpu_types", '"a100-80g"')
+
+
+def test_denied_regions_leave_the_others() -> None:
+    """The price is that of a region that is left; with none left the cluster does not fit."""
+    regions = [r.region for r in H100.regions]
+    assert choose_cluster(spec(regions_denied=tuple(regions[:-1])), (H100,)).cluster == H100.name
+    with pytest.raises(BadInput) as error:
+        choose_cluster(spec(regions_denied=tuple(regions)), (H100,))
+    assert error.value.faults[0].field == "regions_denied"
+
+
+def test_shared_vm_is_as_good_as_one_of_the_exact_size() -> None:
+    """It costs its part of the VM; a whole VM of that size would be passed over for its price."""
+    shared = replace(H100, name="8xh100-80gb", gpus=8, share=True)
+    whole = replace(shared, share=False)
+    blocked = {H100.name: "stockout in its region"}
+    dear = replace(whole, regions=tuple(replace(r, usd_per_hour=99.0) for r in whole.regions))
+    wish = spec(gpu_type="h100-80gb")
+    assert choose_cluster(wish, (shared, H100), blocked).cluster == shared.name
+    assert choose_cluster(wish, (dear, H100), blocked).cluster == H100.name
+    capped = spec(gpu_type="h100-80gb", max_usd_per_hour=100.0)
+    assert choose_cluster(capped, (dear, H100), blocked).cluster == dear.name
+    assert "shared" in choose_cluster(wish, (shared,)).reason

@@ -31,6 +31,8 @@ async def test_submission_is_stored_and_told() -> None:
         "status": "submitted",
         "message": body["message"],
         "cluster": "1xl4",
+        "jobs": 1,
+        "starvation_bound_s": None,
     }
     assert "cheapest" in body["message"]
     (job,) = house.store.jobs.values()

@@ -14,10 +14,10 @@ from agent.metadata import TIMERS as READ_BY_THE_AGENT
 from cli import checks
 from cli.embedded import TIMERS, clean_environment, vm_cap, write_config
 from cli.place import ROOT
-from cli.templates import AGENT_TIMERS
 from cli.world import build_world
 from config.load import load_settings
 from core.names import Names
+from core.timers import AGENT_TIMERS
 from sim.world import parse_world
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from cli.child import Child, ChildFailed, Program, start
@@ -92,11 +93,10 @@ async def test_failed_event_is_the_error(tmp_path: Path) -> None:
 
 async def test_silent_child_is_given_up(tmp_path: Path) -> None:
     """Patience has an end, and what was started is ended with it."""
-    pid_file = tmp_path / "pid"
-    code = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(99)"
-    with pytest.raises(ChildFailed, match="not ready within 1 s"):
-        await start(program(tmp_path, code, ready_s=1.0))
-    assert not alive(int(pid_file.read_text()))
+    before = set(psutil.Process().children())
+    with pytest.raises(ChildFailed, match=r"not ready within 0\.5 s"):
+        await start(program(tmp_path, "import time; time.sleep(99)", ready_s=0.5))
+    assert set(psutil.Process().children()) <= before
 
 
 async def test_missing_program_is_an_error_in_words(tmp_path: Path) -> None:
@@ -115,9 +115,7 @@ async def test_stubborn_child_is_killed_with_its_own(tmp_path: Path) -> None:
         time.sleep(99)
     """
     child = await start(program(tmp_path, code))
-    began = time.monotonic()
-    await child.stop(0.3)
-    assert time.monotonic() - began < 5
+    await asyncio.wait_for(child.stop(0.3), DEADLINE_S)
     assert not alive(child.pid)
     until(lambda: not alive(child.ready["inner"]), "the grandchild outlived its session")
 
@@ -252,8 +250,10 @@ async def test_scheduler_that_starts_while_the_database_moves(
     def knows() -> bool:
         now = stand_ins.read()
         pid = now.processes["scheduler"] if now else 0
-        path = Path(f"/proc/{pid}/environ")
-        return path.exists() and b"DATABASE_URL=postgresql://moved" in path.read_bytes()
+        try:
+            return b"DATABASE_URL=postgresql://moved" in Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            return False  # the one with the old address is being ended
 
     await _until(knows)
     await stack.stop()
@@ -398,13 +398,18 @@ def test_up_says_where_the_first_one_is(zen: Zen, home: Path) -> None:
 
 
 def test_taken_port_is_noticed() -> None:
-    """A port that somebody listens on is not free."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        assert not port_is_free(port)
-    assert port_is_free(port)
+    """A port that somebody listens on is not free; it is when they have gone."""
+
+    def left_free() -> bool:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            assert not port_is_free(port)
+        return port_is_free(port)
+
+    # The next one who asks for any port may get just this one: not three times in a row.
+    assert any(left_free() for _ in range(3))
 
 
 def test_endings_in_words() -> None:

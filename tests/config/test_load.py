@@ -10,6 +10,7 @@ import pytest
 from config.errors import ConfigError
 from config.load import DEFAULT_PATH, load_settings
 from config.settings import Settings
+from core.cost import TenantBudget
 from core.errors import NotFound, ZenError
 from core.retention import RetentionRules
 from core.timers import Timers
@@ -187,6 +188,7 @@ def test_error_is_one_line_per_fault(write: Write) -> None:
         ("vm_max: 3", "vm_max: 3\n    vm_min: 4", "vm_min: got 4, expected at most vm_max (3)"),
         ("  1xl4:", "  l4:", 'got the name "l4", expected <gpus>x<gpu type>'),
         ("  1xl4:", "  1xl5:", "clusters.1xl5: got the GPU type 'l5', expected nearest: l4"),
+        ("  1xl4:", "  1xl4-spot:", "1xl4-spot.spot: got false, expected true, as the name ends"),
         ("  1xl4:", "  2xl4:", "got g2-standard-4, which has 1xl4, expected a machine with 2xl4"),
         ("machine_type: g2-standard-4", "machine_type: g2-standard-8", "nearest: g2-standard-4"),
         ("regions: [us-central1]", "regions: []", "regions: got none, expected at least one"),
@@ -330,3 +332,47 @@ def test_retention(write: Write) -> None:
     faults = faults_of(write(MINIMAL + "retention: {alerts_days: 0, outbox: 1}\n"))
     assert any("alerts_days" in fault and "above 0" in fault for fault in faults)
     assert any("retention.outbox" in fault and "nearest" in fault for fault in faults)
+
+
+def test_budgets_of_tenants(write: Write) -> None:
+    """What is not said has no limit; a human is told at 80 %; nobody is named by default."""
+    assert load_settings(write(MINIMAL), {}).tenants == {}
+    given = "tenants: {acme: {usd_per_day: 100, usd_per_month: 2000, warn_at: 0.5}, b: {}}\n"
+    settings = load_settings(write(MINIMAL + given), {})
+    assert settings.tenants == {"acme": TenantBudget(100, 2000, 0.5), "b": TenantBudget()}
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ("{a b: {}}", 'tenants.a b: got the name "a b", expected a tenant'),
+        ("{a: {usd_per_day: -1}}", "tenants.a.usd_per_day: got -1, expected a number of USD"),
+        ("{a: {warn_at: 80}}", "tenants.a.warn_at: got 80, expected a part above 0, at most 1"),
+        ("{a: {usd_per_week: 1}}", "tenants.a.usd_per_week: got a key we do not know"),
+    ],
+)
+def test_bad_budgets(write: Write, given: str, fault: str) -> None:
+    """Each fault by its key, with what was expected."""
+    (found,) = faults_of(write(f"{MINIMAL}tenants: {given}\n"))
+    assert fault in found
+
+
+def test_spot_beside_standard(write: Write) -> None:
+    """Two clusters of the same GPUs, one of them spot: same type and machine, its own price."""
+    body = MINIMAL.partition("  1xl4:\n")[2]
+    settings = load_settings(write(f"{MINIMAL}  1xl4-spot:\n{body}    spot: true\n"), {})
+    standard, spot = settings.clusters
+    assert (spot.name, spot.gpu_type, spot.gpus) == ("1xl4-spot", "l4", 1)
+    assert spot.machine_type == standard.machine_type
+    assert spot.cheapest_usd_per_hour < standard.cheapest_usd_per_hour
+
+
+def test_shared_vms_and_health(write: Write) -> None:
+    """Exclusive by default; a v1 worker cannot share; thresholds are settings."""
+    assert not load_settings(write(MINIMAL), {}).cluster("1xl4").share
+    shared = MINIMAL + "    share: true\nhealth: {gpu_hot_c: 70, failures: 0}\n"
+    settings = load_settings(write(shared), {})
+    assert settings.cluster("1xl4").share
+    assert (settings.rules.health.gpu_hot_c, settings.rules.health.failures) == (70, 0)
+    (fault,) = faults_of(write(MINIMAL + "    share: true\n    worker: v1\n"))
+    assert "share: got true, expected false: a v1 worker runs one job" in fault

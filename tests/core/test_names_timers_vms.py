@@ -46,6 +46,7 @@ def test_name_that_does_not_parse_is_in_the_error(bad: str) -> None:
 def test_cluster_name_gives_gpus_and_type() -> None:
     """<number>x<type>."""
     assert parse_cluster("8xh100-80gb") == (8, "h100-80gb")
+    assert parse_cluster("8xh100-80gb-spot") == (8, "h100-80gb")
     with pytest.raises(BadName):
         parse_cluster("h100")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import TypedDict
 
 import pytest
 from hypothesis import given
@@ -35,6 +36,13 @@ RULES = Rules(budgets=Budgets(losses=2, preemptions=2))
 PLACING = (E.PLACED, E.FOUND_BY_V1)
 
 
+class Baggage(TypedDict):
+    """What some events carry."""
+
+    lease: Lease | None
+    cluster: str | None
+
+
 def lease(number: int = 1) -> Lease:
     return Lease(f"lease-{number}", "vm-1", "uid-1", "us-central1", "us-central1-a", (0,))
 
@@ -46,9 +54,17 @@ def fresh(**spec: object) -> Job:
 
 def go(job: Job, *events: JobEvent, rules: Rules = RULES) -> Job:
     for number, event in enumerate(events, start=1):
-        held = lease(number) if event in PLACING else None
-        job = advance(job, event, NOW + timedelta(seconds=number), rules, lease=held)
+        moment = NOW + timedelta(seconds=number)
+        job = advance(job, event, moment, rules, **baggage(event, number))
     return job
+
+
+def baggage(event: JobEvent, number: int = 9) -> Baggage:
+    """What an event needs besides the job: a placement its lease, a reroute its cluster."""
+    return {
+        "lease": lease(number) if event in PLACING else None,
+        "cluster": "1xt4" if event is E.REROUTED else None,
+    }
 
 
 def in_state(status: JobStatus) -> Job:
@@ -74,16 +90,15 @@ def test_every_event_from_every_state_is_legal_a_repeat_or_refused(
 ) -> None:
     """The table is the whole truth: nothing else moves a job."""
     job = in_state(status)
-    held = lease(9) if event in PLACING else None
     if (status, event) in REPEATS:
-        assert advance(job, event, NOW, RULES, lease=held) is job
+        assert advance(job, event, NOW, RULES, **baggage(event)) is job
     elif (status, event) in TRANSITIONS:
-        after = advance(job, event, NOW, RULES, lease=held)
+        after = advance(job, event, NOW, RULES, **baggage(event))
         assert after.status in TRANSITIONS[(status, event)]
         assert after.version == job.version + 1
     else:
         with pytest.raises(IllegalTransition):
-            advance(job, event, NOW, RULES, lease=held)
+            advance(job, event, NOW, RULES, **baggage(event))
 
 
 @given(st.lists(st.sampled_from(list(JobEvent)), max_size=60))
@@ -91,10 +106,9 @@ def test_no_history_breaks_the_rules(events: list[JobEvent]) -> None:
     """Whatever comes, in whatever order: final states absorb, leases and attempts agree."""
     job, seen = fresh(retries=1), 0
     for number, event in enumerate(events):
-        before = job
-        held = lease(number) if event in PLACING else None
+        before, moment = job, NOW + timedelta(seconds=number)
         try:
-            job = advance(job, event, NOW + timedelta(seconds=number), RULES, lease=held)
+            job = advance(job, event, moment, RULES, **baggage(event, number))
         except IllegalTransition:
             job = before
         assert not before.status.final or job is before
@@ -103,6 +117,7 @@ def test_no_history_breaks_the_rules(events: list[JobEvent]) -> None:
         assert job.attempt in (before.attempt, before.attempt + 1)
         assert (job.attempt > before.attempt) == (job is not before and event in PLACING)
         assert job.failures <= 2
+        assert (job.cluster == before.cluster) or event is E.REROUTED
         if job is not before:
             row = entry_for(before, job, event)
             assert (row.from_status, row.to_status) == (before.status, job.status)
@@ -197,3 +212,22 @@ def test_placing_forgets_the_last_attempts_exit_code() -> None:
     job = advance(in_state(S.RUNNING), E.EXITED_ERROR, NOW, RULES, exit_code=3)
     job = replace(job, status=S.QUEUED, ended_at=None)
     assert go(job, E.ADMITTED, E.PLACED).exit_code is None
+
+
+@pytest.mark.parametrize("status", [S.QUEUED, S.PROVISIONING])
+def test_rerouted_job_keeps_its_place_in_time(status: JobStatus) -> None:
+    """Another cluster, the same wait: neither its rank nor its queue time-out starts again, and
+    its demand for a VM in the old cluster is over."""
+    before = in_state(status)
+    after = advance(before, E.REROUTED, NOW + timedelta(hours=1), RULES, cluster="1xt4")
+    assert (after.cluster, after.status) == ("1xt4", S.QUEUED)
+    assert (after.queued_since, after.deadline_at) == (before.queued_since, before.deadline_at)
+    assert after.attempt == before.attempt
+
+
+def test_only_a_reroute_names_a_cluster() -> None:
+    """A step that changes the cluster without saying so, or the other way round, is a bug."""
+    with pytest.raises(AssertionError):
+        advance(fresh(), E.ADMITTED, NOW, RULES, cluster="1xt4")
+    with pytest.raises(AssertionError):
+        advance(fresh(), E.REROUTED, NOW, RULES)

@@ -113,3 +113,24 @@ def test_nearest_lists_all_when_nothing_is_near() -> None:
     """So that the reader can choose."""
     assert nearest("zzzz", ["l4", "t4"]) == "one of: l4, t4"
     assert "a100-40gb" in nearest("a100", ["a100-40gb", "t4"])
+
+
+def test_types_in_order_of_preference_and_denied_regions() -> None:
+    """Small letters, in the order given."""
+    spec = parse(command=["x"], gpu_types=["H100-80GB", "l4"], regions_denied=["us-west1"])
+    assert spec.gpu_types == ("h100-80gb", "l4")
+    assert [spec.allows_region(name) for name in ("us-west1", "us-east1")] == [False, True]
+
+
+@pytest.mark.parametrize("bad", ["l4", ["l4", "L4"], [1], ["no such/thing"], ["x"] * 17, None])
+def test_type_lists_that_cannot_be_meant_are_refused(bad: object) -> None:
+    """Not a list, a type twice, not a name, too many."""
+    assert "preferred one first" in faults_of(command=["x"], gpu_types=bad)["gpu_types"]
+
+
+def test_wishes_that_contradict_each_other_are_refused() -> None:
+    """One type or several; a region wanted or denied."""
+    both = faults_of(command=["x"], gpu_type="l4", gpu_types=["t4", "l4"])
+    assert both == {"gpu_types": "gpu_type or gpu_types, not both"}
+    found = faults_of(command=["x"], regions=["us-east1"], regions_denied=["us-east1"])
+    assert set(found) == {"regions_denied"}

@@ -80,7 +80,7 @@ def step(
 
 
 def ready(vm: Vm, now: datetime = T0) -> VmMove:
-    return VmMove(vm, move_vm(vm, VmState.READY, now, "said READY"))
+    return VmMove(vm, move_vm(vm, VmState.READY, now, "said READY", running_since=now))
 
 
 def leased(vm: Vm, lease: Lease) -> VmMove:

@@ -1,5 +1,5 @@
 """What every Store does, whatever it is made of. A suite inherits from StoreContract, imports
-the fixture `maker`, and gives the fixtures `store`, `reads` (over the same data) and
+the fixture `maker`, and gives the fixtures `store`, `reads` and `configs` (over the same data) and
 `expire_leader` (lets the leader's lease run out)."""
 
 from __future__ import annotations
@@ -7,9 +7,14 @@ from __future__ import annotations
 import pytest
 
 from tests.db.builders import Maker
-from tests.db.contract.capacity import Knowledge, Machines
+from tests.db.contract.capacity import Experiences, Knowledge, Machines
+from tests.db.contract.configs import Configurations
+from tests.db.contract.cost import Costs
 from tests.db.contract.following import Attempts, Progressing, Timeline, Views
+from tests.db.contract.holds import Gangs, Groups, Holding
+from tests.db.contract.milestones import Histories
 from tests.db.contract.retention import Pruning
+from tests.db.contract.tenants import FairHeads, Tenants
 from tests.db.contract.words import ExpireLeader
 from tests.db.contract.writing import Guards, Leading, Outbox, Submissions
 
@@ -30,8 +35,17 @@ class StoreContract(
     Timeline,
     Progressing,
     Views,
+    Holding,
+    Groups,
+    Gangs,
     Machines,
     Knowledge,
+    Experiences,
+    Histories,
     Pruning,
+    Costs,
+    Configurations,
+    Tenants,
+    FairHeads,
 ):
     """All of it."""

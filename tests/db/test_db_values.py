@@ -51,9 +51,10 @@ def test_every_field_has_its_column() -> None:
     """A field that is added to a VM or a job cannot be forgotten here."""
     assert {field.name for field in fields(Vm)} == {field.name for field in VM.fields}
     of_lease = {"lease_id", "vm_name", "vm_uid", "lease_region", "lease_zone", "slots"}
-    of_spec = {"tenant_id", "user_id", "job_id", "name", "priority", "labels"}
+    of_spec = {"tenant_id", "user_id", "job_id", "name", "priority", "labels", "group_id", "tier"}
+    of_gang = {"rank", "gang_size"}
     columns = {field.name for field in (*JOB_STATE, *JOB_BIRTH)}
-    assert {field.name for field in fields(Job)} - {"lease"} == columns - of_lease - of_spec
+    assert {field.name for field in fields(Job)} - {"lease"} == columns - of_lease - of_spec - of_gang
 
 
 def test_refused_units_leave_nothing_behind() -> None:

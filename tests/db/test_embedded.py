@@ -37,13 +37,13 @@ def socket_dir(url: str) -> Path:
 
 
 def ask(url: str, query: str) -> object:
-    with psycopg.connect(url, autocommit=True, connect_timeout=5) as connection:
+    with psycopg.connect(url, autocommit=True, connect_timeout=20) as connection:
         cursor = connection.execute(query.encode())
         row = cursor.fetchone() if cursor.description else None
         return None if row is None else row[0]
 
 
-def until(condition: Callable[[], bool], what: str, limit_s: float = 15.0) -> None:
+def until(condition: Callable[[], bool], what: str, limit_s: float = 30.0) -> None:
     """Waits for a condition of other processes, which tell nobody."""
     end = time.monotonic() + limit_s
     while not condition():
@@ -261,7 +261,7 @@ def test_run_until_sigterm(tmp_path: Path) -> None:
     assert ready["event"] == "ready"
     assert ask(str(ready["url"]), "SELECT 1") == 1
     process.send_signal(signal.SIGTERM)
-    rest, _ = process.communicate(timeout=20)
+    rest, _ = process.communicate(timeout=60)
     assert (process.returncode, rest) == (0, b"")
     assert processes_of(tmp_path) == []
 
@@ -273,7 +273,7 @@ def test_stop_while_the_cluster_is_made(tmp_path: Path) -> None:
     process = run_alone(home)
     until((home / "pgdata.new" / "PG_VERSION").exists, "the beginning of initdb")
     process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=20)
+    said, _ = process.communicate(timeout=60)
     assert (process.returncode, said) == (0, b"")
     assert processes_of(home) == []
     server = EmbeddedPostgres(home, fsync=False)
@@ -290,7 +290,7 @@ def test_run_until_the_pipe_ends(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert ask(url, "SELECT 1") == 1
     os.close(theirs)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == 0
     assert not socket_dir(url).exists()
 
@@ -302,5 +302,5 @@ def test_run_that_fails(tmp_path: Path) -> None:
     (data / "PG_VERSION").write_text("9.6\n")
     process = run_alone(tmp_path / "pg")
     line = first_line(process)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert (line["event"], process.returncode) == ("failed", 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import psycopg
@@ -14,7 +15,7 @@ from core.changes import Committed, JobWhy, Unit, VmBeat
 from core.errors import StoreDown
 from core.job import JobEvent
 from db.listen import Listener
-from db.store import PostgresStore
+from db.store import POOL_WAIT_S, PostgresStore
 from db.submit import GroupCommit
 from tests.db.builders import Maker, at, put, step, submitted
 
@@ -52,7 +53,7 @@ async def test_no_database_is_told_in_time() -> None:
     start = time.monotonic()
     with pytest.raises(StoreDown):
         await store.view(1)
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 5
     await store.close()
 
 
@@ -75,6 +76,72 @@ async def test_lost_connections_are_replaced(
     await put(store, submitted(job))
     await cut(database_url)
     assert await store.find_job("j", None) == job
+
+
+async def test_later_callers_hear_sooner() -> None:
+    """Once connections are refused, nobody waits the whole time for another one."""
+    store = PostgresStore(NOWHERE)
+    await store.open()
+    with pytest.raises(StoreDown):
+        await store.view(1)
+    start = time.monotonic()
+    with pytest.raises(StoreDown):
+        await store.view(1)
+    assert time.monotonic() - start < POOL_WAIT_S
+    await store.close()
+
+
+async def test_who_stood_still_in_a_transaction_hears_that_it_is_over(store: PostgresStore) -> None:
+    """The server ended its session meanwhile: StoreDown, as for every lost connection."""
+
+    async def stand_still() -> None:
+        async with store.connection() as connection, connection.transaction():
+            await connection.execute("SET idle_in_transaction_session_timeout = '20ms'")
+            await asyncio.to_thread(_until_ended, connection.info.dsn, connection.info.backend_pid)
+            await connection.execute("SELECT 1")
+
+    with pytest.raises(StoreDown):
+        await stand_still()
+
+
+def _until_ended(url: str, pid: int) -> None:
+    """The server itself tells when it has ended the session."""
+    with psycopg.connect(url, autocommit=True) as other:
+        query = "SELECT 1 FROM pg_stat_activity WHERE pid = %s"
+        deadline = time.monotonic() + 20
+        while other.execute(query, (pid,)).fetchone() and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+
+async def test_end_of_a_task_is_not_taken_for_an_outage(store: PostgresStore) -> None:
+    """A task that is told to end while its connection breaks ends: it does not hear StoreDown."""
+
+    async def work() -> None:
+        me = asyncio.current_task()
+        assert me is not None
+        async with store.connection():
+            me.cancel()
+            raise psycopg.OperationalError("the connection is lost")
+
+    task = asyncio.create_task(work())
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_end_of_a_task_is_not_dropped(store: PostgresStore) -> None:
+    """What asyncio.wait_for swallows inside the driver is said again after the operation."""
+
+    async def work() -> None:
+        me = asyncio.current_task()
+        assert me is not None
+        async with store.connection():
+            me.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+
+    task = asyncio.create_task(work())
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 async def test_stuck_writer_is_told(database_url: str, maker: Maker) -> None:
@@ -115,21 +182,24 @@ async def test_leader_frozen_in_a_commit_is_replaced(
     await (await old.execute("SELECT term FROM leader FOR SHARE")).fetchone()
     start = time.monotonic()
     while not (await store.lead("new", 60)).leading:
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 20
         await asyncio.sleep(0.02)
     with pytest.raises(psycopg.OperationalError):
         await pipeline.__aexit__(None, None, None)
     await old.close()
 
 
-async def test_leader_that_lives_is_not_put_out(store: PostgresStore, database_url: str) -> None:
+async def test_leader_that_lives_is_not_put_out(
+    store: PostgresStore, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As long as its lease holds, whoever asks waits for nothing and ends nobody's session."""
+    monkeypatch.setattr("db.store.LEAD_WAIT_S", 10.0)
     await store.lead("old", 60)
     async with await psycopg.AsyncConnection.connect(database_url, application_name="old") as old:
         await old.execute("SELECT term FROM leader FOR UPDATE")
         start = time.monotonic()
         assert not (await store.lead("new", 60)).leading
-        assert time.monotonic() - start < 0.5
+        assert time.monotonic() - start < 5
         await old.execute("SELECT 1")
 
 
@@ -143,14 +213,14 @@ async def test_listener_wakes_for_news_only(
     job = maker.job()
     await put(store, submitted(job))
     wakeups = Listener(database_url).wakeups()
-    await asyncio.wait_for(anext(wakeups), 5)
+    await asyncio.wait_for(anext(wakeups), 20)
     await put(store, JobWhy(job.uid, "no VM"), VmBeat(maker.vm().uid, at(1)))
     following = asyncio.ensure_future(anext(wakeups))
     # A marker behind the silent commit: when it has come, a notification would have come too.
     await _marker(database_url)
     assert not following.done()
     await asyncio.gather(*(put(store, submitted(maker.job())) for _ in range(5)))
-    await asyncio.wait_for(following, 5)
+    await asyncio.wait_for(following, 20)
     await wakeups.aclose()
 
 
@@ -165,9 +235,9 @@ async def _marker(url: str) -> None:
 async def test_listener_comes_back(database_url: str) -> None:
     """After its connection was cut it listens again, and that counts as a wake-up."""
     wakeups = Listener(database_url).wakeups()
-    await asyncio.wait_for(anext(wakeups), 5)
+    await asyncio.wait_for(anext(wakeups), 20)
     await cut(database_url)
-    await asyncio.wait_for(anext(wakeups), 10)
+    await asyncio.wait_for(anext(wakeups), 20)
     await wakeups.aclose()
 
 
@@ -203,7 +273,7 @@ class Gate:
 async def gathered(gate: Gate, group: GroupCommit, units: Sequence[Unit]) -> list[object]:
     """The first is on its way while the others come."""
     tasks = [asyncio.ensure_future(group.submit(units[0]))]
-    await asyncio.wait_for(gate.entered.wait(), 5)
+    await asyncio.wait_for(gate.entered.wait(), 20)
     tasks += [asyncio.ensure_future(group.submit(unit)) for unit in units[1:]]
     await asyncio.sleep(0)
     gate.open.set()
@@ -249,7 +319,7 @@ async def test_one_who_gives_up_harms_nobody(store: PostgresStore, maker: Maker)
     gate = Gate(store)
     group = GroupCommit(gate)  # type: ignore[arg-type]
     tasks = [asyncio.ensure_future(group.submit((submitted(maker.job()),))) for _ in range(3)]
-    await asyncio.wait_for(gate.entered.wait(), 5)
+    await asyncio.wait_for(gate.entered.wait(), 20)
     tasks[1].cancel()
     gate.open.set()
     answers = await asyncio.gather(*tasks, return_exceptions=True)

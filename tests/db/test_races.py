@@ -9,7 +9,10 @@ from collections.abc import MutableMapping, Sequence
 import pytest
 
 from bench import races
-from bench.races import Result, house_on, race_drains, race_stops, race_submits
+from bench.house import house_on
+from bench.race_submits import race_submits
+from bench.races import race_drains, race_stops
+from bench.report import Result
 from core.capacity import Vm, VmState
 from core.changes import Committed, Unit
 from core.job import Job

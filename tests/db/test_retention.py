@@ -54,9 +54,9 @@ INSERT INTO attempts (uid, attempt, lease_id, vm_uid, vm_name, region, zone, usd
 SELECT uid, 1, uid::text, uid, 'v', 'r', 'z', 1, ended_at - interval '1 h', ended_at, 'ok'
 FROM jobs;
 INSERT INTO vms (uid, name, cluster, region, state, version, request_id, gpus, spot,
-    usd_per_hour, requested_at, state_since, gone_at)
+    usd_per_hour, requested_at, state_since, gone_at, settled)
 SELECT gen_random_uuid(), 'n' || n, 'c', 'r', 'GONE', 1, 'q', 1, false, 1, now(), now(),
-    now() - (n - 0.5) * interval '1 h' FROM generate_series(1, 4000) AS n;
+    now() - (n - 0.5) * interval '1 h', true FROM generate_series(1, 4000) AS n;
 INSERT INTO cloud_requests (request_id, kind, cluster, region, reason, created_at, settled_at)
 SELECT n::text, 'create', 'c', 'r', '', now(), now() - (n - 0.5) * interval '1 h'
 FROM generate_series(1, 4000) AS n;
@@ -78,6 +78,15 @@ async def full_url(database_url: str) -> str:
     return database_url
 
 
+@pytest.fixture(scope="module")
+def full_to_read_url(shared_database_url: str) -> str:
+    """The same, made once."""
+    with psycopg.connect(shared_database_url, autocommit=True) as connection:
+        connection.execute(_FULL.encode())
+        connection.execute(b"VACUUM ANALYZE")
+    return shared_database_url
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -91,9 +100,9 @@ async def full_url(database_url: str) -> str:
         retention.EMPTIED,
     ],
 )
-async def test_no_table_is_scanned(full_url: str, query: str) -> None:
+async def test_no_table_is_scanned(full_to_read_url: str, query: str) -> None:
     """The oldest rows are found by index, whatever the size of the table."""
-    async with await psycopg.AsyncConnection.connect(full_url) as connection:
+    async with await psycopg.AsyncConnection.connect(full_to_read_url) as connection:
         words = {"days": 90.0, "batch": 1000}
         cursor = await connection.execute(f"EXPLAIN {query}".encode(), words)
         plan = "\n".join(row[0] for row in await cursor.fetchall())
@@ -119,11 +128,13 @@ async def test_batches_until_nothing_is_left(store: PostgresStore, full_url: str
         "alerts": 4000 - 30 * 24,
         "job_events": 5 * old_jobs,
         "attempts": old_jobs,
+        "experience": 0,
+        "troubles": 0,
     }
-    query = b"SELECT count(*), sum(past_cost_usd) FROM jobs WHERE history_pruned"
+    query = b"SELECT count(*) FROM jobs WHERE history_pruned"
     async with await psycopg.AsyncConnection.connect(full_url) as connection:
         row = await (await connection.execute(query)).fetchone()
-    assert row == (old_jobs, float(old_jobs))
+    assert row == (old_jobs,)
 
 
 async def test_held_rows_are_left_for_later(store: PostgresStore, full_url: str) -> None:

@@ -201,12 +201,30 @@ SELECT uid FROM jobs WHERE tenant_id = 't1' ORDER BY submitted_at DESC, uid DESC
 """
 
 
+_WORDS = {
+    "clusters": "ARRAY['c']",
+    "tenants": "ARRAY['t1', 't2']",
+    "tiers": "ARRAY[1]",
+    "most": "ARRAY[10]",
+    "each": "ARRAY[4]",
+    "limit": "10",
+}
+
+
+def _asked(query: str) -> str:
+    """The query with values in their places."""
+    return query % _WORDS
+
+
 @pytest.mark.parametrize(
     ("query", "index"),
     [
-        (view.QUEUE.replace("%(limit)s", "10"), "ix_jobs_queue"),
-        (view.QUEUE.replace("%(limit)s", "10"), "ix_jobs_queue_ends"),
-        (view.LIVE, "ix_jobs_live"),
+        (_asked(view.QUEUE), "ix_jobs_queue"),
+        (_asked(view.FIFO), "ix_jobs_fifo"),
+        (_asked(view.FAIR), "ix_jobs_fair"),
+        (_asked(view.KINDS), "ix_jobs_fair"),
+        (_asked(view.LATE), "ix_jobs_queue_ends"),
+        (view.LIVE, "ix_jobs_holds"),
         (_PAGE, "ix_jobs_tenant"),
         ("SELECT uid FROM jobs WHERE job_id = 'j77'", "uq_jobs_job_id_user_id"),
         ("SELECT 1 FROM outbox WHERE published_at IS NULL ORDER BY outbox_id", "ix_outbox_unpub"),

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 
+from db.config_versions import PostgresConfigVersions
 from db.reads import PostgresReads
 from db.store import PostgresStore
 from tests.db.store_contract import ExpireLeader, StoreContract, maker
@@ -26,6 +27,11 @@ async def store(database_url: str) -> AsyncIterator[PostgresStore]:
 @pytest.fixture
 def reads(store: PostgresStore) -> PostgresReads:
     return PostgresReads(store)
+
+
+@pytest.fixture
+def configs(store: PostgresStore) -> PostgresConfigVersions:
+    return PostgresConfigVersions(store)
 
 
 @pytest.fixture

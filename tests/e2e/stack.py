@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import subprocess
@@ -19,14 +20,31 @@ import httpx
 import psutil
 import yaml
 
+from cli.place import alive
+
 ROOT = Path(__file__).parent.parent.parent
 CLUSTERS = ("1xl4", "1xt4", "2xa100-40gb")
 FINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
+# Everything that waits on purpose, short; the relations between the spans are the usual ones.
+QUICK = {
+    "timers": {
+        "heartbeat_s": 1,
+        "publish_timeout_s": 1,
+        "self_stop_after_s": 4,
+        "lost_after_s": 7,
+        "canary_s": 1,
+        "settling_s": 2,
+        "leader_lease_s": 4.5,
+        "leader_renew_s": 1.5,
+        "observe_idle_s": 3,
+    }
+}
 
 Json = dict[str, Any]
 
 
 T = TypeVar("T")
+_numbers = itertools.count(1)
 
 
 def wait_for(what: str, look: Callable[[], T | None], seconds: float = 30) -> T:
@@ -40,9 +58,12 @@ def wait_for(what: str, look: Callable[[], T | None], seconds: float = 30) -> T:
 
 
 def small_config(target: Path) -> Path:
-    """The default configuration with few clusters, one of them spot."""
+    """The default configuration with few clusters and regions, one of the clusters spot."""
     words = yaml.safe_load((ROOT / "config" / "zen.yaml").read_text())
-    words["clusters"] = {name: words["clusters"][name] for name in CLUSTERS}
+    words["clusters"] = {
+        name: {**words["clusters"][name], "regions": words["clusters"][name]["regions"][:3]}
+        for name in CLUSTERS
+    }
     words["clusters"]["1xt4"]["spot"] = True
     words["clusters"]["2xa100-40gb"]["vm_max"] = 2
     target.write_text(yaml.safe_dump(words))
@@ -50,11 +71,21 @@ def small_config(target: Path) -> Path:
 
 
 class Stack:
-    """One running `zen up`."""
+    """One `zen up` in a directory of its own."""
 
-    def __init__(self, home: Path, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(self, home: Path, config: Path, environ: Mapping[str, str] | None = None) -> None:
         self.home = home
         self.environ = {**os.environ, "ZEN_HOME": str(home), **(environ or {})}
+        self.words = ("up", "--port", "0", "--config", str(config), "--changes", json.dumps(QUICK))
+
+    def up(self, replicas: int = 1) -> None:
+        """Runs with so many schedulers, also if it did not, or with others."""
+        if (self.home / "run.json").exists():
+            names = [name for name in self.run["processes"] if name.startswith("scheduler")]
+            if alive(self.run["pid"]) and len(names) == replicas:
+                return
+            self.zen("down")
+        self.zen(*self.words, "--detach", "--quiet", "--replicas", str(replicas))
 
     def zen(
         self, *args: str, check: bool = True, timeout: float = 60
@@ -120,13 +151,32 @@ class Stack:
         """As wait(), while the API itself may be away for a moment."""
 
         def look() -> Json | None:
-            try:
-                seen = self.job(job_id)
-            except (httpx.HTTPError, AssertionError):
-                return None
-            return seen if seen["status"] in FINAL else None
+            seen = self.try_get(f"/jobs/{job_id}")
+            return seen if seen is not None and seen["status"] in FINAL else None
 
         return wait_for(f"{job_id} final", look, seconds)
+
+    def wait_for_term_after(self, term: int, seconds: float = 60) -> Json:
+        """The status, once another reign has begun."""
+
+        def look() -> Json | None:
+            seen = self.try_get("/status")
+            return seen if seen is not None and seen["term"] > term else None
+
+        return wait_for(f"a term after {term}", look, seconds)
+
+    def try_get(self, path: str) -> Json | None:
+        """None while the API is away."""
+        try:
+            return self.get(path)
+        except (httpx.HTTPError, AssertionError):
+            return None
+
+    def submit_held(self, **fields: Any) -> tuple[str, Path]:
+        """A job that runs until the file is there: nobody needs to guess for how long."""
+        release = self.home.parent / f"release-{next(_numbers)}"
+        script = 'while [ ! -e "$0" ]; do sleep 0.1; done'
+        return self.submit("sh", "-c", script, str(release), **fields), release
 
     def processes(self) -> list[psutil.Process]:
         """Every process that has to do with this stack."""
@@ -149,23 +199,13 @@ def processes_about(home: str) -> list[psutil.Process]:
 
 
 @contextmanager
-def stack(
-    *,
-    config: bool = True,
-    environ: Mapping[str, str] | None = None,
-    replicas: int = 1,
-    changes: Mapping[str, object] | None = None,
-) -> Iterator[Stack]:
+def stack(*, environ: Mapping[str, str] | None = None, replicas: int = 1) -> Iterator[Stack]:
     """A stack that is up; afterwards it is down and nothing of it is left."""
     with tempfile.TemporaryDirectory(prefix="zen-e2e-") as directory:
-        made = Stack(Path(directory) / "home", environ)
-        args = ["up", "--detach", "--quiet", "--port", "0", "--replicas", str(replicas)]
-        if config:
-            args += ["--config", str(small_config(Path(directory) / "zen.yaml"))]
-        if changes:
-            args += ["--changes", json.dumps(changes)]
-        made.zen(*args)
+        config = small_config(Path(directory) / "zen.yaml")
+        made = Stack(Path(directory) / "home", config, environ)
         try:
+            made.up(replicas)
             yield made
         finally:
             made.zen("down", check=False)

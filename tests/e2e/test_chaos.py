@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from cli.chaos import unleash
-from cli.havoc import Plan
+from cli.outages import come_through, outage_faults
+from cli.scenarios import Outage, Plan, Scenario, Story, plan_for
 from cli.verdict import Ran, double_runs, read_ticks
 
 ACTS = ("kill leader", "kill agent", "freeze leader", "kill bus", "hand over", "stop postgres")
@@ -48,3 +49,29 @@ def test_ticks_become_spans(tmp_path: Path) -> None:
         "b": [Ran(1, 11, 1.5, 1.5)],
     }
     assert read_ticks(tmp_path / "none") == {}
+
+
+def test_jobs_through_an_outage_are_judged_by_their_own_lines(tmp_path: Path) -> None:
+    """One run and all its lines, no long pause without a database, soon again after the bus."""
+    path = tmp_path / "ticks"
+    path.write_text("a 1 10 1.0\na 1 10 9.0\na 1 10 21.0\nb 1 11 1.0\nb 2 12 60.0\n")
+    bus = Outage("bus", began=10.0, back=20.0, steady={"a": 3, "b": 2})
+    database = Outage("postgres", began=10.0, back=20.0, steady={"a": 4})
+    story = Story(away=[bus, database], refusals_s=[0.5, 2.5])
+    found = {outage.part: come_through(outage, path) for outage in story.away}
+    assert [(one.again_s, one.runs) for one in found["bus"]] == [(1.0, 1), (40.0, 2)]
+    assert outage_faults(story, found) == [
+        "b ran 2 times, not once",
+        "b ran again 40.0 s after the bus was back",
+        "a wrote 3 lines, not 4",
+        "a stood still for 12.0 s",
+        "1 answers took longer than 2 s: 2.50 s",
+    ]
+
+
+@pytest.mark.parametrize("scenario", list(Scenario))
+def test_every_scenario_has_a_plan(scenario: Scenario) -> None:
+    """Its usual length, or the one that was asked for."""
+    usual, short = (plan_for(scenario, minutes, None, 3, 1) for minutes in (None, 1.0))
+    assert usual.seconds > short.seconds > 0
+    assert plan_for(scenario, 1.0, 7, 2, 5).jobs == 7

@@ -19,8 +19,30 @@ ROAD = ["QUEUED", "PROVISIONING", "ASSIGNED", "STARTING", "RUNNING", "SUCCEEDED"
 
 @pytest.fixture(scope="module")
 def up() -> Iterator[Stack]:
-    with stack(environ={"ZEN_TIMERS__IDLE_TIMEOUT_S": "20"}) as made:
+    with stack(environ={"ZEN_TIMERS__IDLE_TIMEOUT_S": "6"}) as made:
         yield made
+
+
+def test_stockout_in_the_first_region_leads_to_the_second(up: Stack) -> None:
+    """The job waits with the reason in words, then runs elsewhere."""
+    first = up.zen("clusters", "--json").stdout
+    regions = next(c for c in json.loads(first)["clusters"] if c["name"] == "2xa100-40gb")
+    best = min(regions["regions"], key=lambda r: r["usd_per_hour"])["region"]
+    up.zen("sim", "stockout", best, "a2-highgpu-2g", "--for", "5m")
+    job_id = up.submit(*SHOW_GPUS, gpu_type="a100-40gb", gpu_count=2)
+    job = up.wait(job_id)
+    assert job["status"] == "SUCCEEDED"
+    region = next(e["region"] for e in up.events(job_id) if e["event"] == "placed")
+    assert region != best
+    clusters = up.get("/clusters")["clusters"]
+    blocked = {
+        r["region"]: r["blocked"]
+        for c in clusters
+        if c["name"] == "2xa100-40gb"
+        for r in c["regions"]
+        if r["blocked"]
+    }
+    assert blocked[best]["kind"] == "stockout"
 
 
 def test_cli_job_ends_with_its_own_exit_code_and_output(up: Stack) -> None:
@@ -113,32 +135,6 @@ def test_max_runtime_stops_and_fails_a_job(up: Stack) -> None:
     assert "max runtime" in job["reason"]
 
 
-def test_stockout_in_the_first_region_leads_to_the_second(up: Stack) -> None:
-    """The job waits with the reason in words, then runs elsewhere."""
-    first = up.zen("clusters", "--json").stdout
-    regions = next(c for c in json.loads(first)["clusters"] if c["name"] == "2xa100-40gb")
-    best = min(regions["regions"], key=lambda r: r["usd_per_hour"])["region"]
-    busy = [v["name"] for v in up.get("/vms", cluster="2xa100-40gb")["vms"]]
-    for name in busy:
-        up.zen("sim", "crash", name)
-    wait_for("the warm VMs gone", lambda: not up.get("/vms", cluster="2xa100-40gb")["vms"] or None)
-    up.zen("sim", "stockout", best, "a2-highgpu-2g", "--for", "5m")
-    job_id = up.submit(*SHOW_GPUS, gpu_type="a100-40gb", gpu_count=2)
-    job = up.wait(job_id)
-    assert job["status"] == "SUCCEEDED"
-    region = next(e["region"] for e in up.events(job_id) if e["event"] == "placed")
-    assert region != best
-    clusters = up.get("/clusters")["clusters"]
-    blocked = {
-        r["region"]: r["blocked"]
-        for c in clusters
-        if c["name"] == "2xa100-40gb"
-        for r in c["regions"]
-        if r["blocked"]
-    }
-    assert blocked[best]["kind"] == "stockout"
-
-
 def test_crashed_vm_gives_its_job_to_another(up: Stack) -> None:
     """Lost, queued again, one attempt older, and it ends well."""
     job_id = up.submit("sh", "-c", "[ $ZEN_ATTEMPT = 2 ] || sleep 60", gpu_type="l4")
@@ -208,8 +204,12 @@ def test_limit_of_a_cluster_holds_and_the_others_say_why_they_wait(up: Stack) ->
 def test_idle_vms_are_given_back(up: Stack) -> None:
     """Boots only when there is work; afterwards every VM goes."""
     wait_for("no VM left", lambda: not up.get("/vms")["vms"] or None, 60)
-    targets = [r["target"] for c in up.get("/clusters")["clusters"] for r in c["regions"]]
-    wait_for("targets at zero", lambda: sum(targets) == 0 or None, 10)
+
+    def at_zero() -> bool | None:
+        regions = [r for c in up.get("/clusters")["clusters"] for r in c["regions"]]
+        return True if sum(region["target"] for region in regions) == 0 else None
+
+    wait_for("targets at zero", at_zero)
 
 
 def test_metrics_and_status_speak_of_what_happened(up: Stack) -> None:

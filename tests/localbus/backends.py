@@ -24,7 +24,7 @@ READY_S = 20.0
 EMULATOR_READY_S = 60.0
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
     """Returns as soon as the condition holds; fails with its name when it never does."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -70,7 +70,7 @@ class LocalBusProcess:
         return self._reap()
 
     def _reap(self) -> int:
-        code = self.process.wait(10)
+        code = self.process.wait(20)
         assert self.process.stdout is not None
         self.process.stdout.close()
         return code

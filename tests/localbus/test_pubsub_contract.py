@@ -294,7 +294,7 @@ def test_expired_lease(hub: Hub, line: NewLine) -> None:
     (first,) = clock.pull()
     leased = time.monotonic()
     (second,) = clock.pull(seconds=20)
-    assert 8 < time.monotonic() - leased < 15
+    assert 8 < time.monotonic() - leased < 20
     assert second.message.message_id == first.message.message_id
     with pytest.raises(exceptions.InvalidArgument, match="EXACTLY_ONCE_ACKID_FAILURE"):
         clock.ack(first)
@@ -417,7 +417,7 @@ def test_next_subscriber_takes_over(hub: Hub, line: NewLine) -> None:
         message.ack()
 
     future = consume(hub, bus, callback)
-    assert {second.get(timeout=5), second.get(timeout=5)} == {"held", "held too"}
+    assert {second.get(timeout=WAIT_S), second.get(timeout=WAIT_S)} == {"held", "held too"}
     end(future)
 
 

@@ -177,6 +177,7 @@ def test_control_start_carries_the_v1_object_and_v2() -> None:
         "max_runtime_s": 604800.0,
         "name": "",
         "resume": True,
+        "barrier": False,
         "spec_version": 2,
     }
 

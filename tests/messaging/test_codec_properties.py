@@ -113,6 +113,7 @@ controls: st.SearchStrategy[Control] = st.one_of(
         user_id=ids,
         attempt=counts,
         lease_id=ids,
+        answers=counts,
     ),
     st.builds(DrainVm, vm_name=ids, boot_nonce=ids, reason=text),
 )

@@ -54,7 +54,7 @@ def outcomes(applied: list[Applied]) -> dict[str, Outcome]:
 
 async def get(bus: PubSubBus, name: str) -> types.Subscription:
     path = bus.subscription_path(name)
-    return await bus.subscriber.get_subscription(subscription=path, retry=None, timeout=5)
+    return await bus.subscriber.get_subscription(subscription=path, retry=None, timeout=20)
 
 
 async def test_everything_is_created_then_nothing_changes(bus: PubSubBus) -> None:
@@ -95,7 +95,7 @@ async def test_changed_setting_is_put_right(bus: PubSubBus) -> None:
     await apply_pubsub(bus, NAMES, ())
     name = NAMES.heartbeat_subscription
     path = bus.subscription_path(name)
-    await bus.subscriber.delete_subscription(subscription=path, retry=None, timeout=5)
+    await bus.subscriber.delete_subscription(subscription=path, retry=None, timeout=20)
     wrong = types.Subscription(
         name=path,
         topic=bus.topic_path(NAMES.heartbeat_topic),
@@ -103,7 +103,7 @@ async def test_changed_setting_is_put_right(bus: PubSubBus) -> None:
         message_retention_duration=duration_pb2.Duration(seconds=4 * 86400),
         expiration_policy=types.ExpirationPolicy(),
     )
-    await bus.subscriber.create_subscription(wrong, retry=None, timeout=5)
+    await bus.subscriber.create_subscription(wrong, retry=None, timeout=20)
     applied = await apply_pubsub(bus, NAMES, ())
     assert (
         Applied("subscription", name, Outcome.UPDATED, "changed: ack_deadline_seconds") in applied
@@ -121,7 +121,7 @@ async def test_other_filter_is_reported_not_repaired(bus: PubSubBus) -> None:
         topic=bus.topic_path(NAMES.start_topic),
         filter='attributes.cluster = "8xl4"',
     )
-    await bus.subscriber.create_subscription(wrong, retry=None, timeout=5)
+    await bus.subscriber.create_subscription(wrong, retry=None, timeout=20)
     applied = await apply_pubsub(bus, NAMES, CLUSTERS)
     (item,) = [item for item in applied if item.name == name]
     assert item.outcome is Outcome.DIFFERS

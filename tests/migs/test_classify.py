@@ -28,6 +28,8 @@ K = TroubleKind
         ("RESOURCE_NOT_FOUND", "zones/us-east1-b/machineTypes/a3-highgpu-8g", K.UNSUPPORTED),
         ("RESOURCE_NOT_FOUND", "Machine type a3-highgpu-8g does not exist", K.UNSUPPORTED),
         ("RESOURCE_NOT_FOUND", "global/images/gone was not found", K.OTHER),
+        ("VM_EXTERNAL_IP_ACCESS_POLICY_CONSTRAINT", "", K.PERMISSION),
+        ("", "The zone 'z' does not have enough resources available to fulfil it.", K.STOCKOUT),
         ("CONDITION_NOT_MET", "", K.OTHER),
         ("", "", K.OTHER),
     ],
@@ -35,3 +37,9 @@ K = TroubleKind
 def test_classify(code: str, message: str, kind: TroubleKind) -> None:
     """Each family of codes has its own kind of trouble; an unknown one is OTHER, not an error."""
     assert classify(AttemptError(code, message)) is kind
+
+
+def test_reason_counts_as_well() -> None:
+    """Google's errorInfo.reason decides where the code is a general one."""
+    error = AttemptError("UNKNOWN_ERROR", "", reason="resource_availability")
+    assert classify(error) is K.STOCKOUT

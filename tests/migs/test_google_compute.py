@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import uuid
@@ -14,19 +15,22 @@ from aiohttp import web
 from core.capacity import Create, Delete, Member, TroubleKind
 from core.clock import SystemClock
 from core.errors import CloudBusy, CloudRefused, CloudUnsure, MigMissing
+from migs.calling import THREADS_PER_REGION
 from migs.classify import classify
-from migs.google_compute import THREADS, GoogleCompute
+from migs.google_compute import GoogleCompute
 from migs.manager import MigManager
 from sim.faults import parse_fault
 from sim.physics import Cloud
 from sim.server import build_app
 from sim.world import parse_world
+from tests.sim.helpers import eventually
 
 pytestmark = pytest.mark.slow
 
 REGION = "us-central1"
 MIG = "zen-1xl4-us-central1-mig"
 PAGED = "zen-paged-mig"
+FAR, FAR_MIG = "europe-west4", "zen-1xl4-europe-west4-mig"
 REPAIRING = "zen-repairing-mig"
 
 
@@ -47,6 +51,7 @@ WORLD = {
     "migs": [
         group(MIG),
         group(PAGED, list_mode="PAGINATED"),
+        group(FAR_MIG, region=FAR, zones=[f"{FAR}-a"]),
         group(REPAIRING, default_action_on_failure="REPAIR", target_shape="EVEN"),
     ],
     "physics": {
@@ -55,6 +60,7 @@ WORLD = {
         "stockout_answer_s": 10,
         "retry_s": 30,
         "delete_s": 15,
+        "group_vms_max": 4000,
     },
 }
 
@@ -267,7 +273,8 @@ async def test_one_lost_answer_is_healed_by_the_request_id(sky: Sky) -> None:
 async def test_slow_answer_ends_in_time(sky: Sky) -> None:
     """A call that hangs is given up within its time: unsure for a write, busy for a read."""
     hasty = sky.client(call_s=0.3)
-    await hasty.observe(MIG, "1xl4", REGION)  # the library is loaded: that is not what hangs
+    # The library is loaded by one who has the time: that is not what hangs.
+    await sky.compute.observe(MIG, "1xl4", REGION)
     sky.fault(kind="api-errors", rate=0.0, latency_s=10.0)
     clock = SystemClock()
     began = clock.monotonic()
@@ -304,12 +311,31 @@ async def test_nobody_listens_is_busy(sky: Sky) -> None:
 async def test_write_that_found_no_thread_is_busy(sky: Sky) -> None:
     """Time ran out before the call was sent: it did not take effect, and we know it."""
     hasty = sky.client(call_s=0.2)
-    for _ in range(THREADS):
-        await hasty._free.acquire()
+    for _ in range(THREADS_PER_REGION):
+        await hasty._caller.free(REGION).acquire()
     with pytest.raises(CloudBusy):
         await hasty.create(MIG, create("zen-a"))
     assert sky.calls == []
     await hasty.close()
+
+
+async def test_region_that_hangs_holds_no_other(sky: Sky) -> None:
+    """Many calls hang in one region; a VM is asked for in another as if nothing was the matter."""
+    patient = sky.client(call_s=5.0)
+    await patient.observe(FAR_MIG, "1xl4", FAR)
+    sky.fault(kind="api-errors", region=REGION, rate=0.0, latency_s=60.0)
+    hanging = [asyncio.create_task(patient.observe(MIG, "1xl4", REGION)) for _ in range(100)]
+    await eventually(lambda: sky.calls.count(MIG) == THREADS_PER_REGION)
+    clock = SystemClock()
+    began = clock.monotonic()
+    await patient.create(FAR_MIG, Create(FAR, ("zen-far",), str(uuid.uuid4()), "demand"))
+    assert clock.monotonic() - began < 2
+    assert not any(task.done() for task in hanging)
+    assert sky.calls.count(MIG) == THREADS_PER_REGION
+    for task in hanging:
+        task.cancel()
+    await asyncio.gather(*hanging, return_exceptions=True)
+    await patient.close()
 
 
 async def test_call_budget_binds(sky: Sky) -> None:
@@ -326,26 +352,30 @@ async def test_call_budget_binds(sky: Sky) -> None:
 @pytest.mark.parametrize("mig", [MIG, PAGED])
 async def test_thousands_of_members(sky: Sky, mig: str) -> None:
     """A large group is created and deleted in portions and read to its end, page by page."""
-    names = tuple(f"zen-{number:04d}" for number in range(1800))
+    names = tuple(f"zen-{number:04d}" for number in range(3000))
     action = create(*names)
     await sky.compute.create(mig, action)
     await sky.compute.create(mig, action)  # a repeat repeats the same portions
-    assert sky.calls.count("createInstances") == 4
+    assert sky.calls.count("createInstances") == 6
     sky.calls.clear()
     assert set(await sky.members(mig)) == set(names)
-    assert sky.calls.count("listManagedInstances") == (4 if mig == PAGED else 1)
+    assert sky.calls.count("listManagedInstances") == (6 if mig == PAGED else 1)
     await sky.compute.delete(mig, delete(*names))
     assert {m.action for m in (await sky.members(mig)).values()} <= {"DELETING"}
 
 
 async def test_settings_of_a_group_that_work_against_us(sky: Sky) -> None:
-    """A group that would repair or even itself out is told with every look; a good one is not."""
+    """A group that would repair or even itself out is told with every look; a good one is not.
+    The one that evens itself out gets no VM."""
     assert (await sky.compute.observe(MIG, "1xl4", REGION)).faults == ()
-    faults = (await sky.compute.observe(REPAIRING, "1xl4", REGION)).faults
-    assert ["defaultActionOnFailure: got REPAIR" in faults[0], "got EVEN" in faults[1]] == [
-        True,
-        True,
-    ]
+    snapshot = await sky.compute.observe(REPAIRING, "1xl4", REGION)
+    repair, even = snapshot.faults
+    assert "defaultActionOnFailure: got REPAIR" in repair
+    assert "got EVEN" in even
+    assert snapshot.deadly == (even,)
+    with pytest.raises(CloudRefused, match="deletes busy VMs"):
+        await MigManager(REPAIRING, "1xl4", REGION, sky.compute).apply(create("zen-a"))
+    assert sky.calls.count("createInstances") == 0
 
 
 _WARM_UP = """

@@ -29,6 +29,8 @@ class Odd:
         self.deleted: list[str] = []
         self.answers: list[tuple[int, str]] = []
         """(status, body) for each create call; the last one stays."""
+        self.group: dict[str, object] = {}
+        """Settings of the group."""
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -41,7 +43,11 @@ class Odd:
 
     async def get(self, _: web.Request) -> web.Response:
         zones = [{"zone": "https://x/zones/us-central1-f"}]
-        return web.json_response({"name": "m", "distributionPolicy": {"zones": zones}})
+        policy = {"zones": zones, "targetShape": "ANY"}
+        lifecycle = {"defaultActionOnFailure": "DO_NOTHING"}
+        body = {"name": "m", "region": "https://x/regions/us-central1"}
+        settings = {"distributionPolicy": policy, "instanceLifecyclePolicy": lifecycle}
+        return web.json_response({**body, **settings, **self.group})
 
     async def members(self, _: web.Request) -> web.Response:
         soon = {"terminationTimestamp": "2026-12-01T10:00:00.000-07:00"}
@@ -107,3 +113,108 @@ async def test_forbidden(odd: tuple[Odd, GoogleCompute]) -> None:
     server.answers = [(403, '{"error": {"code": 403, "message": "no"}}')]
     with pytest.raises(Forbidden):
         await compute.create("m", create("a"))
+
+
+UPDATE = "gcloud compute instance-groups managed update m --region=us-central1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "word", "command", "deadly"),
+    [
+        ({"distributionPolicy": {}}, "EVEN", "--target-distribution-shape=any", True),
+        (
+            {
+                "distributionPolicy": {"targetShape": "EVEN"},
+                "updatePolicy": {"instanceRedistributionType": "NONE"},
+            },
+            "EVEN",
+            "--target-distribution-shape=any",
+            False,
+        ),
+        (
+            {
+                "distributionPolicy": {"targetShape": "BALANCED"},
+                "updatePolicy": {"instanceRedistributionType": "PROACTIVE"},
+            },
+            "BALANCED",
+            "--instance-redistribution-type=NONE",
+            True,
+        ),
+        (
+            {
+                "distributionPolicy": {"targetShape": "ANY_SINGLE_ZONE"},
+                "updatePolicy": {"instanceRedistributionType": "PROACTIVE"},
+            },
+            "ANY_SINGLE_ZONE",
+            "--instance-redistribution-type=NONE",
+            True,
+        ),
+        (
+            {"instanceLifecyclePolicy": {}},
+            "REPAIR",
+            "--default-action-on-vm-failure=do-nothing",
+            False,
+        ),
+        (
+            {"updatePolicy": {"type": "PROACTIVE"}},
+            "updatePolicy.type",
+            "--update-policy-type=opportunistic",
+            True,
+        ),
+        (
+            {"autoHealingPolicies": [{"healthCheck": "https://x/healthChecks/h"}]},
+            "autoHealingPolicies",
+            "--clear-autohealing",
+            True,
+        ),
+    ],
+)
+async def test_settings_that_work_against_us(
+    odd: tuple[Odd, GoogleCompute],
+    settings: dict[str, object],
+    word: str,
+    command: str,
+    deadly: bool,
+) -> None:
+    """Each wrong setting is told with the command that mends it, and whether it kills work."""
+    server, compute = odd
+    server.group = settings
+    snapshot = await compute.observe("m", "1xl4", REGION)
+    (fault,) = snapshot.faults
+    assert word in fault
+    assert f"{UPDATE} " in fault
+    assert command in fault
+    assert snapshot.deadly == ((fault,) if deadly else ())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"distributionPolicy": {"targetShape": "ANY_SINGLE_ZONE"}},
+        {"updatePolicy": {"type": "PROACTIVE", "mostDisruptiveAllowedAction": "REFRESH"}},
+        {"updatePolicy": {"type": "OPPORTUNISTIC", "instanceRedistributionType": "NONE"}},
+    ],
+)
+async def test_good_settings(odd: tuple[Odd, GoogleCompute], settings: dict[str, object]) -> None:
+    """A group that leaves running VMs alone is not complained about."""
+    server, compute = odd
+    server.group = settings
+    assert (await compute.observe("m", "1xl4", REGION)).faults == ()
+
+
+async def test_autoscaler_is_deadly(odd: tuple[Odd, GoogleCompute]) -> None:
+    """An autoscaler chooses victims among busy VMs; the command names the group."""
+    server, compute = odd
+    server.group = {"status": {"autoscaler": "https://x/autoscalers/a"}}
+    (fault,) = (await compute.observe("m", "1xl4", REGION)).deadly
+    assert "managed stop-autoscaling m --region=us-central1" in fault
+
+
+async def test_errors_that_cannot_be_read_cost_no_observation(
+    odd: tuple[Odd, GoogleCompute],
+) -> None:
+    """This group has no list of errors to give; what it shows of its members still counts."""
+    _, compute = odd
+    snapshot = await compute.observe("m", "1xl4", REGION)
+    assert ([m.name for m in snapshot.members], snapshot.errors) == (["new"], ())

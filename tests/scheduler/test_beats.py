@@ -152,8 +152,9 @@ def test_work_that_was_done_before_the_vm_was_taken_counts() -> None:
 def test_frozen_worker_with_a_live_lease_may_go_on() -> None:
     """And one whose job is being stopped is told to stop."""
     held, on = running()
-    (answer,) = Heard(held, on, job_beat(B.FROZEN)).told
+    (answer,) = Heard(held, on, job_beat(B.FROZEN, seq=7)).told
     assert isinstance(answer, ContinueJob)
+    assert answer.answers == 7, "the worker must know which freeze is meant"
     stopping = replace(held, status=S.STOPPING)
     (answer,) = Heard(stopping, on, job_beat(B.FROZEN)).told
     assert isinstance(answer, StopJob)

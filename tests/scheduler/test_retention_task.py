@@ -36,5 +36,5 @@ async def test_full_bites_are_followed_soon(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("scheduler.retention.asyncio.sleep", sleep)
     store = Pruned({"outbox": 0}, {"outbox": BATCH, "vms": 1}, {"outbox": 7})
     with pytest.raises(asyncio.CancelledError):
-        await prune_for_ever(store, RULES)
+        await prune_for_ever(store, lambda: RULES)
     assert pauses == [EVERY_S, EVERY_S, AGAIN_S, EVERY_S]

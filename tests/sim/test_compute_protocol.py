@@ -559,7 +559,7 @@ async def test_extended_operation_ends_on_loopback(rig: Rig) -> None:
     """op.result() works when the client's operations service is pointed here as well."""
     rig.groups.transport._extended_operations_services["region_operations"] = rig.operations
     operation = await rig.call(rig.groups.resize, **rig.at(), size=2)
-    await asyncio.to_thread(operation.result, timeout=5)
+    await asyncio.to_thread(operation.result, timeout=20)
     assert (await rig.get()).target_size == 2
 
 
@@ -679,3 +679,66 @@ async def test_faults_of_one_region_spare_the_others(served: Serve) -> None:
             region="us-west1",
             instance_group_manager="west-mig",
         )
+
+
+# --- several at once ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def together(rig: Rig) -> Callable[..., Awaitable[Any]]:
+    """Makes a resize request with Google's own client."""
+    client = rig.c.RegionInstanceGroupManagerResizeRequestsClient(
+        credentials=AnonymousCredentials(),  # type: ignore[no-untyped-call]
+        client_options=ClientOptions(api_endpoint=rig.url),
+    )
+
+    async def ask(mig: str = MIG, **resource: Any) -> Any:
+        resource = {"name": "gang", "requested_run_duration": {"seconds": 3600}, **resource}
+        request = {**rig.at(mig), "instance_group_manager_resize_request_resource": resource}
+        await rig.call(client.insert_unary, request=request)
+        shown = await rig.call(lambda: list(client.list(**rig.at(mig))))
+        return {entry.name: entry for entry in shown}["gang"]
+
+    return ask
+
+
+async def test_resize_request_by_count_invents_names(
+    rig: Rig, together: Callable[..., Awaitable[Any]]
+) -> None:
+    """resizeBy raises targetSize at once; the request is ACCEPTED and shows its count."""
+    entry = await together(resize_by=3)
+    assert (entry.state, entry.resize_by, list(entry.instances)) == ("ACCEPTED", 3, [])
+    assert (await rig.get()).target_size == 3
+    assert all(name.startswith(f"{BASE}-") for name in await rig.members())
+    rig.clock.pass_s(15)
+    assert {m.instance_status for m in (await rig.members()).values()} == {"RUNNING"}
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        {"resize_by": 1, "instances": [{"name": "a"}]},
+        {},
+        {"resize_by": 1, "requested_run_duration": {"seconds": 599}},
+    ],
+)
+async def test_resize_request_that_makes_no_sense(
+    rig: Rig, together: Callable[..., Awaitable[Any]], resource: dict[str, Any]
+) -> None:
+    """Names or a count, one of them, for ten minutes at least; else nothing happens."""
+    with pytest.raises(exceptions.BadRequest):
+        await together(**resource)
+    assert (await rig.get()).target_size == 0
+
+
+async def test_resize_request_needs_repairs_off(served: Serve) -> None:
+    """A group that repairs its VMs takes no resize requests."""
+    rig = await served(mig_json(default_action_on_failure="REPAIR"))
+    client = rig.c.RegionInstanceGroupManagerResizeRequestsClient(
+        credentials=AnonymousCredentials(),  # type: ignore[no-untyped-call]
+        client_options=ClientOptions(api_endpoint=rig.url),
+    )
+    resource = {"name": "gang", "resize_by": 1, "requested_run_duration": {"seconds": 3600}}
+    request = {**rig.at(), "instance_group_manager_resize_request_resource": resource}
+    with pytest.raises(exceptions.BadRequest, match="DO_NOTHING"):
+        await rig.call(client.insert_unary, request=request)

@@ -27,7 +27,7 @@ FAST = {
     "stockout_answer_s": 0.01,
     "retry_s": 0.05,
     "delete_s": 0.05,
-    "spot_notice_s": 1.5,
+    "spot_notice_s": 3.0,  # time for a guest to hear of it, on a busy machine too
 }
 MIG = "zen-mig"
 
@@ -163,7 +163,7 @@ async def test_stop_asks_first_and_then_kills(tmp_path: Path) -> None:
     """A clean stop sends SIGTERM; who obeys ends in order, who does not is killed in time."""
     script = 'trap "echo bye; exit 0" TERM; echo up; while :; do sleep 0.05; done'
     stubborn = 'trap "" TERM; echo up; while :; do sleep 0.05; done'
-    for text, obeys, limit_s in ((script, True, 2.9), (stubborn, False, 9.0)):
+    for text, obeys, limit_s in ((script, True, 10.0), (stubborn, False, 15.0)):
         state = tmp_path / f"state-{limit_s}"
         cloud = PretendCloud(make_world(physics=FAST), state, command=["sh", "-c", text])
         async with cloud:
@@ -229,7 +229,7 @@ async def spawn(tmp_path: Path) -> AsyncIterator[Spawn]:
 async def ready(process: asyncio.subprocess.Process, tmp_path: Path) -> list[dict[str, Any]]:
     """Waits for the ready line and for both VMs; returns what they said of themselves."""
     assert process.stdout is not None
-    line = json.loads(await asyncio.wait_for(process.stdout.readline(), 10))
+    line = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
     assert line["event"] == "ready"
     directory = tmp_path / "state" / "vms"
     async with (
@@ -246,7 +246,7 @@ async def test_sigterm_stops_the_server_and_its_vms(spawn: Spawn, tmp_path: Path
     process = await spawn()
     guests = await ready(process, tmp_path)
     process.terminate()
-    _, errors = await asyncio.wait_for(process.communicate(), 10)
+    _, errors = await asyncio.wait_for(process.communicate(), 30)
     assert (process.returncode, errors) == (0, b"")
     assert all(gone(guest[key]) for guest in guests for key in ("pid", "child"))
     assert not [p for p in (tmp_path / "state" / "vms").iterdir() if p.is_dir()]
@@ -259,7 +259,7 @@ async def test_nothing_survives_sigkill_of_the_server(spawn: Spawn, tmp_path: Pa
     guests = await ready(process, tmp_path)
     process.send_signal(signal.SIGKILL)
     await process.wait()
-    await eventually(lambda: all(gone(guest["pid"]) for guest in guests), 5)
+    await eventually(lambda: all(gone(guest["pid"]) for guest in guests))
     for path in (tmp_path / "state" / "vms").glob("*.facts"):
         path.unlink()
     again = await spawn()
@@ -267,7 +267,7 @@ async def test_nothing_survives_sigkill_of_the_server(spawn: Spawn, tmp_path: Pa
     assert all(gone(guest["child"]) for guest in guests)
     assert {g["id"] for g in guests}.isdisjoint(g["id"] for g in others)
     again.terminate()
-    await asyncio.wait_for(again.communicate(), 10)
+    await asyncio.wait_for(again.communicate(), 30)
 
 
 async def test_the_kernel_kills_guests_that_notice_nothing(spawn: Spawn, tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ async def test_the_kernel_kills_guests_that_notice_nothing(spawn: Spawn, tmp_pat
     pids = [int(text) for text in _log(tmp_path / "state").split()]
     assert not any(gone(pid) for pid in pids)
     process.kill()
-    await eventually(lambda: all(gone(pid) for pid in pids), 5)
+    await eventually(lambda: all(gone(pid) for pid in pids))
 
 
 WATCHER = """
@@ -298,7 +298,7 @@ async def test_guests_see_the_end_of_their_parent(spawn: Spawn, tmp_path: Path) 
     process = await spawn(command=[sys.executable, "-c", WATCHER])
     await eventually(lambda: _log(tmp_path / "state").count("up\n") == 2)
     process.kill()
-    await eventually((tmp_path / "state" / "vms" / "saw-the-end").exists, 5)
+    await eventually((tmp_path / "state" / "vms" / "saw-the-end").exists)
 
 
 async def test_end_of_the_parent_pipe_stops_the_server(spawn: Spawn, tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ async def test_end_of_the_parent_pipe_stops_the_server(spawn: Spawn, tmp_path: P
     os.close(read_fd)
     guests = await ready(process, tmp_path)
     os.close(write_fd)
-    await asyncio.wait_for(process.communicate(), 10)
+    await asyncio.wait_for(process.communicate(), 30)
     assert process.returncode == 0
     assert all(gone(guest[key]) for guest in guests for key in ("pid", "child"))
 
@@ -321,7 +321,7 @@ async def test_a_bad_world_is_one_line_per_fault(tmp_path: Path) -> None:
         *("--state-dir", str(tmp_path / "state")),
         stderr=asyncio.subprocess.PIPE,
     )
-    _, errors = await asyncio.wait_for(process.communicate(), 10)
+    _, errors = await asyncio.wait_for(process.communicate(), 30)
     lines = errors.decode().splitlines()
     assert process.returncode == 2
     assert len(lines) == 2

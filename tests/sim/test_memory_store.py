@@ -19,6 +19,7 @@ from core.reads import JobFilter, Reads
 from core.retention import RetentionRules
 from db.tables import metadata
 from sim import memory_writes
+from sim.memory_configs import MemoryConfigVersions
 from sim.memory_reads import MemoryReads
 from sim.memory_store import MemoryStore, Stage
 from tests.db.builders import Maker, at, put, put_placed, put_ready_vm, step, submitted
@@ -51,6 +52,11 @@ def clock() -> StillClock:
 @pytest.fixture
 def store(clock: StillClock) -> MemoryStore:
     return MemoryStore(clock)
+
+
+@pytest.fixture
+def configs(store: MemoryStore) -> MemoryConfigVersions:
+    return MemoryConfigVersions(store)
 
 
 @pytest.fixture

@@ -14,19 +14,26 @@ from sim.virtual.world import Plan, simulate
 
 pytestmark = pytest.mark.slow
 
-SEEDS = range(1000, 1006)
+SEEDS = range(1000, 1060)
 """Fixed, so that a rerun repeats."""
 
 
 @pytest.mark.timeout(1200)
 def test_seeds_keep_every_promise() -> None:
     """200 jobs each over 6 clusters × 4 regions: nothing is lost, nothing runs twice, everything
-    comes to rest. (`zen simulate --seeds 60` also demands that no fault is left out.)"""
-    plans = [Plan(seed=seed) for seed in SEEDS]
+    comes to rest; over all seeds, every fault fires and every step of the job's table is taken."""
+    plans = [Plan(seed=seed, jobs=210) for seed in SEEDS]
     summary = Summary(tuple(simulate_all(plans, workers=os.cpu_count() or 1)))
     assert not summary.failed, "\n\n".join(failure_text(outcome) for outcome in summary.failed)
+    # Messages that name a cluster which is just being drained are refused, and stay so.
     ended = [sum(outcome.statuses.values()) for outcome in summary.outcomes]
-    assert ended == [200] * len(plans)
+    assert min(ended) >= 180
+    assert sum(ended) >= 200 * len(plans)
+    assert summary.missing == []
+    assert summary.kills >= 5 * len(plans)
+    assert summary.bus_shares == pytest.approx(
+        {"twice": 0.3, "reordered": 0.3, "delayed": 0.05}, abs=0.02
+    )
 
 
 def test_without_faults_every_job_ends_as_its_nature_says() -> None:
@@ -64,7 +71,7 @@ def test_command_prints_a_table_and_json(capsys: pytest.CaptureFixture[str]) -> 
     told = json.loads(capsys.readouterr().out)
     assert told["good"]
     assert sum(told["runs"][0]["statuses"].values()) == 5
-    assert "RUNNING yield_asked" in told["excluded"]
+    assert "PROVISIONING found_by_v1" in told["excluded"]
     assert run(["simulate", "--jobs", "5", "--no-faults"]) == 0
     shown = capsys.readouterr().out
     assert f"log {told['runs'][0]['digest']}" in shown, "the same seed, the same events"

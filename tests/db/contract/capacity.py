@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 
 from core.capacity import Trouble, TroubleKind, VmState, move_vm
 from core.changes import (
@@ -13,6 +14,7 @@ from core.changes import (
     DropTrouble,
     NewRequest,
     NewVm,
+    PutExperience,
     PutRegionStatus,
     PutTrouble,
     RaiseAlert,
@@ -21,19 +23,80 @@ from core.changes import (
     VmBeat,
     VmMove,
 )
+from core.health import BadGpu, FailedRun, GpuTrouble, VmHealth
 from core.job import JobEvent
+from core.knowledge import ARRIVALS_HORIZON_S, Experience, Outcome, Spread
 from core.messages import GpuReading
 from core.ports import Store
 from core.reads import Reads
+from core.retention import RetentionRules
 from tests.db.builders import (
     Maker,
     at,
     leased,
     put,
     put_ready_vm,
+    submitted,
 )
 
 E = JobEvent
+
+
+class Experiences:
+    async def test_experience_comes_back_as_it_went_in(self, store: Store, reads: Reads) -> None:
+        """Every number of a place survives storage; the newest record of a place stands."""
+        seen = Experience(
+            region="us-central1",
+            zone="us-central1-a",
+            machine_type="g2-standard-4",
+            spot=True,
+            updated_at=at(5),
+            hits=2.5,
+            misses=1.25,
+            last=Outcome.MISS,
+            last_at=at(4),
+            delivery=Spread(3.0, 3.9, 0.25),
+            boot=Spread(2.0, 4.5, 0.5),
+            room=2.5,
+            preempted=0.75,
+            vm_hours=31.5,
+        )
+        whole = Experience("us-central1", "", "g2-standard-4", True, updated_at=at(1))
+        await put(store, PutExperience(seen), PutExperience(whole))
+        newer = replace(seen, hits=3.5, last=Outcome.HIT, last_at=at(9), updated_at=at(9))
+        await put(store, PutExperience(newer))
+        assert (await store.view(0)).experience == (whole, newer)
+        assert tuple(await reads.experience()) == (whole, newer)
+
+    async def test_arrivals_are_the_newest_submissions_of_each_cluster(
+        self, store: Store, maker: Maker
+    ) -> None:
+        """However they ended, oldest first: a rate is made of them. Older ones do not count."""
+        now = (await store.view(0)).now
+        old = maker.job(now=now - timedelta(seconds=ARRIVALS_HORIZON_S + 60))
+        mine = [maker.job(now=now - timedelta(seconds=s)) for s in (60, 30)]
+        other = maker.job(now=now - timedelta(seconds=5), cluster="8xh100")
+        for job in (old, *mine, other):
+            await put(store, submitted(job))
+        found = (await store.view(0)).arrivals
+        assert {name: arrivals.times for name, arrivals in found.items()} == {
+            "1xl4": tuple(job.submitted_at for job in mine),
+            "8xh100": (other.submitted_at,),
+        }
+
+    async def test_what_nobody_asked_about_for_long_is_forgotten(self, store: Store) -> None:
+        """Places and blocks without news go at their age; fresh ones stay."""
+        now = (await store.view(0)).now
+        for zone, days in (("old", 40), ("new", 1)):
+            then = now - timedelta(days=days)
+            await put(store, PutExperience(Experience("r", zone, "m", False, updated_at=then)))
+            trouble = Trouble("r", zone, "m", False, TroubleKind.QUOTA, then, then, then, 1, "")
+            await put(store, PutTrouble(trouble))
+        counts = await store.prune(RetentionRules(knowledge_days=30.0), 10)
+        assert (counts["experience"], counts["troubles"]) == (1, 1)
+        view = await store.view(0)
+        assert [seen.zone for seen in view.experience] == ["new"]
+        assert [trouble.zone for trouble in view.troubles] == ["new"]
 
 
 class Machines:
@@ -51,6 +114,10 @@ class Machines:
             last_beat_at=at(2),
             idle_since=at(3),
             taken=True,
+            health=VmHealth(
+                (BadGpu(1, GpuTrouble.HOT, "is hot (91 °C)", at(1)),),
+                (FailedRun(at(1), "job-1", "0123456789ab"),),
+            ),
         )
         await put(store, VmMove(vm, moved))
         assert (await store.view(1)).vms == (moved,)
@@ -166,9 +233,9 @@ class Knowledge:
         (row,) = await reads.alerts(True, 10)
         assert (row.severity, row.message, row.count) == ("error", "again", 2)
         assert (row.raised_at, row.last_seen_at, row.cleared_at) == (at(0), at(5), None)
-        assert (await store.view(0)).open_alerts == {("quota", "r")}
+        assert set((await store.view(0)).open_alerts) == {("quota", "r")}
         await put(store, ClearAlert("quota", "r", at(9)), ClearAlert("none", "x", at(9)))
-        assert (await store.view(0)).open_alerts == frozenset()
+        assert (await store.view(0)).open_alerts == {}
         await put(store, RaiseAlert("quota", "r", "error", "anew", at(10)))
         assert len(await reads.alerts(True, 10)) == 1
         assert len(await reads.alerts(False, 10)) == 2
@@ -176,7 +243,7 @@ class Knowledge:
     async def test_alert_raised_and_cleared_in_one_unit(self, store: Store) -> None:
         """Changes to one alert take effect in their order."""
         await put(store, RaiseAlert("k", "s", "error", "m", at(0)), ClearAlert("k", "s", at(1)))
-        assert (await store.view(0)).open_alerts == frozenset()
+        assert (await store.view(0)).open_alerts == {}
 
     async def test_dead_letters(self, store: Store) -> None:
         """A dead letter may come again."""

@@ -59,15 +59,16 @@ class Attempts:
         await put(store, submitted(job))
         vm = await put_ready_vm(store, maker, price=1.0)
         job, vm = await put_placed(store, maker, job, vm, at(0))
-        lost = step(job, E.VM_LOST, at(3600))
+        lost = step(job, E.VM_LOST, at(1800))
         await put(store, lost)
         other = await put_ready_vm(store, maker, price=2.0)
-        job, _ = await put_placed(store, maker, lost.after, other, at(4000))
-        claimed = step(job, E.CLAIMED, at(4000))
-        await put(store, claimed, step(claimed.after, E.EXITED_OK, at(7600)))
+        job, _ = await put_placed(store, maker, lost.after, other, at(2000))
+        claimed = step(job, E.CLAIMED, at(2000))
+        await put(store, claimed, step(claimed.after, E.EXITED_OK, at(2900)))
         rows = await reads.attempts(job.uid)
         assert [(r.attempt, r.outcome) for r in rows] == [(1, "vm_lost"), (2, "exited_ok")]
-        assert (await reads.job("j", None)).cost_usd == pytest.approx(3.0)
+        row = await reads.job("j", None)
+        assert (row.cost_usd, row.wasted_usd) == pytest.approx((0.5 + 0.5, 0.5))
 
     async def test_whole_life_in_one_call(self, store: Store, reads: Reads, maker: Maker) -> None:
         """Moves of one call leave the same attempts as moves of many."""

@@ -7,15 +7,17 @@ import asyncio
 import pytest
 
 from core.changes import (
+    JobMove,
     JobWhy,
     Unit,
     VmBeat,
 )
 from core.errors import Ambiguous, NotFound, TermPassed
-from core.job import JobEvent, JobStatus
+from core.job import JobEvent, JobStatus, advance, entry_for
 from core.ports import Store
 from core.reads import Reads
 from tests.db.builders import (
+    RULES,
     Maker,
     at,
     put,
@@ -45,6 +47,18 @@ class Submissions:
         await put(store, submitted(job))
         assert await store.find_job("full", "ann") == job
         assert await store.content_hash("ann", "full") == (job.uid, submitted(job).content_hash)
+
+    async def test_rerouted_job_waits_in_the_other_cluster(
+        self, store: Store, maker: Maker
+    ) -> None:
+        """The cluster of a job changes with the step that says so, and with no other; whether it
+        welcomes spot VMs is kept, also when it does not."""
+        job = maker.job("moved", spot=False)
+        await put(store, submitted(job))
+        after = advance(job, E.REROUTED, at(5), RULES, reason="no time", cluster="1xt4")
+        await put(store, JobMove(job, after, (entry_for(job, after, E.REROUTED, left="1xl4"),)))
+        assert await store.find_job("moved", None) == after
+        assert [seen.cluster for seen in (await store.view(10)).jobs] == ["1xt4"]
 
     async def test_unknown_jobs(self, store: Store) -> None:
         """What was never submitted is not found."""

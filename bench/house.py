@@ -1,0 +1,302 @@
+"""The leader's own parts over a real database, with a bus and a cloud in memory: for races and
+other measurements that need no processes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+import psycopg
+
+from core.capacity import (
+    ClusterSpec,
+    Create,
+    Delete,
+    Member,
+    MigSnapshot,
+    RegionSpec,
+    Vm,
+    VmState,
+    move_vm,
+    take_lease,
+)
+from core.changes import Change, Committed, JobMove, NewJob, NewVm, Unit, View, VmMove
+from core.clock import SystemClock
+from core.errors import CloudRefused
+from core.ids import RandomIds
+from core.job import E, Job, JobSpec, Lease, Rules, advance, entry_for, new_job
+from core.messages import InMessage, OutMessage, StopJob
+from core.names import Names
+from core.submission import content_hash
+from core.timers import Timers
+from db import migrate
+from db.store import PostgresStore
+from messaging.codec import decode_control
+from migs.manager import MigManager
+from orchestrator.manager import ClusterManager, Wiring
+from scheduler.dbclock import DatabaseClock
+from scheduler.inbox import Inbox
+from scheduler.leadership import Leadership
+from scheduler.loop import LoopParts, SchedulerLoop
+from scheduler.metrics import Metrics
+from scheduler.relay import Relay
+
+NAMES = Names()
+# An idle VM is given back at once, so that every job that comes races with the drain.
+# The lease outlasts a machine that gives us no time: who leads is not what is measured here.
+TIMERS = Timers(idle_timeout_s=0.001, observe_s=0.001, loop_interval_s=0.05, leader_lease_s=600.0)
+RULES = Rules(TIMERS)
+REGION = "us-central1"
+SPEC = ClusterSpec(
+    name="1xl4",
+    gpu_type="l4",
+    gpus=1,
+    machine_type="g2-standard-4",
+    vm_max=100_000,
+    regions=(RegionSpec(REGION, (f"{REGION}-a",), 1.0, 0.5),),
+)
+
+
+class CountingStore(PostgresStore):
+    """The store, and how often its guards said no."""
+
+    refused = 0
+
+    async def commit(self, units: Sequence[Unit], term: int | None) -> Committed:
+        done = await super().commit(units, term)
+        self.refused += len(done.refusals)
+        return done
+
+
+class Line:
+    """An open subscription of the bus in memory."""
+
+    def __init__(self, queue: asyncio.Queue[InMessage]) -> None:
+        self._queue = queue
+
+    async def batches(self) -> AsyncIterator[Sequence[InMessage]]:
+        while True:
+            yield [await self._queue.get()]
+
+    async def ack(self, ack_ids: Sequence[str]) -> None: ...
+    async def nack(self, ack_ids: Sequence[str]) -> None: ...
+    async def close(self) -> None: ...
+
+
+class MemoryBus:
+    """Heartbeats go into one queue; a stop wakes the worker whose lease it names."""
+
+    def __init__(self) -> None:
+        self.beats: asyncio.Queue[InMessage] = asyncio.Queue()
+        self.stops: dict[str, asyncio.Event] = {}
+        self._count = 0
+
+    async def publish(
+        self,
+        messages: Sequence[OutMessage],
+        timeout_s: float,  # noqa: ARG002  # the port's
+    ) -> Sequence[str]:
+        return [self._one(message) for message in messages]
+
+    def _one(self, message: OutMessage) -> str:
+        self._count += 1
+        number = str(self._count)
+        now = SystemClock().now()
+        got = InMessage(number, number, now, message.body, message.attributes)
+        if message.topic == NAMES.heartbeat_topic:
+            self.beats.put_nowait(got)
+        elif message.topic == NAMES.control_topic:
+            order = decode_control(got)
+            if isinstance(order, StopJob) and order.lease_id in self.stops:
+                self.stops[order.lease_id].set()
+        return number
+
+    def subscribe(self, subscription: str, *, max_messages: int = 1000) -> Line:  # noqa: ARG002
+        return Line(self.beats)
+
+
+class MemoryCloud:
+    """One group; it deletes what it is told to, and looks first whether somebody works there."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self._store = store
+        self.members: dict[str, str] = {}
+        self.deleted = 0
+        self.leased_deleted: list[str] = []
+
+    async def observe(self, mig: str, cluster: str, region: str) -> MigSnapshot:
+        members = tuple(
+            Member(name, f"{region}-a", "NONE", "RUNNING", instance_id)
+            for name, instance_id in self.members.items()
+        )
+        now = SystemClock().now()
+        return MigSnapshot(mig, cluster, region, len(members), True, members, now)
+
+    async def create(self, mig: str, action: Create) -> None:  # noqa: ARG002  # the port's
+        raise CloudRefused("this cloud only takes back")
+
+    async def delete(self, mig: str, action: Delete) -> None:  # noqa: ARG002  # the port's
+        view = await self._store.view(0)
+        held = {job.lease.vm_name for job in view.jobs if job.lease is not None}
+        held |= {vm.name for vm in view.vms if vm.leases}
+        self.leased_deleted += [name for name in action.names if name in held]
+        for name in action.names:
+            self.deleted += self.members.pop(name, None) is not None
+
+
+class StillOrchestrator:
+    """The managers are run by the race itself."""
+
+    def poke(self, view: View) -> None: ...
+
+
+class House:
+    """The leader's parts over the real database."""
+
+    def __init__(self, url: str, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.ids = RandomIds(self.dice)
+        self.clock = DatabaseClock(SystemClock())
+        self.store = CountingStore(url)
+        self.api = PostgresStore(url)
+        self.bus = MemoryBus()
+        self.cloud = MemoryCloud(self.api)
+        self.leadership = Leadership(self.store, "racer", TIMERS, self.clock)
+        self.relay = Relay(self.store, self.bus, self.leadership, self.clock, 0.05)
+        self.inbox = Inbox(self.bus, NAMES.heartbeat_subscription, self._wake)
+        self.loop = SchedulerLoop(self._parts())
+        self.manager = ClusterManager(SPEC, self._wiring())
+
+    def _wake(self) -> None:
+        self.loop.poke()
+
+    def _parts(self) -> LoopParts:
+        return LoopParts(
+            store=self.store,
+            bus=self.bus,
+            inbox=self.inbox,
+            relay=self.relay,
+            leadership=self.leadership,
+            orchestrator=StillOrchestrator(),  # type: ignore[arg-type]  # poke() is all that is used
+            metrics=Metrics(),
+            clusters=lambda: {SPEC.name: SPEC},
+            rules=RULES,
+            names=NAMES,
+            ids=self.ids,
+            clock=self.clock,
+            queue_limit=1000,
+        )
+
+    def _wiring(self) -> Wiring:
+        return Wiring(
+            store=self.store,
+            names=NAMES,
+            timers=TIMERS,
+            ids=self.ids,
+            clock=self.clock,
+            term=self.leadership.term,
+            mig_of=lambda cluster, region: MigManager("mig", cluster, region, self.cloud),
+            on_cloud_call=Metrics().cloud_call,
+        )
+
+    # --- making --------------------------------------------------------------------------
+
+    def new_vm(self, now: datetime) -> tuple[Vm, list[Change]]:
+        """A VM whose worker is ready, and the changes that make it."""
+        uid = self.ids.uid(now)
+        vm = Vm(
+            uid=uid,
+            name=f"{NAMES.vm_base(SPEC.name, REGION)}-{uid[-12:]}",
+            cluster=SPEC.name,
+            region=REGION,
+            state=VmState.REQUESTED,
+            version=1,
+            request_id=self.ids.request_id(),
+            gpus=1,
+            spot=False,
+            usd_per_hour=1.0,
+            requested_at=now,
+            state_since=now,
+        )
+        # Its id and zone are still to be learned by observation: one more step that races.
+        awake = move_vm(vm, VmState.READY, now, "ready", boot_nonce="boot")
+        self.cloud.members[vm.name] = uid[-6:]
+        return awake, [NewVm(vm, SPEC.vm_max), VmMove(vm, awake)]
+
+    def new_job(self, now: datetime) -> tuple[Job, list[Change]]:
+        uid = self.ids.uid(now)
+        job = new_job(uid, JobSpec(job_id=f"race-{uid[-12:]}", command=("true",)), SPEC.name, now)
+        entry = entry_for(None, job, E.SUBMITTED)
+        return job, [NewJob(job, entry, content_hash(job.spec))]
+
+    def new_placed(self, now: datetime) -> tuple[Job, list[Change]]:
+        """A job on a VM, its start just sent."""
+        vm, changes = self.new_vm(now)
+        job, more = self.new_job(now)
+        changes += more
+        lease = Lease(self.ids.token(), vm.name, vm.uid, REGION, vm.zone, (0,))
+        for event in (E.ADMITTED, E.PLACED):
+            after = advance(job, event, now, RULES, lease=lease if event is E.PLACED else None)
+            changes.append(JobMove(job, after, (entry_for(job, after, event),)))
+            job = after
+        changes.append(VmMove(vm, take_lease(vm, lease.lease_id)))
+        return job, changes
+
+    async def put(self, units: Sequence[Sequence[Change]]) -> None:
+        done = await self.api.commit([tuple(unit) for unit in units], None)
+        assert done.all_applied, done.refusals
+
+    async def pause(self, most_ms: float) -> None:
+        await asyncio.sleep(self.dice.random() * most_ms / 1000)
+
+    async def now(self) -> datetime:
+        return (await self.api.view(0)).now
+
+    async def open(self) -> None:
+        await self.store.open()
+        await self.api.open()
+        await self.leadership.renew()
+
+    async def close(self) -> None:
+        await self.store.close()
+        await self.api.close()
+
+
+@asynccontextmanager
+async def house_on(url: str, seed: int) -> AsyncIterator[House]:
+    """Leads until left; its loop, relay and letter box run meanwhile."""
+    house = House(url, seed)
+    await house.open()
+    tasks = [
+        asyncio.create_task(part)
+        for part in (
+            house.leadership.keep(),
+            house.relay.run(),
+            house.inbox.fill(),
+        )
+    ]
+    try:
+        yield house
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await house.close()
+
+
+def fresh_database(url: str, name: str) -> str:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"'.encode())
+    base, _, query = url.partition("?")
+    fresh = f"{base.rpartition('/')[0]}/{name}?{query}"
+    migrate.upgrade(fresh)
+    return fresh
+
+
+def drop_database(url: str, name: str) -> None:
+    """Once it has been judged."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())

@@ -1,0 +1,118 @@
+"""The same submission many times at once: one job, and every answer is the same."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import httpx
+
+from bench.house import NAMES, RULES, SPEC, TIMERS, MemoryBus
+from bench.report import Result
+from core.clock import SystemClock
+from core.ids import RandomIds
+from core.messages import InMessage
+from db.audit import audit
+from db.reads import PostgresReads
+from db.store import PostgresStore
+from db.submit import GroupCommit
+from scheduler.api.app import create_app
+from scheduler.api.services import Services
+from scheduler.intake import SubmissionIntake
+from scheduler.metrics import Metrics
+from scheduler.submit import Submissions
+
+SAME = 50
+
+
+async def race_submits(url: str, rounds: int, seed: int) -> Result:
+    """Fifty at once over two replicas and two doors: one job, and every answer is the same."""
+    result = Result(f"{SAME} equal submissions at once")
+    began = time.perf_counter()
+    stores = [PostgresStore(url), PostgresStore(url)]
+    replicas = []
+    for store in stores:
+        await store.open()
+        replicas.append(_replica(store, seed))
+    try:
+        for number in range(rounds):
+            await _submit_round(number, replicas, result)
+        judged = await audit(stores[0])
+        letters = (await PostgresReads(stores[0]).dead_letters(None, 10, None)).total
+    finally:
+        for store in stores:
+            await store.close()
+    if len(judged.jobs) != rounds:
+        result.faults.append(f"{len(judged.jobs)} jobs came of {rounds} submissions")
+    if letters:
+        result.faults.append(f"{letters} of the repeats became dead letters")
+    result.faults += judged.faults()
+    result.seconds = time.perf_counter() - began
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """One replica's two ways in."""
+
+    http: httpx.AsyncClient
+    intake: SubmissionIntake
+
+
+def _replica(store: PostgresStore, seed: int) -> Door:
+    clock, ids = SystemClock(), RandomIds(random.Random(f"{seed} {id(store)}"))
+    submissions = Submissions(GroupCommit(store).submit, store, lambda: [SPEC], TIMERS, clock, ids)
+
+    async def readiness() -> Mapping[str, str]:
+        return {}
+
+    services = Services(
+        store=store,
+        reads=PostgresReads(store),
+        submissions=submissions,
+        clusters=lambda: [SPEC],
+        rules=lambda: RULES,
+        names=NAMES,
+        clock=clock,
+        ids=ids,
+        metrics=Metrics(),
+        readiness=readiness,
+    )
+    transport = httpx.ASGITransport(create_app(services))
+    intake = SubmissionIntake(MemoryBus(), NAMES, submissions, store, clock)
+    return Door(httpx.AsyncClient(transport=transport, base_url="http://zen"), intake)
+
+
+async def _submit_round(number: int, doors: Sequence[Door], result: Result) -> None:
+    """Known by an id of its own, or by an idempotency key, in turns."""
+    by_key = number % 2 == 1
+    wish = b'{"command": ["true"], "gpu_type": "l4"' + (
+        b"}" if by_key else b', "job_id": "same-%d"}' % number
+    )
+    key = f"key-{number}"
+
+    async def rest(door: Door) -> tuple[int, bytes]:
+        headers = {"Content-Type": "application/json"} | (
+            {"Idempotency-Key": key} if by_key else {}
+        )
+        answer = await door.http.post("/api/v1/jobs", content=wish, headers=headers)
+        return answer.status_code, answer.content
+
+    async def message(door: Door, n: int) -> None:
+        name = f"{number}-{n}"
+        attributes = {"idempotency_key": key} if by_key else {}
+        await door.intake.accept(InMessage(name, name, SystemClock().now(), wish, attributes))
+
+    half = SAME // 2
+    answers, _ = await asyncio.gather(
+        asyncio.gather(*(rest(doors[n % 2]) for n in range(half))),
+        asyncio.gather(*(message(doors[n % 2], n) for n in range(half))),
+    )
+    distinct = set(answers)
+    if len(distinct) != 1 or answers[0][0] != 201:
+        result.faults.append(f"round {number}: {len(distinct)} different answers: {distinct}")
+    result.races += 1
+    result.outcomes["equal answers"] += len(distinct) == 1

@@ -1,0 +1,89 @@
+"""zen capacity: what regions have delivered and refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import Api, AsJson
+from cli.screen import console, emit, price, say, table
+from cli.spans import between, clock_time, short
+from core.clock import SystemClock
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cli.client import Json
+
+HEADINGS = (
+    *("CLUSTER", "REGION", "PRICE/H", "BELIEF", "LAST", "AGO"),
+    *("DELIVERY", "BOOT", "TAKEN/H", "BLOCKED", "UNTIL", "WHY"),
+)
+NUMBERS = "PRICE/H BELIEF AGO DELIVERY BOOT TAKEN/H"
+
+
+def capacity(
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", metavar="C", help="Only this cluster.")
+    ] = None,
+    zones: Annotated[bool, typer.Option("--zones", "-z", help="Also each zone by itself.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Also the regions that were never asked.")
+    ] = False,
+    api: Api = None,
+    as_json: AsJson = False,
+) -> None:
+    """What each region has delivered and refused, how likely it is to deliver, and what blocks it.
+
+    BELIEF is the chance that a VM can be had now; DELIVERY and BOOT are the usual times from the
+    request to RUNNING, and from there to READY; TAKEN/H is how often a spot VM is taken back.
+
+    \b
+    Examples:
+      zen capacity
+      zen capacity --cluster 1xh100 --zones
+      zen capacity --all --json
+    """
+    from cli.client import Client, api_address
+
+    query = {"cluster": cluster, "zones": "true" if zones else None}
+    with Client(api_address(api)) as client:
+        answer = client.get("/capacity", query)
+    if as_json:
+        emit(answer)
+        return
+    found = [place for place in answer["places"] if everything or _is_known(place)]
+    if not found:
+        say("nothing is known yet: no region was asked for a VM (all regions: zen capacity --all)")
+        return
+    now = SystemClock().now()
+    rows = [_row(place, now) for place in found]
+    console().print(table(HEADINGS, rows, right=NUMBERS))
+
+
+def _is_known(place: Json) -> bool:
+    return place["last_outcome"] is not None or place["blocked"] is not None
+
+
+def _row(place: Json, now: datetime) -> tuple[str, ...]:
+    block = place["blocked"] or {}
+    taken = place["preemptions_per_hour"]
+    return (
+        place["cluster"],
+        f"  {place['zone']}" if place["zone"] else place["region"],
+        price(place["usd_per_hour"]),
+        f"{place['belief']:.0%}",
+        place["last_outcome"] or "-",
+        between(place["last_at"], now),
+        _span(place["usual_delivery_s"]),
+        _span(place["usual_boot_s"]),
+        "-" if taken is None else f"{taken:.2f}",
+        block.get("kind", "-"),
+        clock_time(block["until"]) if block else "-",
+        block.get("message", ""),
+    )
+
+
+def _span(seconds: float | None) -> str:
+    return "-" if seconds is None else short(seconds)

@@ -1,0 +1,202 @@
+"""zen tenants …: who shares the GPUs, what each may have, what each has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import Api, AsJson
+from cli.screen import console, emit, fitted, money, say
+from core.errors import BadInput, Fault
+
+if TYPE_CHECKING:
+    from cli.client import Json
+    from cli.fitted import Fitted
+
+NONE = "none"
+_LIMIT = f"A number, or {NONE} for no limit."
+app = typer.Typer(
+    help="Who shares the GPUs: weights, quotas and priorities of tenants.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+)
+Name = Annotated[str, typer.Argument(metavar="TENANT")]
+
+
+@app.command("list")
+def list_tenants(api: Api = None, as_json: AsJson = False) -> None:
+    """All tenants: what they may have and what they have now.
+
+    \b
+    Examples:
+      zen tenants list
+      zen tenants list --json
+    """
+    from cli.client import Client, api_address
+
+    with Client(api_address(api)) as client:
+        found = client.get("/tenants")
+    if as_json:
+        emit(found)
+    else:
+        console().print(tenants_table(found["tenants"]))
+
+
+@app.command()
+def show(tenant: Name, api: Api = None, as_json: AsJson = False) -> None:
+    """One tenant: every limit beside what is used of it.
+
+    \b
+    Examples:
+      zen tenants show vision
+    """
+    from cli.client import Client, api_address, path
+
+    with Client(api_address(api)) as client:
+        found = client.get(path("tenants", tenant))
+    if as_json:
+        emit(found)
+    else:
+        _say_tenant(found)
+
+
+@app.command("set")
+def set_tenant(
+    tenant: Name,
+    weight: Annotated[
+        float | None, typer.Option("--weight", help="Its part beside the others' weights.")
+    ] = None,
+    priority_max: Annotated[
+        int | None, typer.Option("--priority-max", help="Its jobs may not ask for more.")
+    ] = None,
+    may_preempt: Annotated[
+        bool | None,
+        typer.Option("--may-preempt/--may-not-preempt", help="May its jobs take others' place?"),
+    ] = None,
+    preemptible: Annotated[
+        bool | None,
+        typer.Option("--preemptible/--not-preemptible", help="May its jobs be asked to yield?"),
+    ] = None,
+    gpus: Annotated[str | None, typer.Option("--gpus", metavar="N", help=_LIMIT)] = None,
+    gpus_of: Annotated[
+        list[str] | None,
+        typer.Option("--gpus-of", metavar="TYPE=N", help="GPUs of one type. Repeatable."),
+    ] = None,
+    gpu_memory_gb: Annotated[
+        str | None, typer.Option("--gpu-memory-gb", metavar="N", help=_LIMIT)
+    ] = None,
+    cpus: Annotated[str | None, typer.Option("--cpus", metavar="N", help=_LIMIT)] = None,
+    memory_gb: Annotated[str | None, typer.Option("--memory-gb", metavar="N", help=_LIMIT)] = None,
+    jobs: Annotated[
+        str | None, typer.Option("--jobs", metavar="N", help=f"Jobs at once. {_LIMIT}")
+    ] = None,
+    usd_per_day: Annotated[
+        str | None, typer.Option("--usd-per-day", metavar="N", help=_LIMIT)
+    ] = None,
+    usd_per_month: Annotated[
+        str | None, typer.Option("--usd-per-month", metavar="N", help=_LIMIT)
+    ] = None,
+    api: Api = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a tenant or change it. What is not named stays as it is.
+
+    \b
+    Examples:
+      zen tenants set vision --weight 2 --gpus 64
+      zen tenants set vision --gpus-of h100=16 --usd-per-day 5000
+      zen tenants set vision --gpus none --priority-max 999
+    """
+    from cli.client import Client, api_address, path
+
+    limits = {
+        "gpus": gpus,
+        "gpu_memory_gb": gpu_memory_gb,
+        "cpus": cpus,
+        "memory_gb": memory_gb,
+        "jobs": jobs,
+        "usd_per_day": usd_per_day,
+        "usd_per_month": usd_per_month,
+    }
+    settings = {
+        "weight": weight,
+        "priority_max": priority_max,
+        "may_preempt": may_preempt,
+        "preemptible": preemptible,
+    }
+    body: dict[str, object] = {k: v for k, v in settings.items() if v is not None}
+    quota: dict[str, object] = {k: _number(k, v) for k, v in limits.items() if v is not None}
+    if gpus_of:
+        quota["gpus_by_type"] = dict(_of_type(word) for word in gpus_of)
+    if quota:
+        body["quota"] = quota
+    if not body:
+        raise BadInput([Fault("options", "none", "at least one setting (see --help)")])
+    with Client(api_address(api)) as client:
+        response = client.call("PATCH", path("tenants", tenant), body=body)
+    found = response.json()
+    if as_json:
+        emit(found)
+        return
+    say(f"tenant {tenant} {'created' if response.status_code == 201 else 'changed'}")
+    _say_tenant(found)
+
+
+def _number(name: str, word: str) -> float | int | None:
+    if word == NONE:
+        return None
+    try:
+        number = float(word)
+    except ValueError:
+        option = "--" + name.replace("_", "-")
+        raise BadInput([Fault(option, word[:80], f"a number, or {NONE}")]) from None
+    return int(number) if number.is_integer() else number
+
+
+def _of_type(word: str) -> tuple[str, float | int | None]:
+    name, found, number = word.partition("=")
+    if not found or not name:
+        raise BadInput([Fault("--gpus-of", word[:80], "TYPE=N, e.g. h100=16")])
+    return name, _number("gpus_of", number)
+
+
+def tenants_table(rows: list[Json]) -> Fitted:
+    """One line each."""
+    headings = ("TENANT", "WEIGHT", "USED GPU-H", "JOBS", "GPUS", "TODAY", "MONTH", "MAX CLASS")
+    right = " ".join(("WEIGHT", "USED GPU-H", "JOBS", "GPUS", "TODAY", "MONTH"))
+    return fitted(headings, [_line(row) for row in rows], right=right, drop="MONTH MAX CLASS")
+
+
+def _line(row: Json) -> list[object]:
+    limits = {limit["resource"]: limit for limit in row["limits"]}
+    cells = [_of(limits.get(name), name) for name in ("jobs", "gpus")]
+    dollars = [_of(limits.get(name), name) for name in ("usd_per_day", "usd_per_month")]
+    used = f"{row['gpu_hours']:.2f}"
+    max_class = row["priority_class_max"]
+    return [row["tenant_id"], f"{row['weight']:g}", used, *cells, *dollars, max_class]
+
+
+def _of(limit: Json | None, name: str) -> str:
+    """Used of how much."""
+    if limit is None:
+        return "0"
+    dollars = name.startswith("usd")
+    used = money(limit["used"]) if dollars else f"{limit['used']:g}"
+    if limit["quota"] is None:
+        return used
+    return f"{used} of {'$' if dollars else ''}{limit['quota']:g}"
+
+
+def _say_tenant(found: Json) -> None:
+    yields = "yields to others" if found["preemptible"] else "is never asked to yield"
+    takes = "may preempt" if found["may_preempt"] else "may not preempt"
+    say(f"tenant:    {found['tenant_id']}  (version {found['version']})")
+    say(f"weight:    {found['weight']:g}; {found['gpu_hours']:.2f} GPU-hours used, decayed")
+    say(f"priority:  at most {found['priority_max']} ({found['priority_class_max']})")
+    say(f"           {takes}; {yields}")
+    for limit in found["limits"]:
+        name = limit["resource"]
+        what = _of(limit, name) + ("" if limit["quota"] is not None else ", no limit")
+        say(f"  {name + ':':<16} {what}")

@@ -1,0 +1,70 @@
+"""Versions of the configuration: values, and the port behind which they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+VERSIONS_MAX = 1000
+"""Older ones are forgotten: a program that edits the file each minute fills no disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigVersion:
+    """One configuration that was in force. The newest is the one that is."""
+
+    version: int
+    """Counts from 1 without gaps."""
+    at: datetime
+    author: str
+    """Who brought it: a replica that read its file, or a person by name."""
+    source: str
+    """The file, or the version that was rolled back to."""
+    digest: str
+    """Of what all replicas share in it: equal content has equal ones."""
+    document: Mapping[str, Any]
+    """As written, without secrets."""
+    diff: tuple[str, ...]
+    """Against the version before, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigPage:
+    """Newest first."""
+
+    rows: tuple[ConfigVersion, ...]
+    total: int
+    next_before: int | None
+    """Ask for versions before this one to go on."""
+
+
+class ConfigVersions(Protocol):
+    """The one truth about which configuration is in force. Every call may raise StoreDown."""
+
+    async def newest_number(self) -> int:
+        """0: nothing was recorded yet. Asked every second by every replica."""
+        ...
+
+    async def newest(self) -> ConfigVersion | None: ...
+
+    async def version(self, number: int) -> ConfigVersion:
+        """NotFound if there is none, or not any more."""
+        ...
+
+    async def history(self, size: int, before: int | None) -> ConfigPage: ...
+
+    async def last_with(self, digest: str) -> int | None:
+        """The newest version with this very content."""
+        ...
+
+    async def jobs_in(self, clusters: Collection[str]) -> Mapping[str, int]:
+        """Jobs that have not ended, of those of these clusters that have any."""
+        ...
+
+    async def record(self, new: ConfigVersion, unused: Collection[str]) -> bool:
+        """Guards: its number is the next one, and no job of the clusters `unused` is left. Both
+        are checked where it is written, so two replicas cannot record the same number. False:
+        the world moved, look again."""
+        ...

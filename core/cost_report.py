@@ -1,0 +1,131 @@
+"""Reports of cost: settled daily sums and what lives, added up by what people ask for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from typing import Literal
+
+from core.cost import Amount, CostKind, Life, Share, attribute, billed_until, burn, day_start
+
+By = Literal["kind", "job", "tenant", "user", "cluster", "region", "spot", "day"]
+Costs = Mapping[CostKind, Amount]
+
+
+@dataclass(frozen=True, slots=True)
+class CostQuestion:
+    """Whole days (UTC), both included. None: no restriction."""
+
+    by: By
+    since: date
+    until: date
+    tenant_id: str | None = None
+    cluster: str | None = None
+    limit: int = 100
+    """Most jobs that a report by job names; the dearest."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostReport:
+    """Settled days plus what lives."""
+
+    now: datetime
+    rows: Mapping[str, Costs]
+    """What the question groups by → kind → amount."""
+    total: Costs
+    """Of everything that fits the question, also of jobs that are not named."""
+    today: Amount
+    """Since midnight UTC, whatever days were asked for."""
+    burn_usd_per_hour: float
+
+    @property
+    def forecast_usd(self) -> float:
+        """Of the whole day, if everything goes on as it is now."""
+        left = day_start(self.now.astimezone(UTC).date()) + timedelta(days=1) - self.now
+        return self.today.usd + self.burn_usd_per_hour * left.total_seconds() / 3600
+
+
+@dataclass(slots=True)
+class Tally:
+    """Adds up a report from settled sums and live shares."""
+
+    question: CostQuestion
+    now: datetime
+    rows: dict[str, dict[CostKind, Amount]] = field(default_factory=dict)
+    total: dict[CostKind, Amount] = field(default_factory=dict)
+    today: Amount = field(default_factory=Amount)
+    burn_usd_per_hour: float = 0.0
+
+    def add_row(self, key: str, kind: CostKind, amount: Amount) -> None:
+        costs = self.rows.setdefault(key, {})
+        costs[kind] = costs.get(kind, Amount()) + amount
+
+    def add_total(self, kind: CostKind, amount: Amount) -> None:
+        self.total[kind] = self.total.get(kind, Amount()) + amount
+
+    def add_life(self, life: Life) -> None:
+        """What is not settled of a VM: up to now, or to its end."""
+        asked = self.question
+        if asked.cluster not in (None, life.cluster):
+            return
+        end = billed_until(life.running_since, life.off_at, self.now)
+        for share in attribute(life, end):
+            if asked.tenant_id not in (None, share.tenant_id):
+                continue
+            if share.day == self.now.astimezone(UTC).date():
+                self.today += share.amount
+            if asked.since <= share.day <= asked.until:
+                self.add_row(key_of(share, asked.by), share.kind, share.amount)
+                self.add_total(share.kind, share.amount)
+        for stay, usd_per_hour in burn(life, self.now):
+            if asked.tenant_id in (None, stay.tenant_id if stay else ""):
+                self.burn_usd_per_hour += usd_per_hour
+
+    def report(self) -> CostReport:
+        rows = self.rows
+        if self.question.by == "job":
+            dearest = sorted(rows, key=lambda key: -usd(rows[key].values()))
+            rows = {key: rows[key] for key in dearest[: self.question.limit]}
+        return CostReport(self.now, rows, self.total, self.today, self.burn_usd_per_hour)
+
+
+def usd(amounts: Iterable[Amount]) -> float:
+    """Their dollars together."""
+    return sum(amount.usd for amount in amounts)
+
+
+def key_of(share: Share, by: By) -> str:
+    """The name of the group that a share belongs to; empty: nobody's."""
+    match by:
+        case "kind":
+            return share.kind
+        case "job":
+            return job_key(share.stay.job_id, share.stay.user_id) if share.stay else ""
+        case "tenant":
+            return share.tenant_id
+        case "user":
+            return share.user_id
+        case "cluster":
+            return share.life.cluster
+        case "region":
+            return share.life.region
+        case "spot":
+            return "spot" if share.life.spot else "standard"
+        case "day":
+            return share.day.isoformat()
+
+
+def job_key(job_id: str, user_id: str) -> str:
+    """Two users may have a job of the same name; most people are the user 0."""
+    return job_id if user_id == "0" else f"{job_id}@{user_id}"
+
+
+def job_amounts(lives: Iterable[Life], job_uid: str, now: datetime) -> Costs:
+    """What one job has cost on these VMs since they were settled."""
+    found: dict[CostKind, Amount] = {}
+    for life in lives:
+        for share in attribute(life, billed_until(life.running_since, life.off_at, now)):
+            if share.stay is not None and share.stay.job_uid == job_uid:
+                found[share.kind] = found.get(share.kind, Amount()) + share.amount
+    return found

@@ -1,0 +1,90 @@
+"""Arrays, groups and dependencies: what their words mean. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from core.errors import NotFound
+from core.job import JobStatus
+from core.names import JOB_ID
+
+ARRAY_MAX = 10_000
+AFTER_MAX = 32
+INDEX_MAX = 999_999
+_PART = re.compile(r"(\d{1,6})(?:-(\d{1,6})(?::(\d{1,6}))?)?\Z", re.ASCII)
+_AFTER = re.compile(r"([^:]*)(?::(ok|any))?\Z")
+ARRAY_WORDS = (
+    f'at most {ARRAY_MAX} indexes from 0 to {INDEX_MAX}, each once: "1-1000", "1,5,9" or "0-90:10"'
+)
+AFTER_WORDS = f'at most {AFTER_MAX} jobs or groups, each once: "ID", "ID:ok" or "ID:any"'
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """Wait for a job, or for all jobs of a group."""
+
+    needs: str
+    good_only: bool = True
+    """False: any end will do."""
+
+    def __str__(self) -> str:
+        return f"{self.needs}:{'ok' if self.good_only else 'any'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One thing that a hold waits for: a job, or every job that a group has by then."""
+
+    uid: str | None
+    group: tuple[str, str] | None
+    """(user, group)."""
+    after: After
+
+
+def parse_array(text: str) -> tuple[int, ...] | None:
+    """The indexes in order; None if the words are wrong, or name too many or one of them twice."""
+    found: list[int] = []
+    for part in text.replace(" ", "").split(","):
+        match = _PART.match(part)
+        if match is None:
+            return None
+        low = int(match[1])
+        high, step = int(match[2] or low), int(match[3] or 1)
+        if high < low or step < 1 or len(found) + (high - low) // step + 1 > ARRAY_MAX:
+            return None
+        found += range(low, high + 1, step)
+    return tuple(sorted(found)) if len(set(found)) == len(found) else None
+
+
+def parse_after(text: str) -> After | None:
+    match = _AFTER.match(text)
+    if match is None or not JOB_ID.match(match[1]):
+        return None
+    return After(match[1], match[2] != "any")
+
+
+def bad_end(needs: str, status: str, *, group: bool) -> str:
+    """Why whoever waited for a job, or for the jobs of a group, cannot run."""
+    if group:
+        return f"it waited for group {needs}, and a job of it ended {status}"
+    return f"it waited for job {needs}, and that ended {status}"
+
+
+def hold_words(after: Iterable[str]) -> str:
+    """Why a job behind a hold waits."""
+    words = [word.removesuffix(":ok").replace(":any", " (in any way)") for word in after]
+    return f"waits for the end of {', '.join(words)}"
+
+
+def no_group(group: str, user_id: str | None) -> NotFound:
+    whose = "" if user_id is None else f" of user {user_id}"
+    return NotFound(f"there is no group {group}{whose}")
+
+
+def counts_words(counts: Mapping[JobStatus, int]) -> str:
+    """'1000 jobs: 3 RUNNING, 997 SUCCEEDED'."""
+    total = sum(counts.values())
+    parts = [f"{counts[status]} {status}" for status in JobStatus if counts.get(status)]
+    return f"{total} job{'s' if total != 1 else ''}: {', '.join(parts)}"

@@ -1,0 +1,228 @@
+"""What regions have delivered and refused, how fast and for how long: values and arithmetic.
+
+One record per place. Each number fades by halves, so that last week's weather does not decide
+today's search, and a region that nobody asks is slowly given another chance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from core.errors import Fault
+
+HOUR_S = 3600.0
+HALF_LIFE_S = 86400.0
+# A sighting of this age counts half as much as one of now, beside the long-run mean.
+SIGHTING_S = 3600.0
+# What is believed of a place that was never asked: most zones can give a VM most of the time.
+PRIOR_HITS, PRIOR_MISSES = 1.5, 0.5
+# Preemptions per hour of a spot VM until we know better, and how many VM-hours that is worth.
+PRIOR_PREEMPTIONS_PER_HOUR, PRIOR_VM_HOURS = 0.1, 10.0
+# VMs that a place is asked for at once until it has shown how many it gives, and the bounds.
+ROOM, ROOM_MIN, ROOM_MAX = 4.0, 1.0, 32.0
+# Fewer deliveries than this say little about what is usual.
+DELIVERIES_MIN = 2.0
+# Ninety-nine of a hundred deliveries are no longer than this many deviations above the mean.
+DEVIATIONS = 2.3263
+
+
+# Submissions that are looked at for the rate at which jobs come.
+ARRIVALS_HORIZON_S, ARRIVALS_MAX = 2 * 3600.0, 256
+
+
+class Outcome(StrEnum):
+    """What came of the last request."""
+
+    HIT = "hit"
+    MISS = "miss"
+    HINT = "hint"
+    """The cloud named the zone as one that has capacity; nobody has tried it since."""
+
+
+Place = tuple[str, str, str, bool]
+"""Region, zone (empty: the whole region), machine type, spot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Spans of time that were seen, as mean and variance of their logarithms: a few slow ones
+    do not move what is usual as they would move a plain mean."""
+
+    weight: float = 0.0
+    log_mean: float = 0.0
+    log_var: float = 0.0
+
+    def add(self, span_s: float) -> Spread:
+        """With one more span."""
+        value = math.log(max(span_s, 1.0))
+        weight = self.weight + 1.0
+        mean = self.log_mean + (value - self.log_mean) / weight
+        spread = self.weight * self.log_var + (value - self.log_mean) * (value - mean)
+        return Spread(weight, mean, spread / weight)
+
+    @property
+    def usual_s(self) -> float:
+        """The middle one."""
+        return math.exp(self.log_mean)
+
+    @property
+    def late_s(self) -> float:
+        """Ninety-nine of a hundred came sooner."""
+        return math.exp(self.log_mean + DEVIATIONS * math.sqrt(max(0.0, self.log_var)))
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """What we have seen of one place. Counts are as of `updated_at` and fade from there."""
+
+    region: str
+    zone: str
+    machine_type: str
+    spot: bool
+    updated_at: datetime
+    hits: float = 0.0
+    misses: float = 0.0
+    last: Outcome | None = None
+    last_at: datetime | None = None
+    delivery: Spread = Spread()
+    """Request → RUNNING."""
+    boot: Spread = Spread()
+    """RUNNING → READY."""
+    room: float = ROOM
+    """How many may be asked for at once: grows with each that comes, halves with a refusal."""
+    preempted: float = 0.0
+    vm_hours: float = 0.0
+    """Of VMs that have gone; the living ones are counted from their own rows."""
+
+    @property
+    def place(self) -> Place:
+        return (self.region, self.zone, self.machine_type, self.spot)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """When jobs came to one cluster; complete from `since` on."""
+
+    since: datetime
+    times: tuple[datetime, ...] = ()
+
+
+def arrivals_by_cluster(
+    newest: Sequence[tuple[str, datetime]], now: datetime
+) -> Mapping[str, Arrivals]:
+    """From (cluster, submitted at) of the newest ARRIVALS_MAX submissions, the newest first. When
+    there were more than that, the list is complete only from its oldest one on."""
+    since = now - timedelta(seconds=ARRIVALS_HORIZON_S)
+    if len(newest) >= ARRIVALS_MAX:
+        since = newest[-1][1]
+    times: dict[str, list[datetime]] = {}
+    for cluster, at in reversed(newest):
+        times.setdefault(cluster, []).append(at)
+    return {cluster: Arrivals(since, tuple(found)) for cluster, found in times.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityPolicy:
+    """How eagerly the planner searches, and what waiting is worth."""
+
+    slack: int = 8
+    """VMs in flight beyond the demand: the price of not waiting for a slow region."""
+    price_band: float = 0.3
+    """Regions at most this much dearer than the best are asked at once."""
+    search_band: float = 2.0
+    """Regions at most this much dearer are asked when no cheaper one can be; still dearer ones
+    when the wait has cost as much as they would."""
+    belief_bar: float = 0.5
+    """A region is asked beside the best one only if it is this likely to deliver."""
+    waiting_usd_per_gpu_hour: float = 12.0
+    """What an hour of waiting for one GPU costs the people who wait."""
+    typical_run_s: float = 3600.0
+    """How long a job runs that says nothing of it: a dear region is dear for that long."""
+    preemption_loss_s: float = 300.0
+    """Work that a spot preemption costs, besides the new start."""
+    memory_half_life_s: float = HALF_LIFE_S
+    """Hits, misses, deliveries and preemptions count half after this long."""
+
+    def faults(self) -> list[Fault]:
+        """Values that would break a promise."""
+        rules = (
+            ("slack", self.slack >= 1, "a whole number from 1"),
+            ("price_band", self.price_band >= 0, "a number from 0"),
+            (
+                "search_band",
+                self.search_band >= self.price_band,
+                f"a number from price_band ({self.price_band}) on",
+            ),
+            ("belief_bar", 0 <= self.belief_bar <= 1, "a number from 0 to 1"),
+            ("waiting_usd_per_gpu_hour", self.waiting_usd_per_gpu_hour >= 0, "a number from 0"),
+            ("typical_run_s", self.typical_run_s > 0, "a number above 0"),
+            ("preemption_loss_s", self.preemption_loss_s >= 0, "a number from 0"),
+            ("memory_half_life_s", self.memory_half_life_s > 0, "a number above 0"),
+        )
+        return [
+            Fault(f"capacity.{name}", f"{getattr(self, name)}", expected)
+            for name, good, expected in rules
+            if not good
+        ]
+
+
+def fade(span: timedelta, half_life_s: float = HALF_LIFE_S) -> float:
+    """What is left of a count after this long."""
+    return math.pow(0.5, max(0.0, span.total_seconds()) / half_life_s)
+
+
+def faded(known: Experience, now: datetime, half_life_s: float) -> Experience:
+    """The record as of now."""
+    left = fade(now - known.updated_at, half_life_s)
+    return replace(
+        known,
+        updated_at=max(now, known.updated_at),
+        hits=known.hits * left,
+        misses=known.misses * left,
+        delivery=replace(known.delivery, weight=known.delivery.weight * left),
+        boot=replace(known.boot, weight=known.boot.weight * left),
+        preempted=known.preempted * left,
+        vm_hours=known.vm_hours * left,
+    )
+
+
+def belief(known: Experience | None, now: datetime, half_life_s: float = HALF_LIFE_S) -> float:
+    """How likely the place is to deliver now: the long-run mean, pulled towards the last outcome,
+    the more the fresher it is."""
+    if known is None:
+        return PRIOR_HITS / (PRIOR_HITS + PRIOR_MISSES)
+    left = fade(now - known.updated_at, half_life_s)
+    hits, misses = known.hits * left + PRIOR_HITS, known.misses * left + PRIOR_MISSES
+    mean = hits / (hits + misses)
+    if known.last is None or known.last_at is None:
+        return mean
+    last = 0.0 if known.last is Outcome.MISS else 1.0
+    age_s = max(0.0, (now - known.last_at).total_seconds())
+    return mean + (last - mean) / (1.0 + age_s / SIGHTING_S)
+
+
+def room(known: Experience | None, now: datetime) -> int:
+    """How many may be asked for at once; what was learned fades like any other sighting."""
+    if known is None or known.last_at is None:
+        return round(ROOM)
+    age_s = max(0.0, (now - known.last_at).total_seconds())
+    return max(1, round(ROOM + (known.room - ROOM) / (1.0 + age_s / SIGHTING_S)))
+
+
+def preemptions_per_hour(
+    known: Experience | None,
+    living_hours: float,
+    now: datetime,
+    half_life_s: float = HALF_LIFE_S,
+) -> float:
+    """How often a spot VM there is taken, per hour; `living_hours` are those of VMs that live."""
+    seen, hours = 0.0, living_hours
+    if known is not None:
+        left = fade(now - known.updated_at, half_life_s)
+        seen, hours = known.preempted * left, hours + known.vm_hours * left
+    prior = PRIOR_PREEMPTIONS_PER_HOUR * PRIOR_VM_HOURS
+    return (seen + prior) / (hours + PRIOR_VM_HOURS)

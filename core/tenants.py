@@ -1,0 +1,247 @@
+"""Tenants: what each may have, what it has, and what it has used.
+
+A quota is a promise about what is admitted at once: the sum over a tenant's jobs that hold or await
+a VM never exceeds it. It is checked when the turn is planned, and again inside the transaction
+that admits, under the lock of the tenant's row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from core.capacity import ClusterSpec
+from core.cost import TenantBudget
+from core.job import LEASED, Job, JobSpec, JobStatus
+from core.queueing import PRIORITY_HIGHEST
+
+DEFAULT_TENANT = "default"
+HOLDS = frozenset({*LEASED, JobStatus.PROVISIONING})
+"""A job in one of these counts against its tenant's quota."""
+Amounts = dict[str, float]
+"""Resource → how much: jobs, gpus, gpus:<type>, gpu_memory_gb, cpus, memory_gb."""
+_NOUNS: Mapping[str, str] = {
+    "jobs": "jobs at once",
+    "gpus": "GPUs",
+    "gpu_memory_gb": "GB of GPU memory",
+    "cpus": "CPUs",
+    "memory_gb": "GB of memory",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """None: no limit."""
+
+    gpus: int | None = None
+    gpus_by_type: Mapping[str, int] = field(default_factory=dict)
+    gpu_memory_gb: float | None = None
+    cpus: float | None = None
+    memory_gb: float | None = None
+    jobs: int | None = None
+    usd_per_day: float | None = None
+    usd_per_month: float | None = None
+
+    @property
+    def limits(self) -> Amounts:
+        """What may be held at once; dollars are watched elsewhere."""
+        plain = {name: getattr(self, name) for name in _NOUNS}
+        found = {name: float(limit) for name, limit in plain.items() if limit is not None}
+        return found | {f"gpus:{name}": float(n) for name, n in self.gpus_by_type.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """One team. A tenant that nobody has set up has these defaults."""
+
+    tenant_id: str
+    weight: float = 1.0
+    """Its part of what is shared, beside the others' weights."""
+    priority_max: int = PRIORITY_HIGHEST
+    """Its jobs may not ask for more."""
+    may_preempt: bool = True
+    """Its jobs may take the place of others' that run."""
+    preemptible: bool = True
+    """Its running jobs may be asked to yield."""
+    quota: Quota = field(default_factory=Quota)
+    version: int = 1
+    name: str = ""
+    """For people; empty: as its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """GPU-seconds of attempts that are over, decayed up to `at`."""
+
+    gpu_s: float = 0.0
+    at: datetime | None = None
+
+    def decayed(self, now: datetime, half_life_s: float) -> float:
+        if self.at is None or now <= self.at:
+            return self.gpu_s
+        return self.gpu_s * _left(now - self.at, half_life_s)
+
+    def plus(self, gpu_s: float, at: datetime, half_life_s: float) -> Usage:
+        """Later news decays what was known; news that come late are not made younger."""
+        newest = at if self.at is None else max(at, self.at)
+        late = _left(newest - at, half_life_s)
+        return Usage(self.decayed(newest, half_life_s) + gpu_s * late, newest)
+
+
+def _left(age: timedelta, half_life_s: float) -> float:
+    """The part that is not forgotten after so long."""
+    return float(0.5 ** (age.total_seconds() / half_life_s))
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRow:
+    """A tenant as stored."""
+
+    tenant: Tenant
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a GPU of a cluster brings along: a job that names no CPUs or memory takes its part."""
+
+    gpu_type: str
+    gpu_memory_gb: float
+    cpus: float
+    memory_gb: float
+
+
+def machines_of(clusters: Iterable[ClusterSpec]) -> dict[str, Machine]:
+    """Cluster → what one of its GPUs stands for."""
+    return {
+        c.name: Machine(
+            c.gpu_type, c.gpu_memory_gb, c.cpus / max(1, c.gpus), c.memory_gb / max(1, c.gpus)
+        )
+        for c in clusters
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What jobs ask for, summed. Those that name no CPUs (or memory) are counted by their GPUs."""
+
+    jobs: int = 0
+    gpus: int = 0
+    cpus: float = 0.0
+    gpus_without_cpus: int = 0
+    memory_mb: float = 0.0
+    gpus_without_memory: int = 0
+
+    @staticmethod
+    def of(spec: JobSpec) -> Tally:
+        gpus = spec.gpu_count
+        return Tally(
+            jobs=1,
+            gpus=gpus,
+            cpus=spec.cpu_cores,
+            gpus_without_cpus=0 if spec.cpu_cores else gpus,
+            memory_mb=spec.memory_mb,
+            gpus_without_memory=0 if spec.memory_mb else gpus,
+        )
+
+    def plus(self, other: Tally, sign: int = 1) -> Tally:
+        return Tally(
+            self.jobs + sign * other.jobs,
+            self.gpus + sign * other.gpus,
+            self.cpus + sign * other.cpus,
+            self.gpus_without_cpus + sign * other.gpus_without_cpus,
+            self.memory_mb + sign * other.memory_mb,
+            self.gpus_without_memory + sign * other.gpus_without_memory,
+        )
+
+    def amounts(self, machine: Machine | None) -> Amounts:
+        """A cluster that is not configured any more has no types, and no parts to take."""
+        found: Amounts = {"jobs": self.jobs, "gpus": self.gpus}
+        cpus, memory_gb = self.cpus, self.memory_mb / 1024
+        if machine is not None:
+            found[f"gpus:{machine.gpu_type}"] = self.gpus
+            found["gpu_memory_gb"] = self.gpus * machine.gpu_memory_gb
+            cpus += self.gpus_without_cpus * machine.cpus
+            memory_gb += self.gpus_without_memory * machine.memory_gb
+        return found | {"cpus": cpus, "memory_gb": memory_gb}
+
+
+Holding = Mapping[str, Tally]
+"""Cluster → what a tenant holds there."""
+
+
+def held_by(holding: Holding, machines: Mapping[str, Machine]) -> Amounts:
+    """What a tenant holds over all clusters."""
+    found: Amounts = {}
+    for cluster, tally in holding.items():
+        for name, amount in tally.amounts(machines.get(cluster)).items():
+            found[name] = found.get(name, 0.0) + amount
+    return found
+
+
+def holdings(jobs: Iterable[Job]) -> dict[str, dict[str, Tally]]:
+    """Tenant → cluster → what its jobs hold."""
+    found: dict[str, dict[str, Tally]] = {}
+    for job in jobs:
+        if job.status in HOLDS:
+            mine = found.setdefault(job.spec.tenant_id, {})
+            mine[job.cluster] = mine.get(job.cluster, Tally()).plus(Tally.of(job.spec))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A quota that does not allow one more job."""
+
+    tenant_id: str
+    resource: str
+    asked: float
+    quota: float
+    used: float
+
+    @property
+    def for_ever(self) -> bool:
+        """Not even an idle tenant could have it."""
+        return self.asked > self.quota
+
+    @property
+    def noun(self) -> str:
+        base, _, kind = self.resource.partition(":")
+        return f"{kind} {_NOUNS[base]}" if kind else _NOUNS[base]
+
+    def words(self) -> str:
+        return (
+            f"quota of tenant {self.tenant_id}: asks for {self.asked:g} {self.noun}, the quota is "
+            f"{self.quota:g}, {self.used:g} in use"
+        )
+
+
+def shortage(tenant: Tenant, asked: Amounts, used: Amounts) -> Shortage | None:
+    """The first limit that the asked amounts would break on top of what is used."""
+    for name, limit in tenant.quota.limits.items():
+        wants = asked.get(name, 0.0)
+        if wants > 0 and used.get(name, 0.0) + wants > limit + 1e-9:
+            return Shortage(tenant.tenant_id, name, wants, limit, used.get(name, 0.0))
+    return None
+
+
+def budgets_of(
+    configured: Mapping[str, TenantBudget], tenants: Iterable[Tenant]
+) -> dict[str, TenantBudget]:
+    """What tenants may spend: what their row says, else what the configuration says."""
+    found = dict(configured)
+    for tenant in tenants:
+        day, month = tenant.quota.usd_per_day, tenant.quota.usd_per_month
+        base = found.get(tenant.tenant_id)
+        if day is None and month is None:
+            continue
+        if base is None:
+            found[tenant.tenant_id] = TenantBudget(day, month)
+        else:
+            found[tenant.tenant_id] = TenantBudget(
+                base.usd_per_day if day is None else day,
+                base.usd_per_month if month is None else month,
+                base.warn_at,
+            )
+    return found

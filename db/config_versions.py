@@ -1,0 +1,112 @@
+"""PostgreSQL behind core.configuration.ConfigVersions."""
+# ruff: noqa: S608  # only our own lists of columns are put into these texts
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from core.configuration import VERSIONS_MAX, ConfigPage, ConfigVersion
+from core.errors import NotFound
+from core.job import FINAL, JobStatus
+from db.rows import Row, clean, mapping_of, to_json
+from db.store import PostgresStore
+
+PAGE_MAX = 500
+_SELECT = "SELECT version, at, author, source, digest, document::text, diff::text"
+_LIVE = [str(s) for s in JobStatus if s not in FINAL and s is not JobStatus.QUEUED]
+# Two questions, each with an index of its own: finished jobs are never looked at.
+_JOBS_IN = """
+SELECT cluster, sum(n)::int FROM (
+    SELECT cluster, count(*) AS n FROM jobs
+    WHERE status = 'QUEUED' AND cluster = ANY(%(clusters)s::text[]) GROUP BY 1
+    UNION ALL
+    SELECT cluster, count(*) FROM jobs
+    WHERE status = ANY(%(live)s::text[]) AND cluster = ANY(%(clusters)s::text[]) GROUP BY 1
+) AS counted GROUP BY 1
+"""
+_RECORD = """
+INSERT INTO config_versions (version, at, author, source, digest, document, diff)
+SELECT %(version)s, %(at)s, %(author)s, %(source)s, %(digest)s, %(document)s::json,
+    %(diff)s::jsonb
+WHERE %(version)s = 1 + coalesce((SELECT max(version) FROM config_versions), 0)
+    AND NOT EXISTS (SELECT 1 FROM jobs
+        WHERE status = 'QUEUED' AND cluster = ANY(%(clusters)s::text[]))
+    AND NOT EXISTS (SELECT 1 FROM jobs
+        WHERE status = ANY(%(live)s::text[]) AND cluster = ANY(%(clusters)s::text[]))
+ON CONFLICT DO NOTHING
+"""
+
+
+class PostgresConfigVersions:
+    """Over the store's connections."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self._store = store
+
+    async def newest_number(self) -> int:
+        rows = await self._ask("SELECT max(version) FROM config_versions", {})
+        return int(rows[0][0] or 0)
+
+    async def newest(self) -> ConfigVersion | None:
+        query = f"{_SELECT} FROM config_versions ORDER BY version DESC LIMIT 1"
+        rows = await self._ask(query, {})
+        return _version_of(rows[0]) if rows else None
+
+    async def version(self, number: int) -> ConfigVersion:
+        query = f"{_SELECT} FROM config_versions WHERE version = %(number)s::bigint"
+        rows = await self._ask(query, {"number": number})
+        if not rows:
+            raise NotFound(f"there is no version {number} of the configuration")
+        return _version_of(rows[0])
+
+    async def history(self, size: int, before: int | None) -> ConfigPage:
+        size = max(1, min(size, PAGE_MAX))
+        query = f"""
+            {_SELECT}, (SELECT count(*) FROM config_versions) FROM config_versions
+            WHERE %(before)s::bigint IS NULL OR version < %(before)s::bigint
+            ORDER BY version DESC LIMIT %(size)s
+        """
+        rows = await self._ask(query, {"before": before, "size": size + 1})
+        shown = tuple(_version_of(row) for row in rows[:size])
+        next_before = shown[-1].version if len(rows) > size else None
+        return ConfigPage(shown, rows[0][-1] if rows else 0, next_before)
+
+    async def last_with(self, digest: str) -> int | None:
+        query = "SELECT max(version) FROM config_versions WHERE digest = %(digest)s"
+        found: int | None = (await self._ask(query, {"digest": digest}))[0][0]
+        return found
+
+    async def jobs_in(self, clusters: Collection[str]) -> Mapping[str, int]:
+        words = {"clusters": list(clusters), "live": _LIVE}
+        return dict(await self._ask(_JOBS_IN, words)) if clusters else {}
+
+    async def record(self, new: ConfigVersion, unused: Collection[str]) -> bool:
+        words = {
+            "version": new.version,
+            "at": new.at,
+            "author": clean(new.author),
+            "source": clean(new.source),
+            "digest": new.digest,
+            "document": to_json(new.document),
+            "diff": to_json(new.diff),
+            "clusters": list(unused),
+            "live": _LIVE,
+        }
+        async with self._store.connection() as connection, connection.transaction():
+            written = (await connection.execute(_RECORD, words)).rowcount
+            if written:
+                old = new.version - VERSIONS_MAX
+                await connection.execute("DELETE FROM config_versions WHERE version <= %s", (old,))
+        return written == 1
+
+    async def _ask(self, query: str, words: Mapping[str, object]) -> list[Row]:
+        async with self._store.connection() as connection:
+            return await (await connection.execute(query, words)).fetchall()
+
+
+def _version_of(row: Row) -> ConfigVersion:
+    version, at, author, source, digest, document, diff = row[:7]
+    lines = msgspec.json.decode(diff, type=tuple[str, ...])
+    return ConfigVersion(version, at, author, source, digest, mapping_of(document), lines)

@@ -1,0 +1,62 @@
+"""Questions about the jobs of a group."""
+# ruff: noqa: S608  # only our own lists of columns are put into these texts
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from core.errors import Ambiguous
+from core.groups import no_group
+from core.job import Job, JobStatus
+from db.rows import JOB_SELECT, job_of
+
+# Jumps to the next owner instead of reading all jobs of the first.
+_OWNERS = """
+WITH first AS (SELECT min(user_id) AS user_id FROM jobs WHERE group_id = %(group)s
+    AND (%(user)s::text IS NULL OR user_id = %(user)s))
+SELECT user_id, EXISTS (SELECT FROM jobs AS j WHERE j.group_id = %(group)s
+    AND j.user_id > first.user_id AND %(user)s::text IS NULL)
+FROM first WHERE user_id IS NOT NULL
+"""
+_OPEN = f"""
+SELECT {JOB_SELECT} FROM jobs AS j
+WHERE j.group_id = %s AND j.user_id = %s AND j.ended_at IS NULL AND j.status <> 'STOPPING'
+ORDER BY j.uid LIMIT %s
+"""
+_MEMBERS = f"SELECT {JOB_SELECT} FROM jobs AS j WHERE j.gang = %s ORDER BY j.rank"
+_COUNTS = """
+SELECT status, count(*) FROM jobs WHERE group_id = %s AND user_id = %s GROUP BY 1
+"""
+
+
+async def find_group(connection: AsyncConnection[TupleRow], group: str, user_id: str | None) -> str:
+    """Whose it is; NotFound or Ambiguous."""
+    words = {"group": group, "user": user_id}
+    row = await (await connection.execute(_OWNERS, words)).fetchone()
+    if row is None:
+        raise no_group(group, user_id)
+    if row[1]:
+        raise Ambiguous(f"several users have a group {group}: say which user_id")
+    return str(row[0])
+
+
+async def open_jobs(
+    connection: AsyncConnection[TupleRow], group: str, user_id: str, limit: int
+) -> Sequence[Job]:
+    cursor = await connection.execute(_OPEN, (group, user_id, limit), binary=True)
+    return [job_of(row) for row in await cursor.fetchall()]
+
+
+async def members(connection: AsyncConnection[TupleRow], gang: str) -> Sequence[Job]:
+    rows = await (await connection.execute(_MEMBERS, (gang,), binary=True)).fetchall()
+    return [job_of(row) for row in rows]
+
+
+async def group_counts(
+    connection: AsyncConnection[TupleRow], group: str, user_id: str
+) -> Mapping[JobStatus, int]:
+    rows = await (await connection.execute(_COUNTS, (group, user_id))).fetchall()
+    return {JobStatus(status): count for status, count in rows}

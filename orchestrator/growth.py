@@ -1,0 +1,241 @@
+"""Where to ask for how many VMs, and why not elsewhere. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from operator import attrgetter
+
+from core.capacity import Action, Create, Hold, Wish
+from core.names import Names
+from core.ports import Ids
+from orchestrator.outlook import Outlook
+from orchestrator.scene import Scene
+from orchestrator.warm import BILLED_AT_LEAST_S, at_least
+
+NAME_TRIES = 64
+# Requests that are more likely than this to do without get no company: one job is one VM, unless
+# there is a reason for doubt.
+DOUBT = 0.4
+
+
+class Asks:
+    """What is to be asked for, as the plan grows: bounded by the cluster and by each region."""
+
+    def __init__(self, scene: Scene) -> None:
+        picture = scene.picture
+        self._limits = {region.region: region.vm_max for region in picture.spec.regions}
+        self._taken = Counter(vm.region for vm in picture.vms)
+        self._waiting = Counter(vm.region for vm in scene.fleet.fresh)
+        self.places = max(0, picture.spec.vm_max - len(picture.vms))
+        """Left under the limit of the cluster."""
+        self.found: list[tuple[str, str]] = []
+        """(region, reason), one for each VM."""
+
+    def add(self, region: str, reason: str) -> None:
+        self._taken[region] += 1
+        self._waiting[region] += 1
+        self.places -= 1
+        self.found.append((region, reason))
+
+    def fits(self, region: str) -> bool:
+        """Whether the region's own limit, if it has one, allows one more."""
+        limit = self._limits[region]
+        return limit is None or self._taken[region] < limit
+
+    def load(self, outlook: Outlook) -> int:
+        """How many times over the region is asked for what it may have."""
+        return self._waiting[outlook.region] // outlook.room
+
+    def asked(self, region: str) -> bool:
+        return self._waiting[region] > 0
+
+
+def growth(scene: Scene, names: Names, ids: Ids) -> list[Action]:
+    picture = scene.picture
+    asks = Asks(scene)
+    left = _ask_for_each(scene, asks)
+    if left:
+        _probe(scene, left, asks)
+    else:
+        if any(wish.since is not None for wish in scene.need):  # not for a floor alone
+            _hedge(scene, asks)
+        _stock_up(scene, asks)
+    used = {vm.name for vm in picture.vms}
+    actions: list[Action] = []
+    counts = Counter(region for region, _ in asks.found)
+    # One call per region; what was asked for first is its reason.
+    for region, reason in sorted(dict(reversed(asks.found)).items()):
+        fresh = _fresh_names(names, picture.spec.name, region, counts[region], used, ids)
+        actions.append(Create(region, fresh, ids.request_id(), reason))
+    return actions + (_refusals(scene, left, asks) if left else [])
+
+
+def _ask_for_each(scene: Scene, asks: Asks) -> tuple[Wish, ...]:
+    """One more for each wish that has no credit, in the best region that is not asked for more
+    than it may have already; returns the wishes that found none."""
+    left: list[Wish] = []
+    most = scene.live_max - len(scene.fleet.fresh)
+    for wish in scene.uncredited:
+        able = askable(wish, scene, asks)
+        if not able or asks.places <= 0 or len(asks.found) >= most:
+            left.append(wish)
+            continue
+        best = min(able, key=lambda outlook: (asks.load(outlook), *_rank(outlook, scene)))
+        asks.add(best.region, _grow_reason(best, scene))
+    return tuple(left)
+
+
+def _hedge(scene: Scene, asks: Asks) -> None:
+    """Company for requests that may fail: one VM each in the next best regions, within the slack,
+    while the wait that it saves is worth more than a VM that comes second."""
+    in_flight = [vm.region for vm in scene.fleet.fresh] + [region for region, _ in asks.found]
+    failures = sum(1.0 - scene.known[region].belief for region in in_flight)
+    hedges = max(0, len(in_flight) - len(scene.need))
+    for wish in scene.need:
+        able = sorted(askable(wish, scene, asks), key=lambda o: _rank(o, scene))
+        for outlook in able:
+            room = asks.places > 0 and len(in_flight) < scene.live_max
+            likely = outlook.belief >= scene.picture.policy.belief_bar
+            # A single request gets company elsewhere; of many, some may fail anywhere.
+            other = asks.load(outlook) < 1 if len(in_flight) > 1 else not asks.asked(outlook.region)
+            if room and likely and other:
+                if not _is_worth_company(outlook, able[0], failures, hedges, scene):
+                    return
+                asks.add(outlook.region, f"in case {', '.join(sorted(set(in_flight)))} fails")
+                in_flight.append(outlook.region)
+                hedges += 1
+
+
+def _stock_up(scene: Scene, asks: Asks) -> None:
+    """Jobs come in numbers: within the slack, a few more than wait now are asked for, so that the
+    next ones wait less."""
+    fleet, wish = scene.fleet, Wish()
+    coming = (
+        len(fleet.idle) + len(scene.back) + len(fleet.running) + len(fleet.fresh) + len(asks.found)
+    )
+    missing = scene.spares - (coming - len(scene.wishes))
+    if missing <= 0:
+        return
+    able = askable(wish, scene, asks)
+    if not able:
+        return
+    best = min(able, key=lambda outlook: (asks.load(outlook), *_rank(outlook, scene)))
+    room = scene.live_max - len(fleet.fresh) - len(asks.found)
+    for _ in range(min(missing, room, asks.places)):
+        if asks.fits(best.region):
+            asks.add(best.region, "jobs come in numbers, more are expected")
+
+
+def _is_worth_company(
+    outlook: Outlook, best: Outlook, failures: float, hedges: int, scene: Scene
+) -> bool:
+    """One more hedge saves a wait if more requests fail than there are hedges; if not, it is paid
+    for as long as the shortest bill, or wins the race and is dearer for as long as a job runs."""
+    policy, gpus = scene.picture.policy, scene.picture.spec.gpus
+    fails = at_least(hedges + 1, failures)
+    if fails < DOUBT:
+        return False
+    saved = fails * outlook.late_after_s * policy.waiting_usd_per_gpu_hour * gpus
+    second = outlook.usd_per_hour * BILLED_AT_LEAST_S
+    dearer = max(0.0, outlook.price - best.price) * policy.typical_run_s / 2
+    return saved >= (1.0 - fails) * (second + dearer)
+
+
+def _probe(scene: Scene, left: Sequence[Wish], asks: Asks) -> None:
+    """Nowhere else to ask: one standing request in each region that is stocked out, so that a
+    short opening is not missed."""
+    band = scene.picture.policy.search_band
+    watched = {vm.region for vm in (*scene.fleet.stale, *scene.fleet.fresh)}
+    watched |= scene.picture.quiet | scene.picture.refused.keys()
+    for outlook in sorted(scene.known.values(), key=attrgetter("price", "region")):
+        wanted = any(_may_pay(wish, outlook, scene, band) for wish in left)
+        idle = outlook.region not in watched and asks.fits(outlook.region)
+        if asks.places > 0 and outlook.stocked_out and wanted and idle:
+            asks.add(outlook.region, "one standing request, to catch the end of the stockout")
+
+
+def askable(wish: Wish, scene: Scene, asks: Asks) -> list[Outlook]:
+    """Regions that may deliver for this wish at a price that it may pay."""
+    late = {vm.region for vm in scene.fleet.stale}
+    policy = scene.picture.policy
+    able = [
+        outlook
+        for outlook in scene.known.values()
+        if outlook.block is None
+        and outlook.region not in late
+        and outlook.region not in scene.picture.quiet
+        and outlook.region not in scene.picture.refused
+        and asks.fits(outlook.region)
+    ]
+    found: list[Outlook] = []
+    for band in (policy.price_band, policy.search_band):
+        found = found or [outlook for outlook in able if _may_pay(wish, outlook, scene, band)]
+    return found
+
+
+def _rank(outlook: Outlook, scene: Scene) -> tuple[bool, float, str]:
+    return (outlook.belief < scene.picture.policy.belief_bar, outlook.price, outlook.region)
+
+
+def _may_pay(wish: Wish, outlook: Outlook, scene: Scene, band: float) -> bool:
+    limit = scene.prices.limit(wish, band)
+    return wish.allows(outlook.region, outlook.usd_per_hour) and outlook.price <= limit
+
+
+def _fresh_names(
+    names: Names, cluster: str, region: str, count: int, used: set[str], ids: Ids
+) -> tuple[str, ...]:
+    fresh: list[str] = []
+    for _ in range(count + NAME_TRIES):
+        name = names.vm(cluster, region, ids.suffix())
+        if name not in used:
+            used.add(name)
+            fresh.append(name)
+        if len(fresh) == count:
+            break
+    return tuple(fresh)
+
+
+# --- words -------------------------------------------------------------------------------
+
+
+def _waiting(count: int) -> str:
+    return "1 VM is wanted" if count == 1 else f"{count} VMs are wanted"
+
+
+def _grow_reason(best: Outlook, scene: Scene) -> str:
+    late = sorted({vm.region for vm in scene.fleet.stale})
+    slow = f"; no answer yet from {', '.join(late)}" if late else ""
+    return f"{_waiting(len(scene.wishes))}, {best.region} is the best region now{slow}"
+
+
+def _refusals(scene: Scene, left: Sequence[Wish], asks: Asks) -> list[Action]:
+    picture, counted = scene.picture, len(scene.picture.vms)
+    if counted >= picture.spec.vm_max:
+        wanted = _waiting(len(scene.wishes))
+        words = f"cluster limit {picture.spec.vm_max} reached ({counted} VMs), {wanted}"
+        return [Hold("", words)]
+    return [Hold(o.region, _refusal(o, scene, left, asks)) for o in scene.known.values()]
+
+
+def _refusal(outlook: Outlook, scene: Scene, left: Sequence[Wish], asks: Asks) -> str:
+    region, block = outlook.region, outlook.block
+    band = scene.picture.policy.search_band
+    if block is not None:
+        return f"{block.kind} until {block.until:%H:%M:%S} UTC: {block.message}"
+    if region in scene.picture.refused:
+        return scene.picture.refused[region]
+    if region in scene.picture.quiet:
+        return "the cloud did not answer there, trying again soon"
+    if any(vm.region == region for vm in scene.fleet.stale):
+        return "asked already, slow to deliver"
+    if not asks.fits(region):
+        return f"region limit {scene.picture.spec.region(region).vm_max} reached"
+    if not any(wish.in_reach(region) for wish in left):
+        return "not among the regions that the waiting jobs allow"
+    if not any(wish.allows(region, outlook.usd_per_hour) for wish in left):
+        return f"${outlook.usd_per_hour:.2f} per hour is above what the waiting jobs may cost"
+    if not any(_may_pay(wish, outlook, scene, band) for wish in left):
+        return f"${outlook.usd_per_hour:.2f} per hour is not worth it yet, cheaper ones may deliver"
+    return "enough VMs are in flight"

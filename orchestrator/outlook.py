@@ -1,0 +1,210 @@
+"""What to expect of each region now: price with all that comes with it, belief, times. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from core.capacity import Trouble, TroubleKind, Vm, Wish, block_on
+from core.knowledge import (
+    DELIVERIES_MIN,
+    HOUR_S,
+    Experience,
+    Spread,
+    belief,
+    preemptions_per_hour,
+    room,
+)
+from core.timers import Timers
+from orchestrator.picture import Picture
+
+# Until deliveries and boots have been seen: Google's usual create, and an image with drivers.
+DELIVERY_S, BOOT_S = 46.0, 90.0
+# What is learned may move the threshold of lateness within these bounds.
+LATE_MIN_S, LATE_MAX_S = 10.0, 600.0
+# No retry makes these better, so they are no measure of what a VM should cost.
+_LASTING = (TroubleKind.UNSUPPORTED, TroubleKind.PERMISSION, TroubleKind.MISSING)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """One region of a cluster, as the plan sees it."""
+
+    region: str
+    usd_per_hour: float
+    price: float
+    """Per hour of work, in effect: with what preemptions and waiting cost on top."""
+    belief: float
+    late_after_s: float
+    cold_start_s: float
+    boot_s: float
+    room: int
+    """How many it may be asked for at once."""
+    block: Trouble | None
+
+    @property
+    def stocked_out(self) -> bool:
+        return self.block is not None and self.block.kind is TroubleKind.STOCKOUT
+
+
+class Outlooks(Mapping[str, Outlook]):
+    """All regions of the cluster, in the order of the configuration. Each is worked out when it is
+    first asked for: most turns look at few of them."""
+
+    def __init__(self, picture: Picture, timers: Timers, now: datetime) -> None:
+        spec = picture.spec
+        self._picture = picture
+        self._timers = timers
+        self._now = now
+        self._usd = {
+            region.region: region.spot_usd_per_hour if spec.spot else region.usd_per_hour
+            for region in spec.regions
+        }
+        self._seen = {
+            e.region: e
+            for e in picture.experience
+            if not e.zone and e.machine_type == spec.machine_type and e.spot == spec.spot
+        }
+        self._found: dict[str, Outlook] = {}
+
+    def __getitem__(self, region: str) -> Outlook:
+        found = self._found.get(region)
+        if found is None:
+            found = self._found[region] = self._outlook(region, self._usd[region])
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._usd)
+
+    def __len__(self) -> int:
+        return len(self._usd)
+
+    def __contains__(self, region: object) -> bool:
+        return region in self._usd
+
+    def _outlook(self, region: str, usd: float) -> Outlook:
+        picture, policy, now = self._picture, self._picture.policy, self._now
+        known = self._seen.get(region)
+        usual_s, late_s = _delivery_s(known, self._timers)
+        likely = belief(known, now, policy.memory_half_life_s)
+        cold_start_s = usual_s + self.boot_s
+        waiting = policy.waiting_usd_per_gpu_hour * picture.spec.gpus
+        lost_s = policy.preemption_loss_s + cold_start_s
+        price = _price(usd, self._preemptions(region, known), waiting, lost_s)
+        # A miss costs the time until it is noticed.
+        missed_h = (1.0 - likely) * late_s / policy.typical_run_s
+        return Outlook(
+            region=region,
+            usd_per_hour=usd,
+            price=price + waiting * missed_h,
+            belief=likely,
+            late_after_s=late_s,
+            cold_start_s=cold_start_s,
+            boot_s=self.boot_s,
+            room=room(known, now),
+            block=block_on(picture.troubles, picture.spec, region, now),
+        )
+
+    @cached_property
+    def boot_s(self) -> float:
+        """From RUNNING to READY. It depends on the image, not on the region: all that is known,
+        or, until the first VMs have gone, what those that live have shown."""
+        pairs = [(e.boot.weight, e.boot.log_mean) for e in self._seen.values()]
+        if sum(weight for weight, _ in pairs) < DELIVERIES_MIN:
+            lived = _lived(self._picture.vms)
+            pairs.append((lived.weight, lived.log_mean))
+        weight = sum(weight for weight, _ in pairs)
+        if weight <= 0:
+            return BOOT_S
+        return math.exp(sum(weight * mean for weight, mean in pairs) / weight)
+
+    def _preemptions(self, region: str, known: Experience | None) -> float:
+        if not self._picture.spec.spot:
+            return 0.0
+        half_life_s = self._picture.policy.memory_half_life_s
+        return preemptions_per_hour(known, self._lived_h[region], self._now, half_life_s)
+
+    @cached_property
+    def _lived_h(self) -> Mapping[str, float]:
+        """Hours of the VMs that live, by region."""
+        hours: dict[str, float] = defaultdict(float)
+        for vm in self._picture.vms:
+            if vm.running_since is not None:
+                lived_s = (self._now - vm.running_since).total_seconds()
+                hours[vm.region] += max(0.0, lived_s) / HOUR_S
+        return hours
+
+
+def outlooks(picture: Picture, timers: Timers, now: datetime) -> Mapping[str, Outlook]:
+    """What to expect of each region of the cluster."""
+    return Outlooks(picture, timers, now)
+
+
+def _lived(vms: Iterable[Vm]) -> Spread:
+    spread = Spread()
+    for vm in vms:
+        if vm.running_since is not None and vm.ready_at is not None:
+            spread = spread.add((vm.ready_at - vm.running_since).total_seconds())
+    return spread
+
+
+def _delivery_s(known: Experience | None, timers: Timers) -> tuple[float, float]:
+    """The usual time from the request to RUNNING, and the time after which it is late."""
+    if known is None or known.delivery.weight < DELIVERIES_MIN:
+        return min(DELIVERY_S, timers.widen_after_s), timers.widen_after_s
+    # What is seen is up to one observation old.
+    late_s = min(LATE_MAX_S, max(LATE_MIN_S, known.delivery.late_s + timers.observe_s))
+    return known.delivery.usual_s, late_s
+
+
+def _price(usd: float, per_hour: float, waiting: float, lost_s: float) -> float:
+    """Each preemption is paid for twice: the work is done again, and its result comes later."""
+    return usd + per_hour * lost_s / HOUR_S * (usd + waiting)
+
+
+# --- how dear is too dear ----------------------------------------------------------------
+
+
+class Prices:
+    """What wishes may pay. Many wishes are alike: the cheapest region is found once for each
+    kind."""
+
+    def __init__(self, known: Mapping[str, Outlook], picture: Picture, now: datetime) -> None:
+        self._known = known
+        self._policy = picture.policy
+        self._usd_per_s = picture.policy.waiting_usd_per_gpu_hour * picture.spec.gpus / HOUR_S
+        self._now = now
+        self._cheapest: dict[tuple[object, ...], float] = {}
+
+    def limit(self, wish: Wish, band: float) -> float:
+        """The most that a wish may pay now, in effect: so much above the cheapest region, and what
+        it has already lost by waiting. So a dear region is asked when the wait has cost as much as
+        the region would have: never more than about twice the best choice in hindsight."""
+        if wish.start_by is not None and self._now >= wish.start_by:
+            return math.inf
+        waited_s = 0.0
+        if wish.since is not None:
+            waited_s = max(0.0, (self._now - wish.since).total_seconds())
+        lost = self._usd_per_s * waited_s * HOUR_S / self._policy.typical_run_s
+        return self.cheapest(wish) * (1.0 + band) + lost
+
+    def affordable_at(self, wish: Wish, outlook: Outlook) -> datetime | None:
+        """When the wish will have waited long enough for that region; None: not by waiting."""
+        short = outlook.price - self.limit(wish, self._policy.search_band)
+        if short <= 0 or wish.since is None or self._usd_per_s <= 0:
+            return None
+        wait_s = short * self._policy.typical_run_s / HOUR_S / self._usd_per_s
+        return self._now + timedelta(seconds=wait_s)
+
+    def cheapest(self, wish: Wish) -> float:
+        """The best effective price among the regions that may ever serve the wish."""
+        key = (wish.regions, wish.denied, wish.max_usd_per_hour)
+        if key not in self._cheapest:
+            allowed = [o for o in self._known.values() if wish.allows(o.region, o.usd_per_hour)]
+            lasting = [o for o in allowed if o.block is None or o.block.kind not in _LASTING]
+            self._cheapest[key] = min((o.price for o in lasting or allowed), default=0.0)
+        return self._cheapest[key]

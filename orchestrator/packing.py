@@ -1,0 +1,146 @@
+"""Where jobs share VMs, several of them wish for one VM together. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from operator import attrgetter
+
+from core.capacity import ClusterSpec, Demand, Vm, VmState, Wish
+from core.job import Job
+
+Where = tuple[str, float]
+"""Region and price of a VM."""
+
+
+@dataclass(slots=True)
+class _Hole:
+    """What is left of a VM."""
+
+    gpus: int
+    cpus: float
+    memory_mb: float
+
+    def fits(self, wish: Wish) -> bool:
+        room = wish.cpus <= self.cpus and wish.memory_mb <= self.memory_mb
+        return room and wish.gpus <= self.gpus
+
+    def fill(self, wish: Wish) -> None:
+        self.gpus -= wish.gpus
+        self.cpus -= wish.cpus
+        self.memory_mb -= wish.memory_mb
+
+
+@dataclass(slots=True)
+class _Bin:
+    """One VM that is wished for."""
+
+    wish: Wish
+    hole: _Hole
+
+    def add(self, wish: Wish) -> None:
+        """The most urgent of those who share it speaks for all."""
+        mine = self.wish
+        self.hole.fill(wish)
+        self.wish = replace(
+            mine,
+            since=_first(mine.since, wish.since),
+            start_by=_first(mine.start_by, wish.start_by),
+            priority=max(mine.priority, wish.priority),
+            gpus=mine.gpus + wish.gpus,
+            cpus=mine.cpus + wish.cpus,
+            memory_mb=mine.memory_mb + wish.memory_mb,
+        )
+
+
+class _Holes:
+    """What is left of busy VMs, by place and by how many GPUs it is: the smallest that is enough
+    is filled first."""
+
+    def __init__(self, spec: ClusterSpec, vms: Iterable[Vm], jobs: Iterable[Job]) -> None:
+        self._gpus = spec.gpus
+        self._at: dict[Where, dict[int, list[_Hole]]] = {}
+        left = _left(spec, jobs)
+        ours = {region.region for region in spec.regions}
+        for vm in vms:
+            if vm.cluster == spec.name and vm.region in ours and _may_take_more(vm):
+                hole = left.get(vm.uid) or _whole(spec)
+                hole.gpus -= len(vm.health.gpus)  # bad ones are not free
+                self._keep((vm.region, vm.usd_per_hour), hole)
+
+    def take(self, wish: Wish) -> bool:
+        """Whether a busy VM has room for it, which is the wish's then."""
+        for size in range(wish.gpus, self._gpus + 1):
+            for where, holes in self._open_to(wish, size):
+                found = next((n for n, hole in enumerate(holes) if hole.fits(wish)), None)
+                if found is not None:
+                    hole = holes.pop(found)
+                    hole.fill(wish)
+                    self._keep(where, hole)
+                    return True
+        return False
+
+    def _open_to(self, wish: Wish, size: int) -> Iterator[tuple[Where, list[_Hole]]]:
+        for where, sizes in self._at.items():
+            if size in sizes and wish.allows(*where):
+                yield where, sizes[size]
+
+    def _keep(self, where: Where, hole: _Hole) -> None:
+        if hole.gpus > 0:
+            self._at.setdefault(where, {}).setdefault(hole.gpus, []).append(hole)
+
+
+def packed(demand: Demand, spec: ClusterSpec, vms: Iterable[Vm], jobs: Iterable[Job]) -> Demand:
+    """The demand with one wish for each VM that is needed: what fits beside jobs that run asks for
+    none, the rest is packed in the order of the queue. Whoever is idle or on its way is counted by
+    the plan, one VM for each of these wishes."""
+    if not demand.wishes:
+        return demand
+    holes = _Holes(spec, vms, jobs)
+    bins: list[_Bin] = []
+    # Only wishes with the same reach share a VM: whatever comes must serve all of them.
+    unfilled: dict[object, list[_Bin]] = {}
+    for wish in demand.wishes:
+        if holes.take(wish):
+            continue
+        alike = unfilled.setdefault(_reach(wish), [])
+        found = next((item for item in alike if item.hole.fits(wish)), None)
+        if found is None:
+            found = _Bin(replace(wish, gpus=0, cpus=0.0, memory_mb=0.0), _whole(spec))
+            bins.append(found)
+            alike.append(found)
+        found.add(wish)
+        if not found.hole.gpus:
+            alike.remove(found)
+    return Demand(demand.cluster, tuple(item.wish for item in bins))
+
+
+def _may_take_more(vm: Vm) -> bool:
+    """The same rule as for placement: a hole that nobody is placed in would be waited for."""
+    return vm.state is VmState.READY and vm.busy and not vm.taken and bool(vm.boot_nonce)
+
+
+def _left(spec: ClusterSpec, jobs: Iterable[Job]) -> Mapping[str, _Hole]:
+    """VM → what its jobs leave of it."""
+    left: dict[str, _Hole] = {}
+    for job in jobs:
+        lease, asked = job.lease, job.spec
+        if lease is None or job.cluster != spec.name:
+            continue
+        hole = left.setdefault(lease.vm_uid, _whole(spec))
+        hole.gpus -= len(lease.slots)
+        hole.cpus -= asked.cpu_cores
+        hole.memory_mb -= asked.memory_mb
+    return left
+
+
+def _whole(spec: ClusterSpec) -> _Hole:
+    return _Hole(spec.gpus, spec.cpus, spec.memory_gb * 1024)
+
+
+_reach = attrgetter("regions", "denied", "max_usd_per_hour")
+
+
+def _first(one: datetime | None, other: datetime | None) -> datetime | None:
+    return min((at for at in (one, other) if at is not None), default=None)

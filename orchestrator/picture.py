@@ -1,0 +1,110 @@
+"""All that a plan may look at, and who serves whom in it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from operator import attrgetter
+
+from core.capacity import ClusterSpec, Demand, Trouble, Vm, VmState, Wish
+from core.floors import floor_at
+from core.job import Job, JobStatus
+from core.knowledge import Arrivals, CapacityPolicy, Experience
+
+V = VmState
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """All that the plan may look at."""
+
+    spec: ClusterSpec
+    demand: Demand
+    vms: tuple[Vm, ...]
+    """Every VM of the cluster that is not gone."""
+    troubles: tuple[Trouble, ...]
+    asked: frozenset[str] = frozenset()
+    """Names that the cloud deletes already, or was asked to: no need to ask again."""
+    quiet: frozenset[str] = frozenset()
+    """Regions where the cloud did not do as asked a moment ago: no call there for now."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Regions whose group must not grow as it is set up, and why."""
+    experience: tuple[Experience, ...] = ()
+    arrivals: Arrivals | None = None
+    """None: no job has come lately."""
+    policy: CapacityPolicy = field(default_factory=CapacityPolicy)
+
+
+def demand_by_cluster(jobs: Iterable[Job], run_s: float = 3600.0) -> Mapping[str, Demand]:
+    """PROVISIONING jobs are the demand: each wants one VM, the next in the queue first. A job is
+    taken to run for `run_s`, or for as long as it may if that is less."""
+    waiting: dict[str, list[Job]] = {}
+    for job in jobs:
+        if job.status is JobStatus.PROVISIONING:
+            waiting.setdefault(job.cluster, []).append(job)
+    order = attrgetter("queued_since", "uid")
+    return {
+        cluster: Demand(
+            cluster,
+            tuple(
+                wish_of(job, run_s)
+                for job in sorted(group, key=lambda job: (-job.spec.priority, *order(job)))
+            ),
+        )
+        for cluster, group in waiting.items()
+    }
+
+
+def wish_of(job: Job, run_s: float) -> Wish:
+    """What the planner must know of a waiting job."""
+    spec = job.spec
+    runs = timedelta(seconds=min(run_s, spec.max_runtime_s))
+    return Wish(
+        # A gang's VMs must come up together: all of it looks in one region at a time.
+        regions=(job.gang_region,) if job.gang_region else spec.regions,
+        max_usd_per_hour=spec.max_usd_per_hour,
+        since=job.queued_since,
+        start_by=None if spec.deadline is None else spec.deadline - runs,
+        priority=spec.priority,
+        denied=spec.regions_denied,
+        gpus=spec.gpu_count,
+        cpus=spec.cpu_cores,
+        memory_mb=spec.memory_mb,
+    )
+
+
+def wishes_of(picture: Picture, now: datetime) -> tuple[Wish, ...]:
+    """The demand, and the floor: warm VMs that nobody waits for are wished for as well."""
+    busy = sum(vm.state is V.READY and vm.busy for vm in picture.vms)
+    floor = floor_at(picture.spec.vm_min, picture.spec.floors, now)
+    short = max(0, floor - busy - len(picture.demand.wishes))
+    return picture.demand.wishes + (Wish(),) * short
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Who serves whom."""
+
+    unmet: tuple[Wish, ...]
+    """In the order of the wishes."""
+    spare: tuple[Vm, ...]
+
+
+def match(wishes: Iterable[Wish], supply: Sequence[Vm]) -> Match:
+    """Give each wish a VM that it allows, the choosy ones first; VMs are taken in order."""
+    free = list(supply)
+    unmet: list[tuple[int, Wish]] = []
+    for place, wish in sorted(enumerate(wishes), key=lambda item: _choosiness(item[1])):
+        fitting = next((vm for vm in free if wish.allows(vm.region, vm.usd_per_hour)), None)
+        if fitting is None:
+            unmet.append((place, wish))
+        else:
+            free.remove(fitting)
+    unmet.sort(key=lambda item: item[0])
+    return Match(tuple(wish for _, wish in unmet), tuple(free))
+
+
+def _choosiness(wish: Wish) -> tuple[bool, int, bool, bool]:
+    capped = wish.max_usd_per_hour is not None
+    return (not wish.regions, len(wish.regions), not wish.denied, not capped)

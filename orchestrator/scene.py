@@ -1,0 +1,130 @@
+"""A picture with all that follows from it: which VM is good for what, and what is missing. Pure.
+
+Words: a VM in flight is *running* once the cloud shows it so (it will be ready in a moment),
+*fresh* while its region may still deliver in its usual time, and *stale* after that, or once the
+cloud has said that it cannot make it now. A stale one gets no credit; one per region is left
+standing as a probe, because the group tries again by itself and a name without a VM is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from operator import attrgetter
+
+from core.capacity import Vm, VmState, Wish
+from core.timers import Timers
+from orchestrator.outlook import Outlook, Prices, outlooks
+from orchestrator.picture import Picture, match, wishes_of
+from orchestrator.warm import spares_wanted
+
+V = VmState
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The VMs of a cluster by what they are good for."""
+
+    idle: tuple[Vm, ...] = ()
+    draining: tuple[Vm, ...] = ()
+    """Could still be called back."""
+    running: tuple[Vm, ...] = ()
+    fresh: tuple[Vm, ...] = ()
+    stale: tuple[Vm, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A picture with all that follows from it."""
+
+    picture: Picture
+    timers: Timers
+    now: datetime
+    known: Mapping[str, Outlook]
+    fleet: Fleet
+    wishes: tuple[Wish, ...]
+    back: tuple[Vm, ...]
+    """Draining VMs that are wanted again."""
+    need: tuple[Wish, ...]
+    """Wishes that no idle and no running VM serves."""
+    uncredited: tuple[Wish, ...]
+    """Those of them that not even a fresh one serves."""
+    prices: Prices
+
+    spares: int = 0
+    """VMs without work that the jobs to come are worth."""
+
+    @property
+    def live_max(self) -> int:
+        """How many may be in flight before RUNNING, without the probes."""
+        slack = self.picture.policy.slack
+        if self.need:
+            return len(self.need) + slack
+        fleet = self.fleet
+        here = len(fleet.idle) + len(self.back) + len(fleet.running) - len(self.wishes)
+        return min(slack, max(0, self.spares - here))
+
+
+def survey(picture: Picture, timers: Timers, now: datetime) -> Scene:
+    """Who is good for what, and what is still missing."""
+    known = outlooks(picture, timers, now)
+    fleet = _fleet(picture, known, timers, now)
+    wishes = wishes_of(picture, now)
+    back = _called_back(match(wishes, fleet.idle).unmet, fleet.draining)
+    need = match(wishes, (*fleet.idle, *back, *fleet.running)).unmet
+    return Scene(
+        picture=picture,
+        timers=timers,
+        now=now,
+        known=known,
+        fleet=fleet,
+        wishes=wishes,
+        back=back,
+        need=need,
+        uncredited=match(need, fleet.fresh).unmet,
+        prices=Prices(known, picture, now),
+        spares=spares_wanted(known, len(need), picture, timers, now),
+    )
+
+
+def _fleet(picture: Picture, known: Mapping[str, Outlook], timers: Timers, now: datetime) -> Fleet:
+    groups: dict[str, list[Vm]] = {name: [] for name in Fleet.__slots__}
+    # Most VMs of a busy cluster work: they are none of the plan's business.
+    free = [vm for vm in picture.vms if not vm.leases and vm.state is not V.DELETING]
+    for vm in sorted(free, key=attrgetter("usd_per_hour", "requested_at", "name")):
+        if vm.region not in known or vm.taken or is_expired(vm, timers, now):
+            continue
+        if vm.state is V.READY:
+            groups["idle"].append(vm)
+        elif vm.state is V.DRAINING and vm.name not in picture.asked:
+            groups["draining"].append(vm)
+        elif vm.state in (V.REQUESTED, V.BOOTING):
+            groups[_progress(vm, known[vm.region], now)].append(vm)
+    return Fleet(**{name: tuple(group) for name, group in groups.items()})
+
+
+def _progress(vm: Vm, outlook: Outlook, now: datetime) -> str:
+    if vm.running_since is not None:
+        return "running"
+    late = (now - vm.requested_at).total_seconds() > outlook.late_after_s
+    block = outlook.block
+    # Asked for while the region is known to be stocked out: a probe from the beginning.
+    probe = block is not None and outlook.stocked_out and vm.requested_at > block.since
+    return "stale" if late or vm.refused or probe else "fresh"
+
+
+def is_expired(vm: Vm, timers: Timers, now: datetime) -> bool:
+    age_s = (now - vm.requested_at).total_seconds()
+    return vm.state in (V.REQUESTED, V.BOOTING) and age_s > timers.boot_timeout_s
+
+
+def _called_back(unmet: Iterable[Wish], draining: Iterable[Vm]) -> tuple[Vm, ...]:
+    waiting = list(unmet)
+    back: list[Vm] = []
+    for vm in draining:
+        wish = next((w for w in waiting if w.allows(vm.region, vm.usd_per_hour)), None)
+        if wish is not None and vm.boot_nonce:
+            waiting.remove(wish)
+            back.append(vm)
+    return tuple(back)

@@ -1,0 +1,296 @@
+"""REST version 1, as the customer API of pipeline-zen calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from core.errors import Ambiguous, BadInput, Conflict, Fault, NotFound
+from core.job import FINAL, Job, JobStatus
+from core.names import JOB_ID
+from core.reads import JobFilter, Milestones
+from core.submission import shown
+from core.vocabularies import WORDS
+from scheduler.api.compat import examples
+from scheduler.api.compat.words import native_of_v1, taken, texts, v1_refusal
+from scheduler.api.endpoint import Answer, Body, Endpoint, read_json, reply
+from scheduler.api.params import Param, Query, read_job_id
+from scheduler.api.services import Services
+from scheduler.stop import stop_job
+from scheduler.submit import refuse_unstorable
+
+TAG = "compatible: v1"
+IDS_MAX = 1000
+LIVE = tuple(sorted(set(JobStatus) - FINAL))
+STATUSES = (
+    *("NEW", "WAIT_FOR_VM", "FOUND_VM", "DETACHED_VM", "RUNNING"),
+    *("STOPPING", "STOPPED", "COMPLETED", "FAILED"),
+)
+"""No other word may ever appear on these routes."""
+_USER_WORDS = "1 to 63 letters, digits, '.', '_' or '-', beginning with a letter or digit"
+
+
+class NewJobOut(Struct, frozen=True):
+    """A submission that is stored."""
+
+    job_id: str
+    status: str
+
+
+class StoppingOut(Struct, frozen=True):
+    """A stop that was taken."""
+
+    status: str
+
+
+class GcpOut(Struct, frozen=True):
+    """Where the job is on Google Cloud."""
+
+    keep_alive: bool
+    cluster: str
+    status: str
+    vm_name: str | None
+    region: str | None
+
+
+class TimestampsOut(Struct, frozen=True):
+    """When the job last came to each status."""
+
+    new: str | None
+    wait_for_vm: str | None
+    found_vm: str | None
+    detached_vm: str | None
+    running: str | None
+    stopping: str | None
+    stopped: str | None
+    completed: str | None
+    failed: str | None
+
+
+class V1JobOut(Struct, frozen=True):
+    """A job."""
+
+    job_id: str
+    user_id: str
+    created_at: str
+    updated_at: str
+    workflow: str
+    args: Mapping[str, Any]
+    status: str
+    provider: str
+    lum: None
+    gcp: GcpOut
+    timestamps: TimestampsOut
+    artifacts: Mapping[str, Any]
+
+
+class CustomerRoutes:
+    """The handlers."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def submit(self, request: Request, _: Query) -> Response:
+        return await self.take(request, await read_json(request))
+
+    async def take(self, request: Request, body: object) -> Response:
+        """Stores a v1 body. 200 and not 201: that client reads 201 as failure."""
+        key = request.headers.get("idempotency-key")
+        native = native_of_v1(body)
+        try:
+            accepted = await self._services.submissions.submit(native, idempotency_key=key)
+        except BadInput as error:
+            raise v1_refusal(error) from error
+        except Conflict as error:
+            raise taken(str(native["job_id"]), str(native["user_id"])) from error
+        if accepted.repeated and key is None:
+            raise taken(accepted.job_id, accepted.user_id)
+        return reply(NewJobOut(accepted.job_id, "new"))
+
+    async def stop_of_user(self, request: Request, _: Query) -> Response:
+        return await self._stop(read_job_id(request), _user(request.path_params["user_id"]))
+
+    async def stop(self, request: Request, query: Query) -> Response:
+        user_id = query.text("user_id")
+        return await self._stop(read_job_id(request), _user(user_id) if user_id else None)
+
+    async def _stop(self, job_id: str, user_id: str | None) -> Response:
+        """Only a live job can be stopped, and it must be clear which one is meant: ended ones of
+        other users do not count."""
+        services = self._services
+        where = JobFilter(user_id=user_id, job_ids=(job_id,), statuses=LIVE)
+        rows = (await services.reads.jobs(where, 2, None)).rows
+        if not rows:
+            raise NotFound(f"job {job_id} not found or not running")
+        if len(rows) > 1:
+            raise Ambiguous(f"several users have a live job {job_id}: say which user_id")
+        stopped = await stop_job(
+            services.store,
+            job_id,
+            rows[0].job.spec.user_id,
+            "stopped by its owner",
+            services.rules(),
+            services.names,
+            services.clock.now(),
+            v1_clusters={c.name for c in services.clusters() if c.worker == "v1"},
+        )
+        if stopped.before is not None:
+            services.metrics.job_moved(stopped.before, stopped.job)
+        elif stopped.job.status.final:
+            raise NotFound(f"job {job_id} not found or not running")
+        return reply(StoppingOut("stopping"))
+
+    async def by_user_and_ids(self, request: Request, _: Query) -> Response:
+        user_id, job_ids = _question(await read_json(request))
+        if not job_ids:
+            return reply([])
+        reads = self._services.reads
+        page = await reads.jobs(JobFilter(user_id=user_id, job_ids=job_ids), IDS_MAX, None)
+        jobs = {row.job.spec.job_id: row.job for row in page.rows}
+        known = await reads.milestones([job.uid for job in jobs.values()])
+        found = [jobs[job_id] for job_id in dict.fromkeys(job_ids) if job_id in jobs]
+        return reply([v1_job(job, known.get(job.uid, Milestones())) for job in found])
+
+
+def v1_job(job: Job, known: Milestones) -> V1JobOut:
+    """The v1 job object."""
+    status = WORDS[job.status].v1
+    lease, spec = job.lease, job.spec
+    return V1JobOut(
+        job_id=spec.job_id,
+        user_id=spec.user_id,
+        created_at=v1_time(job.submitted_at),
+        updated_at=v1_time(job.status_since),
+        workflow=spec.workflow,
+        args=spec.workflow_args,
+        status=status,
+        provider="GCP",
+        lum=None,
+        gcp=GcpOut(
+            keep_alive=spec.keep_alive,
+            cluster=job.cluster,
+            status=status,
+            vm_name=lease.vm_name if lease else known.vm_name,
+            region=lease.region if lease else known.region,
+        ),
+        timestamps=_timestamps(job, known.at),
+        artifacts={},
+    )
+
+
+def _timestamps(job: Job, came: Mapping[JobStatus, datetime]) -> TimestampsOut:
+    # What the job's own row knows outlives its history, which is pruned some day.
+    known = {**came, job.status: job.status_since, JobStatus.QUEUED: job.submitted_at}
+    if job.started_at is not None:
+        known.setdefault(JobStatus.RUNNING, job.started_at)
+    times = {
+        WORDS[status].v1.lower(): v1_time(known[status])
+        for status in JobStatus
+        # Told to yield, it still runs: it came to RUNNING before.
+        if status in known and status is not JobStatus.PREEMPTING
+    }
+    return TimestampsOut(**{name: times.get(name) for name in TimestampsOut.__struct_fields__})
+
+
+def v1_time(at: datetime) -> str:
+    """Whole seconds, UTC."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _question(body: object) -> tuple[str, tuple[str, ...]]:
+    refuse_unstorable(body)
+    if not isinstance(body, Mapping):
+        raise BadInput([Fault("body", shown(body), "an object with user_id and job_ids")])
+    user_id = body.get("user_id")
+    job_ids = texts(body.get("job_ids"), "job_ids", IDS_MAX)
+    return _user("0" if user_id is None else user_id), tuple(filter(JOB_ID.match, job_ids))
+
+
+def _user(given: object) -> str:
+    if not isinstance(given, str) or not JOB_ID.match(given):
+        raise BadInput([Fault("user_id", shown(given), _USER_WORDS)])
+    return given
+
+
+def submit_body() -> Mapping[str, object]:
+    """The JSON schema of a v1 submission."""
+    text, whole = {"type": "string"}, {"type": "integer"}
+    return {
+        "type": "object",
+        "required": ["job_id", "workflow", "gpu_type"],
+        "properties": {
+            "job_id": text,
+            "user_id": {**text, "default": "0"},
+            "workflow": text,
+            "args": {"type": "object"},
+            "gpu_type": text,
+            "num_gpus": {**whole, "default": 1},
+            "keep_alive": {"type": "boolean", "default": False},
+        },
+    }
+
+
+KEY = {"Idempotency-Key": "With it, the same job_id with the same content is answered again."}
+ERRORS = (400, 413, 415, 422, 503)
+
+
+def endpoints(services: Services) -> Sequence[Endpoint]:
+    """What this file serves. `POST /jobs` belongs to two families: see nomad.py."""
+    on = CustomerRoutes(services)
+    stopping = {200: Answer("It will be stopped.", StoppingOut, examples.STOPPING)}
+    ids: Mapping[str, object] = {"type": "array", "items": {"type": "string"}, "maxItems": IDS_MAX}
+    question = {"user_id": {"type": "string"}, "job_ids": ids}
+    return [
+        Endpoint(
+            method="POST",
+            path="/jobs/gcp",
+            summary="Submit a job (v1)",
+            tag=TAG,
+            handle=on.submit,
+            answers={200: Answer("Stored.", NewJobOut, examples.NEW_JOB)},
+            headers=KEY,
+            body=Body(submit_body(), examples.V1_SUBMISSIONS),
+            errors=ERRORS,
+            lenient=True,
+        ),
+        Endpoint(
+            method="POST",
+            path="/jobs/gcp/stop/{job_id}/{user_id}",
+            summary="Stop a user's job (v1)",
+            tag=TAG,
+            handle=on.stop_of_user,
+            answers=stopping,
+            errors=(404, 409, 422, 503),
+            lenient=True,
+        ),
+        Endpoint(
+            method="POST",
+            path="/jobs/{job_id}/stop",
+            summary="Stop a job (v1)",
+            tag=TAG,
+            handle=on.stop,
+            answers=stopping,
+            params=(Param("user_id", "text", "Whose, if several users have a live one."),),
+            errors=(404, 409, 422, 503),
+            lenient=True,
+        ),
+        Endpoint(
+            method="POST",
+            path="/jobs/get_by_user_and_ids",
+            summary="A user's jobs by their ids (v1)",
+            tag=TAG,
+            handle=on.by_user_and_ids,
+            answers={200: Answer("Those that exist.", V1JobOut, examples.V1_JOB, many=True)},
+            body=Body(
+                {"type": "object", "required": ["job_ids"], "properties": question},
+                examples.V1_QUESTIONS,
+            ),
+            errors=ERRORS,
+            lenient=True,
+        ),
+    ]

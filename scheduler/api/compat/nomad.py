@@ -1,0 +1,372 @@
+"""REST for clients that submit a `definition` and know executors.
+
+They have no users and no tenants: they act as user 0 of the tenant `default`, and see no other
+jobs than theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from core.capacity import VmState
+from core.errors import BadInput, NotFound
+from core.job import Job, JobStatus
+from core.reads import JobFilter, Summary, VmRow
+from core.tenants import DEFAULT_TENANT
+from core.vocabularies import WORDS, statuses_called
+from scheduler.api.compat import examples
+from scheduler.api.compat.customer import KEY, CustomerRoutes, NewJobOut, submit_body
+from scheduler.api.compat.words import definition_refusal, native_of_definition
+from scheduler.api.endpoint import Answer, Body, Endpoint, read_json, reply
+from scheduler.api.jobs import PAGE_TOKEN
+from scheduler.api.params import Param, Query, read_job_id
+from scheduler.api.services import Services
+from scheduler.api.shapes import Time, iso, iso_or_none
+from scheduler.stop import stop_job
+
+TAG = "compatible: definition"
+USER = "0"
+EXECUTORS_MAX = 500
+STATES = tuple(dict.fromkeys(words.definition for words in WORDS.values()))
+NEXT_PAGE, TOTAL = "X-Next-Page-Token", "X-Total-Count"
+
+
+class ResourcesOut(Struct, frozen=True):
+    """What a job asks for, or an executor has."""
+
+    cpu_cores: float
+    memory_mb: int
+    gpu_type: str | None
+    gpu_count: int
+
+
+class DefinitionOut(Struct, frozen=True):
+    """What was submitted."""
+
+    name: str
+    image: str | None
+    command: tuple[str, ...]
+    resources: ResourcesOut
+    environment: Mapping[str, str]
+
+
+class DefinedJobOut(Struct, frozen=True):
+    """A job."""
+
+    id: str
+    job_id: str
+    definition: DefinitionOut
+    status: str
+    executor_id: str | None
+    created_at: Time
+    updated_at: Time
+    started_at: Time | None
+    finished_at: Time | None
+    exit_code: int | None
+    error: str | None
+
+
+class ExecutorOut(Struct, frozen=True):
+    """A VM."""
+
+    id: str
+    status: str
+    region: str
+    resources: ResourcesOut
+    running_jobs: int
+    last_heartbeat: Time | None
+
+
+class JobCountsOut(Struct, frozen=True):
+    """Jobs by state."""
+
+    total: int
+    pending: int
+    assigned: int
+    running: int
+    succeeded: int
+    failed: int
+    aborted: int
+
+
+class ExecutorCountsOut(Struct, frozen=True):
+    """VMs that are not gone."""
+
+    total: int
+    online: int
+    busy: int
+
+
+class StatsOut(Struct, frozen=True):
+    """Counts of the whole service."""
+
+    jobs: JobCountsOut
+    executors: ExecutorCountsOut
+    timestamp: Time
+
+
+class NomadRoutes:
+    """The handlers."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._customer = CustomerRoutes(services)
+
+    async def submit(self, request: Request, _: Query) -> Response:
+        """Two families post here; a `definition` tells them apart."""
+        body = await read_json(request)
+        if not isinstance(body, Mapping) or "definition" not in body:
+            return await self._customer.take(request, body)
+        key = request.headers.get("idempotency-key")
+        native = native_of_definition(body)
+        try:
+            accepted = await self._services.submissions.submit(native, idempotency_key=key)
+        except BadInput as error:
+            raise definition_refusal(error) from error
+        return reply(await self._job(accepted.job_id), 201)
+
+    async def list(self, _: Request, query: Query) -> Response:
+        word = query.text("status_filter")
+        where = JobFilter(
+            tenant_id=DEFAULT_TENANT,
+            user_id=USER,
+            statuses=statuses_called(word) if word else (),
+        )
+        page = await self._services.reads.jobs(
+            where, query.whole("limit"), query.text("page_token")
+        )
+        answer = reply([defined_job(row.job) for row in page.rows])
+        answer.headers[TOTAL] = str(page.total)
+        if page.next_token is not None:
+            answer.headers[NEXT_PAGE] = page.next_token
+        return answer
+
+    async def get(self, request: Request, _: Query) -> Response:
+        return reply(await self._job(read_job_id(request)))
+
+    async def abort(self, request: Request, _: Query) -> Response:
+        services = self._services
+        job_id = read_job_id(request)
+        await self._job(job_id)
+        stopped = await stop_job(
+            services.store,
+            job_id,
+            USER,
+            "aborted by its owner",
+            services.rules(),
+            services.names,
+            services.clock.now(),
+            v1_clusters={c.name for c in services.clusters() if c.worker == "v1"},
+        )
+        if stopped.before is not None:
+            services.metrics.job_moved(stopped.before, stopped.job)
+        return reply(defined_job(stopped.job), 202)
+
+    async def _job(self, job_id: str) -> DefinedJobOut:
+        row = await self._services.reads.job(job_id, USER)
+        if row.job.spec.tenant_id != DEFAULT_TENANT:
+            raise NotFound(f"there is no job {job_id}")
+        return defined_job(row.job)
+
+    async def executors(self, _: Request, query: Query) -> Response:
+        page = await self._services.reads.vms(
+            None, None, False, query.whole("limit"), query.text("page_token")
+        )
+        clusters = {cluster.name: cluster for cluster in self._services.clusters()}
+        found = []
+        for row in page.rows:
+            spec = clusters.get(row.vm.cluster)
+            has = ResourcesOut(
+                cpu_cores=spec.cpus if spec else 0,
+                memory_mb=spec.memory_gb * 1024 if spec else 0,
+                gpu_type=spec.gpu_type if spec else None,
+                gpu_count=row.vm.gpus,
+            )
+            found.append(_executor(row, has))
+        answer = reply(found)
+        answer.headers[TOTAL] = str(page.total)
+        if page.next_token is not None:
+            answer.headers[NEXT_PAGE] = page.next_token
+        return answer
+
+    async def stats(self, _: Request, __: Query) -> Response:
+        summary = await self._services.reads.summary()
+        up = [row for row in summary.vms if row.state is VmState.READY]
+        executors = ExecutorCountsOut(
+            total=sum(row.count for row in summary.vms),
+            online=sum(row.count for row in up),
+            busy=sum(row.count for row in up if row.busy),
+        )
+        return reply(StatsOut(_job_counts(summary), executors, iso(summary.now)))
+
+
+def defined_job(job: Job) -> DefinedJobOut:
+    """The job in that family's words."""
+    spec = job.spec
+    resources = ResourcesOut(spec.cpu_cores, spec.memory_mb, spec.gpu_type, spec.gpu_count)
+    return DefinedJobOut(
+        id=spec.job_id,
+        job_id=spec.job_id,
+        definition=DefinitionOut(
+            name=spec.name,
+            image=None,
+            command=spec.command,
+            resources=resources,
+            environment=spec.environment,
+        ),
+        status=WORDS[job.status].definition,
+        executor_id=job.lease.vm_name if job.lease else None,
+        created_at=iso(job.submitted_at),
+        updated_at=iso(job.status_since),
+        started_at=iso_or_none(job.started_at),
+        finished_at=iso_or_none(job.ended_at),
+        exit_code=job.exit_code,
+        error=job.reason if job.status in (JobStatus.FAILED, JobStatus.CANCELLED) else None,
+    )
+
+
+def _executor(row: VmRow, has: ResourcesOut) -> ExecutorOut:
+    vm = row.vm
+    words = {VmState.READY: "online", VmState.DRAINING: "draining"}
+    return ExecutorOut(
+        id=vm.name,
+        status=words.get(vm.state, "offline"),
+        region=vm.region,
+        resources=has,
+        # How many, not which: they may be other tenants'.
+        running_jobs=len(row.job_ids),
+        last_heartbeat=iso_or_none(vm.last_beat_at),
+    )
+
+
+def _job_counts(summary: Summary) -> JobCountsOut:
+    counts = dict.fromkeys(STATES, 0)
+    for (_, status), count in summary.jobs.items():
+        counts[WORDS[status].definition] += count
+    return JobCountsOut(total=sum(counts.values()), **counts)
+
+
+def _submit_body() -> Mapping[str, object]:
+    number, text = {"type": "number"}, {"type": "string"}
+    words = {"type": "array", "items": text}
+    resources = {
+        "type": "object",
+        "properties": {
+            "cpu_cores": number,
+            "memory_mb": {"type": "integer"},
+            "gpu_type": text,
+            "gpu_count": {"type": "integer"},
+        },
+    }
+    definition = {
+        "type": "object",
+        "required": ["name", "command"],
+        "properties": {
+            "name": text,
+            "image": text,
+            "command": words,
+            "resources": resources,
+            "environment": {"type": "object", "additionalProperties": text},
+        },
+    }
+    wrapped = {
+        "type": "object",
+        "required": ["definition"],
+        "properties": {"definition": definition},
+    }
+    return {"oneOf": [wrapped, dict(submit_body())]}
+
+
+def endpoints(services: Services) -> Sequence[Endpoint]:
+    """What this file serves."""
+    on = NomadRoutes(services)
+    limit = Param("limit", "whole", "Rows per page.", 100, 1, EXECUTORS_MAX)
+    pages = {TOTAL: "How many there are.", NEXT_PAGE: "`page_token` of the next page."}
+    jobs = Answer(
+        "A page of jobs, newest first.",
+        DefinedJobOut,
+        examples.DEFINED_JOB,
+        headers=pages,
+        many=True,
+    )
+    return [
+        Endpoint(
+            method="POST",
+            path="/jobs",
+            summary="Submit a job, v1 or with a definition",
+            tag=TAG,
+            handle=on.submit,
+            answers={
+                200: Answer("v1: stored.", NewJobOut, examples.NEW_JOB),
+                201: Answer("definition: stored.", DefinedJobOut, examples.DEFINED_JOB),
+            },
+            headers=KEY,
+            body=Body(_submit_body(), {**examples.DEFINITIONS, **examples.V1_SUBMISSIONS}),
+            errors=(400, 409, 413, 415, 422, 503),
+            lenient=True,
+        ),
+        Endpoint(
+            method="GET",
+            path="/jobs",
+            summary="List jobs",
+            tag=TAG,
+            handle=on.list,
+            answers={200: jobs},
+            params=(
+                Param("status_filter", "text", "Only in this state.", words=STATES),
+                limit,
+                PAGE_TOKEN,
+            ),
+            errors=(422, 503),
+            lenient=True,
+        ),
+        Endpoint(
+            method="GET",
+            path="/jobs/{job_id}",
+            summary="One job",
+            tag=TAG,
+            handle=on.get,
+            answers={200: Answer("The job.", DefinedJobOut, examples.DEFINED_JOB)},
+            errors=(404, 422, 503),
+            lenient=True,
+        ),
+        Endpoint(
+            method="POST",
+            path="/jobs/{job_id}/abort",
+            summary="Abort a job",
+            tag=TAG,
+            handle=on.abort,
+            answers={202: Answer("As it is now.", DefinedJobOut, examples.DEFINED_JOB)},
+            errors=(404, 409, 422, 503),
+            lenient=True,
+        ),
+        Endpoint(
+            method="GET",
+            path="/executors",
+            summary="VMs",
+            tag=TAG,
+            handle=on.executors,
+            answers={
+                200: Answer(
+                    "A page of VMs.", ExecutorOut, examples.EXECUTOR, headers=pages, many=True
+                )
+            },
+            params=(limit, PAGE_TOKEN),
+            errors=(422, 503),
+            lenient=True,
+        ),
+        Endpoint(
+            method="GET",
+            path="/stats",
+            summary="Jobs and VMs, counted",
+            tag=TAG,
+            handle=on.stats,
+            answers={200: Answer("Counts.", StatsOut, examples.STATS)},
+            errors=(503,),
+            lenient=True,
+        ),
+    ]

@@ -1,0 +1,140 @@
+"""Other systems' submissions as ours, pure: REST and the Pub/Sub intake share it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from core.errors import BadInput, Fault
+from core.submission import shown
+
+DEFINITION_QUEUE_TIMEOUT_S = 15.0
+"""Clients that submit a `definition` expect to learn soon that there is no room."""
+V1_ONLY = frozenset({"num_gpus"})
+_V1_FIELDS: Mapping[str, str] = {
+    "gpu_count": "num_gpus",
+    "workflow_args": "args",
+    "command": "args",
+    # They name no cluster: it is <num_gpus>x<gpu_type>.
+    "cluster": "gpu_type, num_gpus",
+}
+_RESOURCES = ("cpu_cores", "memory_mb", "gpu_type", "gpu_count")
+_DEFINITION_FIELDS: Mapping[str, str] = {
+    **{name: f"definition.resources.{name}" for name in _RESOURCES},
+    **{name: f"definition.{name}" for name in ("name", "image", "command", "args", "environment")},
+}
+
+
+# --- v1: the customer API -----------------------------------------------------------------
+
+
+def is_v1(body: object) -> bool:
+    """Whether a message is a v1 job object. Ours has `gpu_count`, and `args` is a list there."""
+    return isinstance(body, Mapping) and (
+        not V1_ONLY.isdisjoint(body) or isinstance(body.get("args"), Mapping)
+    )
+
+
+def native_of_v1(body: object) -> dict[str, object]:
+    """A v1 submission in our fields; what v1 does not know is ignored. Values are judged by the
+    one table of fields: nothing is checked twice."""
+    given = _object(body, "body")
+    gpu_type, count = given.get("gpu_type"), _or(given.get("num_gpus"), 1)
+    native: dict[str, object] = {
+        # Those without a default are always there, so that a missing one is a fault.
+        "job_id": given.get("job_id"),
+        "workflow": given.get("workflow") or None,
+        "gpu_type": gpu_type,
+        "user_id": _or(given.get("user_id"), "0"),
+        "workflow_args": _or(given.get("args"), {}),
+        "gpu_count": count,
+        "keep_alive": _or(given.get("keep_alive"), False),
+    }
+    if isinstance(gpu_type, str) and isinstance(count, int):
+        native["cluster"] = f"{count}x{gpu_type}".lower()
+    if isinstance(native["workflow"], str) and isinstance(native["workflow_args"], Mapping):
+        whose = {"job_id": native["job_id"], "user_id": native["user_id"]}
+        native["command"] = workflow_command(
+            native["workflow"], {**native["workflow_args"], **whose}
+        )
+    return native
+
+
+def workflow_command(workflow: str, args: Mapping[str, object]) -> list[str]:
+    """What a worker of ours runs: the program of that name, its arguments as options. v1 workers
+    have their own way and do not look at it."""
+    words = [workflow]
+    for name, value in args.items():
+        if value is not None:
+            text = value if isinstance(value, str) else json.dumps(value, default=str)
+            words += [f"--{name}", text]
+    return words
+
+
+def v1_refusal(error: BadInput) -> BadInput:
+    """The same faults in v1's fields. A job without a workflow has no command either: said once."""
+    fields = {fault.field for fault in error.faults}
+    faults = [f for f in error.faults if f.field != "command" or "workflow" not in fields]
+    return _renamed(faults, _V1_FIELDS)
+
+
+def taken(job_id: str, user_id: str) -> BadInput:
+    """v1 calls a repeat an error."""
+    expected = f"an id that user {user_id} has not used: job {job_id} already exists"
+    return BadInput([Fault("job_id", shown(job_id), expected)])
+
+
+# --- definition ---------------------------------------------------------------------------
+
+
+def native_of_definition(body: Mapping[str, object]) -> dict[str, object]:
+    """A submission with a `definition` in our fields; what that family does not know is ignored."""
+    definition = _object(body.get("definition"), "definition")
+    resources = _object(_or(definition.get("resources"), {}), "definition.resources")
+    native: dict[str, object] = {
+        "name": definition.get("name"),
+        "command": definition.get("command"),
+        "queue_timeout_s": DEFINITION_QUEUE_TIMEOUT_S,
+    }
+    for fields, names in ((definition, ("image", "args", "environment")), (resources, _RESOURCES)):
+        native |= {name: fields[name] for name in names if fields.get(name) is not None}
+    # Every VM here has GPUs, and a GPU is the smallest part of one that a job can have.
+    if native.get("gpu_count") == 0 and not isinstance(native["gpu_count"], bool):
+        native["gpu_count"] = 1
+    return native
+
+
+def definition_refusal(error: BadInput) -> BadInput:
+    """The same faults, with the place in the definition."""
+    return _renamed(error.faults, _DEFINITION_FIELDS)
+
+
+# --- both ---------------------------------------------------------------------------------
+
+
+def _renamed(faults: Sequence[Fault], names: Mapping[str, str]) -> BadInput:
+    """One fault per field: two of ours may be one of theirs."""
+    first: dict[str, Fault] = {}
+    for fault in faults:
+        field = names.get(fault.field, fault.field)
+        first.setdefault(field, Fault(field, fault.got, fault.expected))
+    return BadInput(tuple(first.values()))
+
+
+def _object(value: object, field: str) -> Mapping[str, object]:
+    if not isinstance(value, Mapping):
+        raise BadInput([Fault(field, shown(value), "an object")])
+    return value
+
+
+def _or(value: object, default: object) -> object:
+    return default if value is None else value
+
+
+def texts(value: object, field: str, most: int) -> tuple[str, ...]:
+    """A bounded list of strings."""
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        raise BadInput([Fault(field, shown(value), "a list of strings")])
+    if len(value) > most:
+        raise BadInput([Fault(field, f"{len(value)} of them", f"at most {most}")])
+    return tuple(value)

@@ -1,0 +1,136 @@
+"""What regions have delivered and refused: the knowledge that the search for VMs goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from core.capacity import ClusterSpec, Trouble
+from core.knowledge import Experience, Place, belief, fade, preemptions_per_hour
+from scheduler.api import examples
+from scheduler.api.capacity import TAG, BlockOut, block_out
+from scheduler.api.endpoint import PREFIX, Answer, Endpoint, reply
+from scheduler.api.params import Param, Query
+from scheduler.api.services import Services
+from scheduler.api.shapes import Time, iso_or_none
+
+
+class PlaceOut(Struct, frozen=True):
+    """One cluster in one region, or in one zone of it."""
+
+    cluster: str
+    region: str
+    zone: str
+    """Empty: the whole region."""
+    spot: bool
+    usd_per_hour: float
+    belief: float
+    """How likely it is to deliver a VM now, 0 to 1."""
+    hits: float
+    """Deliveries; older ones count less."""
+    misses: float
+    last_outcome: str | None
+    last_at: Time | None
+    usual_delivery_s: float | None
+    """From the request to RUNNING; null: none seen."""
+    usual_boot_s: float | None
+    """From RUNNING to READY."""
+    preemptions_per_hour: float | None
+    """Of one VM; null: not spot."""
+    blocked: BlockOut | None
+
+
+class CapacityOut(Struct, frozen=True):
+    """All places, cluster by cluster, in the order of the configuration."""
+
+    places: tuple[PlaceOut, ...]
+
+
+class KnowledgeRoutes:
+    """The handler."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def capacity(self, _: Request, query: Query) -> Response:
+        reads, only = self._services.reads, query.text("cluster")
+        seen = {record.place: record for record in await reads.experience()}
+        troubles = await reads.troubles()
+        now = (await reads.summary()).now
+        clusters = [c for c in self._services.clusters() if only in (None, c.name)]
+        return reply(
+            CapacityOut(
+                tuple(
+                    place
+                    for cluster in clusters
+                    for place in places_out(cluster, seen, troubles, query.flag("zones"), now)
+                )
+            )
+        )
+
+
+def places_out(
+    cluster: ClusterSpec,
+    seen: Mapping[Place, Experience],
+    troubles: Sequence[Trouble],
+    zones: bool,
+    now: datetime,
+) -> Iterator[PlaceOut]:
+    """The regions of a cluster, each followed by its zones if they are asked for."""
+    for region in cluster.regions:
+        block = block_out(troubles, cluster, region.region, now)
+        for zone in ("", *region.zones) if zones else ("",):
+            place = (region.region, zone, cluster.machine_type, cluster.spot)
+            yield _place_out(cluster, place, seen.get(place), None if zone else block, now)
+
+
+def _place_out(
+    cluster: ClusterSpec,
+    place: Place,
+    known: Experience | None,
+    block: BlockOut | None,
+    now: datetime,
+) -> PlaceOut:
+    record = known or Experience(*place, updated_at=now)
+    left = fade(now - record.updated_at)
+    taken = preemptions_per_hour(known, 0.0, now) if cluster.spot else None
+    return PlaceOut(
+        cluster=cluster.name,
+        region=record.region,
+        zone=record.zone,
+        spot=cluster.spot,
+        usd_per_hour=cluster.usd_per_hour(record.region),
+        belief=round(belief(known, now), 3),
+        hits=round(record.hits * left, 2),
+        misses=round(record.misses * left, 2),
+        last_outcome=None if record.last is None else str(record.last),
+        last_at=iso_or_none(record.last_at),
+        usual_delivery_s=round(record.delivery.usual_s, 1) if record.delivery.weight else None,
+        usual_boot_s=round(record.boot.usual_s, 1) if record.boot.weight else None,
+        preemptions_per_hour=None if taken is None else round(taken, 4),
+        blocked=block,
+    )
+
+
+def endpoints(services: Services) -> list[Endpoint]:
+    """What this file serves."""
+    on = KnowledgeRoutes(services)
+    return [
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/capacity",
+            summary="What each region has delivered and refused, and how likely it is to deliver",
+            tag=TAG,
+            handle=on.capacity,
+            answers={200: Answer("All places.", CapacityOut, examples.CAPACITY)},
+            params=(
+                Param("cluster", "text", "Only of this cluster."),
+                Param("zones", "flag", "Also each zone by itself.", default=False),
+            ),
+            errors=(422, 503),
+        )
+    ]

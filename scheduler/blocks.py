@@ -1,0 +1,60 @@
+"""Which clusters have nothing to give right now, by what is known about their regions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
+from operator import attrgetter
+
+from core.capacity import ClusterSpec, Trouble, block_on
+from core.errors import StoreDown
+from core.job import JobSpec
+from core.ports import Clock
+
+FRESH_S = 5.0
+"""Blocks last from half a minute to an hour: a door that looks this often knows enough."""
+
+
+def block_of(
+    spec: JobSpec, cluster: ClusterSpec, troubles: Sequence[Trouble], now: datetime
+) -> str:
+    """Why no region of the cluster that the job allows can deliver; empty: one may."""
+    allowed = [r.region for r in cluster.regions if spec.allows_region(r.region)]
+    blocks = [block_on(troubles, cluster, region, now) for region in allowed]
+    known = [block for block in blocks if block is not None]
+    if not known or len(known) < len(blocks):
+        return ""
+    kinds = " or ".join(sorted({str(block.kind) for block in known}))
+    first = min(known, key=attrgetter("until"))
+    where = "its region" if len(known) == 1 else f"all its {len(known)} regions"
+    return f"{kinds} in {where}, until {first.until:%H:%M} UTC at least"
+
+
+def blocked_clusters(
+    spec: JobSpec, clusters: Iterable[ClusterSpec], troubles: Sequence[Trouble], now: datetime
+) -> dict[str, str]:
+    """Cluster → why it has nothing to give."""
+    if not troubles:
+        return {}
+    found = {cluster.name: block_of(spec, cluster, troubles, now) for cluster in clusters}
+    return {name: words for name, words in found.items() if words}
+
+
+class KnownTroubles:
+    """The troubles as a replica knows them: read now and then, whoever leads."""
+
+    def __init__(self, read: Callable[[], Awaitable[Sequence[Trouble]]], clock: Clock) -> None:
+        self._read, self._clock = read, clock
+        self._known: Sequence[Trouble] = ()
+        self._read_at = -FRESH_S
+
+    async def now(self) -> Sequence[Trouble]:
+        """At most a few seconds old; older if the database is away."""
+        at = self._clock.monotonic()
+        if at - self._read_at >= FRESH_S:
+            self._read_at = at  # before the wait: others go on with what is known
+            try:
+                self._known = await self._read()
+            except StoreDown:
+                return self._known  # the write of the submission will tell
+        return self._known

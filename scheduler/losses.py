@@ -1,0 +1,112 @@
+"""What went wrong: VMs that fell silent, jobs whose VM is gone, deadlines that passed. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from core.capacity import VM_TRANSITIONS, Vm, VmState
+from core.job import BLOCKED_MAX_S, DEADLINE_EVENT, E, Job, JobEvent, S
+from scheduler.draft import Draft, stop_message
+from scheduler.silence import Silence
+
+V = VmState
+# While the bus is away a worker's word cannot reach us: these clocks stand still. A job that leaves
+# these states runs again elsewhere, so it must not be able to run where it is.
+_NEEDS_THE_BUS = frozenset({S.ASSIGNED, S.STARTING, S.PREEMPTING})
+# After this the worker did not do as told: its VM is not trusted with another job.
+_DISTRUST = frozenset({E.STOP_GRACE_OVER})
+
+
+def lose_vms(draft: Draft, silence: Silence) -> None:
+    """Silent VMs are lost: their names are deleted, their jobs go back."""
+    for vm in silence.lost:
+        draft.doom(draft.vms[vm.uid], "silent for too long")
+
+
+def requeue_lost(draft: Draft, silence: Silence) -> None:
+    """Jobs whose VM is gone, or going with no worker alive on it. A VM that is only being deleted
+    may still compute: its job waits until it is observed off or gone, falls silent, or its worker
+    has spoken. That costs seconds, and two VMs never compute the same job."""
+    silent = {vm.uid for vm in silence.lost}
+    dead = {vm.uid for vm in draft.vms.values() if _is_dead(vm)}
+    alive = draft.vms.keys() - dead - silent
+    held = [job for job in draft.jobs.values() if job.lease and job.lease.vm_uid not in alive]
+    for job in held:
+        assert job.lease is not None, "chosen so"
+        vm = draft.vms.get(job.lease.vm_uid)
+        # A silent worker has frozen what it ran; a start that is still on its way to it has not
+        # been frozen by anybody.
+        frozen = job.status is not S.ASSIGNED and job.lease.vm_uid in silent
+        if vm is not None and not frozen and vm.uid not in dead:
+            continue
+        if vm is not None and vm.taken:
+            draft.step(job, E.SPOT_TAKEN, f"{vm.name} was taken back by the cloud (spot)")
+            continue
+        cause = f": {vm.reason}" if vm is not None and vm.reason else ""
+        draft.step(job, _loss_event(job, draft.now), f"{job.lease.vm_name} was lost{cause}")
+
+
+def _is_dead(vm: Vm) -> bool:
+    return vm.state is V.GONE or (vm.state is V.DELETING and not vm.boot_nonce)
+
+
+def _loss_event(job: Job, now: datetime) -> JobEvent:
+    """A VM that was given up because its worker did not do as told is that deadline's loss."""
+    late = job.deadline_at is not None and job.deadline_at <= now
+    return DEADLINE_EVENT[job.status] if late and job.status in _NEEDS_THE_BUS else E.VM_LOST
+
+
+def meet_deadlines(draft: Draft, bus_steady: bool) -> None:
+    """Every state that is not final moves by itself in the end."""
+    for job in list(draft.jobs.values()):
+        if job.deadline_at is None or job.deadline_at > draft.now:
+            continue
+        if job.status in _NEEDS_THE_BUS:
+            if bus_steady:
+                _give_up_worker(draft, job)
+            continue
+        event = DEADLINE_EVENT[job.status]
+        vm = draft.vms.get(job.lease.vm_uid) if job.lease else None
+        reason = _deadline_reason(job, event)
+        tell = [stop_message(job, vm.boot_nonce if vm else "", reason)] if job.lease else []
+        draft.step(job, event, reason, tell=tell)
+        if vm is not None and event in _DISTRUST:
+            draft.distrust(draft.vms[vm.uid], reason)
+
+
+def _give_up_worker(draft: Draft, job: Job) -> None:
+    """It did not claim, start or yield the job in time, but may be about to: it is told to stop and
+    its VM goes; the job goes back once nothing can run there. A worker that has other jobs as well
+    is asked first: its answer frees the job, and only without one are its neighbours given up."""
+    assert job.lease is not None, f"a job that is {job.status} holds a lease"
+    vm = draft.vms.get(job.lease.vm_uid)
+    if vm is None or V.DELETING not in VM_TRANSITIONS[vm.state]:
+        return
+    reason = _deadline_reason(job, DEADLINE_EVENT[job.status])
+    answer_s = job.spec.stop_grace_s + draft.rules.timers.stop_margin_s
+    asked = vm.state is V.DRAINING and vm.reason == reason
+    if asked and len(vm.leases) > 1 and draft.now - vm.state_since < timedelta(seconds=answer_s):
+        return
+    draft.tell(stop_message(job, vm.boot_nonce, reason))
+    if vm.state is V.READY:
+        draft.distrust(vm, reason, job.lease.lease_id)
+    else:
+        draft.doom(vm, reason)
+
+
+def _deadline_reason(job: Job, event: JobEvent) -> str:
+    match event:
+        case JobEvent.QUEUE_TIMEOUT if job.blocked is not None:
+            return f"what it waits for did not end within {BLOCKED_MAX_S / 86400:g} days"
+        case JobEvent.QUEUE_TIMEOUT:
+            return f"did not start within {job.spec.queue_timeout_s:g} s"
+        case JobEvent.CLAIM_TIMEOUT:
+            return "the VM did not claim the job in time"
+        case JobEvent.START_TIMEOUT:
+            return "the job did not start to run in time"
+        case JobEvent.MAX_RUNTIME:
+            return f"ran longer than its max runtime of {job.spec.max_runtime_s:g} s"
+        case JobEvent.STOP_GRACE_OVER:
+            return job.reason or "the worker did not stop the job in time"
+        case _:
+            return "the worker did not yield the job in time"

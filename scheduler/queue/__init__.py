@@ -1,0 +1,1 @@
+"""Who runs next: pure modules, composed by scheduler/plan.py."""

@@ -1,0 +1,197 @@
+"""Where a gang looks for its VMs, and which it gets: all in one region, or none. Pure."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cached_property
+
+from core.capacity import ClusterSpec, RegionSpec, Trouble, Vm, VmState
+from core.job import E, Job, JobSpec, S
+from scheduler.draft import Draft
+from scheduler.queue.gang import Teams
+from scheduler.queue.slots import Place, Slots
+
+V = VmState
+PORTS = range(20_000, 30_000)
+"""Where the first member may listen: each gang and attempt has a port of its own, since several
+share a machine in local runs and on shared VMs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """What a member is told about its gang when it starts."""
+
+    rank: int
+    size: int
+    leader_address: str
+
+
+class Regions:
+    """Sends each gang of a cluster to one region at a time, so that its VMs come up together."""
+
+    def __init__(self, draft: Draft, spec: ClusterSpec, troubles: Sequence[Trouble]) -> None:
+        self._draft, self._spec = draft, spec
+        place = (spec.machine_type, spec.spot)
+        self._blocks = {
+            t.region: t
+            for t in troubles
+            if (t.machine_type, t.spot) == place and not t.zone and t.blocks(draft.now)
+        }
+
+    @cached_property
+    def _there(self) -> Counter[str]:
+        """VMs that wait or come, less those that gangs wait for. Counted when the first gang asks:
+        most turns have none."""
+        draft, spec = self._draft, self._spec
+        vms = draft.vms_of(spec.name)
+        there = Counter(vm.region for vm in vms if _may_come(vm, shared=spec.share))
+        for members in draft.gangs():
+            first = members[0]
+            if first.cluster == spec.name and first.status is S.PROVISIONING:
+                there[first.gang_region] -= len(members)
+        return there
+
+    def choose(self, job: Job, size: int) -> str:
+        """Where most VMs wait or come that no other gang waits for; then the cheapest. After an
+        attempt in vain: the one after that."""
+        ranked = sorted(
+            self._allowed(job, size),
+            key=lambda r: (-min(size, self._there[r.region]), self._price(r), r.region),
+        )
+        free = [r.region for r in ranked if r.region not in self._blocks]
+        names = free or [r.region for r in ranked]
+        again = job.holds > 0 and job.gang_region in names
+        chosen = names[(names.index(job.gang_region) + 1) % len(names) if again else 0]
+        self._there[chosen] -= size
+        return chosen
+
+    def in_vain(self, members: Sequence[Job]) -> Trouble | None:
+        """What keeps VMs from coming where the gang was sent, if there is another place to look.
+        As long as the count there is not negative, all have come."""
+        first = members[0]
+        block = self._blocks.get(first.gang_region)
+        if block is None or self._there[first.gang_region] >= 0:
+            return None
+        others = (r.region for r in self._allowed(first, len(members)))
+        return block if any(name not in self._blocks for name in others) else None
+
+    def _allowed(self, job: Job, size: int) -> list[RegionSpec]:
+        spec, most = job.spec, job.spec.max_usd_per_hour
+        allowed = [r for r in self._spec.regions if spec.allows_region(r.region)]
+        cheap = [r for r in allowed if most is None or self._price(r) <= most] or allowed
+        return [r for r in cheap if r.vm_max is None or r.vm_max >= size] or cheap
+
+    def _price(self, region: RegionSpec) -> float:
+        return region.spot_usd_per_hour if self._spec.spot else region.usd_per_hour
+
+
+def _may_come(vm: Vm, *, shared: bool) -> bool:
+    if vm.state in (V.REQUESTED, V.BOOTING):
+        return True
+    return vm.state is V.READY and not vm.taken and (shared or not vm.leases)
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A place that is a member's from now on."""
+
+    place: Place
+    gpus: tuple[int, ...]
+
+
+def muster(
+    draft: Draft, slots: Slots, team: Sequence[Job], spec: ClusterSpec, leader: Job
+) -> list[Seat]:
+    """Places for all of them in one region (or zone), the one they were sent to if it has them.
+    Empty: not now; then what is there is kept for them this turn, out of others' reach."""
+    for region, zone in _choices(draft, team[0], spec, leader):
+        kept = slots.save()
+        found = _take(draft, slots, team, region, zone)
+        if len(found) == len(team):
+            return found
+        slots.restore(kept)
+    if team[0].gang_region:
+        _take(draft, slots, team, team[0].gang_region, None)
+    return []
+
+
+def _choices(
+    draft: Draft, job: Job, spec: ClusterSpec, leader: Job
+) -> Iterator[tuple[str, str | None]]:
+    """(region, zone), the best first; no zone: any. Whoever joins a gang that runs goes there."""
+    narrow = job.spec.same_zone
+    if leader.lease is not None:
+        yield leader.lease.region, leader.lease.zone if narrow else None
+        return
+    names = [r.region for r in spec.regions if job.spec.allows_region(r.region)]
+    names.sort(key=lambda name: name != job.gang_region)
+    for name in names:
+        vms = draft.vms_of(spec.name)
+        zones = sorted({vm.zone for vm in vms if vm.region == name and vm.zone})
+        for zone in zones if narrow else [None]:
+            yield name, zone
+
+
+def _take(
+    draft: Draft, slots: Slots, team: Sequence[Job], region: str, zone: str | None
+) -> list[Seat]:
+    """As many as there are."""
+
+    def here(place: Place) -> bool:
+        return zone is None or draft.vms[place.uid].zone == zone
+
+    found: list[Seat] = []
+    for job in team:
+        place = slots.best(_only_in(job.spec, region), here)
+        if place is None:
+            break
+        found.append(Seat(place, slots.take(place, job.spec)))
+    return found
+
+
+def _only_in(spec: JobSpec, region: str) -> JobSpec:
+    return replace(spec, regions=(region,))
+
+
+def post_of(job: Job, leader: Job, leader_vm: Vm, attempt: int) -> Post:
+    """`attempt`: the leader's, as it is when they run."""
+    assert job.gang is not None, "only members have posts"
+    port = PORTS[zlib.crc32(f"{leader.uid}/{attempt}".encode()) % len(PORTS)]
+    address = f"{leader_vm.address or leader_vm.name}:{port}"
+    return Post(job.gang.rank, job.gang.size, address)
+
+
+def end_holds(
+    draft: Draft, clusters: Mapping[str, ClusterSpec], troubles: Sequence[Trouble]
+) -> None:
+    """A gang that has not all its VMs in time lets go of those that came, and looks elsewhere next
+    time; at once, if its region has none to give and another one may. Two gangs that wait for each
+    other's VMs both let go: no deadlock outlives this."""
+    hold = timedelta(seconds=draft.rules.timers.gang_hold_s)
+    for members in draft.gangs():
+        first = members[0]
+        spec = clusters.get(first.cluster)
+        if spec is None or any(m.status is not S.PROVISIONING for m in members):
+            continue
+        over = max(m.status_since for m in members) + hold <= draft.now
+        block = None if over else Regions(draft, spec, troubles).in_vain(members)
+        if not over and block is None:
+            continue
+        words = f"{len(members)} VMs in {first.gang_region} did not come together"
+        why = f" ({block.kind})" if block else f" within {hold.total_seconds():g} s"
+        with draft.together():
+            for member in members:
+                draft.step(member, E.GANG_TIMEOUT, words + why)
+
+
+def where(teams: Teams, regions: Regions, team: Sequence[Job]) -> str | None:
+    """The region that the admission of a team names; None for a job that is no gang."""
+    job = team[0]
+    if job.gang is None:
+        return None
+    lease = teams.leader_of(job).lease
+    return lease.region if lease is not None else regions.choose(job, len(team))

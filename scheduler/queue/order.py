@@ -1,0 +1,78 @@
+"""The order in which waiting jobs are considered. Pure.
+
+A fair queue is merged from the queues of its tenants: class by class, the tenant that has had
+least goes next with the job that is due first, and is charged for it before the next pick.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+
+from core.job import WAITING, Job, S
+from core.queueing import PriorityClass, QueueRule, class_of
+from scheduler.queue.shares import Shares
+
+
+def waiting_by_cluster(jobs: Iterable[Job]) -> dict[str, list[Job]]:
+    """Jobs that wait, of each cluster."""
+    groups: dict[str, list[Job]] = {}
+    for job in jobs:
+        if job.status in WAITING:
+            groups.setdefault(job.cluster, []).append(job)
+    return groups
+
+
+def ranked(jobs: Sequence[Job], rule: QueueRule, shares: Shares) -> Iterator[Job]:
+    """Waiting jobs of one cluster, the next one first. Lazy: whoever has filled its room stops."""
+    match rule:
+        case QueueRule.FIFO:
+            return iter(sorted(jobs, key=lambda job: (job.queued_since, job.uid)))
+        case QueueRule.PRIORITY:
+            return iter(
+                sorted(jobs, key=lambda job: (-job.spec.priority, job.queued_since, job.uid))
+            )
+        case QueueRule.FAIR:
+            return _fair(jobs, shares)
+
+
+def _fair(jobs: Sequence[Job], shares: Shares) -> Iterator[Job]:
+    classes: dict[PriorityClass, dict[str, list[Job]]] = {}
+    for job in jobs:
+        tenants = classes.setdefault(class_of(job.spec.priority), {})
+        tenants.setdefault(job.spec.tenant_id, []).append(job)
+    charged: dict[str, float] = {}
+    for kind in sorted(classes, reverse=True):
+        yield from _merged(classes[kind], shares, charged)
+
+
+def _merged(
+    tenants: dict[str, list[Job]], shares: Shares, charged: dict[str, float]
+) -> Iterator[Job]:
+    """`charged`: what was added to shares by picks of this ranking."""
+    heap: list[tuple[float, datetime, str, int]] = []
+    for tenant, jobs in tenants.items():
+        jobs.sort(key=lambda job: (job.due, job.uid))
+        heap.append((_weighed(jobs[0], shares, charged), jobs[0].due, tenant, 0))
+    heapq.heapify(heap)
+    while heap:
+        _, _, tenant, place = heap[0]
+        jobs = tenants[tenant]
+        job = jobs[place]
+        yield job
+        charged[tenant] = charged.get(tenant, 0.0) + shares.cost(job)
+        if place + 1 == len(jobs):
+            heapq.heappop(heap)
+            continue
+        follower = jobs[place + 1]
+        weighed = _weighed(follower, shares, charged)
+        heapq.heapreplace(heap, (weighed, follower.due, tenant, place + 1))
+
+
+def _weighed(job: Job, shares: Shares, charged: dict[str, float]) -> float:
+    """The share of its tenant when it is the job's turn. One that has its place already is only
+    passed by a share that is clearly smaller."""
+    tenant = job.spec.tenant_id
+    used = shares.used_by(tenant) + charged.get(tenant, 0.0)
+    return used * (1 - shares.hysteresis) if job.status is S.PROVISIONING else used

@@ -1,0 +1,126 @@
+"""How long a job will run, from what ran before: quantiles of the most alike. Pure.
+
+Only half of all jobs are within twice the median of their like, so a single number would be a lie:
+a guess is a set of quantiles, and one that rests on nothing says so and is wide.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+REMEMBERED = 100
+"""Runs kept of each kind: people change their programs, old runs mislead."""
+ENOUGH = 5
+"""Fewer runs than this say less than many of a broader kind."""
+KINDS_MAX = 10_000
+EXPECTED_SHARE = 0.5
+"""The quantile that orders the queue."""
+TAIL = 2.0
+"""One that outlives all it is compared with is expected to run for this many times as long."""
+WIDE = ((0.0, 60.0), (0.5, 3600.0), (0.9, 24 * 3600.0), (1.0, 7 * 24 * 3600.0))
+"""Without any history."""
+NO_HISTORY = "no history: wide guess"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What makes two jobs alike, the most telling first."""
+
+    tenant: str
+    name: str
+    """The job's name without its number, or its workflow."""
+    gpus: str
+    """Type and count."""
+
+    def from_narrow_to_wide(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        yield (self.tenant, self.name, self.gpus), "of this name on these GPUs"
+        yield (self.tenant, self.name), "of this name"
+        yield ("", self.tenant, "", self.gpus), "of this tenant on these GPUs"
+        yield ("", self.tenant), "of this tenant"
+        yield (), "of anybody"
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """How long a job runs, as a distribution."""
+
+    runs: Sequence[float]
+    """Of its like, the shortest first; none: nothing is known."""
+    basis: str
+
+    @property
+    def known(self) -> bool:
+        return bool(self.runs)
+
+    def at(self, share: float) -> float:
+        """It runs for less than this with that probability."""
+        return _quantile(self.runs, share) if self.runs else _wide(share)
+
+    def left(self, ran_s: float, share: float) -> float:
+        """What remains for one that has run so long: only runs that were longer count."""
+        if not self.runs:
+            # Nothing known but its age: what has lasted is expected to last as long again.
+            return max(ran_s, 60.0) * _wide(share) / _wide(0.5)
+        first = bisect_right(self.runs, ran_s)
+        if len(self.runs) - first < 3:
+            return max(ran_s, self.runs[-1]) * TAIL * share
+        return _quantile(self.runs[first:], share) - ran_s
+
+
+def _quantile(runs: Sequence[float], share: float) -> float:
+    place = share * (len(runs) - 1)
+    low = int(place)
+    high = min(low + 1, len(runs) - 1)
+    return runs[low] + (place - low) * (runs[high] - runs[low])
+
+
+def _wide(share: float) -> float:
+    for (left, low), (right, high) in pairwise(WIDE):
+        if share <= right:
+            return float(low * (high / low) ** ((share - left) / (right - left)))
+    return WIDE[-1][1]
+
+
+class _Runs:
+    """The last runs of one kind, in both orders."""
+
+    __slots__ = ("latest", "ordered")
+
+    def __init__(self) -> None:
+        self.latest: deque[float] = deque()
+        self.ordered: list[float] = []
+
+    def add(self, ran_s: float) -> None:
+        self.latest.append(ran_s)
+        insort(self.ordered, ran_s)
+        if len(self.latest) > REMEMBERED:
+            del self.ordered[bisect_right(self.ordered, self.latest.popleft()) - 1]
+
+
+@dataclass(slots=True)
+class Book:
+    """What has run, by kind. Bounded: the kinds that were not met for longest are forgotten."""
+
+    kinds_max: int = KINDS_MAX
+    _kinds: OrderedDict[tuple[str, ...], _Runs] = field(default_factory=OrderedDict)
+
+    def add(self, kind: Kind, ran_s: float) -> None:
+        """One more run that came to its own end."""
+        for key, _ in kind.from_narrow_to_wide():
+            runs = self._kinds.setdefault(key, _Runs())
+            runs.add(ran_s)
+            self._kinds.move_to_end(key)
+        while len(self._kinds) > self.kinds_max:
+            self._kinds.popitem(last=False)
+
+    def guess(self, kind: Kind) -> Guess:
+        """From the narrowest kind that was seen often enough."""
+        for key, words in kind.from_narrow_to_wide():
+            runs = self._kinds.get(key)
+            if runs is not None and len(runs.ordered) >= ENOUGH:
+                return Guess(tuple(runs.ordered), f"{len(runs.ordered)} runs {words}")
+        return Guess((), NO_HISTORY)

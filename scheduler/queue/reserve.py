@@ -1,0 +1,47 @@
+"""A promise to the job that cannot start yet, and who may pass it. Pure.
+
+The first job that does not fit gets a reservation: the moment at which enough GPUs are expected to
+be free. Others may use what is free until then, if they are predicted to be gone in time (their
+90 % quantile: most of them keep it), or if they leave enough for it anyway.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """`gpus` for one job from `at_s` on."""
+
+    gpus: int
+    at_s: float
+    """Seconds from now; infinity if what runs never frees enough."""
+    spare: int
+    """GPUs that will be free at that moment beyond those reserved."""
+
+
+def reserve(gpus: int, free: int, ending: Iterable[tuple[float, int]]) -> Reservation:
+    """`ending`: of each running job the seconds until it is expected to end, and its GPUs."""
+    if gpus <= free:
+        return Reservation(gpus, 0.0, free - gpus)
+    for at_s, freed in sorted(ending):
+        free += freed
+        if free >= gpus:
+            return Reservation(gpus, at_s, free - gpus)
+    return Reservation(gpus, math.inf, 0)
+
+
+def may_pass(held: Reservation, gpus: int, ends_in_s: float) -> bool:
+    """Whether a job that fits now leaves the reservation whole. `ends_in_s`: a time it is predicted
+    to keep nine times of ten."""
+    return ends_in_s <= held.at_s or gpus <= held.spare
+
+
+def passed(held: Reservation, gpus: int, ends_in_s: float) -> Reservation:
+    """The reservation after such a job has started."""
+    if ends_in_s <= held.at_s:
+        return held
+    return Reservation(held.gpus, held.at_s, held.spare - gpus)

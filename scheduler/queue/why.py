@@ -1,0 +1,126 @@
+"""Why jobs wait and what would change it, in words. Pure: the same in events, API and CLI.
+
+No durations and no counts of jobs in the text: a sentence that changes with each job that ends
+would be written for the whole queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+
+from core.capacity import ClusterSpec, Trouble, Vm, VmState
+from core.changes import JobWhy, View
+from core.job import Job, JobStatus, S
+from core.queueing import QueueRule, class_of
+from scheduler.budgets import Standing
+from scheduler.draft import Draft
+from scheduler.queue.admit import Admission, has_a_region
+from scheduler.queue.gang import why as gang_why
+from scheduler.queue.order import waiting_by_cluster
+
+V = VmState
+_NOBODY = Admission()
+
+
+def explain(
+    draft: Draft,
+    view: View,
+    clusters: Mapping[str, ClusterSpec],
+    budgets: Standing,
+    admissions: Mapping[str, Admission],
+) -> list[JobWhy]:
+    """The why of every waiting job whose words changed."""
+    news: list[JobWhy] = []
+    blocks = [t for t in view.troubles if t.blocks(draft.now)]
+    blocks.sort(key=attrgetter("region"))
+    for name, jobs in waiting_by_cluster(draft.jobs.values()).items():
+        spec, admission = clusters.get(name), admissions.get(name, _NOBODY)
+        last = draft.jobs[admission.admitted[-1]] if admission.admitted else None
+        words: dict[tuple[object, ...], str] = {}
+        vms = draft.vms_of(name)
+        for job in jobs:
+            if job.blocked is not None:
+                continue  # it waits for other jobs: whoever blocked it has said so
+            # The same for all of its kind in this cluster.
+            kind = (job.status, job.spec.regions, job.spec.tenant_id, job.spec.priority)
+            if kind not in words:
+                words[kind] = _why(job, spec, last, blocks, vms)
+            why = words[kind]
+            if job.status is S.QUEUED:
+                refusal = admission.refused.get(job.uid) or gang_why(job, draft.now)
+                why = budgets.why(job) or refusal or why
+            if view.whys.get(job.uid) != why:
+                news.append(JobWhy(job.uid, why))
+    return news
+
+
+def _why(
+    job: Job,
+    spec: ClusterSpec | None,
+    last: Job | None,
+    blocks: Sequence[Trouble],
+    vms: Sequence[Vm],
+) -> str:
+    if spec is None:
+        return f"cluster {job.cluster} is not in the configuration any more"
+    if spec.drain:
+        return f"cluster {spec.name} is being drained: it takes no more jobs"
+    if not has_a_region(job, spec):
+        names = ", ".join(job.spec.regions)
+        return f"cluster {spec.name} has none of the job's regions any more ({names})"
+    if job.status is JobStatus.PROVISIONING:
+        return _supply_words(vms, blocks, spec, job.spec.regions)
+    return limit_words(spec) + behind_words(job, spec.queue, last)
+
+
+def limit_words(spec: ClusterSpec) -> str:
+    """What every job of a full cluster waits for."""
+    return f"cluster {spec.name} is at its limit of {spec.vm_max} VMs"
+
+
+def behind_words(job: Job, rule: QueueRule, last: Job | None) -> str:
+    """Whom it is behind, by the rule of its queue, and what would change that. `last`: the last
+    one that got a place, if any did."""
+    if rule is not QueueRule.FAIR or last is None:
+        return ", and other jobs are ahead; it is next when they end, or sooner if vm_max is raised"
+    mine, theirs = class_of(job.spec.priority), class_of(last.spec.priority)
+    if theirs > mine:
+        return (
+            f", and jobs of class {theirs.name.lower()} are ahead of {mine.name.lower()}; it moves "
+            "up as they end, or with a higher priority"
+        )
+    if last.spec.tenant_id != job.spec.tenant_id:
+        return (
+            f", and tenants that have used less of their share than {job.spec.tenant_id} are "
+            "ahead; it moves up as they are served, or with a higher weight of its tenant"
+        )
+    return (
+        f", and other jobs of tenant {job.spec.tenant_id} are due before it; it moves up as they "
+        "end, or sooner if vm_max is raised"
+    )
+
+
+def _supply_words(
+    vms: Sequence[Vm], blocks: Sequence[Trouble], spec: ClusterSpec, wish: tuple[str, ...]
+) -> str:
+    """What keeps VMs from jobs that allow these regions (none named: any)."""
+    in_flight = (vm for vm in vms if vm.state in (V.REQUESTED, V.BOOTING))
+    coming = sorted({vm.region for vm in in_flight if not wish or vm.region in wish})
+    blocked = [
+        f"{t.region} {t.kind} until {t.until:%H:%M:%S} UTC"
+        for t in blocks
+        if _concerns(t, spec) and (not wish or t.region in wish)
+    ]
+    words = [f"waits for a VM in {', '.join(coming)}" if coming else "waits for a VM"]
+    if blocked:
+        words.append("; ".join(blocked))
+    counted = sum(vm.counted for vm in vms)
+    if not coming and counted >= spec.vm_max:
+        words.append(f"cluster limit {spec.vm_max} reached")
+    return "; ".join(words)
+
+
+def _concerns(trouble: Trouble, spec: ClusterSpec) -> bool:
+    place = (trouble.machine_type, trouble.spot) == (spec.machine_type, spec.spot)
+    return place and any(r.region == trouble.region for r in spec.regions)

@@ -1,0 +1,1 @@
+"""Recorded supply and recorded jobs, replayed in virtual time under real and rival policies."""

@@ -1,0 +1,353 @@
+"""The product's own decisions behind the replayed cloud.
+
+Nothing is decided here: observations go through `fold`, jobs through `plan_jobs`, VMs through
+`plan_cluster`, exactly as the ClusterManager and the loop do it; what is replayed is the cloud,
+the clock, and the rows that the store would hold.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import assert_never
+
+from core.capacity import (
+    Action,
+    AttemptError,
+    ClusterSpec,
+    Create,
+    Delete,
+    Demand,
+    Drain,
+    Hold,
+    Member,
+    MigSnapshot,
+    RegionSpec,
+    Trouble,
+    Undrain,
+    Vm,
+    VmState,
+    move_vm,
+)
+from core.changes import View
+from core.ids import RandomIds
+from core.job import Budgets, E, Job, JobSpec, Rules, S, new_job
+from core.knowledge import (
+    ARRIVALS_HORIZON_S,
+    ARRIVALS_MAX,
+    Arrivals,
+    CapacityPolicy,
+    Experience,
+    arrivals_by_cluster,
+)
+from core.messages import Control, OutMessage
+from core.names import Names
+from core.timers import Timers
+from orchestrator.fold import fold
+from orchestrator.picture import Picture, demand_by_cluster
+from orchestrator.plan import next_look, plan_cluster
+from scheduler.draft import Draft
+from scheduler.plan import Circumstances, plan_jobs
+from scheduler.silence import Silence
+from sim.replay.engine import PATIENCE_S, Cloud
+from sim.replay.physics import Machine, News, Run
+
+EPOCH = datetime(2025, 1, 1, tzinfo=UTC)
+CLUSTER = "1xreplay"
+MACHINE_TYPE = "replayed"
+# A drain is followed by its delete, a VM called back by its job: the product needs another turn.
+TURNS_MAX = 6
+_STOCKOUT = (AttemptError("ZONE_RESOURCE_POOL_EXHAUSTED", "the zone has no such VM"),)
+_NOTHING = OutMessage(topic="", body=b"", attributes={})
+V = VmState
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How the product is configured: one configuration for all suites."""
+
+    vm_max: int
+    spot: bool = False
+    vm_min: int = 0
+    idle_timeout_s: float | None = None
+    timers: Timers = field(default_factory=Timers)
+    policy: CapacityPolicy = field(default_factory=CapacityPolicy)
+
+
+class Product:
+    """A cluster with one region per zone of the supply, under the real planners."""
+
+    hears_supply = False
+
+    def __init__(self, cloud: Cloud, setup: Setup, *, seed: int) -> None:
+        self._setup = setup
+        self._spec = _spec(cloud, setup)
+        self._zone = {zone.name: index for index, zone in enumerate(cloud.zones)}
+        self._names = Names("z")
+        self._ids = RandomIds(random.Random(seed))
+        # A replay ends when every job is done: no budget may end one before.
+        self._rules = Rules(setup.timers, Budgets(losses=10**6, preemptions=10**6))
+        self._vms: dict[str, Vm] = {}
+        """By uid; those that are gone stay while a lease hangs on them."""
+        self._machines: dict[str, Machine] = {}
+        """By the VM's uid."""
+        self._uids: dict[str, str] = {}
+        """Machine → uid."""
+        self._jobs: dict[str, Job] = {}
+        self._runs: dict[str, Run] = {}
+        self._troubles: tuple[Trouble, ...] = ()
+        self._experience: tuple[Experience, ...] = ()
+        self._submitted: deque[tuple[str, datetime]] = deque(maxlen=ARRIVALS_MAX)
+        """The newest first."""
+        self._lately: Arrivals | None = None
+        self._look: float | None = None
+
+    def step(self, cloud: Cloud, news: Sequence[News]) -> float | None:
+        """Hear, then turn until nothing more follows."""
+        now = cloud.now
+        moment = _moment(now)
+        full = len(self._vms) >= self._setup.vm_max
+        done = self._hear(cloud, news, moment)
+        due = self._look is not None and self._look <= now
+        if not full and not due and all(n.kind == "gone" for n in news):
+            return self._look  # rows of VMs that were given back: there was room with them
+        jobs_too = any(n.kind in ("arrived", "ready", "done", "taken") for n in news)
+        if jobs_too:
+            self._plan_jobs(cloud, done, moment)
+        picture = self._settle(cloud, moment)
+        look = next_look(picture, self._setup.timers, moment)
+        self._look = None if look is None else max(_seconds(look), now + 0.001)
+        return self._look
+
+    def _settle(self, cloud: Cloud, moment: datetime) -> Picture:
+        """Plan and act until nothing more follows; returns the picture after it."""
+        picture = self._picture(moment)
+        for _ in range(TURNS_MAX):
+            actions = plan_cluster(picture, self._names, self._setup.timers, self._ids, moment)
+            for action in actions:
+                self._apply(cloud, action, moment)
+            if any(isinstance(action, Undrain) for action in actions):
+                self._plan_jobs(cloud, (), moment)
+            if any(not isinstance(action, Hold) for action in actions):
+                picture = self._picture(moment)
+            if not any(isinstance(action, Drain | Undrain) for action in actions):
+                break
+        return picture
+
+    # --- hearing -------------------------------------------------------------------------
+
+    def _hear(self, cloud: Cloud, news: Sequence[News], moment: datetime) -> list[str]:
+        """Returns the jobs that are done."""
+        done: list[str] = []
+        zones: list[int] = []
+        for item in news:
+            if item.kind == "arrived" and item.job is not None:
+                self._submit(item.job, moment)
+            elif item.kind == "ready" and item.machine is not None:
+                self._ready(item.machine, moment)
+            elif item.kind == "done" and item.job is not None:
+                done.append(_job_uid(item.job))
+            elif item.zone not in zones:
+                zones.append(item.zone)
+        for zone in zones:
+            self._observe(cloud, zone, moment)
+        return done
+
+    def _submit(self, run: Run, moment: datetime) -> None:
+        uid = _job_uid(run)
+        spec = JobSpec(uid, cluster=CLUSTER, max_runtime_s=PATIENCE_S, queue_timeout_s=PATIENCE_S)
+        self._jobs[uid] = new_job(uid, spec, CLUSTER, moment)
+        self._runs[uid] = run
+        self._submitted.appendleft((CLUSTER, moment))
+        self._lately = None
+
+    def _ready(self, machine: Machine, moment: datetime) -> None:
+        """The bus says so, before or after the cloud shows it RUNNING."""
+        vm = self._vms.get(self._uids.get(machine.name, ""))
+        if vm is not None and vm.state in (V.REQUESTED, V.BOOTING):
+            since = vm.running_since or moment
+            self._vms[vm.uid] = move_vm(
+                vm, V.READY, moment, "its worker is ready", boot_nonce="boot", running_since=since
+            )
+
+    def _observe(self, cloud: Cloud, zone: int, moment: datetime) -> None:
+        name = cloud.zones[zone].name
+        members = tuple(
+            _member(vm, self._machines[vm.uid])
+            for vm in self._vms.values()
+            if vm.region == name and self._machines[vm.uid].gone_at is None
+        )
+        snapshot = MigSnapshot(name, CLUSTER, name, len(members), True, members, moment)
+        counted = [vm for vm in self._vms.values() if vm.counted]
+        folded = fold(
+            snapshot,
+            self._spec,
+            counted,
+            self._troubles,
+            frozenset(),
+            self._setup.timers,
+            moment,
+            experience=self._experience,
+            policy=self._setup.policy,
+        )
+        self._troubles, self._experience = folded.troubles, folded.experience
+        for vm in folded.vms:
+            self._keep(vm)
+
+    def _keep(self, vm: Vm) -> None:
+        """A row that is gone and holds nothing is not looked at any more."""
+        if vm.counted or vm.leases:
+            self._vms[vm.uid] = vm
+        elif self._vms.pop(vm.uid, None) is not None:
+            del self._uids[self._machines.pop(vm.uid).name]
+
+    # --- deciding ------------------------------------------------------------------------
+
+    def _plan_jobs(self, cloud: Cloud, done: Sequence[str], moment: datetime) -> None:
+        view = View(
+            now=moment,
+            jobs=tuple(self._jobs.values()),
+            vms=tuple(self._vms.values()),
+            troubles=self._troubles,
+            requests=(),
+            whys={},
+            open_alerts={},
+        )
+        draft = Draft(view, self._rules, _encode)
+        for uid in done:
+            draft.step(draft.jobs[uid], E.EXITED_OK, "exit code 0", exit_code=0)
+        around = Circumstances({CLUSTER: self._spec}, Silence(()), bus_steady=True)
+        plan_jobs(draft, view, around, self._ids)
+        for job in [job for job in draft.jobs.values() if job.status is S.ASSIGNED]:
+            assert job.lease is not None
+            cloud.start(self._runs[job.uid], self._machines[job.lease.vm_uid])
+            draft.step(draft.step(job, E.CLAIMED, "claimed"), E.STARTED, "started")
+        self._jobs = {uid: job for uid, job in draft.jobs.items() if not job.status.final}
+        for vm in draft.vms.values():
+            self._keep(vm)
+
+    def _picture(self, moment: datetime) -> Picture:
+        leaving = frozenset(
+            vm.name for vm in self._vms.values() if self._machines[vm.uid].gone_at is not None
+        )
+        return Picture(
+            spec=self._spec,
+            demand=demand_by_cluster(self._jobs.values(), self._setup.policy.typical_run_s).get(
+                CLUSTER
+            )
+            or Demand(CLUSTER),
+            vms=tuple(vm for vm in self._vms.values() if vm.counted),
+            troubles=self._troubles,
+            asked=leaving,
+            experience=self._experience,
+            arrivals=self._arrivals(moment),
+            policy=self._setup.policy,
+        )
+
+    def _arrivals(self, moment: datetime) -> Arrivals | None:
+        """As the store answers; the list itself is made anew only when it changed."""
+        horizon = moment - timedelta(seconds=ARRIVALS_HORIZON_S)
+        while self._submitted and self._submitted[-1][1] < horizon:
+            self._submitted.pop()
+            self._lately = None
+        if self._lately is None:
+            self._lately = arrivals_by_cluster(self._submitted, moment).get(CLUSTER)
+        elif len(self._submitted) < ARRIVALS_MAX:
+            self._lately = Arrivals(horizon, self._lately.times)
+        return self._lately
+
+    # --- doing ---------------------------------------------------------------------------
+
+    def _apply(self, cloud: Cloud, action: Action, moment: datetime) -> None:
+        match action:
+            case Create():
+                for name in action.names:
+                    self._create(cloud, name, action, moment)
+            case Delete():
+                for vm in [vm for vm in self._vms.values() if vm.name in action.names]:
+                    if vm.state is not V.DELETING:
+                        self._vms[vm.uid] = move_vm(vm, V.DELETING, moment, action.reason)
+                    cloud.delete(self._machines[vm.uid])
+            case Drain():
+                vm = self._named(action.vm_name)
+                self._vms[vm.uid] = move_vm(vm, V.DRAINING, moment, action.reason)
+            case Undrain():
+                vm = self._named(action.vm_name)
+                self._vms[vm.uid] = move_vm(vm, V.READY, moment, action.reason)
+            case Hold():
+                pass
+            case _:
+                assert_never(action)
+
+    def _named(self, name: str) -> Vm:
+        return next(vm for vm in self._vms.values() if vm.name == name and vm.counted)
+
+    def _create(self, cloud: Cloud, name: str, action: Create, moment: datetime) -> None:
+        machine = cloud.create(self._zone[action.region])
+        uid = machine.name
+        self._machines[uid] = machine
+        self._uids[machine.name] = uid
+        self._vms[uid] = Vm(
+            uid=uid,
+            name=name,
+            cluster=CLUSTER,
+            region=action.region,
+            state=V.REQUESTED,
+            version=1,
+            request_id=action.request_id,
+            gpus=1,
+            spot=self._spec.spot,
+            usd_per_hour=self._spec.usd_per_hour(action.region),
+            requested_at=moment,
+            state_since=moment,
+            reason=action.reason,
+        )
+
+
+def _spec(cloud: Cloud, setup: Setup) -> ClusterSpec:
+    regions = tuple(
+        RegionSpec(zone.name, (zone.name,), zone.usd_per_hour, zone.usd_per_hour)
+        for zone in cloud.zones
+    )
+    return ClusterSpec(
+        name=CLUSTER,
+        gpu_type="replay",
+        gpus=1,
+        machine_type=MACHINE_TYPE,
+        vm_max=setup.vm_max,
+        regions=regions,
+        vm_min=setup.vm_min,
+        spot=setup.spot,
+        idle_timeout_s=setup.idle_timeout_s,
+    )
+
+
+def _member(vm: Vm, machine: Machine) -> Member:
+    running = machine.running_at is not None
+    return Member(
+        name=vm.name,
+        zone=vm.region,
+        action="NONE" if running else "CREATING",
+        status="RUNNING" if running else "",
+        instance_id=machine.name if running else "",
+        errors=_STOCKOUT if machine.refusals and not running else (),
+    )
+
+
+def _job_uid(run: Run) -> str:
+    return f"{run.index:08d}"
+
+
+def _encode(_: Control) -> OutMessage:
+    return _NOTHING
+
+
+def _moment(now: float) -> datetime:
+    return EPOCH + timedelta(seconds=now)
+
+
+def _seconds(moment: datetime) -> float:
+    return (moment - EPOCH).total_seconds()

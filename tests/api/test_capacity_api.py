@@ -1,0 +1,53 @@
+"""GET /capacity: what regions have delivered and refused."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from core.capacity import Trouble, TroubleKind
+from core.knowledge import Experience, Outcome, Spread
+from tests.api.fakes import NOW, House
+
+KINDS = (TroubleKind.STOCKOUT, TroubleKind.QUOTA)
+
+
+async def test_capacity_shows_what_is_known_and_what_blocks() -> None:
+    """Belief, last outcome, usual times and price by region; the block with its kind and end."""
+    house = House()
+    known = Experience(
+        region="us-central1",
+        zone="",
+        machine_type="machine-1xl4",
+        spot=False,
+        updated_at=NOW,
+        hits=3.0,
+        last=Outcome.HIT,
+        last_at=NOW - timedelta(hours=1),
+        delivery=Spread(3.0, 3.8286, 0.0),
+    )
+    house.store.experience_rows = (known,)
+    until = NOW + timedelta(seconds=300)
+    house.store.trouble_rows = (
+        Trouble(
+            "europe-west4", "", "machine-1xl4", False, KINDS[1], NOW, NOW, until, 1, "no quota"
+        ),
+    )
+    async with house.client() as client:
+        answer = await client.get("/api/v1/capacity", params={"cluster": "1xl4"})
+    central, west = answer.json()["places"]
+    # mean (3 + 1.5) / 5, and half way from there to the hit of an hour ago
+    assert central["belief"] == pytest.approx(0.95)
+    assert (central["last_outcome"], central["usual_delivery_s"]) == ("hit", 46.0)
+    assert (central["usual_boot_s"], central["preemptions_per_hour"]) == (None, None)
+    assert (west["belief"], west["last_outcome"], west["usd_per_hour"]) == (0.75, None, 1.7)
+    assert (west["blocked"]["kind"], west["blocked"]["message"]) == ("quota", "no quota")
+
+
+async def test_capacity_by_zone() -> None:
+    """Each region is followed by its zones."""
+    async with House().client() as client:
+        answer = await client.get("/api/v1/capacity", params={"cluster": "1xl4", "zones": "true"})
+    zones = [(place["region"], place["zone"]) for place in answer.json()["places"]]
+    assert zones[:2] == [("us-central1", ""), ("us-central1", "us-central1-a")]

@@ -1,0 +1,256 @@
+"""Clients that submit a `definition`: every route, every state, every refusal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from core.capacity import Vm, VmState
+from core.job import JobEvent, JobStatus
+from core.reads import Summary, VmCount, VmRow
+from core.vocabularies import WORDS, statuses_called
+from scheduler.api.compat.nomad import STATES
+from tests.api.fakes import NOW, TO_RUNNING, House, assert_error
+
+E = JobEvent
+DEFINITION = {
+    "name": "train",
+    "command": ["python3", "train.py"],
+    "resources": {"cpu_cores": 4, "memory_mb": 8192, "gpu_type": "l4", "gpu_count": 1},
+    "environment": {"SEED": "7"},
+}
+AT = "2026-01-31T12:00:00.000Z"
+
+
+async def test_submission_is_answered_201_with_the_job() -> None:
+    """The answer is the job itself, pending; unknown fields are ignored."""
+    house = House()
+    async with house.client() as client:
+        body = {"definition": {**DEFINITION, "colour": "blue"}, "x": 1}
+        answer = await client.post("/jobs?y=2", json=body)
+        job_id = answer.json()["id"]
+        found = await client.get(f"/jobs/{job_id}")
+    assert answer.status_code == 201
+    assert found.status_code == 200
+    assert answer.json() == found.json()
+    assert answer.json() == {
+        "id": job_id,
+        "job_id": job_id,
+        "definition": {**DEFINITION, "image": None},
+        "status": "pending",
+        "executor_id": None,
+        "created_at": AT,
+        "updated_at": AT,
+        "started_at": None,
+        "finished_at": None,
+        "exit_code": None,
+        "error": None,
+    }
+    (job,) = house.store.jobs.values()
+    assert (job.key, job.spec.tenant_id) == (("0", job_id), "default")
+    assert job.spec.queue_timeout_s == 15
+
+
+@pytest.mark.parametrize("resources", [None, {}, {"gpu_count": 0}, {"gpu_type": None}])
+async def test_a_job_without_gpus_gets_one(resources: object) -> None:
+    """Every VM has GPUs and one is the smallest part: the answer says what it really gets."""
+    async with House().client() as client:
+        body = {"definition": {"name": "n", "command": ["true"], "resources": resources}}
+        answer = await client.post("/jobs", json=body)
+    assert answer.status_code == 201
+    assert answer.json()["definition"]["resources"]["gpu_count"] == 1
+
+
+async def test_same_key_is_the_same_job() -> None:
+    """A repeat with an Idempotency-Key gets the same job; other content under it is a conflict."""
+    house = House()
+    key = {"Idempotency-Key": "k1"}
+    async with house.client() as client:
+        first = await client.post("/jobs", json={"definition": DEFINITION}, headers=key)
+        again = await client.post("/jobs", json={"definition": DEFINITION}, headers=key)
+        assert first.json() == again.json()
+        other = {"definition": {**DEFINITION, "name": "else"}}
+        assert_error(await client.post("/jobs", json=other, headers=key), 409, "conflict")
+    assert len(house.store.jobs) == 1
+
+
+@pytest.mark.parametrize(
+    ("definition", "fields"),
+    [
+        (None, ["definition"]),
+        ([], ["definition"]),
+        ({"name": "n", "command": ["x"], "resources": 3}, ["definition.resources"]),
+        ({}, ["definition.name", "definition.command"]),
+        ({"name": "n", "command": "x y"}, ["definition.command"]),
+        ({"name": "n", "command": ["a\0b"]}, ["definition.command"]),
+        ({**DEFINITION, "environment": {"A-B": "1"}}, ["definition.environment"]),
+        (
+            {**DEFINITION, "resources": {"gpu_count": -1, "cpu_cores": "4", "memory_mb": 1.5}},
+            [f"definition.resources.{name}" for name in ("cpu_cores", "gpu_count", "memory_mb")],
+        ),
+        (
+            {**DEFINITION, "resources": {"gpu_type": "abacus"}},
+            ["definition.resources.gpu_type"],
+        ),
+    ],
+)
+async def test_faults_name_their_place_in_the_definition(
+    definition: object, fields: list[str]
+) -> None:
+    """Every fault at once, with its path; nothing is written."""
+    house = House()
+    async with house.client() as client:
+        answer = await client.post("/jobs", json={"definition": definition})
+    faults = assert_error(answer, 422, "bad_input")["faults"]
+    assert isinstance(faults, list)
+    assert sorted(fault["field"] for fault in faults) == sorted(fields)
+    assert not house.store.jobs
+
+
+async def test_list_and_filter() -> None:
+    """A bare list, newest first, by state and in pages; a word that is no state is refused."""
+    house = House()
+    async with house.client() as client:
+        ids = []
+        for _ in range(3):
+            answer = await client.post("/jobs", json={"definition": DEFINITION})
+            ids.append(answer.json()["id"])
+        house.move(ids[0], *TO_RUNNING)
+        everything = await client.get("/jobs")
+        assert [job["id"] for job in everything.json()] == ids[::-1]
+        assert everything.headers["X-Total-Count"] == "3"
+        running = await client.get("/jobs", params={"status_filter": "RUNNING"})
+        assert [(job["id"], job["status"]) for job in running.json()] == [(ids[0], "running")]
+        assert running.json()[0]["executor_id"] == "vm-1"
+        first = await client.get("/jobs?limit=2")
+        token = first.headers["X-Next-Page-Token"]
+        second = await client.get("/jobs", params={"limit": 2, "page_token": token})
+        assert [job["id"] for job in second.json()] == [ids[0]]
+        body = assert_error(await client.get("/jobs?status_filter=lost"), 422, "bad_input")
+        assert "status_filter" in str(body["error"])
+
+
+async def test_abort() -> None:
+    """202 with the job as it is then; a job that has ended stays as it was."""
+    house = House()
+    async with house.client() as client:
+        waiting = (await client.post("/jobs", json={"definition": DEFINITION})).json()["id"]
+        answer = await client.post(f"/jobs/{waiting}/abort")
+        assert (answer.status_code, answer.json()["status"]) == (202, "aborted")
+        assert answer.json()["error"] == "aborted by its owner"
+        again = await client.post(f"/jobs/{waiting}/abort")
+        assert (again.status_code, again.json()) == (202, answer.json())
+        busy = (await client.post("/jobs", json={"definition": DEFINITION})).json()["id"]
+        house.move(busy, *TO_RUNNING)
+        answer = await client.post(f"/jobs/{busy}/abort")
+        assert (answer.status_code, answer.json()["status"]) == (202, "running")
+        assert house.store.jobs["0", busy].status is JobStatus.STOPPING
+        assert_error(await client.post("/jobs/nothing/abort"), 404, "not_found")
+        assert_error(await client.post("/jobs/..%2fx/abort"), 404, "not_found")
+        assert_error(await client.get("/jobs/a%20b"), 422, "bad_input")
+
+
+async def test_others_jobs_are_not_there() -> None:
+    """Jobs of other tenants or users can be neither listed, read nor aborted by these clients."""
+    house = House()
+    async with house.client() as client:
+        for job_id, owner in (("a", {"tenant_id": "t"}), ("b", {"user_id": "ada"})):
+            wish = {"job_id": job_id, "command": ["true"], **owner}
+            assert (await client.post("/api/v1/jobs", json=wish)).status_code == 201
+            assert_error(await client.get(f"/jobs/{job_id}"), 404, "not_found")
+            assert_error(await client.post(f"/jobs/{job_id}/abort"), 404, "not_found")
+        assert (await client.get("/jobs")).json() == []
+    assert {job.status for job in house.store.jobs.values()} == {JobStatus.QUEUED}
+
+
+def test_states_are_six_and_complete() -> None:
+    """Each of our statuses is one of their six states, and each state can be asked for."""
+    assert set(STATES) == {"pending", "assigned", "running", "succeeded", "failed", "aborted"}
+    assert sorted(s for state in STATES for s in statuses_called(state)) == sorted(JobStatus)
+
+
+async def test_executors() -> None:
+    """VMs are executors: how many jobs they run is told, not whose."""
+    house = House()
+    vm = Vm(
+        uid="u",
+        name="vm-1",
+        cluster="1xl4",
+        region="us-central1",
+        state=VmState.READY,
+        version=1,
+        request_id="r",
+        gpus=1,
+        spot=False,
+        usd_per_hour=0.7,
+        requested_at=NOW,
+        state_since=NOW,
+        last_beat_at=NOW,
+    )
+    booting = replace(vm, name="vm-2", state=VmState.BOOTING, last_beat_at=None, cluster="gone")
+    house.store.vm_rows = (VmRow(vm, ("secret",), ()), VmRow(booting, (), ()))
+    async with house.client() as client:
+        answer = await client.get("/executors")
+    assert answer.status_code == 200
+    first, second = answer.json()
+    assert first == {
+        "id": "vm-1",
+        "status": "online",
+        "region": "us-central1",
+        "resources": {"cpu_cores": 12, "memory_mb": 87040, "gpu_type": "l4", "gpu_count": 1},
+        "running_jobs": 1,
+        "last_heartbeat": AT,
+    }
+    assert (second["status"], second["resources"]["gpu_type"]) == ("offline", None)
+    assert "secret" not in answer.text
+
+
+async def test_stats() -> None:
+    """Jobs by state, and executors."""
+    house = House()
+    jobs = {("1xl4", status): number for number, status in enumerate(JobStatus, 1)}
+    vms = (
+        VmCount("1xl4", "us-central1", VmState.READY, True, 2),
+        VmCount("1xl4", "us-central1", VmState.READY, False, 1),
+        VmCount("1xl4", "us-central1", VmState.BOOTING, False, 4),
+    )
+    house.store.the_summary = Summary(NOW, "me", 1, NOW, jobs, vms, None, 0, 0)
+    async with house.client() as client:
+        answer = await client.get("/stats")
+    assert answer.json() == {
+        "jobs": {
+            "total": 55,
+            "pending": 3,
+            "assigned": 7,
+            "running": 18,
+            "succeeded": 8,
+            "failed": 9,
+            "aborted": 10,
+        },
+        "executors": {"total": 7, "online": 3, "busy": 2},
+        "timestamp": AT,
+    }
+
+
+CONTRACT = """
+QUEUED       NEW         pending   pending   Waiting   queued
+PROVISIONING WAIT_FOR_VM pending   pending   Pending   queued
+ASSIGNED     FOUND_VM    assigned  scheduled Pending   queued
+STARTING     DETACHED_VM assigned  scheduled Pending   queued
+RUNNING      RUNNING     running   running   Running   running
+PREEMPTING   RUNNING     running   preempted Migrating running
+STOPPING     STOPPING    running   running   Running   running
+SUCCEEDED    COMPLETED   succeeded completed Complete  finished
+FAILED       FAILED      failed    failed    Failed    failed
+CANCELLED    STOPPED     aborted   cancelled Failed    failed
+"""
+
+
+def test_vocabularies_are_those_of_the_contract() -> None:
+    """Five vocabularies over one state machine, word by word."""
+    rows = [line.split() for line in CONTRACT.strip().splitlines()]
+    assert {row[0]: row[1:] for row in rows} == {
+        str(status): [w.v1, w.definition, w.multi_tenant, w.unified, w.tgpu]
+        for status, w in WORDS.items()
+    }

@@ -1,0 +1,240 @@
+"""Clients of multi-tenant schedulers: their routes are our native ones, with their words."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import httpx
+import pytest
+
+from core.changes import Unit
+from core.ids import RandomIds
+from core.job import JobStatus
+from core.names import Names
+from core.timers import Timers
+from scheduler.api.app import create_app
+from scheduler.api.services import Services
+from scheduler.metrics import Metrics
+from scheduler.submit import Submissions
+from scheduler.tenants import Door, DoorRules
+from sim.memory_reads import MemoryReads
+from sim.memory_store import MemoryStore
+from tests.api.fakes import CLUSTERS, RULES, StillClock, assert_error
+
+TENANT = {
+    "id": "vision",
+    "name": "Vision team",
+    "max_gpus": 4,
+    "max_gpu_memory_mb": 327680,
+    "max_cpu_cores": 96,
+    "max_memory_mb": 696320,
+    "max_concurrent_jobs": 10,
+    "priority_tier": "high",
+    "fair_share_weight": 2.5,
+    "allow_preemption": False,
+}
+JOB = {
+    "tenant_id": "vision",
+    "name": "train",
+    "priority": 700,
+    "gpu_count": 2,
+    "gpu_memory_mb": 20000,
+    "cpu_cores": 4,
+    "memory_mb": 8192,
+    "command": ["python3"],
+    "args": ["train.py", "--lr=0.1"],
+    "environment": {"A": "1"},
+    "gang_scheduling": False,
+    "max_runtime_minutes": 90,
+}
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore(StillClock())
+
+
+@pytest.fixture
+def client(store: MemoryStore) -> httpx.AsyncClient:
+    clock, ids = StillClock(), RandomIds(random.Random(7))
+
+    async def readiness() -> Mapping[str, str]:
+        return {}
+
+    async def write(unit: Unit) -> str | None:
+        return (await store.commit([unit], None)).refusals.get(0)
+
+    submissions = Submissions(
+        write, store, lambda: CLUSTERS, Timers(), clock, ids, door=Door(store, DoorRules, clock)
+    )
+    services = Services(
+        store=store,
+        reads=MemoryReads(store),
+        submissions=submissions,
+        clusters=lambda: CLUSTERS,
+        rules=lambda: RULES,
+        names=Names(),
+        clock=clock,
+        ids=ids,
+        metrics=Metrics(),
+        readiness=readiness,
+    )
+    transport = httpx.ASGITransport(create_app(services))
+    return httpx.AsyncClient(transport=transport, base_url="http://zen/api/v1")
+
+
+async def test_health(client: httpx.AsyncClient) -> None:
+    """GET /health says ok."""
+    answer = await client.get("/health")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+async def test_cluster_status(client: httpx.AsyncClient) -> None:
+    """GET /cluster/status has the seven counts."""
+    await client.post("/jobs", json=JOB)
+    answer = await client.get("/cluster/status")
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {
+            "total_nodes": 0,
+            "online_nodes": 0,
+            "total_gpus": 0,
+            "available_gpus": 0,
+            "total_jobs": 1,
+            "running_jobs": 0,
+            "pending_jobs": 1,
+        },
+    )
+
+
+async def test_tenant_is_set_up_and_read(client: httpx.AsyncClient) -> None:
+    """POST answers 201 with every field of that family; GET by id and the list say the same."""
+    answer = await client.post("/tenants", json=TENANT)
+    assert answer.status_code == 201
+    assert {name: answer.json()[name] for name in TENANT} == TENANT
+    found = await client.get("/tenants/vision")
+    assert (found.status_code, found.json()) == (200, answer.json())
+    listed = (await client.get("/tenants")).json()
+    assert [tenant["id"] for tenant in listed["tenants"]] == ["default", "vision"]
+    assert_error(await client.get("/tenants/nobody"), 404, "not_found")
+
+
+async def test_tenant_again(client: httpx.AsyncClient) -> None:
+    """The same tenant again is the same answer; other settings are a conflict and change nothing;
+    a tenant that has only submitted so far can still be set up."""
+    await client.post("/jobs", json={**JOB, "tenant_id": "early"})
+    assert (await client.post("/tenants", json={**TENANT, "id": "early"})).status_code == 201
+    first = await client.post("/tenants", json=TENANT)
+    again = await client.post("/tenants", json=TENANT)
+    assert (again.status_code, again.json()) == (201, first.json())
+    other = await client.post("/tenants", json={**TENANT, "max_gpus": 400})
+    assert_error(other, 409, "conflict")
+    assert (await client.get("/tenants/vision")).json()["max_gpus"] == 4
+
+
+async def test_tenant_without_limits(client: httpx.AsyncClient) -> None:
+    """What is left out is not limited, and is null; the name alone can be the id."""
+    answer = await client.post("/tenants", json={"name": "open"})
+    assert answer.status_code == 201
+    told = {name: answer.json()[name] for name in TENANT}
+    limits = dict.fromkeys(name for name in TENANT if name.startswith("max_"))
+    assert told == {
+        "id": "open",
+        "name": "open",
+        **limits,
+        "priority_tier": "urgent",
+        "fair_share_weight": 1.0,
+        "allow_preemption": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"id": "a b"}, "id"),
+        ({"id": "../x"}, "id"),
+        ({"id": 7}, "id"),
+        ({"max_gpus": -1}, "max_gpus"),
+        ({"max_gpu_memory_mb": "many"}, "max_gpu_memory_mb"),
+        ({"max_memory_mb": True}, "max_memory_mb"),
+        ({"max_concurrent_jobs": 1.5}, "max_concurrent_jobs"),
+        ({"priority_tier": "first class"}, "priority_tier"),
+        ({"fair_share_weight": 0}, "fair_share_weight"),
+        ({"allow_preemption": "yes"}, "allow_preemption"),
+        ({"name": "a\nb"}, "name"),
+        ({"colour": "blue"}, "colour"),
+    ],
+)
+async def test_wrong_tenant_names_the_field(
+    client: httpx.AsyncClient, change: Mapping[str, object], field: str
+) -> None:
+    """Each fault is told in that family's words; nothing is written."""
+    body = assert_error(await client.post("/tenants", json={**TENANT, **change}), 422, "bad_input")
+    assert [fault["field"] for fault in body["faults"]] == [field]  # type: ignore[attr-defined]
+    assert (await client.get("/tenants")).json()["total"] == 1
+
+
+async def test_job_is_submitted_listed_read_and_deleted(client: httpx.AsyncClient) -> None:
+    """The life of a job over those four routes."""
+    answer = await client.post("/jobs", json=JOB)
+    job_id = answer.json()["job_id"]
+    assert answer.status_code == 201
+    assert answer.json()["status"] == "submitted"
+    assert "2xa100-40gb" in answer.json()["message"]
+    found = (await client.get(f"/jobs/{job_id}")).json()
+    told = {name: found[name] for name in JOB if name not in ("command", "args")}
+    assert told == {name: JOB[name] for name in told}
+    assert (found["state"], found["status"]) == ("pending", "QUEUED")
+    assert found["command"] == ["python3", "train.py", "--lr=0.1"]
+    page = (await client.get("/jobs", params={"tenant_id": "vision", "state": "pending"})).json()
+    assert (page["total"], page["next_page_token"]) == (1, None)
+    assert page["jobs"] == [found]
+    gone = await client.delete(f"/jobs/{job_id}")
+    assert (gone.status_code, gone.json()["status"]) == (202, "cancelled")
+    assert (await client.get(f"/jobs/{job_id}")).json()["state"] == "cancelled"
+
+
+async def test_quota_refusal(client: httpx.AsyncClient, store: MemoryStore) -> None:
+    """A job that the quota can never hold is 403 in that family's words, and is not stored."""
+    await client.post("/tenants", json={**TENANT, "id": "small", "max_gpus": 2})
+    answer = await client.post("/jobs", json={**JOB, "tenant_id": "small", "gpu_count": 4})
+    body = assert_error(answer, 403, "quota_exceeded")
+    assert body["error"] == (
+        "quota exceeded for tenant small: GPUs requested=4, quota=2, current=0"
+    )
+    assert [fault["field"] for fault in body["faults"]] == ["gpu_count"]  # type: ignore[attr-defined]
+    assert (await client.get("/jobs")).json()["total"] == 0
+
+
+async def test_no_tenant_reads_or_stops_anothers(client: httpx.AsyncClient) -> None:
+    """With its tenant named, a request finds that tenant's jobs and no others: not in lists, not by
+    id, not their history, not to stop them. That one exists is not told either."""
+    await client.post("/jobs", json={**JOB, "job_id": "mine", "tenant_id": "a"})
+    await client.post("/jobs", json={**JOB, "job_id": "theirs", "tenant_id": "b"})
+    for user in ("x", "y"):
+        await client.post("/jobs", json={**JOB, "job_id": "two", "tenant_id": "b", "user_id": user})
+    mine = {"tenant_id": "a"}
+    page = (await client.get("/jobs", params=mine)).json()
+    assert [job["job_id"] for job in page["jobs"]] == ["mine"]
+    for job_id in ("theirs", "two", "nothing"):
+        for path in ("", "/events", "/attempts"):
+            answer = await client.get(f"/jobs/{job_id}{path}", params=mine)
+            body = assert_error(answer, 404, "not_found")
+            assert body["error"] == f"tenant a has no job {job_id}"
+        assert_error(await client.delete(f"/jobs/{job_id}", params=mine), 404, "not_found")
+        assert_error(await client.post(f"/jobs/{job_id}/stop", params=mine), 404, "not_found")
+    owner = {"tenant_id": "b"}
+    assert (await client.get("/jobs/theirs", params=owner)).json()["status"] == JobStatus.QUEUED
+    assert_error(await client.delete("/jobs/two", params=owner), 409, "ambiguous")
+    assert (await client.delete("/jobs/mine", params=mine)).status_code == 202
+
+
+async def test_v1_user_is_no_way_around(client: httpx.AsyncClient) -> None:
+    """A v1 route reaches its user's jobs only, whatever the tenant."""
+    await client.post("/jobs", json={**JOB, "job_id": "j", "tenant_id": "b", "user_id": "bob"})
+    root = "http://zen"
+    assert_error(await client.post(f"{root}/jobs/gcp/stop/j/eve"), 404, "not_found")
+    question = {"user_id": "eve", "job_ids": ["j"]}
+    assert (await client.post(f"{root}/jobs/get_by_user_and_ids", json=question)).json() == []
+    assert_error(await client.get(f"{root}/jobs/j"), 404, "not_found")

@@ -1,0 +1,171 @@
+"""Tenants over REST: create, change, list; what the door refuses; why jobs wait."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from core.errors import BadInput
+from core.job import E, JobSpec, advance
+from core.queueing import QueuePolicy, QueueRule, patience_s
+from core.tenants import Quota, Tenant
+from scheduler.submit import Submissions
+from scheduler.tenants import Door, DoorRules, span
+from tests.api.fakes import NOW, RULES, House
+
+PATH = "/api/v1/tenants"
+JOB = {"command": ["true"], "gpu_type": "l4"}
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+async def test_a_tenant_is_made_and_changed(house: House) -> None:
+    """Fields that are left out stay; null takes a limit away; the version grows."""
+    async with house.client() as client:
+        body = {"weight": 2, "quota": {"gpus": 8, "jobs": 4, "gpus_by_type": {"l4": 2}}}
+        made = await client.patch(f"{PATH}/vision", json=body)
+        assert made.status_code == 201
+        changed = await client.patch(
+            f"{PATH}/vision", json={"priority_max": 999, "quota": {"jobs": None, "cpus": 1.5}}
+        )
+        assert changed.status_code == 200
+        found = (await client.get(f"{PATH}/vision")).json()
+    assert found == changed.json()
+    assert (found["weight"], found["priority_max"], found["version"]) == (2.0, 999, 2)
+    assert found["priority_class_max"] == "normal"
+    assert found["quota"] == {"gpus": 8, "gpus_by_type": {"l4": 2}, "cpus": 1.5}
+
+
+async def test_every_fault_is_named(house: House) -> None:
+    """Where, what came, what was expected; nothing is stored."""
+    body = {
+        "weight": 0,
+        "colour": 1,
+        "preemptible": "no",
+        "quota": {"gpus": -1, "cpus": "many", "gpus_by_type": {"l4": 0.5}, "disks": 1},
+    }
+    async with house.client() as client:
+        answer = await client.patch(f"{PATH}/-bad", json=body)
+        gone = await client.get(f"{PATH}/nobody")
+    assert answer.status_code == 422
+    fields = {fault["field"] for fault in answer.json()["faults"]}
+    assert fields == {
+        *("tenant_id", "weight", "colour", "preemptible", "quota.gpus", "quota.cpus"),
+        *("quota.gpus_by_type.l4", "quota.disks"),
+    }
+    assert gone.status_code == 404
+    assert list(house.store.tenant_rows) == ["default"]
+
+
+async def test_the_list_shows_use_beside_limits(house: House) -> None:
+    """What jobs hold now, by resource; the default tenant needs no set-up."""
+    async with house.client() as client:
+        await client.post("/api/v1/jobs", json=JOB)
+        (job,) = house.store.jobs.values()
+        house.store.jobs[job.key] = advance(job, E.ADMITTED, NOW, RULES)
+        (found,) = (await client.get(PATH)).json()["tenants"]
+    used = {limit["resource"]: limit["used"] for limit in found["limits"]}
+    assert found["tenant_id"] == "default"
+    assert (used["jobs"], used["gpus"], used["gpus:l4"], used["cpus"]) == (1, 1, 1, 12)
+
+
+def door(house: House, *, strict: bool = False) -> Submissions:
+    clock = house.clock
+    services = house.services()
+    return Submissions(
+        house.store.write,
+        house.store,
+        lambda: house.clusters,
+        RULES.timers,
+        clock,
+        services.ids,
+        door=Door(house.store, lambda: DoorRules(strict), clock),
+    )
+
+
+@pytest.mark.parametrize(
+    ("tenant", "job", "words"),
+    [
+        (
+            Tenant("a", quota=Quota(gpus=1)),
+            {"gpu_type": "a100-40gb", "gpu_count": 2},
+            "gpu_count: got 2 GPUs, expected at most 1 GPUs, the quota of tenant a (0 in use)",
+        ),
+        (
+            Tenant("a", quota=Quota(jobs=0)),
+            {"gpu_type": "l4"},
+            (
+                "tenant_id: got 1 jobs at once, "
+                "expected at most 0 jobs at once, the quota of tenant a (0 in use)"
+            ),
+        ),
+        (
+            Tenant("a", priority_max=999),
+            {"priority": 2000},
+            "priority: got 2000, expected at most 999, the cap of tenant a",
+        ),
+    ],
+)
+async def test_what_can_never_run_is_refused_at_the_door(
+    house: House, tenant: Tenant, job: dict[str, object], words: str
+) -> None:
+    """With what was asked for, the quota, and what is in use."""
+    house.store.tenant_rows["a"] = tenant
+    body = {"command": ["true"], "tenant_id": "a", **job}
+    with pytest.raises(BadInput) as caught:
+        await door(house).submit(body, idempotency_key=None)
+    assert [str(fault) for fault in caught.value.faults] == [words]
+
+
+async def test_a_strict_door_knows_its_tenants(house: House) -> None:
+    """A name that nobody has set up is refused; the default tenant always exists."""
+    strict = door(house, strict=True)
+    with pytest.raises(BadInput, match="a tenant that was set up"):
+        await strict.submit({**JOB, "tenant_id": "defualt"}, idempotency_key=None)
+    assert (await strict.submit(JOB, idempotency_key=None)).cluster == "1xl4"
+
+
+async def test_the_bound_is_told_at_submission(house: House) -> None:
+    """Computed from the rule: in words, and as a number; strict priority has none."""
+    told = await door(house).submit(JOB, idempotency_key=None)
+    bound_s = patience_s(JobSpec("j"), 0.0, QueuePolicy())
+    assert told.starvation_bound_s == bound_s
+    words = f"once it has waited {span(bound_s)}, no normal job of tenant default that comes later"
+    assert words in told.message
+    house.clusters = tuple(replace(c, queue=QueueRule.PRIORITY) for c in house.clusters)
+    told = await door(house).submit(JOB, idempotency_key=None)
+    assert told.starvation_bound_s is None
+    assert "however late they come" in told.message
+
+
+async def test_a_job_far_behind_is_told_its_rule(house: House) -> None:
+    """Nobody has looked at it yet: its quota is named when somebody asks; one that is next waits
+    for the next turn to say it."""
+    async with house.client() as client:
+        await client.post("/api/v1/jobs", json={**JOB, "job_id": "one", "tenant_id": "a"})
+        await client.post("/api/v1/jobs", json={**JOB, "job_id": "two", "tenant_id": "a"})
+        one = house.store.jobs["0", "one"]
+        house.store.jobs[one.key] = advance(one, E.ADMITTED, NOW, RULES)
+        house.store.tenant_rows["a"] = Tenant("a", quota=Quota(jobs=1))
+        house.store.whys["two"] = ""
+        found = (await client.get("/api/v1/jobs/two")).json()
+        house.store.tenant_rows["a"] = Tenant("a")
+        new = (await client.get("/api/v1/jobs/two")).json()
+        house.store.position = 7
+        behind = (await client.get("/api/v1/jobs/two")).json()
+    assert found["why"] == "quota of tenant a: asks for 1 jobs at once, the quota is 1, 1 in use"
+    assert new["why"] == ""
+    assert behind["why"].startswith("other jobs for cluster 1xl4 are ahead")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(90, "90 s"), (3600, "60 min"), (72000, "20 h"), (9990, "2 h 46 min"), (273600, "3 d 4 h")],
+)
+def test_spans(seconds: float, words: str) -> None:
+    """As people say them."""
+    assert span(seconds) == words

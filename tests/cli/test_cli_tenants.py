@@ -1,0 +1,53 @@
+"""zen tenants: one line each, every limit beside its use, and what is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from scheduler.api.tenants import EXAMPLE
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Api, Ended
+
+Zen = Callable[..., "Ended"]
+PATH = "/api/v1/tenants"
+
+
+def test_list(zen: Zen, api: Api) -> None:
+    """Used of how much."""
+    api.on("GET", PATH, {"tenants": [EXAMPLE], "total": 1})
+    ended = zen("tenants", "list")
+    assert ended.code == 0
+    assert "40 of 64" in ended.out
+    assert "of $5000" in ended.out
+
+
+def test_show(zen: Zen, api: Api) -> None:
+    """Every limit, also of one type; what has none says so."""
+    api.on("GET", f"{PATH}/vision", EXAMPLE)
+    ended = zen("tenants", "show", "vision")
+    assert ended.code == 0
+    assert "gpus:h100:       8 of 16" in ended.out
+    assert "jobs:            9, no limit" in ended.out
+    assert "at most 1999 (high)" in ended.out
+
+
+def test_set_sends_only_what_was_named(zen: Zen, api: Api) -> None:
+    """`none` takes a limit away."""
+    api.on("PATCH", f"{PATH}/vision", EXAMPLE)
+    words = ("--weight", "2", "--gpus", "none", "--gpus-of", "h100=16", "--not-preemptible")
+    ended = zen("tenants", "set", "vision", *words)
+    assert ended.code == 0
+    assert ended.out.startswith("tenant vision changed")
+    quota = {"gpus": None, "gpus_by_type": {"h100": 16}}
+    assert api.body() == {"weight": 2.0, "preemptible": False, "quota": quota}
+
+
+def test_words_that_are_no_numbers_are_named(zen: Zen, api: Api) -> None:
+    """The option, what came, what was expected; nothing is sent."""
+    for words in (("--gpus", "many"), ("--gpus-of", "h100"), ("--gpus-of", "h100=x"), ()):
+        ended = zen("tenants", "set", "vision", *words)
+        assert ended.code != 0
+        assert "expected" in ended.err
+    assert not api.requests

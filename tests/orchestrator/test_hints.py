@@ -1,0 +1,72 @@
+"""What the cloud says about its own regions is learned once, and only if it is good."""
+
+from __future__ import annotations
+
+from core.capacity import CapacityHint, ClusterSpec
+from core.changes import PutExperience
+from core.knowledge import CapacityPolicy, Experience, Outcome
+from orchestrator.hints import Hints
+from tests.builders import NOW, at, cluster
+
+SPOT = cluster(spot=True)
+ZONE = "us-east1-a"
+
+
+class Oracle:
+    """Advice that a test writes down."""
+
+    def __init__(self, *hints: CapacityHint) -> None:
+        self.hints = hints
+
+    async def advise(self, spec: ClusterSpec, region: str) -> tuple[CapacityHint, ...]:
+        return tuple(hint for hint in self.hints if hint.region == region)
+
+
+def hint(score: float, at_s: float = 0.0, zone: str = ZONE) -> CapacityHint:
+    return CapacityHint("us-east1", zone, SPOT.machine_type, True, score, at(at_s))
+
+
+def heed(hints: Hints) -> dict[str, Experience]:
+    changes, known = hints.heed(SPOT, (), CapacityPolicy(), NOW)
+    assert [c.experience for c in changes if isinstance(c, PutExperience)] == list(known)
+    return {seen.zone: seen for seen in known}
+
+
+async def test_good_advice_lifts_the_zone_and_its_region() -> None:
+    """It counts like a zone that Google names in an error: nobody has tried it since."""
+    hints = Hints(Oracle(hint(0.9)))
+    await hints.ask(SPOT, "us-east1")
+    learned = heed(hints)
+    assert {zone: seen.last for zone, seen in learned.items()} == {
+        "": Outcome.HINT,
+        ZONE: Outcome.HINT,
+    }
+
+
+async def test_the_same_advice_is_heard_once() -> None:
+    """Asked every round, the same answer is no news; a newer one is."""
+    oracle = Oracle(hint(0.9))
+    hints = Hints(oracle)
+    await hints.ask(SPOT, "us-east1")
+    assert heed(hints)
+    await hints.ask(SPOT, "us-east1")
+    assert heed(hints) == {}
+    oracle.hints = (hint(0.9, at_s=300),)
+    await hints.ask(SPOT, "us-east1")
+    assert heed(hints)
+
+
+async def test_bad_advice_teaches_nothing() -> None:
+    """A low score is no refusal: the region keeps the chance that experience gives it."""
+    hints = Hints(Oracle(hint(0.3, zone="")))
+    await hints.ask(SPOT, "us-east1")
+    assert heed(hints) == {}
+
+
+def test_who_is_not_asked_about() -> None:
+    """A region that was withdrawn, standard VMs, and anything where the cloud has no opinion."""
+    hints = Hints(Oracle(hint(0.9)))
+    assert hints.wanted(SPOT, "us-east1")
+    assert not hints.wanted(SPOT, "mars-north1")
+    assert not hints.wanted(cluster(), "us-east1")
+    assert not Hints(None).wanted(SPOT, "us-east1")

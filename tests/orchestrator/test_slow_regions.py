@@ -1,0 +1,251 @@
+"""A region that does not answer holds nothing but itself: real managers, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from core.capacity import (
+    CapacityHint,
+    ClusterSpec,
+    Create,
+    Delete,
+    Member,
+    MigSnapshot,
+    VmState,
+)
+from core.changes import JobMove, NewJob, NewVm, Unit, VmMove
+from core.errors import CloudBusy, CloudUnsure
+from core.job import E, JobEvent, entry_for
+from core.timers import Timers
+from migs.manager import MigManager
+from orchestrator.lanes import PATIENCE_S
+from orchestrator.manager import ClusterManager, Wiring
+from orchestrator.orchestrator import ClusterOrchestrator
+from sim.memory_store import MemoryStore
+from sim.virtual.loop import VirtualClock, VirtualLoop
+from tests.builders import NAMES, cluster, dice, job, vm
+
+V = VmState
+TIME_OUT_S = 20.0
+SLOW = "us-central1"
+"""The cheapest region, which everybody asks first."""
+
+
+class SlowCloud:
+    """Each call takes 0.1 s; in the slow region it takes 20 s and then fails."""
+
+    def __init__(self, loop: VirtualLoop, *slow_calls: str) -> None:
+        self._loop = loop
+        self.slow_calls = slow_calls
+        self.members: dict[str, dict[str, Member]] = {}
+        self.done: list[tuple[float, str, str, str]] = []
+        """(when, call, region, group)"""
+        self.inside: dict[str, int] = {}
+        self.inside_max = 0
+
+    async def _pass(self, call: str, region: str, group: str) -> None:
+        self.inside[group] = self.inside.get(group, 0) + 1
+        self.inside_max = max(self.inside_max, self.inside[group])
+        try:
+            if region == SLOW and call in self.slow_calls:
+                await asyncio.sleep(TIME_OUT_S)
+                error = CloudBusy if call == "observe" else CloudUnsure
+                raise error(f"{region} does not answer")
+            await asyncio.sleep(0.1)
+        finally:
+            self.inside[group] -= 1
+        self.done.append((self._loop.time(), call, region, group))
+
+    async def observe(self, mig: str, cluster: str, region: str) -> MigSnapshot:
+        await self._pass("observe", region, mig)
+        found = tuple(self.members.get(mig, {}).values())
+        now = VirtualClock(self._loop).now()
+        return MigSnapshot(mig, cluster, region, len(found), True, found, now)
+
+    async def create(self, mig: str, action: Create) -> None:
+        await self._pass("create", action.region, mig)
+        group = self.members.setdefault(mig, {})
+        for name in action.names:
+            group[name] = Member(name, f"{action.region}-a", "NONE", "RUNNING", f"id-{name}")
+
+    async def delete(self, mig: str, action: Delete) -> None:
+        await self._pass("delete", action.region, mig)
+        for name in action.names:
+            self.members.get(mig, {}).pop(name, None)
+
+    def first(self, call: str, region: str) -> float:
+        return next(at for at, *what, _ in self.done if what == [call, region])
+
+
+class House:
+    """A store, a slow cloud and what a manager needs."""
+
+    def __init__(self, loop: VirtualLoop, *slow_calls: str) -> None:
+        self.clock = VirtualClock(loop)
+        self.cloud = SlowCloud(loop, *slow_calls)
+        self.store = MemoryStore(self.clock)
+        self.loop = loop
+        self.wiring = Wiring(
+            store=self.store,
+            names=NAMES,
+            timers=Timers(),
+            ids=dice(),
+            clock=self.clock,
+            term=lambda: 1,
+            mig_of=lambda name, region: MigManager(
+                NAMES.mig(name, region), name, region, self.cloud
+            ),
+            on_cloud_call=lambda *_: None,
+        )
+
+    async def want_a_vm(self, number: int, cluster: str) -> None:
+        new, admitted = job(number, cluster=cluster), job(number, E.ADMITTED, cluster=cluster)
+        first = NewJob(new, entry_for(None, new, JobEvent.SUBMITTED), f"hash-{number}")
+        move = JobMove(new, admitted, (entry_for(new, admitted, E.ADMITTED),))
+        assert (await self.store.commit([(first,), (move,)], None)).all_applied
+
+    async def rounds(self, manager: ClusterManager, until_s: float) -> None:
+        while self.loop.time() < until_s:
+            await manager.reconcile()
+            await asyncio.sleep(0.2)
+
+
+@pytest.fixture
+def loop() -> Iterator[VirtualLoop]:
+    made = VirtualLoop()
+    yield made
+    made.dispose()
+
+
+def test_slow_observation_holds_no_other_region(loop: VirtualLoop) -> None:
+    """While the cheapest region takes 20 s to fail, the next one is asked within two seconds."""
+    house = House(loop, "observe")
+
+    async def run() -> None:
+        await house.store.lead("me", 10_000)
+        await house.want_a_vm(1, "1xl4")
+        manager = ClusterManager(cluster(), house.wiring)
+        await house.rounds(manager, 5.0)
+        await manager.close()
+
+    loop.run_until_complete(run())
+    assert house.cloud.first("create", "us-east1") < 2.0
+    assert PATIENCE_S < 2.0
+
+
+def test_slow_create_holds_no_other_region(loop: VirtualLoop) -> None:
+    """A create that hangs in one region: VMs of another are given back and the names that hang are
+    counted, so nothing is asked for twice."""
+    house = House(loop, "create", "delete")
+
+    async def run() -> None:
+        await house.store.lead("me", 10_000)
+        await house.want_a_vm(1, "1xl4")
+        doomed = vm("vm-1", V.DELETING, region="us-east1", zone="us-east1-a")
+        asked = replace(doomed, state=V.REQUESTED, boot_nonce="", idle_since=None)
+        mig = NAMES.mig("1xl4", "us-east1")
+        house.cloud.members[mig] = {"vm-1": Member("vm-1", "us-east1-a", "NONE", "RUNNING")}
+        put: list[Unit] = [(NewVm(asked, 99),), (VmMove(asked, replace(doomed, version=2)),)]
+        assert (await house.store.commit(put, None)).all_applied
+        manager = ClusterManager(cluster(), house.wiring)
+        await house.rounds(manager, 10.0)
+        view = await house.store.view(0)
+        assert sum(made.region == SLOW for made in view.vms) == 1
+        await manager.close()
+
+    loop.run_until_complete(run())
+    assert house.cloud.first("delete", "us-east1") < 2.0
+    assert house.cloud.inside_max == 1, "one call at a time in one group"
+
+
+def test_late_answer_is_used(loop: VirtualLoop) -> None:
+    """What a slow region says in the end is folded in, over what was known when it was asked: a VM
+    written down meanwhile is not taken for missing."""
+    house = House(loop)
+
+    async def run() -> None:
+        await house.store.lead("me", 10_000)
+        manager = ClusterManager(cluster(), house.wiring)
+        await house.rounds(manager, 1.0)
+        gate = asyncio.Event()
+        observe = house.cloud.observe
+
+        async def late(mig: str, cluster: str, region: str) -> MigSnapshot:
+            seen = await observe(mig, cluster, region)
+            if region == SLOW:
+                await gate.wait()
+            return seen
+
+        house.cloud.observe = late  # type: ignore[method-assign]
+        await house.rounds(manager, 62.0)
+        assert SLOW in manager._lanes.busy(), "asked, and not answered yet"
+        made = vm("vm-9", V.REQUESTED, region=SLOW, zone="", instance_id="")
+        old = replace(made, requested_at=house.clock.now().replace(year=2000))
+        assert (await house.store.commit([(NewVm(old, 99),)], None)).all_applied
+        gate.set()
+        await manager.reconcile()
+        (kept,) = [row for row in (await house.store.view(0)).vms if row.name == "vm-9"]
+        assert kept.counted
+        await manager.close()
+
+    loop.run_until_complete(run())
+
+
+def test_many_clusters_and_one_slow_region(loop: VirtualLoop) -> None:
+    """Twenty clusters share the slow region; each gets its VM elsewhere within three seconds, and
+    closing does not wait for what hangs."""
+    house = House(loop, "observe", "create")
+    names = [f"{number}xl4" for number in range(1, 21)]
+
+    async def run() -> None:
+        await house.store.lead("me", 10_000)
+        for number, name in enumerate(names, 1):
+            await house.want_a_vm(number, name)
+        everything = ClusterOrchestrator([cluster(name) for name in names], house.wiring)
+        while loop.time() < 4.0:
+            everything.poke(await house.store.view(0))
+            await asyncio.sleep(0.1)
+        began = loop.time()
+        await everything.close()
+        assert loop.time() - began < 1.0
+
+    loop.run_until_complete(run())
+    served = {
+        group.partition(f"-{region}")[0]
+        for at, call, region, group in house.cloud.done
+        if call == "create" and at < 3.0
+    }
+    assert served == {f"{NAMES.prefix}-{name}" for name in names}
+
+
+class SlowAdvice:
+    """Takes 20 s to say anything."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def advise(self, spec: ClusterSpec, region: str) -> tuple[CapacityHint, ...]:
+        self.asked += 1
+        await asyncio.sleep(TIME_OUT_S)
+        return ()
+
+
+def test_slow_advice_holds_no_region(loop: VirtualLoop) -> None:
+    """While the cloud thinks about its advice, VMs are asked for where they are cheapest."""
+    house, advice = House(loop), SlowAdvice()
+
+    async def run() -> None:
+        await house.store.lead("me", 10_000)
+        await house.want_a_vm(1, "1xl4")
+        wiring = replace(house.wiring, advice=advice)
+        manager = ClusterManager(cluster(spot=True), wiring)
+        await house.rounds(manager, 5.0)
+        await manager.close()
+
+    loop.run_until_complete(run())
+    assert advice.asked == 3, "each region once: the first answers are still to come"
+    assert house.cloud.first("create", SLOW) < 2.0

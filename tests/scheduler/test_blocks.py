@@ -1,0 +1,61 @@
+"""Which clusters have nothing to give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core.capacity import Trouble, TroubleKind
+from core.errors import StoreDown
+from core.job import JobSpec
+from scheduler.blocks import FRESH_S, KnownTroubles, block_of, blocked_clusters
+from tests.builders import NOW, REGIONS, at, cluster
+
+SPEC = cluster()
+
+
+def stockout(region: str, until_s: float = 900) -> Trouble:
+    kind, now = TroubleKind.STOCKOUT, NOW
+    return Trouble(region, "", SPEC.machine_type, False, kind, now, now, at(until_s), 1, "")
+
+
+def test_blocked_only_when_every_allowed_region_is() -> None:
+    """What the job does not allow is not looked at; the words name the first end."""
+    some = [stockout(REGIONS[0]), stockout(REGIONS[1], 600)]
+    assert block_of(JobSpec("j"), SPEC, some, NOW) == ""
+    choosy = JobSpec("j", regions_denied=(REGIONS[2],))
+    words = "stockout in all its 2 regions, until 12:10 UTC at least"
+    assert block_of(choosy, SPEC, some, NOW) == words
+    assert blocked_clusters(choosy, (SPEC,), some, NOW) == {SPEC.name: words}
+    assert block_of(choosy, SPEC, some, at(601)) == ""
+    assert blocked_clusters(choosy, (SPEC,), (), NOW) == {}
+
+
+class Clock:
+    """Stands still until it is told."""
+
+    seconds = 100.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def now(self) -> object:
+        raise AssertionError("not asked for")
+
+
+async def test_troubles_are_read_now_and_then() -> None:
+    """A door that is used a thousand times a second asks once; without the database it goes on
+    with what it knew."""
+    asked: list[float] = []
+    clock = Clock()
+
+    async def read() -> Sequence[Trouble]:
+        asked.append(clock.seconds)
+        if len(asked) == 2:
+            raise StoreDown("away")
+        return [stockout(REGIONS[0])]
+
+    known = KnownTroubles(read, clock)  # type: ignore[arg-type]  # half a clock is enough
+    assert len(await known.now()) == len(await known.now()) == 1
+    clock.seconds += FRESH_S
+    assert len(await known.now()) == 1
+    assert asked == [100.0, 100.0 + FRESH_S]

@@ -1,0 +1,157 @@
+"""A job whose deadline leaves no time for spot goes to standard VMs of the same kind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from core.capacity import ClusterSpec, Trouble, TroubleKind
+from core.changes import JobMove, View
+from core.job import E, Job, JobSpec, S, advance
+from core.messages import OutMessage
+from core.timers import Timers
+from scheduler.choice import choose_cluster
+from scheduler.draft import Draft
+from scheduler.plan import Circumstances, plan_jobs
+from scheduler.reroute import delivery_s, run_time_s
+from scheduler.silence import Silence
+from tests.builders import NOW, RULES, at, cluster, dice, job, view, vm
+
+SPOT = cluster("1xl4-spot", spot=True, gpu_type="l4", gpu_memory_gb=24, cpus=4, memory_gb=16)
+STANDARD = cluster("1xl4", gpu_memory_gb=24, cpus=4, memory_gb=16)
+RUN_S = 1800.0
+WAIT_S = delivery_s(STANDARD, view(), Timers()) or 0.0
+START_BY_S = RUN_S + WAIT_S
+
+
+def waiting(deadline_s: float, *events: E, **spec: object) -> Job:
+    """A job for spot VMs, to be done so long after NOW; it runs for half an hour at most."""
+    words = {"gpu_type": "l4", "spot": True, "max_runtime_s": RUN_S, **spec}
+    return job(1, *events, cluster=SPOT.name, deadline=at(deadline_s), **words)
+
+
+def turn(seen: View, *clusters: ClusterSpec) -> Draft:
+    draft = Draft(seen, RULES, lambda _: OutMessage("control", b""))
+    named = {spec.name: spec for spec in clusters or (SPOT, STANDARD)}
+    plan_jobs(draft, seen, Circumstances(named, Silence(()), bus_steady=True), dice())
+    return draft
+
+
+def after(seen: View, *clusters: ClusterSpec) -> Job:
+    return turn(seen, *clusters).jobs["job-uid-0001"]
+
+
+def test_enough_time_stays_on_spot() -> None:
+    """As long as a standard VM would still be in time later, the cheap one is waited for."""
+    kept = after(view((waiting(START_BY_S + 1),)))
+    assert (kept.cluster, kept.status) == (SPOT.name, S.PROVISIONING)
+
+
+@pytest.mark.parametrize("events", [(), (E.ADMITTED,)])
+def test_no_time_left_goes_to_standard(events: tuple[E, ...]) -> None:
+    """It is demand of the standard cluster in the same turn, and the timeline says why."""
+    draft = turn(view((waiting(START_BY_S, *events),)))
+    moved = draft.jobs["job-uid-0001"]
+    assert (moved.cluster, moved.status) == (STANDARD.name, S.PROVISIONING)
+    moves = [c for unit in draft.units for c in unit if isinstance(c, JobMove)]
+    (row,) = moves[0].entries
+    assert (row.event, row.data) == ("rerouted", {"left": SPOT.name})
+    assert row.reason.startswith("moved from 1xl4-spot to 1xl4: no more time to wait")
+    assert "deadline at 2026-01-01 12:" in row.reason
+
+
+def test_preempted_job_is_moved_as_well() -> None:
+    """Taken back by Google with the time gone: it goes on elsewhere, with its attempts counted."""
+    began = waiting(START_BY_S + 60, E.ADMITTED, E.PLACED, E.STARTED)
+    taken = advance(began, E.SPOT_TAKEN, at(30), RULES)
+    moved = after(view((taken,), now=at(61)))
+    assert (moved.cluster, moved.attempt, moved.preemptions) == (STANDARD.name, 1, 1)
+
+
+def test_running_job_is_left_alone() -> None:
+    """It works; only one that waits is moved."""
+    held = waiting(60, E.ADMITTED, E.PLACED, E.STARTED)
+    on = vm("vm-1", cluster=SPOT.name, leases=("lease-1",), idle_since=None)
+    assert after(view((held,), (on,))).cluster == SPOT.name
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"deadline": None},
+        {"cluster": SPOT.name},
+        {"max_usd_per_hour": 0.9},
+        {"regions": ("us-east1", "mars-north1")},
+    ],
+)
+def test_who_is_not_moved(changes: dict[str, object]) -> None:
+    """Without a deadline, pinned to its cluster, or with wishes that no standard VM meets."""
+    held = waiting(0)
+    stays = replace(held, spec=replace(held.spec, **changes))  # type: ignore[arg-type]
+    assert after(view((stays,))).cluster == SPOT.name
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(STANDARD, gpu_type="t4"),
+        replace(STANDARD, gpus=2),
+        replace(STANDARD, drain=True),
+        replace(STANDARD, vm_max=0),
+        replace(STANDARD, worker="v1"),
+        replace(STANDARD, spot=True),
+    ],
+)
+def test_only_to_the_same_kind(other: ClusterSpec) -> None:
+    """Other GPUs, another number of them, a cluster that takes nobody: it stays where it is."""
+    assert after(view((waiting(0),)), SPOT, other).cluster == SPOT.name
+
+
+def test_cheapest_standard_cluster_wins() -> None:
+    """Of several with the same GPUs, the price decides."""
+    dear = tuple(replace(region, usd_per_hour=9.0) for region in STANDARD.regions)
+    other = replace(STANDARD, name="1xl4-big", regions=dear)
+    assert after(view((waiting(0),)), SPOT, other, STANDARD).cluster == STANDARD.name
+
+
+def test_blocked_everywhere_is_no_refuge() -> None:
+    """While no region gives standard VMs either, spot is the better hope; then it goes."""
+    held = waiting(0)
+
+    def blocks(until: datetime) -> tuple[Trouble, ...]:
+        return tuple(
+            Trouble(
+                region.region, "", STANDARD.machine_type, False, TroubleKind.STOCKOUT,
+                NOW, NOW, until, 1, "none left",
+            )
+            for region in STANDARD.regions
+        )  # fmt: skip
+
+    assert after(view((held,), (), blocks(at(60)))).cluster == SPOT.name
+    assert after(view((held,), (), blocks(NOW))).cluster == STANDARD.name
+
+
+def test_once_moved_it_stays() -> None:
+    """The standard cluster does not send it back, whatever the clock says."""
+    moved = advance(waiting(0), E.REROUTED, NOW, RULES, cluster=STANDARD.name)
+    late = replace(moved, spec=replace(moved.spec, deadline=NOW - timedelta(days=1)))
+    assert after(view((late,))).cluster == STANDARD.name
+
+
+def test_run_time_that_nobody_stated() -> None:
+    """The limit of the whole service says nothing about a job: then what is usual counts."""
+    assert run_time_s(waiting(0), Timers(), 3600.0) == RUN_S
+    silent = waiting(0, max_runtime_s=Timers().max_runtime_s)
+    assert run_time_s(silent, Timers(), 3600.0) == 3600.0
+
+
+def test_who_welcomes_spot_gets_the_cheaper_cluster() -> None:
+    """`spot: true` chooses by price, nothing said keeps to the plain name, false refuses spot."""
+    both = (SPOT, STANDARD)
+
+    def chosen(spot: bool | None) -> str:
+        return choose_cluster(JobSpec("j", gpu_type="l4", spot=spot), both).cluster
+
+    assert [chosen(True), chosen(None), chosen(False)] == [SPOT.name, "1xl4", "1xl4"]

@@ -1,0 +1,260 @@
+"""The replayed cloud and the rival policies, on supplies small enough to reckon by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from sim.replay.engine import Cloud, Policy, Stuck
+from sim.replay.figures import Figures
+from sim.replay.physics import Machine, News, Physics, Run, Spread
+from sim.replay.rivals import CountOracle, Failover, ScaleEveryRegion, single_region
+from sim.replay.supply import Supply, make_zone
+from sim.replay.workload import TraceJob, Workload
+
+DAY_S = 86_400.0
+# No spread, and polls so close that nothing is rounded: times can be reckoned.
+EXACT = Physics(granted=Spread(46, 46), refused=Spread(57, 57), observe_s=0.5)
+SPOT = Physics(
+    granted=Spread(46, 46),
+    refused=Spread(57, 57),
+    observe_s=0.5,
+    preemption="counts",
+    checkpoint_s=600,
+)
+
+
+def supply(**zones: tuple[float, list[tuple[float, int]]]) -> Supply:
+    """Zones by name: (price, series)."""
+    made = [make_zone(n.replace("_", "-"), s, DAY_S, p) for n, (p, s) in zones.items()]
+    return Supply("by hand", tuple(made), DAY_S)
+
+
+def jobs(*pairs: tuple[float, float]) -> Workload:
+    return Workload("by hand", tuple(TraceJob(at, runs_s) for at, runs_s in pairs))
+
+
+ALWAYS = [(0.0, 99)]
+NEVER = [(0.0, 0)]
+
+
+def test_a_cold_start_is_the_create_and_the_boot() -> None:
+    """46 s until RUNNING, 90 s until READY; the bill begins at RUNNING."""
+    cloud = Cloud(supply(a=(2.0, ALWAYS)), EXACT, seed=1)
+    found = cloud.play(jobs((0, 3600)), CountOracle(cloud, 9))
+    assert found.wait_mean_s == pytest.approx(136)
+    assert found.billed_h * 3600 == pytest.approx(3690)
+    assert (found.useful_h, found.never_ran_h, found.lost_h) == (1.0, 0.0, 0.0)
+    assert found.usd_useful == pytest.approx(2.0)
+    assert found.usd_wasted == pytest.approx(2.0 * 90 / 3600)
+
+
+def test_the_oracle_takes_the_cheapest_that_can_give() -> None:
+    """It is never refused, and waits when nobody can give."""
+    series = [(0.0, 1), (1000.0, 2)]
+    cloud = Cloud(supply(cheap=(1.0, NEVER), dear=(3.0, series)), EXACT, seed=1)
+    found = cloud.play(jobs((0, 5000), (0, 5000)), CountOracle(cloud, 9))
+    assert found.refused == 0
+    assert found.wait_mean_s == pytest.approx((136 + 1136) / 2)
+    assert found.usd_useful == pytest.approx(3.0 * 10_000 / 3600)
+
+
+def test_failover_pays_for_each_refusal_with_time() -> None:
+    """Cheapest first: 57 s until the refusal, then the next place from the start."""
+    cloud = Cloud(supply(cheap=(1.0, NEVER), dear=(3.0, ALWAYS)), EXACT, seed=1)
+    found = cloud.play(jobs((0, 60), (500, 60)), Failover(cloud, 9))
+    assert found.wait_mean_s == pytest.approx(57 + 136)  # learned nothing from the first job
+    assert (found.requests, found.refused, found.never_ran_h) == (4, 2, 0.0)
+
+
+def test_failover_begins_anew_when_every_place_refused() -> None:
+    """A minute later, as long as it takes."""
+    cloud = Cloud(supply(a=(1.0, [(0.0, 0), (100.0, 1)])), EXACT, seed=1)
+    found = cloud.play(jobs((0, 60)), Failover(cloud, 9))
+    assert found.wait_mean_s == pytest.approx(57 + 60 + 136)
+
+
+def test_failover_holds_its_limit() -> None:
+    """The next launch waits for a VM to be given back."""
+    cloud = Cloud(supply(a=(1.0, ALWAYS)), EXACT, seed=1)
+    found = cloud.play(jobs((0, 600), (0, 600)), Failover(cloud, 1))
+    assert found.vms_most == 1
+    assert found.wait_mean_s == pytest.approx((136 + 136 + 600 + 136) / 2)
+
+
+def test_scaling_every_region_buys_one_vm_in_each() -> None:
+    """One job, four regions: three VMs boot for nothing."""
+    cloud = Cloud(
+        supply(a=(1.0, ALWAYS), b=(1.0, ALWAYS), c=(1.0, ALWAYS), d=(1.0, ALWAYS)), EXACT, seed=1
+    )
+    found = cloud.play(jobs((0, 3600)), ScaleEveryRegion(9, loop_s=0))
+    assert found.requests == 4
+    assert found.wait_mean_s == pytest.approx(136)
+    assert found.never_ran_h * 3600 == pytest.approx(3 * 90)
+
+
+def test_scaling_every_region_counts_its_limit_in_each() -> None:
+    """A limit of one VM per region is four VMs."""
+    zones = supply(a=(1.0, ALWAYS), b=(1.0, ALWAYS), c=(1.0, ALWAYS), d=(1.0, ALWAYS))
+    cloud = Cloud(zones, EXACT, seed=1)
+    found = cloud.play(jobs(*((0, 600),) * 8), ScaleEveryRegion(1, loop_s=0))
+    assert found.vms_most == 4
+
+
+def test_scaling_every_region_acts_at_its_own_pace() -> None:
+    """Targets are set every half minute; a job that comes between waits for it."""
+    cloud = Cloud(supply(a=(1.0, ALWAYS)), EXACT, seed=1)
+    found = cloud.play(jobs((10, 60)), ScaleEveryRegion(9, loop_s=30))
+    assert found.wait_mean_s == pytest.approx(20 + 136)
+
+
+@pytest.mark.parametrize(("reuse", "billed_s"), [(False, 190 + 190), (True, 90 + 200)])
+def test_a_vm_may_look_for_the_next_job(reuse: bool, billed_s: float) -> None:
+    """With reuse, the job that waits when another ends gets its VM; the one that was asked for
+    it is cancelled before it runs."""
+    cloud = Cloud(supply(a=(1.0, ALWAYS)), EXACT, seed=1)
+    found = cloud.play(jobs((0, 100), (230, 100)), ScaleEveryRegion(9, reuse=reuse, loop_s=0))
+    assert found.requests == 2
+    assert found.billed_h * 3600 == pytest.approx(billed_s)
+
+
+def test_a_single_region_is_the_one_that_gives_most() -> None:
+    """Its zones alone are asked, the cheapest first."""
+    zones = supply(
+        us_east4_a=(1.0, [(0.0, 1)]), us_west1_a=(2.0, [(0.0, 5)]), us_west1_b=(2.0, [(0.0, 5)])
+    )
+    cloud = Cloud(zones, EXACT, seed=1)
+    found = cloud.play(jobs((0, 3600)), single_region(cloud, 9))
+    assert found.usd_useful == pytest.approx(2.0)
+
+
+def test_a_zone_gives_no_more_than_it_has() -> None:
+    """What is held counts; what is given back is there again."""
+    cloud = Cloud(supply(a=(1.0, [(0.0, 1)])), EXACT, seed=1)
+    found = cloud.play(jobs((0, 600), (0, 600)), CountOracle(cloud, 9))
+    assert found.vms_most == 1
+    assert found.wait_mean_s == pytest.approx((136 + 136 + 600 + 136) / 2)
+
+
+def test_the_cloud_takes_what_it_cannot_hold() -> None:
+    """When the count falls below what is held, the surplus goes, and its job goes on from its
+    last checkpoint."""
+    zones = supply(a=(1.0, [(0.0, 1), (1136.0, 0), (1200.0, 1)]))
+    cloud = Cloud(zones, SPOT, seed=1)
+    found = cloud.play(jobs((0, 3600)), CountOracle(cloud, 9))
+    assert (found.taken, found.starts) == (1, 2)
+    assert found.lost_h * 3600 == pytest.approx(400)  # 1000 s worked, 600 s saved
+    assert found.useful_h == pytest.approx(1.0)
+    ended = 1200 + 136 + 3000
+    assert found.inflation == pytest.approx(ended / 3600)
+
+
+def test_without_spot_what_is_held_is_kept() -> None:
+    """The same fall of the supply takes nothing."""
+    zones = supply(a=(1.0, [(0.0, 1), (1136.0, 0), (1200.0, 1)]))
+    cloud = Cloud(zones, EXACT, seed=1)
+    found = cloud.play(jobs((0, 3600)), CountOracle(cloud, 9))
+    assert (found.taken, found.lost_h) == (0, 0.0)
+
+
+def test_lifetimes_end_vms_wherever_they_are() -> None:
+    """The other model of preemption: each VM draws how long it lives."""
+    physics = Physics(
+        granted=Spread(46, 46), preemption="lifetimes", lifetimes_s=(1290.0,), checkpoint_s=600
+    )
+    cloud = Cloud(supply(a=(1.0, ALWAYS)), physics, seed=1)
+    found = cloud.play(jobs((0, 3000)), CountOracle(cloud, 9))
+    assert found.taken == 2
+    assert found.lost_h == 0.0  # 1200 s each: at a checkpoint
+
+
+def test_the_supply_repeats_and_rotates() -> None:
+    """A rotation by half a day begins in the middle of the series; its end is its beginning."""
+    zones = supply(a=(1.0, [(0.0, 0), (DAY_S / 2, 1)]))
+    early = Cloud(zones, EXACT, seed=1)
+    late = Cloud(zones, EXACT, seed=1, offset_s=DAY_S / 2)
+    work = jobs((0, 60))
+    waits = [c.play(work, CountOracle(c, 9)).wait_mean_s for c in (early, late)]
+    assert waits == [pytest.approx(DAY_S / 2 + 136), pytest.approx(136)]
+    again = Cloud(zones, EXACT, seed=1, offset_s=DAY_S / 2)
+    second_day = again.play(jobs((DAY_S / 2 + 1, 60)), CountOracle(again, 9))
+    assert second_day.wait_mean_s == pytest.approx(DAY_S / 2 - 1 + 136)
+
+
+class Impatient:
+    """Asks for two VMs and gives the second back as soon as it hears `when` of it."""
+
+    hears_supply = False
+
+    def __init__(self, when: str) -> None:
+        self._when = when
+        self._jobs: list[Run] = []
+        self._second: Machine | None = None
+
+    def step(self, cloud: Cloud, news: Sequence[News]) -> float | None:
+        for item in news:
+            if item.kind == "arrived" and item.job is not None:
+                self._jobs.append(item.job)
+                cloud.create(0)
+                self._second = cloud.create(0)
+            second = self._second
+            if second is not None and self._when in (item.kind, "at once") and not second.gone_at:
+                cloud.delete(second)
+            ready = item.machine if item.kind == "ready" else None
+            if ready is not None and ready.idle and self._jobs:
+                cloud.start(self._jobs.pop(), ready)
+        return None
+
+
+@pytest.mark.parametrize(("when", "billed_s"), [("at once", 0.0), ("running", 60.0)])
+def test_cancelling_before_running_is_free(when: str, billed_s: float) -> None:
+    """After that a minute is billed at least."""
+    found = _play(Impatient(when), supply(a=(1.0, ALWAYS)), jobs((1, 600)))
+    assert found.never_ran_h * 3600 == pytest.approx(billed_s)
+    assert found.billed_h * 3600 == pytest.approx(690 + billed_s)
+
+
+class Patient:
+    """Asks once and waits."""
+
+    hears_supply = False
+
+    def __init__(self) -> None:
+        self._jobs: list[Run] = []
+        self.refusals = 0
+
+    def step(self, cloud: Cloud, news: Sequence[News]) -> float | None:
+        for item in news:
+            self.refusals += item.kind == "refused"
+            if item.kind == "arrived" and item.job is not None:
+                self._jobs.append(item.job)
+                cloud.create(0)
+            if item.kind == "ready" and item.machine is not None:
+                cloud.start(self._jobs.pop(), item.machine)
+        return None
+
+
+def test_the_group_tries_again_by_itself() -> None:
+    """A request that was refused stands until it is deleted: it is granted when there is room."""
+    policy = Patient()
+    found = _play(policy, supply(a=(1.0, [(0.0, 0), (100.0, 1)])), jobs((0, 60)))
+    assert policy.refusals == 2  # the attempt that began at 57 s is refused at 114 s
+    assert found.wait_mean_s == pytest.approx(114 + 136)
+
+
+def _play(policy: Policy, zones: Supply, work: Workload) -> Figures:
+    return Cloud(zones, EXACT, seed=1).play(work, policy)
+
+
+def test_a_policy_that_does_nothing_is_caught() -> None:
+    """Jobs that are left behind end the replay with an error, not with a figure."""
+
+    class Idle:
+        hears_supply = False
+
+        def step(self, _: Cloud, __: Sequence[News]) -> float | None:
+            return None
+
+    with pytest.raises(Stuck, match="1 of 1 jobs"):
+        _play(Idle(), supply(a=(1.0, ALWAYS)), jobs((0, 60)))
