@@ -107,9 +107,10 @@ def judge(suites: Mapping[str, Runs], truths: Mapping[str, Truth]) -> list[Verdi
                 value = ratio.of(runs[ratio.mine]) / other
                 found.append(Verdict(suite, ratio.words, value, ratio.must, ratio.stretch))
     for suite, runs in suites.items():
-        words = "jobs that waited beyond their bound"
-        if "ours" in runs:
-            found.append(Verdict(suite, words, runs["ours"].late, 0, 0))
+        for policy, which in (("ours", ""), ("ours-still", "no eviction: ")):
+            if policy in runs:
+                words = f"{which}first start beyond the bound told, jobs"
+                found.append(Verdict(suite, words, runs[policy].late, 0, 0))
     for suite, truth in truths.items():
         found.append(Verdict(suite, "ETA: p90 holds for", truth.p90_holds, 0.95, 0.95, least=0.85))
         words = "ETA: pinball loss ÷ one quantile for all"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import pairwise
 
 from core.capacity import Vm
 from core.knowledge import Arrivals
@@ -22,7 +21,7 @@ from orchestrator.picture import Picture
 RATE_MEMORY_S = 7200.0
 # Arrivals this many spans ago have no part in a burst any more.
 BURST_SPANS = 6
-# Jobs that come within so many seconds of each other came together.
+# Jobs that come within so many seconds of the first of them came together.
 BATCH_S = 20.0
 # One VM ahead of the jobs for each so many that wait.
 STOCK_SHARE = 5
@@ -41,9 +40,8 @@ def arrivals_soon(arrivals: Arrivals | None, span_s: float, now: datetime) -> fl
         return 0.0
     ages = [max(0.0, (now - at).total_seconds()) for at in arrivals.times]
     lately = [age for age in ages if age < BURST_SPANS * span_s]
-    # One batch of jobs says no more than that somebody is at work; several are a stream of jobs.
-    burst = lately if len(_events(lately)) > 1 else _events(lately)
-    coming = sum(math.exp(-age / span_s) for age in burst)
+    # One batch of jobs says no more than that somebody is at work.
+    coming = sum(math.exp(-age / span_s) for age in _events(lately))
     reach_s = max(1.0, (now - arrivals.since).total_seconds())
     seen = sum(math.exp(-age / RATE_MEMORY_S) for age in _events(ages))
     per_s = seen / (RATE_MEMORY_S * (1.0 - math.exp(-reach_s / RATE_MEMORY_S)))
@@ -52,7 +50,11 @@ def arrivals_soon(arrivals: Arrivals | None, span_s: float, now: datetime) -> fl
 
 def _events(ages: Sequence[float]) -> list[float]:
     """Jobs that were submitted together came once. The oldest is first."""
-    return [age for before, age in pairwise((math.inf, *ages)) if before - age > BATCH_S]
+    found: list[float] = []
+    for age in ages:
+        if not found or found[-1] - age > BATCH_S:
+            found.append(age)
+    return found
 
 
 def at_least(k: int, mean: float) -> float:
@@ -81,8 +83,9 @@ def spares_wanted(
     timers: Timers,
     now: datetime,
 ) -> int:
-    """How many VMs without work the jobs are worth that have not come yet: none unless a stream of
-    jobs is on; no more than it has brought lately, or than a part of those that wait."""
+    """How many VMs to have ahead of jobs that have not come yet: none unless a stream of jobs is on
+    (two came apart lately, one of them within a cold start); no more than it has brought, or than a
+    part of those that wait. A spare that found its job is replaced in the same way."""
     arrivals = picture.arrivals
     if arrivals is None or not arrivals.times or not known:
         return 0
@@ -92,7 +95,7 @@ def spares_wanted(
     )
     best = known[cheapest.region]
     ages = [(now - at).total_seconds() for at in arrivals.times]
-    if ages[-1] > best.late_after_s:
+    if ages[-1] > best.cold_start_s:
         return 0
     lately = [age for age in ages if age < BURST_SPANS * best.cold_start_s]
     events = len(_events(lately))
@@ -130,8 +133,6 @@ def tired(
 ) -> dict[str, str]:
     """Spare VMs that are to be given back, with the reason. `spare` are idle or booting ones; the
     cheapest are kept longest."""
-    if not spare:
-        return {}
     if not spare:
         return {}
     limit = timedelta(seconds=idle_limit_s(picture, timers))
