@@ -96,9 +96,10 @@ def _over(vm: Vm, scene: Scene) -> str:
         return vm.reason or "drained"
     if vm.state not in (V.REQUESTED, V.BOOTING):
         return ""
-    if is_expired(vm, scene.timers, scene.now):
-        return f"not ready within {scene.timers.boot_timeout_s:g} s"
-    return "" if vm.region in scene.known else f"{vm.region} was withdrawn from the cluster"
+    if vm.region not in scene.known:
+        return f"{vm.region} was withdrawn from the cluster"
+    expired = is_expired(vm, scene.timers, scene.now)
+    return f"not ready within {scene.timers.boot_timeout_s:g} s" if expired else ""
 
 
 def _surplus_running(scene: Scene) -> dict[str, str]:
