@@ -54,7 +54,9 @@ def test_every_field_has_its_column() -> None:
     of_spec = {"tenant_id", "user_id", "job_id", "name", "priority", "labels", "group_id", "tier"}
     of_gang = {"rank", "gang_size"}
     columns = {field.name for field in (*JOB_STATE, *JOB_BIRTH)}
-    assert {field.name for field in fields(Job)} - {"lease"} == columns - of_lease - of_spec - of_gang
+    assert {field.name for field in fields(Job)} - {
+        "lease"
+    } == columns - of_lease - of_spec - of_gang
 
 
 def test_refused_units_leave_nothing_behind() -> None:
