@@ -181,9 +181,9 @@ async def _drain_batch(house: House, size: int, result: Result) -> None:
 
     # A slow machine might let the same one win every race: now and then one has it for itself.
     match result.races // BATCH % 5:
-        case 0:
+        case 3:
             await house.manager.reconcile()
-        case 1:
+        case 4:
             await house.loop.turn()
     await asyncio.gather(house.manager.reconcile(), place())
     # What was drained is deleted now, while the next turn would place again if it could.
