@@ -46,15 +46,9 @@ class ConfigVersionOut(Struct, frozen=True):
     diff: tuple[str, ...]
 
 
-class WholeConfigOut(Struct, frozen=True):
+class WholeConfigOut(ConfigVersionOut, frozen=True):
     """One version whole."""
 
-    version: int
-    at: Time
-    author: str
-    source: str
-    digest: str
-    diff: tuple[str, ...]
     document: Mapping[str, Any]
 
 

@@ -76,7 +76,7 @@ class GroupRoutes:
             services.rules(),
             services.names,
             services.clock.now(),
-            v1_clusters={c.name for c in services.clusters() if c.worker == "v1"},
+            v1_clusters=services.v1_clusters,
         )
         for before, after in stopped.moved:
             services.metrics.job_moved(before, after)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -38,7 +40,6 @@ from scheduler.api.shapes import (
     stopped_out,
 )
 from scheduler.api.waiting import with_whys
-from scheduler.stop import stop_job
 
 REASON_CHARS_MAX = 500
 TAG = "jobs"
@@ -125,18 +126,8 @@ class JobRoutes:
         services = self._services
         body = await read_optional_object(request, ("reason",))
         spec = (await find_job(services.reads, request, query)).job.spec
-        stopped = await stop_job(
-            services.store,
-            spec.job_id,
-            spec.user_id,
-            stop_words(body.get("reason")),
-            services.rules(),
-            services.names,
-            services.clock.now(),
-            v1_clusters={c.name for c in services.clusters() if c.worker == "v1"},
-        )
-        if stopped.before is not None:
-            services.metrics.job_moved(stopped.before, stopped.job)
+        words = stop_words(body.get("reason"))
+        stopped = await services.stop(spec.job_id, spec.user_id, words)
         was_final = stopped.before is None and stopped.job.status.final
         return reply(stopped_out(stopped), 200 if was_final else 202)
 
@@ -186,6 +177,17 @@ def endpoints(services: Services) -> list[Endpoint]:
         202: Answer("It is stopping, or was cancelled.", StoppedOut, examples.STOPPED),
         200: Answer("It had ended before.", StoppedOut, examples.ALREADY_ENDED),
     }
+    stop = Endpoint(
+        method="DELETE",
+        path=job,
+        summary="Stop a job",
+        tag=TAG,
+        handle=on.stop,
+        answers=stopped,
+        params=(USER, TENANT),
+        body=STOP_BODY,
+        errors=(400, 404, 409, 413, 415, 422, 503),
+    )
     return [
         Endpoint(
             method="POST",
@@ -222,28 +224,8 @@ def endpoints(services: Services) -> list[Endpoint]:
             params=(USER, TENANT),
             errors=(404, 409, 422, 503),
         ),
-        Endpoint(
-            method="DELETE",
-            path=job,
-            summary="Stop a job",
-            tag=TAG,
-            handle=on.stop,
-            answers=stopped,
-            params=(USER, TENANT),
-            body=STOP_BODY,
-            errors=(400, 404, 409, 413, 415, 422, 503),
-        ),
-        Endpoint(
-            method="POST",
-            path=f"{job}/stop",
-            summary="Stop a job",
-            tag=TAG,
-            handle=on.stop,
-            answers=stopped,
-            params=(USER, TENANT),
-            body=STOP_BODY,
-            errors=(400, 404, 409, 413, 415, 422, 503),
-        ),
+        stop,
+        replace(stop, method="POST", path=f"{job}/stop"),
         Endpoint(
             method="GET",
             path=f"{job}/events",

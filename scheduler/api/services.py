@@ -12,6 +12,7 @@ from core.ports import Clock, Ids, Store
 from core.reads import Reads
 from scheduler.metrics import Metrics
 from scheduler.reload import LiveConfig
+from scheduler.stop import Stopped, stop_job
 from scheduler.submit import Clusters, Submissions
 from stores.base import LogStore
 
@@ -54,3 +55,23 @@ class Services:
     max_body_bytes: int = 1024 * 1024
     log_poll_s: float = 0.2
     """First pause of a waiting log request; each further one is longer, up to a second."""
+
+    async def stop(self, job_id: str, user_id: str, reason: str) -> Stopped:
+        """Ask a job to stop, whichever vocabulary the caller speaks."""
+        stopped = await stop_job(
+            self.store,
+            job_id,
+            user_id,
+            reason,
+            self.rules(),
+            self.names,
+            self.clock.now(),
+            v1_clusters=self.v1_clusters,
+        )
+        if stopped.before is not None:
+            self.metrics.job_moved(stopped.before, stopped.job)
+        return stopped
+
+    @property
+    def v1_clusters(self) -> set[str]:
+        return {cluster.name for cluster in self.clusters() if cluster.worker == "v1"}

@@ -21,7 +21,6 @@ from scheduler.api.compat.words import native_of_v1, taken, texts, v1_refusal
 from scheduler.api.endpoint import Answer, Body, Endpoint, read_json, reply
 from scheduler.api.params import Param, Query, read_job_id
 from scheduler.api.services import Services
-from scheduler.stop import stop_job
 from scheduler.submit import refuse_unstorable
 
 TAG = "compatible: v1"
@@ -129,19 +128,9 @@ class CustomerRoutes:
             raise NotFound(f"job {job_id} not found or not running")
         if len(rows) > 1:
             raise Ambiguous(f"several users have a live job {job_id}: say which user_id")
-        stopped = await stop_job(
-            services.store,
-            job_id,
-            rows[0].job.spec.user_id,
-            "stopped by its owner",
-            services.rules(),
-            services.names,
-            services.clock.now(),
-            v1_clusters={c.name for c in services.clusters() if c.worker == "v1"},
-        )
-        if stopped.before is not None:
-            services.metrics.job_moved(stopped.before, stopped.job)
-        elif stopped.job.status.final:
+        owner = rows[0].job.spec.user_id
+        stopped = await services.stop(job_id, owner, "stopped by its owner")
+        if stopped.before is None and stopped.job.status.final:
             raise NotFound(f"job {job_id} not found or not running")
         return reply(StoppingOut("stopping"))
 

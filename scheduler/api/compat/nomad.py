@@ -26,7 +26,6 @@ from scheduler.api.jobs import PAGE_TOKEN
 from scheduler.api.params import Param, Query, read_job_id
 from scheduler.api.services import Services
 from scheduler.api.shapes import Time, iso, iso_or_none
-from scheduler.stop import stop_job
 
 TAG = "compatible: definition"
 USER = "0"
@@ -149,21 +148,9 @@ class NomadRoutes:
         return reply(await self._job(read_job_id(request)))
 
     async def abort(self, request: Request, _: Query) -> Response:
-        services = self._services
         job_id = read_job_id(request)
         await self._job(job_id)
-        stopped = await stop_job(
-            services.store,
-            job_id,
-            USER,
-            "aborted by its owner",
-            services.rules(),
-            services.names,
-            services.clock.now(),
-            v1_clusters={c.name for c in services.clusters() if c.worker == "v1"},
-        )
-        if stopped.before is not None:
-            services.metrics.job_moved(stopped.before, stopped.job)
+        stopped = await self._services.stop(job_id, USER, "aborted by its owner")
         return reply(defined_job(stopped.job), 202)
 
     async def _job(self, job_id: str) -> DefinedJobOut:
