@@ -17,7 +17,7 @@ from agent.ear import Ear
 from agent.gpus import Gpus, open_gpus
 from agent.journal import Journal
 from agent.machine import AgentMachine
-from agent.metadata import MetadataServer, VmSettings
+from agent.metadata import Source, VmSettings, source
 from agent.runner import ProcessRunner
 from agent.words import (
     Exit,
@@ -58,7 +58,7 @@ class Agent:
     store: Store
     gpus: Gpus
     driver: Driver
-    metadata: MetadataServer
+    metadata: Source
     journal: Journal
 
     async def run(self, vm_dir: Path) -> Exit:
@@ -181,7 +181,7 @@ async def _watch_parent(fd: int, driver: Driver) -> None:
 
 async def run_agent(journal: Journal, clock: SystemClock) -> Exit:
     """The whole life of an agent."""
-    metadata = MetadataServer()
+    metadata = source(os.environ)
     settings = await metadata.settings()
     identity = Identity(
         vm_name=settings.vm_name,

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from typing import Protocol
 from urllib.parse import urlencode
 
 from core.errors import BadInput, Fault, ZenError
@@ -37,6 +38,8 @@ _INSTANCE = ("name", "id", "zone")
 _REQUIRED = ("zen-cluster", "zen-project", "zen-prefix", "zen-store")
 _OPTIONAL = ("zen-gpus", "zen-pubsub-host", "zen-timers")
 _ADDRESS = "network-interfaces/0/ip"
+SETTINGS = "ZEN_VM_SETTINGS"
+"""The variable that says all this on a machine that no cloud made: a JSON object of texts."""
 
 
 class MetadataDown(ZenError):
@@ -63,6 +66,43 @@ class VmSettings:
     timers: Timers
     address: str = ""
     """Where other VMs of its network reach it."""
+
+
+class Source(Protocol):
+    """Where a worker learns who it is and when it has to go."""
+
+    async def settings(self) -> VmSettings:
+        """Everything, or BadInput with every fault."""
+        ...
+
+    async def watch_preempted(self, notice: Callable[[], None]) -> None:
+        """Calls `notice` once when the VM is taken away. Never ends by an error."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FixedMachine:
+    """A machine of a static pool: its settings came with its environment, and nobody takes it."""
+
+    text: str
+
+    async def settings(self) -> VmSettings:
+        try:
+            values = json.loads(self.text)
+        except ValueError:
+            values = None
+        if not isinstance(values, dict) or not all(isinstance(v, str) for v in values.values()):
+            raise BadInput([Fault(SETTINGS, shown(self.text), "a JSON object of texts")])
+        return parse_settings(values)
+
+    async def watch_preempted(self, _: Callable[[], None]) -> None:
+        return
+
+
+def source(environ: Mapping[str, str]) -> Source:
+    """What the environment says, else the cloud's metadata server."""
+    said = environ.get(SETTINGS)
+    return FixedMachine(said) if said is not None else MetadataServer()
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,14 +69,16 @@ def launch(place: Home, options: Options, *, parent_fd: int | None = None) -> La
     if told.pop("event", "") != "ready":
         _give_up(process)
         why = told.get("error") or f"it ended early (log: {place.up_log}){last_words(place.up_log)}"
-        raise ChildFailed(f"zen up did not start: {why}")
+        raise ChildFailed(f"zen {'node' if options.node else 'up'} did not start: {why}")
     return Launched(process, Running(**told))
 
 
 def _argv(options: Options, ready_fd: int, parent_fd: int | None) -> list[str]:
     words = [
-        *(sys.executable, "-m", "cli", "up", "--ready-fd", str(ready_fd)),
-        *("--replicas", str(options.replicas)),
+        *(sys.executable, "-m", "cli", "node" if options.node else "up"),
+        *("--ready-fd", str(ready_fd)),
+        *(() if options.node else ("--replicas", str(options.replicas))),
+        *(("--gpus", str(options.node_gpus)) if options.node_gpus else ()),
         *(("--port", str(options.port)) if options.port is not None else ()),
     ]
     if options.config:

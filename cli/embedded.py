@@ -106,17 +106,20 @@ def write_config(
     target: Path, base: Path | None, store: Path, cap: Cap, more: Mapping[str, Any] | None = None
 ) -> Settings:
     """Writes the whole configuration of a local run to `target`, and returns it, checked."""
-    import yaml
-
     document = read_yaml(base or DEFAULT_PATH)
     if document.faults:
         raise ConfigError(document.faults)
     settings = load_settings(base, {})
     document.overlay(overlay(settings, store, cap, more))
-    text = yaml.safe_dump(document.values, sort_keys=False, allow_unicode=True)
-    head = (
-        f"# Written by zen up ({cap.note}); edits take effect at once and are kept. {_seal(text)}"
-    )
+    return write_sealed(target, document.values, f"zen up ({cap.note})")
+
+
+def write_sealed(target: Path, values: Mapping[str, Any], author: str) -> Settings:
+    """Writes a whole configuration, such that an edit of it is noticed; returns it, checked."""
+    import yaml
+
+    text = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
+    head = f"# Written by {author}; edits take effect at once and are kept. {_seal(text)}"
     target.write_text(f"{head}\n{text}", encoding="utf-8")
     return load_settings(target, {})
 
@@ -149,10 +152,11 @@ def _cores() -> int:
 
 def _available_mb() -> float:
     """What the machine has to spare, or the container if that is less."""
-    return min(_machine_mb(), _container_mb())
+    return min(machine_mb(), _container_mb())
 
 
-def _machine_mb() -> float:
+def machine_mb() -> float:
+    """What the machine has to spare."""
     try:
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):

@@ -23,6 +23,7 @@ from cli import (
     knowledge,
     letters,
     names,
+    node,
     operate,
     simctl,
     simulate,
@@ -74,6 +75,7 @@ def _zen(
 
 app.command()(up.up)
 app.command()(up.down)
+app.command()(node.node)
 app.command()(status.status)
 app.command(context_settings=_PASS_ON)(submit.submit)
 app.command()(jobs.jobs)

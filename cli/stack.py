@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from cli.child import Child, ChildFailed, Program, last_words, start
-from cli.embedded import Cap, clean_environment, edited, write_config
+from cli.embedded import Cap, clean_environment, edited, write_config, write_sealed
+from cli.node_config import PLACE, NodePlan, node_values, socket_of
 from cli.place import ROOT, Home, Running
+from cli.templates import metadata
 from cli.world import build_world
 from config.load import load_settings
 from config.settings import Settings
@@ -57,6 +59,10 @@ class Options:
     config: Path | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Merged over the embedded configuration."""
+    node: NodePlan | None = None
+    """This machine itself instead of a pretend cloud."""
+    node_gpus: int | None = None
+    """What was asked for, to ask again in another process."""
 
 
 class Stack:
@@ -72,6 +78,10 @@ class Stack:
     ) -> None:
         self._python = python
         self._home, self._options, self._cap, self._report = home, options, cap, report
+        # What a machine of its own remembers and what a pretend cloud does have nothing in common.
+        self._data = home.path / "node" if options.node else home.path
+        self._config = self._data / home.config.name
+        self._note = options.node.note if options.node else cap.note
         self._clock = SystemClock()
         self._children: dict[str, Child] = {}
         self._programs: dict[str, Program] = {}
@@ -80,8 +90,10 @@ class Stack:
         self._environment = {
             **clean_environment(os.environ),
             MARK: str(home.path),
-            "ZEN_CONFIG": str(home.config),
-            "ZEN_EMBEDDED": json.dumps({"vm_cap": cap.vms, "note": cap.note}),
+            "ZEN_CONFIG": str(self._config),
+            "ZEN_EMBEDDED": json.dumps(
+                {"vm_cap": 1 if options.node else cap.vms, "note": self._note}
+            ),
             "PYTHONUNBUFFERED": "1",
         }
         self._bus_rest = ""
@@ -106,13 +118,16 @@ class Stack:
         return running
 
     def _write_config(self) -> Settings:
-        store = self._home.path / "store"
-        store.mkdir(mode=0o700, exist_ok=True)
-        if not self._options.config and not self._options.changes and edited(self._home.config):
-            self._report("note", f"your edits of {self._home.config} are kept")
-            return load_settings(self._home.config, {})
+        store = self._data / "store"
+        store.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self._options.config and not self._options.changes and edited(self._config):
+            self._report("note", f"your edits of {self._config} are kept")
+            return load_settings(self._config, {})
+        if self._options.node:
+            values = node_values(self._options.node, socket_of(self._data), store)
+            return write_sealed(self._config, values, f"zen node ({self._note})")
         return write_config(
-            self._home.config,
+            self._config,
             self._options.config,
             store,
             self._cap,
@@ -120,13 +135,13 @@ class Stack:
         )
 
     async def _start_database(self) -> None:
-        words = ("-m", "db.embedded", "run", "--data-dir", str(self._home.path / "pg"))
+        words = ("-m", "db.embedded", "run", "--data-dir", str(self._data / "pg"))
         ready = await self._launch("postgres", words, stop_s=3.0)
         self._environment["DATABASE_URL"] = str(ready["url"])
         await self._step("schema", "db", "upgrade")
 
     async def _start_bus_and_cloud(self, settings: Settings) -> None:
-        directory = str(self._home.path / "bus")
+        directory = str(self._data / "bus")
         words = ("-m", "localbus", "--port", "0", "--rest-port", "0", "--data-dir", directory)
         ready = await self._launch("bus", words, stop_s=2.0)
         self._pin("bus", {"--port": ready["grpc"], "--rest-port": ready["rest"]})
@@ -134,13 +149,27 @@ class Stack:
         self._environment["PUBSUB_EMULATOR_HOST"] = str(ready["grpc"])
         async with asyncio.TaskGroup() as group:
             group.create_task(self._step("topics", "infra", "apply", "--pubsub"))
-            group.create_task(self._start_cloud(settings, str(ready["grpc"])))
+            start = self._start_node if self._options.node else self._start_cloud
+            group.create_task(start(replace(settings, pubsub_host=str(ready["grpc"]))))
 
-    async def _start_cloud(self, settings: Settings, bus: str) -> None:
-        world = self._home.path / "world.json"
-        known = replace(settings, pubsub_host=bus)
-        world.write_text(json.dumps(build_world(known, self._cap.vms), indent=1), encoding="utf-8")
-        directory = str(self._home.path / "cloud")
+    async def _start_node(self, settings: Settings) -> None:
+        """The machine's own service; the scheduler finds its socket in the configuration."""
+        spec = next(cluster for cluster in settings.clusters if cluster.pool == "static")
+        told = {**metadata(settings, spec), "zone": spec.region(PLACE).zones[0]}
+        words = self._data / "worker.json"
+        words.write_text(json.dumps(told, indent=1), encoding="utf-8")
+        arguments = (
+            *("--socket", str(socket_of(self._data))),
+            *("--dir", str(self._data / "worker")),
+            *("--settings", str(words)),
+        )
+        await self._launch("node", ("-m", "agent.node", *arguments), stop_s=6.0)
+
+    async def _start_cloud(self, settings: Settings) -> None:
+        world = self._data / "world.json"
+        text = json.dumps(build_world(settings, self._cap.vms), indent=1)
+        world.write_text(text, encoding="utf-8")
+        directory = str(self._data / "cloud")
         words = ("-m", "sim", "--world", str(world), "--state-dir", directory, "--port", "0")
         ready = await self._launch("cloud", words, stop_s=6.0)
         self._pin("cloud", {"--port": ready["compute"]})
@@ -232,9 +261,9 @@ class Stack:
             bus=self._environment["PUBSUB_EMULATOR_HOST"],
             bus_rest=self._bus_rest,
             started_at=self._started_at.isoformat(timespec="milliseconds"),
-            vm_cap=self._cap.vms,
-            note=self._cap.note,
-            config=str(self._home.config),
+            vm_cap=1 if self._options.node else self._cap.vms,
+            note=self._note,
+            config=str(self._config),
             processes={name: child.pid for name, child in self._children.items()},
         )
         self._home.write(running)
@@ -305,7 +334,7 @@ class Stack:
     def _stop_order(self) -> list[list[str]]:
         # By name: they came up at once, in whatever order.
         schedulers = sorted(name for name in self._children if name.startswith("scheduler"))
-        order = [schedulers, ["cloud"], ["bus"], ["postgres"]]
+        order = [schedulers, ["cloud", "node"], ["bus"], ["postgres"]]
         present = [[name for name in names if name in self._children] for names in order]
         return [names for names in present if names]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ from cli.screen import emit, note, say
 
 if TYPE_CHECKING:
     from cli.place import Home, Running
+    from cli.stack import Options
 
 DOWN_S = 25.0
 
@@ -57,36 +59,54 @@ def up(
     """
     import json
 
-    from cli.place import alive, home
-    from cli.stack import BadPort, Options, port_is_free
+    from cli.stack import Options
 
     given = json.loads(changes) if changes else {}
     options = Options(replicas, port, config.absolute() if config else None, given)
-    place = home()
+    bring_up(options, Manner(detach, quiet, as_json, parent_fd, ready_fd))
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a stack is brought up."""
+
+    detach: bool
+    quiet: bool
+    as_json: bool
+    parent_fd: int | None = None
+    ready_fd: int | None = None
+
+
+def bring_up(options: Options, manner: Manner) -> None:
+    """In the foreground until it is stopped, or detached."""
+    from cli.place import alive, home
+    from cli.stack import BadPort, port_is_free
+
+    place, port = home(), options.port
     place.make()
     running = place.read()
     ours = running is not None and alive(running.pid)
     if port and not ours and not port_is_free(port):
         raise BadPort(f"port {port} cannot be used: it is taken, or you are not allowed to")
-    if detach:
-        _detach(place, options, quiet, as_json)
+    if manner.detach:
+        _detach(place, options, manner)
         return
     from cli.foreground import run
 
-    raise typer.Exit(run(place, options, quiet, as_json, parent_fd, ready_fd))
+    raise typer.Exit(
+        run(place, options, manner.quiet, manner.as_json, manner.parent_fd, manner.ready_fd)
+    )
 
 
-def _detach(place: Home, options: object, quiet: bool, as_json: bool) -> None:
+def _detach(place: Home, options: Options, manner: Manner) -> None:
     from cli.background import launch
-    from cli.stack import Options
 
-    assert isinstance(options, Options)
     running = launch(place, options).running
-    if as_json:
+    if manner.as_json:
         from dataclasses import asdict
 
         emit(asdict(running))
-    elif not quiet:
+    elif not manner.quiet:
         for line in next_steps(running):
             say(line)
         say(f"it runs in the background; stop it with: {PROGRAM} down")
@@ -95,14 +115,16 @@ def _detach(place: Home, options: object, quiet: bool, as_json: bool) -> None:
 def next_steps(running: Running) -> list[str]:
     """What to do now, for people who see this for the first time."""
     moved = [] if running.api.endswith(":8080") else ["  (not the usual port 8080)"]
+    kind = "--gpus 2 --gpu-type a100-40gb" if running.sim else "--gpus 1"
+    look = f"{PROGRAM} sim stockout us-central1 --for 10m" if running.sim else f"{PROGRAM} vms"
     return [
         f"ready: {running.api} (API), {running.api}/docs (its description)",
         *moved,
         f"  {running.note}",
         f"  configuration: {running.config} (edit it while it runs: {PROGRAM} config diff)",
-        f"  try:  {PROGRAM} submit --gpus 2 --gpu-type a100-40gb -- python3 -c 'print(42)'",
+        f"  try:  {PROGRAM} submit {kind} -- python3 -c 'print(42)'",
         f"        {PROGRAM} jobs --watch   {PROGRAM} logs -f JOB   {PROGRAM} show JOB",
-        f"        {PROGRAM} clusters       {PROGRAM} sim stockout us-central1 --for 10m",
+        f"        {PROGRAM} clusters       {look}",
     ]
 
 

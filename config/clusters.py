@@ -70,6 +70,7 @@ def _cluster(
         document.fault(path, f"the GPU type {gpu_type!r}", nearest(gpu_type, catalogue.gpus))
     if name.endswith(SPOT_SUFFIX) and given.get("spot") is False:
         document.fault((*path, "spot"), "false", f"true, as the name ends with {SPOT_SUFFIX}")
+    static = given.get("pool") == "static"
     if given.get("share") and given.get("worker") == "v1":
         document.fault((*path, "share"), "true", "false: a v1 worker runs one job")
     machine = _machine(document, catalogue, path, given)
@@ -91,7 +92,8 @@ def _cluster(
         # A cluster that is drained grows no more, whatever its limit: zero says so everywhere.
         vm_max=0 if given["drain"] else given["vm_max"],
         regions=tuple(region for region in regions if region is not None),
-        vm_min=0 if given["drain"] else given["vm_min"],
+        # Machines that are there anyway are kept, whether there is work or not.
+        vm_min=0 if given["drain"] else given["vm_max"] if static else given["vm_min"],
         spot=given["spot"],
         drain=given["drain"],
         worker=given["worker"],
@@ -152,7 +154,22 @@ def _region(
     on_demand, spot = prices
     assert on_demand is not None, f"{name}/{region} has a price or a fault"
     assert spot is not None, f"{name}/{region} has a spot price or a fault"
-    return RegionSpec(region, zones, on_demand, spot, given.get("vm_max"))
+    node = _node(document, path, given, static)
+    # One machine carries one worker.
+    vm_max = given.get("vm_max")
+    if static:
+        vm_max = 1 if vm_max is None else min(vm_max, 1)
+    return RegionSpec(region, zones, on_demand, spot, vm_max, node)
+
+
+def _node(document: Document, path: KeyPath, given: Mapping[str, Any], static: bool) -> str:
+    """Where the machine of a static pool is asked; groups have none."""
+    node: str | None = given.get("node")
+    if static and not node:
+        document.fault((*path, "node"), "nothing", "the socket of the machine's node service")
+    if node and not static:
+        document.fault((*path, "node"), shown(node), "pool: static, or no `node`")
+    return node or ""
 
 
 def _check_base_name(document: Document, names: Names, path: KeyPath) -> None:

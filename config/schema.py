@@ -146,6 +146,7 @@ ZONES = Kind("a list of zones, each a letter or a full name, e.g. [a, us-central
 DATE = Kind("a date, e.g. 2026-08-21", _is_date)
 SECONDS = number(366 * 86400, "seconds", above_zero=True)
 DAYS = number(3650, "days", above_zero=True)
+NODE = text("unix: and the absolute path of a socket", r"unix:/[^\x00-\x1f]{1,4095}")
 PRICE = number(10_000, "USD per hour", above_zero=False)
 BUDGET = number(100_000_000, "USD", above_zero=False)
 PART = Kind(
@@ -316,7 +317,7 @@ _CLUSTER_KEYS: Sequence[Key] = (
         "clusters.*.pool",
         choice("mig", "static"),
         "mig",
-        "`static`: fixed machines, no managed instance group.",
+        "`static`: fixed machines, no managed instance group; each region is one machine (`node`).",
     ),
     Key(
         "clusters.*.drain",
@@ -371,6 +372,12 @@ _CLUSTER_KEYS: Sequence[Key] = (
         "The whole VM, on demand; null: host + GPUs by `machines` and `prices`.",
     ),
     Key("clusters.*.regions.*.spot_usd_per_hour", optional(PRICE), None, "The same, as spot."),
+    Key(
+        "clusters.*.regions.*.node",
+        optional(NODE),
+        None,
+        "Of a static pool: the socket of the machine's node service; `zen node` writes it.",
+    ),
 )
 
 

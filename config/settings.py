@@ -71,17 +71,11 @@ class Settings:
 
     def unserved(self) -> list[Fault]:
         """What the configuration may say but this version does not serve yet."""
-        faults = [
+        return [
             Fault(f"clusters.{c.name}.worker", c.worker, "v2: v1 workers are not served yet")
             for c in self.clusters
             if c.worker != "v2"
         ]
-        faults += [
-            Fault(f"clusters.{c.name}.pool", c.pool, "mig: static pools are not served yet")
-            for c in self.clusters
-            if c.pool != "mig"
-        ]
-        return faults
 
     @property
     def rules(self) -> Rules:

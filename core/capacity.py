@@ -24,6 +24,8 @@ class RegionSpec:
     usd_per_hour: float
     spot_usd_per_hour: float
     vm_max: int | None = None
+    node: str = ""
+    """Of a static pool: where the service of this machine listens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,10 @@ VM_TRANSITIONS: Mapping[VmState, frozenset[VmState]] = {
 }
 
 
+V1_BOOT = "v1"
+"""Stands for the boot of a worker that sends none."""
+
+
 class IllegalVmMove(ZenError):
     """The VM's table has no such step."""
 
@@ -146,6 +152,14 @@ class Vm:
     """Where other VMs of its network reach it; empty: by its name."""
     health: VmHealth = WELL
     """What is known against it: GPUs that get no new job, jobs that failed there."""
+    kept_until: datetime | None = None
+    """Its v1 worker has done its one job. Until then the VM is its owner's (keep_alive), or has
+    time to delete itself; then it is deleted. `reason` says whose it is."""
+
+    @property
+    def speaks_v1(self) -> bool:
+        """A v1 worker lives on it: it cannot be told what to do, and never freezes its job."""
+        return self.boot_nonce == V1_BOOT
 
     @property
     def idle(self) -> bool:

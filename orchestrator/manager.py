@@ -151,7 +151,7 @@ class ClusterManager:
     async def _observe_due(self, view: View) -> list[Look]:
         """All regions at once; a slow one holds only itself, and is heard when it has answered."""
         known = frozenset(vm.name for vm in view.vms)
-        unsure = self._names_in(view, "create") | self._accepted_lately()
+        unsure = self._names_in(view, "create") | self._accepted_lately(view)
         busy = self._lanes.busy()
         for region in self._regions(view):
             if region not in busy and self._is_due(region, view):
@@ -199,7 +199,7 @@ class ClusterManager:
         taken: no clocks are compared, so the absence of a newer one means nothing."""
         vms = tuple(vm for vm in view.vms if vm.cluster == self.spec.name and vm.counted)
         troubles, experience = view.troubles, view.experience
-        unsure = self._names_in(view, "create") | self._accepted_lately()
+        unsure = self._names_in(view, "create") | self._accepted_lately(view)
         changes, experience = self._hints.heed(self.spec, experience, self._wiring.policy, view.now)
         for look in fresh:
             snapshot, known = look.snapshot, look.known
@@ -269,10 +269,13 @@ class ClusterManager:
         asked = (r for r in view.requests if r.kind == kind and r.cluster == self.spec.name)
         return frozenset(name for request in asked for name in request.names)
 
-    def _accepted_lately(self) -> frozenset[str]:
+    def _accepted_lately(self, view: View) -> frozenset[str]:
+        """VMs that may not be listed yet. One whose machine was seen has been: if it is missing
+        now, it is gone."""
         since = self._wiring.clock.monotonic() - UNLISTED_AFTER_S
         self._accepted_at = {n: at for n, at in self._accepted_at.items() if at > since}
-        return frozenset(self._accepted_at)
+        seen = {vm.name for vm in view.vms if vm.instance_id}
+        return frozenset(self._accepted_at.keys() - seen)
 
     # --- acting --------------------------------------------------------------------------
 

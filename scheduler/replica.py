@@ -13,6 +13,7 @@ from config.settings import Settings
 from core.errors import ZenError
 from core.ports import Bus, CapacityAdvice, Clock, Compute, Ids, Store
 from migs.manager import MigManager
+from migs.nodes import NodeCompute
 from orchestrator.manager import Wiring
 from orchestrator.orchestrator import ClusterOrchestrator
 from scheduler.costs import Bookkeeper
@@ -135,7 +136,8 @@ class Replica:
             if not self.leadership.leading:
                 await self.leadership.changed.wait()
                 continue
-            self._adapters.warm_up()
+            if any(cluster.pool == "mig" for cluster in self.settings.clusters):
+                self._adapters.warm_up()
             self.metrics.leading(True)
             tasks, orchestrator = self._leader_tasks()
             try:
@@ -205,7 +207,15 @@ class Replica:
 
     def _mig(self, cluster: str, region: str) -> MigManager:
         name = self.settings.names.mig(cluster, region)
-        return MigManager(name, cluster, region, self.compute)
+        return MigManager(name, cluster, region, self._compute_for(cluster, region))
+
+    def _compute_for(self, cluster: str, region: str) -> Compute:
+        """Who is asked for VMs there: the cloud, or a machine of a static pool."""
+        for spec in self.settings.clusters:
+            for place in spec.regions:
+                if (spec.name, place.region) == (cluster, region) and spec.pool == "static":
+                    return NodeCompute(place.node, place.zones[0], self.clock)
+        return self.compute
 
     # --- small parts ---------------------------------------------------------------------
 

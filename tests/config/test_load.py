@@ -270,11 +270,24 @@ def test_overlay_fault_names_the_overlay(write: Write) -> None:
 
 
 def test_static_cluster_needs_no_price(write: Write) -> None:
-    """Machines that are there anyway cost nothing and need no zone list."""
-    overlay = {"clusters": {"1xl4": {"pool": "static", "regions": ["local-host1"]}}}
+    """Machines that are there anyway cost nothing, need no zone list, and are kept."""
+    places = {"local-host1": {"node": "unix:/run/zen/node.sock"}}
+    overlay = {"clusters": {"1xl4": {"pool": "static", "vm_max": 1, "regions": places}}}
     cluster = load_settings(write(MINIMAL), {}, overlay).cluster("1xl4")
     assert cluster.regions[0].zones == ("local-host1-a",)
     assert cluster.cheapest_usd_per_hour == 0
+    assert (cluster.vm_min, cluster.regions[0].vm_max) == (1, 1)
+
+
+def test_a_node_belongs_to_a_static_pool_and_to_no_other(write: Write) -> None:
+    """Each machine of a static pool says where it is asked; a group is asked at Google."""
+    (fault,) = faults_of(
+        write(MINIMAL), {}, {"clusters": {"1xl4": {"pool": "static", "regions": ["local-host1"]}}}
+    )
+    assert "clusters.1xl4.regions.local-host1.node: got nothing" in fault
+    odd = {"us-central1": {"node": "unix:/run/zen/node.sock"}}
+    (fault,) = faults_of(write(MINIMAL), {}, {"clusters": {"1xl4": {"regions": odd}}})
+    assert "expected pool: static" in fault
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,60 @@
+"""zen node: the machine at hand as the whole cluster. No cloud, no group: its own GPUs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cli.options import AsJson
+
+GPUS_MAX = 64
+
+
+def node(
+    gpus: Annotated[
+        int | None,
+        typer.Option(
+            "--gpus",
+            min=1,
+            max=GPUS_MAX,
+            metavar="N",
+            help="Use this many; where there is no driver, pretend to have them.",
+        ),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return when ready; stop it with zen down.")
+    ] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65535,
+            metavar="N",
+            help="Of the API; 0 takes a free one. Default: 8080, or a free one if that is taken.",
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only errors.")] = False,
+    as_json: AsJson = False,
+    parent_fd: Annotated[int | None, typer.Option("--parent-fd", hidden=True)] = None,
+    ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,
+) -> None:
+    """Schedules jobs onto the GPUs of this machine: database, bus, scheduler and worker, no cloud.
+
+    Jobs share the machine: each gets GPUs of its own (CUDA_VISIBLE_DEVICES), the rest wait in
+    line. State is kept in .zen/node in the checkout (ZEN_HOME names another directory). Ctrl-C
+    stops it all, and the jobs with it; those that had not ended run again at the next start.
+
+    \b
+    Examples:
+      zen node
+      zen node --gpus 4 --detach
+      zen submit --gpus 1 -- python3 train.py
+    """
+    from cli.node_config import plan_node
+    from cli.stack import Options
+    from cli.up import Manner, bring_up
+
+    options = Options(port=port, node=plan_node(gpus), node_gpus=gpus)
+    bring_up(options, Manner(detach, quiet, as_json, parent_fd, ready_fd))
