@@ -17,10 +17,11 @@ from agent.words import (
     Signal,
     SignalGroup,
     StartProcess,
+    TellSize,
     Tick,
 )
 from core.errors import ZenError
-from core.messages import Heartbeat, StartJob
+from core.messages import Heartbeat, Size, StartJob
 from core.names import Names
 from core.ports import Bus, Clock
 from messaging.codec import encode_heartbeat
@@ -31,6 +32,7 @@ class Runner(Protocol):
 
     def start(self, order: StartJob) -> None: ...
     def signal(self, lease_id: str, name: Signal) -> None: ...
+    def resize(self, lease_id: str, size: Size) -> None: ...
     def renew(self, until: float) -> None:
         """Whatever runs freezes by itself at that moment of the monotonic clock, also if the
         agent hangs, unless it is renewed before."""
@@ -97,6 +99,10 @@ class Driver:
             case SignalGroup(lease_id, name):
                 self._journal.info("signal", lease_id=lease_id, signal=name)
                 runner.signal(lease_id, name)
+            case TellSize(lease_id, size):
+                members = [peer.rank for peer in size.members]
+                self._journal.info("size", lease_id=lease_id, members=members)
+                runner.resize(lease_id, size)
             case Exit():
                 raise AssertionError("run() ends at Exit")
             case _:

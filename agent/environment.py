@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.messages import StartJob
+from core.containers import HOME
+from core.messages import Size, StartJob
 from stores.base import Store, job_key, quoted
 
 _PASSED_ON = (
@@ -26,7 +28,11 @@ class Places:
     """On this VM; removed when the attempt ends."""
     checkpoints: Path
     """Shared by all attempts of the job."""
-    outputs: Path
+
+    @property
+    def outputs(self) -> Path:
+        """Stored as the attempt's artifacts when it ends."""
+        return self.base / "outputs"
 
     @property
     def work(self) -> Path:
@@ -40,28 +46,37 @@ class Places:
     def status_file(self) -> Path:
         return self.base / "status.jsonl"
 
-    def make(self) -> None:
-        """Create them all. The status file too, so that `>>` and `open(…, "a")` both work."""
-        for directory in (self.work, self.temporary, self.checkpoints, self.outputs):
+    @property
+    def size_file(self) -> Path:
+        """Of an elastic job."""
+        return self.base / "size" / "size.json"
+
+    def make(self, *, for_anybody: bool = False) -> None:
+        """Create them all. The status file too, so that `>>` and `open(…, "a")` both work. An image
+        may bring a user of its own, whom we do not know: then anybody may write."""
+        directories = (self.work, self.temporary, self.checkpoints, self.outputs)
+        for directory in directories:
             directory.mkdir(parents=True, exist_ok=True)
         self.status_file.touch()
+        if for_anybody:
+            for directory in directories:
+                directory.chmod(0o777)
+            self.status_file.chmod(0o666)
+
+
+INSIDE = Places(base=Path(HOME), checkpoints=Path(HOME) / "checkpoints")
+"""The same places as a container sees them."""
 
 
 def places_for(order: StartJob, vm_dir: Path, store: Store) -> Places:
-    """Durable directories lie in the store if it is a file system. With gs:// they lie on the VM's
-    disk: they survive the attempt there, but not the VM."""
+    """Checkpoints lie in the store if it is a file system. With gs:// they lie on the VM's disk:
+    they survive the attempt there, but not the VM."""
     spec = order.spec
-
-    def durable(kind: str) -> Path:
-        # The members of a gang write one checkpoint together.
-        whose = gang_id(order) if kind == "checkpoints" else spec.job_id
-        key = job_key(kind, spec.tenant_id, spec.user_id, whose)
-        return store.directory(key) or vm_dir / key
-
+    # The members of a gang write one checkpoint together.
+    key = job_key("checkpoints", spec.tenant_id, spec.user_id, gang_id(order))
     return Places(
         base=vm_dir / "jobs" / quoted(order.lease_id),
-        checkpoints=durable("checkpoints"),
-        outputs=durable("artifacts") / str(order.attempt),
+        checkpoints=store.directory(key) or vm_dir / key,
     )
 
 
@@ -81,10 +96,62 @@ def environment_for(order: StartJob, places: Places, ours: Mapping[str, str]) ->
     """A clean base, then the job's own variables, then those that are ours to set."""
     base = _DEFAULTS | {name: ours[name] for name in _PASSED_ON if name in ours}
     base["TMPDIR"] = str(places.temporary)
-    return {**base, **order.spec.environment, **_facts(order, places)}
+    return {**base, **_rendezvous(order), **order.spec.environment, **_facts(order, places, places)}
 
 
-def _facts(order: StartJob, places: Places) -> dict[str, str]:
+def environment_inside(order: StartJob, places: Places, devices: str) -> dict[str, str]:
+    """For a container: its image is the base. `devices` are its GPUs as it counts them."""
+    base = {"TMPDIR": str(INSIDE.temporary), **_rendezvous(order)}
+    facts = _facts(order, places, INSIDE) | {"CUDA_VISIBLE_DEVICES": devices}
+    return {**base, **order.spec.environment, **facts}
+
+
+def _rendezvous(order: StartJob) -> dict[str, str]:
+    """What `torchrun` takes for its options; a job's own words go before them."""
+    size = order.size
+    if size is None and order.world_size == 1:
+        return {}
+    host, port = _leader(order)
+    nodes = f"{size.least}:{size.most}" if size is not None else str(order.world_size)
+    return {
+        "PET_NNODES": nodes,
+        "PET_NPROC_PER_NODE": str(max(1, len(order.slots))),
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": f"{host}:{port}",
+        "PET_RDZV_ID": gang_id(order),
+        # Without it each host guesses by its name whether it is the first one.
+        "PET_RDZV_CONF": f"is_host={int(order.rank == 0)}",
+    }
+
+
+def size_words(order: StartJob, size: Size) -> dict[str, object]:
+    """What the size file says."""
+    ranks = [peer.rank for peer in size.members]
+    return {
+        "job_id": gang_id(order),
+        "generation": size.generation,
+        "world_size": len(ranks),
+        "min": size.least,
+        "max": size.most,
+        "rank": order.rank,
+        # Ranks stay with their members; places are without gaps.
+        "place": ranks.index(order.rank) if order.rank in ranks else None,
+        "leader_address": order.leader_address,
+        "members": [{"rank": peer.rank, "address": peer.address} for peer in size.members],
+    }
+
+
+def write_size(order: StartJob, size: Size, places: Places) -> None:
+    """Whoever reads it sees the old file or the new one, never half of one."""
+    file = places.size_file
+    fresh = file.with_suffix(".new")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fresh.write_text(json.dumps(size_words(order, size)) + "\n", encoding="utf-8")
+    fresh.replace(file)
+
+
+def _facts(order: StartJob, places: Places, seen: Places) -> dict[str, str]:
+    """`seen`: the places by the names that the job knows."""
     spec = order.spec
     host, port = _leader(order)
     facts = {
@@ -102,12 +169,14 @@ def _facts(order: StartJob, places: Places) -> dict[str, str]:
         "MASTER_PORT": port,
         "RANK": str(order.rank),
         "WORLD_SIZE": str(order.world_size),
-        "ZEN_CHECKPOINT_DIR": str(places.checkpoints),
-        "ZEN_OUTPUT_DIR": str(places.outputs),
-        "ZEN_STATUS_FILE": str(places.status_file),
+        "ZEN_CHECKPOINT_DIR": str(seen.checkpoints),
+        "ZEN_OUTPUT_DIR": str(seen.outputs),
+        "ZEN_STATUS_FILE": str(seen.status_file),
     }
+    if order.size is not None:
+        facts["ZEN_SIZE_FILE"] = str(seen.size_file)
     if order.attempt > 1 and any(places.checkpoints.iterdir()):
-        facts["ZEN_RESUME_FROM"] = str(places.checkpoints)
+        facts["ZEN_RESUME_FROM"] = str(seen.checkpoints)
     return facts
 
 

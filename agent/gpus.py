@@ -91,6 +91,11 @@ class _Question(Protocol):
     def __call__(self) -> float: ...
 
 
+def is_real(gpus: Gpus) -> bool:
+    """Whether there is a device that a container would have to be handed."""
+    return isinstance(gpus, NvmlGpus)
+
+
 def open_gpus(count: int, said: Path | None = None) -> Gpus:
     """NVML's if its library is there, else `count` pretend ones."""
     try:

@@ -37,9 +37,9 @@ def prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), f"prctl({option})")
 
 
-def descendants() -> list[int]:
-    """All processes below us. Orphans come to us because we are the subreaper, so a daemon that
-    left its group and session is found too."""
+def descendants(root: int = 0) -> list[int]:
+    """All processes below `root`, or below us. Orphans come to us because we are the subreaper, so
+    a daemon that left its group and session is found too."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208  # pathlib would double our start-up time
         if name.isdigit():
@@ -47,7 +47,7 @@ def descendants() -> list[int]:
             if state not in ("Z", "X", ""):
                 children.setdefault(parent, []).append(int(name))
     found: list[int] = []
-    ahead = [os.getpid()]
+    ahead = [root or os.getpid()]
     while ahead:
         below = children.get(ahead.pop(), [])
         found += below
@@ -63,6 +63,17 @@ def _parent_and_state(pid: str) -> tuple[int, str]:
     except OSError:
         return 0, ""  # it ended while we looked
     return int(fields[1]), fields[0].decode()
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether the process has a handler for the signal: without one, most would end it."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123  # no pathlib here
+            lines = file.read().splitlines()
+    except OSError:
+        return False  # it ended while we looked
+    masks = [line.split()[1] for line in lines if line.startswith(b"SigCgt:")]
+    return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
 
 
 def send_signal(pid: int, number: int) -> None:
@@ -101,7 +112,7 @@ def kill_all() -> None:
 
 
 class Keeper:
-    """One job from start to end."""
+    """One job from start to end. What is kept, a process or a container, is for the heirs."""
 
     def __init__(self, socket_fd: int, log_fd: int) -> None:
         self.socket_fd, self.log_fd = socket_fd, log_fd
@@ -109,14 +120,16 @@ class Keeper:
             # Not for the job: it could speak in our name, and would hide our death.
             os.set_inheritable(fd, False)
         self.buffer = b""
-        self.job = 0
         self.until = math.inf
         self.held = False
         """The agent said STOP."""
         self.stopped = False
+        self.poll = select.poll()
         self.wake_fd, wake_in = os.pipe()
         for fd in (self.wake_fd, wake_in):
             os.set_blocking(fd, False)
+        self.poll.register(self.socket_fd, select.POLLIN)
+        self.poll.register(self.wake_fd, select.POLLIN)
         signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
         self.told_to_die = False
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -134,32 +147,57 @@ class Keeper:
         order = json.loads(line)
         if order["until"] is not None:
             self.until = order["until"]
-        if not self._start(order):
+        if not self._begin(order):
             return
-        status = self._watch()
-        if status is not None:
-            self._report(status)
+        words = self._watch()
+        if words is not None:
+            self._say(words)
 
-    def _watch(self) -> int | None:
-        """The wait status of the job; None if the agent died first."""
-        poll = select.poll()
-        poll.register(self.socket_fd, select.POLLIN)
-        poll.register(self.wake_fd, select.POLLIN)
+    def _watch(self) -> dict[str, object] | None:
+        """How the job ended; None if the agent died first."""
         while True:
-            ended = reap()
-            if self.job in ended:
-                kill_all()
-                return ended[self.job]
+            words = self._ended()
+            if words is not None:
+                return words
             if self.told_to_die:
-                kill_all()
+                self._destroy()
                 return None
             self._obey_lines()
             self._stop_or_go()
-            for fd, _ in poll.poll(self._patience_ms()):
-                if fd == self.wake_fd:
-                    os.read(self.wake_fd, 4096)
-                elif not self._read():
-                    self.told_to_die = True
+            self._await()
+
+    def _await(self) -> None:
+        """Until something happens, or it is time to freeze."""
+        for fd, _ in self.poll.poll(self._patience_ms()):
+            if fd == self.wake_fd:
+                os.read(self.wake_fd, 4096)
+            elif fd != self.socket_fd:
+                self._ready(fd)
+            elif not self._read():
+                self.told_to_die = True
+
+    # --- what heirs say of their job ----------------------------------------------------
+
+    def _begin(self, order: dict[str, object]) -> bool:
+        """Start it and say so; False if it could not be, which is said too."""
+        raise NotImplementedError
+
+    def _ended(self) -> dict[str, object] | None:
+        """The words for its end, once nothing of it is left."""
+        raise NotImplementedError
+
+    def _destroy(self) -> None:
+        """Leave nothing of it, at once."""
+        raise NotImplementedError
+
+    def _pass_on(self, number: signal.Signals) -> None:
+        raise NotImplementedError
+
+    def _ready(self, fd: int) -> None:
+        """A file of the heir's own has something."""
+        raise AssertionError(f"nobody asked for {fd}")
+
+    # --- the agent's words --------------------------------------------------------------
 
     def _read(self) -> bool:
         """False at the end of file."""
@@ -202,6 +240,31 @@ class Keeper:
             return None
         return max(0, math.ceil(1000 * (self.until - monotonic())))
 
+    def _say(self, words: dict[str, object]) -> None:
+        try:
+            os.write(self.socket_fd, json.dumps(words).encode() + b"\n")
+        except (BrokenPipeError, ConnectionError):
+            return  # the agent is gone: there is nobody to tell
+
+
+class ProcessKeeper(Keeper):
+    """The job is a process, its group, and whatever it leaves behind."""
+
+    job = 0
+
+    def _ended(self) -> dict[str, object] | None:
+        ended = reap()
+        if self.job not in ended:
+            return None
+        kill_all()
+        status = ended[self.job]
+        if os.WIFSIGNALED(status):
+            return {"signal": os.WTERMSIG(status)}
+        return {"exit": os.WEXITSTATUS(status)}
+
+    def _destroy(self) -> None:
+        kill_all()
+
     def _pass_on(self, number: signal.Signals) -> None:
         if number == signal.SIGTERM:
             # The group only: helpers in other sessions are the job's own to end.
@@ -210,12 +273,17 @@ class Keeper:
             except (ProcessLookupError, PermissionError):
                 return
             return
+        if number in (signal.SIGUSR1, signal.SIGUSR2):
+            for pid in descendants():
+                if catches(pid, number):
+                    send_signal(pid, number)
+            return
         # Twice, so that what was forked during the first walk is met by the second.
         for _ in range(2):
             for pid in descendants():
                 send_signal(pid, number)
 
-    def _start(self, order: dict[str, object]) -> bool:
+    def _begin(self, order: dict[str, object]) -> bool:
         error_out, error_in = os.pipe()
         self.job = os.fork()
         if self.job == 0:
@@ -256,22 +324,11 @@ class Keeper:
             os.write(error_in, json.dumps(text).encode()[:4096])
         os._exit(127)
 
-    def _report(self, status: int) -> None:
-        if os.WIFSIGNALED(status):
-            self._say({"signal": os.WTERMSIG(status)})
-        else:
-            self._say({"exit": os.WEXITSTATUS(status)})
 
-    def _say(self, words: dict[str, object]) -> None:
-        try:
-            os.write(self.socket_fd, json.dumps(words).encode() + b"\n")
-        except (BrokenPipeError, ConnectionError):
-            return  # the agent is gone: there is nobody to tell
-
-
-def main() -> None:
-    socket_fd, log_fd, parent = (int(word) for word in sys.argv[1:4])
-    keeper = Keeper(socket_fd, log_fd)
+def keep(heir: type[Keeper], words: list[str]) -> None:
+    """The life of a keeper: SOCKET_FD LOG_FD PARENT_PID."""
+    socket_fd, log_fd, parent = (int(word) for word in words)
+    keeper = heir(socket_fd, log_fd)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     # SIGTERM and not SIGKILL: we must outlive the agent for the moment it takes to clean up.
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -280,4 +337,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    keep(ProcessKeeper, sys.argv[1:4])

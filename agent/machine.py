@@ -30,6 +30,7 @@ from agent.words import (
     Started,
     StartFailed,
     StartProcess,
+    TellSize,
     Tick,
 )
 from agent.work import PREEMPTED, Work, slots_refusal
@@ -42,6 +43,7 @@ from core.messages import (
     GpuReading,
     Heartbeat,
     KeepWarm,
+    ResizeJob,
     StartJob,
     StopJob,
 )
@@ -188,6 +190,8 @@ class AgentMachine:
                 self._continue(control, now)
             case GoJob(lease_id=lease_id):
                 self._go(lease_id)
+            case ResizeJob():
+                self._resize(control)
             case DrainVm():
                 self._draining = True
                 self._say_idle()
@@ -219,6 +223,17 @@ class AgentMachine:
         if work is not None and work.waiting and work.frozen_since is None:
             work.waiting = False
             self._out.append(StartProcess(work.order))
+
+    def _resize(self, news: ResizeJob) -> None:
+        """Sizes may come twice and late: the newest one holds. One that says what the job knows
+        already must not make it form its group anew."""
+        work = self.jobs.get(news.lease_id)
+        known = work.order.size if work is not None else None
+        if work is None or known is None or news.size.generation <= known.generation:
+            return
+        work.order = replace(work.order, size=news.size, world_size=len(news.size.members))
+        if not work.waiting and news.size.members != known.members:
+            self._out.append(TellSize(news.lease_id, news.size))
 
     def _refusal(self, order: StartJob) -> str:
         if self._shut_down or self._preempted or self._draining:
@@ -255,7 +270,7 @@ class AgentMachine:
             work.started = True
             self._say(work, work.status)
 
-    def _ended(self, lease_id: str, exit_code: int, reason: str, now: float) -> None:
+    def _ended(self, lease_id: str, exit_code: int | None, reason: str, now: float) -> None:
         work = self.jobs.pop(lease_id, None)
         if work is None:
             return

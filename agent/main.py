@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 
+from agent.containers import Runtime
 from agent.driver import Driver
 from agent.ear import Ear
-from agent.gpus import Gpus, open_gpus
+from agent.gpus import Gpus, is_real, open_gpus
 from agent.journal import Journal
 from agent.machine import AgentMachine
 from agent.metadata import Source, VmSettings, source
-from agent.runner import ProcessRunner
+from agent.runner import JobRunner
 from agent.words import (
     Exit,
     ExitKind,
@@ -60,10 +61,12 @@ class Agent:
     driver: Driver
     metadata: Source
     journal: Journal
+    runtime: Runtime
 
     async def run(self, vm_dir: Path) -> Exit:
         """Subscribe, say READY, work until told to go."""
-        runner = ProcessRunner(vm_dir, self.store, self.driver.post, self.journal)
+        runner = JobRunner(vm_dir, self.store, self.driver.post, self.journal, runtime=self.runtime)
+        await self._clean_up()
         self._watch_signals()
         if (fd := os.environ.get("ZEN_PARENT_FD")) is not None:
             await _watch_parent(int(fd), self.driver)
@@ -80,6 +83,12 @@ class Agent:
                 task.cancel()
             await runner.close()
             await self._leave()
+
+    async def _clean_up(self) -> None:
+        """Before we say READY: whatever an agent that was killed has left must not compute on."""
+        removed, faults = await self.runtime.sweep()
+        if removed or faults:
+            self.journal.warning("containers left over", removed=removed, faults=faults)
 
     async def _guarded(self, side: Coroutine[object, object, None]) -> None:
         """A side task that fails ends the agent: half an agent is worse than none."""
@@ -200,7 +209,22 @@ async def run_agent(journal: Journal, clock: SystemClock) -> Exit:
     )
     driver = Driver(machine, bus, names, clock, journal)
     agent = Agent(
-        settings, identity, names, bus, open_store(settings.store), gpus, driver, metadata, journal
+        settings=settings,
+        identity=identity,
+        names=names,
+        bus=bus,
+        store=open_store(settings.store),
+        gpus=gpus,
+        driver=driver,
+        metadata=metadata,
+        journal=journal,
+        runtime=Runtime(
+            os.environ,
+            identity.vm_name,
+            settings.containers,
+            real_gpus=is_real(gpus),
+            token=metadata.token,
+        ),
     )
     return await agent.run(vm_dir)
 

@@ -6,10 +6,11 @@ import asyncio
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Protocol
 from urllib.parse import urlencode
 
+from core.containers import MOUNTS_WORDS, ContainerRules, rules_of
 from core.errors import BadInput, Fault, ZenError
 from core.submission import shown
 from core.timers import Timers
@@ -36,7 +37,7 @@ TIMERS = (
 )
 _INSTANCE = ("name", "id", "zone")
 _REQUIRED = ("zen-cluster", "zen-project", "zen-prefix", "zen-store")
-_OPTIONAL = ("zen-gpus", "zen-pubsub-host", "zen-timers")
+_OPTIONAL = ("zen-gpus", "zen-pubsub-host", "zen-timers", "zen-containers")
 _ADDRESS = "network-interfaces/0/ip"
 SETTINGS = "ZEN_VM_SETTINGS"
 """The variable that says all this on a machine that no cloud made: a JSON object of texts."""
@@ -66,6 +67,7 @@ class VmSettings:
     timers: Timers
     address: str = ""
     """Where other VMs of its network reach it."""
+    containers: ContainerRules = field(default_factory=ContainerRules)
 
 
 class Source(Protocol):
@@ -77,6 +79,10 @@ class Source(Protocol):
 
     async def watch_preempted(self, notice: Callable[[], None]) -> None:
         """Calls `notice` once when the VM is taken away. Never ends by an error."""
+        ...
+
+    async def token(self) -> str:
+        """An access token of the VM's service account; empty if it has none."""
         ...
 
 
@@ -97,6 +103,9 @@ class FixedMachine:
 
     async def watch_preempted(self, _: Callable[[], None]) -> None:
         return
+
+    async def token(self) -> str:
+        return ""
 
 
 def source(environ: Mapping[str, str]) -> Source:
@@ -158,6 +167,14 @@ class MetadataServer:
         }
         return parse_settings(values)
 
+    async def token(self) -> str:
+        try:
+            answer = await self.get("instance/service-accounts/default/token")
+            said = json.loads(answer.body) if answer.status == 200 else {}
+        except (MetadataDown, ValueError):
+            said = {}
+        return str(said.get("access_token", "")) if isinstance(said, dict) else ""
+
     async def _patiently(self, path: str) -> Answer:
         loop = asyncio.get_running_loop()
         give_up_at, pause_s = loop.time() + BOOT_WAIT_S, RETRY_FIRST_S
@@ -205,6 +222,7 @@ def parse_settings(values: Mapping[str, str]) -> VmSettings:
     ]
     gpus = _gpus(values.get("zen-gpus", "0"), faults)
     timers = _timers(values.get("zen-timers", "{}"), faults)
+    containers = _containers(values.get("zen-containers", "{}"), faults)
     if faults:
         raise BadInput(faults)
     return VmSettings(
@@ -219,6 +237,7 @@ def parse_settings(values: Mapping[str, str]) -> VmSettings:
         pubsub_host=values.get("zen-pubsub-host") or None,
         timers=timers,
         address=values.get(_ADDRESS, ""),
+        containers=containers,
     )
 
 
@@ -227,6 +246,17 @@ def _gpus(text: str, faults: list[Fault]) -> int:
         return int(text)
     faults.append(Fault("metadata zen-gpus", shown(text), f"a whole number from 0 to {GPUS_MAX}"))
     return 0
+
+
+def _containers(text: str, faults: list[Fault]) -> ContainerRules:
+    try:
+        rules = rules_of(json.loads(text or "{}"))
+    except ValueError:
+        rules = None
+    if rules is None:
+        expected = f"a JSON object with mounts ({MOUNTS_WORDS}) and network"
+        faults.append(Fault("metadata zen-containers", shown(text), expected))
+    return rules or ContainerRules()
 
 
 def _timers(text: str, faults: list[Fault]) -> Timers:
@@ -238,7 +268,7 @@ def _timers(text: str, faults: list[Fault]) -> Timers:
     if not isinstance(given, dict):
         faults.append(Fault("metadata zen-timers", shown(text), expected))
         return Timers()
-    known = {field.name for field in fields(Timers)} & set(TIMERS)
+    known = {timer.name for timer in fields(Timers)} & set(TIMERS)
     wrong = {
         name: value
         for name, value in given.items()

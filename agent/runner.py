@@ -1,34 +1,38 @@
-"""Runs jobs as processes: one keeper per job, its socket, its log, its status file."""
+"""Runs jobs: one keeper per job, its socket, its log, its status file, its outputs."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from agent.environment import Places, argv_for, environment_for, places_for
+from agent.containers import Runtime
+from agent.environment import Places, places_for, write_size
 from agent.journal import Journal
+from agent.kinds import CannotStart, Containers, Kind, Processes
 from agent.logs import CHUNK, LOG_CAP, carry_log
+from agent.outputs import judge, store_outputs
 from agent.status import StatusTail
 from agent.words import Exited, Input, Progressed, Signal, Started, StartFailed
-from core.messages import StartJob
+from core.errors import ZenError
+from core.messages import Size, StartJob
+from stores.artifacts import ArtifactPath, Manifest
 from stores.base import LogPath, Store
 
-_KEEPER = Path(__file__).with_name("keeper.py")
 STATUS_EVERY_S = 0.5
 LOG_WAIT_S = 10.0
 """How long an exit waits for the rest of the log: whoever sees the end should see its log."""
 CLOSE_WAIT_S = 5.0
+LEFTOVERS_S = 60.0
+LEFTOVERS_TOLD_S = 10.0
+"""Of a job that was told to end: somebody waits for its VM."""
 
 
 @dataclass(slots=True)
@@ -37,15 +41,19 @@ class _Kept:
 
     order: StartJob
     places: Places
+    kind: Kind
     orders: list[bytes] = field(default_factory=list)
     """Signals that came before the keeper did."""
     to_keeper: asyncio.StreamWriter | None = None
-    group: int = 0
-    """The job's process group once it runs."""
+    pid: int = 0
+    """The job's first process once it runs; 0 for a container."""
     task: asyncio.Task[None] | None = None
+    told_to_end: bool = False
+    saving: asyncio.Task[Manifest | None] | None = None
+    """Its outputs are on their way to the store."""
 
 
-class ProcessRunner:
+class JobRunner:
     """Answers through `post`: Started or StartFailed, then Exited, with Progressed in between."""
 
     def __init__(
@@ -57,16 +65,20 @@ class ProcessRunner:
         *,
         log_cap: int = LOG_CAP,
         environment: Mapping[str, str] | None = None,
+        runtime: Runtime,
     ) -> None:
         self._vm_dir, self._store, self._post, self._journal = vm_dir, store, post, journal
         self._log_cap = log_cap
-        self._environment = os.environ if environment is None else environment
+        ours = os.environ if environment is None else environment
+        self._processes = Processes(ours)
+        self._containers = Containers(runtime)
         self._jobs: dict[str, _Kept] = {}
         self._until: float | None = None
 
     def start(self, order: StartJob) -> None:
         """Begin to run it."""
-        kept = _Kept(order, places_for(order, self._vm_dir, self._store))
+        kind = self._containers if order.spec.image else self._processes
+        kept = _Kept(order, places_for(order, self._vm_dir, self._store), kind)
         self._jobs[order.lease_id] = kept
         kept.task = asyncio.create_task(self._run(kept), name=f"job {order.lease_id}")
 
@@ -75,7 +87,24 @@ class ProcessRunner:
         kept = self._jobs.get(lease_id)
         if kept is None:
             return
+        kept.told_to_end |= name in (Signal.TERM, Signal.KILL)
+        if kept.saving is not None and name is Signal.KILL:
+            kept.saving.cancel()
         _tell(kept, f"{name}\n".encode())
+
+    def resize(self, lease_id: str, size: Size) -> None:
+        """Who else is there now: for the job to read, and a signal that there is news."""
+        kept = self._jobs.get(lease_id)
+        if kept is None:
+            return
+        kept.order = replace(kept.order, size=size, world_size=len(size.members))
+        try:
+            write_size(kept.order, size, kept.places)
+        except OSError as error:
+            self._journal.error("size not written", lease_id=lease_id, reason=str(error))
+            return
+        if kept.order.spec.resize_signal != "none":
+            _tell(kept, f"{kept.order.spec.resize_signal}\n".encode())
 
     def renew(self, until: float) -> None:
         """Jobs may compute until then, even if we hang: their keepers watch the same clock."""
@@ -98,6 +127,8 @@ class ProcessRunner:
         lease_id = kept.order.lease_id
         try:
             ended: Input = await self._keep(kept)
+            if isinstance(ended, Exited):
+                ended = await self._save(kept, ended)
         except OSError as error:
             self._journal.error("job could not be kept", lease_id=lease_id, reason=str(error))
             ended = StartFailed(lease_id, 126, f"the VM could not start it: {error}")
@@ -108,19 +139,21 @@ class ProcessRunner:
 
     async def _keep(self, kept: _Kept) -> Input:
         order = kept.order
-        argv = argv_for(order)
-        if not argv:
-            return StartFailed(order.lease_id, 127, "the job has no command")
-        await asyncio.to_thread(kept.places.make)
-        mine, log_fd, process = self._spawn()
+        if order.size is not None:
+            write_size(order, order.size, kept.places)
+        try:
+            brief = await kept.kind.brief(order, kept.places)
+        except CannotStart as error:
+            return StartFailed(order.lease_id, error.exit_code, error.reason)
+        mine, log_fd, process = _spawn(kept.kind.keeper)
         output = await _pipe_reader(log_fd)
         reader, writer = await asyncio.open_connection(sock=mine)
         log = asyncio.create_task(self._carry(order, output))
         try:
-            writer.write(self._brief(order, argv, kept.places))
+            writer.write(json.dumps({**brief, "until": self._until}).encode() + b"\n")
             writer.writelines(kept.orders)
             kept.to_keeper = writer
-            ended = await self._follow(kept, reader, argv)
+            ended = await self._follow(kept, reader)
             await asyncio.wait([log], timeout=LOG_WAIT_S)
             return ended
         finally:
@@ -128,56 +161,54 @@ class ProcessRunner:
             writer.close()
             await asyncio.to_thread(process.wait)
 
-    def _spawn(self) -> tuple[socket.socket, int, subprocess.Popen[bytes]]:
-        mine, theirs = socket.socketpair()
-        log_out, log_in = os.pipe()
-        words = [str(theirs.fileno()), str(log_in), str(os.getpid())]
-        try:
-            # Popen and not asyncio's: that one needs a thread per child, and the socket already
-            # tells us when the keeper ends.
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_KEEPER), *words],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), log_in),
-            )
-        except OSError:
-            mine.close()
-            os.close(log_out)
-            raise
-        finally:
-            theirs.close()
-            os.close(log_in)
-        return mine, log_out, process
+    async def _save(self, kept: _Kept, ended: Exited) -> Exited:
+        """Its outputs first: whoever hears of the end can fetch them. What a job leaves that failed
+        or was ended is worth a moment, no more."""
+        good = ended.exit_code == 0
+        wait_s = LEFTOVERS_TOLD_S if kept.told_to_end else LEFTOVERS_S
+        spec = kept.order.spec
+        path = ArtifactPath(spec.tenant_id, spec.user_id, spec.job_id, kept.order.attempt)
+        kept.saving = asyncio.create_task(store_outputs(self._store, path, kept.places.outputs))
+        await asyncio.wait([kept.saving], timeout=None if good else wait_s)
+        kept.saving.cancel()
+        verdict, note = judge(kept.saving, ended)
+        if note:
+            self._journal.warning("outputs", lease_id=ended.lease_id, note=note)
+            await self._add_to_log(kept.order, note)
+        return verdict
 
-    def _brief(self, order: StartJob, argv: list[str], places: Places) -> bytes:
-        brief = {
-            "argv": argv,
-            "env": environment_for(order, places, self._environment),
-            "cwd": str(places.work),
-            "until": self._until,
-        }
-        return json.dumps(brief).encode() + b"\n"
+    async def _add_to_log(self, order: StartJob, note: str) -> None:
+        try:
+            async with self._store.writer(self._log_path(order)) as writer:
+                await writer.write(f"[zen: {note}]\n".encode(errors="replace"))
+        except ZenError as error:
+            self._journal.error("log lost", lease_id=order.lease_id, reason=str(error))
+
+    def _log_path(self, order: StartJob) -> LogPath:
+        spec = order.spec
+        return LogPath(spec.tenant_id, spec.user_id, spec.job_id, order.attempt)
 
     async def _carry(self, order: StartJob, output: asyncio.StreamReader) -> None:
-        spec = order.spec
-        path = LogPath(spec.tenant_id, spec.user_id, spec.job_id, order.attempt)
+        path = self._log_path(order)
         await carry_log(output, self._store, path, self._log_cap, self._journal)
 
-    async def _follow(self, kept: _Kept, reader: asyncio.StreamReader, argv: list[str]) -> Input:
+    async def _follow(self, kept: _Kept, reader: asyncio.StreamReader) -> Input:
         lease_id = kept.order.lease_id
         first = await _words(reader)
         if "failed" in first:
-            return _start_failed(lease_id, argv[0], first)
+            return kept.kind.not_started(kept.order, first)
+        if "signal" in first:
+            return _exited(lease_id, first)
         if "started" in first:
             self._post(Started(lease_id))
-            kept.group = int(str(first["started"]))
+            kept.pid = int(str(first["started"]))
         tail = StatusTail(kept.places.status_file)
         following = asyncio.create_task(self._follow_status(lease_id, tail))
         last = await _words(reader)
         following.cancel()
         self._look(lease_id, tail)
         if not last:
-            _kill_group(kept.group)
+            await kept.kind.abandon(kept.order, kept.pid)
         return _exited(lease_id, last)
 
     async def _follow_status(self, lease_id: str, tail: StatusTail) -> None:
@@ -189,6 +220,27 @@ class ProcessRunner:
         status = tail.look()
         if status.progress is not None or status.checkpoint_step is not None:
             self._post(Progressed(lease_id, status.progress, status.checkpoint_step))
+
+
+def _spawn(keeper: tuple[str, ...]) -> tuple[socket.socket, int, subprocess.Popen[bytes]]:
+    """Our end of its socket, the end of its job's output, and the keeper itself."""
+    mine, theirs = socket.socketpair()
+    log_out, log_in = os.pipe()
+    words = [str(theirs.fileno()), str(log_in), str(os.getpid())]
+    try:
+        # Popen and not asyncio's: that one needs a thread per child, and the socket already
+        # tells us when the keeper ends.
+        process = subprocess.Popen(
+            [*keeper, *words], stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), log_in)
+        )
+    except OSError:
+        mine.close()
+        os.close(log_out)
+        raise
+    finally:
+        theirs.close()
+        os.close(log_in)
+    return mine, log_out, process
 
 
 def _tell(kept: _Kept, line: bytes) -> None:
@@ -217,19 +269,14 @@ async def _words(reader: asyncio.StreamReader) -> Mapping[str, object]:
 
 
 def _exited(lease_id: str, words: Mapping[str, object]) -> Exited:
+    note = f": {words['note']}" if words.get("note") else ""
     if isinstance(code := words.get("exit"), int):
-        return Exited(lease_id, code, f"exit code {code}")
+        return Exited(lease_id, code, f"exit code {code}{note}")
     if isinstance(number := words.get("signal"), int):
-        return Exited(lease_id, 128 + number, f"killed by {_signal_name(number)}")
+        return Exited(lease_id, 128 + number, f"killed by {_signal_name(number)}{note}")
+    if "lost" in words:
+        return Exited(lease_id, None, str(words["lost"]))
     return Exited(lease_id, 128 + signal.SIGKILL, "the process that kept the job was killed")
-
-
-def _kill_group(group: int) -> None:
-    """Without its keeper only the job itself dies by the parent-death signal; its children in the
-    same group are for us to end."""
-    if group > 1:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, signal.SIGKILL)
 
 
 def _signal_name(number: int) -> str:
@@ -237,14 +284,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"  # real-time signals have no name
-
-
-def _start_failed(lease_id: str, program: str, words: Mapping[str, object]) -> StartFailed:
-    number, what = words.get("failed"), words.get("what")
-    assert isinstance(number, int), f"the keeper said {words}"
-    if what == "exec" and number == errno.ENOENT:
-        return StartFailed(lease_id, 127, f"command not found: {program}")
-    if what == "exec" and number == errno.EACCES:
-        return StartFailed(lease_id, 126, f"permission denied: {program}")
-    subject = program if what == "exec" else what
-    return StartFailed(lease_id, 126, f"cannot start {subject}: {os.strerror(number)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from core.messages import Control, GpuReading, Heartbeat, Progress, StartJob
+from core.messages import Control, GpuReading, Heartbeat, Progress, Size, StartJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,9 @@ class Exited:
     """The job's process and all that it left behind are gone, its log is stored."""
 
     lease_id: str
-    exit_code: int
-    """As a shell counts: 128 + the signal if a signal ended it."""
+    exit_code: int | None
+    """As a shell counts: 128 + the signal if a signal ended it. None: something failed it that was
+    not its own doing, e.g. its outputs could not be stored."""
     reason: str
 
 
@@ -166,6 +167,15 @@ class SignalGroup:
     signal: Signal
 
 
+@dataclass(frozen=True, slots=True)
+class TellSize:
+    """The job's processes learn its new size: by its file, then by a signal. Without effect if
+    they are gone."""
+
+    lease_id: str
+    size: Size
+
+
 class ExitKind(StrEnum):
     """Why the agent ends."""
 
@@ -182,4 +192,4 @@ class Exit:
     reason: str
 
 
-Output = Send | StartProcess | SignalGroup | Exit
+Output = Send | StartProcess | SignalGroup | TellSize | Exit

@@ -36,7 +36,7 @@ class Work:
             return B.FROZEN
         return B.RUNNING if self.started else B.FOUND_VM
 
-    def final_word(self, exit_code: int) -> BeatStatus:
+    def final_word(self, exit_code: int | None) -> BeatStatus:
         """Exit code 0 of a job that nobody stopped means that its work is done, also when the VM
         is being taken; anything else on such a VM is an interruption, not the job's failure."""
         if self.ending and self.ending != PREEMPTED:

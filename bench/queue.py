@@ -3,8 +3,8 @@
     python -m bench.queue --jobs msr=msr.csv.gz,groups=cluster02+cluster03+cluster06 [--full]
     python -m bench.queue --jobs philly=philly.csv.gz --loads 0.98 --policies fifo fill las ours
 
-Virtual time; the same files print the same figures. Quick: 75 and 90 % load, evictions free.
---full adds elastic jobs and evictions that cost work. Without --jobs made-up jobs are replayed.
+Virtual time; the same files print the same figures. Each load twice: evictions are free, and cost
+work. --full adds elastic jobs. Without --jobs made-up jobs are replayed.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from bench.queue_plots import write_plots
 from bench.queue_verdict import Check, Verdict, judge, validity
 from core.errors import BadInput, Fault, ZenError
 from sim.replay.pool import Costs, Policy, replay
+from sim.replay.queue_apart import apart, finish_time_fairness
 from sim.replay.queue_eta import Asking, Truth, truth_of
 from sim.replay.queue_figures import QueueFigures, figures_of
 from sim.replay.queue_ours import Ours
@@ -68,7 +69,8 @@ WORDS: Mapping[str, str] = {
     "eta": "ETAs of this queue, no eviction",
 }
 ELASTIC: Mapping[str, int] = {"ours-half": 2, "ours-all": 1}
-PREEMPTIVE = ("las", "ours", "oracle")
+COSTED = ("fifo", "las", "ours", "oracle")
+"""Those that evict, and what they are held against."""
 COSTLY = Costs(checkpoint_s=900.0, restart_s=60.0)
 ETAS_MOST = 1000
 """Jobs that are told when they start: each costs several plays of the whole queue."""
@@ -105,7 +107,8 @@ def run_case(case: Case, work: Workload) -> Outcome:
     bends = range(0, len(jobs), step) if step else ()
     ended = replay(jobs, case.gpus, policy, costs, bends)
     bounds = policy.bounds if isinstance(policy, Ours) else None
-    return figures_of(ended, case.gpus, bounds)
+    fairness = finish_time_fairness(ended, apart(jobs, case.gpus))
+    return replace(figures_of(ended, case.gpus, bounds), fairness=fairness)
 
 
 def pool_for(work: Workload, load: float) -> int:
@@ -149,9 +152,8 @@ def cases_of(args: argparse.Namespace, traces: Mapping[str, Workload]) -> list[C
             wanted = [*args.policies, *(("eta",) if args.eta else ())]
             wanted += [*ELASTIC] if args.full and "ours" in args.policies else []
             cases += [Case(name, load, gpus, policy) for policy in wanted]
-            if args.full:
-                of = (policy for policy in PREEMPTIVE if policy in args.policies)
-                cases += [Case(name, load, gpus, policy, costly=True) for policy in of]
+            of = (policy for policy in COSTED if policy in args.policies)
+            cases += [Case(name, load, gpus, policy, costly=True) for policy in of]
     return cases
 
 
@@ -174,6 +176,7 @@ _COLUMNS: tuple[tuple[str, Callable[[QueueFigures], str]], ...] = (
     ("≥32 GPUs", lambda f: f"{f.wait_big / 1e3:.1f}"),
     ("slowdown", lambda f: f"{f.slowdown:.1f}"),
     ("unfair", lambda f: f"{f.unfairness:.2f}"),
+    ("÷ apart", lambda f: f"{f.fairness:.2f}"),
     ("used", lambda f: f"{100 * f.utilisation:.1f} %"),
     ("evictions", lambda f: f"{f.evictions:,}"),
     ("late", lambda f: f"{f.late}"),
@@ -221,7 +224,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", action="append", metavar="NAME=FILE[,groups=A+B][,first=N]")
     parser.add_argument("--loads", type=float, nargs="+", default=[0.75, 0.9], metavar="SHARE")
     parser.add_argument("--policies", nargs="+", choices=[*POLICIES], default=[*POLICIES])
-    parser.add_argument("--full", action="store_true", help="elastic jobs, costs of evictions")
+    parser.add_argument("--full", action="store_true", help="elastic jobs as well")
     parser.add_argument("--no-eta", dest="eta", action="store_false", help="leave out the ETAs")
     parser.add_argument("--seed", type=int, default=1, help="of made-up jobs")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)

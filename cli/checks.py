@@ -20,9 +20,10 @@ from core.clock import SystemClock
 
 FAST_TESTS = "fast tests"
 PYTEST = (sys.executable, "-m", "pytest", "-ra")
-SIDE_BY_SIDE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
-"""Two at a time, the tests of one file together, for what they share; tests/conftest.py has the
-order of the files."""
+BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
+"""The tests of one file together, for what they share; tests/conftest.py has the order of the
+files."""
+SIDE_BY_SIDE = ("-n", "2", *BY_FILE)
 
 Result = tuple[str, int, float]
 """Name, exit code, seconds."""
@@ -119,7 +120,8 @@ def parts_of_tests() -> tuple[Step, ...]:
     others = tuple(f"--ignore={path}" for path in (stacks, *simulation))
     return (
         Step("units and adapters", (*PYTEST, *SIDE_BY_SIDE, *others)),
-        Step("whole stacks", (*PYTEST, *SIDE_BY_SIDE, stacks)),
+        # They wait more than they work.
+        Step("whole stacks", (*PYTEST, "-n", "3", *BY_FILE, stacks)),
         Step("simulation", (*PYTEST, "-n", "2", *simulation)),
     )
 

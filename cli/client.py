@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -116,17 +117,39 @@ class Client:
         timeout_s: float = TIMEOUT_S,
     ) -> httpx.Response:
         """One request; any answer of 400 and above is raised as Refused."""
-        import httpx
-
-        given = {key: value for key, value in (query or {}).items() if value not in (None, "")}
-        try:
+        with self._in_words(timeout_s):
             response = self._http.request(
                 method,
                 f"{self._prefix}{where}",
-                params=given,  # type: ignore[arg-type]  # strings, numbers and lists of strings
+                params=_given(query),
                 json=body,
                 timeout=timeout_s,
             )
+        if response.status_code >= 400:
+            raise _refusal(response)
+        return response
+
+    @contextmanager
+    def stream(
+        self, where: str, query: Mapping[str, object], headers: Mapping[str, str]
+    ) -> Iterator[httpx.Response]:
+        """A GET whose body is read piece by piece; errors of both are told alike."""
+        url = f"{self._prefix}{where}"
+        with (
+            self._in_words(TIMEOUT_S),
+            self._http.stream("GET", url, params=_given(query), headers=headers) as response,
+        ):
+            if response.status_code >= 400:
+                response.read()
+                raise _refusal(response)
+            yield response
+
+    @contextmanager
+    def _in_words(self, timeout_s: float) -> Iterator[None]:
+        import httpx
+
+        try:
+            yield
         except httpx.ConnectError as error:
             raise Unreachable(
                 f"nothing runs at {self.address}: start it with {PROGRAM} up"
@@ -138,9 +161,6 @@ class Client:
             ) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unreachable(f"the {self._what} at {self.address} failed: {error}") from error
-        if response.status_code >= 400:
-            raise _refusal(response)
-        return response
 
     def _json(self, response: httpx.Response) -> Json:
         try:
@@ -152,6 +172,10 @@ class Client:
                 f"what answers at {self.address} is not the {self._what} of this scheduler"
             )
         return body
+
+
+def _given(query: Mapping[str, object] | None) -> dict[str, Any]:
+    return {key: value for key, value in (query or {}).items() if value not in (None, "")}
 
 
 def _refusal(response: httpx.Response) -> Refused:

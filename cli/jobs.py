@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.etas import eta_cell, eta_words, run_words
 from cli.groups import stop_group, summary
 from cli.options import Api, AsJson, JobId, User
 from cli.place import PROGRAM
@@ -37,7 +38,10 @@ if TYPE_CHECKING:
     from cli.fitted import Fitted
 
 STATES = ("pending", "scheduled", "running", "preempted", "completed", "failed", "cancelled")
-HEADINGS = ("JOB", "NAME", "STATUS", "CLUSTER", "REGION", "VM", "AGE", "RUN", "PROGRESS", "WHY")
+HEADINGS = (
+    *("JOB", "NAME", "STATUS", "CLUSTER", "REGION", "VM"),
+    *("AGE", "ETA", "RUN", "PROGRESS", "WHY"),
+)
 EVENTS_MAX = 2000
 FINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 
@@ -235,6 +239,7 @@ def jobs_table(page: Json, now: datetime, height: int = 10_000) -> Fitted:
             (job.get("vm") or {}).get("region"),
             short_vm((job.get("vm") or {}).get("name")),
             between(job["submitted_at"], now),
+            eta_cell(job, now),
             run_time(job, now),
             progress(job),
             why(job),
@@ -242,7 +247,11 @@ def jobs_table(page: Json, now: datetime, height: int = 10_000) -> Fitted:
         for job in found
     ]
     return fitted(
-        HEADINGS, cap(rows, height - 1), right="AGE RUN", drop="PROGRESS NAME RUN VM", below="WHY"
+        HEADINGS,
+        cap(rows, height - 1),
+        right="AGE ETA RUN",
+        drop="PROGRESS NAME RUN VM ETA",
+        below="WHY",
     )
 
 
@@ -250,7 +259,7 @@ def _status(job: Json) -> Text:
     """Of a gang: how many of its members run."""
     text = status_text(job["status"])
     if job.get("members_running") is not None and job["status"] not in FINAL:
-        text.append(f" {job['members_running']}/{job['replicas']}")
+        text.append(f" {job['members_running']}/{_vms(job)}")
     return text
 
 
@@ -323,6 +332,9 @@ def _header(job: Json, now: datetime) -> list[str]:
         "job": f"{job['job_id']}" + (f" ({job['name']})" if job.get("name") else ""),
         "status": job["status"],
         "why": why(job),
+        "eta": eta_words(job, now),
+        "will run": run_words(job),
+        "image": str(job.get("image") or ""),
         "command": " ".join(job.get("command") or []),
         "asked for": _asked(job),
         "cluster": job["cluster"],
@@ -346,8 +358,15 @@ def _header(job: Json, now: datetime) -> list[str]:
 
 def _asked(job: Json) -> str:
     each = f"{job['gpu_count']} × {job.get('gpu_type') or 'any GPU'}"
-    vms = job.get("replicas", 1)
-    return f"{each} on each of {vms} VMs" if vms > 1 else each
+    vms = _vms(job)
+    return f"{each} on each of {vms} VMs" if vms != "1" else each
+
+
+def _vms(job: Json) -> str:
+    """How many VMs it runs on; of an elastic job the bounds."""
+    most = job.get("replicas", 1)
+    least = job.get("replicas_min") or most
+    return f"{least}-{most}" if least < most else str(most)
 
 
 def _cost(job: Json) -> str:

@@ -14,6 +14,7 @@ import typer
 from typer.main import get_command
 
 from cli import (
+    artifacts,
     chaos,
     checks,
     cost,
@@ -82,6 +83,8 @@ app.command()(jobs.jobs)
 app.command()(jobs.show)
 app.command()(jobs.logs)
 app.command()(jobs.stop)
+app.command()(artifacts.artifacts)
+app.command()(artifacts.fetch)
 # Words of other command lines (cli/names.py); also here, so that habits do no harm.
 app.command("list", hidden=True)(names.list_jobs)
 app.command("cancel", hidden=True)(jobs.stop)

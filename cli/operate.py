@@ -43,8 +43,6 @@ def config_check(
 
     try:
         settings = load(file)
-        if unserved := settings.unserved():
-            raise ConfigError(unserved)
     except ConfigError as error:
         if not as_json:
             raise

@@ -20,7 +20,9 @@ from cli.child import Child, ChildFailed, Program, last_words, start
 from cli.embedded import Cap, clean_environment, edited, write_config, write_sealed
 from cli.node_config import PLACE, NodePlan, node_values, socket_of
 from cli.place import ROOT, Home, Running
+from cli.regroup import Regrouper
 from cli.templates import metadata
+from cli.v1 import gcloud_environment, v1_worker
 from cli.world import build_world
 from config.load import load_settings
 from config.settings import Settings
@@ -97,6 +99,7 @@ class Stack:
             "PYTHONUNBUFFERED": "1",
         }
         self._bus_rest = ""
+        self._follows: Regrouper | None = None
         self.api = ""
         self.sim = ""
 
@@ -115,6 +118,8 @@ class Stack:
         self._keepers = [
             asyncio.create_task(self._keep(name), name=f"keep {name}") for name in self._children
         ]
+        if self._follows is not None:
+            self._keepers.append(asyncio.create_task(self._follows.follow(self.sim), name="groups"))
         return running
 
     def _write_config(self) -> Settings:
@@ -147,6 +152,7 @@ class Stack:
         self._pin("bus", {"--port": ready["grpc"], "--rest-port": ready["rest"]})
         self._bus_rest = _url(ready["rest"])
         self._environment["PUBSUB_EMULATOR_HOST"] = str(ready["grpc"])
+        self._environment |= gcloud_environment(settings.project, self._bus_rest)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._step("topics", "infra", "apply", "--pubsub"))
             start = self._start_node if self._options.node else self._start_cloud
@@ -166,15 +172,21 @@ class Stack:
         await self._launch("node", ("-m", "agent.node", *arguments), stop_s=6.0)
 
     async def _start_cloud(self, settings: Settings) -> None:
-        world = self._data / "world.json"
-        text = json.dumps(build_world(settings, self._cap.vms), indent=1)
-        world.write_text(text, encoding="utf-8")
+        script = v1_worker(settings, lambda words: self._report("note", words))
+
+        def build(grown: Settings) -> dict[str, object]:
+            bound = replace(grown, pubsub_host=settings.pubsub_host)
+            return build_world(bound, self._cap.vms, script)
+
+        groups = Regrouper(self._config, self._data / "world.json", build, self._report)
+        world = groups.write(settings)
         directory = str(self._data / "cloud")
         words = ("-m", "sim", "--world", str(world), "--state-dir", directory, "--port", "0")
         ready = await self._launch("cloud", words, stop_s=6.0)
         self._pin("cloud", {"--port": ready["compute"]})
         self.sim = str(ready["compute"])
         self._environment["ZEN_COMPUTE_URL"] = self.sim
+        self._follows = groups
 
     async def _start_schedulers(self) -> None:
         port = self._options.port

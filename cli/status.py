@@ -66,6 +66,10 @@ def _lines(found: Json, address: str, processes: dict[str, int]) -> dict[str, st
     lines["VMs"] = _counts(found["vms"]) or "none (started when there is work)"
     if found.get("burn_usd_per_hour"):
         lines["burn rate"] = f"${found['burn_usd_per_hour']:.2f}/h"
+    etas = found.get("etas") or {}
+    if etas.get("told"):
+        told, held = etas["told"], etas["p90_held"]
+        lines["ETAs"] = f"{held} of {told} jobs ({held / told:.0%}) started before their p90"
     lines["outbox"] = f"{found['outbox']} messages not yet confirmed by the bus"
     lines["alerts"] = f"{found['open_alerts']} open" + (
         f" (see {PROGRAM} alerts)" if found["open_alerts"] else ""

@@ -114,8 +114,19 @@ def submit(
         str | None, typer.Option("--group", metavar="G", help="To watch and stop several as one.")
     ] = None,
     replicas: Annotated[
-        int | None,
-        typer.Option("--replicas", metavar="N", help="On N VMs at once, all or none: a gang."),
+        str | None,
+        typer.Option("--replicas", metavar="N", help="On N VMs at once; 2-8: elastic."),
+    ] = None,
+    resize_signal: Annotated[
+        str | None,
+        typer.Option("--resize-signal", metavar="S", help="USR1, USR2 or none: it has a new size."),
+    ] = None,
+    reschedulable: Annotated[
+        bool | None,
+        typer.Option(
+            "--reschedulable/--not-reschedulable",
+            help="May be asked to yield, and begins again after a lost VM.",
+        ),
     ] = None,
     same_zone: Annotated[
         bool, typer.Option("--same-zone", help="The VMs of a gang are in one zone.")
@@ -124,6 +135,12 @@ def submit(
         bool,
         typer.Option("--replace-members", help="A lost VM of a gang is replaced while it runs."),
     ] = False,
+    image: Annotated[
+        str | None, typer.Option("--image", metavar="IMG", help="In a container of this image.")
+    ] = None,
+    workdir: Annotated[
+        str | None, typer.Option("--workdir", metavar="DIR", help="Where the container starts.")
+    ] = None,
     shell: Annotated[
         bool, typer.Option("--shell", help="Run the words as one line with /bin/sh -c.")
     ] = False,
@@ -148,12 +165,15 @@ def submit(
       zen submit --gpu-type h100-80gb --gpu-type a100-80gb --not-region us-west1 -- python3 t.py
       zen submit --max-price 2.50 --deadline 2026-09-01T18:00Z -- python3 train.py
       zen submit --spot --gpu-type l4 --deadline 2026-09-01T18:00Z -- python3 train.py
+      zen submit --image python:3.12 --memory 16 -- python3 -c 'print(42)'
       zen submit --array 1-1000 --id sweep --shell -- 'python3 run.py --seed $ZEN_ARRAY_INDEX'
       zen submit --after sweep:ok --after prepare:any -- python3 report.py
       zen submit --replicas 4 --gpus 8 -- torchrun --nnodes 4 train.py
+      zen submit --replicas 2-8 --gpus 8 -- torchrun train.py
       zen submit -f examples/train.yaml --wait
+      zen submit -f examples/unifiedjob.yaml --gpu-type l4
     """
-    body = read_file(file) if file else {}
+    body = native(read_file(file)) if file else {}
     given: dict[str, object] = {
         "gpu_count": gpus,
         "gpu_type": gpu_type[0] if gpu_type and len(gpu_type) == 1 else None,
@@ -179,7 +199,11 @@ def submit(
         "array": array,
         "after": after or None,
         "group": group,
-        "replicas": replicas,
+        "replicas": None if replicas is None else parse_replicas(replicas),
+        "resize_signal": resize_signal,
+        "reschedulable": reschedulable,
+        "image": image,
+        "working_dir": workdir,
         "same_zone": same_zone or None,
         "replace_members": replace_members or None,
     }
@@ -192,7 +216,7 @@ def submit(
         body["command"] = [" ".join(command)] if shell else command
     if shell:
         body["shell"] = True
-    if "command" not in body and "workflow" not in body:
+    if not {"command", "workflow", "image"} & set(body):
         raise typer.BadParameter(
             f"no command; put it after --, for example: {PROGRAM} submit -- python3 train.py"
         )
@@ -284,6 +308,24 @@ def _parse(file: Path, text: str) -> object:
         line = f" at line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "it cannot be read"
         raise BadFile(f"{file}: not YAML{line}: {problem}") from error
+
+
+def native(document: Json) -> Json:
+    """A manifest of another system is read as a submission, so that options can win over it."""
+    from core.unified import is_manifest, native_of_manifest
+
+    return native_of_manifest(document) if is_manifest(document) else document
+
+
+def parse_replicas(text: str) -> object:
+    """4, or 2-8: an elastic job."""
+    least, dash, most = text.partition("-")
+    if not least.isdecimal() or (dash and not most.isdecimal()):
+        raise typer.BadParameter(
+            f"{text!r} is neither a number of VMs nor a range of it, such as 4 or 2-8",
+            param_hint="--replicas",
+        )
+    return {"min": int(least), "max": int(most)} if dash else int(least)
 
 
 def _merge(body: Json, field: str, given: dict[str, str]) -> None:

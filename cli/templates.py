@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 from config.settings import Settings
 from core.capacity import ClusterSpec
+from core.containers import ContainerRules
 from core.timers import AGENT_TIMERS
 
 # The GPUs that are attached to n1 machines, by the name that Google gives them.
@@ -35,6 +37,8 @@ def metadata(settings: Settings, cluster: ClusterSpec) -> dict[str, str]:
         "zen-gpus": str(cluster.gpus),
         "zen-timers": json.dumps(timers, separators=(",", ":")),
     }
+    if settings.containers != ContainerRules():
+        words["zen-containers"] = json.dumps(dataclasses.asdict(settings.containers))
     if settings.pubsub_host:
         words["zen-pubsub-host"] = settings.pubsub_host
     return words

@@ -121,6 +121,8 @@ def next_steps(running: Running) -> list[str]:
         f"ready: {running.api} (API), {running.api}/docs (its description)",
         *moved,
         f"  {running.note}",
+        f"  bus: PUBSUB_EMULATOR_HOST={running.bus} (libraries)",
+        f"       CLOUDSDK_API_ENDPOINT_OVERRIDES_PUBSUB={running.bus_rest}/ (gcloud)",
         f"  configuration: {running.config} (edit it while it runs: {PROGRAM} config diff)",
         f"  try:  {PROGRAM} submit {kind} -- python3 -c 'print(42)'",
         f"        {PROGRAM} jobs --watch   {PROGRAM} logs -f JOB   {PROGRAM} show JOB",

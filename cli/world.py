@@ -15,15 +15,17 @@ QUICK = {
     "delete_s": 1.0,
     "spot_notice_s": 5.0,
 }
+NOBODY = "#!/bin/sh\nexec sleep 86400\n"
+"""A VM on which no worker lives."""
 
 
-def build_world(settings: Settings, vms_max: int) -> dict[str, object]:
+def build_world(settings: Settings, vms_max: int, v1_worker: str = "") -> dict[str, object]:
     """The world file of the pretend cloud, as JSON values. `vms_max` binds all clusters together:
-    the pretend VMs share one machine."""
+    the pretend VMs share one machine. `v1_worker`: the script that VMs with v1 workers run."""
     return {
         "project": settings.project,
         "migs": [
-            _mig(settings, cluster, region)
+            _mig(settings, cluster, region, v1_worker)
             for cluster in settings.clusters
             if cluster.pool == "mig"
             for region in cluster.regions
@@ -32,8 +34,13 @@ def build_world(settings: Settings, vms_max: int) -> dict[str, object]:
     }
 
 
-def _mig(settings: Settings, cluster: ClusterSpec, region: RegionSpec) -> dict[str, object]:
+def _mig(
+    settings: Settings, cluster: ClusterSpec, region: RegionSpec, v1_worker: str
+) -> dict[str, object]:
     attached = accelerator(cluster)
+    words = metadata(settings, cluster)
+    if cluster.worker == "v1":
+        words["startup-script"] = v1_worker or NOBODY
     return {
         "name": settings.names.mig(cluster.name, region.region),
         "region": region.region,
@@ -43,6 +50,6 @@ def _mig(settings: Settings, cluster: ClusterSpec, region: RegionSpec) -> dict[s
         "gpus": cluster.gpus,
         **({"accelerator": attached} if attached else {}),
         "spot": cluster.spot,
-        "metadata": metadata(settings, cluster),
+        "metadata": words,
         "labels": labels(settings, cluster),
     }

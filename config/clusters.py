@@ -71,8 +71,8 @@ def _cluster(
     if name.endswith(SPOT_SUFFIX) and given.get("spot") is False:
         document.fault((*path, "spot"), "false", f"true, as the name ends with {SPOT_SUFFIX}")
     static = given.get("pool") == "static"
-    if given.get("share") and given.get("worker") == "v1":
-        document.fault((*path, "share"), "true", "false: a v1 worker runs one job")
+    if given.get("worker") == "v1":
+        _check_v1(document, path, given)
     machine = _machine(document, catalogue, path, given)
     _check_limits(document, path, given)
     floors = build_floors(document, path, given)
@@ -124,6 +124,19 @@ def _machine(
         got = f"{machine_type}, which has {built_in[0]}x{built_in[1]}"
         document.fault((*path, "machine_type"), got, f"a machine with {path[1]}")
     return machine
+
+
+def _check_v1(document: Document, path: KeyPath, given: Mapping[str, Any]) -> None:
+    """What workers cannot do that run one job and delete their VM."""
+    wrong = (
+        ("share", "true", "false: a v1 worker runs one job"),
+        ("vm_min", str(given.get("vm_min")), "0: a v1 worker without a job deletes its VM"),
+        ("floors", "floors", "none: a v1 worker without a job deletes its VM"),
+        ("pool", "static", "mig: v1 workers delete their VMs"),
+    )
+    for key, got, expected in wrong:
+        if given.get(key) not in (None, False, 0, [], {}, "mig"):
+            document.fault((*path, key), got, expected)
 
 
 def _check_limits(document: Document, path: KeyPath, given: Mapping[str, Any]) -> None:

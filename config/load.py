@@ -16,6 +16,7 @@ from config.document import Document, KeyPath, read_yaml
 from config.errors import ConfigError
 from config.schema import KEYS, NAMES, TREE, Key, Section
 from config.settings import ApiSettings, Settings
+from core.containers import ContainerRules
 from core.cost import TenantBudget
 from core.errors import Fault
 from core.health import HealthRules
@@ -67,6 +68,9 @@ def settings_of(document: Document, environ: Mapping[str, str]) -> Settings:
         capacity=capacity,
         budgets=Budgets(**values["budgets"]),
         health=HealthRules(**values["health"]),
+        containers=ContainerRules(
+            tuple(values["containers"]["mounts"]), values["containers"]["network"]
+        ),
         retention=RetentionRules(**values["retention"]),
         database_url=values["database_url"],
         pubsub_host=values["pubsub_host"],

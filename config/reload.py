@@ -81,15 +81,13 @@ class Reader:
         return self.document(Document(source, copy.deepcopy(dict(document))), known)
 
     def document(self, document: Document, fixed_keys: Sequence[str] = RESTART_KEYS) -> Candidate:
-        """ConfigError with every fault, also of what this software does not serve yet."""
+        """ConfigError with every fault."""
         if document.faults and not document.values:
             raise ConfigError(document.faults)
         written = _without(_json(document.values), _SECRETS)
         shared = Document(document.source, _without(written, PROCESS_KEYS))
         fixed = outline(document, self._environ)
         settings = settings_of(document.copy(), self._environ)
-        if unserved := settings.unserved():
-            raise ConfigError(unserved)
         return Candidate(
             document=written,
             digest=digest_of(shared.values),

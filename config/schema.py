@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from config.settings import ApiSettings
+from core.containers import MOUNTS_WORDS, NETWORKS, ContainerRules, are_mounts
 from core.cost import TenantBudget
 from core.health import HealthRules
 from core.job import Budgets
@@ -141,6 +142,7 @@ def _is_floor_list(value: object) -> bool:
 
 
 FLOORS = Kind("a list of floors, each with days, from, to, timezone and vm_min", _is_floor_list)
+MOUNTS = Kind(MOUNTS_WORDS, are_mounts, lambda t: [word for word in t.split(",") if word])
 FLAG = Kind("true or false", lambda v: isinstance(v, bool), _flag_of)
 ZONES = Kind("a list of zones, each a letter or a full name, e.g. [a, us-central1-b]", _zone_list)
 DATE = Kind("a date, e.g. 2026-08-21", _is_date)
@@ -201,6 +203,7 @@ SECTIONS: Final[dict[str, str]] = {
     "budgets": "How often each kind of misfortune is forgiven a job",
     "health": "When a GPU or a VM is left alone",
     "retention": "How long what is over is kept, in days",
+    "containers": "What every container of a job with an image is given; workers read it at boot",
     "gpus": "The catalogue of GPUs and the zones that have them",
     "machines": "Machine types, and what the host costs without its GPUs",
     "prices": "What a GPU costs where",
@@ -266,13 +269,29 @@ _GENERAL: Sequence[Key] = (
     ),
 )
 
+_CONTAINER_KEYS: Sequence[Key] = (
+    Key(
+        "containers.mounts",
+        MOUNTS,
+        list(ContainerRules().mounts),
+        "Directories of the VM that every container sees: source:target, read-only unless it ends "
+        "with :rw. Jobs cannot ask for others.",
+    ),
+    Key(
+        "containers.network",
+        choice(*NETWORKS),
+        ContainerRules().network,
+        "`host`: as processes have it, which gangs need; `bridge`: the runtime's own; `none`.",
+    ),
+)
+
 _BUDGET_KEYS: Sequence[Key] = (
     Key("budgets.losses", whole(0, 1000), _BUDGETS.losses, "Lost VMs, before the job fails."),
     Key(
         "budgets.preemptions",
         whole(0, 10_000),
         _BUDGETS.preemptions,
-        "Spot VMs taken back and yields asked for, before the job fails.",
+        "Spot VMs taken back, before the job fails.",
     ),
 )
 
@@ -312,7 +331,13 @@ _CLUSTER_KEYS: Sequence[Key] = (
         "Spot VMs: cheaper, and Google may take them back. Beside a standard cluster of the same "
         "GPUs the name ends with -spot (1xl4, 1xl4-spot); jobs with a deadline move over in time.",
     ),
-    Key("clusters.*.worker", choice("v1", "v2"), "v2", "What runs on the VMs; v2 is our agent."),
+    Key(
+        "clusters.*.worker",
+        choice("v1", "v2"),
+        "v2",
+        "What runs on the VMs: v2 is our agent, v1 are workers of pipeline-zen, which take one job "
+        "by themselves and delete their VM (docs/compatibility.md).",
+    ),
     Key(
         "clusters.*.pool",
         choice("mig", "static"),
@@ -446,6 +471,8 @@ _QUEUE_KINDS: Final[dict[str, Kind]] = {
     "size_unknown_s": SECONDS,
     "big_first_s": number(1e8, "seconds", above_zero=False),
     "hysteresis": number(1, "parts of a share", above_zero=False),
+    "least_run_s": number(7 * 86_400, "seconds", above_zero=False),
+    "grow_pause_s": number(86_400, "seconds", above_zero=False),
 }
 
 
@@ -468,6 +495,7 @@ KEYS: Final[tuple[Key, ...]] = (
     *_BUDGET_KEYS,
     *_health_keys(),
     *_retention_keys(),
+    *_CONTAINER_KEYS,
     *_CATALOGUE,
     *_CLUSTER_KEYS,
     *_TENANT_KEYS,

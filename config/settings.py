@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from core.capacity import ClusterSpec
+from core.containers import ContainerRules
 from core.cost import TenantBudget
-from core.errors import Fault, NotFound
+from core.errors import NotFound
 from core.health import HealthRules
 from core.job import Budgets, Rules
 from core.knowledge import CapacityPolicy
@@ -60,6 +61,7 @@ class Settings:
     tenants_strict: bool = False
     """Only tenants that were set up may submit."""
     health: HealthRules = field(default_factory=HealthRules)
+    containers: ContainerRules = field(default_factory=ContainerRules)
 
     def cluster(self, name: str) -> ClusterSpec:
         """The cluster by name, or NotFound with the nearest names."""
@@ -68,14 +70,6 @@ class Settings:
                 return cluster
         known = (cluster.name for cluster in self.clusters)
         raise NotFound(f"no cluster {name!r} in the configuration ({nearest(name, known)})")
-
-    def unserved(self) -> list[Fault]:
-        """What the configuration may say but this version does not serve yet."""
-        return [
-            Fault(f"clusters.{c.name}.worker", c.worker, "v2: v1 workers are not served yet")
-            for c in self.clusters
-            if c.worker != "v2"
-        ]
 
     @property
     def rules(self) -> Rules:

@@ -6,14 +6,16 @@ several units: each stands or falls alone, by its own guards, inside one transac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from core.capacity import Trouble, Vm
+from core.forecast import Forecast
 from core.groups import Wait
 from core.job import Job, JobStatus, TimelineEntry
 from core.knowledge import Arrivals, Experience
+from core.living import Living
 from core.messages import GpuReading, OutMessage, Progress
 from core.tenants import Machine, Tally, Tenant, Usage
 
@@ -171,6 +173,13 @@ class PutRegionStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class PutForecast:
+    """Insert or replace by its cluster."""
+
+    forecast: Forecast
+
+
+@dataclass(frozen=True, slots=True)
 class RaiseAlert:
     """One open alert per (kind, subject); a repeat refreshes it."""
 
@@ -258,6 +267,7 @@ Change = (
     | DropTrouble
     | PutExperience
     | PutRegionStatus
+    | PutForecast
     | RaiseAlert
     | ClearAlert
     | DeadLetter
@@ -286,11 +296,11 @@ class View:
     """One consistent picture for one turn of the loop, with the database's own time."""
 
     now: datetime
-    jobs: tuple[Job, ...]
+    jobs: Sequence[Job]
     """All leased and PROVISIONING jobs; of the QUEUED ones the heads that were asked for (without
     a question: the first `queue_limit` of each cluster by priority and arrival, so that no
     cluster's queue hides another's), and those past their deadline."""
-    vms: tuple[Vm, ...]
+    vms: Sequence[Vm]
     """All VMs that are not GONE, and those that are but still hold leases: their jobs must hear."""
     troubles: tuple[Trouble, ...]
     requests: tuple[CloudRequest, ...]
@@ -309,5 +319,25 @@ class View:
     verdicts: Mapping[str, str] = field(default_factory=dict)
     """Holds whose waiting is over, some of whose jobs are in `jobs` → what ended badly, or ""."""
 
+    living: Living | None = None
+    """What lives of `jobs` and `vms`, with its indexes. It is the store's, which goes on with it:
+    whoever must wait for something takes what it needs beforehand."""
+    heads: Sequence[Job] = ()
+    """With `living`: the others of `jobs`."""
+
     def jobs_in(self, *statuses: JobStatus) -> tuple[Job, ...]:
         return tuple(job for job in self.jobs if job.status in statuses)
+
+    def only(self, cluster: str) -> View:
+        """What lives of one cluster, to keep."""
+        living = self.living
+        if living is None:
+            jobs = tuple(job for job in self.jobs if job.cluster == cluster)
+            return replace(self, jobs=jobs, vms=tuple(v for v in self.vms if v.cluster == cluster))
+        admitted = (living.jobs[uid] for uid in living.admitted)
+        jobs = (
+            *(living.jobs[uid] for uid in living.leased_in(cluster)),
+            *(job for job in admitted if job.cluster == cluster),
+        )
+        vms = tuple(living.vms[uid] for uid in living.vms_of(cluster))
+        return replace(self, jobs=jobs, vms=vms, living=None, heads=())

@@ -225,11 +225,32 @@ class JobSpec:
     array: str | None = None
     """The indexes of the array that it belongs to, in the submitter's words."""
     replicas: int = 1
-    """On how many VMs it runs at once: more than one is a gang."""
+    """On how many VMs it runs at once: more than one is a gang. Of an elastic job: at most."""
+    replicas_min: int | None = None
+    """It runs as soon as there are so many, and gets more when there is room; None: all or none."""
+    resize_signal: str = "USR1"
+    """What tells an elastic job's processes that its size has changed; "none": the file alone."""
+    reschedulable: bool = True
+    """It may be asked to yield, and begins again after a lost VM; False: neither."""
     same_zone: bool = False
     """A gang's VMs are in one zone, not only in one region."""
     replace_members: bool = False
     """A gang goes on when it loses a VM other than the first; another one takes its place."""
+    image: str | None = None
+    """Runs in a container of this image; None: as a process of the VM."""
+    working_dir: str = ""
+    """In the container; empty: the image's own."""
+    keep_entrypoint: bool = False
+    """The command is arguments for the image's own entrypoint, not a program."""
+
+    @property
+    def least(self) -> int:
+        """How many members must run at once."""
+        return self.replicas if self.replicas_min is None else self.replicas_min
+
+    @property
+    def elastic(self) -> bool:
+        return self.least < self.replicas
 
     def allows_region(self, region: str) -> bool:
         """Whether a VM there may serve it."""
@@ -246,6 +267,17 @@ class Lease:
     region: str
     zone: str
     slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A start message that is out for whichever v1 worker of the cluster takes it. Its id becomes
+    that of the lease when a worker claims the job."""
+
+    lease_id: str
+    vm_uid: str
+    """The VM that it was sent for. Another one may take it: they change places then."""
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,16 +340,34 @@ class Job:
     """Its place among the waiting jobs of its tenant and class; None: by its arrival."""
     blocked: str | None = None
     """The hold that keeps it out of the queue: it waits for other jobs (uid of the first job that
-    the hold was made for)."""
+    the hold was made for). Its own uid: it is parked."""
     gang: Membership | None = None
     gang_region: str = ""
     """Where its gang was last sent to look for VMs."""
     holds: int = 0
     """How often its gang could not be brought together in time, since it last was."""
+    offer: Offer | None = None
+    """Only while it waits for a v1 worker: its start message is out."""
 
     @property
     def due(self) -> datetime:
         return self.due_at or self.queued_since
+
+    @property
+    def spare(self) -> bool:
+        """A member of an elastic job beyond those that it needs. While it has no place it is
+        parked: in no queue, and nobody waits for it."""
+        return self.gang is not None and self.gang.rank >= self.spec.least
+
+    @property
+    def parked(self) -> bool:
+        return self.blocked is not None and self.spare
+
+    @property
+    def evictions(self) -> int:
+        """How many of its attempts ended for nobody's fault: it had to yield."""
+        over = self.attempt - (self.lease is not None)
+        return max(0, over - self.failures - self.losses - self.preemptions)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -367,6 +417,8 @@ def new_job(
 ) -> Job:
     """A job as it is right after submission. `expected_s`: how long it is predicted to run;
     `blocked`: the hold that it waits behind."""
+    if gang is not None and gang.rank >= spec.least:
+        blocked = uid  # parked, see Job.spare
     patience_s = BLOCKED_MAX_S if blocked else spec.queue_timeout_s
     return Job(
         uid=uid,
@@ -403,7 +455,8 @@ def advance(
     if (job.status, event) in REPEATS:
         return job
     targets = TRANSITIONS.get((job.status, event))
-    if targets is None or (job.blocked is not None and event is E.ADMITTED):
+    held = job.blocked is not None and not job.parked
+    if targets is None or (held and event is E.ADMITTED):
         raise IllegalTransition(job, event)
     assert (cluster is not None) == (event is E.REROUTED), f"{event} with cluster {cluster}"
     counted = _count(job, event)
@@ -419,10 +472,29 @@ def advance(
         reason=reason,
         exit_code=exit_code if exit_code is not None else counted.exit_code,
     )
+    if target is not S.PROVISIONING and moved.offer is not None:
+        moved = replace(moved, offer=None)
     moved = _apply_lease(moved, job, event, lease)
     moved = _apply_times(moved, job, event, now)
-    moved = _apply_service(moved, job, now, rules)
-    return replace(moved, deadline_at=_deadline(moved, now, rules))
+    moved = _park(_apply_service(moved, job, now, rules))
+    deadline = _deadline(moved, now, rules)
+    if event is E.FOUND_BY_V1:  # it is claimed already: what is awaited is that it runs
+        deadline = now + timedelta(seconds=rules.timers.start_timeout_s)
+    return replace(moved, deadline_at=deadline)
+
+
+def offered(job: Job, offer: Offer | None) -> Job:
+    """The same job with another start message out, or with none. No step of its road: only who may
+    claim it has changed."""
+    assert job.status is S.PROVISIONING, f"{job.spec.job_id} is {job.status}: nothing is offered"
+    return replace(job, offer=offer, version=job.version + 1)
+
+
+def _park(job: Job) -> Job:
+    """A spare member waits for nothing but room: without a place it is in no queue."""
+    if not job.spare:
+        return job
+    return replace(job, blocked=job.uid if job.status is S.QUEUED else None)
 
 
 def entry_for(before: Job | None, after: Job, event: JobEvent, **extra: object) -> TimelineEntry:
@@ -447,7 +519,8 @@ def entry_for(before: Job | None, after: Job, event: JobEvent, **extra: object) 
 _USER_FAILURES = frozenset({E.EXITED_ERROR})
 _INFRA_LOSSES = frozenset({E.VM_LOST, E.START_TIMEOUT, E.CLAIM_TIMEOUT})
 _STOPS = {E.MAX_RUNTIME: StopReason.MAX_RUNTIME, E.GANG_FAILED: StopReason.GANG}
-_PREEMPTIONS = frozenset({E.SPOT_TAKEN, E.YIELDED, E.YIELD_GRACE_OVER})
+# A job that yielded did so for others: that eats nobody's budget.
+_PREEMPTIONS = frozenset({E.SPOT_TAKEN})
 
 
 def _count(job: Job, event: JobEvent) -> Job:
@@ -473,6 +546,8 @@ def _choose(job: Job, event: JobEvent, targets: tuple[JobStatus, ...], rules: Ru
         return beyond if failed else within
     if event in _USER_FAILURES:
         return within if job.failures <= job.spec.retries else beyond
+    if not job.spec.reschedulable:
+        return beyond
     if event in _PREEMPTIONS:
         return within if job.preemptions <= rules.budgets.preemptions else beyond
     return within if job.losses <= rules.budgets.losses else beyond
@@ -482,6 +557,8 @@ def _spent(job: Job, event: JobEvent, target: JobStatus, rules: Rules) -> str:
     """Added to the reason when a budget is spent: else the last loss looks like the others."""
     if target is not S.FAILED or job.status is S.STOPPING:
         return ""
+    if not job.spec.reschedulable and event in _INFRA_LOSSES | _PREEMPTIONS:
+        return "; it does not begin again (reschedulable is false)"
     if event in _INFRA_LOSSES:
         return f"; {job.losses} VMs lost, {rules.budgets.losses} are forgiven (budgets.losses)"
     if event in _PREEMPTIONS:
@@ -524,8 +601,8 @@ def _apply_times(moved: Job, before: Job, event: JobEvent, now: datetime) -> Job
 
 def _apply_service(moved: Job, before: Job, now: datetime, rules: Rules) -> Job:
     """A lease that ends adds to what the job has had. One that waits again is as patient as its
-    size now says; what was predicted of it when it came is no longer better than that."""
-    if before.blocked is not None and moved.due_at is not None:
+    size now says, and at least as what was predicted of it when it came."""
+    if before.blocked is not None and not before.spare and moved.due_at is not None:
         # The time behind the hold is not part of its wait: its place moves by as much.
         waited = moved.queued_since - before.queued_since
         return replace(moved, due_at=moved.due_at + waited)
@@ -539,14 +616,15 @@ def _apply_service(moved: Job, before: Job, now: datetime, rules: Rules) -> Job:
         return moved  # it never really left the queue: it keeps its place
     # From its submission: one that was evicted must not begin to age anew.
     due = due_at(moved.submitted_at, moved.spec, moved.attained_gpu_s, rules.queue)
-    return replace(moved, due_at=due)
+    return replace(moved, due_at=max(due, moved.due_at or due))
 
 
 def _deadline(job: Job, now: datetime, rules: Rules) -> datetime | None:
     timers = rules.timers
     match job.status:
         case S.QUEUED | S.PROVISIONING:
-            patience_s = BLOCKED_MAX_S if job.blocked else job.spec.queue_timeout_s
+            far = job.blocked is not None or job.spare
+            patience_s = BLOCKED_MAX_S if far else job.spec.queue_timeout_s
             return job.queued_since + timedelta(seconds=patience_s)
         case S.ASSIGNED:
             return now + timedelta(seconds=timers.claim_timeout_s)

@@ -86,6 +86,25 @@ class Canary:
 
 
 @dataclass(frozen=True, slots=True)
+class Peer:
+    """A member of a job on several VMs, and where the others reach it."""
+
+    rank: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large an elastic job is now. Of two sizes the one with the greater generation holds."""
+
+    generation: int
+    least: int
+    most: int
+    members: tuple[Peer, ...]
+    """By rank. Ranks stay with their members, so after a loss some are missing."""
+
+
+@dataclass(frozen=True, slots=True)
 class StartJob:
     """Run this attempt on these slots."""
 
@@ -104,6 +123,8 @@ class StartJob:
     """A later attempt: tell the job where its checkpoints are."""
     barrier: bool = False
     """Claim it, but run nothing before GoJob: the other members of its gang must be there."""
+    size: Size | None = None
+    """Of an elastic job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +168,19 @@ class GoJob:
 
 
 @dataclass(frozen=True, slots=True)
+class ResizeJob:
+    """The job has another size now: tell its processes."""
+
+    vm_name: str
+    boot_nonce: str
+    job_id: str
+    user_id: str
+    attempt: int
+    lease_id: str
+    size: Size
+
+
+@dataclass(frozen=True, slots=True)
 class DrainVm:
     """Take no more work; say DRAINED when idle."""
 
@@ -163,7 +197,7 @@ class KeepWarm:
     boot_nonce: str
 
 
-Control = StartJob | StopJob | ContinueJob | GoJob | DrainVm | KeepWarm
+Control = StartJob | StopJob | ContinueJob | GoJob | ResizeJob | DrainVm | KeepWarm
 
 
 @dataclass(frozen=True, slots=True)

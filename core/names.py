@@ -42,6 +42,11 @@ class Names:
         """The instance template of a cluster."""
         return f"{self.prefix}-{cluster}-{version}-tpl"
 
+    def is_vm_of(self, cluster: str, name: str) -> bool:
+        """Whether a VM of that cluster could have the name."""
+        base = rf"{re.escape(self.prefix)}-{re.escape(cluster)}-{_REGION}-vm-[a-z0-9]{{4}}\Z"
+        return re.match(base, name) is not None
+
     def parse_vm(self, name: str) -> tuple[str, str]:
         """(cluster, region) of a VM name."""
         pattern = (

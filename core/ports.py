@@ -21,9 +21,10 @@ from core.capacity import (
 )
 from core.changes import Committed, Unit, View
 from core.cost import Settled, Spent
+from core.forecast import Forecast, Run
 from core.job import Job
 from core.messages import InMessage, OutboxRow, OutMessage
-from core.queueing import Ask
+from core.queueing import Ask, HeadsOf
 from core.retention import RetentionRules
 from core.tenants import Holding, TenantRow
 
@@ -70,6 +71,20 @@ class Store(Protocol):
     async def view(self, queue_limit: int, ask: Ask | None = None) -> View:
         """One consistent picture. `ask` says which heads of which queues are wanted, at most
         `queue_limit` of each cluster (of a fair one: of each class)."""
+        ...
+
+    async def heads(self, wanted: Sequence[HeadsOf], limit: int) -> Sequence[Job]:
+        """The first waiting jobs of these queues alone, as `view` would have them. Whoever looks
+        further down the queue than the loop does not disturb what the loop remembers."""
+        ...
+
+    async def runs(self, since: datetime, limit: int) -> Sequence[Run]:
+        """Of the newest `limit` jobs that have ended since then: those that ran and came to their
+        end by themselves, the newest first. A gang is one."""
+        ...
+
+    async def forecasts(self) -> Sequence[Forecast]:
+        """The last one of each cluster."""
         ...
 
     async def tenants(self) -> Sequence[TenantRow]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from core.job import Job, JobSpec
+    from core.living import Census
     from core.tenants import Tenant, Usage
 
 LEVELS_S = tuple(hours * 3600.0 for hours in (0.5, 2, 8, 32, 128, 512))
@@ -65,9 +66,13 @@ _SPANS: Mapping[PriorityClass, tuple[int, int]] = {
 }
 
 
+_CLASSES = tuple(sorted(PriorityClass))
+_STARTS = tuple(_SPANS[kind][0] for kind in _CLASSES[1:])
+
+
 def class_of(priority: int) -> PriorityClass:
     """100–500 low, 500–1000 normal, 1000–2000 high, 2000 and more urgent."""
-    return max(kind for kind, (lowest, _) in _SPANS.items() if priority >= lowest or not kind)
+    return _CLASSES[bisect_right(_STARTS, priority)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +94,22 @@ class QueuePolicy:
     hysteresis: float = 0.1
     """An admitted job gives its place to another tenant's only if that one's share is smaller by
     this part: shares that are nearly equal must not make jobs take turns in waiting."""
+    least_run_s: float = 600.0
+    """No job has to yield to another before it has run this long; one that had to yield before is
+    safe from its own class for longer."""
+    grow_pause_s: float = 30.0
+    """An elastic job whose size has changed does not grow again for this long."""
 
 
 def gpus_of(spec: JobSpec) -> int:
-    """Of all members of a gang."""
-    return max(1, spec.gpu_count * spec.replicas)
+    """Of all members of a gang that it needs."""
+    return max(1, spec.gpu_count * spec.least)
 
 
 def level_of(spec: JobSpec, attained_gpu_s: float) -> int:
     """Which step of service a job is on. `attained_gpu_s`: of one member, if it is a gang."""
     gpus = gpus_of(spec)
-    service = attained_gpu_s * spec.replicas * gpus ** (WEIGHT - 1.0)
+    service = attained_gpu_s * spec.least * gpus ** (WEIGHT - 1.0)
     return min(bisect_right(LEVELS_S, service), len(LEVELS_S) - 1)
 
 
@@ -153,6 +163,8 @@ class Live:
     usage: Mapping[str, Usage] = field(default_factory=dict)
     queues: Collection[str] = ()
     """Clusters for which somebody waits."""
+    census: Census | None = None
+    """Of `jobs`, if it is kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,11 @@ from core.timers import Timers
 
 GPU_COUNT_MAX = 64
 REPLICAS_MAX = 1000
+REPLICAS_WORDS = (
+    f"a whole number from 1 to {REPLICAS_MAX}, or {{min, max}} with 1 <= min <= max <= "
+    f"{REPLICAS_MAX}"
+)
+RESIZE_SIGNALS = ("USR1", "USR2", "none")
 JOB_ID_CHARS_MAX = 63
 GPU_TYPES_MAX = 16
 COMMAND_BYTES_MAX = 128 * 1024
@@ -44,6 +49,15 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?\Z")
 _ANY_CASE_SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}\Z")
 _SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
+_DIRECTORY = re.compile(r"(?:/[^\x00-\x1f\x7f]{0,1023})?\Z")
+_DIRECTORY_WORDS = "a path from the root, e.g. /app"
+# As the distribution specification has it: [host[:port]/]path[:tag][@digest].
+_IMAGE_PART = r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*"
+_IMAGE = re.compile(
+    rf"(?:[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{{1,5}})?/)?{_IMAGE_PART}(?:/{_IMAGE_PART})*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@sha256:[0-9a-f]{64})?\Z"
+)
+_IMAGE_CHARS_MAX = 512
 
 Check = Callable[[object], str | None]
 """Returns what was expected, or None if the value is right."""
@@ -85,8 +99,13 @@ def content_hash(spec: JobSpec) -> str:
 # Fields that older versions did not know: without a value they leave the hash as it was, so that a
 # submission that is repeated after an upgrade is still the same one.
 _LATER: Mapping[str, object] = {
-    **dict.fromkeys(("max_usd_per_hour", "spot", "deadline", "group", "array")),
+    **dict.fromkeys(("max_usd_per_hour", "spot", "deadline", "group", "array", "image")),
+    "working_dir": "",
+    "keep_entrypoint": False,
     "replicas": 1,
+    "replicas_min": None,
+    "resize_signal": "USR1",
+    "reschedulable": True,
     **dict.fromkeys(("same_zone", "replace_members"), False),
     **dict.fromkeys(("after", "gpu_types", "regions_denied"), ()),
 }
@@ -102,7 +121,7 @@ def json_schema() -> dict[str, object]:
     return {
         "type": "object",
         "additionalProperties": False,
-        "required": ["command"],
+        "anyOf": [{"required": ["command"]}, {"required": ["image"]}, {"required": ["workflow"]}],
         "properties": {f.name: {**f.schema, "description": f.doc} for f in FIELDS.values()},
     }
 
@@ -127,16 +146,15 @@ def _unknown(key: object) -> Fault:
 def _relations(data: Mapping[object, object]) -> list[Fault]:
     faults = []
     command = data.get("command")
-    if command in (None, [], "") and not data.get("workflow"):
+    if command in (None, [], "") and not data.get("workflow") and not data.get("image"):
         faults.append(
             Fault("command", shown(command), 'a non-empty list, e.g. ["python3", "train.py"]')
         )
     elif isinstance(command, list) and command and not str(command[0]).strip():
         faults.append(Fault("command", shown(command), "a program first, not an empty word"))
-    if data.get("image"):
-        faults.append(
-            Fault("image", shown(data["image"]), "no image: jobs run as processes on the VM")
-        )
+    if data.get("working_dir") and not data.get("image"):
+        expected = "an image as well: a process has a directory of its own"
+        faults.append(Fault("working_dir", shown(data["working_dir"]), expected))
     faults += _contradictions(data)
     if data.get("array") and data.get("group"):
         expected = "no group: the jobs of an array are the group of its job_id"
@@ -179,20 +197,36 @@ def _long_ids(data: Mapping[object, object]) -> list[Fault]:
     if not isinstance(job_id, str):
         return []
     end = f"-{max(parse_array(array) or (0,))}" if isinstance(array, str) else ""
-    end += f".{replicas - 1}" if isinstance(replicas, int) and replicas > 1 else ""
+    most = sizes(replicas)
+    end += f".{most[1] - 1}" if most is not None and most[1] > 1 else ""
     if not end or len(job_id) + len(end) <= JOB_ID_CHARS_MAX:
         return []
     return [Fault("job_id", shown(job_id), f"room for {end} within {JOB_ID_CHARS_MAX} letters")]
 
 
 def _too_many(data: Mapping[object, object]) -> list[Fault]:
-    replicas, array = data.get("replicas"), data.get("array")
-    if not isinstance(replicas, int) or not isinstance(array, str):
+    replicas, array = sizes(data.get("replicas")), data.get("array")
+    if replicas is None or not isinstance(array, str):
         return []
     count = len(parse_array(array) or ())
-    if count * replicas <= ARRAY_MAX:
+    if count * replicas[1] <= ARRAY_MAX:
         return []
-    return [Fault("replicas", str(replicas), f"at most {ARRAY_MAX} in all, with {count} indexes")]
+    expected = f"at most {ARRAY_MAX} in all, with {count} indexes"
+    return [Fault("replicas", shown(data["replicas"]), expected)]
+
+
+def sizes(replicas: object) -> tuple[int, int] | None:
+    """(least, most) members: of a number, or of {min, max}; None if it is neither."""
+    if isinstance(replicas, Mapping):
+        if not {"min", "max"} >= replicas.keys() or "max" not in replicas:
+            return None
+        low, high = replicas.get("min", 1), replicas["max"]
+    else:
+        low = high = replicas
+    both = (low, high)
+    if not all(isinstance(n, int) and not isinstance(n, bool) for n in both):
+        return None
+    return (low, high) if 1 <= low <= high <= REPLICAS_MAX else None
 
 
 def _build(data: Mapping[object, object], timers: Timers, fresh_id: str) -> JobSpec:
@@ -215,6 +249,7 @@ def _build(data: Mapping[object, object], timers: Timers, fresh_id: str) -> JobS
     workflow_args = data.get("workflow_args")
     minutes, spot = data.get("max_runtime_minutes"), data.get("spot")
     runtime_s = minutes * 60 if isinstance(minutes, int | float) else timers.max_runtime_s
+    least, most = sizes(data.get("replicas", 1)) or (1, 1)
     return JobSpec(
         job_id=text("job_id", fresh_id),
         user_id=text("user_id", "0"),
@@ -247,9 +282,15 @@ def _build(data: Mapping[object, object], timers: Timers, fresh_id: str) -> JobS
         group=text("group") or None,
         after=tuple(str(parse_after(word)) for word in words("after")),
         array=text("array").replace(" ", "") or None,
-        replicas=int(number("replicas", 1)),
+        replicas=most,
+        replicas_min=least if least < most else None,
+        resize_signal=text("resize_signal", "USR1"),
+        reschedulable=data.get("reschedulable") is not False,
         same_zone=bool(data.get("same_zone")),
         replace_members=bool(data.get("replace_members")),
+        image=text("image") or None,
+        working_dir=text("working_dir"),
+        keep_entrypoint=bool(data.get("image")) and not words("command"),
     )
 
 
@@ -305,6 +346,17 @@ def _slugs(value: object) -> str | None:
     return None if right else 'a list of region names, e.g. ["us-central1"]'
 
 
+def _replicas(value: object) -> str | None:
+    return None if sizes(value) is not None else REPLICAS_WORDS
+
+
+def _one_of(*known: str) -> Check:
+    def check(value: object) -> str | None:
+        return None if value in known else f"one of: {', '.join(known)}"
+
+    return check
+
+
 def _indexes(value: object) -> str | None:
     right = isinstance(value, str) and parse_array(value) is not None
     return None if right else ARRAY_WORDS
@@ -339,6 +391,14 @@ def _moment(value: object) -> datetime | None:
 def _is_moment(value: object) -> str | None:
     expected = "a moment with its offset from UTC, e.g. 2026-09-01T18:00:00Z"
     return None if _moment(value) is not None else expected
+
+
+def _image(value: object) -> str | None:
+    expected = "an image, e.g. python:3.12 or host/path:tag"
+    if value is None or value == "":
+        return None  # clients that know images send one that is empty for a process
+    right = isinstance(value, str) and len(value) <= _IMAGE_CHARS_MAX and _IMAGE.match(value)
+    return None if right else expected
 
 
 def _strings(names: re.Pattern[str], most: int, what: str) -> Check:
@@ -471,9 +531,37 @@ FIELDS: Mapping[str, Field] = _table(
         ),
         Field(
             "replicas",
-            _whole(1, REPLICAS_MAX),
-            _INT,
-            "On so many VMs at once, all or none, in one region: a gang. Each has its RANK.",
+            _replicas,
+            {
+                "oneOf": [
+                    {"type": "integer", "minimum": 1, "maximum": REPLICAS_MAX},
+                    {
+                        "type": "object",
+                        "additionalProperties": False,
+                        "required": ["max"],
+                        "properties": {
+                            "min": {"type": "integer", "minimum": 1, "default": 1},
+                            "max": {"type": "integer", "maximum": REPLICAS_MAX},
+                        },
+                    },
+                ],
+                "examples": [4, {"min": 2, "max": 8}],
+            },
+            "On so many VMs at once, all or none, in one region: a gang. Each has its RANK. "
+            "With `min` and `max` it is elastic: it starts with `min`, grows while there is room, "
+            "and shrinks when others need it.",
+        ),
+        Field(
+            "resize_signal",
+            _one_of(*RESIZE_SIGNALS),
+            {"type": "string", "enum": list(RESIZE_SIGNALS)},
+            "Sent to those processes of an elastic job that catch it, when its size has changed.",
+        ),
+        Field(
+            "reschedulable",
+            _flag,
+            _BOOL,
+            "false: never asked to yield to others, and FAILED if its VM is lost.",
         ),
         Field("same_zone", _flag, _BOOL, "The VMs of a gang are in one zone."),
         Field(
@@ -485,7 +573,20 @@ FIELDS: Mapping[str, Field] = _table(
         Field("keep_alive", _flag, _BOOL, "Keep the VM after the job (v1 workers)."),
         Field("workflow", _pattern(_WORKFLOW, _WORKFLOW_WORDS), _TEXT, "For v1 workers."),
         Field("workflow_args", _arguments, {"type": "object"}, "For v1 workers."),
-        Field("image", _pattern(_NAME, "a string"), _TEXT, "Not supported: jobs are processes."),
+        Field(
+            "image",
+            _image,
+            {"type": "string", "examples": ["python:3.12", "registry.example/team/train:v3"]},
+            "Runs in a container of this image; without it: as a process. `command` replaces the "
+            "image's entrypoint; `args` alone are given to it. `cpu_cores` and `memory_mb` are "
+            "limits there.",
+        ),
+        Field(
+            "working_dir",
+            _pattern(_DIRECTORY, _DIRECTORY_WORDS),
+            _TEXT,
+            "Where the container starts; without it: as the image says.",
+        ),
         Field("gang_scheduling", _flag, _BOOL, "All GPUs or none, as always; see `replicas`."),
     ]
 )

@@ -216,6 +216,12 @@ class Shortage:
             f"{self.quota:g}, {self.used:g} in use"
         )
 
+    def why(self) -> str:
+        """For a job that waits: with what would change it."""
+        if self.for_ever:
+            return f"{self.words()}; it starts only with a higher quota"
+        return f"{self.words()}; it starts as its tenant's jobs end, or with a higher quota"
+
 
 def shortage(tenant: Tenant, asked: Amounts, used: Amounts) -> Shortage | None:
     """The first limit that the asked amounts would break on top of what is used."""

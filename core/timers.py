@@ -57,7 +57,7 @@ class Timers:
     """How long a gang may keep some VMs while it waits for the others."""
     boot_timeout_s: float = 900.0
     """From the create call to READY; past it the VM is taken back."""
-    idle_timeout_s: float = 300.0
+    idle_timeout_s: float = 600.0
     """A VM without work is given back after this long."""
     observe_s: float = 5.0
     """How often a group with VMs in motion is observed."""
@@ -81,6 +81,8 @@ class Timers:
     """How long a permission error holds a region; an alert tells a human."""
     orphan_after_s: float = 90.0
     """A labelled VM that nobody owns is removed after this long."""
+    keep_alive_s: float = 86400.0
+    """A v1 job's VM that is kept after the job (`keep_alive`) is deleted after this long."""
     agent_idle_off_s: float = 900.0
     """A worker without work and without a control message for this long powers its VM off."""
 

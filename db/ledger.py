@@ -27,6 +27,7 @@ from core.changes import (
     NewRequest,
     NewVm,
     PutExperience,
+    PutForecast,
     PutRegionStatus,
     PutTenant,
     PutTrouble,
@@ -52,6 +53,7 @@ Plain = (
     | DropTrouble
     | PutExperience
     | PutRegionStatus
+    | PutForecast
     | RaiseAlert
     | ClearAlert
     | DeadLetter
@@ -163,7 +165,7 @@ def _guard(change: Change, known: Known) -> str | None:
             return None
         case NewRequest() | SettleRequest() | PutTrouble() | DropTrouble() | PutRegionStatus():
             return None
-        case RaiseAlert() | ClearAlert() | DeadLetter() | PutExperience():
+        case RaiseAlert() | ClearAlert() | DeadLetter() | PutExperience() | PutForecast():
             return None
         case _:
             assert_never(change)
@@ -345,7 +347,14 @@ def _fold_one(change: Change, writes: Writes) -> None:
             writes.sends.append(message)
         case NewRequest() | SettleRequest() | PutTrouble() | DropTrouble() | PutRegionStatus():
             writes.plain.append(change)
-        case RaiseAlert() | ClearAlert() | DeadLetter() | ReplayLetter() | PutExperience():
+        case (
+            RaiseAlert()
+            | ClearAlert()
+            | DeadLetter()
+            | ReplayLetter()
+            | PutExperience()
+            | PutForecast()
+        ):
             writes.plain.append(change)
         case PutTenant() | Charge() | Reserve():
             _fold_tenant(change, writes)

@@ -15,6 +15,7 @@ from core.changes import (
     DropTrouble,
     NewRequest,
     PutExperience,
+    PutForecast,
     PutRegionStatus,
     PutTrouble,
     RaiseAlert,
@@ -63,6 +64,11 @@ VALUES (%s, %s, %s, %s, %s)
 ON CONFLICT (cluster, region) DO UPDATE SET
     target_size = excluded.target_size, why = excluded.why, observed_at = excluded.observed_at
 """
+_PUT_FORECAST = """
+INSERT INTO forecasts (cluster, computed_at, document) VALUES (%s, %s, %s::json)
+ON CONFLICT (cluster) DO UPDATE SET
+    computed_at = excluded.computed_at, document = excluded.document
+"""
 _RAISE_ALERT = """
 INSERT INTO alerts (kind, subject, severity, message, raised_at, last_seen_at, count)
 VALUES (%(kind)s, %(subject)s, %(severity)s, %(message)s, %(at)s, %(at)s, 1)
@@ -99,6 +105,8 @@ def _row(change: Plain) -> tuple[str, ...]:
             return ("dead_letters", message_id)
         case PutExperience(experience):
             return ("experience", *map(str, experience.place))
+        case PutForecast(forecast):
+            return ("forecasts", forecast.cluster)
         case PutRegionStatus(status):
             return ("region_status", status.cluster, status.region)
         case PutTrouble(trouble):
@@ -126,6 +134,9 @@ async def _write_one(connection: AsyncConnection[TupleRow], change: Plain) -> No
             await connection.execute(_DROP_TROUBLE, key)
         case PutExperience(experience):
             await connection.execute(_PUT_EXPERIENCE, experience_row(experience))
+        case PutForecast(forecast):
+            document = (forecast.cluster, forecast.computed_at, to_json(forecast))
+            await connection.execute(_PUT_FORECAST, document)
         case PutRegionStatus(s):
             status = (s.cluster, s.region, s.target_size, clean(s.why), s.observed_at)
             await connection.execute(_PUT_REGION, status)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -117,11 +118,17 @@ FROM alerts WHERE NOT %s OR cleared_at IS NULL ORDER BY raised_at DESC, alert_id
 """
 _SUMMARY = """
 SELECT now(), l.holder, l.term, l.expires_at,
-    least((SELECT min(queued_since) FROM jobs WHERE status = 'QUEUED'),
+    least((SELECT min(queued_since) FROM jobs WHERE status = 'QUEUED'
+            AND (blocked IS DISTINCT FROM uid OR rank = 0)),
         (SELECT min(queued_since) FROM jobs WHERE status = 'PROVISIONING')),
     (SELECT count(*) FROM outbox WHERE published_at IS NULL),
     (SELECT count(*) FROM alerts WHERE cleared_at IS NULL)
 FROM (VALUES (1)) AS one LEFT JOIN leader AS l ON true
+"""
+# Spare members of elastic jobs: nobody waits for them.
+_PARKED = """
+SELECT cluster, count(*) FROM jobs WHERE blocked IS NOT NULL AND blocked = uid AND rank > 0
+GROUP BY 1
 """
 _VM_COUNTS = """
 SELECT cluster, region, state, leases <> '[]'::jsonb, count(*) FROM vms WHERE state <> 'GONE'
@@ -260,6 +267,9 @@ class PostgresReads:
     async def summary(self) -> Summary:
         jobs = "SELECT cluster, status, count(*) FROM jobs GROUP BY 1, 2 ORDER BY 1, 2"
         heads, counts = await self._ask_both((_SUMMARY, {}), (jobs, {}))
+        jobs_of = Counter({(row[0], JobStatus(row[1])): row[2] for row in counts})
+        for cluster, parked in await self._ask(_PARKED, ()):
+            jobs_of[cluster, JobStatus.QUEUED] -= parked
         vms = await self._ask(_VM_COUNTS, ())
         burn = await self._ask(_BURN, ())
         now, holder, term, until, oldest, outbox, alerts = heads[0]
@@ -268,7 +278,7 @@ class PostgresReads:
             leader=holder or "",
             term=term or 0,
             leader_until=until,
-            jobs={(cluster, JobStatus(status)): count for cluster, status, count in counts},
+            jobs={kind: count for kind, count in jobs_of.items() if count > 0},
             vms=tuple(VmCount(*_with(row, 2, VmState(row[2]))) for row in vms),
             oldest_waiting_since=oldest,
             outbox=outbox,

@@ -12,7 +12,7 @@ import msgspec
 from core.capacity import Trouble, TroubleKind, Vm, VmState
 from core.changes import CloudRequest
 from core.health import WELL, VmHealth
-from core.job import Job, JobSpec, JobStatus, Lease, Membership, StopReason, TimelineEntry
+from core.job import Job, JobSpec, JobStatus, Lease, Membership, Offer, StopReason, TimelineEntry
 from core.knowledge import Experience, Outcome, Spread
 from core.messages import GpuReading, Progress
 from core.queueing import class_of
@@ -26,6 +26,7 @@ _numbers = msgspec.json.Decoder(tuple[int, ...])
 _mapping = msgspec.json.Decoder(dict[str, Any])
 _readings = msgspec.json.Decoder(tuple[GpuReading, ...])
 _health = msgspec.json.Decoder(VmHealth)
+_offer = msgspec.json.Decoder(Offer)
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -137,6 +138,7 @@ JOB_STATE: tuple[Field[Job], ...] = (
     Field("blocked", "uuid", lambda j: j.blocked),
     Field("gang_region", "text", lambda j: j.gang_region),
     Field("holds", "int", lambda j: j.holds),
+    Field("offer", "jsonb", lambda j: None if j.offer is None else to_json(j.offer)),
     Field("attained_gpu_s", "float8", lambda j: float(j.attained_gpu_s)),
     Field("due_at", "timestamptz", lambda j: j.due),
 )
@@ -184,6 +186,7 @@ VM: Shape[Vm] = Shape(
         Field("reason", "text", lambda v: clean(v.reason)),
         Field("address", "text", lambda v: clean(v.address)),
         Field("health", "jsonb", lambda v: "{}" if v.health == WELL else to_json(v.health)),
+        Field("kept_until", "timestamptz", lambda v: v.kept_until),
     )
 )
 
@@ -195,9 +198,10 @@ JOB_SELECT = (
     "j.queued_since, j.deadline_at, j.attempt, j.lease_id, j.vm_name, j.vm_uid::text, "
     "j.lease_region, j.lease_zone, j.slots::text, j.started_at, j.ended_at, j.failures, "
     "j.losses, j.preemptions, j.exit_code, j.reason, j.stop_reason, j.attained_gpu_s, "
-    "j.due_at, j.blocked::text, j.gang::text, j.rank, j.gang_size, j.gang_region, j.holds"
+    "j.due_at, j.blocked::text, j.gang::text, j.rank, j.gang_size, j.gang_region, j.holds, "
+    "j.offer::text"
 )
-JOB_WIDTH = 32
+JOB_WIDTH = 33
 
 
 def job_of(row: Row) -> Job:
@@ -231,6 +235,7 @@ def job_of(row: Row) -> Job:
         gang=None if row[27] is None else Membership(*row[27:30]),
         gang_region=row[30],
         holds=row[31],
+        offer=None if row[32] is None else _offer.decode(row[32]),
     )
 
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
 
 import psycopg
 import structlog
@@ -16,16 +18,19 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from core.changes import Committed, Unit, View
 from core.cost import Settled, Spent
 from core.errors import Ambiguous, NotFound, StoreDown
+from core.forecast import Forecast, Run
 from core.job import Job
 from core.messages import OutboxRow, OutMessage
 from core.ports import Leadership
-from core.queueing import Ask
+from core.queueing import Ask, HeadsOf
 from core.retention import RetentionRules
 from core.tenants import Holding, TenantRow
 from db.cost import settle_costs, spent
+from db.forecasts import QueueReader, forecasts, runs
 from db.groups import find_group, members, open_jobs
-from db.ledger import fold, judge
+from db.ledger import Moves, Writes, fold, judge
 from db.locks import lock
+from db.looks import Looks
 from db.named import wanted
 from db.retention import prune
 from db.rows import JOB_SELECT, job_of, mapping_of
@@ -86,6 +91,16 @@ WHERE published_at IS NULL ORDER BY outbox_id LIMIT %s
 _PUBLISHED = "UPDATE outbox SET published_at = now() WHERE outbox_id = ANY(%s::bigint[])"
 
 
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """What came of a commit."""
+
+    committed: Committed
+    writes: Writes
+    proven: Mapping[str, int]
+    """Rows of refused steps → the versions that they are stored at."""
+
+
 class PostgresStore:
     """One pool of connections. Every way the database can be away is StoreDown."""
 
@@ -101,6 +116,9 @@ class PostgresStore:
         """`name` is how the database's own tables of activity show us."""
         self._operation_s = operation_s
         self._viewer = Viewer()
+        self._looks = Looks(operation_s)
+        self._term = 0
+        self._queue = QueueReader()
         self._away = False
         self._refused = 0
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
@@ -186,7 +204,11 @@ class PostgresStore:
                 seen = await (await connection.execute(_LEADER, arguments)).fetchone()
                 assert seen is not None, "the row of the leader is never deleted"
                 row = seen[:5]
-        return Leadership(*row)
+        found = Leadership(*row)
+        if found.leading and found.term != self._term:
+            self._term = found.term
+            self._viewer.forget()
+        return found
 
     async def _take_lead(
         self, connection: Connection, arguments: dict[str, object]
@@ -201,8 +223,26 @@ class PostgresStore:
             await connection.execute(_RESIGN, (holder, term))
 
     async def view(self, queue_limit: int, ask: Ask | None = None) -> View:
+        if not queue_limit:
+            return await self._looks.share(self._look)
+        async with self._looks.alone():
+            return await self._look(queue_limit, ask)
+
+    async def _look(self, queue_limit: int = 0, ask: Ask | None = None) -> View:
         async with self.connection() as connection:
             return await self._viewer.view(connection, queue_limit, ask)
+
+    async def heads(self, wanted: Sequence[HeadsOf], limit: int) -> Sequence[Job]:
+        async with self.connection() as connection:
+            return await self._queue.heads(connection, wanted, limit)
+
+    async def runs(self, since: datetime, limit: int) -> Sequence[Run]:
+        async with self.connection() as connection:
+            return await runs(connection, since, limit)
+
+    async def forecasts(self) -> Sequence[Forecast]:
+        async with self.connection() as connection:
+            return await forecasts(connection)
 
     async def tenants(self) -> Sequence[TenantRow]:
         async with self.connection() as connection:
@@ -231,20 +271,28 @@ class PostgresStore:
         for _ in range(_RACES_MAX):
             try:
                 async with self.connection() as connection, connection.transaction():
-                    return await self._write(connection, units, term)
+                    done = await self._write(connection, units, term)
             except Raced:
                 continue
+            self._viewer.wrote(done.writes.beats.values(), done.writes.whys.values())
+            self._viewer.refused(done.proven)
+            return done.committed
         raise StoreDown(f"{_RACES_MAX} times in a row somebody else submitted the same job first")
 
     async def _write(
         self, connection: Connection, units: Sequence[Unit], term: int | None
-    ) -> Committed:
+    ) -> _Done:
         locked = await lock(connection, wanted(units), term)
         refusals = judge(units, locked.known)
-        accepted = [unit for index, unit in enumerate(units) if index not in refusals]
-        if accepted:
-            await write(connection, fold(accepted), locked)
-        return Committed(tuple(index not in refusals for index in range(len(units))), refusals)
+        writes = fold([unit for index, unit in enumerate(units) if index not in refusals])
+        if len(refusals) < len(units):
+            await write(connection, writes, locked)
+        applied = tuple(index not in refusals for index in range(len(units)))
+        moves = (c for i in refusals for c in units[i] if isinstance(c, Moves))
+        uids = {move.before.uid for move in moves}
+        stored = {**locked.known.job_versions, **locked.known.vm_versions} if uids else {}
+        proven = {uid: stored[uid] for uid in uids if uid in stored}
+        return _Done(Committed(applied, refusals), writes, proven)
 
     async def find_job(self, job_id: str, user_id: str | None) -> Job:
         query = (

@@ -152,10 +152,15 @@ jobs = Table(
     Column("gang_size", Integer, nullable=False, server_default=text("1")),
     _text("gang_region", default=True),
     _count("holds"),
+    # The start message that is out for whichever v1 worker takes it.
+    Column("offer", JSONB),
     # The queue: priority class, place among the jobs of a tenant, GPU-seconds had already.
     Column("tier", SmallInteger, nullable=False, server_default=text("1")),
     Column("due_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
     Column("attained_gpu_s", Double, nullable=False, server_default=text("0")),
+    # The transaction that moved it last, put there by a trigger: how a turn finds what has changed.
+    Column("moved", BigInteger),
+    Index("ix_jobs_moved", "moved", postgresql_where=text("moved IS NOT NULL")),
     *_job_checks(),
     # The job id first: people often know no more than that.
     Index("uq_jobs_job_id_user_id", "job_id", "user_id", unique=True),
@@ -238,6 +243,8 @@ tenants = Table(
     Column("usage_gpu_s", Double, nullable=False, server_default=text("0")),
     _time("usage_at", nullable=True),
     _text("name", default=True),
+    Column("moved", BigInteger),
+    Index("ix_tenants_moved", "moved", postgresql_where=text("moved IS NOT NULL")),
     CheckConstraint("weight > 0", "weight"),
     CheckConstraint("priority_max >= 0 AND version >= 1 AND usage_gpu_s >= 0", "amounts"),
 )
@@ -349,9 +356,12 @@ vms = Table(
     _text("address", default=True),
     _json("readings", "[]"),
     _json("health", "{}"),
+    _time("kept_until", nullable=True),
     # Its bill up to here is in cost_daily and job_costs; `settled`: all of it is.
     _time("settled_until", nullable=True),
     Column("settled", Boolean, nullable=False, server_default=text("false")),
+    Column("moved", BigInteger),
+    Index("ix_vms_moved", "moved", postgresql_where=text("moved IS NOT NULL")),
     CheckConstraint(f"state IN {_any_of(VmState)}", "state"),
     CheckConstraint("(state = 'GONE') = (gone_at IS NOT NULL)", "gone"),
     # Only a READY VM takes work, and nothing leads back to before READY.
@@ -482,6 +492,16 @@ region_status = Table(
     Column("target_size", Integer, nullable=False),
     _text("why"),
     _time("observed_at", nullable=True),
+)
+
+# When waiting jobs are expected to start: all that is said about a cluster's queue, replaced as a
+# whole every few seconds. The loop never reads it.
+forecasts = Table(
+    "forecasts",
+    metadata,
+    Column("cluster", Text, primary_key=True),
+    _time("computed_at"),
+    Column("document", JSON, nullable=False),
 )
 
 outbox = Table(

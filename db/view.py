@@ -3,25 +3,29 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import gc
+from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 
+import structlog
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import TupleRow
 
-from core.capacity import Vm, heard
-from core.changes import View
+from core.changes import JobWhy, View, VmBeat
 from core.job import LEASED, WAITING, Job, JobStatus
 from core.knowledge import ARRIVALS_HORIZON_S, ARRIVALS_MAX, arrivals_by_cluster
-from core.queueing import Ask, HeadsOf, Live, QueueRule, each_of
+from core.living import Living, Rows
+from core.queueing import Ask, HeadsOf, Live
 from core.tenants import Tenant, Usage
+from db.heads import KINDS, queue_heads
 from db.holds import READY_JOBS, VERDICTS, verdicts_of
 from db.rows import (
     EXPERIENCE_SELECT,
     JOB_SELECT,
+    JOB_WIDTH,
     REQUEST_SELECT,
     TROUBLE_SELECT,
     VM_SELECT,
@@ -31,70 +35,42 @@ from db.rows import (
     trouble_of,
     vm_of,
 )
-from db.tenants import SETTINGS, VERSIONS, tenant_of, usage_of
+from db.tenants import TENANT_SELECT, tenant_of, usage_of
 
 Connection = AsyncConnection[TupleRow]
+Cursor = AsyncCursor[TupleRow]
+log = structlog.get_logger(__name__)
+SETTLE_MIN = 5_000
+"""Fewer rows than this are no burden to the garbage collector."""
 # The same words as in the partial indexes, or they would not be used.
-_LIVE_STATUSES = ", ".join(f"'{s}'" for s in sorted([*LEASED, JobStatus.PROVISIONING]))
-LIVE = f"""
-SELECT uid::text, version, CASE WHEN status = 'PROVISIONING' THEN why END FROM jobs
-WHERE status IN ({_LIVE_STATUSES}) ORDER BY jobs.uid
+_LIVE = ", ".join(f"'{s}'" for s in sorted([*LEASED, JobStatus.PROVISIONING]))
+# A VM that is gone stays in the picture until the jobs that it held have been told.
+_SEEN = "(v.state <> 'GONE' OR (v.state = 'GONE' AND v.leases <> '[]'::jsonb))"
+# `moved` is the transaction that changed the row last. Whatever the last snapshot did not see was
+# written by a transaction not older than the oldest one that was under way then: rows from that one
+# on are all that can have changed, though a few of them were seen already.
+_CLOCK = """
+SELECT now(), pg_postmaster_start_time(), pg_snapshot_xmin(pg_current_snapshot())::text::bigint
 """
-# Jumps from cluster to cluster (and class to class) in the index instead of reading the queue.
-KINDS = """
-WITH RECURSIVE kinds AS (
-    (SELECT cluster, tier FROM jobs WHERE status = 'QUEUED' AND blocked IS NULL
-        ORDER BY cluster, tier LIMIT 1)
-    UNION ALL
-    SELECT n.cluster, n.tier FROM kinds AS k CROSS JOIN LATERAL (
-        SELECT j.cluster, j.tier FROM jobs AS j
-        WHERE j.status = 'QUEUED' AND j.blocked IS NULL
-            AND (j.cluster, j.tier) > (k.cluster, k.tier)
-        ORDER BY j.cluster, j.tier LIMIT 1
-    ) AS n
-)
-SELECT cluster, tier FROM kinds
-"""
-# Tenant by tenant, the first ones of each, until there are enough: each loop has one outer list,
-# so it is read in the order in which it came.
-FAIR = """
-SELECT h.uid::text, h.version, h.why, c.cluster, c.tier, h.tenant
-FROM unnest(%(clusters)s::text[], %(tiers)s::int[], %(most)s::int[], %(each)s::int[])
-    AS c(cluster, tier, most, each)
-CROSS JOIN LATERAL (
-    SELECT j.uid, j.version, j.why, t.tenant FROM unnest(%(tenants)s::text[]) AS t(tenant)
-    CROSS JOIN LATERAL (
-        SELECT uid, version, why FROM jobs
-        WHERE status = 'QUEUED' AND blocked IS NULL AND cluster = c.cluster AND tier = c.tier
-            AND tenant_id = t.tenant
-        ORDER BY due_at, uid LIMIT c.each
-    ) AS j LIMIT c.most
-) AS h
-"""
-_PLAIN = """
-SELECT h.uid::text, h.version, h.why
-FROM unnest(%(clusters)s::text[], %(most)s::int[]) AS c(cluster, most)
-CROSS JOIN LATERAL (
-    SELECT uid, version, why FROM jobs
-    WHERE status = 'QUEUED' AND blocked IS NULL AND cluster = c.cluster
-    ORDER BY {order} LIMIT c.most
-) AS h
-"""
-QUEUE = _PLAIN.format(order="priority DESC, queued_since, uid")
-FIFO = _PLAIN.format(order="queued_since, uid")
+_JOBS = f"SELECT {JOB_SELECT}, j.why FROM jobs AS j WHERE"
+JOBS = f"{_JOBS} j.status IN ({_LIVE})"
+# The index of those that live, which is the longer one here, must not be thought of.
+JOBS_MOVED = f"{_JOBS} j.moved >= %s AND coalesce(j.status, '') IN ({_LIVE})"
+JOBS_LEFT = f"SELECT uid::text FROM jobs WHERE moved >= %s AND status NOT IN ({_LIVE})"
+_VMS = f"SELECT {VM_SELECT} FROM vms AS v WHERE {_SEEN}"
+_VMS_LEFT = f"SELECT v.uid::text FROM vms AS v WHERE v.moved >= %s AND NOT {_SEEN}"
+_TENANTS = f"SELECT {TENANT_SELECT} FROM tenants"
 # Those whose time is over, wherever they stand.
 LATE = """
 SELECT uid::text, version, why FROM jobs
 WHERE status = 'QUEUED' AND deadline_at <= now() ORDER BY deadline_at LIMIT %(limit)s
 """
-_FELLOWS = """
-SELECT uid::text, version, why FROM jobs WHERE gang = ANY(%s::uuid[]) ORDER BY gang, rank
+# Of those that live we know; gangs of which all do are not asked for.
+_FELLOWS = f"""
+SELECT uid::text, version, why FROM jobs
+WHERE gang = ANY(%s::uuid[]) AND status NOT IN ({_LIVE}) ORDER BY gang, rank
 """
-_JOBS = f"SELECT {JOB_SELECT} FROM jobs AS j WHERE j.uid = ANY(%s::uuid[])"
-# A VM that is gone stays in the picture until the jobs that it held have been told.
-_SEEN = "v.state <> 'GONE' OR (v.state = 'GONE' AND v.leases <> '[]'::jsonb)"
-_VM_VERSIONS = f"SELECT uid::text, version, last_beat_at FROM vms AS v WHERE {_SEEN} ORDER BY v.uid"
-_VMS = f"SELECT {VM_SELECT} FROM vms AS v WHERE v.uid = ANY(%s::uuid[])"
+_NAMED = f"SELECT {JOB_SELECT} FROM jobs AS j WHERE j.uid = ANY(%s::uuid[])"
 _TROUBLES = f"SELECT {TROUBLE_SELECT} FROM troubles ORDER BY 1, 2, 3, 4, 5"
 _EXPERIENCE = f"SELECT {EXPERIENCE_SELECT} FROM experience ORDER BY 1, 2, 3, 4"
 # The newest of all clusters, by an index: the same cost for a queue of any length.
@@ -111,129 +87,276 @@ _ALERTS = "SELECT kind, subject, raised_at FROM alerts WHERE cleared_at IS NULL"
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a picture has seen."""
+
+    server: datetime
+    """When the server was started: after a fail-over its numbers may be others."""
+    oldest: int
+    """All transactions below this one are over, and seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """Answers about what lives, or what has moved of it."""
+
+    jobs: Cursor
+    vms: Cursor
+    tenants: Cursor
+    jobs_left: Cursor | None = None
+    """None: whatever is not among `jobs` has left; the same for the VMs."""
+    vms_left: Cursor | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _Rest:
     """Answers that are small."""
 
-    troubles: AsyncCursor[TupleRow]
-    requests: AsyncCursor[TupleRow]
-    experience: AsyncCursor[TupleRow]
-    arrivals: AsyncCursor[TupleRow]
-    alerts: AsyncCursor[TupleRow]
+    troubles: Cursor
+    requests: Cursor
+    experience: Cursor
+    arrivals: Cursor
+    alerts: Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    """Answers about those that wait."""
+
+    kinds: Cursor
+    late: Cursor
+    freed: Cursor
+    verdicts: Cursor
 
 
 class Viewer:
-    """Takes pictures. A row at a version never changes, so those of the last picture are not
-    fetched again: a turn costs what has moved, not what is there."""
+    """Takes pictures, one at a time. What lives is kept from one to the next, and only what has
+    moved since is read: a turn costs that, not what is there."""
 
     def __init__(self) -> None:
-        self._jobs: Mapping[str, Job] = {}
-        self._vms: Mapping[str, Vm] = {}
-        self._tenants: Mapping[str, Tenant] = {}
+        self._living = Living()
+        self._heads: Mapping[str, Job] = {}
+        self._tenants: dict[str, Tenant] = {}
+        self._usage: dict[str, Usage] = {}
+        self._mark: Mark | None = None
+        self._forgotten = False
+        self._proven: dict[str, int] = {}
+        self._taken = 0
+
+    # --- what others know ----------------------------------------------------------------
+
+    def forget(self) -> None:
+        """What is kept may be old: the next picture is read as a whole. The one that is being taken
+        may be, too."""
+        self._mark, self._forgotten = None, True
+
+    def wrote(self, beats: Iterable[VmBeat], whys: Iterable[JobWhy]) -> None:
+        """A commit of ours that grows no version. Only who leads writes such things, and whoever
+        begins to lead reads the whole picture first."""
+        for beat in beats:
+            self._living.hear(beat.vm_uid, beat.at)
+        for word in whys:
+            self._living.say(word.uid, word.why)
+
+    def refused(self, versions: Mapping[str, int]) -> None:
+        """The rows of a step that was refused are at these versions: the next picture must have
+        come as far, or what is kept is wrong."""
+        self._proven.update(versions)
+
+    # --- the picture ---------------------------------------------------------------------
 
     async def view(self, connection: Connection, queue_limit: int, ask: Ask | None = None) -> View:
         """One consistent picture, with the database's time."""
+        # Until all of it has been read, nothing is certain.
+        mark, self._mark = self._mark, None
+        # What was proven by now, the snapshot must show; what will be meanwhile, the next one.
+        proven, self._proven, self._forgotten = self._proven, {}, False
         # One snapshot for all questions; nothing is locked, so the loop never waits for a writer.
         async with connection.pipeline(), connection.transaction():
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            clock = await connection.execute("SELECT now()", binary=True)
-            live = await connection.execute(LIVE, binary=True)
-            kinds = await connection.execute(KINDS, binary=True) if queue_limit else None
-            late = await connection.execute(LATE, {"limit": queue_limit}, binary=True)
-            freed = await connection.execute(READY_JOBS, {"limit": queue_limit}, binary=True)
-            verdicts = await connection.execute(VERDICTS, {"limit": queue_limit}, binary=True)
-            vms = await connection.execute(_VM_VERSIONS, binary=True)
-            tenants = await connection.execute(VERSIONS, binary=True)
+            clock = await connection.execute(_CLOCK, binary=True)
+            moved = await _ask_moved(connection, mark) if mark is not None else None
+            queued = await _ask_queued(connection, queue_limit) if queue_limit else None
             rest = await _ask_rest(connection)
             moment = await clock.fetchone()
             assert moment is not None
-            now: datetime = moment[0]
-            heads: Sequence[TupleRow] = await live.fetchall()
-            found = living = await self._fetch_jobs(connection, heads)
-            whys = {head[0]: head[2] for head in heads if head[2] is not None}
-            settings, usage = await self._fetch_tenants(connection, await tenants.fetchall())
-            if kinds is not None:
-                known = await kinds.fetchall()
-                queues = sorted({row[0] for row in known})
-                world = Live(now, tuple(living.values()), settings, usage, queues)
-                wanted = ask(world) if ask is not None else _all_of(known, queue_limit)
-                queue = await _heads(connection, wanted, known, queue_limit)
-                heads = _once(chain(queue, await late.fetchall(), await freed.fetchall()))
-                found = {**living, **await self._fetch_jobs(connection, heads)}
-                whys |= {head[0]: head[2] for head in heads}
-                fellows = await self._fetch_fellows(connection, found)
-                found.update((job.uid, job) for job, _ in fellows)
-                whys |= {job.uid: why for job, why in fellows if job.status in WAITING}
-            # A reader without a queue must not make the loop fetch its whole queue again.
-            self._jobs = found if queue_limit else {**self._jobs, **found}
-            self._vms = await self._fetch_vms(connection, await vms.fetchall())
-            return View(
+            now, seen = moment[0], Mark(moment[1], moment[2])
+            await self._catch_up(connection, mark, seen, moved, proven)
+            heads, whys, verdicts = await self._look_at_queues(
+                connection, now, queued, queue_limit, ask
+            )
+            living = self._living
+            view = View(
                 now=now,
-                jobs=tuple(found.values()),
-                vms=tuple(self._vms.values()),
+                jobs=Rows(living.jobs, heads),
+                vms=Rows(living.vms),
                 troubles=tuple(trouble_of(row) for row in await rest.troubles.fetchall()),
                 requests=tuple(request_of(row) for row in await rest.requests.fetchall()),
-                whys=whys,
+                whys=ChainMap(whys, living.whys),
                 open_alerts={(kind, what): at for kind, what, at in await rest.alerts.fetchall()},
                 experience=tuple(experience_of(row) for row in await rest.experience.fetchall()),
                 arrivals=arrivals_by_cluster(await rest.arrivals.fetchall(), now),
-                tenants=settings,
-                usage=usage,
-                verdicts=verdicts_of(await verdicts.fetchall()),
+                tenants=self._tenants,
+                usage=self._usage,
+                verdicts=verdicts,
+                living=living,
+                heads=heads,
             )
+        self._mark = None if self._forgotten else seen
+        if self._taken >= max(SETTLE_MIN, len(living.jobs) + len(living.vms)):
+            self._settle_down()
+        return view
 
-    async def _fetch_jobs(
-        self, connection: Connection, heads: Sequence[TupleRow]
-    ) -> dict[str, Job]:
-        """In the order of the heads."""
-        seen = self._jobs
+    async def _catch_up(
+        self,
+        connection: Connection,
+        mark: Mark | None,
+        seen: Mark,
+        moved: _Moved | None,
+        proven: Mapping[str, int],
+    ) -> None:
+        """What lives is as the snapshot has it."""
+        if moved is not None and mark is not None:
+            await self._take_in(moved)
+            same = mark.server == seen.server and mark.oldest <= seen.oldest
+            if same and self._has_come_to(proven):
+                return
+            log.warning("what was kept is not what is stored, reading all of it", same_server=same)
+        await self._take_in(await _ask_all(connection))
+
+    def _settle_down(self) -> None:
+        """As many rows have come as there are, and will stay for long. The garbage collector, which
+        would stop the loop for a fifth of a second every few seconds to look at ten thousand of
+        them, does so once more and leaves them alone then. They go when nobody has them any more,
+        as everything does that is in no circle."""
+        self._taken = 0
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+
+    def _has_come_to(self, proven: Mapping[str, int]) -> bool:
+        living = self._living
+        known = ((living.jobs.get(uid) or living.vms.get(uid), v) for uid, v in proven.items())
+        return all(row is None or row.version >= version for row, version in known)
+
+    async def _take_in(self, moved: _Moved) -> None:
+        living = self._living
+        jobs, vms = await moved.jobs.fetchall(), await moved.vms.fetchall()
+        for row in vms:
+            known = living.vms.get(row[0])
+            vm = vm_of(row)
+            if known is None or known.version != vm.version:
+                living.put_vm(vm)
+                self._taken += 1
+            elif vm.last_beat_at is not None:
+                living.hear(vm.uid, vm.last_beat_at)
+        for row in jobs:
+            job = living.jobs.get(row[0])
+            if job is None or job.version != row[4]:
+                living.put_job(job_of(row), row[JOB_WIDTH])
+                self._taken += 1
+            else:
+                living.say(row[0], row[JOB_WIDTH])
+        for uid in await _left(moved.vms_left, living.vms, vms):
+            living.drop_vm(uid)
+        for uid in await _left(moved.jobs_left, living.jobs, jobs):
+            living.drop_job(uid)
+        tenants = await moved.tenants.fetchall()
+        if tenants:
+            # In new ones: whoever has the last picture is not surprised.
+            self._tenants = self._tenants | {row[0]: tenant_of(row) for row in tenants}
+            self._usage = self._usage | {row[0]: usage_of(*row[7:9]) for row in tenants}
+
+    async def _look_at_queues(
+        self,
+        connection: Connection,
+        now: datetime,
+        queued: _Queued | None,
+        limit: int,
+        ask: Ask | None,
+    ) -> tuple[Sequence[Job], dict[str, str], Mapping[str, str]]:
+        """The heads, why they wait, and what those wait for whose waiting is over."""
+        if queued is None:  # the heads of the loop's last picture stay: it will ask for them again
+            return (), {}, {}
+        living = self._living
+        known = await queued.kinds.fetchall()
+        queues = sorted({row[0] for row in known})
+        world = Live(now, Rows(living.jobs), self._tenants, self._usage, queues, living.census)
+        wanted = ask(world) if ask is not None else [HeadsOf(name, limit) for name in queues]
+        first = await queue_heads(connection, wanted, known, limit)
+        rows = chain(first, await queued.late.fetchall(), await queued.freed.fetchall())
+        # A job whose time is over may be a head as well.
+        heads = {row[0]: row for row in rows if row[0] not in living.jobs}
+        found = await self._fetch(connection, heads.values())
+        fellows = await self._fellows(connection, found)
+        found |= await self._fetch(connection, fellows)
+        self._heads = found
+        whys = {row[0]: row[2] for row in chain(heads.values(), fellows)}
+        waiting = {uid: whys[uid] for uid, job in found.items() if job.status in WAITING}
+        verdicts = verdicts_of(await queued.verdicts.fetchall())
+        return tuple(found.values()), waiting, verdicts
+
+    async def _fellows(self, connection: Connection, heads: Mapping[str, Job]) -> list[TupleRow]:
+        """Gangs are looked at whole, wherever their members stand: also those that have ended."""
+        wanted = dict(self._living.partial)
+        wanted |= {job.gang.uid: None for job in heads.values() if job.gang is not None}
+        if not wanted:
+            return []
+        cursor = await connection.execute(_FELLOWS, (sorted(wanted),), binary=True)
+        return [row for row in await cursor.fetchall() if row[0] not in heads]
+
+    async def _fetch(self, connection: Connection, heads: Iterable[TupleRow]) -> dict[str, Job]:
+        """In the order of the heads. A row at a version never changes, so those of the last
+        picture are not fetched again."""
+        seen = self._heads
         found: dict[str, Job | None] = {
             head[0]: job if (job := seen.get(head[0])) and job.version == head[1] else None
             for head in heads
         }
         missing = [uid for uid, job in found.items() if job is None]
         if missing:
-            cursor = await connection.execute(_JOBS, (missing,), binary=True)
+            cursor = await connection.execute(_NAMED, (missing,), binary=True)
             found.update((row[0], job_of(row)) for row in await cursor.fetchall())
         return {uid: job for uid, job in found.items() if job is not None}
 
-    async def _fetch_fellows(
-        self, connection: Connection, found: Mapping[str, Job]
-    ) -> list[tuple[Job, str]]:
-        """Gangs are looked at whole, wherever their members stand: also those that have ended."""
-        gangs = {job.gang.uid for job in found.values() if job.gang is not None}
-        if not gangs:
-            return []
-        cursor = await connection.execute(_FELLOWS, (sorted(gangs),), binary=True)
-        heads = [head for head in await cursor.fetchall() if head[0] not in found]
-        jobs = await self._fetch_jobs(connection, heads)
-        return [(jobs[head[0]], head[2]) for head in heads]
 
-    async def _fetch_vms(self, connection: Connection, rows: Sequence[TupleRow]) -> dict[str, Vm]:
-        """Beats leave the version alone: they are hot, and nothing else of the row changes."""
-        seen = self._vms
-        found: dict[str, Vm | None] = {}
-        for uid, version, beat_at in rows:
-            vm = seen.get(uid)
-            if vm is None or vm.version != version:
-                found[uid] = None
-            else:
-                found[uid] = vm if vm.last_beat_at == beat_at else heard(vm, beat_at)
-        missing = [uid for uid, vm in found.items() if vm is None]
-        if missing:
-            cursor = await connection.execute(_VMS, (missing,), binary=True)
-            found.update((row[0], vm_of(row)) for row in await cursor.fetchall())
-        return {uid: vm for uid, vm in found.items() if vm is not None}
+async def _left(
+    cursor: Cursor | None, kept: Mapping[str, object], all_rows: Sequence[TupleRow]
+) -> list[str]:
+    """Those that do not live any more."""
+    if cursor is not None:
+        return [row[0] for row in await cursor.fetchall()]
+    there = {row[0] for row in all_rows}
+    return [uid for uid in kept if uid not in there]
 
-    async def _fetch_tenants(
-        self, connection: Connection, rows: Sequence[TupleRow]
-    ) -> tuple[Mapping[str, Tenant], Mapping[str, Usage]]:
-        seen = self._tenants
-        missing = [r[0] for r in rows if r[0] not in seen or seen[r[0]].version != r[1]]
-        if missing:
-            cursor = await connection.execute(SETTINGS, (missing,))
-            news = {row[0]: tenant_of(row) for row in await cursor.fetchall()}
-            self._tenants = {r[0]: news.get(r[0]) or seen[r[0]] for r in rows}
-        return self._tenants, {row[0]: usage_of(row[2], row[3]) for row in rows}
+
+async def _ask_moved(connection: Connection, mark: Mark) -> _Moved:
+    since = (mark.oldest,)
+    return _Moved(
+        jobs=await connection.execute(JOBS_MOVED, since, binary=True),
+        jobs_left=await connection.execute(JOBS_LEFT, since, binary=True),
+        vms=await connection.execute(f"{_VMS} AND v.moved >= %s", since, binary=True),
+        vms_left=await connection.execute(_VMS_LEFT, since, binary=True),
+        tenants=await connection.execute(f"{_TENANTS} WHERE moved >= %s", since),
+    )
+
+
+async def _ask_all(connection: Connection) -> _Moved:
+    return _Moved(
+        jobs=await connection.execute(JOBS, binary=True),
+        vms=await connection.execute(_VMS, binary=True),
+        tenants=await connection.execute(_TENANTS),
+    )
+
+
+async def _ask_queued(connection: Connection, limit: int) -> _Queued:
+    most = {"limit": limit}
+    return _Queued(
+        kinds=await connection.execute(KINDS, binary=True),
+        late=await connection.execute(LATE, most, binary=True),
+        freed=await connection.execute(READY_JOBS, most, binary=True),
+        verdicts=await connection.execute(VERDICTS, most, binary=True),
+    )
 
 
 async def _ask_rest(connection: Connection) -> _Rest:
@@ -246,77 +369,3 @@ async def _ask_rest(connection: Connection) -> _Rest:
         ),
         alerts=await connection.execute(_ALERTS),
     )
-
-
-def _once(heads: Iterable[TupleRow]) -> list[TupleRow]:
-    """A job whose time is over may be a head as well."""
-    return list({head[0]: head for head in heads}.values())
-
-
-def _all_of(known: Sequence[TupleRow], limit: int) -> list[HeadsOf]:
-    """Without a question: of every cluster, by priority and arrival."""
-    return [HeadsOf(cluster, limit) for cluster in sorted({row[0] for row in known})]
-
-
-async def _heads(
-    connection: Connection, wanted: Sequence[HeadsOf], known: Sequence[TupleRow], most: int
-) -> list[TupleRow]:
-    """The heads of all queues; a cluster without a queue costs nothing."""
-    tiers: dict[str, list[int]] = {}
-    for cluster, tier in known:
-        tiers.setdefault(cluster, []).append(tier)
-    found: list[TupleRow] = []
-    there = [heads for heads in wanted if heads.cluster in tiers and heads.limit > 0]
-    for rule, query in ((QueueRule.PRIORITY, QUEUE), (QueueRule.FIFO, FIFO)):
-        plain = [heads for heads in there if heads.rule is rule]
-        if plain:
-            asked = {
-                "clusters": [heads.cluster for heads in plain],
-                "most": [min(most, heads.limit) for heads in plain],
-            }
-            cursor = await connection.execute(query, asked, binary=True)
-            found += await cursor.fetchall()
-    fair = [heads for heads in there if heads.rule is QueueRule.FAIR and heads.tenants]
-    for tenants in dict.fromkeys(tuple(heads.tenants) for heads in fair):
-        same = [heads for heads in fair if tuple(heads.tenants) == tenants]
-        found += await _fair_heads(connection, same, tiers, most)
-    return found
-
-
-async def _fair_heads(
-    connection: Connection, fair: Sequence[HeadsOf], tiers: Mapping[str, list[int]], most: int
-) -> list[TupleRow]:
-    """First a few of each tenant. Where that does not make enough because few tenants have deep
-    queues, deeper."""
-    kinds = [(heads, tier) for heads in fair for tier in reversed(tiers[heads.cluster])]
-    rows = await _ask_fair(connection, [(*kind, each_of(kind[0])) for kind in kinds], most)
-    counts = Counter((row[3], row[4]) for row in rows)
-    full = Counter((row[3], row[4], row[5]) for row in rows)
-    deep = {
-        (cluster, tier)
-        for (cluster, tier, _), count in full.items()
-        if any(h.cluster == cluster and count == each_of(h) for h in fair)
-    }
-    again = [
-        (heads, tier, heads.limit)
-        for heads, tier in kinds
-        if (heads.cluster, tier) in deep
-        and counts[heads.cluster, tier] < min(most, heads.limit)
-        and each_of(heads) < heads.limit
-    ]
-    if again:
-        rows += await _ask_fair(connection, again, most)
-    return [row[:3] for row in rows]
-
-
-async def _ask_fair(
-    connection: Connection, kinds: Sequence[tuple[HeadsOf, int, int]], most: int
-) -> list[TupleRow]:
-    asked = {
-        "clusters": [heads.cluster for heads, _, _ in kinds],
-        "tiers": [tier for _, tier, _ in kinds],
-        "most": [min(most, heads.limit) for heads, _, _ in kinds],
-        "each": [each for _, _, each in kinds],
-        "tenants": list(kinds[0][0].tenants),
-    }
-    return await (await connection.execute(FAIR, asked, binary=True)).fetchall()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import assert_never
 
 from core.job import JobSpec
@@ -19,7 +19,10 @@ from core.messages import (
     InMessage,
     KeepWarm,
     OutMessage,
+    Peer,
     Progress,
+    ResizeJob,
+    Size,
     StartJob,
     StopJob,
 )
@@ -33,8 +36,10 @@ __all__ = [
     "decode_control",
     "decode_heartbeat",
     "decode_submission",
+    "decode_v1_order",
     "encode_canary",
     "encode_control",
+    "encode_for",
     "encode_heartbeat",
     "encode_start_v1",
     "encode_stop_v1",
@@ -110,6 +115,17 @@ def decode_control(message: InMessage) -> Control:
                 attempt=order.attempt,
                 lease_id=order.lease_id,
             )
+        case "resize":
+            news = wire.from_bytes(message.body, wire.WireResize)
+            return ResizeJob(
+                vm_name=vm_name,
+                boot_nonce=boot_nonce,
+                job_id=news.job_id,
+                user_id=news.user_id,
+                attempt=news.attempt,
+                lease_id=news.lease_id,
+                size=_size(news.size),
+            )
         case "drain":
             return DrainVm(
                 vm_name=vm_name,
@@ -119,7 +135,7 @@ def decode_control(message: InMessage) -> Control:
         case "keep":
             return KeepWarm(vm_name=vm_name, boot_nonce=boot_nonce)
         case _:
-            expected = "start, stop, continue, go, drain or keep"
+            expected = "start, stop, continue, go, resize, drain or keep"
             raise BadMessage(f"attributes.kind: got {shown(kind)}, expected {expected}")
 
 
@@ -151,12 +167,41 @@ def _control_body(message: Control) -> tuple[str, Mapping[str, object]]:
                 "attempt": message.attempt,
                 "lease_id": message.lease_id,
             }
+        case ResizeJob():
+            return "resize", {
+                "job_id": message.job_id,
+                "user_id": message.user_id,
+                "attempt": message.attempt,
+                "lease_id": message.lease_id,
+                "size": _size_body(message.size),
+            }
         case DrainVm():
             return "drain", {"reason": message.reason}
         case KeepWarm():
             return "keep", {}
         case _:
             assert_never(message)
+
+
+def _size_body(size: Size) -> dict[str, object]:
+    return {
+        "generation": size.generation,
+        "min": size.least,
+        "max": size.most,
+        "members": [{"rank": peer.rank, "address": peer.address} for peer in size.members],
+    }
+
+
+def _size(body: wire.WireSize) -> Size:
+    members = tuple(Peer(peer.rank, peer.address) for peer in body.members)
+    return Size(body.generation, body.min, body.max, members)
+
+
+def _size_words(start: StartJob) -> dict[str, object]:
+    """Nothing unless it is elastic: older workers know none of this."""
+    if start.size is None:
+        return {}
+    return {"size": _size_body(start.size), "resize_signal": start.spec.resize_signal}
 
 
 def _start_body(start: StartJob) -> dict[str, object]:
@@ -180,7 +225,22 @@ def _start_body(start: StartJob) -> dict[str, object]:
         "name": spec.name,
         "resume": start.resume,
         "barrier": start.barrier,
+        **_container_words(spec),
+        **_size_words(start),
         "spec_version": 2,
+    }
+
+
+def _container_words(spec: JobSpec) -> dict[str, object]:
+    """Nothing for a process: most jobs are, and older workers know none of this."""
+    if spec.image is None:
+        return {}
+    return {
+        "image": spec.image,
+        "working_dir": spec.working_dir,
+        "keep_entrypoint": spec.keep_entrypoint,
+        "cpu_cores": spec.cpu_cores,
+        "memory_mb": spec.memory_mb,
     }
 
 
@@ -201,6 +261,12 @@ def _start(body: wire.WireStart, vm_name: str, boot_nonce: str) -> StartJob:
         keep_alive=body.keep_alive,
         workflow=body.workflow,
         workflow_args=body.args,
+        resize_signal=body.resize_signal,
+        image=body.image,
+        working_dir=body.working_dir,
+        keep_entrypoint=body.keep_entrypoint,
+        cpu_cores=body.cpu_cores,
+        memory_mb=body.memory_mb,
     )
     return StartJob(
         vm_name=vm_name,
@@ -216,6 +282,7 @@ def _start(body: wire.WireStart, vm_name: str, boot_nonce: str) -> StartJob:
         leader_address=body.leader_address,
         resume=body.resume,
         barrier=body.barrier,
+        size=_size(body.size) if body.size is not None else None,
     )
 
 
@@ -260,6 +327,20 @@ def encode_stop_v1(job_id: str, vm_name: str, names: Names) -> OutMessage:
         body=wire.to_bytes("stop", {"action": "stop", "job_id": job_id}),
         attributes={"job_id": job_id, "vm_name": vm_name},
     )
+
+
+def encode_for(message: Control, names: Names, v1: Collection[str]) -> OutMessage:
+    """In the words of whoever works on that VM; `v1`: clusters with v1 workers."""
+    if isinstance(message, StartJob) and message.cluster in v1:
+        return encode_start_v1(message, names)
+    if isinstance(message, StopJob) and any(names.is_vm_of(c, message.vm_name) for c in v1):
+        return encode_stop_v1(message.job_id, message.vm_name, names)
+    return encode_control(message, names)
+
+
+def decode_v1_order(message: InMessage) -> wire.WireV1Order:
+    """What tells a start or a stop for v1 workers from others of its kind."""
+    return wire.from_bytes(message.body, wire.WireV1Order)
 
 
 # --- heartbeats: VM -> scheduler --------------------------------------------------------

@@ -83,6 +83,22 @@ class WireCanary(Struct):
     seq: BigCount
 
 
+class WirePeer(Struct):
+    """A member of an elastic job."""
+
+    rank: Count
+    address: str
+
+
+class WireSize(Struct):
+    """How large an elastic job is."""
+
+    generation: BigCount
+    min: Count
+    max: Count
+    members: list[WirePeer]
+
+
 class WireStart(Struct):
     """A start for one v2 VM: the v1 job object first, then what v2 adds."""
 
@@ -110,6 +126,13 @@ class WireStart(Struct):
     name: str = ""
     resume: bool = False
     barrier: bool = False
+    image: str | None = None
+    working_dir: str = ""
+    keep_entrypoint: bool = False
+    cpu_cores: Seconds = 0.0
+    memory_mb: Count = 0
+    size: WireSize | None = None
+    resize_signal: str = "USR1"
     spec_version: Count = 2
 
 
@@ -123,6 +146,24 @@ class WireOrder(Struct):
     grace_s: Seconds = 60.0
     reason: str = ""
     answers: Count = 0
+
+
+class WireResize(Struct):
+    """A new size, for one attempt."""
+
+    job_id: Id
+    attempt: Count
+    lease_id: Id
+    size: WireSize
+    user_id: Id = "0"
+
+
+class WireV1Order(Struct):
+    """A start or a stop for v1 workers; the lease rides along with a start."""
+
+    job_id: Id
+    action: str = "start"
+    lease_id: Small = ""
 
 
 class WireDrain(Struct):

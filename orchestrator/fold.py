@@ -78,7 +78,8 @@ def fold(
         changes.append(DropTrouble(key))
     refusals = _refusals(snapshot, [vm for vm in vms if vm.region == snapshot.region])
     for vm in vms:
-        if vm.region != snapshot.region:
+        # Two looks at a slow region may come together: what the first found gone stays so.
+        if vm.region != snapshot.region or vm.state is V.GONE:
             after.append(vm)
             continue
         member = members.get(vm.name)
@@ -174,7 +175,9 @@ def _missing(vm: Vm, unsettled: frozenset[str], now: datetime) -> Vm:
 def _present(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) -> Vm:
     replaced = bool(vm.instance_id and member.instance_id) and vm.instance_id != member.instance_id
     facts: dict[str, object] = {}
-    if replaced or member.status in _OFF:
+    # A worker that deletes its VM without telling the group leaves a member with no machine.
+    vanished = vm.running_since is not None and not member.status and not member.instance_id
+    if replaced or vanished or member.status in _OFF:
         # No worker lives on a machine that is off, or on one that is another by now; nor is it
         # billed any further.
         facts = {"boot_nonce": "", "stopped_at": vm.stopped_at or now}
@@ -186,6 +189,8 @@ def _present(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) 
         return vm
     if replaced:
         return move_vm(vm, V.DELETING, now, "another machine took its name", **facts)
+    if vanished:
+        return move_vm(vm, V.DELETING, now, "its machine was deleted, its group lists it", **facts)
     if member.status and member.status not in _ALIVE:
         cause = "taken by the cloud (spot)" if vm.spot else f"found {member.status.lower()}"
         return move_vm(vm, V.DELETING, now, cause, taken=vm.taken or vm.spot, **facts)

@@ -10,6 +10,7 @@ from core.capacity import Action, Create, Hold, Wish
 from core.names import Names
 from core.ports import Ids
 from orchestrator.outlook import Outlook
+from orchestrator.picture import FLOOR
 from orchestrator.scene import Scene
 from orchestrator.warm import BILLED_AT_LEAST_S, at_least
 
@@ -77,11 +78,11 @@ def _ask_for_each(scene: Scene, asks: Asks) -> tuple[Wish, ...]:
     left: list[Wish] = []
     most = scene.live_max - len(scene.fleet.fresh)
     for wish in scene.uncredited:
-        able = askable(wish, scene, asks)
+        able = _askable_for(wish, scene, asks)
         if not able or asks.places <= 0 or len(asks.found) >= most:
             left.append(wish)
             continue
-        best = min(able, key=lambda outlook: (asks.load(outlook), *_rank(outlook, scene)))
+        best = min(able, key=lambda outlook: _cost(outlook, scene, asks))
         asks.add(best.region, _grow_reason(best, scene))
     return tuple(left)
 
@@ -110,17 +111,15 @@ def _hedge(scene: Scene, asks: Asks) -> None:
 def _stock_up(scene: Scene, asks: Asks) -> None:
     """Jobs come in numbers: within the slack, a few more than wait now are asked for, so that the
     next ones wait less."""
-    fleet, wish = scene.fleet, Wish()
-    coming = (
-        len(fleet.idle) + len(scene.back) + len(fleet.running) + len(fleet.fresh) + len(asks.found)
-    )
-    missing = scene.spares - (coming - len(scene.wishes))
+    fleet, wish = scene.fleet, scene.stream.next_wish
+    company = max(0, len(asks.found) - len(scene.uncredited))
+    missing = scene.spares - scene.spares_among(fleet.fresh) - company
     if missing <= 0:
         return
     able = askable(wish, scene, asks)
     if not able:
         return
-    best = min(able, key=lambda outlook: (asks.load(outlook), *_rank(outlook, scene)))
+    best = min(able, key=lambda outlook: _cost(outlook, scene, asks))
     room = scene.live_max - len(fleet.fresh) - len(asks.found)
     for _ in range(min(missing, room, asks.places)):
         if asks.fits(best.region):
@@ -155,6 +154,13 @@ def _probe(scene: Scene, left: Sequence[Wish], asks: Asks) -> None:
             asks.add(outlook.region, "one standing request, to catch the end of the stockout")
 
 
+def _askable_for(wish: Wish, scene: Scene, asks: Asks) -> list[Outlook]:
+    """A warm VM that nobody waits for stands where the next job may use it, if that can be."""
+    if wish != FLOOR:
+        return askable(wish, scene, asks)
+    return askable(scene.stream.next_wish, scene, asks) or askable(wish, scene, asks)
+
+
 def askable(wish: Wish, scene: Scene, asks: Asks) -> list[Outlook]:
     """Regions that may deliver for this wish at a price that it may pay."""
     late = {vm.region for vm in scene.fleet.stale}
@@ -176,6 +182,18 @@ def askable(wish: Wish, scene: Scene, asks: Asks) -> list[Outlook]:
 
 def _rank(outlook: Outlook, scene: Scene) -> tuple[bool, float, str]:
     return (outlook.belief < scene.picture.policy.belief_bar, outlook.price, outlook.region)
+
+
+def _cost(outlook: Outlook, scene: Scene, asks: Asks) -> tuple[bool, float, str]:
+    """Of one more there. A region that is asked for more than it may have is likely to refuse, and
+    a refusal costs the time until it is noticed: that much dearer another region may be. For the
+    same reason doubt alone sends nobody to a dearer one, unless a refusal is nearly sure."""
+    policy = scene.picture.policy
+    waiting = policy.waiting_usd_per_gpu_hour * scene.picture.spec.gpus
+    refused = outlook.belief * (1.0 - 0.5 ** asks.load(outlook))
+    dearer = waiting * refused * outlook.late_after_s / policy.typical_run_s
+    hopeless = outlook.belief < policy.belief_bar / 2
+    return hopeless, outlook.price + dearer, outlook.region
 
 
 def _may_pay(wish: Wish, outlook: Outlook, scene: Scene, band: float) -> bool:

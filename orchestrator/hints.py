@@ -45,6 +45,8 @@ class Hints:
         now: datetime,
     ) -> tuple[list[Change], tuple[Experience, ...]]:
         """Learned like the zones that the cloud names in its errors."""
+        if not self._new:
+            return [], tuple(known)
         hints, self._new = self._new, []
         lessons = Lessons(spec, known, policy, now)
         for hint in hints:

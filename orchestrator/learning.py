@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 
 from core.capacity import ClusterSpec, Vm
 from core.changes import Change, PutExperience
@@ -34,10 +35,15 @@ class Lessons:
         now: datetime,
     ) -> None:
         self._spec = spec
-        self._known: dict[Place, Experience] = {seen.place: seen for seen in known}
+        self._before = tuple(known)
         self._half_life_s = policy.memory_half_life_s
         self._now = now
         self._news: set[Place] = set()
+
+    @cached_property
+    def _known(self) -> dict[Place, Experience]:
+        """Only when there is something to learn: most observations teach nothing."""
+        return {seen.place: seen for seen in self._before}
 
     def hit(self, vm: Vm) -> None:
         """It runs: the place delivered, in this time."""
@@ -98,6 +104,8 @@ class Lessons:
 
     @property
     def experience(self) -> tuple[Experience, ...]:
+        if not self._news:
+            return self._before
         return tuple(self._known[place] for place in sorted(self._known))
 
     @property

@@ -54,7 +54,7 @@ from orchestrator.hints import Hints
 from orchestrator.lanes import Lanes
 from orchestrator.orphans import Orphans
 from orchestrator.packing import packed
-from orchestrator.picture import Picture, demand_by_cluster
+from orchestrator.picture import Picture, at_work, demand_by_cluster
 from orchestrator.plan import plan_cluster
 
 log = structlog.get_logger("orchestrator")
@@ -123,17 +123,21 @@ class ClusterManager:
     async def reconcile(self) -> None:
         """One round: the next one repeats whatever did not come through."""
         self._as_configured()
-        view = await self._wiring.store.view(queue_limit=0)
+        view = await self._view()
         await self._repeat_unsettled(view)
         fresh = await self._observe_due(view)
         self._as_configured()
-        view = await self._wiring.store.view(queue_limit=0)
+        view = await self._view()
         picture = await self._fold_in(view, fresh)
         actions = plan_cluster(
             picture, self._wiring.names, self._wiring.timers, self._wiring.ids, view.now
         )
         await self._report(picture, actions, view.now)
         await self._act(actions, picture, view.now)
+
+    async def _view(self) -> View:
+        """What lives of this cluster."""
+        return (await self._wiring.store.view(queue_limit=0)).only(self.spec.name)
 
     async def close(self) -> None:
         """End what is still under way in slow regions."""
@@ -142,7 +146,7 @@ class ClusterManager:
     def _regions(self, view: View) -> list[str]:
         """Those of the configuration, and those that still hold something of ours."""
         found = [region.region for region in self.spec.regions]
-        held = [vm.region for vm in view.vms if vm.cluster == self.spec.name]
+        held = [vm.region for vm in view.vms]
         asked = [r.region for r in view.requests if r.cluster == self.spec.name]
         return list(dict.fromkeys([*found, *held, *asked]))
 
@@ -180,7 +184,7 @@ class ClusterManager:
         if last is None:
             return True
         timers = self._wiring.timers
-        in_motion = any(vm.cluster == self.spec.name and vm.region == region for vm in view.vms)
+        in_motion = any(vm.region == region for vm in view.vms)
         pace = timers.observe_s if in_motion else timers.observe_idle_s
         return self._wiring.clock.monotonic() - last >= pace
 
@@ -197,7 +201,7 @@ class ClusterManager:
     async def _fold_in(self, view: View, fresh: Sequence[Look]) -> Picture:
         """Each snapshot is folded once, and only over VMs that were written down before it was
         taken: no clocks are compared, so the absence of a newer one means nothing."""
-        vms = tuple(vm for vm in view.vms if vm.cluster == self.spec.name and vm.counted)
+        vms = tuple(vm for vm in view.vms if vm.counted)
         troubles, experience = view.troubles, view.experience
         unsure = self._names_in(view, "create") | self._accepted_lately(view)
         changes, experience = self._hints.heed(self.spec, experience, self._wiring.policy, view.now)
@@ -230,8 +234,8 @@ class ClusterManager:
         if changes and not await self._write([(change,) for change in changes]):
             # Somebody was faster. What we folded is not what is stored, though its version may be
             # the same number: plan on the rows as they are, the next observation folds again.
-            view = await self._wiring.store.view(queue_limit=0)
-            vms = tuple(vm for vm in view.vms if vm.cluster == self.spec.name and vm.counted)
+            view = await self._view()
+            vms = tuple(vm for vm in view.vms if vm.counted)
             troubles, experience = view.troubles, view.experience
         leaving = frozenset(
             member.name
@@ -254,6 +258,7 @@ class ClusterManager:
             experience=experience,
             arrivals=view.arrivals.get(self.spec.name),
             policy=self._wiring.policy,
+            at_work=at_work(view.jobs, self.spec),
         )
 
     def _demand(self, view: View) -> Demand:
@@ -421,7 +426,7 @@ class ClusterManager:
         anything, is left to observation."""
         units: list[Unit] = [(SettleRequest(action.request_id, f"refused: {error}", now),)]
         if isinstance(action, Create) and (first or isinstance(error, MigMissing)):
-            view = await self._wiring.store.view(queue_limit=0)
+            view = await self._view()
             units += [
                 (VmMove(vm, move_vm(vm, V.GONE, now, f"create refused: {error}")),)
                 for vm in view.vms

@@ -13,6 +13,7 @@ from core.changes import View
 from core.errors import StoreDown, TermPassed, ZenError
 from core.job import JobStatus
 from core.knowledge import CapacityPolicy
+from core.living import Living
 from core.names import parse_cluster
 from core.timers import Timers
 from orchestrator.manager import ClusterManager, Wiring
@@ -32,6 +33,7 @@ class ClusterOrchestrator:
         self._ran_at: dict[str, float] = {}
         self._marks: dict[str, int] = {}
         """What each cluster's rows looked like when its last round began."""
+        self._owed, self._poked_at = 0.0, wiring.clock.monotonic()
         self._closed = False
 
     def update(
@@ -58,11 +60,26 @@ class ClusterOrchestrator:
         take seconds, and a job on a warm VM must not wait for them."""
         self._take_over_retired(view)
         timers, marks = self._wiring.timers, marks_of(view)
-        for name in self._managers:
-            mark = marks.get(name)
-            pace_s = timers.observe_idle_s if mark is None else timers.observe_s
-            if self._is_due(name, pace_s if mark == self._marks.get(name) else ROUND_MIN_S):
-                self._start(name, mark)
+        patient: list[tuple[float, str]] = []
+        for name in [name for name in self._managers if name not in self._running]:
+            mark, ran_at = marks.get(name), self._ran_at.get(name)
+            if ran_at is None or mark != self._marks.get(name):
+                if self._is_due(name, ROUND_MIN_S):
+                    self._start(name, mark)
+            elif self._is_due(name, timers.observe_idle_s if mark is None else timers.observe_s):
+                patient.append((ran_at, name))
+        for _, name in sorted(patient)[: self._turns(timers.observe_s)]:
+            self._owed -= 1.0
+            self._start(name, marks.get(name))
+
+    def _turns(self, pace_s: float) -> int:
+        """How many clusters may be looked at now, of those that only time makes due: one after the
+        other. All at once they would keep the loop waiting, and would go on to do so together."""
+        now = self._wiring.clock.monotonic()
+        since_s, self._poked_at = now - self._poked_at, now
+        # What nobody needed meanwhile is not saved up.
+        self._owed = min(self._owed, 1.0) + since_s * len(self._managers) / pace_s
+        return int(self._owed)
 
     async def close(self) -> None:
         """Stop all rounds; what was written down is repeated by the next leader."""
@@ -76,10 +93,11 @@ class ClusterOrchestrator:
     def _take_over_retired(self, view: View) -> None:
         """A cluster that left the configuration keeps a manager as long as it has VMs: they are
         drained and given back, and nothing is added."""
-        for vm in view.vms:
-            if vm.cluster not in self._managers:
-                log.warning("cluster is not configured, draining it", cluster=vm.cluster)
-                self._managers[vm.cluster] = ClusterManager(_retired(vm), self._wiring)
+        living = view.living or Living.of((), view.vms)
+        for name in [name for name in living.clusters() if name not in self._managers]:
+            log.warning("cluster is not configured, draining it", cluster=name)
+            one = next(living.vms[uid] for uid in living.vms_of(name))
+            self._managers[name] = ClusterManager(_retired(one), self._wiring)
 
     def _is_due(self, name: str, pace_s: float) -> bool:
         last = self._ran_at.get(name)
@@ -112,14 +130,24 @@ class ClusterOrchestrator:
 def marks_of(view: View) -> dict[str, int]:
     """Cluster → a number that changes with its rows, for those that have something to do now:
     demand, VMs, or calls without an answer."""
+    marks = _marks_of_rows(view) if view.living is None else _marks_kept(view.living)
+    for request in view.requests:
+        marks[request.cluster] = hash((marks.get(request.cluster), request.request_id))
+    return marks
+
+
+def _marks_kept(living: Living) -> dict[str, int]:
+    demand = (living.jobs[uid].cluster for uid in living.admitted)
+    return {name: living.marks[name] for name in dict.fromkeys((*living.clusters(), *demand))}
+
+
+def _marks_of_rows(view: View) -> dict[str, int]:
     marks: dict[str, int] = {}
     for vm in view.vms:
         marks[vm.cluster] = hash((marks.get(vm.cluster), vm.uid, vm.version))
     for job in view.jobs:
         if job.status is JobStatus.PROVISIONING:
             marks[job.cluster] = hash((marks.get(job.cluster), job.uid, job.version))
-    for request in view.requests:
-        marks[request.cluster] = hash((marks.get(request.cluster), request.request_id))
     return marks
 
 

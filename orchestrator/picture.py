@@ -13,6 +13,8 @@ from core.job import Job, JobStatus
 from core.knowledge import Arrivals, CapacityPolicy, Experience
 
 V = VmState
+FLOOR = Wish()
+"""A warm VM that nobody waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class Picture:
     arrivals: Arrivals | None = None
     """None: no job has come lately."""
     policy: CapacityPolicy = field(default_factory=CapacityPolicy)
+    at_work: tuple[Wish, ...] = ()
+    """What the jobs that run once wished for; `since`: when they began."""
 
 
 def demand_by_cluster(jobs: Iterable[Job], run_s: float = 3600.0) -> Mapping[str, Demand]:
@@ -56,13 +60,28 @@ def demand_by_cluster(jobs: Iterable[Job], run_s: float = 3600.0) -> Mapping[str
     }
 
 
+def at_work(jobs: Iterable[Job], spec: ClusterSpec) -> tuple[Wish, ...]:
+    """Of the jobs that run in a cluster. Where they share VMs, the end of one frees none."""
+    if spec.share:
+        return ()
+    return tuple(
+        Wish(
+            _reach_of(job),
+            job.spec.max_usd_per_hour,
+            job.started_at,
+            denied=job.spec.regions_denied,
+        )
+        for job in jobs
+        if job.cluster == spec.name and job.started_at is not None and job.lease is not None
+    )
+
+
 def wish_of(job: Job, run_s: float) -> Wish:
     """What the planner must know of a waiting job."""
     spec = job.spec
     runs = timedelta(seconds=min(run_s, spec.max_runtime_s))
     return Wish(
-        # A gang's VMs must come up together: all of it looks in one region at a time.
-        regions=(job.gang_region,) if job.gang_region else spec.regions,
+        regions=_reach_of(job),
         max_usd_per_hour=spec.max_usd_per_hour,
         since=job.queued_since,
         start_by=None if spec.deadline is None else spec.deadline - runs,
@@ -74,12 +93,19 @@ def wish_of(job: Job, run_s: float) -> Wish:
     )
 
 
+def _reach_of(job: Job) -> tuple[str, ...]:
+    """A gang's VMs must come up together: all of it looks in one region at a time."""
+    return (job.gang_region,) if job.gang_region else job.spec.regions
+
+
 def wishes_of(picture: Picture, now: datetime) -> tuple[Wish, ...]:
     """The demand, and the floor: warm VMs that nobody waits for are wished for as well."""
-    busy = sum(vm.state is V.READY and vm.busy for vm in picture.vms)
     floor = floor_at(picture.spec.vm_min, picture.spec.floors, now)
+    if not floor:
+        return picture.demand.wishes
+    busy = sum(vm.state is V.READY and vm.busy for vm in picture.vms)
     short = max(0, floor - busy - len(picture.demand.wishes))
-    return picture.demand.wishes + (Wish(),) * short
+    return picture.demand.wishes + (FLOOR,) * short
 
 
 @dataclass(frozen=True, slots=True)

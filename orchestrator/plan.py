@@ -23,7 +23,11 @@ def plan_cluster(
     picture: Picture, names: Names, timers: Timers, ids: Ids, now: datetime
 ) -> tuple[Action, ...]:
     """Deletes first (they free the purse), then drains, then growth or the reasons against it."""
-    scene = survey(picture, timers, now)
+    return decide(survey(picture, timers, now), names, ids)
+
+
+def decide(scene: Scene, names: Names, ids: Ids) -> tuple[Action, ...]:
+    """The plan for a scene that was surveyed already."""
     deletes = [
         Delete(region, tuple(sorted(group)), ids.request_id(), reason)
         for (region, reason), group in sorted(_deletes(scene).items())
@@ -34,7 +38,12 @@ def plan_cluster(
 
 def next_look(picture: Picture, timers: Timers, now: datetime) -> datetime | None:
     """When the plan may change by time alone, if nothing else happens."""
-    scene = survey(picture, timers, now)
+    return look_again(survey(picture, timers, now))
+
+
+def look_again(scene: Scene) -> datetime | None:
+    """The same for a scene that was surveyed already."""
+    picture, now = scene.picture, scene.now
     moments = [*_vm_moments(scene), *_wish_moments(scene)]
     moments += [trouble.until for trouble in picture.troubles]
     moments += [floor.next_change(now) for floor in picture.spec.floors]
@@ -53,6 +62,7 @@ def _vm_moments(scene: Scene) -> Iterator[datetime]:
     spare = match(scene.wishes, scene.fleet.idle + scene.fleet.running).spare
     if spare or (scene.fleet.fresh and not scene.need):
         yield now + timedelta(seconds=LOOK_AGAIN_S)
+    yield from (vm.kept_until for vm in scene.picture.vms if vm.kept_until is not None)
     limit = timedelta(seconds=idle_limit_s(scene.picture, timers))
     yield from (vm.idle_since + limit for vm in spare if vm.idle_since is not None)
 
@@ -93,7 +103,8 @@ def _over(vm: Vm, scene: Scene) -> str:
     if vm.state is V.DELETING:
         return vm.reason or "to be deleted"
     if vm.state is V.DRAINING and not vm.leases:
-        return vm.reason or "drained"
+        kept = vm.kept_until is not None and scene.now < vm.kept_until
+        return "" if kept else vm.reason or "drained"
     if vm.state not in (V.REQUESTED, V.BOOTING):
         return ""
     if vm.region not in scene.known:
@@ -105,7 +116,7 @@ def _over(vm: Vm, scene: Scene) -> str:
 def _surplus_running(scene: Scene) -> dict[str, str]:
     """Those that came second and are not ready yet: the next job may be worth their price."""
     spare = match(scene.wishes, (*scene.fleet.idle, *scene.back, *scene.fleet.running)).spare
-    given = tired(spare, scene.known, scene.picture, scene.timers, scene.now)
+    given = tired(spare, scene.stream, scene.known, scene.picture, scene.timers, scene.now)
     running = {vm.name for vm in scene.fleet.running}
     return {name: reason for name, reason in given.items() if name in running}
 
@@ -155,7 +166,7 @@ def _taken_back(vm: Vm, scene: Scene) -> str:
 def _drains(scene: Scene) -> list[Action]:
     withdrawn = [vm for vm in scene.picture.vms if vm.idle and vm.region not in scene.known]
     spare = match(scene.wishes, scene.fleet.idle).spare
-    given = tired(spare, scene.known, scene.picture, scene.timers, scene.now)
+    given = tired(spare, scene.stream, scene.known, scene.picture, scene.timers, scene.now)
     return [
         *(Drain(vm.name, f"{vm.region} was withdrawn from the cluster") for vm in withdrawn),
         *(Drain(name, reason) for name, reason in {**_over_limit(scene, spare), **given}.items()),
@@ -166,6 +177,8 @@ def _over_limit(scene: Scene, spare: Sequence[Vm]) -> dict[str, str]:
     """A limit that was lowered is not reached by waiting: what idles above it goes at once, the
     dearest first. What works is left alone."""
     limit = scene.picture.spec.vm_max
+    if len(scene.picture.vms) <= limit:
+        return {}
     standing = [vm for vm in scene.picture.vms if vm.state not in (V.DRAINING, V.DELETING)]
     dearest = sorted(spare, key=lambda vm: (-vm.usd_per_hour, vm.name))
     over = dearest[: max(0, len(standing) - limit)]

@@ -17,7 +17,7 @@ from core.capacity import Vm, VmState, Wish
 from core.timers import Timers
 from orchestrator.outlook import Outlook, Prices, outlooks
 from orchestrator.picture import Picture, match, wishes_of
-from orchestrator.warm import spares_wanted
+from orchestrator.warm import Stream, spares_wanted
 
 V = VmState
 
@@ -51,7 +51,8 @@ class Scene:
     uncredited: tuple[Wish, ...]
     """Those of them that not even a fresh one serves."""
     prices: Prices
-
+    stream: Stream
+    """How jobs have come lately."""
     spares: int = 0
     """VMs without work that the jobs to come are worth."""
 
@@ -61,9 +62,15 @@ class Scene:
         slack = self.picture.policy.slack
         if self.need:
             return len(self.need) + slack
-        fleet = self.fleet
-        here = len(fleet.idle) + len(self.back) + len(fleet.running) - len(self.wishes)
-        return min(slack, max(0, self.spares - here))
+        return min(slack, max(0, self.spares - self.spares_among(())))
+
+    def spares_among(self, coming: tuple[Vm, ...]) -> int:
+        """How many there are beyond the demand that the next job may use: of those that run, and of
+        these."""
+        fleet, wish = self.fleet, self.stream.next_wish
+        here = (*fleet.idle, *self.back, *fleet.running, *coming)
+        spare = match(self.wishes, here).spare
+        return sum(wish.allows(vm.region, vm.usd_per_hour) for vm in spare)
 
 
 def survey(picture: Picture, timers: Timers, now: datetime) -> Scene:
@@ -72,6 +79,7 @@ def survey(picture: Picture, timers: Timers, now: datetime) -> Scene:
     fleet = _fleet(picture, known, timers, now)
     wishes = wishes_of(picture, now)
     back = _called_back(match(wishes, fleet.idle).unmet, fleet.draining)
+    stream = Stream(picture, now)
     need = match(wishes, (*fleet.idle, *back, *fleet.running)).unmet
     return Scene(
         picture=picture,
@@ -84,7 +92,8 @@ def survey(picture: Picture, timers: Timers, now: datetime) -> Scene:
         need=need,
         uncredited=match(need, fleet.fresh).unmet,
         prices=Prices(known, picture, now),
-        spares=spares_wanted(known, len(need), picture, timers, now),
+        stream=stream,
+        spares=spares_wanted(stream, known, len(need), picture, timers),
     )
 
 
@@ -124,7 +133,8 @@ def _called_back(unmet: Iterable[Wish], draining: Iterable[Vm]) -> tuple[Vm, ...
     back: list[Vm] = []
     for vm in draining:
         wish = next((w for w in waiting if w.allows(vm.region, vm.usd_per_hour)), None)
-        if wish is not None and vm.boot_nonce:
+        # The worker of a VM that is kept has done its one job.
+        if wish is not None and vm.boot_nonce and vm.kept_until is None:
             waiting.remove(wish)
             back.append(vm)
     return tuple(back)

@@ -1,8 +1,8 @@
 """Which VMs without work are worth their price. Pure.
 
 A spare VM serves the next job at once; without it the job waits for a cold start. Spare VM number
-k is of use when k jobs come within the time of a cold start; while that is likely enough for what
-the wait would cost, it is kept.
+k is of use when, within the time of a cold start, k jobs more come than VMs become free; while that
+is likely enough for what the wait would cost, it is kept.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property, lru_cache
+from itertools import accumulate
+from operator import attrgetter
 
-from core.capacity import Vm
-from core.knowledge import Arrivals
+from core.capacity import Vm, Wish
 from core.timers import Timers
 from orchestrator.outlook import Outlook
 from orchestrator.picture import Picture
@@ -23,8 +25,18 @@ RATE_MEMORY_S = 7200.0
 BURST_SPANS = 6
 # Jobs that come within so many seconds of the first of them came together.
 BATCH_S = 20.0
+# Jobs that were never seen to end are taken to run for longer than this, all together.
+RUNS_LEAST_S = 3600.0
+# Of a cold start, what a VM that was asked for ahead saves: half of it if its job comes while it is
+# made, all of it if later.
+SAVED_SHARE = 0.75
+# A spare that nobody came for is given up after about so many cold starts.
+GIVEN_UP_SPANS = 2
+# Means above this are taken for this: so many at once make no difference to one VM more.
+MEAN_MAX = 64.0
 # One VM ahead of the jobs for each so many that wait.
 STOCK_SHARE = 5
+NEXT_TO_NOTHING = 1e-4
 # Google bills a VM for at least this long: before that, giving it back saves nothing.
 BILLED_AT_LEAST_S = 60.0
 # Whoever looks at a result may have the next job ready: for this long a VM waits in any case.
@@ -33,28 +45,127 @@ IDLE_AT_LEAST_S = 60.0
 LOOK_AGAIN_S = 15.0
 
 
-def arrivals_soon(arrivals: Arrivals | None, span_s: float, now: datetime) -> float:
-    """How many jobs to expect within `span_s`. Jobs come in bursts: what came within the last such
-    span is the best guess for the next one; in quiet times it is the rate of the last hours."""
-    if arrivals is None:
-        return 0.0
-    ages = [max(0.0, (now - at).total_seconds()) for at in arrivals.times]
-    lately = [age for age in ages if age < BURST_SPANS * span_s]
-    # One batch of jobs says no more than that somebody is at work.
-    coming = sum(math.exp(-age / span_s) for age in _events(lately))
-    reach_s = max(1.0, (now - arrivals.since).total_seconds())
-    seen = sum(math.exp(-age / RATE_MEMORY_S) for age in _events(ages))
-    per_s = seen / (RATE_MEMORY_S * (1.0 - math.exp(-reach_s / RATE_MEMORY_S)))
-    return max(coming, per_s * span_s)
+class Stream:
+    """How jobs have come lately, as of now. Jobs that were submitted together came once."""
+
+    def __init__(self, picture: Picture, now: datetime) -> None:
+        arrivals = picture.arrivals
+        self._arrivals = arrivals if arrivals is not None and arrivals.times else None
+        self._picture = picture
+        self._now = now
+        self._soon: dict[float, float] = {}
+        self._lacks: dict[float, tuple[Sequence[float], Sequence[float]]] = {}
+
+    @property
+    def newest_s(self) -> float:
+        """The age of the last one."""
+        return self._age(self._arrivals.times[-1]) if self._arrivals else math.inf
+
+    def batches(self, span_s: float) -> int:
+        """How many came within so many seconds."""
+        return sum(age < span_s for age in self._ages)
+
+    def soon(self, span_s: float) -> float:
+        """How many jobs to expect within `span_s`. Jobs come in bursts: what came within the last
+        such span is the best guess for the next one; in quiet times it is the rate of the last
+        hours. One batch of jobs says no more than that somebody is at work."""
+        found = self._soon.get(span_s)
+        if found is None:
+            lately = (age for age in self._ages if age < BURST_SPANS * span_s)
+            coming = sum(math.exp(-age / span_s) for age in lately)
+            found = self._soon[span_s] = max(coming, self._per_s * span_s)
+        return found
+
+    def lacks(self, k: int, span_s: float) -> float:
+        """P(k jobs more come within `span_s` than VMs become free)."""
+        found = self._lacks.get(span_s)
+        if found is None:
+            working = len(self._picture.at_work)
+            ends = working * (1.0 - math.exp(-self._ends_per_s * span_s))
+            found = self._lacks[span_s] = (_poisson(ends), _tails(_poisson(self.soon(span_s))))
+        ends_of, comes = found
+        return sum(end * come for end, come in zip(ends_of, comes[k:], strict=False))
+
+    @cached_property
+    def _ends_per_s(self) -> float:
+        """How often a job ends that runs: of those that came lately, whoever neither waits nor runs
+        has ended, and ran for about half of the time since it came."""
+        if self._arrivals is None:
+            return 0.0
+        reach_s = self._age(self._arrivals.since)
+        ages = [self._age(wish.since) for wish in self._picture.at_work if wish.since is not None]
+        here = sum(age <= reach_s for age in ages) + len(self._picture.demand.wishes)
+        times = self._arrivals.times
+        ended = max(0, len(times) - here)
+        ran_s = ended * (self.newest_s + _mean_before(times)) / 2
+        return ended / (sum(min(age, reach_s) for age in ages) + ran_s + RUNS_LEAST_S)
+
+    @cached_property
+    def next_wish(self) -> Wish:
+        """What the next job is likely to want: the same places as the newest one. Nobody waits
+        for what it wishes for."""
+        known = [w for w in (*self._picture.demand.wishes, *self._picture.at_work) if w.since]
+        if not known:
+            return Wish()
+        newest = max(known, key=lambda wish: wish.since or self._now)
+        cap = newest.max_usd_per_hour
+        return Wish(regions=newest.regions, denied=newest.denied, max_usd_per_hour=cap)
+
+    @cached_property
+    def _ages(self) -> Sequence[float]:
+        """Of the batches, the oldest first."""
+        if self._arrivals is None:
+            return ()
+        newest_s = self.newest_s
+        return [newest_s + before_s for before_s in _batches(self._arrivals.times)]
+
+    @cached_property
+    def _per_s(self) -> float:
+        """The rate of the last hours."""
+        if self._arrivals is None:
+            return 0.0
+        reach_s = max(1.0, self._age(self._arrivals.since))
+        seen = sum(math.exp(-age / RATE_MEMORY_S) for age in self._ages)
+        return seen / (RATE_MEMORY_S * (1.0 - math.exp(-reach_s / RATE_MEMORY_S)))
+
+    def _age(self, at: datetime) -> float:
+        return max(0.0, (self._now - at).total_seconds())
 
 
-def _events(ages: Sequence[float]) -> list[float]:
-    """Jobs that were submitted together came once. The oldest is first."""
+@lru_cache(maxsize=64)
+def _batches(times: tuple[datetime, ...]) -> tuple[float, ...]:
+    """How long before the last job each batch came, the oldest first. It is asked for with every
+    look at a cluster, and changes only with a submission."""
     found: list[float] = []
-    for age in ages:
-        if not found or found[-1] - age > BATCH_S:
-            found.append(age)
+    for at in times:
+        before_s = (times[-1] - at).total_seconds()
+        if not found or found[-1] - before_s > BATCH_S:
+            found.append(before_s)
+    return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def _mean_before(times: tuple[datetime, ...]) -> float:
+    """How long before the last job the others came, on average."""
+    return sum((times[-1] - at).total_seconds() for at in times) / len(times)
+
+
+def _poisson(mean: float) -> Sequence[float]:
+    """P(0), P(1), … until next to nothing is left, which the last one gets."""
+    mean = min(mean, MEAN_MAX)
+    term = math.exp(-mean)
+    found, left = [term], 1.0 - term
+    while left > NEXT_TO_NOTHING:
+        term *= mean / len(found)
+        found.append(term)
+        left -= term
+    found[-1] += max(0.0, left)
     return found
+
+
+def _tails(shares: Sequence[float]) -> Sequence[float]:
+    """P(at least 0), P(at least 1), …"""
+    return list(accumulate(reversed(shares)))[::-1]
 
 
 def at_least(k: int, mean: float) -> float:
@@ -66,56 +177,53 @@ def at_least(k: int, mean: float) -> float:
     return max(0.0, 1.0 - below) if k > 0 else 1.0
 
 
-def spare_worth(
-    k: int, usd_per_hour: float, outlook: Outlook, soon: float, picture: Picture
-) -> bool:
-    """Whether spare VM number k saves more than it costs, when so many jobs are expected within a
-    cold start: the wait, and the boot of another."""
+def spare_worth(likely: float, usd_per_hour: float, outlook: Outlook, picture: Picture) -> bool:
+    """Whether a spare VM that is so likely to be of use within a cold start saves more than it
+    costs: the wait, and the boot of another."""
     waiting = picture.policy.waiting_usd_per_gpu_hour * picture.spec.gpus
     saved = waiting + usd_per_hour * outlook.boot_s / outlook.cold_start_s
-    return at_least(k, soon) * saved >= usd_per_hour
+    return likely * saved >= usd_per_hour
 
 
 def spares_wanted(
+    stream: Stream,
     known: Mapping[str, Outlook],
     waiting: int,
     picture: Picture,
     timers: Timers,
-    now: datetime,
 ) -> int:
     """How many VMs to have ahead of jobs that have not come yet: none unless a stream of jobs is on
     (two came apart lately, one of them within a cold start); no more than it has brought, or than a
     part of those that wait. A spare that found its job is replaced in the same way."""
-    arrivals = picture.arrivals
-    if arrivals is None or not arrivals.times or not known:
+    # A v1 worker does not wait for work: it would delete its VM.
+    if math.isinf(stream.newest_s) or not known or picture.spec.worker == "v1":
         return 0
-    spot = picture.spec.spot
-    cheapest = min(
-        picture.spec.regions, key=lambda r: r.spot_usd_per_hour if spot else r.usd_per_hour
-    )
-    best = known[cheapest.region]
-    ages = [(now - at).total_seconds() for at in arrivals.times]
-    if ages[-1] > best.cold_start_s:
+    able = [known[r.region] for r in picture.spec.regions]
+    wish = stream.next_wish
+    able = [outlook for outlook in able if wish.allows(outlook.region, outlook.usd_per_hour)]
+    if not able:
         return 0
-    lately = [age for age in ages if age < BURST_SPANS * best.cold_start_s]
-    events = len(_events(lately))
-    if events < 2:
+    best = min(able, key=attrgetter("usd_per_hour"))
+    if stream.newest_s > best.cold_start_s:
         return 0
-    soon = arrivals_soon(arrivals, best.cold_start_s, now)
-    idle_s = idle_limit_s(picture, timers)
-    most = max(events - 1, waiting // STOCK_SHARE)
+    batches = stream.batches(BURST_SPANS * best.cold_start_s)
+    if batches < 2:
+        return 0
+    most = max(batches - 1, waiting // STOCK_SHARE)
     count = 0
-    while count < most and _is_worth_asking(count + 1, best, soon, idle_s, picture):
+    while count < most and _is_worth_asking(
+        stream.lacks(count + 1, best.cold_start_s), best, picture, timers
+    ):
         count += 1
     return count
 
 
-def _is_worth_asking(k: int, best: Outlook, soon: float, idle_s: float, picture: Picture) -> bool:
-    """Whether spare VM number k is worth asking for. Jobs that come while it is made save half of
-    a cold start on average; if none come, a boot and the longest idling are paid for nothing."""
-    likely = at_least(k, soon)
+def _is_worth_asking(likely: float, best: Outlook, picture: Picture, timers: Timers) -> bool:
+    """Whether a spare VM that is so likely to be of use is worth asking for; if it is not of use, a
+    boot and the idling until it is given up are paid for nothing."""
     waiting = picture.policy.waiting_usd_per_gpu_hour * picture.spec.gpus
-    saved = likely * waiting * best.cold_start_s / 2
+    saved = likely * waiting * best.cold_start_s * SAVED_SHARE
+    idle_s = min(idle_limit_s(picture, timers), GIVEN_UP_SPANS * best.cold_start_s)
     return saved >= (1.0 - likely) * best.usd_per_hour * (best.boot_s + idle_s)
 
 
@@ -126,6 +234,7 @@ def idle_limit_s(picture: Picture, timers: Timers) -> float:
 
 def tired(
     spare: Sequence[Vm],
+    stream: Stream,
     known: Mapping[str, Outlook],
     picture: Picture,
     timers: Timers,
@@ -137,13 +246,12 @@ def tired(
         return {}
     limit = timedelta(seconds=idle_limit_s(picture, timers))
     cold_start_s = max(known[vm.region].cold_start_s for vm in spare)
-    soon = arrivals_soon(picture.arrivals, cold_start_s, now)
     kept = 0
     found: dict[str, str] = {}
     for vm in sorted(spare, key=lambda vm: (not vm.idle, vm.usd_per_hour, vm.name)):
         if vm.idle_since is not None and now - vm.idle_since > limit:
             found[vm.name] = f"idle for {limit.total_seconds():g} s"
-        elif _is_worth_it(vm, kept + 1, known[vm.region], soon, picture, now):
+        elif _is_worth_it(vm, stream, kept + 1, known[vm.region], cold_start_s, picture, now):
             kept += 1
         else:
             found[vm.name] = "no work is expected soon enough to keep it warm"
@@ -151,12 +259,22 @@ def tired(
 
 
 def _is_worth_it(
-    vm: Vm, k: int, outlook: Outlook, soon: float, picture: Picture, now: datetime
+    vm: Vm,
+    stream: Stream,
+    k: int,
+    outlook: Outlook,
+    cold_start_s: float,
+    picture: Picture,
+    now: datetime,
 ) -> bool:
     fixed = picture.spec.idle_timeout_s is not None
     paid = _younger(vm.running_since, BILLED_AT_LEAST_S, now)
     rests = vm.idle and _younger(vm.idle_since, IDLE_AT_LEAST_S, now)
-    return fixed or paid or rests or spare_worth(k, vm.usd_per_hour, outlook, soon, picture)
+    if fixed or paid or rests:
+        return True
+    useful = stream.next_wish.allows(vm.region, vm.usd_per_hour)
+    likely = stream.lacks(k, cold_start_s)
+    return useful and spare_worth(likely, vm.usd_per_hour, outlook, picture)
 
 
 def _younger(since: datetime | None, span_s: float, now: datetime) -> bool:

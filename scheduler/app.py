@@ -25,7 +25,9 @@ from db.submit import GroupCommit
 from messaging.pubsub import PubSubBus
 from migs.google_compute import GoogleCompute
 from scheduler.api.app import create_app
+from scheduler.api.etas import KnownForecasts
 from scheduler.api.services import OK, Embedded, Services
+from scheduler.api.shelf import Shelf
 from scheduler.blocks import KnownTroubles
 from scheduler.metrics import Metrics
 from scheduler.reload import ConfigParts
@@ -86,6 +88,7 @@ class Production:
     def services(self, embedded: Embedded | None) -> Services:
         """What the API stands on."""
         replica, settings = self.replica, self.replica.settings
+        files = open_store(settings.store_url)
         return Services(
             store=self._store,
             reads=PostgresReads(self._store),
@@ -97,10 +100,12 @@ class Production:
             ids=replica.ids,
             metrics=replica.metrics,
             readiness=self._readiness,
-            logs=open_store(settings.store_url),
+            logs=files,
+            shelf=Shelf(files),
             version=metadata_version(),
             tenants=lambda: replica.settings.tenants,
             embedded=embedded,
+            forecasts=KnownForecasts(self._store.forecasts, replica.clock),
             config=replica.config,
             max_body_bytes=settings.api.max_body_bytes,
         )

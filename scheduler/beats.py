@@ -5,17 +5,18 @@ Whatever does not match the live lease changes nothing, and its sender is told t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 import structlog
 
-from core.capacity import Vm, VmState, heard
+from core.capacity import Vm, VmState
 from core.changes import JobNote, JobProgress, VmBeat
 from core.job import E, Job, JobEvent, JobStatus, S, TimelineEntry
 from core.messages import BeatStatus, ContinueJob, Heartbeat, StopJob
 from scheduler.draft import Draft, stop_message
+from scheduler.older import ENDS, Claims, note, retire
 from scheduler.sick import note_end, note_readings
 
 log = structlog.get_logger("beats")
@@ -44,13 +45,12 @@ class Latest:
     def put(self, draft: Draft) -> None:
         """Into the draft, one for each VM and job."""
         for uid, beat in self.beats.items():
-            vm = draft.vms[uid]
-            if vm.last_beat_at is None or beat.at > vm.last_beat_at:
-                draft.vms[uid] = heard(vm, beat.at)
+            draft.beats[uid] = beat.at
             draft.add(beat)
             note_readings(draft, uid, beat.gpus)
         for progress in self.progress.values():
             draft.add(progress)
+            draft.progress.append(progress)
 
     def learn(self, job: Job, item: Beat) -> None:
         """What a newer word does not mention stays as an older one said."""
@@ -79,23 +79,33 @@ class Beat:
     message_id: str
 
 
-def apply_beats(draft: Draft, beats: Iterable[Beat]) -> None:
+def apply_beats(draft: Draft, beats: Iterable[Beat], v1: Collection[str] = ()) -> None:
     """Fold beats into the draft, in the order they came. Of what only tells that a worker lives
-    and how far it is, the newest word is enough: a backlog holds many of each."""
+    and how far it is, the newest word is enough: a backlog holds many of each. `v1`: clusters whose
+    workers send no lease."""
+    claims = Claims(draft, v1)
+    if v1:
+        # v1 workers number nothing: what was said first is heard first, as far as it has come.
+        beats = sorted(beats, key=lambda item: item.published)
     latest = Latest({}, {})
-    vms = {vm.name: vm.uid for vm in draft.vms.values() if vm.state is not VmState.GONE}
-    leases = {job.lease.lease_id: job.uid for job in draft.jobs.values() if job.lease}
+    vms, leases = draft.living.names, draft.living.leases
     for item in beats:
         uid = vms.get(item.beat.vm_name)
         if uid is None:
             log.info("beat of an unknown VM", vm=item.beat.vm_name, status=str(item.beat.status))
             continue
+        job_uid = leases.get(item.beat.lease_id or "")
+        if draft.vms[uid].cluster in v1 or draft.vms[uid].speaks_v1:
+            said = claims.translate(draft.vms[uid], item.beat)
+            if said is None:
+                continue
+            item, job_uid = replace(item, beat=said.beat), said.uid  # noqa: PLW2901
         vm = _identify(draft, draft.vms[uid], item, latest)
         if vm is None:
             continue
         _vm_beat(draft, vm, item, latest)
         if item.beat.job_id is not None:
-            _job_beat(draft, vm, item, leases.get(item.beat.lease_id or ""), latest)
+            _job_beat(draft, vm, item, job_uid, latest)
     latest.put(draft)
 
 
@@ -114,7 +124,7 @@ def _identify(draft: Draft, vm: Vm, item: Beat, latest: Latest) -> Vm | None:
         log.info("beat of another boot", vm=vm.name, nonce=beat.boot_nonce)
         _stray(draft, beat)
         return None
-    for job in [j for j in draft.jobs.values() if j.lease and j.lease.vm_uid == vm.uid]:
+    for job in draft.jobs_on(vm.uid):
         draft.step(job, E.VM_LOST, f"the worker on {vm.name} started anew")
     current = draft.vms[vm.uid]
     renewed = replace(current, version=current.version + 1, boot_nonce=beat.boot_nonce)
@@ -146,7 +156,7 @@ def _spot_notice(draft: Draft, vm: Vm) -> None:
         draft.move_vm(vm, VmState.DRAINING, "spot notice: the cloud takes it back", taken=True)
     else:
         draft.put_vm(vm, replace(vm, version=vm.version + 1, taken=True))
-    for job in [j for j in draft.jobs.values() if j.lease and j.lease.vm_uid == vm.uid]:
+    for job in draft.jobs_on(vm.uid):
         note = TimelineEntry(
             at=draft.now,
             event="spot_notice",
@@ -179,6 +189,9 @@ def _job_beat(draft: Draft, vm: Vm, item: Beat, uid: str | None, latest: Latest)
         return
     if beat.status is B.FOUND_VM:
         draft.claims.add(job.uid)
+    if not isinstance(beat.status, BeatStatus):
+        note(draft, job, beat, item.message_id)
+        return
     for event, reason in _events(job, beat):
         current = draft.jobs[job.uid]
         draft.step(current, event, reason, exit_code=beat.exit_code)
@@ -186,6 +199,8 @@ def _job_beat(draft: Draft, vm: Vm, item: Beat, uid: str | None, latest: Latest)
         if event is E.VM_LOST:
             # The worker goes away with its machine: nothing more is placed there.
             draft.distrust(draft.vms[vm.uid], "its worker was stopped")
+    if beat.version == 1 and beat.status in ENDS:
+        retire(draft, vm.uid, draft.jobs[job.uid])
 
 
 def _stray(draft: Draft, beat: Heartbeat) -> None:
@@ -228,7 +243,11 @@ def _events(job: Job, beat: Heartbeat) -> list[tuple[JobEvent, str]]:
     """The steps that a beat stands for. A beat that overtook its elders implies them: an exit
     from ASSIGNED means that the worker had claimed it."""
     claimed = [(E.CLAIMED, f"claimed by {beat.vm_name}")] if job.status is S.ASSIGNED else []
+    if beat.version == 1 and claimed:
+        claimed = [(E.STARTED, f"running on {beat.vm_name}")]
     match beat.status:
+        case B.FOUND_VM if beat.version == 1:
+            return []  # the claim itself has bound it
         case B.FOUND_VM:
             return [(E.CLAIMED, f"claimed by {beat.vm_name}")]
         case B.RUNNING:

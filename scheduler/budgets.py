@@ -73,7 +73,7 @@ class Standing:
         """Jobs that were admitted but have no VM yet are no demand any more."""
         if not self.known or not self.held:
             return
-        for job in list(draft.jobs.values()):
+        for job in draft.waiting():
             why = self.why(job)
             if why is not None and job.status is S.PROVISIONING:
                 draft.step(job, E.WITHDRAWN, why)

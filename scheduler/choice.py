@@ -123,10 +123,48 @@ def _no_gang(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
         return [Fault("replicas", str(spec.replicas), expected)]
     each = cluster.gpus // spec.gpu_count if cluster.share and spec.gpu_count else 1
     most = cluster.vm_max * max(1, each)
-    if spec.replicas <= most:
+    if spec.least <= most:
         return []
     expected = f"at most {most}, what cluster {cluster.name} can run at once"
-    return [Fault("replicas", str(spec.replicas), expected)]
+    return [Fault("replicas", str(spec.least), expected)]
+
+
+def _not_for_v1(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
+    """What its v1 workers cannot do, which know workflows and take whatever job comes next."""
+    who = f"the v1 workers of {cluster.name}"
+    faults: list[Fault] = []
+    if not spec.workflow:
+        faults.append(Fault("workflow", "nothing", f"the name of a workflow: {who} run no command"))
+    if spec.image is not None:
+        faults.append(Fault("image", shown(spec.image), f"none: {who} run no containers"))
+    if spec.environment:
+        names = shown(sorted(spec.environment))
+        expected = f"none: {who} take it as workflow_args.override_env"
+        faults.append(Fault("environment", names, expected))
+    wishes = (
+        ("regions", list(spec.regions)),
+        ("regions_denied", list(spec.regions_denied)),
+        ("max_usd_per_hour", spec.max_usd_per_hour),
+    )
+    served = [r.region for r in cluster.regions if _is_allowed(spec, cluster, r.region)]
+    if served and len(served) < len(cluster.regions):
+        faults += [
+            Fault(
+                field,
+                shown(wish),
+                f"what all regions of {cluster.name} fulfil: {who} take jobs in any of them",
+            )
+            for field, wish in wishes
+            if wish
+        ]
+    return faults
+
+
+def _is_allowed(spec: JobSpec, cluster: ClusterSpec, region: str) -> bool:
+    dear = spec.max_usd_per_hour is not None and (
+        cluster.usd_per_hour(region) > spec.max_usd_per_hour
+    )
+    return spec.allows_region(region) and not dear
 
 
 def misfits(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
@@ -144,6 +182,8 @@ def misfits(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
     ]
     if spec.replicas > 1:
         faults += _no_gang(spec, cluster)
+    if cluster.worker == "v1":
+        faults += _not_for_v1(spec, cluster)
     regions_fit = set(spec.regions) <= _names(cluster)
     cheapest = _price(spec, cluster) if regions_fit else 0.0
     if spec.max_usd_per_hour is not None and spec.max_usd_per_hour < cheapest:

@@ -5,14 +5,16 @@ Later steps of the same turn see what earlier ones did; the store checks every s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 
 from core.capacity import VM_TRANSITIONS, Vm, VmState, drop_lease, move_vm
-from core.changes import Change, Charge, JobMove, Send, Unit, View, VmMove
-from core.job import Job, JobEvent, Lease, Rules, advance, entry_for
+from core.changes import Change, Charge, JobMove, JobProgress, Send, Unit, View, VmMove
+from core.job import WAITING, Job, JobEvent, Lease, Rules, TimelineEntry, advance, entry_for
+from core.living import Living
 from core.messages import Control, OutMessage, StopJob
+from scheduler.layer import Layer
 
 Encode = Callable[[Control], OutMessage]
 
@@ -23,25 +25,79 @@ class Draft:
     def __init__(self, view: View, rules: Rules, encode: Encode) -> None:
         self.now: datetime = view.now
         self.rules = rules
-        self.jobs: dict[str, Job] = {job.uid: job for job in view.jobs}
-        self.vms: dict[str, Vm] = {vm.uid: vm for vm in view.vms}
+        self.living = view.living or Living.of(view.jobs, view.vms)
+        """As the turn began. A step that is taken each turn asks this, or the questions below:
+        what goes through all jobs or VMs costs too much where there are many."""
+        heads = view.heads if view.living is not None else view.jobs
+        living = self.living.jobs
+        self._heads = {job.uid: job for job in heads if job.uid not in living}
+        self.jobs: Layer[Job] = Layer(living, self._heads)
+        self.vms: Layer[Vm] = Layer(self.living.vms)
         self.units: list[Unit] = []
         self.moves: list[tuple[Job, Job]] = []
-        self._gangs = _gangs_of(view.jobs)
+        self._gangs = _gangs_of(self.living, self._heads)
         self.claims: set[str] = set()
         """Jobs whose workers said in this turn that they have them and do not run them yet."""
+        self.charges: list[Charge] = []
+        """What tenants have used, of attempts that ended in this turn."""
+        self.progress: list[JobProgress] = []
+        """What jobs said of themselves in this turn."""
+        self.beats: dict[str, datetime] = {}
+        """VM → its newest beat, of those that came in this turn."""
+        self.recalled: Mapping[str, Collection[str]] = {}
+        """Start messages for v1 workers that are not out any more (by their lease), with the VMs
+        that may have taken them."""
         self._encode = encode
-        self._vms_of: dict[str, list[str]] = {}
-        for vm in view.vms:  # none comes during a turn, and none changes its cluster
-            self._vms_of.setdefault(vm.cluster, []).append(vm.uid)
+        self._placed: dict[str, list[str]] = {}
 
     def vms_of(self, cluster: str) -> list[Vm]:
         """The cluster's VMs as they are after the steps so far."""
-        return [self.vms[uid] for uid in self._vms_of.get(cluster, ())]
+        # None comes during a turn, and none changes its cluster.
+        return [self.vms[uid] for uid in self.living.vms_of(cluster)]
+
+    def idle_in(self, cluster: str) -> list[Vm]:
+        """Those of them that are ready and have no work."""
+        known = dict.fromkeys((*self.living.idle_in(cluster), *self.vms.news))
+        vms = map(self.vms.__getitem__, known)
+        return [vm for vm in vms if vm.idle and vm.cluster == cluster]
+
+    def heads(self) -> list[Job]:
+        """Jobs of the picture that held and awaited no VM when the turn began."""
+        return [self.jobs[uid] for uid in self._heads]
+
+    def waiting(self) -> list[Job]:
+        """Jobs that wait, after the steps so far: admitted ones first, then the heads."""
+        known = {**self.living.admitted, **dict.fromkeys(self.jobs.news)}
+        return [job for job in map(self.jobs.__getitem__, known) if job.status in WAITING]
+
+    def waiting_by_cluster(self) -> dict[str, list[Job]]:
+        """Those that may be admitted: whatever is behind a hold waits for something else."""
+        groups: dict[str, list[Job]] = {}
+        for job in self.waiting():
+            if job.blocked is None:
+                groups.setdefault(job.cluster, []).append(job)
+        return groups
+
+    def jobs_on(self, vm_uid: str) -> list[Job]:
+        """Jobs that hold a lease on a VM, after the steps so far."""
+        known = dict.fromkeys((*self.living.jobs_on(vm_uid), *self._placed.get(vm_uid, ())))
+        jobs = map(self.jobs.__getitem__, known)
+        return [job for job in jobs if job.lease is not None and job.lease.vm_uid == vm_uid]
+
+    def leased_in(self, cluster: str) -> list[Job]:
+        """Jobs of a cluster that hold a VM, after the steps so far. There may be hundreds."""
+        placed = (uid for uids in self._placed.values() for uid in uids)
+        known = dict.fromkeys((*self.living.leased_in(cluster), *placed))
+        jobs = map(self.jobs.__getitem__, known)
+        return [job for job in jobs if job.lease is not None and job.cluster == cluster]
 
     def gangs(self) -> Iterator[list[Job]]:
         """Members by rank, as they are after the steps so far; a gang is here whole."""
         return (self.gang(uid) for uid in self._gangs)
+
+    def gang_uids(self) -> Iterable[str]:
+        """Of their first members."""
+        return self._gangs.keys()
 
     def gang(self, uid: str) -> list[Job]:
         return [self.jobs[member] for member in self._gangs[uid]]
@@ -87,6 +143,8 @@ class Draft:
             changes += self._charge(job)
         changes += [Send(self._encode(message)) for message in tell]
         self.jobs[job.uid] = after
+        if lease is not None:
+            self._placed.setdefault(lease.vm_uid, []).append(job.uid)
         self.moves.append((job, after))
         self.units.append(tuple(changes))
         return after
@@ -95,6 +153,19 @@ class Draft:
         """Move a VM on its own."""
         after = move_vm(vm, state, self.now, reason, **facts)
         self.put_vm(vm, after)
+        return after
+
+    def put_job(
+        self,
+        before: Job,
+        after: Job,
+        *entries: TimelineEntry,
+        tell: Iterable[Control] = (),
+    ) -> Job:
+        """Write a job that is not another step further, with what is told along with it."""
+        sends = [Send(self._encode(message)) for message in tell]
+        self.jobs[after.uid] = after
+        self.units.append((JobMove(before, after, entries), *sends))
         return after
 
     def put_vm(self, before: Vm, after: Vm) -> None:
@@ -142,7 +213,9 @@ class Draft:
             return []
         gpu_s = (self.now - job.started_at).total_seconds() * job.spec.gpu_count
         tenant = job.spec.tenant_id
-        return [Charge(tenant, gpu_s, self.now, self.rules.queue.half_life_s)]
+        charge = Charge(tenant, gpu_s, self.now, self.rules.queue.half_life_s)
+        self.charges.append(charge)
+        return [charge]
 
     def _let_go(self, lease: Lease) -> list[Change]:
         vm = self.vms.get(lease.vm_uid)
@@ -153,12 +226,17 @@ class Draft:
         return [VmMove(vm, after)]
 
 
-def _gangs_of(jobs: Iterable[Job]) -> dict[str, list[str]]:
-    ranks: dict[str, list[tuple[int, str]]] = {}
-    for job in jobs:
+def _gangs_of(living: Living, heads: Mapping[str, Job]) -> dict[str, list[str]]:
+    """Gang → its members by rank."""
+    members = {gang: list(uids) for gang, uids in living.gangs.items()}
+    for job in heads.values():
         if job.gang is not None:
-            ranks.setdefault(job.gang.uid, []).append((job.gang.rank, job.uid))
-    return {gang: [uid for _, uid in sorted(members)] for gang, members in ranks.items()}
+            members.setdefault(job.gang.uid, []).append(job.uid)
+    ranks: dict[str, list[tuple[int, str]]] = {}
+    for gang, uids in members.items():
+        jobs = (heads.get(uid) or living.jobs[uid] for uid in uids)
+        ranks[gang] = [(job.gang.rank, job.uid) for job in jobs if job.gang is not None]
+    return {gang: [uid for _, uid in sorted(found)] for gang, found in ranks.items()}
 
 
 def stop_message(job: Job, boot_nonce: str, reason: str) -> StopJob:

@@ -29,7 +29,7 @@ def fall_back(draft: Draft, view: View, clusters: Clusters) -> None:
     that asked for exactly its cluster stays there."""
     patience = timedelta(seconds=draft.rules.timers.fallback_after_s)
     usable = [spec for spec in clusters.values() if not spec.drain and spec.vm_max > 0]
-    stuck = [job for job in draft.jobs.values() if _waits_long(job, draft.now, patience)]
+    stuck = [job for job in draft.waiting() if _waits_long(job, draft.now, patience)]
     if not stuck or len(usable) < 2:
         return
     others = _Others(draft, view, clusters)
@@ -48,6 +48,7 @@ def fall_back(draft: Draft, view: View, clusters: Clusters) -> None:
 def _waits_long(job: Job, now: datetime, patience: timedelta) -> bool:
     """Also since its last move: nobody is sent to and fro."""
     free = job.status in WAITING and job.spec.cluster is None and job.blocked is None
+    free = free and job.offer is None  # a v1 worker may have taken it already
     # A gang that moved one by one would be in two clusters: it stays where it is.
     return free and job.gang is None and now - max(job.queued_since, job.status_since) >= patience
 
@@ -64,9 +65,8 @@ class _Others:
         self._fleets: dict[str, tuple[int, frozenset[str]]] = {}
         self._choices: dict[tuple[object, ...], list[ClusterSpec]] = {}
         self._hopeless: set[tuple[str, tuple[object, ...]]] = set()
-        self._jobs: dict[str, list[Job]] = {}
-        for job in draft.jobs.values():
-            self._jobs.setdefault(job.cluster, []).append(job)
+        self._waiting = draft.waiting_by_cluster()
+        self._census = draft.living.census.after(draft.moves)
 
     def nothing_for(self, job: Job) -> str:
         """Why its own cluster has nothing for it; empty: it may have something soon."""
@@ -83,9 +83,11 @@ class _Others:
     def _fleet(self, spec: ClusterSpec) -> tuple[int, frozenset[str]]:
         """How many VMs it has, and the regions where one is on its way that was not refused."""
         if spec.name not in self._fleets:
-            vms = self._draft.vms_of(spec.name)
-            coming = (vm for vm in vms if vm.state in (V.REQUESTED, V.BOOTING) and not vm.refused)
-            counted = sum(vm.counted for vm in vms)
+            draft = self._draft
+            vms = (draft.vms[uid] for uid in draft.living.coming)
+            mine = (vm for vm in vms if vm.cluster == spec.name and not vm.refused)
+            coming = (vm for vm in mine if vm.state in (V.REQUESTED, V.BOOTING))
+            counted = draft.living.counted_in(spec.name)
             self._fleets[spec.name] = (counted, frozenset(vm.region for vm in coming))
         return self._fleets[spec.name]
 
@@ -131,9 +133,7 @@ class _Others:
 
     def _room(self, spec: ClusterSpec) -> Room:
         """Without what those who wait there already will take."""
-        jobs = self._jobs.get(spec.name, [])
-        room = Room(self._draft, spec, sum(job.lease is not None for job in jobs))
-        for job in jobs:
-            if job.status in WAITING:
-                room.take(job.spec)
+        room = Room(self._draft, spec, self._census.leased[spec.name])
+        for job in self._waiting.get(spec.name, ()):
+            room.take(job.spec)
         return room

@@ -4,6 +4,7 @@ asks for an answer gets one."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,9 @@ from scheduler.submit import Accepted, NotStored, Submissions
 log = structlog.get_logger("intake")
 BATCH_MAX = 500
 REPLY_TIMEOUT_S = 10.0
+STORE_AGAIN_S = 2.0
+"""How long we read no more after the database did not answer: what we give back comes at once, to
+us as well."""
 _REFUSALS = (BadMessage, BadInput, Conflict, NotStored)
 
 
@@ -56,21 +60,24 @@ class SubmissionIntake:
         inbound = self._bus.subscribe(self._names.submit_subscription, max_messages=BATCH_MAX)
         try:
             async for batch in inbound.batches():
-                await self._take(inbound, batch)
+                if not await self._take(inbound, batch):
+                    await asyncio.sleep(STORE_AGAIN_S)
         finally:
             await inbound.close()
 
-    async def _take(self, inbound: Inbound, batch: Sequence[InMessage]) -> None:
+    async def _take(self, inbound: Inbound, batch: Sequence[InMessage]) -> bool:
+        """Whether the database answered."""
         done: list[str] = []
         again: list[str] = []
         replies: list[tuple[str, OutMessage]] = []
-        for message in batch:
+        for number, message in enumerate(batch):
             try:
                 taken = await self.accept(message)
             except StoreDown as error:
-                log.warning("submission kept on the bus", why=str(error))
-                again.append(message.ack_id)
-                continue
+                # The others would fare no better: another replica may.
+                again += [left.ack_id for left in batch[number:]]
+                log.warning("submissions kept on the bus", count=len(again), why=str(error))
+                break
             if taken.reply is None:
                 done.append(message.ack_id)
             else:
@@ -81,6 +88,7 @@ class SubmissionIntake:
             await inbound.ack(done + answered)
         if again + kept:
             await inbound.nack(again + kept)
+        return not again
 
     async def accept(self, message: InMessage) -> Taken:
         """Returns when the job, or the reason why there is none, is stored."""

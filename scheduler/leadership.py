@@ -29,6 +29,7 @@ class Leadership:
         self._term: int | None = None
         self._sure_until = 0.0
         self.changed = asyncio.Event()
+        self.follow_s = FOLLOW_S
 
     @property
     def leading(self) -> bool:
@@ -47,7 +48,7 @@ class Leadership:
         while True:
             await self.renew()
             pace_s = self.timers.leader_renew_s
-            await asyncio.sleep(pace_s if self.leading else min(pace_s, FOLLOW_S))
+            await asyncio.sleep(pace_s if self.leading else min(pace_s, self.follow_s))
 
     async def renew(self) -> None:
         """One try."""

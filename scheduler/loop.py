@@ -11,13 +11,13 @@ import structlog
 from core.capacity import ClusterSpec
 from core.changes import Change, ClearAlert, DeadLetter, RaiseAlert, Unit, View
 from core.errors import BusDown, StoreDown, TermPassed
-from core.job import Rules
+from core.job import Job, Rules
 from core.knowledge import CapacityPolicy
 from core.messages import Canary, Control, InMessage, KeepWarm, OutMessage
 from core.names import Names
 from core.ports import Bus, Clock, Ids, Store
 from core.queueing import Ask
-from messaging.codec import BadMessage, decode_heartbeat, encode_canary, encode_control
+from messaging.codec import BadMessage, decode_heartbeat, encode_canary, encode_for
 from orchestrator.orchestrator import ClusterOrchestrator
 from scheduler.beats import Beat, apply_beats
 from scheduler.budgets import Standing, alert_changes
@@ -27,8 +27,11 @@ from scheduler.leadership import Leadership
 from scheduler.letters import HEARTBEATS
 from scheduler.metrics import Metrics
 from scheduler.plan import Circumstances, plan_jobs
-from scheduler.queue.heads import heads_for
-from scheduler.queue.shares import CensusKeeper
+from scheduler.queue.checkpoints import Checkpoints
+from scheduler.queue.heads import TenantsKeeper, heads_for
+from scheduler.queue.make_room import Answers
+from scheduler.queue.predict import Guess, unknown
+from scheduler.recall import Recall
 from scheduler.relay import Relay
 from scheduler.silence import BusClock, Silence, find_silent
 
@@ -37,6 +40,7 @@ MAIL_PER_TURN = 5_000
 """Many beats of one worker cost one write, so a backlog is cheapest in big bites; this one takes
 a tenth of a second."""
 TRIES_PER_TURN = 3
+REST_MAX_S = 0.05
 CANARY_TIMEOUT_S = 5.0
 FLEET_SILENT = ("fleet_silent", "heartbeats")
 UNSTORABLE = "unstorable"
@@ -64,6 +68,12 @@ class LoopParts:
     """How tenants stand with what they may spend."""
     typical_run_s: Callable[[], float] = lambda: CapacityPolicy().typical_run_s
     """How long a job is taken to run that says nothing of it."""
+    guess: Callable[[Job], Guess] = unknown
+    """How long a job runs, from what ran before."""
+    seen: Callable[[View, Sequence[tuple[Job, Job]]], None] = lambda _, __: None
+    """Is shown the picture of each turn and what moved in it."""
+    recall: Recall | None = None
+    """Takes back what v1 workers shall not find any more."""
 
 
 @dataclass(slots=True)
@@ -87,7 +97,9 @@ class SchedulerLoop:
         """How many messages are still to be read one per turn: one of them crashed a turn."""
         self._mail = Mail()
         self._kept_warm: dict[str, float] = {}
-        self._census = CensusKeeper()
+        self._tenants = TenantsKeeper()
+        self._checkpoints = Checkpoints()
+        self._answers = Answers()
 
     def update(self, rules: Rules, queue_limit: int) -> None:
         """The configuration has changed: the next turn goes by the new one. Not called while a
@@ -108,7 +120,15 @@ class SchedulerLoop:
             except TimeoutError:
                 pass  # nothing woke us: the interval carries on
             self._wake.clear()
+            started = self._parts.clock.monotonic()
             await self._guarded_turn()
+            await self._rest(self._parts.clock.monotonic() - started)
+
+    async def _rest(self, worked_s: float) -> None:
+        """As long as it has worked, up to a blink: the beats of a large fleet never cease, and
+        whatever else this process does gets its half. What came meanwhile shares the next turn."""
+        if worked_s > 0 and not self._parts.inbox.waiting:
+            await asyncio.sleep(min(worked_s, REST_MAX_S))
 
     async def _guarded_turn(self) -> None:
         try:
@@ -152,8 +172,11 @@ class SchedulerLoop:
         view, draft, committed = await self._decide_and_commit(mail)
         # 6 relay, and acknowledge what is committed
         parts.relay.poke()
+        if parts.recall is not None:
+            parts.recall.look(draft, self._v1())
         # 7 demand, 8 reconcile clusters: in tasks of their own
         parts.orchestrator.poke(view)
+        parts.seen(view, draft.moves)
         if committed:
             await parts.inbox.ack(mail.messages)
         else:
@@ -216,10 +239,12 @@ class SchedulerLoop:
     def _decide(self, view: View, mail: Mail) -> tuple[Draft, list[Unit]]:
         parts = self._parts
         draft = Draft(view, parts.rules, self._encode)
-        apply_beats(draft, mail.beats)
+        if parts.recall is not None:
+            draft.recalled = parts.recall.recalled
+        apply_beats(draft, mail.beats, self._v1())
         steady = self._bus_clock.steady(parts.clock.monotonic())
         silence = (
-            find_silent(draft.vms.values(), self._bus_clock.bus_now, parts.rules.timers)
+            find_silent(draft.living, draft.beats, self._bus_clock.bus_now, parts.rules.timers)
             if steady
             else Silence(())
         )
@@ -230,9 +255,13 @@ class SchedulerLoop:
             steady,
             budgets,
             parts.typical_run_s(),
-            self._census.census,
+            parts.guess,
+            self._checkpoints.saved_at,
+            self._answers,
         )
+        self._checkpoints.hear(draft.progress)
         whys = plan_jobs(draft, view, around, parts.ids)
+        self._checkpoints.forget(draft.moves)
         self._keep_warm(draft)
         alerts = [
             *_fleet_alert(silence, view),
@@ -246,7 +275,7 @@ class SchedulerLoop:
         parts = self._parts
         held = parts.budgets().held.keys()
         policy, ahead_s = parts.rules.queue, parts.typical_run_s()
-        return heads_for(parts.clusters(), held, policy, ahead_s, self._census)
+        return heads_for(parts.clusters(), held, policy, ahead_s, self._tenants)
 
     def _keep_warm(self, draft: Draft) -> None:
         """A worker without work and without a word from us powers its VM off. Those that a floor
@@ -255,7 +284,7 @@ class SchedulerLoop:
         pace_s = self._parts.rules.timers.agent_idle_off_s / 3
         clusters = self._parts.clusters().items()
         floors = {name for name, spec in clusters if spec.vm_min or spec.floors}
-        warm = {vm.uid for vm in draft.vms.values() if vm.idle and vm.cluster in floors}
+        warm = {vm.uid for cluster in floors for vm in draft.idle_in(cluster)}
         for uid in sorted(warm):  # the order of messages must not depend on hashes
             if now - self._kept_warm.get(uid, now - pace_s) >= pace_s:
                 self._kept_warm[uid] = now
@@ -264,7 +293,12 @@ class SchedulerLoop:
         self._kept_warm = {uid: at for uid, at in self._kept_warm.items() if uid in warm}
 
     def _encode(self, message: Control) -> OutMessage:
-        return encode_control(message, self._parts.names)
+        return encode_for(message, self._parts.names, self._v1())
+
+    def _v1(self) -> frozenset[str]:
+        """Clusters whose workers are not ours."""
+        clusters = self._parts.clusters().values()
+        return frozenset(spec.name for spec in clusters if spec.worker == "v1")
 
 
 def _dead_letter(message: InMessage, reason: str) -> DeadLetter:

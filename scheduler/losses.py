@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from core.capacity import VM_TRANSITIONS, Vm, VmState
 from core.job import BLOCKED_MAX_S, DEADLINE_EVENT, E, Job, JobEvent, S
 from scheduler.draft import Draft, stop_message
+from scheduler.queue.gang import joins_later
 from scheduler.silence import Silence
 
 V = VmState
@@ -27,17 +28,18 @@ def requeue_lost(draft: Draft, silence: Silence) -> None:
     """Jobs whose VM is gone, or going with no worker alive on it. A VM that is only being deleted
     may still compute: its job waits until it is observed off or gone, falls silent, or its worker
     has spoken. That costs seconds, and two VMs never compute the same job."""
-    silent = {vm.uid for vm in silence.lost}
-    dead = {vm.uid for vm in draft.vms.values() if _is_dead(vm)}
-    alive = draft.vms.keys() - dead - silent
-    held = [job for job in draft.jobs.values() if job.lease and job.lease.vm_uid not in alive]
-    for job in held:
+    silent = dict.fromkeys(vm.uid for vm in silence.lost)
+    doubtful = (*draft.living.leaving, *draft.vms.news)
+    dead = [uid for uid in doubtful if _is_dead(draft.vms[uid])]
+    places = dict.fromkeys((*dead, *silent, *draft.living.homeless))
+    for job in [job for uid in places for job in draft.jobs_on(uid)]:
         assert job.lease is not None, "chosen so"
         vm = draft.vms.get(job.lease.vm_uid)
         # A silent worker has frozen what it ran; a start that is still on its way to it has not
-        # been frozen by anybody.
+        # been frozen by anybody. v1 workers freeze nothing: only the end of their VM is theirs.
         frozen = job.status is not S.ASSIGNED and job.lease.vm_uid in silent
-        if vm is not None and not frozen and vm.uid not in dead:
+        frozen = frozen and not (vm is not None and vm.speaks_v1)
+        if vm is not None and not frozen and not _is_dead(vm):
             continue
         if vm is not None and vm.taken:
             draft.step(job, E.SPOT_TAKEN, f"{vm.name} was taken back by the cloud (spot)")
@@ -58,12 +60,15 @@ def _loss_event(job: Job, now: datetime) -> JobEvent:
 
 def meet_deadlines(draft: Draft, bus_steady: bool) -> None:
     """Every state that is not final moves by itself in the end."""
-    for job in list(draft.jobs.values()):
+    late = (job.uid for job in draft.living.due(draft.now))
+    for job in [draft.jobs[uid] for uid in dict.fromkeys((*late, *draft.jobs.news))]:
         if job.deadline_at is None or job.deadline_at > draft.now:
             continue
         if job.status in _NEEDS_THE_BUS:
             if bus_steady:
                 _give_up_worker(draft, job)
+            continue
+        if joins_later(draft, job):
             continue
         event = DEADLINE_EVENT[job.status]
         vm = draft.vms.get(job.lease.vm_uid) if job.lease else None
@@ -87,7 +92,8 @@ def _give_up_worker(draft: Draft, job: Job) -> None:
     asked = vm.state is V.DRAINING and vm.reason == reason
     if asked and len(vm.leases) > 1 and draft.now - vm.state_since < timedelta(seconds=answer_s):
         return
-    draft.tell(stop_message(job, vm.boot_nonce, reason))
+    if not vm.speaks_v1:  # a v1 stop that its VM does not live to see would end the next attempt
+        draft.tell(stop_message(job, vm.boot_nonce, reason))
     if vm.state is V.READY:
         draft.distrust(vm, reason, job.lease.lease_id)
     else:

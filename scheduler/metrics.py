@@ -56,6 +56,18 @@ class Metrics:
             buckets=_CYCLE_BUCKETS,
             registry=registry,
         )
+        self._told = Counter(
+            "gpu_scheduler_eta_starts",
+            "Jobs that started after they had been told when; counted by the leader.",
+            ["cluster"],
+            registry=registry,
+        )
+        self._held = Counter(
+            "gpu_scheduler_eta_held",
+            "Those of them that started before the first p50 or p90 that they were told.",
+            ["cluster", "quantile"],
+            registry=registry,
+        )
         self._wait = Histogram(
             "gpu_scheduler_wait_seconds",
             "Seconds from submission to the first RUNNING.",
@@ -112,15 +124,20 @@ class Metrics:
         if before is None:
             return
         if after.preemptions > before.preemptions:
-            kind = "yield" if before.status is JobStatus.PREEMPTING else "spot"
-            self._preemptions.labels(after.cluster, kind).inc(
-                after.preemptions - before.preemptions
-            )
+            self._preemptions.labels(after.cluster, "spot").inc()
+        elif after.evictions > before.evictions:
+            self._preemptions.labels(after.cluster, "yield").inc()
         # The queue clock still shows the submission: it runs for the first time.
         first = after.queued_since == after.submitted_at
         if after.status is JobStatus.RUNNING and first and after.started_at is not None:
             waited = (after.started_at - after.submitted_at).total_seconds()
             self._wait.labels(after.cluster).observe(max(0.0, waited))
+
+    def eta(self, cluster: str, *, p50: bool, p90: bool) -> None:
+        """A job has started that was told when: whether before its first p50, and its p90."""
+        self._told.labels(cluster).inc()
+        self._held.labels(cluster, "p50").inc(p50)
+        self._held.labels(cluster, "p90").inc(p90)
 
     def cloud_call(self, kind: str, outcome: str) -> None:
         """A call to the cloud was answered, or was not."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from core.capacity import ClusterSpec
 from core.changes import JobWhy, View
-from core.job import S
+from core.job import Job, S
 from core.knowledge import CapacityPolicy
 from core.ports import Ids
 from core.tenants import machines_of
@@ -16,13 +16,18 @@ from scheduler.draft import Draft
 from scheduler.fallback import fall_back
 from scheduler.losses import lose_vms, meet_deadlines, requeue_lost
 from scheduler.queue.admit import Admission, admit
+from scheduler.queue.elastic import Left, bending, late_teams, resize
 from scheduler.queue.fit import place
 from scheduler.queue.gang import couple
 from scheduler.queue.holds import release
+from scheduler.queue.make_room import HEADS, Answers, Ask, SavedAt, make_room, never_saved
 from scheduler.queue.muster import end_holds
-from scheduler.queue.order import waiting_by_cluster
+from scheduler.queue.offer import held_ids
+from scheduler.queue.predict import Guess, unknown
 from scheduler.queue.quota import Quotas
-from scheduler.queue.shares import Census, shares_of, take_census
+from scheduler.queue.shares import shares_of, usage_after
+from scheduler.queue.sizes import tell_sizes
+from scheduler.queue.slots import Slots
 from scheduler.queue.why import explain
 from scheduler.reroute import leave_spot
 from scheduler.sick import retire_sick
@@ -38,8 +43,12 @@ class Circumstances:
     bus_steady: bool
     budgets: Standing = field(default_factory=Standing)
     typical_run_s: float = CapacityPolicy().typical_run_s
-    census: Census | None = None
-    """Of the jobs of the view, if somebody has taken it already."""
+    guess: Callable[[Job], Guess] = unknown
+    """How long a job runs, from what ran before."""
+    saved_at: SavedAt = never_saved
+    """When a job last saved its work."""
+    answers: Answers = field(default_factory=Answers)
+    """What came of the last trials; kept from turn to turn."""
 
 
 def plan_jobs(draft: Draft, view: View, around: Circumstances, ids: Ids) -> list[JobWhy]:
@@ -55,24 +64,48 @@ def plan_jobs(draft: Draft, view: View, around: Circumstances, ids: Ids) -> list
     around.budgets.hold_back(draft)
     admissions = run_queue(draft, view, around, ids)
     end_holds(draft, around.clusters, view.troubles)
-    return explain(draft, view, around.clusters, around.budgets, admissions)
+    tell_sizes(draft)
+    return explain(draft, view, around.clusters, around.budgets, admissions, around.answers)
 
 
 def run_queue(draft: Draft, view: View, around: Circumstances, ids: Ids) -> dict[str, Admission]:
     """Cluster by cluster: who counts as demand, and who gets a VM at once."""
     now, ahead_s = view.now, around.typical_run_s
-    census = around.census.after(draft.moves) if around.census else take_census(draft.jobs.values())
-    shares = shares_of(view.tenants, view.usage, census, now, draft.rules.queue, ahead_s)
-    queues = waiting_by_cluster(draft.jobs.values())
+    census = draft.living.census.after(draft.moves)
+    usage = usage_after(view.usage, draft.charges)
+    shares = shares_of(view.tenants, usage, census, now, draft.rules.queue, ahead_s)
+    flexible = bending(draft)
+    joining = {m.uid for jobs in flexible.values() for job in jobs for m in job.waiting}
+    queues = {
+        name: [job for job in jobs if job.blocked is None and job.uid not in joining]
+        for name, jobs in draft.waiting_by_cluster().items()
+    }
     admitted = (j for jobs in queues.values() for j in jobs if j.status is S.PROVISIONING)
     machines = machines_of(around.clusters.values())
     quotas = Quotas(view.tenants, machines, census.holding, admitted)
+    ids_held = held_ids(draft, around.clusters)
     admissions: dict[str, Admission] = {}
+    served: set[str] = set()
     for name, spec in around.clusters.items():
-        waiting = around.budgets.free(queues.get(name, ()))
-        if waiting:
-            leased = census.leased[name]
-            done = admit(draft, spec, waiting, leased, shares, quotas, view.troubles)
-            place(draft, spec, ids, done.admitted)
-            admissions[name] = done
+        waiting, elastic = around.budgets.free(queues.get(name, ())), flexible.get(name, ())
+        if not waiting and not elastic:
+            continue
+        leased, more = census.leased[name], HEADS + sum(len(job.extra) for job in elastic)
+        troubles, guess = view.troubles, around.guess
+        done = admit(draft, spec, waiting, leased, shares, quotas, troubles, ids_held, more, guess)
+        slots = place(draft, spec, ids, done.admitted, done.promise)
+        admissions[name] = done
+        if elastic and done.room is not None:
+            left = Left(
+                done.room,
+                slots or Slots(draft, spec),
+                quotas,
+                done.short,
+                late_teams(draft, done.admitted),
+                view.troubles,
+                around.budgets.held,
+            )
+            served |= resize(draft, spec, elastic, left, ids)
+    ask = Ask(shares, view.tenants, around.saved_at, around.answers, frozenset(served))
+    make_room(draft, around.clusters, admissions, ask)
     return admissions

@@ -18,14 +18,17 @@ from orchestrator.manager import Wiring
 from orchestrator.orchestrator import ClusterOrchestrator
 from scheduler.costs import Bookkeeper
 from scheduler.dbclock import DatabaseClock
+from scheduler.forecasts import Around, Forecaster
 from scheduler.inbox import Inbox
 from scheduler.intake import SubmissionIntake
 from scheduler.leadership import Leadership
 from scheduler.loop import LoopParts, SchedulerLoop
 from scheduler.metrics import Metrics
+from scheduler.recall import Recall
 from scheduler.relay import Relay
 from scheduler.reload import ConfigParts, LiveConfig
 from scheduler.retention import prune_for_ever
+from scheduler.runtimes import Runtimes
 from scheduler.submit import Submissions, Writer
 from scheduler.tenants import Door, DoorRules
 
@@ -67,6 +70,7 @@ class Replica:
         self.clock = DatabaseClock(adapters.clock)
         self._adapters = adapters
         self.leadership = Leadership(self.store, holder, settings.timers, self.clock)
+        self.runtimes = Runtimes(self.store, self.clock)
         self.submissions = Submissions(
             adapters.write,
             self.store,
@@ -77,6 +81,7 @@ class Replica:
             on_new=lambda job: self.metrics.job_moved(None, job),
             door=Door(self.store, self._door_rules, self.clock),
             queue=lambda: self.settings.queue,
+            expected=self.runtimes.expected_s,
         )
         self.config = (
             LiveConfig(adapters.config, self.store, self.clock, holder, self.adopt)
@@ -97,14 +102,20 @@ class Replica:
             forever("lead", self._lead),
             forever("intake", intake.run),
             forever("listen", self._listen),
+            forever("runtimes", self.runtimes.keep),
         ]
         if self.config is not None:
             self._tasks.append(forever("config", self.config.run))
 
     async def stop(self) -> None:
-        """Hand over, so that a successor need not wait for the lease to end."""
-        await self.halt()
+        """Hand over, so that a successor need not wait for the lease to end. Nor for our tasks:
+        what they would still write is refused as soon as another leads."""
+        for task in self._tasks:
+            task.cancel()
+        # Whoever keeps the lease must be silent first, or it would be taken once more.
+        await asyncio.gather(*self._tasks[:1], return_exceptions=True)
         await self.leadership.resign()
+        await self.halt()
 
     def adopt(self, settings: Settings) -> None:
         """What is in force from now on. Everything that reads settings is given the new ones here,
@@ -160,6 +171,8 @@ class Replica:
         books = Bookkeeper(
             self.store, lambda: self.settings.tenants, self.metrics, self.clock, self._wake
         )
+        recall = Recall(self.store, self.bus, settings.names)
+        forecaster = self._forecaster(books)
         self._loop = SchedulerLoop(
             LoopParts(
                 store=self.store,
@@ -177,6 +190,9 @@ class Replica:
                 queue_limit=settings.queue_limit,
                 budgets=books.standing,
                 typical_run_s=lambda: self.settings.capacity.typical_run_s,
+                guess=self.runtimes.guess,
+                seen=forecaster.seen,
+                recall=recall,
             )
         )
         tasks = [
@@ -184,11 +200,24 @@ class Replica:
             forever("canary", self._loop.canaries),
             forever("relay", relay.run),
             forever("inbox", inbox.fill),
+            forever("recall", recall.run),
             forever("retention", self._prune),
             forever("budgets", books.watch),
             forever("costs", books.settle),
+            forever("forecasts", forecaster.run),
         ]
         return tasks, orchestrator
+
+    def _forecaster(self, books: Bookkeeper) -> Forecaster:
+        around = Around(
+            clusters=lambda: {cluster.name: cluster for cluster in self.settings.clusters},
+            rules=lambda: self.settings.rules,
+            policy=lambda: self.settings.capacity,
+            budgets=books.standing,
+        )
+        term = self.leadership.term
+        guess = self.runtimes.guess
+        return Forecaster(self.store, guess, term, self.metrics, self.clock, around)
 
     def _orchestrator(self) -> ClusterOrchestrator:
         wiring = Wiring(

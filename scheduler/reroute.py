@@ -3,10 +3,10 @@ VMs of the same kind. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from core.capacity import ClusterSpec, Demand
+from core.capacity import ClusterSpec, Demand, Vm
 from core.changes import View
 from core.job import WAITING, E, Job
 from core.timers import Timers
@@ -23,14 +23,14 @@ def leave_spot(draft: Draft, view: View, clusters: Clusters, typical_run_s: floa
     in time on a standard one. It does not come back: a second detour would cost the deadline."""
     timers = draft.rules.timers
     waits: dict[str, float | None] = {}
-    for job in list(draft.jobs.values()):
+    for job in draft.waiting():
         if not _may_move(job, clusters):
             continue
         target = standard_of(job, clusters)
         if target is None:
             continue
         if target.name not in waits:
-            waits[target.name] = delivery_s(target, view, timers)
+            waits[target.name] = delivery_s(target, view, draft.vms_of(target.name), timers)
         wait_s = waits[target.name]
         if wait_s is None:
             continue  # nothing is to be had there either: spot is the better hope
@@ -44,6 +44,7 @@ def _may_move(job: Job, clusters: Clusters) -> bool:
     """One that asked for exactly its cluster stays there."""
     here = clusters.get(job.cluster)
     waits = job.status in WAITING and job.spec.deadline is not None and job.gang is None
+    waits = waits and job.offer is None  # a v1 worker may have taken it already
     return waits and job.spec.cluster is None and here is not None and here.spot
 
 
@@ -70,13 +71,13 @@ def run_time_s(job: Job, timers: Timers, typical_run_s: float) -> float:
     return job.spec.max_runtime_s if stated else min(typical_run_s, job.spec.max_runtime_s)
 
 
-def delivery_s(cluster: ClusterSpec, view: View, timers: Timers) -> float | None:
+def delivery_s(cluster: ClusterSpec, view: View, vms: Iterable[Vm], timers: Timers) -> float | None:
     """From asking for a VM to its first job, in nine of ten cases, where that is soonest; None if
     every region is blocked."""
     picture = Picture(
         spec=cluster,
         demand=Demand(cluster.name),
-        vms=tuple(vm for vm in view.vms if vm.cluster == cluster.name),
+        vms=tuple(vms),
         troubles=view.troubles,
         experience=view.experience,
     )

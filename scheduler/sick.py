@@ -41,10 +41,8 @@ def _put(draft: Draft, vm: Vm, after: Vm) -> None:
 
 def retire_sick(draft: Draft, view: View) -> None:
     """A sick VM gets no more work and goes when its jobs have ended; people are told."""
-    living: set[str] = set()
-    for vm in list(draft.vms.values()):
-        if vm.state is not V.GONE:
-            living.add(vm.name)
+    for uid in dict.fromkeys((*draft.living.ailing, *draft.vms.news)):
+        vm = draft.vms[uid]
         if vm.state not in (V.READY, V.DRAINING) or not (vm.health.gpus or vm.health.failures):
             continue
         why = verdict(
@@ -53,7 +51,7 @@ def retire_sick(draft: Draft, view: View) -> None:
         if why:
             _retire(draft, vm, why, known=(SICK_VM, vm.name) in view.open_alerts)
     for kind, subject in sorted(view.open_alerts):
-        if kind == SICK_VM and subject not in living:
+        if kind == SICK_VM and subject not in draft.living.names:
             draft.add(ClearAlert(kind, subject, draft.now))
 
 

@@ -6,11 +6,12 @@ nobody ages: an outage of the bus, a backlog, or our own absence costs running j
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from core.capacity import Vm, VmState
+from core.living import Living
 from core.timers import Timers
 
 MISSED_CANARIES = 3
@@ -54,26 +55,34 @@ class Silence:
     frozen_why: str = ""
 
 
-def find_silent(vms: Iterable[Vm], bus_now: datetime | None, timers: Timers) -> Silence:
+def find_silent(
+    living: Living, beats: Mapping[str, datetime], bus_now: datetime | None, timers: Timers
+) -> Silence:
     """VMs that have said READY once and then nothing for `lost_after_s`. One that is being
-    deleted counts as long as a job hangs on it: its silence is what lets the job go."""
+    deleted counts as long as a job hangs on it: its silence is what lets the job go. `beats`: of
+    this turn, by VM."""
     if bus_now is None:
         return Silence(())
-    speaking: Sequence[Vm] = [
-        vm
-        for vm in vms
-        if vm.last_beat_at is not None
-        and (
-            vm.state in (VmState.READY, VmState.DRAINING)
-            or (vm.state is VmState.DELETING and vm.leases and vm.boot_nonce)
-        )
-    ]
     last = bus_now - timedelta(seconds=timers.lost_after_s)
-    lost = tuple(vm for vm in speaking if vm.last_beat_at and vm.last_beat_at < last)
-    if len(lost) >= FLEET_SILENT_MIN and len(lost) >= FLEET_SILENT_SHARE * len(speaking):
-        why = (
-            f"{len(lost)} of {len(speaking)} VMs fell silent at once: "
-            "suspecting the bus, nobody is declared lost"
-        )
-        return Silence((), why)
+    lost = tuple(
+        vm
+        for vm in living.quiet(last)
+        if _speaks(vm) and (vm.uid not in beats or beats[vm.uid] < last)
+    )
+    if len(lost) >= FLEET_SILENT_MIN:
+        speaking = sum(map(_speaks, living.vms.values()))
+        if len(lost) >= FLEET_SILENT_SHARE * speaking:
+            why = (
+                f"{len(lost)} of {speaking} VMs fell silent at once: "
+                "suspecting the bus, nobody is declared lost"
+            )
+            return Silence((), why)
     return Silence(lost)
+
+
+def _speaks(vm: Vm) -> bool:
+    if vm.last_beat_at is None or vm.kept_until is not None:
+        return False
+    if vm.state is VmState.DELETING:
+        return bool(vm.leases and vm.boot_nonce)
+    return vm.state in (VmState.READY, VmState.DRAINING)

@@ -113,11 +113,25 @@ async def stop_group(
         if not jobs:
             return GroupStopped(owner, tuple(moved))
         steps = [(j, advance(j, JobEvent.STOP_ASKED, now, rules, reason=reason)) for j in jobs]
-        units = [_unit(j, after, names, v1=j.cluster in v1_clusters) for j, after in steps]
+        units = []
+        for job, after in steps:
+            unit = _unit(job, after, names, v1=job.cluster in v1_clusters)
+            for member in await _others(store, job):
+                ended = advance(member, JobEvent.STOP_ASKED, now, rules, reason=reason)
+                unit += _unit(member, ended, names, v1=False)
+            units.append(unit)
         done = await store.commit(units, None)
         moved += [step for step, applied in zip(steps, done.applied, strict=True) if applied]
         idle = 0 if any(done.applied) else idle + 1
     raise Conflict(f"the jobs of group {group} kept changing while they were stopped; try again")
+
+
+async def _others(store: Stoppable, leader: Job) -> list[Job]:
+    """The members of its gang, whose end is its own: those that the loop does not look at while
+    it does not run must not be left behind."""
+    if leader.gang is None:
+        return []
+    return [m for m in (await store.members(leader.gang.uid))[1:] if not _is_over(m)]
 
 
 def _unit(job: Job, after: Job, names: Names, *, v1: bool) -> Unit:

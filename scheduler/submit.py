@@ -11,21 +11,26 @@ from typing import Protocol
 
 from core.capacity import ClusterSpec
 from core.changes import NewJob, Unit
-from core.errors import BadInput, Conflict, Fault, NotFound, ZenError
+from core.errors import BadInput, Conflict, Fault, NotFound, QuotaExceeded, ZenError
 from core.groups import After, Wait, hold_words, parse_after, parse_array
 from core.job import Job, JobEvent, JobSpec, Membership, entry_for, new_job
 from core.ports import Clock, Ids
 from core.queueing import QueuePolicy
 from core.submission import content_hash, parse_submission, shown
 from core.timers import Timers
+from core.unified import in_manifest_words, is_manifest, native_of_manifest
 from scheduler.blocks import KnownTroubles, blocked_clusters
 from scheduler.choice import Choice, choose_cluster
-from scheduler.tenants import Door, bound_words
+from scheduler.tenants import Door, bound_words, starvation_bound_s
 
 Writer = Callable[[Unit], Awaitable[str | None]]
 """Writes one unit durably; the refusal's text if a guard said no."""
 Clusters = Callable[[], Sequence[ClusterSpec]]
 """The clusters as configured right now: operators edit them while we run."""
+
+Expected = Callable[[JobSpec, str], float | None]
+"""How long a job is expected to run in a cluster, if anything like it is known: it makes its place
+in the queue."""
 
 KEY_CHARS_MAX = 255
 DEPTH_MAX = 32
@@ -74,6 +79,7 @@ class Submissions:
         on_new: Callable[[Job], None] | None = None,
         door: Door | None = None,
         queue: Callable[[], QueuePolicy] = QueuePolicy,
+        expected: Expected = lambda _, __: None,
     ) -> None:
         self._write = write
         self._store = store
@@ -86,12 +92,25 @@ class Submissions:
         self._door = door
         """None: tenants have no limits here."""
         self._queue = queue
+        self._expected = expected
         self.troubles: KnownTroubles | None = None
         """What regions cannot deliver; None: nothing is known of it here."""
 
     async def submit(self, data: object, *, idempotency_key: str | None) -> Accepted:
         """BadInput with every fault; Conflict when the id is taken by other content."""
         refuse_unstorable(data)
+        if not is_manifest(data):
+            return await self._submit(data, idempotency_key)
+        assert isinstance(data, Mapping), "manifests are objects"
+        native = native_of_manifest(data)
+        try:
+            return await self._submit(native, idempotency_key)
+        except QuotaExceeded:
+            raise
+        except BadInput as error:
+            raise BadInput(in_manifest_words(error.faults)) from error
+
+    async def _submit(self, data: object, idempotency_key: str | None) -> Accepted:
         if idempotency_key is not None:
             return await self._try(data, key_job_id(idempotency_key))
         for _ in range(_FRESH_ID_TRIES - 1):
@@ -123,7 +142,7 @@ class Submissions:
             if self._on_new is not None:
                 for change in unit:
                     self._on_new(change.job)
-            return self._accepted(spec, choice)
+            return self._accepted(spec, choice, unit[0].job)
         stored = await self._stored(specs[0])
         if stored is None and len(specs) == 1:
             raise NotStored(f"job {spec.job_id} of user {spec.user_id}: {refusal}")
@@ -156,6 +175,7 @@ class Submissions:
                 now,
                 reason=choice.reason,
                 queue=self._queue(),
+                expected_s=self._expected(spec, choice.cluster),
                 blocked=uid if waits else None,
                 gang=Membership(leader, rank, spec.replicas) if spec.replicas > 1 else None,
             )
@@ -202,10 +222,13 @@ class Submissions:
             await self._door.check(spec, next(c for c in clusters if c.name == choice.cluster))
         return choice
 
-    def _accepted(self, spec: JobSpec, choice: Choice) -> Accepted:
+    def _accepted(self, spec: JobSpec, choice: Choice, job: Job) -> Accepted:
+        """`job`: the first one of the submission, as it is stored."""
         count = len(parse_array(spec.array) or ()) if spec.array is not None else 1
         what = f"{count} jobs queued" if spec.array is not None else "queued"
-        if spec.replicas > 1:
+        if spec.elastic:
+            what += f" to run on {spec.least} to {spec.replicas} VMs"
+        elif spec.replicas > 1:
             what += f" as a gang of {spec.replicas} VMs"
         message = f"{what} for cluster {choice.cluster}: {choice.reason}"
         if spec.after:
@@ -213,7 +236,7 @@ class Submissions:
         found = next((c for c in self._clusters() if c.name == choice.cluster), None)
         bound_s = None
         if self._door is not None and found is not None:
-            bound_s = self._door.bound_s(spec, found.queue)
+            bound_s = starvation_bound_s(job, found.queue)
             message += f"; {bound_words(spec, found.queue, bound_s)}"
         return Accepted(spec.job_id, spec.user_id, choice.cluster, message, bound_s, count)
 
@@ -234,7 +257,7 @@ class Submissions:
         job = await self._store.find_job(expand(spec)[0].job_id, spec.user_id)
         if choice is None or choice.cluster != job.cluster:
             choice = Choice(job.cluster, "chosen when the job was first submitted")
-        return replace(self._accepted(spec, choice), repeated=True)
+        return replace(self._accepted(spec, choice, job), repeated=True)
 
 
 class NotStored(ZenError):

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from core.capacity import ClusterSpec
 from core.errors import BadInput, Fault, QuotaExceeded
-from core.job import JobSpec
+from core.job import Job, JobSpec
 from core.ports import Clock
-from core.queueing import QueuePolicy, QueueRule, class_of, patience_s
+from core.queueing import QueuePolicy, QueueRule, class_of
 from core.submission import nearest, shown
 from core.tenants import (
     DEFAULT_TENANT,
@@ -77,17 +77,6 @@ class Door:
         if short is not None:
             raise await self._refusal(short, cluster)
 
-    def bound_s(self, spec: JobSpec, rule: QueueRule) -> float | None:
-        """After waiting this long no job that comes later goes first; None: by this rule one may
-        for ever."""
-        match rule:
-            case QueueRule.FAIR:
-                return patience_s(spec, 0.0, self._rules().queue)
-            case QueueRule.FIFO:
-                return 0.0
-            case QueueRule.PRIORITY:
-                return None
-
     async def _known(self) -> Mapping[str, Tenant]:
         now = self._clock.monotonic()
         if self._read_at is None or now - self._read_at > FRESH_S:
@@ -110,6 +99,18 @@ class Door:
             f"requested={short.asked:g}, quota={short.quota:g}, current={used:g}"
         )
         return QuotaExceeded(fault, words)
+
+
+def starvation_bound_s(job: Job, rule: QueueRule) -> float | None:
+    """After waiting this long no job that comes later goes first; None: by this rule one may for
+    ever."""
+    match rule:
+        case QueueRule.FAIR:
+            return (job.due - job.submitted_at).total_seconds()
+        case QueueRule.FIFO:
+            return 0.0
+        case QueueRule.PRIORITY:
+            return None
 
 
 def bound_words(spec: JobSpec, rule: QueueRule, bound_s: float | None) -> str:

@@ -11,6 +11,7 @@ from sim.model import Mig, Vm
 from sim.physics import Cloud
 from sim.reading import BadInput
 from sim.wire import Json, timestamp
+from sim.world import parse_groups
 
 PREFIX: Final = "/sim/v1"
 
@@ -27,6 +28,7 @@ class AdminServer:
         app.router.add_delete(PREFIX + "/faults", self._clear)
         app.router.add_delete(PREFIX + "/faults/{id}", self._clear)
         app.router.add_post(PREFIX + "/preempt", self._preempt)
+        app.router.add_post(PREFIX + "/groups", self._add_groups)
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -65,6 +67,12 @@ class AdminServer:
         fault = parse_fault({**fields, "kind": "preempt"}, self._known())
         assert isinstance(fault, Preempt)
         return self._apply(fault)
+
+    async def _add_groups(self, request: web.Request) -> web.Response:
+        """Groups that exist already stay as they are."""
+        made = self._cloud.add_groups(parse_groups(await _json(request)), self._clock())
+        self._wake()
+        return web.json_response({"made": made})
 
     async def _clear(self, request: web.Request) -> web.Response:
         return self._apply(Clear(request.match_info.get("id")))

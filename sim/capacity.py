@@ -20,6 +20,9 @@ class Market:
         self.pools_used: Counter[tuple[str, str, bool]] = Counter()
         self.quotas_used: Counter[tuple[str, str]] = Counter()
 
+    def learn(self, world: World) -> None:
+        self._world = world
+
     def take(self, spec: MigSpec, zone: str) -> Hold:
         uses = tuple(((spec.region, metric), n) for metric, n in spec.quota_use().items())
         hold = Hold((zone, spec.machine_type, spec.spot), uses)

@@ -60,6 +60,11 @@ class Lifecycle:
         self._seq = 0
         self._effects: list[Effect] = []
 
+    def learn(self, world: World) -> None:
+        """The world has more groups now; all else is as it was."""
+        self._world = world
+        self._market.learn(world)
+
     # --- time -------------------------------------------------------------------------------------
 
     def next_event_at(self) -> float | None:

@@ -22,7 +22,13 @@ STOP_GRACE_S: Final = 3.0
 KILL_WAIT_S: Final = 5.0
 LOGS_KEPT: Final = 500
 
+STARTUP_SCRIPT: Final = "startup-script"
+"""As on Google: metadata of the template that the VM runs when it boots; here instead of the agent,
+by its own first line."""
+COMPUTE_OVERRIDE: Final = "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE"
+
 log = logging.getLogger("sim.machines")
+_RUNTIME = ("DOCKER_HOST", "XDG_RUNTIME_DIR")
 
 
 @dataclass(slots=True)
@@ -60,6 +66,8 @@ class Machines:
         self._cleaning: set[asyncio.Task[None]] = set()
         self._lock_fd = -1
         self._parent_pipe: tuple[int, int] | None = None
+        self.compute_url = ""
+        """Where the cloud's own API is, for scripts that call it."""
 
     async def start(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -126,11 +134,17 @@ class Machines:
             "ZEN_VM_DIR": str(machine.directory),
             "ZEN_PARENT_FD": str(parent_fd),
         }
+        # A VM of its own would have a container runtime of its own; these share the machine's.
+        environment |= {name: os.environ[name] for name in _RUNTIME if name in os.environ}
+        command = self._command
+        if script := dict(machine.vm.metadata).get(STARTUP_SCRIPT):
+            command = (_written(machine.directory / STARTUP_SCRIPT, script),)
+            environment |= self._google_environment()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         output = os.open(f"{machine.directory}.log", flags, 0o600)
         try:
             return await asyncio.create_subprocess_exec(
-                *self._command,
+                *command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -142,6 +156,15 @@ class Machines:
             )
         finally:
             os.close(output)
+
+    def _google_environment(self) -> dict[str, str]:
+        """What leads Google's own command line and libraries to the cloud at hand."""
+        given = {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith("CLOUDSDK_") or name == "PUBSUB_EMULATOR_HOST"
+        }
+        return {**given, COMPUTE_OVERRIDE: f"{self.compute_url}/compute/v1/"}
 
     async def _watch(self, machine: _Machine) -> None:
         assert machine.process is not None
@@ -199,3 +222,9 @@ class Machines:
             if fd >= 0:
                 os.close(fd)
         self._parent_pipe, self._lock_fd = None, -1
+
+
+def _written(path: Path, script: str) -> str:
+    path.write_text(script, encoding="utf-8")
+    path.chmod(0o700)
+    return str(path)

@@ -164,7 +164,7 @@ class MemoryReads:
         await self._store.reach()
         tables = self._tables
         leader = tables.leader
-        jobs = [record.job for record in tables.jobs.values()]
+        jobs = [record.job for record in tables.jobs.values() if not record.job.parked]
         living = [record.vm for record in tables.vms.values() if record.vm.counted]
         counts = Counter((vm.cluster, vm.region, vm.state, vm.busy) for vm in living)
         return Summary(

@@ -4,17 +4,20 @@ same suite, and runs in virtual time. Each replica gets a door of its own to the
 from __future__ import annotations
 
 import asyncio
+from collections import ChainMap
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Literal
 
 from core.changes import Committed, Unit, View
 from core.cost import Settled, Spent
 from core.errors import Ambiguous, NotFound, StoreDown
+from core.forecast import Forecast, Run, run_of
 from core.groups import no_group
 from core.job import WAITING, Job, JobStatus
+from core.living import Rows
 from core.messages import OutboxRow
 from core.ports import Clock, Leadership
 from core.queueing import Ask, HeadsOf, Live
@@ -121,33 +124,54 @@ class MemoryStore:
         tables, now = self.tables, self.clock.now()
         if queue_limit == 0 and tables.last_view is not None:
             return replace(tables.last_view, now=now, arrivals=tables.arrivals(now))
-        live = [tables.live[uid] for uid in sorted(tables.live)]
+        living = tables.living
         wanted: Sequence[HeadsOf] = [HeadsOf(name, queue_limit) for name in sorted(tables.queues)]
         if ask is not None and queue_limit:
             queues = [name for name, queue in sorted(tables.queues.items()) if len(queue)]
-            wanted = ask(Live(now, live, tables.tenants, tables.usage, queues))
-        jobs = (*live, *tables.heads(wanted, queue_limit, now))
+            live = Rows(living.jobs)
+            wanted = ask(Live(now, live, tables.tenants, tables.usage, queues, living.census))
+        heads = tuple(tables.heads(wanted, queue_limit, now))
         view = View(
             now=now,
-            jobs=jobs,
-            vms=tuple(tables.seen_vms[uid] for uid in sorted(tables.seen_vms)),
-            troubles=tuple(tables.troubles[key] for key in sorted(tables.troubles)),
+            jobs=Rows(living.jobs, heads),
+            vms=Rows(living.vms),
+            troubles=tables.troubles.in_order,
             requests=tuple(
                 sorted(tables.open_requests.values(), key=lambda r: (r.created_at, r.request_id))
             ),
-            whys={job.uid: tables.jobs[job.uid].why for job in jobs if job.status in WAITING},
+            whys=ChainMap(
+                {job.uid: tables.jobs[job.uid].why for job in heads if job.status in WAITING},
+                living.whys,
+            ),
             open_alerts={
                 key: tables.alerts[number].raised_at for key, number in tables.open_alerts.items()
             },
-            experience=tuple(tables.experience[place] for place in sorted(tables.experience)),
+            experience=tables.experience.in_order,
             arrivals=tables.arrivals(now),
             tenants=dict(tables.tenants),
             usage={name: tables.usage.get(name, Usage()) for name in tables.tenants},
             verdicts=tables.holds.verdicts(queue_limit),
+            living=living,
+            heads=heads,
         )
         if queue_limit == 0:
             tables.last_view = view
         return view
+
+    async def heads(self, wanted: Sequence[HeadsOf], limit: int) -> Sequence[Job]:
+        await self.reach()
+        uids = (uid for heads in wanted for uid in self.tables.heads_of(heads, limit))
+        return [self.tables.jobs[uid].job for uid in dict.fromkeys(uids)]
+
+    async def runs(self, since: datetime, limit: int) -> Sequence[Run]:
+        await self.reach()
+        keys = (key for key in self.tables.ended.last(limit) if key[0] > since)
+        jobs = (self.tables.jobs[uid].job for _, uid in keys)
+        return [run for job in jobs if (run := run_of(job)) is not None]
+
+    async def forecasts(self) -> Sequence[Forecast]:
+        await self.reach()
+        return [forecast for _, forecast in sorted(self.tables.forecasts.items())]
 
     async def tenants(self) -> Sequence[TenantRow]:
         await self.reach()

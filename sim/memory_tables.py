@@ -6,32 +6,34 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from itertools import islice, takewhile
 from typing import Any, Generic, TypeVar
 
-from core.capacity import Trouble, Vm, VmState
+from core.capacity import Trouble, Vm, VmState, heard
 from core.changes import CloudRequest, RegionStatus, Unit, View
 from core.configuration import ConfigVersion
 from core.cost import Amount, CostKind
+from core.forecast import Forecast
 from core.job import WAITING, Job, JobStatus
 from core.knowledge import (
     ARRIVALS_HORIZON_S,
     ARRIVALS_MAX,
     Arrivals,
     Experience,
-    Place,
     arrivals_by_cluster,
 )
+from core.living import Living
 from core.messages import GpuReading, OutMessage, Progress
 from core.queueing import HeadsOf, PriorityClass, QueueRule, class_of, each_of
 from core.reads import AlertRow, AttemptRow, DeadLetterRow, EventRow
-from core.tenants import Tenant, Usage
+from core.tenants import HOLDS, Tenant, Usage
 from sim.memory_holds import Holds
 
 Key = TypeVar("Key", bound=tuple[Any, ...])
+Row = TypeVar("Row")
 
 
 class Ordered(Generic[Key]):
@@ -68,11 +70,39 @@ class Ordered(Generic[Key]):
         return list(takewhile(lambda key: key[0] <= moment, islice(self._keys, limit)))
 
 
+class Shelf(dict[Any, Row]):
+    """Rows that are read in the order of their keys far more often than they are written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._in_order: tuple[Row, ...] | None = None
+
+    def __setitem__(self, key: Any, row: Row) -> None:
+        super().__setitem__(key, row)
+        self._in_order = None
+
+    def __delitem__(self, key: Any) -> None:
+        super().__delitem__(key)
+        self._in_order = None
+
+    def drop(self, key: Any) -> None:
+        """If it is there."""
+        if key in self:
+            del self[key]
+
+    @property
+    def in_order(self) -> tuple[Row, ...]:
+        if self._in_order is None:
+            self._in_order = tuple(self[key] for key in sorted(self))
+        return self._in_order
+
+
 QueueKey = tuple[int, datetime, str]
 FairKey = tuple[str, int, str]
 """Cluster, priority class, tenant."""
 TimeKey = tuple[datetime, str]
 NumberKey = tuple[datetime, int]
+_TIERS = sorted(PriorityClass, reverse=True)
 CostKey = tuple[date, str, str, str, str, bool, CostKind]
 """Day, tenant, user, cluster, region, spot, kind."""
 
@@ -133,8 +163,8 @@ class Tables:
     jobs: dict[str, JobRecord] = field(default_factory=dict)
     users: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
     """job id → user → uid."""
-    live: dict[str, Job] = field(default_factory=dict)
-    """Leased and PROVISIONING ones."""
+    living: Living = field(default_factory=Living)
+    """Leased and PROVISIONING ones, living VMs, and those that are gone but still hold leases."""
     queues: dict[str, Ordered[QueueKey]] = field(default_factory=lambda: defaultdict(Ordered))
     """cluster → QUEUED ones by priority and arrival."""
     arrived: dict[str, Ordered[TimeKey]] = field(default_factory=lambda: defaultdict(Ordered))
@@ -150,8 +180,6 @@ class Tables:
     lease_ids: dict[str, str] = field(default_factory=dict)
     """Of every attempt there was → its VM."""
     vms: dict[str, VmRecord] = field(default_factory=dict)
-    seen_vms: dict[str, Vm] = field(default_factory=dict)
-    """Living ones, and those that are gone but still hold leases."""
     vm_names: dict[str, str] = field(default_factory=dict)
     """Name → the living VM that has it."""
     vm_counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -165,11 +193,14 @@ class Tables:
     requests: dict[str, CloudRequest] = field(default_factory=dict)
     open_requests: dict[str, CloudRequest] = field(default_factory=dict)
     settled: Ordered[TimeKey] = field(default_factory=Ordered)
-    troubles: dict[tuple[str, str, str, bool, str], Trouble] = field(default_factory=dict)
-    experience: dict[Place, Experience] = field(default_factory=dict)
+    troubles: Shelf[Trouble] = field(default_factory=Shelf)
+    """By region, zone, machine type, spot, kind."""
+    experience: Shelf[Experience] = field(default_factory=Shelf)
+    """By place."""
     newest: Ordered[TimeKey] = field(default_factory=Ordered)
     """Submissions by age."""
     regions: dict[tuple[str, str], RegionStatus] = field(default_factory=dict)
+    forecasts: dict[str, Forecast] = field(default_factory=dict)
     alerts: dict[int, AlertRow] = field(default_factory=dict)
     open_alerts: dict[tuple[str, str], int] = field(default_factory=dict)
     cleared: Ordered[NumberKey] = field(default_factory=Ordered)
@@ -191,6 +222,14 @@ class Tables:
     last_arrivals: tuple[Sequence[TimeKey], Mapping[str, Arrivals]] | None = None
     listeners: dict[asyncio.Event, object] = field(default_factory=dict)
     """Who waits for news → the door that they came through."""
+
+    @property
+    def live(self) -> Mapping[str, Job]:
+        return self.living.jobs
+
+    @property
+    def seen_vms(self) -> Mapping[str, Vm]:
+        return self.living.vms
 
     @property
     def leading(self) -> int | None:
@@ -216,6 +255,8 @@ class Tables:
         if job.status not in WAITING:
             record.why = ""
         self._index_job(job)
+        if job.status not in HOLDS:
+            self.living.drop_job(job.uid)
 
     def _index_job(self, job: Job) -> None:
         if job.status is JobStatus.QUEUED:
@@ -229,7 +270,7 @@ class Tables:
         elif job.ended_at is not None:
             self.ended.add((job.ended_at, job.uid))
         else:
-            self.live[job.uid] = job
+            self.living.put_job(job, self.jobs[job.uid].why)
 
     def _unindex_job(self, job: Job) -> None:
         if job.status is JobStatus.QUEUED:
@@ -240,35 +281,38 @@ class Tables:
                 self.queue_ends.discard((job.deadline_at, job.uid))
         elif job.ended_at is not None:
             self.ended.discard((job.ended_at, job.uid))
-        else:
-            self.live.pop(job.uid)
 
     def heads(self, wanted: Sequence[HeadsOf], limit: int, now: datetime) -> Iterator[Job]:
         """The heads that were asked for, then those past their deadline."""
-        uids = dict.fromkeys(uid for heads in wanted for uid in self._heads_of(heads, limit))
+        uids = dict.fromkeys(uid for heads in wanted for uid in self.heads_of(heads, limit))
         uids |= dict.fromkeys(uid for _, uid in self.queue_ends.until(now, limit))
         uids |= dict.fromkeys(islice(self.holds.released(limit), limit))
-        uids |= dict.fromkeys(self._fellows([*uids, *self.live], limit))
+        uids = dict.fromkeys(uid for uid in uids if uid not in self.live)
+        uids |= dict.fromkeys(self._fellows(uids, limit))
         for uid in uids:
             yield self.jobs[uid].job
 
-    def _fellows(self, uids: Sequence[str], limit: int) -> Iterator[str]:
+    def _fellows(self, uids: Iterable[str], limit: int) -> Iterator[str]:
         """Gangs are looked at whole, wherever their members stand."""
         jobs = (self.jobs[uid].job for uid in uids)
-        gangs = dict.fromkeys(job.gang.uid for job in jobs if job.gang is not None) if limit else {}
-        for gang in gangs:
+        gangs = dict.fromkeys(job.gang.uid for job in jobs if job.gang is not None)
+        for gang in {**gangs, **self.living.partial} if limit else ():
             yield from (uid for uid in self.holds.gangs[gang].values() if uid not in self.live)
 
     def find(self, uid: str) -> Job | None:
         record = self.jobs.get(uid)
         return None if record is None else record.job
 
-    def _heads_of(self, heads: HeadsOf, limit: int) -> Iterator[str]:
-        most = min(heads.limit, limit)
+    def heads_of(self, heads: HeadsOf, limit: int) -> Iterator[str]:
+        """Of one queue, the next one first."""
+        most, queue = min(heads.limit, limit), self.queues.get(heads.cluster)
+        if queue is None or not len(queue):
+            return
         if heads.rule is QueueRule.FAIR:
-            for tier in sorted(PriorityClass, reverse=True):
-                found = self._fair_heads(heads, tier, min(most, each_of(heads)), most)
-                if len(found) < most:
+            each = min(most, each_of(heads))
+            for tier in _TIERS:
+                found = self._fair_heads(heads, tier, each, most)
+                if len(found) < most and each < most:
                     found = self._fair_heads(heads, tier, most, most)
                 yield from found
         elif heads.rule is QueueRule.FIFO:
@@ -317,11 +361,10 @@ class Tables:
         if whole:
             del self.unsettled[uid]
 
-    def see_beat(self, vm: Vm) -> None:
-        """The same VM with a newer beat: no index asks for it."""
-        self.vms[vm.uid].vm = vm
-        if vm.uid in self.seen_vms:
-            self.seen_vms[vm.uid] = vm
+    def see_beat(self, vm: Vm, at: datetime) -> None:
+        """The same VM with a newer beat."""
+        self.living.hear(vm.uid, at)
+        self.vms[vm.uid].vm = self.seen_vms.get(vm.uid) or heard(vm, at)
 
     def _index_vm(self, vm: Vm) -> None:
         if vm.state is not VmState.GONE:
@@ -330,8 +373,9 @@ class Tables:
         elif not vm.leases:
             assert vm.gone_at is not None, "checked before: what is gone went at some time"
             self.gone.add((vm.gone_at, vm.uid))
+            self.living.drop_vm(vm.uid)
             return
-        self.seen_vms[vm.uid] = vm
+        self.living.put_vm(vm)
 
     def _unindex_vm(self, vm: Vm) -> None:
         if vm.state is not VmState.GONE:
@@ -339,7 +383,6 @@ class Tables:
             self.vm_counts[vm.cluster] -= 1
         elif vm.gone_at is not None:
             self.gone.discard((vm.gone_at, vm.uid))
-        self.seen_vms.pop(vm.uid, None)
 
     # --- the outbox ----------------------------------------------------------------------
 

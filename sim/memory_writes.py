@@ -17,6 +17,7 @@ from core.changes import (
     JobWhy,
     NewRequest,
     PutExperience,
+    PutForecast,
     PutRegionStatus,
     PutTrouble,
     RaiseAlert,
@@ -176,6 +177,7 @@ def _write_why(tables: Tables, word: JobWhy) -> None:
     record = tables.jobs.get(word.uid)
     if record is not None and record.job.status in WAITING:
         record.why = clean(word.why)
+        tables.living.say(word.uid, record.why)
 
 
 def _clean_job(job: Job) -> Job:
@@ -221,7 +223,7 @@ def _write_beat(tables: Tables, beat: VmBeat) -> None:
         return
     if record.vm.last_beat_at is not None and record.vm.last_beat_at >= beat.at:
         return
-    tables.see_beat(replace(record.vm, last_beat_at=beat.at))
+    tables.see_beat(record.vm, beat.at)
     record.gpus = beat.gpus or record.gpus
 
 
@@ -289,8 +291,8 @@ def _write_plain(tables: Tables, change: Plain) -> None:
         case PutTrouble(trouble):
             tables.troubles[trouble.key] = replace(trouble, message=clean(trouble.message))
         case DropTrouble(key):
-            tables.troubles.pop(key, None)
-        case PutExperience() | PutRegionStatus():
+            tables.troubles.drop(key)
+        case PutExperience() | PutRegionStatus() | PutForecast():
             _put_known(tables, change)
         case RaiseAlert():
             _raise_alert(tables, change)
@@ -311,9 +313,11 @@ def _write_plain(tables: Tables, change: Plain) -> None:
             assert_never(change)
 
 
-def _put_known(tables: Tables, change: PutExperience | PutRegionStatus) -> None:
+def _put_known(tables: Tables, change: PutExperience | PutRegionStatus | PutForecast) -> None:
     if isinstance(change, PutExperience):
         tables.experience[change.experience.place] = change.experience
+    elif isinstance(change, PutForecast):
+        tables.forecasts[change.forecast.cluster] = change.forecast
     else:
         status = change.status
         tables.regions[status.cluster, status.region] = replace(status, why=clean(status.why))

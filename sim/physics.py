@@ -9,6 +9,7 @@ tried again for ever; a repeated request id changes nothing; names come back, id
 import random
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import assert_never
 
 from sim.faults import (
@@ -43,7 +44,7 @@ from sim.model import (
 )
 from sim.operations import OperationBook, invalid
 from sim.reading import BadInput, nearest
-from sim.world import NAME_PATTERN, World, region_of
+from sim.world import NAME_PATTERN, MigSpec, World, region_of
 
 INSTANCES_PER_CALL_MAX = 1000
 _SUFFIX_ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -59,14 +60,11 @@ class Cloud:
         # Dice of their own, so that API errors do not change what happens to VMs.
         self._api_dice = random.Random(f"{world.seed}/api")
         self._operations = OperationBook()
-        self._regions = frozenset(spec.region for spec in world.migs)
         self._migs: dict[tuple[str, str], Mig] = {}
         for fault in world.faults:
             self.faults.add(fault, now)
         for spec in world.migs:
-            mig = Mig(spec=spec, id=self._life.new_id(), created_at=now)
-            self._migs[spec.region, spec.name] = mig
-            self._life.grow(mig, self._fresh_names(mig, spec.target_size))
+            self._add(spec, now)
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -79,6 +77,23 @@ class Cloud:
         self._life.catch_up(now)
         return self._life.take_effects()
 
+    # --- growing ----------------------------------------------------------------------------------
+
+    def add_groups(self, specs: Iterable[MigSpec], now: float) -> list[str]:
+        """Makes those that do not exist; returns their names. The others stay as they are."""
+        self._life.catch_up(now)
+        fresh = [spec for spec in specs if (spec.region, spec.name) not in self._migs]
+        self.world = replace(self.world, migs=(*self.world.migs, *fresh))
+        self._life.learn(self.world)
+        for spec in fresh:
+            self._add(spec, now)
+        return [spec.name for spec in fresh]
+
+    def _add(self, spec: MigSpec, now: float) -> None:
+        mig = Mig(spec=spec, id=self._life.new_id(), created_at=now)
+        self._migs[spec.region, spec.name] = mig
+        self._life.grow(mig, self._fresh_names(mig, spec.target_size))
+
     # --- looking ----------------------------------------------------------------------------------
 
     def mig(self, region: str, name: str, now: float) -> Mig:
@@ -90,7 +105,7 @@ class Cloud:
 
     def migs(self, region: str | None, now: float) -> list[Mig]:
         self._life.catch_up(now)
-        if region is not None and region not in self._regions:
+        if region is not None and region not in {spec.region for spec in self.world.migs}:
             raise self._not_found(f"regions/{region}")
         return [m for (r, _), m in sorted(self._migs.items()) if region in (None, r)]
 

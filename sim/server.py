@@ -74,6 +74,7 @@ class PretendCloud:
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port).start()
         self._port = self._runner.addresses[0][1]
+        self._machines.compute_url = self.compute_url
         self._driver = asyncio.create_task(self._drive(), name="pretend cloud")
 
     async def stop(self) -> None:

@@ -158,6 +158,18 @@ def parse_world(raw: object, what: str = "world") -> World:
     return World(project, migs, physics, faults, seed, number)
 
 
+def parse_groups(raw: object, what: str = "groups") -> tuple[MigSpec, ...]:
+    """The groups of a world alone: {"migs": […]}."""
+    problems: list[str] = []
+    top = Fields(raw, "", problems)
+    migs = tuple(_mig(fields) for fields in top.objects("migs"))
+    _check_groups(migs, problems)
+    top.done()
+    if problems:
+        raise BadInput(what, problems)
+    return migs
+
+
 def _mig(fields: Fields) -> MigSpec:
     region = fields.text("region", pattern=r"[a-z]+(-[a-z]+)+[0-9]+")
     zones = fields.texts("zones")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
 from core.errors import BadInput, Fault, ZenError
@@ -76,8 +76,39 @@ class LogStore(Protocol):
         ...
 
 
-class Store(LogStore, Protocol):
-    """A log store that may also offer directories on a file system."""
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What has been stored."""
+
+    size: int
+    sha256: str
+
+
+class ObjectStore(Protocol):
+    """Whole files by key. A key has one writer; a repeat by it replaces what was there."""
+
+    async def save(self, key: str, source: BinaryIO) -> Saved:
+        """All of the file, from its beginning. When it returns the bytes are safe: on the disk, or
+        confirmed by the bucket. StoreUnavailable or Forbidden if not; an OSError of the source
+        stays what it is. Bounded memory, whatever its size."""
+        ...
+
+    async def put(self, key: str, data: bytes) -> None:
+        """The same for bytes in memory."""
+        ...
+
+    async def get(self, key: str, offset: int, limit: int) -> bytes | None:
+        """Up to `limit` bytes (never more than READ_MAX) from `offset`, none at the end; None if
+        there is nothing under that key."""
+        ...
+
+    async def numbers(self, key: str) -> Sequence[int]:
+        """The numbers among the names directly below the key, in order."""
+        ...
+
+
+class Store(LogStore, ObjectStore, Protocol):
+    """Everything, and perhaps directories on a file system."""
 
     def directory(self, key: str) -> Path | None:
         """A durable local directory for that key; None if the store is not a file system."""

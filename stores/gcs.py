@@ -4,16 +4,18 @@ by the offset of its first byte: a reader finds any offset by name, without an i
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from threading import local
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import quote
 
 from core.errors import Forbidden
-from stores.base import LogChunk, LogPath, StoreUnavailable, check_range, job_key
+from stores.base import LogChunk, LogPath, Saved, StoreUnavailable, check_range, job_key
+from stores.gcs_upload import upload
 
 if TYPE_CHECKING:
     import requests
@@ -87,7 +89,32 @@ class GcsStore:
         return last.end if last else 0
 
     async def attempts(self, tenant_id: str, user_id: str, job_id: str) -> Sequence[int]:
-        folder = f"{self._prefix}{job_key('logs', tenant_id, user_id, job_id)}/"
+        return await self.numbers(job_key("logs", tenant_id, user_id, job_id))
+
+    # --- whole files --------------------------------------------------------------------
+
+    async def save(self, key: str, source: BinaryIO) -> Saved:
+        return await upload(self.call, self._uploads, f"{self._prefix}{key}", source)
+
+    async def put(self, key: str, data: bytes) -> None:
+        await self.save(key, io.BytesIO(data))
+
+    async def get(self, key: str, offset: int, limit: int) -> bytes | None:
+        last = offset + check_range(offset, limit) - 1
+        url = f"{self._host}/storage/v1/b/{self._bucket}/o/{quote(self._prefix + key, safe='')}"
+        answer = await self.call(
+            "GET",
+            url,
+            {"alt": "media"},
+            headers={"Range": f"bytes={offset}-{last}"},
+            accept=(200, 206, 404, 416),
+        )
+        if answer.status_code == 404:
+            return None
+        return b"" if answer.status_code == 416 else answer.content
+
+    async def numbers(self, key: str) -> Sequence[int]:
+        folder = f"{self._prefix}{key}/"
         found: list[int] = []
         token = ""
         while True:
@@ -109,15 +136,18 @@ class GcsStore:
 
     # --- segments -----------------------------------------------------------------------
 
-    async def put(self, folder: str, start: int, data: bytes) -> None:
+    async def put_segment(self, folder: str, start: int, data: bytes) -> None:
         """Create one segment. Never over another: if it exists, an earlier try has succeeded."""
         query = {
             "uploadType": "media",
             "name": f"{folder}{start:0{_OFFSET_DIGITS}d}",
             "ifGenerationMatch": "0",
         }
-        url = f"{self._host}/upload/storage/v1/b/{self._bucket}/o"
-        await self._call("POST", url, query, data=data, accept=(200, 412))
+        await self.call("POST", self._uploads, query, data=data, accept=(200, 412))
+
+    @property
+    def _uploads(self) -> str:
+        return f"{self._host}/upload/storage/v1/b/{self._bucket}/o"
 
     def _folder(self, path: LogPath) -> str:
         return f"{self._prefix}{path.key}/"
@@ -161,20 +191,20 @@ class GcsStore:
     async def _download(self, segment: Segment, first: int, last: int) -> bytes:
         url = f"{self._host}/storage/v1/b/{self._bucket}/o/{quote(segment.name, safe='')}"
         headers = {"Range": f"bytes={first}-{last}"}
-        answer = await self._call("GET", url, {"alt": "media"}, headers=headers, accept=(200, 206))
+        answer = await self.call("GET", url, {"alt": "media"}, headers=headers, accept=(200, 206))
         return answer.content
 
     async def _list(self, **query: str) -> Mapping[str, object]:
         url = f"{self._host}/storage/v1/b/{self._bucket}/o"
         given = {name: value for name, value in query.items() if value}
-        answer = await self._call("GET", url, given, accept=(200,))
+        answer = await self.call("GET", url, given, accept=(200,))
         found = answer.json()
         assert isinstance(found, dict), "a list answer is an object in the JSON API"
         return found
 
     # --- calls --------------------------------------------------------------------------
 
-    async def _call(
+    async def call(
         self,
         method: str,
         url: str,
@@ -263,7 +293,7 @@ class GcsWriter:
     async def _put(self, size: int) -> None:
         data = bytes(self._buffer[:size])
         try:
-            await self._store.put(self._folder, self._start, data)
+            await self._store.put_segment(self._folder, self._start, data)
         except (StoreUnavailable, Forbidden) as error:
             self._trouble = error
             self._raise_trouble()

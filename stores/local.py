@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import io
+import itertools
 import os
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import BinaryIO
 
-from stores.base import LogChunk, LogPath, StoreUnavailable, check_range, job_key
+from stores.base import LogChunk, LogPath, Saved, StoreUnavailable, check_range, job_key
 
 _FILE = "output.log"
+_CHUNK = 1024 * 1024
+_tries = itertools.count()
 
 
 class LocalStore:
@@ -40,8 +47,24 @@ class LocalStore:
         return await asyncio.to_thread(_size, self._file(path))
 
     async def attempts(self, tenant_id: str, user_id: str, job_id: str) -> Sequence[int]:
-        directory = self._root / job_key("logs", tenant_id, user_id, job_id)
-        return await asyncio.to_thread(_numbers, directory)
+        return await self.numbers(job_key("logs", tenant_id, user_id, job_id))
+
+    # --- whole files --------------------------------------------------------------------
+
+    async def save(self, key: str, source: BinaryIO) -> Saved:
+        return await asyncio.to_thread(_save, self._root, self._root / key, source)
+
+    async def put(self, key: str, data: bytes) -> None:
+        await self.save(key, io.BytesIO(data))
+
+    async def get(self, key: str, offset: int, limit: int) -> bytes | None:
+        limit = check_range(offset, limit)
+        file = self._root / key
+        data = await asyncio.to_thread(_read, file, offset, limit)
+        return None if not data and not await asyncio.to_thread(file.is_file) else data
+
+    async def numbers(self, key: str) -> Sequence[int]:
+        return await asyncio.to_thread(_numbers, self._root / key)
 
     def directory(self, key: str) -> Path:
         return self._root / key
@@ -64,6 +87,57 @@ class LocalWriter:
             await asyncio.to_thread(_write_all, self._fd, data)
         except OSError as error:
             raise StoreUnavailable(f"cannot write {self._file}: {error}") from error
+
+
+def _save(root: Path, file: Path, source: BinaryIO) -> Saved:
+    """Under another name first, so that nobody ever reads half of it; the directories as well as
+    the file are on the disk before it counts."""
+    source.seek(0)
+    digest, size = hashlib.sha256(), 0
+    # A name of its own for each try: one that nobody waits for any more may still be writing.
+    part = file.with_name(f".part-{os.getpid()}-{threading.get_ident()}-{next(_tries)}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+    except OSError as error:
+        raise StoreUnavailable(f"cannot write {file}: {error}") from error
+    try:
+        while data := source.read(_CHUNK):
+            digest.update(data)
+            size += len(data)
+            _into(fd, data, file)
+        _settle(fd, part, file, root)
+    finally:
+        os.close(fd)
+        part.unlink(missing_ok=True)
+    return Saved(size, digest.hexdigest())
+
+
+def _into(fd: int, data: bytes, file: Path) -> None:
+    try:
+        _write_all(fd, data)
+    except OSError as error:
+        raise StoreUnavailable(f"cannot write {file}: {error}") from error
+
+
+def _settle(fd: int, part: Path, file: Path, root: Path) -> None:
+    try:
+        os.fsync(fd)
+        part.rename(file)
+        for directory in file.parents:
+            _sync_directory(directory)
+            if directory == root:
+                return
+    except OSError as error:
+        raise StoreUnavailable(f"cannot write {file}: {error}") from error
+
+
+def _sync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _open_for_append(file: Path) -> int:

@@ -33,6 +33,8 @@ LONG_FILES = (
     "tests/localbus/test_bus_process.py",
     "tests/db/test_races.py",
     "tests/agent/test_agent_process.py",
+    "tests/agent/test_runner_contract.py",
+    "tests/agent/test_containers.py",
     "tests/db/test_embedded.py",
     "tests/sim/test_machines.py",
     "tests/cli/test_cli_supervisor.py",

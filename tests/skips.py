@@ -7,12 +7,14 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 
+from tests.agent.podman import why_not
 from tests.localbus.backends import why_no_emulator
 
 TOOLS: Mapping[str, Callable[[], bool]] = {
     "root": lambda: os.geteuid() == 0,
     "gcloud": lambda: shutil.which("gcloud") is not None,
     "pubsub-emulator": lambda: why_no_emulator() is None,
+    "containers": lambda: not why_not(),
 }
 
 

@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from core.errors import ZenError
 from scheduler.api import (
+    artifacts,
     capacity,
     config,
     cost,
@@ -67,6 +68,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             jobs,
             groups,
             logs,
+            artifacts,
             capacity,
             knowledge,
             cost,

@@ -41,6 +41,8 @@ class Body:
     schema: Mapping[str, object]
     examples: Mapping[str, object]
     required: bool = True
+    content_types: tuple[str, ...] = ()
+    """In which it may come besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,11 @@ def _refuse_other_types(request: Request) -> None:
         kind = sent.partition(";")[0].strip().lower()
         if kind != JSON and not (kind.startswith("application/") and kind.endswith("+json")):
             raise WrongMediaType(f"Content-Type: got {sent[:80]!r}, expected {JSON}")
+    refuse_encodings(request)
+
+
+def refuse_encodings(request: Request) -> None:
+    """What is compressed may be of any size."""
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.lower() != "identity":
         raise WrongMediaType(f"Content-Encoding: got {encoding[:80]!r}, expected none")

@@ -25,6 +25,23 @@ SUBMISSIONS: dict[str, object] = {
         "cluster": "8xl4",
         "regions": ["us-central1"],
     },
+    "elastic": {
+        "command": ["torchrun", "train.py"],
+        "gpu_type": "h100-80gb",
+        "gpu_count": 8,
+        "replicas": {"min": 2, "max": 8},
+    },
+    "a UnifiedJob manifest": {
+        "apiVersion": "ai.centauruscloud.io/v1alpha1",
+        "kind": "UnifiedJob",
+        "metadata": {"name": "mnist"},
+        "jobType": "EPJob",
+        "spec": {
+            "jobSpec": {"unifiedArgs": ["train.py", "--epochs", "10"]},
+            "replicaSpec": {"minReplicas": 1, "maxReplicas": 4},
+            "reschedulable": True,
+        },
+    },
 }
 
 ACCEPTED = {
@@ -85,6 +102,7 @@ JOB: dict[str, object] = {
     "memory_mb": 0,
     "priority": 500,
     "command": ["python3", "train.py", "--epochs", "10"],
+    "image": None,
     "environment": {"SEED": "7"},
     "gang_scheduling": False,
     "max_runtime_minutes": 240.0,
@@ -92,6 +110,8 @@ JOB: dict[str, object] = {
     "group": None,
     "after": [],
     "replicas": 1,
+    "replicas_min": 1,
+    "reschedulable": True,
     "rank": 0,
     "members_running": None,
     "attempt": 1,
@@ -106,6 +126,7 @@ JOB: dict[str, object] = {
     "reason": "started",
     "why": "",
     "position": None,
+    "eta": None,
     "progress": {"step": 120.0, "total": 1000.0},
     "checkpoint_step": 100.0,
     "cost_usd": 1.25,
@@ -287,6 +308,7 @@ STATUS = {
     "outbox": 0,
     "open_alerts": 0,
     "burn_usd_per_hour": 7.35,
+    "etas": {"told": 41, "p50_held": 22, "p90_held": 38},
     "config": {
         "version": 7,
         "since": "2026-01-31T11:00:00.000Z",
@@ -379,4 +401,25 @@ ERROR = {
             "expected": "a GPU type that exists (nearest: a100-40gb)",
         }
     ],
+}
+
+ARTIFACTS = {
+    "job_id": "train-7",
+    "attempt": 1,
+    "total": 2,
+    "bytes": 73_400_420,
+    "artifacts": [
+        {
+            "path": "checkpoints/model.safetensors",
+            "size": 73_400_320,
+            "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        },
+        {
+            "path": "metrics.json",
+            "size": 100,
+            "sha256": "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752",
+        },
+    ],
+    "skipped": [{"path": "data", "why": "a link that leads out of the directory"}],
+    "next_page_token": None,
 }

@@ -11,13 +11,13 @@ from core.errors import BadInput, Fault
 from core.job import JobStatus
 from core.reads import JobFilter
 from core.submission import json_schema, shown
+from core.unified import KIND, PROGRAMS
 from scheduler.api import examples
 from scheduler.api.endpoint import (
     PREFIX,
     Answer,
     Body,
     Endpoint,
-    read_json,
     read_optional_object,
     reply,
 )
@@ -39,7 +39,8 @@ from scheduler.api.shapes import (
     statuses_of,
     stopped_out,
 )
-from scheduler.api.waiting import with_whys
+from scheduler.api.waiting import jobs_out
+from scheduler.api.yaml_bodies import YAML, read_document
 
 REASON_CHARS_MAX = 500
 TAG = "jobs"
@@ -74,7 +75,7 @@ class JobRoutes:
         self._services = services
 
     async def submit(self, request: Request, _: Query) -> Response:
-        data = await read_json(request)
+        data = await read_document(request)
         key = request.headers.get("idempotency-key")
         accepted = await self._services.submissions.submit(data, idempotency_key=key)
         return reply(accepted_out(accepted), 201)
@@ -91,13 +92,13 @@ class JobRoutes:
         page = await self._services.reads.jobs(
             where, query.whole("page_size"), query.text("page_token")
         )
-        rows = tuple(job_out(row) for row in await with_whys(self._services, page.rows))
+        rows = await jobs_out(self._services, page.rows)
         return reply(JobsOut(rows, page.total, page.next_token))
 
     async def get(self, request: Request, query: Query) -> Response:
         row = await find_job(self._services.reads, request, query)
-        (told,) = await with_whys(self._services, [row])
-        return reply(job_out(told))
+        (told,) = await jobs_out(self._services, [row])
+        return reply(told)
 
     async def members(self, request: Request, query: Query) -> Response:
         reads = self._services.reads
@@ -169,6 +170,22 @@ def stop_words(given: object) -> str:
     return f"stopped by its owner: {given}" if given.strip() else "stopped by its owner"
 
 
+def submission_schema() -> dict[str, object]:
+    """A submission, or a manifest of another system."""
+    manifest = {
+        "type": "object",
+        "required": ["apiVersion", "kind", "metadata", "spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"const": KIND},
+            "metadata": {"type": "object", "required": ["name"]},
+            "jobType": {"enum": list(PROGRAMS)},
+            "spec": {"type": "object", "required": ["jobSpec"]},
+        },
+    }
+    return {"anyOf": [json_schema(), manifest]}
+
+
 def endpoints(services: Services) -> list[Endpoint]:
     """What this file serves."""
     on = JobRoutes(services)
@@ -201,7 +218,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             headers={
                 "Idempotency-Key": "Used when the body has no job_id: the same key is the same job."
             },
-            body=Body(json_schema(), examples.SUBMISSIONS),
+            body=Body(submission_schema(), examples.SUBMISSIONS, content_types=YAML),
             errors=(400, 403, 409, 413, 415, 422, 503),
         ),
         Endpoint(

@@ -16,12 +16,13 @@ from scheduler.api.problems import JSON, REQUEST_ID, ErrorOut
 _PATH_WORD = re.compile(r"{(\w+)}")
 _REF = "#/components/schemas/{name}"
 _ERRORS: Mapping[int, str] = {
-    400: "The body is not JSON; the text says where.",
+    400: "The body is not JSON (or YAML, where that is taken); the text says where.",
     403: "The tenant's quota does not allow it, also when nothing else runs.",
     404: "There is no such thing.",
     409: "It exists with other content, keeps changing, or the id fits several users' jobs.",
     413: "The body is too large; the limit is in the text.",
     415: "The body is not application/json.",
+    416: "The file has no such bytes.",
     422: "Something in the request is wrong; `faults` names every field.",
     500: "Our fault; the log has it under the request id.",
     503: "Not at the moment; try again after Retry-After seconds.",
@@ -87,7 +88,8 @@ def _parameter(param: Param) -> Json:
 
 def _body(body: Body) -> Json:
     shown = {name: {"value": value} for name, value in body.examples.items()}
-    content = {JSON: {"schema": dict(body.schema), "examples": shown}}
+    words = {"schema": dict(body.schema), "examples": shown}
+    content = dict.fromkeys((JSON, *body.content_types), words)
     return {"required": body.required, "content": content}
 
 

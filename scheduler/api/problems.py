@@ -33,6 +33,12 @@ class BadJson(ZenError):
     code = "bad_json"
 
 
+class BadYaml(ZenError):
+    """The body is not YAML; the text says where."""
+
+    code = "bad_yaml"
+
+
 class TooLarge(ZenError):
     """The body is larger than we take."""
 
@@ -43,6 +49,16 @@ class WrongMediaType(ZenError):
     """The body is something other than JSON."""
 
     code = "unsupported_media_type"
+
+
+class BadRange(ZenError):
+    """The file has no such bytes."""
+
+    code = "bad_range"
+
+    def __init__(self, words: str, size: int) -> None:
+        self.size = size
+        super().__init__(words)
 
 
 class NotReady(ZenError):
@@ -59,12 +75,14 @@ STATUS: tuple[tuple[type[ZenError], int], ...] = (
     (QuotaExceeded, 403),
     (BadInput, 422),
     (BadJson, 400),
+    (BadYaml, 400),
     (NotFound, 404),
     (Ambiguous, 409),
     (Conflict, 409),
     (IllegalTransition, 409),
     (TooLarge, 413),
     (WrongMediaType, 415),
+    (BadRange, 416),
     (StoreDown, 503),
     (StoreUnavailable, 503),
     (BusDown, 503),
@@ -114,12 +132,15 @@ def problem_of(error: ZenError) -> Problem | None:
     status = next((status for kind, status in STATUS if isinstance(error, kind)), None)
     if status is None:
         return None
+    headers = {"Retry-After": "1"} if status == 503 else {}
+    if isinstance(error, BadRange):
+        headers["Content-Range"] = f"bytes */{error.size}"
     return Problem(
         status=status,
         code=error.code,
         text=str(error),
         faults=error.faults if isinstance(error, BadInput) else (),
-        headers={"Retry-After": "1"} if status == 503 else {},
+        headers=headers,
         checks=error.checks if isinstance(error, NotReady) else None,
     )
 

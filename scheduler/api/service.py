@@ -15,6 +15,7 @@ from core.job import JobStatus
 from core.reads import Summary
 from scheduler.api import examples
 from scheduler.api.endpoint import PREFIX, Answer, Endpoint, reply
+from scheduler.api.etas import KnownForecasts
 from scheduler.api.params import Param, Query
 from scheduler.api.problems import NotReady
 from scheduler.api.services import OK, Services
@@ -62,6 +63,15 @@ class ConfigStatusOut(Struct, frozen=True):
     faults: int
 
 
+class EtaStatusOut(Struct, frozen=True):
+    """How true the ETAs were: of the jobs that were told one and have started."""
+
+    told: int
+    p50_held: int
+    """So many started before the first p50 that they were told."""
+    p90_held: int
+
+
 class StatusOut(Struct, frozen=True):
     """The whole house at a glance."""
 
@@ -76,6 +86,7 @@ class StatusOut(Struct, frozen=True):
     outbox: int
     open_alerts: int
     burn_usd_per_hour: float
+    etas: EtaStatusOut | None
     config: ConfigStatusOut | None
     embedded: EmbeddedOut | None
     version: str
@@ -129,6 +140,7 @@ class ServiceRoutes:
                 outbox=summary.outbox,
                 open_alerts=summary.open_alerts,
                 burn_usd_per_hour=round(sum(summary.burn_usd_per_hour.values()), 6),
+                etas=await _etas(services.forecasts),
                 config=_config(services.config),
                 embedded=EmbeddedOut(embedded.vm_cap, embedded.note) if embedded else None,
                 version=services.version,
@@ -175,6 +187,13 @@ class ServiceRoutes:
             # The counters are this process's own: a scrape during an outage is worth most.
             metrics.refresh(None)
         return Response(metrics.text(), media_type=CONTENT_TYPE)
+
+
+async def _etas(known: KnownForecasts | None) -> EtaStatusOut | None:
+    if known is None:
+        return None
+    record = await known.record()
+    return EtaStatusOut(record.told, record.p50_held, record.p90_held)
 
 
 def _config(live: LiveConfig | None) -> ConfigStatusOut | None:

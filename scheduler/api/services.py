@@ -10,6 +10,8 @@ from core.job import Rules
 from core.names import Names
 from core.ports import Clock, Ids, Store
 from core.reads import Reads
+from scheduler.api.etas import KnownForecasts
+from scheduler.api.shelf import Shelf
 from scheduler.metrics import Metrics
 from scheduler.reload import LiveConfig
 from scheduler.stop import Stopped, stop_job
@@ -46,10 +48,14 @@ class Services:
     readiness: Readiness
     logs: LogStore | None = None
     """None: this deployment keeps no logs."""
+    shelf: Shelf | None = None
+    """Stored outputs; None: this deployment keeps none."""
     version: str = ""
     embedded: Embedded | None = None
     tenants: Callable[[], Mapping[str, TenantBudget]] = dict
     """What tenants may spend, as configured right now."""
+    forecasts: KnownForecasts | None = None
+    """When waiting jobs will start; None: nobody says."""
     config: LiveConfig | None = None
     """None: the configuration does not change while this runs."""
     max_body_bytes: int = 1024 * 1024

@@ -12,10 +12,12 @@ from msgspec import Meta, Struct
 
 from core.capacity import VmState
 from core.cost import vm_usd
+from core.forecast import Forecast, JobForecast
 from core.groups import hold_words
 from core.job import WAITING, Job, JobStatus
 from core.names import BadName, parse_cluster
 from core.reads import AlertRow, AttemptRow, EventRow, JobRow, VmRow
+from scheduler.queue.gang import JOINS_LATER
 from scheduler.stop import Stopped
 from scheduler.submit import Accepted
 
@@ -132,6 +134,34 @@ class RetriesOut(Struct, frozen=True):
     preemptions: int
 
 
+class EtaOut(Struct, frozen=True):
+    """When a waiting job will start, and how long it will run then."""
+
+    p50: Time | None
+    """It starts before this as often as not; null: nothing can be said, and `based_on` says why."""
+    p90: Time | None
+    """Nine times of ten it starts before this."""
+    computed_at: Time | None
+    based_on: str
+    run_p50_s: float | None
+    """How long it runs; null: no run of this kind has ended yet."""
+    run_p90_s: float | None
+    run_based_on: str
+
+
+def eta_out(forecast: Forecast | None, said: JobForecast) -> EtaOut:
+    told = said.told
+    return EtaOut(
+        p50=iso_or_none(told.p50_at if told else None),
+        p90=iso_or_none(told.p90_at if told else None),
+        computed_at=iso_or_none(forecast.computed_at if forecast else None),
+        based_on=said.based_on,
+        run_p50_s=None if said.run_p50_s is None else round(said.run_p50_s, 1),
+        run_p90_s=None if said.run_p90_s is None else round(said.run_p90_s, 1),
+        run_based_on=said.run_based_on,
+    )
+
+
 class JobOut(Struct, frozen=True):
     """A job."""
 
@@ -149,6 +179,7 @@ class JobOut(Struct, frozen=True):
     memory_mb: int
     priority: int
     command: tuple[str, ...]
+    image: str | None
     environment: Mapping[str, str]
     gang_scheduling: bool
     max_runtime_minutes: float
@@ -156,6 +187,9 @@ class JobOut(Struct, frozen=True):
     group: str | None
     after: tuple[str, ...]
     replicas: int
+    replicas_min: int
+    """Below `replicas`: it is elastic, and runs with any number between the two."""
+    reschedulable: bool
     rank: int
     members_running: int | None
     attempt: int
@@ -171,6 +205,8 @@ class JobOut(Struct, frozen=True):
     reason: str
     why: str
     position: int | None
+    eta: EtaOut | None
+    """Of one that waits."""
     progress: ProgressOut | None
     checkpoint_step: float | None
     cost_usd: float
@@ -187,7 +223,7 @@ class JobsOut(Struct, frozen=True):
     next_page_token: str | None
 
 
-def job_out(row: JobRow) -> JobOut:
+def job_out(row: JobRow, eta: EtaOut | None = None) -> JobOut:
     job, spec = row.job, row.job.spec
     progress = row.progress
     return JobOut(
@@ -205,6 +241,7 @@ def job_out(row: JobRow) -> JobOut:
         memory_mb=spec.memory_mb,
         priority=spec.priority,
         command=spec.command,
+        image=spec.image,
         environment=spec.environment,
         gang_scheduling=spec.replicas > 1,
         max_runtime_minutes=spec.max_runtime_s / 60,
@@ -212,6 +249,8 @@ def job_out(row: JobRow) -> JobOut:
         group=spec.group,
         after=spec.after,
         replicas=spec.replicas,
+        replicas_min=spec.least,
+        reschedulable=spec.reschedulable,
         rank=job.gang.rank if job.gang else 0,
         members_running=row.members_running,
         attempt=job.attempt,
@@ -224,8 +263,9 @@ def job_out(row: JobRow) -> JobOut:
         due_at=iso(job.due) if job.status in WAITING else None,
         exit_code=job.exit_code,
         reason=job.reason,
-        why=hold_words(spec.after) if job.blocked is not None else row.why,
+        why=_why(row),
         position=row.position,
+        eta=eta,
         progress=ProgressOut(progress.step, progress.total) if progress else None,
         checkpoint_step=row.checkpoint_step,
         cost_usd=round(row.cost_usd, 6),
@@ -233,6 +273,12 @@ def job_out(row: JobRow) -> JobOut:
         wasted_usd=round(row.wasted_usd, 6),
         retries=RetriesOut(job.failures, spec.retries, job.losses, job.preemptions),
     )
+
+
+def _why(row: JobRow) -> str:
+    if row.job.parked:
+        return JOINS_LATER
+    return hold_words(row.job.spec.after) if row.job.blocked is not None else row.why
 
 
 def _job_vm(job: Job) -> JobVmOut | None:

@@ -11,6 +11,7 @@ from core.job import Job, S
 from core.reads import JobRow
 from core.tenants import Amounts, Tally, Tenant, budgets_of, held_by, machines_of, shortage
 from scheduler.api.services import Services
+from scheduler.api.shapes import JobOut, eta_out, job_out
 from scheduler.budgets import Standing, judge
 
 
@@ -22,6 +23,15 @@ async def with_whys(services: Services, rows: Iterable[JobRow]) -> tuple[JobRow,
         return found
     rules = await _rules(services)
     return tuple(replace(row, why=rules.why(row)) if _unsaid(row) else row for row in found)
+
+
+async def jobs_out(services: Services, rows: Iterable[JobRow]) -> tuple[JobOut, ...]:
+    """The rows as people read them, with why each one waits and until when."""
+    told = await with_whys(services, rows)
+    known = services.forecasts
+    etas = await known.of(told) if known is not None else {}
+    said = {uid: eta_out(*words) for uid, words in etas.items()}
+    return tuple(job_out(row, said.get(row.job.uid)) for row in told)
 
 
 def _unsaid(row: JobRow) -> bool:
@@ -56,7 +66,7 @@ class _Rules:
         machine = machines_of([self.clusters[job.cluster]])[job.cluster]
         used = self.used.get(tenant.tenant_id, {})
         short = shortage(tenant, Tally.of(job.spec).amounts(machine), used)
-        return None if short is None else short.words()
+        return None if short is None else short.why()
 
 
 async def _rules(services: Services) -> _Rules:

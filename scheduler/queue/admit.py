@@ -10,7 +10,10 @@ from core.job import E, Job, S
 from scheduler.draft import Draft
 from scheduler.queue.gang import Teams
 from scheduler.queue.muster import Regions, where
+from scheduler.queue.offer import offered_first, twin_words
 from scheduler.queue.order import ranked
+from scheduler.queue.predict import unknown
+from scheduler.queue.promise import Guesses, Promise
 from scheduler.queue.quota import Quotas
 from scheduler.queue.shares import Shares
 from scheduler.queue.slots import Room
@@ -26,6 +29,13 @@ class Admission:
     """In order."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Job → the quota that it does not fit, in words."""
+    short: Sequence[Sequence[Job]] = ()
+    """Teams for which there was no room, or no quota, in order; no more of them than were asked
+    for, and the first."""
+    room: Room | None = None
+    """What is left."""
+    promise: Promise | None = None
+    """To the first of those without room."""
 
 
 def admit(
@@ -36,17 +46,28 @@ def admit(
     shares: Shares,
     quotas: Quotas,
     troubles: Sequence[Trouble] = (),
+    ids: dict[str, str] | None = None,
+    more: int = 0,
+    guess: Guesses = unknown,
 ) -> Admission:
     """The first `room` waiting jobs count as demand; one that lost its rank goes back. One that no
     region may serve any more, or that its tenant's quota forbids, has no rank: it must not hold a
-    place that others could use. A gang is admitted whole, and all of it is sent to one region."""
+    place that others could use. A gang is admitted whole, and all of it is sent to one region.
+    `ids`: of v1 clusters, job id → the job that has it to itself; those admitted are added.
+    `more`: how many are to be named that find no room, besides the first. That one has a promise:
+    those behind it pass only if they do not delay it."""
     held = [job for job in jobs if job.status is S.PROVISIONING]
     for job in held:
         quotas.take(job, -1)
     teams = Teams(draft)
     order = ranked(jobs, spec.queue, shares)
+    v1 = ids if spec.worker == "v1" else None
+    if v1 is not None:
+        order = offered_first(order, held)
     room = Room(draft, spec, leased)
-    chosen, refused = _choose(order, spec, teams, room, quotas)
+    found = _Picks(draft, spec, teams, room, quotas, v1, more, guess)
+    found.choose(order)
+    chosen, refused = found.chosen, found.refused
     # First those that go: the store counts what they held as free for those that come.
     for job in held:
         if job.uid not in chosen:
@@ -60,33 +81,89 @@ def admit(
             whole = len(fresh) == len(team)
             region = where(teams, regions, team) if whole else team[0].gang_region
             _admit_team(draft, spec, fresh, region, quotas)
-    return Admission(tuple(chosen), refused)
+    return Admission(tuple(chosen), refused, found.short, room, found.promise)
 
 
-def _choose(
-    order: Iterable[Job], spec: ClusterSpec, teams: Teams, room: Room, quotas: Quotas
-) -> tuple[dict[str, Sequence[Job]], dict[str, str]]:
-    """Who gets a place: the first of each team with all of it, the others with nothing, in order;
-    and whom a quota refuses, in words."""
-    chosen: dict[str, Sequence[Job]] = {}
-    refused: dict[str, str] = {}
-    for job in order:
-        team = teams.of(job)
-        if team is None or job.uid in chosen or job.uid in refused:
-            continue
-        if not has_a_region(job, spec) or job.blocked is not None:
-            continue
-        short = quotas.take_all(team)
-        if short is not None:
-            refused.update((member.uid, short.words()) for member in team)
-        elif room.take_all(member.spec for member in team):
-            chosen.update((member.uid, team if member is team[0] else ()) for member in team)
-        else:
-            for member in team:
-                quotas.take(member, -1)
-            if not spec.share:
-                break  # every job needs a whole VM: the next one has no room either
-    return chosen, refused
+class _Picks:
+    """Who gets a place, in order."""
+
+    def __init__(
+        self,
+        draft: Draft,
+        spec: ClusterSpec,
+        teams: Teams,
+        room: Room,
+        quotas: Quotas,
+        ids: dict[str, str] | None,
+        more: int,
+        guess: Guesses,
+    ) -> None:
+        self._draft, self._spec, self._teams = draft, spec, teams
+        self._room, self._quotas, self._ids = room, quotas, ids
+        self._more, self._guess = more, guess
+        self.chosen: dict[str, Sequence[Job]] = {}
+        """The first of each team with all of it, the others with nothing."""
+        self.refused: dict[str, str] = {}
+        """Whom a quota refuses, in words."""
+        self.short: list[Sequence[Job]] = []
+        self.promise: Promise | None = None
+        """To the first without room."""
+
+    def choose(self, order: Iterable[Job]) -> None:
+        left_out: set[str] = set()
+        for job in order:
+            team = self._teams.of(job)
+            seen = job.uid in self.chosen or job.uid in self.refused or job.uid in left_out
+            if team is None or seen or not self._may_be_served(job):
+                continue
+            lacks = self._quotas.take_all(team)
+            if lacks is not None:
+                self.refused.update((member.uid, lacks.why()) for member in team)
+                self.short.append(team)
+            elif self._take(team):
+                self.chosen.update((m.uid, team if m is team[0] else ()) for m in team)
+                if self._ids is not None:
+                    self._ids[job.spec.job_id] = job.uid
+            else:
+                for member in team:
+                    self._quotas.take(member, -1)
+                self.short.append(team)
+                left_out.update(member.uid for member in team)
+                if self.promise is None:
+                    self.promise = Promise(self._draft, self._spec, team, self._guess, self.chosen)
+                if self._full() and len(self.short) > self._more:
+                    break
+
+    def _may_be_served(self, job: Job) -> bool:
+        if not has_a_region(job, self._spec) or job.blocked is not None:
+            return False
+        if self._ids is not None and self._ids.get(job.spec.job_id, job.uid) != job.uid:
+            self.refused[job.uid] = twin_words(job)
+            return False
+        return True
+
+    def _take(self, team: Sequence[Job]) -> bool:
+        """Room for all of them, that is not promised to another one."""
+        before = self._room.save()
+        if not self._room.take_all(member.spec for member in team):
+            return False
+        if self.promise is None or self._keeps_its_place(team):
+            return True
+        after = self._room.save()
+        self._room.restore(before)
+        if not self.promise.lets(team, self._room, self.chosen):
+            return False
+        self._room.restore(after)
+        return True
+
+    @staticmethod
+    def _keeps_its_place(team: Sequence[Job]) -> bool:
+        """One that was let past another keeps its place while its VM comes."""
+        return all(member.status is S.PROVISIONING for member in team)
+
+    def _full(self) -> bool:
+        """Nobody behind could find room."""
+        return self._room.gpus < 1
 
 
 def _admit_team(

@@ -11,26 +11,48 @@ from core.ports import Ids
 from scheduler.draft import Draft
 from scheduler.queue.gang import Teams
 from scheduler.queue.muster import Post, Seat, muster, post_of
-from scheduler.queue.slots import Slots
+from scheduler.queue.offer import offer
+from scheduler.queue.promise import Promise
+from scheduler.queue.sizes import size_with
+from scheduler.queue.slots import Place, Slots
 
 
-def place(draft: Draft, spec: ClusterSpec, ids: Ids, admitted: Sequence[str]) -> None:
-    """VMs with free GPUs serve the cluster's demand, the next job first."""
+def place(
+    draft: Draft,
+    spec: ClusterSpec,
+    ids: Ids,
+    admitted: Sequence[str],
+    promise: Promise | None = None,
+) -> Slots | None:
+    """VMs with free GPUs serve the cluster's demand, the next job first; one that is promised to a
+    job that waits for all of its GPUs is left alone. Returns what is left, if that was looked at;
+    what is kept for a gang is not in it."""
     if not admitted:
-        return
+        return None
+    if spec.worker == "v1":
+        offer(draft, spec, ids, admitted)
+        return None
     slots, teams = Slots(draft, spec), Teams(draft)
     seen: set[str] = set()
     for job in (draft.jobs[uid] for uid in admitted):
         if job.gang is not None:
             team = teams.of(job) or ()
-            if job.uid not in seen:
-                _place_team(draft, spec, slots, team, teams.leader_of(job), ids)
+            # None: a member has moved since they were admitted, in this very turn. Not now.
+            if team and job.uid not in seen:
+                place_team(draft, spec, slots, team, teams.leader_of(job), ids)
             seen.update(member.uid for member in team)
-        elif (found := slots.best(job.spec)) is not None:
+        elif (found := _best(slots, job, promise)) is not None:
             assign(draft, job, Seat(found, slots.take(found, job.spec)), ids)
+    return slots
 
 
-def _place_team(
+def _best(slots: Slots, job: Job, promise: Promise | None) -> Place | None:
+    if promise is None or not promise.vm:
+        return slots.best(job.spec)
+    return slots.best(job.spec, lambda place: not promise.keeps(place.uid, job))
+
+
+def place_team(
     draft: Draft,
     spec: ClusterSpec,
     slots: Slots,
@@ -45,9 +67,13 @@ def _place_team(
     runs = leader.lease is not None
     leader_vm = draft.vms[leader.lease.vm_uid if leader.lease else seats[0].place.uid]
     attempt = leader.attempt if runs else leader.attempt + 1
+    size = None
+    if leader.spec.elastic:
+        seated = [(job, draft.vms[seat.place.uid]) for job, seat in zip(team, seats, strict=True)]
+        size = size_with(draft, leader, seated)
     with draft.together():
         for job, seat in zip(team, seats, strict=True):
-            assign(draft, job, seat, ids, post_of(job, leader, leader_vm, attempt))
+            assign(draft, job, seat, ids, post_of(job, leader, leader_vm, attempt, size))
 
 
 def assign(draft: Draft, job: Job, seat: Seat, ids: Ids, post: Post | None = None) -> None:
@@ -73,9 +99,10 @@ def assign(draft: Draft, job: Job, seat: Seat, ids: Ids, post: Post | None = Non
         slots=lease.slots,
         resume=job.attempt > 0,
         rank=post.rank if post else 0,
-        world_size=post.size if post else 1,
+        world_size=post.world if post else 1,
         leader_address=post.leader_address if post else "",
-        barrier=post is not None,
+        barrier=post is not None and post.barrier,
+        size=post.size if post else None,
     )
     held = take_lease(vm, lease.lease_id)
     where = f"placed on {vm.name} in {vm.region}"

@@ -26,6 +26,8 @@ class Stretch:
     most: int
     left_s: float
     """Expected run that remains at its usual size."""
+    each: int = 1
+    """GPUs that come and go together: those of one member."""
 
 
 def speed(gpus: int, usual: int) -> float:
@@ -58,6 +60,12 @@ def _more(job: Stretch, has: int) -> bool:
 
 def _offer(job: Stretch, has: int, place: int) -> tuple[float, int, int]:
     """Steps of a quarter of the usual size: single GPUs would be many resizes for little."""
-    step = min(max(1, job.usual // 4), job.most - has)
+    quarter = job.usual // 4 // job.each * job.each
+    step = min(max(job.each, quarter), job.most - has)
+    return (-worth(job, has, step), place, step)
+
+
+def worth(job: Stretch, has: int, step: int) -> float:
+    """What `step` more GPUs are worth to a job that has some, for each of them."""
     gain = (speed(has + step, job.usual) - speed(has, job.usual)) / step
-    return (-gain / max(1.0, job.left_s), place, step)
+    return gain / max(1.0, job.left_s)

@@ -8,11 +8,13 @@ anything are left out, so that they take nobody's place.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
 
 from core.capacity import ClusterSpec
+from core.living import Census, take_census
 from core.queueing import Ask, HeadsOf, Live, QueuePolicy, QueueRule
-from core.tenants import Amounts, Machine, Tenant, held_by, machines_of
-from scheduler.queue.shares import Census, CensusKeeper, shares_of
+from core.tenants import Amounts, Holding, Machine, Tenant, Usage, held_by, machines_of
+from scheduler.queue.shares import shares_of
 
 SPARE = 32
 """Also of clusters without room: jobs that wait too long may be moved elsewhere."""
@@ -20,26 +22,88 @@ UNSERVED = 100
 """Jobs of a cluster that takes none are told so; more of them than anybody looks at are not."""
 
 
+ORDER_S = 1.0
+"""Shares of tenants whose jobs neither start nor end drift apart slowly: their order may be as old
+as this. Who is served is decided by the shares of the moment, among all whose heads were read."""
+
+
+class TenantsKeeper:
+    """Order and quotas from turn to turn. What a tenant may start is worked out again when somebody
+    set it up, or when one of its jobs got or lost a VM: a turn costs those, not all there are."""
+
+    def __init__(self) -> None:
+        self._order: list[str] = []
+        self._usage: Mapping[str, Usage] | None = None
+        self._of: tuple[object, ...] = ()
+        self._until: datetime | None = None
+        self._seen: dict[str, Tenant] = {}
+        self._limits: dict[str, Amounts] = {}
+        self._machines: Mapping[str, Machine] = {}
+        self._full: dict[str, tuple[Holding | None, frozenset[Machine]]] = {}
+
+    def in_order(
+        self, live: Live, policy: QueuePolicy, ahead_s: float, census: Census
+    ) -> list[str]:
+        """Those first that have had least."""
+        of = (census.counted, len(live.tenants), policy, ahead_s)
+        same = live.usage is self._usage and of == self._of
+        if not same or self._until is None or live.now >= self._until:
+            shares = shares_of(live.tenants, live.usage, census, live.now, policy, ahead_s)
+            self._order, self._usage, self._of = shares.in_order(), live.usage, of
+            self._until = live.now + timedelta(seconds=ORDER_S)
+        return self._order
+
+    def full(
+        self, tenants: Mapping[str, Tenant], machines: Mapping[str, Machine], census: Census
+    ) -> dict[Machine, set[str]]:
+        """Machine → tenants that may start nothing there."""
+        self._notice(tenants, machines)
+        kinds = dict.fromkeys(machines.values())
+        found: dict[Machine, set[str]] = {kind: set() for kind in kinds}
+        for name, limits in self._limits.items():
+            holding = census.holding.get(name)
+            known = self._full.get(name)
+            if known is None or known[0] is not holding:
+                left = _left(limits, holding or {}, machines)
+                shut = frozenset(kind for kind in kinds if not _may_start(left, kind))
+                known = self._full[name] = (holding, shut)
+            for kind in known[1]:
+                found[kind].add(name)
+        return found
+
+    def _notice(self, tenants: Mapping[str, Tenant], machines: Mapping[str, Machine]) -> None:
+        if machines != self._machines:
+            self._machines = dict(machines)
+            self._full.clear()
+        seen = self._seen
+        for tenant in [t for name, t in tenants.items() if seen.get(name) is not t]:
+            name = tenant.tenant_id
+            seen[name] = tenant
+            self._full.pop(name, None)
+            self._limits.pop(name, None)
+            if limits := tenant.quota.limits:
+                self._limits[name] = limits
+
+
 def heads_for(
     clusters: Mapping[str, ClusterSpec],
     held: Collection[str],
     policy: QueuePolicy,
     ahead_s: float,
-    keeper: CensusKeeper,
+    keeper: TenantsKeeper,
 ) -> Ask:
     """The question for this turn. `held`: tenants that may start nothing."""
 
     def ask(live: Live) -> list[HeadsOf]:
-        census = keeper.look(live.jobs)
-        shares = shares_of(live.tenants, live.usage, census, live.now, policy, ahead_s)
-        free = [tenant for tenant in shares.in_order() if tenant not in held]
+        census = live.census or take_census(live.jobs)
+        order = keeper.in_order(live, policy, ahead_s, census)
+        free = [tenant for tenant in order if tenant not in held]
         machines = machines_of(clusters.values())
-        left = _left(live.tenants, machines, census)
         # Clusters of one kind of GPU have the same list: it is the same value, sent once.
-        lists: dict[Machine, tuple[str, ...]] = {}
-        for machine in machines.values():
-            if machine not in lists:
-                lists[machine] = tuple(name for name in free if _may_start(left.get(name), machine))
+        lists = {
+            machine: tuple(name for name in free if name not in full) if full else tuple(free)
+            for machine, full in keeper.full(live.tenants, machines, census).items()
+        }
         wanted = [
             HeadsOf(spec.name, _room(spec, census), spec.queue, lists[machines[spec.name]])
             for spec in clusters.values()
@@ -59,23 +123,14 @@ def _room(spec: ClusterSpec, census: Census) -> int:
     return max(0, jobs - census.leased[spec.name]) + spare
 
 
-def _left(
-    tenants: Mapping[str, Tenant], machines: Mapping[str, Machine], census: Census
-) -> dict[str, Amounts]:
-    """Tenant with a quota → what its running jobs leave of each limit."""
-    found = {}
-    for name, tenant in tenants.items():
-        limits = tenant.quota.limits
-        if limits:
-            used = held_by(census.holding.get(name, {}), machines)
-            found[name] = {what: limit - used.get(what, 0.0) for what, limit in limits.items()}
-    return found
+def _left(limits: Amounts, holding: Holding, machines: Mapping[str, Machine]) -> Amounts:
+    """What a tenant's running jobs leave of each limit."""
+    used = held_by(holding, machines)
+    return {what: limit - used.get(what, 0.0) for what, limit in limits.items()}
 
 
-def _may_start(left: Amounts | None, machine: Machine) -> bool:
+def _may_start(left: Amounts, machine: Machine) -> bool:
     """Whether the smallest job fits on such a machine: one GPU, and some of the rest."""
-    if left is None:
-        return True
     least = {
         "jobs": 1.0,
         "gpus": 1.0,

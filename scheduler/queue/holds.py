@@ -12,7 +12,7 @@ def release(draft: Draft, view: View) -> None:
     queue in this turn, or end with the reason."""
     if not view.verdicts:
         return
-    for job in list(draft.jobs.values()):
+    for job in draft.heads():  # whoever is blocked is in no queue and holds no VM
         bad = view.verdicts.get(job.blocked) if job.blocked is not None else None
         if bad is None:
             continue

@@ -6,13 +6,14 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 
 from core.capacity import ClusterSpec, RegionSpec, Trouble, Vm, VmState
 from core.job import E, Job, JobSpec, S
+from core.messages import Size
 from scheduler.draft import Draft
-from scheduler.queue.gang import Teams
+from scheduler.queue.gang import Teams, team_of
 from scheduler.queue.slots import Place, Slots
 
 V = VmState
@@ -26,8 +27,11 @@ class Post:
     """What a member is told about its gang when it starts."""
 
     rank: int
-    size: int
+    world: int
     leader_address: str
+    barrier: bool = True
+    size: Size | None = None
+    """Of an elastic job."""
 
 
 class Regions:
@@ -35,12 +39,7 @@ class Regions:
 
     def __init__(self, draft: Draft, spec: ClusterSpec, troubles: Sequence[Trouble]) -> None:
         self._draft, self._spec = draft, spec
-        place = (spec.machine_type, spec.spot)
-        self._blocks = {
-            t.region: t
-            for t in troubles
-            if (t.machine_type, t.spot) == place and not t.zone and t.blocks(draft.now)
-        }
+        self._blocks = blocked_regions(spec, troubles, draft.now)
 
     @cached_property
     def _there(self) -> Counter[str]:
@@ -52,7 +51,7 @@ class Regions:
         for members in draft.gangs():
             first = members[0]
             if first.cluster == spec.name and first.status is S.PROVISIONING:
-                there[first.gang_region] -= len(members)
+                there[first.gang_region] -= len(team_of(members))
         return there
 
     def choose(self, job: Job, size: int) -> str:
@@ -87,6 +86,23 @@ class Regions:
 
     def _price(self, region: RegionSpec) -> float:
         return region.spot_usd_per_hour if self._spec.spot else region.usd_per_hour
+
+
+def blocked_regions(
+    spec: ClusterSpec, troubles: Sequence[Trouble], now: datetime
+) -> dict[str, Trouble]:
+    """Where nothing is to be had."""
+    place = (spec.machine_type, spec.spot)
+    blocks = (t for t in troubles if (t.machine_type, t.spot) == place and not t.zone)
+    return {t.region: t for t in blocks if t.blocks(now)}
+
+
+def stands_in_for(job: Job, vm: Vm) -> bool:
+    """Whether the VM would do for the job, if nobody had it."""
+    price, region = job.spec.max_usd_per_hour, job.gang_region
+    here = vm.region == region if region and job.status is S.PROVISIONING else True
+    able = vm.state is V.READY and not vm.taken and job.spec.allows_region(vm.region)
+    return able and here and (price is None or vm.usd_per_hour <= price)
 
 
 def _may_come(vm: Vm, *, shared: bool) -> bool:
@@ -157,12 +173,15 @@ def _only_in(spec: JobSpec, region: str) -> JobSpec:
     return replace(spec, regions=(region,))
 
 
-def post_of(job: Job, leader: Job, leader_vm: Vm, attempt: int) -> Post:
+def post_of(job: Job, leader: Job, leader_vm: Vm, attempt: int, size: Size | None = None) -> Post:
     """`attempt`: the leader's, as it is when they run."""
     assert job.gang is not None, "only members have posts"
     port = PORTS[zlib.crc32(f"{leader.uid}/{attempt}".encode()) % len(PORTS)]
     address = f"{leader_vm.address or leader_vm.name}:{port}"
-    return Post(job.gang.rank, job.gang.size, address)
+    if size is None:
+        return Post(job.gang.rank, job.gang.size, address)
+    # Whoever joins an elastic job that runs has nobody to wait for.
+    return Post(job.gang.rank, len(size.members), address, leader.status is not S.RUNNING, size)
 
 
 def end_holds(
@@ -172,10 +191,10 @@ def end_holds(
     time; at once, if its region has none to give and another one may. Two gangs that wait for each
     other's VMs both let go: no deadlock outlives this."""
     hold = timedelta(seconds=draft.rules.timers.gang_hold_s)
-    for members in draft.gangs():
-        first = members[0]
+    for whole in draft.gangs():
+        members, first = team_of(whole), whole[0]
         spec = clusters.get(first.cluster)
-        if spec is None or any(m.status is not S.PROVISIONING for m in members):
+        if spec is None or not members or any(m.status is not S.PROVISIONING for m in members):
             continue
         over = max(m.status_since for m in members) + hold <= draft.now
         block = None if over else Regions(draft, spec, troubles).in_vain(members)

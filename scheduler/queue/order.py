@@ -7,21 +7,12 @@ least goes next with the job that is due first, and is charged for it before the
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from core.job import WAITING, Job, S
+from core.job import Job, S
 from core.queueing import PriorityClass, QueueRule, class_of
 from scheduler.queue.shares import Shares
-
-
-def waiting_by_cluster(jobs: Iterable[Job]) -> dict[str, list[Job]]:
-    """Jobs that wait, of each cluster."""
-    groups: dict[str, list[Job]] = {}
-    for job in jobs:
-        if job.status in WAITING:
-            groups.setdefault(job.cluster, []).append(job)
-    return groups
 
 
 def ranked(jobs: Sequence[Job], rule: QueueRule, shares: Shares) -> Iterator[Job]:

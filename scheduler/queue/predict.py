@@ -6,11 +6,17 @@ a guess is a set of quantiles, and one that rests on nothing says so and is wide
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right, insort
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
+
+from core.forecast import Run
+from core.job import Job, JobSpec
+from core.names import BadName, parse_cluster
 
 REMEMBERED = 100
 """Runs kept of each kind: people change their programs, old runs mislead."""
@@ -24,6 +30,7 @@ TAIL = 2.0
 WIDE = ((0.0, 60.0), (0.5, 3600.0), (0.9, 24 * 3600.0), (1.0, 7 * 24 * 3600.0))
 """Without any history."""
 NO_HISTORY = "no history: wide guess"
+NOTHING_LIKE_IT = "no run of this kind has ended yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,39 @@ class Kind:
         yield ("", self.tenant, "", self.gpus), "of this tenant on these GPUs"
         yield ("", self.tenant), "of this tenant"
         yield (), "of anybody"
+
+
+_NUMBER = re.compile(r"(?<=.)[-_.]?[0-9]+\Z")
+_COMMAND_CHARS = 200
+
+
+def kind_of(spec: JobSpec, cluster: str) -> Kind:
+    """What a job is compared by."""
+    name = _name(spec.name, spec.workflow, spec.command)
+    return Kind(spec.tenant_id, name, _gpus(cluster, spec.gpu_count * spec.replicas))
+
+
+def kind_of_run(run: Run) -> Kind:
+    """The same of one that has ended."""
+    return Kind(
+        run.tenant_id, _name(run.name, run.workflow, run.command), _gpus(run.cluster, run.gpus)
+    )
+
+
+def _name(name: str, workflow: str, command: Sequence[str]) -> str:
+    """Without its number: train-7 is another train. Who gives no name repeats a command."""
+    if name:
+        return _NUMBER.sub("", name)
+    return workflow or " ".join(command)[:_COMMAND_CHARS]
+
+
+@lru_cache(maxsize=1024)
+def _gpus(cluster: str, count: int) -> str:
+    """By the type, not by the cluster: spot or not, a program is as fast."""
+    try:
+        return f"{count} x {parse_cluster(cluster)[1]}"
+    except BadName:
+        return f"{count} x {cluster}"  # a pool of fixed machines may be called anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +111,14 @@ class Guess:
         return _quantile(self.runs[first:], share) - ran_s
 
 
+UNKNOWN = Guess((), NO_HISTORY)
+
+
+def unknown(_: Job) -> Guess:
+    """Where nobody keeps a book."""
+    return UNKNOWN
+
+
 def _quantile(runs: Sequence[float], share: float) -> float:
     place = share * (len(runs) - 1)
     low = int(place)
@@ -88,13 +136,16 @@ def _wide(share: float) -> float:
 class _Runs:
     """The last runs of one kind, in both orders."""
 
-    __slots__ = ("latest", "ordered")
+    __slots__ = ("guess", "latest", "ordered")
 
     def __init__(self) -> None:
         self.latest: deque[float] = deque()
         self.ordered: list[float] = []
+        self.guess: Guess | None = None
+        """Made when first asked for: thousands of running jobs are of few kinds."""
 
     def add(self, ran_s: float) -> None:
+        self.guess = None
         self.latest.append(ran_s)
         insort(self.ordered, ran_s)
         if len(self.latest) > REMEMBERED:
@@ -122,5 +173,9 @@ class Book:
         for key, words in kind.from_narrow_to_wide():
             runs = self._kinds.get(key)
             if runs is not None and len(runs.ordered) >= ENOUGH:
-                return Guess(tuple(runs.ordered), f"{len(runs.ordered)} runs {words}")
-        return Guess((), NO_HISTORY)
+                if runs.guess is None:
+                    runs.guess = Guess(
+                        tuple(runs.ordered), f"{len(runs.ordered)} past runs {words}"
+                    )
+                return runs.guess
+        return UNKNOWN

@@ -6,17 +6,29 @@ pool or whole VMs of a region.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 
 LEAST_RUN_S = 600.0
 """Nobody is evicted sooner: two jobs must not take turns in starting."""
+RUN_ON_MAX_S = 1800.0
+"""The protection of one that was evicted often grows no further."""
+SAVES_WITHIN_S = 3600.0
+"""One that has saved nothing yet is left alone for so long: else it would begin again and again."""
+CLAIM_MAX = 10.0
+"""However little a tenant has had, it waits for this part of what others lose."""
+SPAN_S = 7 * 86400.0
+"""Who is due later by less than about this counts as due at the same time: then the loss decides.
+By the loss alone those are chosen who are next in order, and evict others in their turn."""
+TOO_DEAR = "others would lose more work than it has waited for yet"
+RESTART_S = 60.0
+"""An eviction costs each GPU this much beside the work that is lost: images, data, warm-up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """A running job, as far as an eviction is concerned."""
+    """A running job (a gang: all of it), as far as an eviction is concerned."""
 
     uid: str
     gpus: int
@@ -26,8 +38,13 @@ class Runs:
     """Since it was placed."""
     unsaved_s: float
     """Since its last checkpoint: lost with an eviction."""
-    may_yield: bool = True
-    """Its tenant and its owner allow it."""
+    evictions: int = 0
+    """How often it had to yield before."""
+    tier: int = 1
+    """Its priority class."""
+    tenant: str = ""
+    name: str = ""
+    """As people know it."""
 
     @property
     def loses_gpu_s(self) -> float:
@@ -41,7 +58,11 @@ class Wants:
     uid: str
     gpus: int
     due_s: float
-    may_preempt: bool = True
+    waited_s: float = math.inf
+    """Since it began to wait."""
+    tier: int = 1
+    tenant: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +71,8 @@ class Trial:
 
     victims: tuple[Runs, ...]
     why: str
+    wait_s: float = math.inf
+    """Without victims: when it would be worth it, if nothing else changes."""
 
     @property
     def freed(self) -> int:
@@ -61,50 +84,120 @@ class Trial:
 
 
 Fits = Callable[[Sequence[Runs]], bool]
-"""Would the waiting job start if these were gone?"""
+"""Would the waiting job start if these were gone? More of them never hinder."""
+Fairer = Callable[[Wants, Sequence[Runs]], float]
+"""Of equal class, other tenants': how many times as much as the waiting job's tenant have they had,
+even after the exchange? 0: it has no claim."""
+
+
+def nobody(_: Wants, __: Sequence[Runs]) -> float:
+    """Tenants have no claims against each other."""
+    return 0.0
+
+
+def never(_: Sequence[Runs]) -> bool:
+    """Nobody is ahead."""
+    return False
+
+
+def run_on_s(job: Runs, least_run_s: float) -> float:
+    """For how long it is safe from its own class: longer after each eviction, so that nobody is
+    moved about for ever."""
+    return min(least_run_s * 2.0 ** min(job.evictions, 16), max(RUN_ON_MAX_S, least_run_s))
+
+
+def may_claim(wants: Wants, job: Runs, fairer: Fairer, least_run_s: float) -> bool:
+    """Whether the job must yield to this one if it comes to that: a lower class always, the own
+    tenant's if it is due later, another tenant's if that one has had more of its share."""
+    if job.tier != wants.tier:
+        return job.tier < wants.tier and job.ran_s >= least_run_s
+    saved = job.unsaved_s + RESTART_S < job.ran_s
+    if job.ran_s < run_on_s(job, least_run_s) or (not saved and job.ran_s < SAVES_WITHIN_S):
+        return False
+    if job.tenant == wants.tenant:
+        return job.due_s > wants.due_s
+    return fairer(wants, (job,)) > 0
 
 
 def trial(
-    wants: Wants, running: Iterable[Runs], fits: Fits, *, least_run_s: float = LEAST_RUN_S
+    wants: Wants,
+    running: Iterable[Runs],
+    fits: Fits,
+    *,
+    others: Fits = never,
+    fairer: Fairer = nobody,
+    least_run_s: float = LEAST_RUN_S,
 ) -> Trial:
-    """The victims that lose the fewest GPU-seconds, or none. Greedy: the cheapest are taken until
-    the job fits, then whoever proves unneeded is let go, the dearest first. An exact choice would
-    be a knapsack for each waiting job of each turn."""
-    if not wants.may_preempt:
-        return Trial((), "its tenant may not preempt")
-    yielding = [
-        job
-        for job in running
-        if job.may_yield and job.due_s > wants.due_s and job.ran_s >= least_run_s
-    ]
-    if not yielding or not fits(yielding):
+    """The victims, or none: of the lowest class, of those that are due last, the fewest GPU-seconds
+    lost. Greedy: the cheapest are taken until the job fits, then whoever proves unneeded is let go,
+    the dearest first. An exact choice would be a knapsack for each waiting job of each turn.
+
+    Among equals an eviction must be worth it: it may cost no more than the job has waited already
+    (GPUs × seconds). Whoever has just saved its work yields at once; one that never saves is safe
+    until somebody has waited for as long as it would lose; to a tenant that has had a part of what
+    theirs has, others yield for that part of the wait. `others`: would somebody who goes first
+    take what these leave?"""
+    yielding = [job for job in running if may_claim(wants, job, fairer, least_run_s)]
+    too_dear = _least_wait_s(wants, yielding)
+    if too_dear > 0:
+        return Trial((), TOO_DEAR, too_dear)
+    yielding.sort(key=_cheapest)
+    taken = _enough(yielding, fits)
+    if not taken:
         freed = sum(job.gpus for job in yielding)
         return Trial((), f"evicting all that may yield ({freed} GPUs) would not make it fit")
-    yielding.sort(key=lambda job: (job.loses_gpu_s, -job.due_s, job.uid))
-    taken: list[Runs] = []
-    for job in yielding:
-        taken.append(job)
-        if fits(taken):
-            break
-    for job in sorted(taken, key=lambda job: (-job.loses_gpu_s, job.due_s, job.uid)):
+    for job in sorted(taken, key=lambda job: (-job.tier, -job.loses_gpu_s, job.due_s, job.uid)):
         fewer = [other for other in taken if other is not job]
         if fits(fewer):
             taken = fewer
+    if others(taken):
+        return Trial((), "others that go first would take what is freed")
+    return _worth_it(wants, taken, fairer)
+
+
+def _enough(yielding: Sequence[Runs], fits: Fits) -> list[Runs]:
+    """The shortest beginning that is enough; none if all of them are not. Few mostly are."""
+    low, high = 0, 1
+    while high < len(yielding) and not fits(yielding[:high]):
+        low, high = high, 2 * high
+    high = min(high, len(yielding))
+    if not fits(yielding[:high]):
+        return []
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if fits(yielding[:middle]):
+            high = middle
+        else:
+            low = middle
+    return list(yielding[:high])
+
+
+def _least_wait_s(wants: Wants, yielding: Sequence[Runs]) -> float:
+    """For how long it must wait at least until any of them may yield; cheaper than a trial."""
+    if not yielding or any(job.tier < wants.tier for job in yielding):
+        return 0.0
+    claims = {job.tenant: 1.0 if job.tenant == wants.tenant else CLAIM_MAX for job in yielding}
+    least = min(_costs(job) / claims[job.tenant] for job in yielding)
+    return least / wants.gpus - wants.waited_s
+
+
+def _cheapest(job: Runs) -> tuple[object, ...]:
+    return job.tier, -(job.due_s // SPAN_S), job.loses_gpu_s, -job.due_s, job.uid
+
+
+def _costs(job: Runs) -> float:
+    return job.loses_gpu_s + RESTART_S * job.gpus
+
+
+def _worth_it(wants: Wants, taken: Sequence[Runs], fairer: Fairer) -> Trial:
+    equals = [job for job in taken if job.tier == wants.tier]
+    others = [job for job in equals if job.tenant != wants.tenant]
+    claim = min(fairer(wants, others), CLAIM_MAX) if others else 1.0
+    if claim <= 0:
+        return Trial((), "its tenant would then have had more of its share than theirs")
+    cost = sum(_costs(job) if job.tenant == wants.tenant else _costs(job) / claim for job in equals)
+    wait_s = cost / wants.gpus - wants.waited_s
+    if wait_s > 0:
+        return Trial((), TOO_DEAR, wait_s)
     victims = tuple(sorted(taken, key=lambda job: job.uid))
     return Trial(victims, f"{len(victims)} jobs yield {sum(job.gpus for job in victims)} GPUs")
-
-
-def receipts(wants: Wants, found: Trial) -> dict[str, str]:
-    """The words for both timelines, by the job that gets them."""
-    if not found.victims:
-        return {}
-    words = {
-        job.uid: f"yields {job.gpus} GPUs to {wants.uid}, which was due first; "
-        f"{job.unsaved_s:.0f} s since its last checkpoint are lost"
-        for job in found.victims
-    }
-    names = ", ".join(map(itemgetter(0), sorted(words.items())))
-    words[wants.uid] = (
-        f"starts on GPUs of {names}; {found.lost_gpu_s:.0f} GPU-seconds of their work are lost"
-    )
-    return words

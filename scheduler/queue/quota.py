@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from core.changes import Reserve
 from core.job import Job, JobSpec
-from core.tenants import Holding, Machine, Shortage, Tally, Tenant, held_by, shortage
+from core.tenants import Amounts, Holding, Machine, Shortage, Tally, Tenant, held_by, shortage
 
 
 class Quotas:
@@ -22,23 +22,26 @@ class Quotas:
     ) -> None:
         """`holding`: of leased jobs; `admitted`: those that await a VM."""
         self._machines = machines
-        self._limited = {n: t for n, t in tenants.items() if t.quota.limits}
-        self._used = {n: held_by(holding.get(n, {}), machines) for n in self._limited}
+        self._tenants, self._holding = tenants, holding
+        # Only of tenants whose jobs are looked at: there may be thousands of others.
+        self._limited: dict[str, Tenant | None] = {}
+        self._used: dict[str, Amounts] = {}
         for job in admitted:
             self.take(job)
 
     def lacks(self, job: Job) -> Shortage | None:
         """Why the job may not be admitted."""
-        tenant = self._limited.get(job.spec.tenant_id)
+        tenant = self._limited_by(job.spec.tenant_id)
         if tenant is None:
             return None
         return shortage(tenant, self._asked(job), self._used[tenant.tenant_id])
 
     def take(self, job: Job, sign: int = 1) -> None:
         """The job holds its part from now on (or gives it back)."""
-        used = self._used.get(job.spec.tenant_id)
-        if used is None:
+        tenant = self._limited_by(job.spec.tenant_id)
+        if tenant is None:
             return
+        used = self._used[tenant.tenant_id]
         for name, amount in self._asked(job).items():
             used[name] = used.get(name, 0.0) + sign * amount
 
@@ -58,6 +61,16 @@ class Quotas:
         asks = Tally.of(job.spec)
         return Reserve(job.spec.tenant_id, job.cluster, asks, self._machines)
 
+    def _limited_by(self, name: str) -> Tenant | None:
+        """The tenant, if it has a quota."""
+        if name not in self._limited:
+            tenant = self._tenants.get(name)
+            limited = tenant is not None and bool(tenant.quota.limits)
+            self._limited[name] = tenant if limited else None
+            if limited:
+                self._used[name] = held_by(self._holding.get(name, {}), self._machines)
+        return self._limited[name]
+
     def _asked(self, job: Job) -> dict[str, float]:
         return Tally.of(job.spec).amounts(self._machines.get(job.cluster))
 
@@ -65,4 +78,4 @@ class Quotas:
 def never_fits(tenant: Tenant, spec: JobSpec, machine: Machine | None) -> Shortage | None:
     """A quota that refuses the job (or its whole gang) even if its tenant holds nothing."""
     asked = Tally.of(spec).amounts(machine)
-    return shortage(tenant, {name: n * spec.replicas for name, n in asked.items()}, {})
+    return shortage(tenant, {name: n * spec.least for name, n in asked.items()}, {})

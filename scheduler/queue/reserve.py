@@ -27,11 +27,14 @@ def reserve(gpus: int, free: int, ending: Iterable[tuple[float, int]]) -> Reserv
     """`ending`: of each running job the seconds until it is expected to end, and its GPUs."""
     if gpus <= free:
         return Reservation(gpus, 0.0, free - gpus)
+    at = math.inf
     for at_s, freed in sorted(ending):
+        if at_s > at:
+            break  # the members of a gang end together: what is beyond its need is spare
         free += freed
         if free >= gpus:
-            return Reservation(gpus, at_s, free - gpus)
-    return Reservation(gpus, math.inf, 0)
+            at = at_s
+    return Reservation(gpus, at, free - gpus if at < math.inf else 0)
 
 
 def may_pass(held: Reservation, gpus: int, ends_in_s: float) -> bool:

@@ -7,91 +7,17 @@ charged ahead for a typical run: a tenant that has just been served goes behind 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import cast
 
-from core.job import LEASED, Job
+from core.changes import Charge
+from core.job import Job
+from core.living import Census
 from core.queueing import QueuePolicy
-from core.tenants import Holding, Tally, Tenant, Usage
-
-
-@dataclass(slots=True)
-class Census:
-    """All jobs that hold a VM, in sums: one that comes or goes costs a few additions."""
-
-    leased: Counter[str] = field(default_factory=Counter)
-    """Cluster → jobs with a VM."""
-    gpus: Counter[str] = field(default_factory=Counter)
-    """Tenant → GPUs at work."""
-    began: dict[str, float] = field(default_factory=dict)
-    """Tenant → sum of GPUs × the moment since which they work."""
-    holding: dict[str, Holding] = field(default_factory=dict)
-    """Tenant → cluster → what its leased jobs hold."""
-
-    def count(self, job: Job, sign: int = 1) -> None:
-        """The job gets a VM, or loses it."""
-        tenant, gpus = job.spec.tenant_id, job.spec.gpu_count * sign
-        since = (job.started_at or job.status_since).timestamp()
-        self.leased[job.cluster] += sign
-        self.gpus[tenant] += gpus
-        self.began[tenant] = self.began.get(tenant, 0.0) + gpus * since
-        mine = self.holding.get(tenant, {})
-        tally = mine.get(job.cluster, Tally()).plus(Tally.of(job.spec), sign)
-        self.holding[tenant] = {**mine, job.cluster: tally}
-
-    def after(self, moves: Iterable[tuple[Job, Job]]) -> Census:
-        """The same after the steps of a turn."""
-        copy = Census(
-            Counter(self.leased), Counter(self.gpus), dict(self.began), dict(self.holding)
-        )
-        for before, after in moves:
-            if before.status in LEASED:
-                copy.count(before, -1)
-            if after.status in LEASED:
-                copy.count(after)
-        return copy
-
-    def gpu_s(self, tenant: str, now: datetime, ahead_s: float) -> float:
-        """What its jobs that run have used, and will."""
-        gpus = self.gpus[tenant]
-        return gpus * (now.timestamp() + ahead_s) - self.began[tenant] if gpus else 0.0
-
-
-def take_census(jobs: Iterable[Job]) -> Census:
-    """One look at all jobs."""
-    found = Census()
-    for job in jobs:
-        if job.status in LEASED:
-            found.count(job)
-    return found
-
-
-class CensusKeeper:
-    """A census from turn to turn. A job at a version is the same value each time, so only those
-    that moved are counted anew: a turn costs what has changed, not what runs."""
-
-    def __init__(self) -> None:
-        self.census = Census()
-        self._seen: dict[str, Job] = {}
-
-    def look(self, jobs: Sequence[Job]) -> Census:
-        """`jobs`: all that hold a VM or await one."""
-        seen, now = self._seen, {job.uid: job for job in jobs}
-        moves = [job for uid, job in now.items() if seen.get(uid) is not job]
-        gone = [seen[uid] for uid in seen.keys() - now.keys()]
-        gone += [seen[job.uid] for job in moves if job.uid in seen]
-        # In a new one: whoever still has the last is not surprised.
-        census = self.census.after(())
-        for job in gone:
-            if job.status in LEASED:
-                census.count(job, -1)
-        for job in moves:
-            if job.status in LEASED:
-                census.count(job)
-        self.census, self._seen = census, now
-        return census
+from core.tenants import Tenant, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +35,65 @@ class Shares:
 
     def cost(self, job: Job) -> float:
         """What one more job adds to its tenant's share."""
-        weight = self.weights.get(job.spec.tenant_id, 1.0)
-        return job.spec.gpu_count * self.ahead_s / weight
+        return self.part(job.spec.tenant_id, job.spec.gpu_count)
+
+    def part(self, tenant: str, gpus: int) -> float:
+        """What so many GPUs at work add to a tenant's share."""
+        return gpus * self.ahead_s / self.weights.get(tenant, 1.0)
+
+    def plus(self, gpus: Mapping[str, int]) -> Shares:
+        """With so many GPUs more at work, of each tenant."""
+        more = {name: self.used_by(name) + self.part(name, count) for name, count in gpus.items()}
+        return replace(self, used=ChainMap(more, cast("dict[str, float]", self.used)))
 
     def in_order(self) -> list[str]:
         """Tenants, those first that have had least."""
-        return sorted(self.weights, key=lambda tenant: (self.used_by(tenant), tenant))
+        used = self.used
+        return [tenant for _, tenant in sorted((used[name], name) for name in self.weights)]
+
+
+class _Used(Mapping[str, float]):
+    """Worked out when it is asked for: a turn asks about the tenants whose jobs are next."""
+
+    def __init__(
+        self,
+        usage: Mapping[str, Usage],
+        weights: Mapping[str, float],
+        census: Census,
+        now: datetime,
+        half_life_s: float,
+        ahead_s: float,
+    ) -> None:
+        self._usage, self._weights, self._census = usage, weights, census
+        self._now, self._half_life_s, self._ahead_s = now, half_life_s, ahead_s
+        self._known: dict[str, float] = {}
+
+    def __getitem__(self, tenant: str) -> float:
+        known = self._known.get(tenant)
+        if known is None:
+            usage = self._usage.get(tenant)
+            past = usage.decayed(self._now, self._half_life_s) if usage is not None else 0.0
+            used = past + self._census.gpu_s(tenant, self._now, self._ahead_s)
+            known = self._known[tenant] = used / self._weights.get(tenant, 1.0)
+        return known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._weights, **self._census.gpus})
+
+    def __len__(self) -> int:
+        return len({**self._weights, **self._census.gpus})
+
+
+def usage_after(usage: Mapping[str, Usage], charges: Sequence[Charge]) -> Mapping[str, Usage]:
+    """With what ended in this turn: else a tenant whose job has just yielded would seem to have had
+    nothing, and take the place back."""
+    if not charges:
+        return usage
+    found = dict(usage)
+    for one in charges:
+        known = found.get(one.tenant_id, Usage())
+        found[one.tenant_id] = known.plus(one.gpu_s, one.at, one.half_life_s)
+    return found
 
 
 def shares_of(
@@ -127,8 +106,5 @@ def shares_of(
 ) -> Shares:
     """For this turn."""
     weights = {name: tenant.weight for name, tenant in tenants.items()}
-    used: dict[str, float] = {}
-    for name in {*weights, *census.gpus}:
-        past = usage[name].decayed(now, policy.half_life_s) if name in usage else 0.0
-        used[name] = (past + census.gpu_s(name, now, ahead_s)) / weights.get(name, 1.0)
+    used = _Used(usage, weights, census, now, policy.half_life_s, ahead_s)
     return Shares(used, weights, ahead_s, policy.hysteresis)

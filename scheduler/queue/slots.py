@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from core.capacity import ClusterSpec, Vm, VmState
@@ -58,21 +58,31 @@ class Slots:
 
     def __init__(self, draft: Draft, spec: ClusterSpec) -> None:
         self._spec = spec
-        self._ours = {region.region for region in spec.regions}
         self._by_free: dict[int, list[Place]] = {}
         held = held_in(draft, spec)
-        for vm in draft.vms_of(spec.name):
-            if self._may_work(vm) and (free := free_gpus(vm, held.get(vm.uid))):
+        for vm in draft.vms_of(spec.name) if spec.share else draft.idle_in(spec.name):
+            if self.serves(vm, spec) and (free := free_gpus(vm, held.get(vm.uid))):
                 self._by_free.setdefault(len(free), []).append(
                     place_on(vm, spec, free, held.get(vm.uid, _NOTHING))
                 )
         for places in self._by_free.values():
             places.sort()
 
-    def _may_work(self, vm: Vm) -> bool:
-        """VMs in a region that was withdrawn take nothing new."""
+    @staticmethod
+    def serves(vm: Vm, spec: ClusterSpec) -> bool:
+        """Whether it may be given work; in a region that was withdrawn it takes nothing new."""
         able = vm.state is V.READY and not vm.taken and bool(vm.boot_nonce)
-        return able and vm.region in self._ours and (self._spec.share or not vm.leases)
+        return able and any(region.region == vm.region for region in spec.regions)
+
+    def put(self, found: Sequence[Place]) -> None:
+        """These VMs have this free from now on, for a trial."""
+        news = {place.uid for place in found}
+        for free, places in self._by_free.items():
+            self._by_free[free] = [other for other in places if other.uid not in news]
+        for place in found:
+            self._by_free.setdefault(len(place.free), []).append(place)
+        for free in {len(place.free) for place in found}:
+            self._by_free[free].sort()
 
     def best(self, spec: JobSpec, among: Callable[[Place], bool] = lambda _: True) -> Place | None:
         """Where the job should go; None: nowhere now."""
@@ -124,6 +134,25 @@ class Room:
         self._holes = before
         return False
 
+    def free_up(self, gpus: int, beside: int = 0) -> None:
+        """As if a job had gone from a VM on which so many GPUs `beside` its own are free."""
+        if self._holes[beside] > 0 and beside:
+            self._holes[beside] -= 1
+            gpus += beside
+        self._holes[gpus] += 1
+
+    def save(self) -> Counter[int]:
+        """As it is now, for a trial."""
+        return self._holes.copy()
+
+    def restore(self, saved: Counter[int]) -> None:
+        self._holes = saved
+
+    @property
+    def gpus(self) -> int:
+        """In all."""
+        return sum(hole * count for hole, count in self._holes.items())
+
     def fits(self, spec: JobSpec) -> bool:
         """Whether there is room."""
         need = spec.gpu_count if self._share else self._gpus
@@ -156,10 +185,9 @@ _NOTHING = Held()
 def held_in(draft: Draft, spec: ClusterSpec) -> dict[str, Held]:
     """VM → what is taken of it, where VMs are shared."""
     found: dict[str, Held] = {}
-    for job in draft.jobs.values() if spec.share else ():
+    for job in draft.leased_in(spec.name) if spec.share else ():
         lease = job.lease
-        if lease is None or job.cluster != spec.name:
-            continue
+        assert lease is not None, "chosen so"
         held = found.get(lease.vm_uid)
         if held is None:
             held = found[lease.vm_uid] = Held()

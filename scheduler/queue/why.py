@@ -11,13 +11,13 @@ from operator import attrgetter
 
 from core.capacity import ClusterSpec, Trouble, Vm, VmState
 from core.changes import JobWhy, View
-from core.job import Job, JobStatus, S
+from core.job import Job, JobSpec, JobStatus, S
 from core.queueing import QueueRule, class_of
 from scheduler.budgets import Standing
 from scheduler.draft import Draft
 from scheduler.queue.admit import Admission, has_a_region
 from scheduler.queue.gang import why as gang_why
-from scheduler.queue.order import waiting_by_cluster
+from scheduler.queue.make_room import Answers
 
 V = VmState
 _NOBODY = Admission()
@@ -29,30 +29,51 @@ def explain(
     clusters: Mapping[str, ClusterSpec],
     budgets: Standing,
     admissions: Mapping[str, Admission],
+    answers: Answers | None = None,
 ) -> list[JobWhy]:
     """The why of every waiting job whose words changed."""
     news: list[JobWhy] = []
     blocks = [t for t in view.troubles if t.blocks(draft.now)]
     blocks.sort(key=attrgetter("region"))
-    for name, jobs in waiting_by_cluster(draft.jobs.values()).items():
+    for name, jobs in draft.waiting_by_cluster().items():
         spec, admission = clusters.get(name), admissions.get(name, _NOBODY)
         last = draft.jobs[admission.admitted[-1]] if admission.admitted else None
         words: dict[tuple[object, ...], str] = {}
-        vms = draft.vms_of(name)
+        vms: list[Vm] | None = None
         for job in jobs:
             if job.blocked is not None:
                 continue  # it waits for other jobs: whoever blocked it has said so
             # The same for all of its kind in this cluster.
-            kind = (job.status, job.spec.regions, job.spec.tenant_id, job.spec.priority)
+            kind = (
+                *(job.status, job.spec.regions, job.spec.regions_denied),
+                *(job.spec.tenant_id, job.spec.priority, job.spec.least),
+            )
             if kind not in words:
-                words[kind] = _why(job, spec, last, blocks, vms)
+                if vms is None and job.status is S.PROVISIONING:
+                    vms = draft.vms_of(name)  # only what awaits one speaks of them
+                words[kind] = _why(job, spec, last, blocks, vms or ())
             why = words[kind]
             if job.status is S.QUEUED:
-                refusal = admission.refused.get(job.uid) or gang_why(job, draft.now)
-                why = budgets.why(job) or refusal or why
+                refusal = admission.refused.get(job.uid) or gang_why(job, draft)
+                ahead = (answers.words(job) if answers else None) or promise_words(job, admission)
+                why = budgets.why(job) or refusal or ahead or why
             if view.whys.get(job.uid) != why:
                 news.append(JobWhy(job.uid, why))
     return news
+
+
+def promise_words(job: Job, admission: Admission) -> str | None:
+    """Of a job that finds no room beside what is promised to another one, and of that one."""
+    promise, room = admission.promise, admission.room
+    at = promise.at if promise is not None else None
+    if promise is None or at is None or room is None or room.gpus < 1:
+        return None
+    if any(member.uid == job.uid for member in promise.team):
+        return f"has a reservation: enough GPUs are expected to be free at about {at:%H:%M} UTC"
+    return (
+        f"waits behind the reservation of job {promise.team[0].spec.job_id} until about "
+        f"{at:%H:%M} UTC; one that is predicted to end before passes it"
+    )
 
 
 def _why(
@@ -70,8 +91,14 @@ def _why(
         names = ", ".join(job.spec.regions)
         return f"cluster {spec.name} has none of the job's regions any more ({names})"
     if job.status is JobStatus.PROVISIONING:
-        return _supply_words(vms, blocks, spec, job.spec.regions)
-    return limit_words(spec) + behind_words(job, spec.queue, last)
+        return _supply_words(vms, blocks, spec, job.spec)
+    if job.spec.least > spec.vm_max:
+        return (
+            f"needs {job.spec.least} VMs at once, and cluster {spec.name} may have {spec.vm_max}; "
+            "it starts when vm_max is raised"
+        )
+    together = f"needs {job.spec.least} VMs at once: " if job.spec.least > 1 else ""
+    return together + limit_words(spec) + behind_words(job, spec.queue, last)
 
 
 def limit_words(spec: ClusterSpec) -> str:
@@ -102,19 +129,18 @@ def behind_words(job: Job, rule: QueueRule, last: Job | None) -> str:
 
 
 def _supply_words(
-    vms: Sequence[Vm], blocks: Sequence[Trouble], spec: ClusterSpec, wish: tuple[str, ...]
+    vms: Sequence[Vm], blocks: Sequence[Trouble], spec: ClusterSpec, wish: JobSpec
 ) -> str:
-    """What keeps VMs from jobs that allow these regions (none named: any)."""
+    """What keeps VMs from jobs that allow the same regions."""
     in_flight = (vm for vm in vms if vm.state in (V.REQUESTED, V.BOOTING))
-    coming = sorted({vm.region for vm in in_flight if not wish or vm.region in wish})
-    blocked = [
-        f"{t.region} {t.kind} until {t.until:%H:%M:%S} UTC"
-        for t in blocks
-        if _concerns(t, spec) and (not wish or t.region in wish)
-    ]
+    coming = sorted({vm.region for vm in in_flight if wish.allows_region(vm.region)})
+    block = [t for t in blocks if _concerns(t, spec) and wish.allows_region(t.region)]
     words = [f"waits for a VM in {', '.join(coming)}" if coming else "waits for a VM"]
-    if blocked:
-        words.append("; ".join(blocked))
+    words += [f"{t.region} {t.kind} until {t.until:%H:%M:%S} UTC" for t in block]
+    asked = {r.region for r in spec.regions if wish.allows_region(r.region)}
+    if block and asked <= {t.region for t in block}:
+        other = len(asked) < len(spec.regions)
+        words.append("then it is tried again" + (", or it allows other regions" if other else ""))
     counted = sum(vm.counted for vm in vms)
     if not coming and counted >= spec.vm_max:
         words.append(f"cluster limit {spec.vm_max} reached")

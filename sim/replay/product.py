@@ -30,6 +30,7 @@ from core.capacity import (
     Undrain,
     Vm,
     VmState,
+    Wish,
     move_vm,
 )
 from core.changes import View
@@ -43,12 +44,16 @@ from core.knowledge import (
     Experience,
     arrivals_by_cluster,
 )
+from core.living import Living, Rows
 from core.messages import Control, OutMessage
 from core.names import Names
+from core.queueing import QueuePolicy
+from core.tenants import HOLDS
 from core.timers import Timers
 from orchestrator.fold import fold
-from orchestrator.picture import Picture, demand_by_cluster
-from orchestrator.plan import next_look, plan_cluster
+from orchestrator.picture import Picture, at_work, demand_by_cluster
+from orchestrator.plan import decide, look_again
+from orchestrator.scene import Scene, survey
 from scheduler.draft import Draft
 from scheduler.plan import Circumstances, plan_jobs
 from scheduler.silence import Silence
@@ -88,16 +93,20 @@ class Product:
         self._zone = {zone.name: index for index, zone in enumerate(cloud.zones)}
         self._names = Names("z")
         self._ids = RandomIds(random.Random(seed))
-        # A replay ends when every job is done: no budget may end one before.
-        self._rules = Rules(setup.timers, Budgets(losses=10**6, preemptions=10**6))
-        self._vms: dict[str, Vm] = {}
-        """By uid; those that are gone stay while a lease hangs on them."""
+        # A replay ends when every job is done: no budget may end one before. It is about where VMs
+        # come from: nobody has to yield to another.
+        budgets = Budgets(losses=10**6, preemptions=10**6)
+        self._rules = Rules(setup.timers, budgets, QueuePolicy(least_run_s=PATIENCE_S))
+        self._living = Living()
+        """What the store would keep. A VM's uid is the name of its machine."""
+        self._heads: dict[str, Job] = {}
+        """Jobs that hold and await no VM."""
         self._machines: dict[str, Machine] = {}
-        """By the VM's uid."""
-        self._uids: dict[str, str] = {}
-        """Machine → uid."""
-        self._jobs: dict[str, Job] = {}
+        self._leaving: set[str] = set()
+        """Names that the cloud was asked to delete."""
         self._runs: dict[str, Run] = {}
+        self._at_work: dict[str, Wish] = {}
+        """By the job's uid, as `at_work` would find them."""
         self._troubles: tuple[Trouble, ...] = ()
         self._experience: tuple[Experience, ...] = ()
         self._submitted: deque[tuple[str, datetime]] = deque(maxlen=ARRIVALS_MAX)
@@ -109,33 +118,39 @@ class Product:
         """Hear, then turn until nothing more follows."""
         now = cloud.now
         moment = _moment(now)
-        full = len(self._vms) >= self._setup.vm_max
+        full = len(self._living.vms) >= self._setup.vm_max
         done = self._hear(cloud, news, moment)
         due = self._look is not None and self._look <= now
         if not full and not due and all(n.kind == "gone" for n in news):
             return self._look  # rows of VMs that were given back: there was room with them
-        jobs_too = any(n.kind in ("arrived", "ready", "done", "taken") for n in news)
-        if jobs_too:
+        if any(n.kind in ("arrived", "done", "taken") for n in news) or self._is_awaited(news):
             self._plan_jobs(cloud, done, moment)
-        picture = self._settle(cloud, moment)
-        look = next_look(picture, self._setup.timers, moment)
+        look = look_again(self._settle(cloud, moment))
         self._look = None if look is None else max(_seconds(look), now + 0.001)
         return self._look
 
-    def _settle(self, cloud: Cloud, moment: datetime) -> Picture:
-        """Plan and act until nothing more follows; returns the picture after it."""
-        picture = self._picture(moment)
+    def _is_awaited(self, news: Sequence[News]) -> bool:
+        """Whether a VM got ready that somebody waits for."""
+        waits = bool(self._heads or self._living.admitted)
+        return waits and any(n.kind == "ready" for n in news)
+
+    def _settle(self, cloud: Cloud, moment: datetime) -> Scene:
+        """Plan and act until nothing more follows; returns the scene after it."""
+        scene = self._scene(moment)
         for _ in range(TURNS_MAX):
-            actions = plan_cluster(picture, self._names, self._setup.timers, self._ids, moment)
+            actions = decide(scene, self._names, self._ids)
             for action in actions:
                 self._apply(cloud, action, moment)
             if any(isinstance(action, Undrain) for action in actions):
                 self._plan_jobs(cloud, (), moment)
             if any(not isinstance(action, Hold) for action in actions):
-                picture = self._picture(moment)
+                scene = self._scene(moment)
             if not any(isinstance(action, Drain | Undrain) for action in actions):
                 break
-        return picture
+        return scene
+
+    def _scene(self, moment: datetime) -> Scene:
+        return survey(self._picture(moment), self._setup.timers, moment)
 
     # --- hearing -------------------------------------------------------------------------
 
@@ -159,33 +174,38 @@ class Product:
     def _submit(self, run: Run, moment: datetime) -> None:
         uid = _job_uid(run)
         spec = JobSpec(uid, cluster=CLUSTER, max_runtime_s=PATIENCE_S, queue_timeout_s=PATIENCE_S)
-        self._jobs[uid] = new_job(uid, spec, CLUSTER, moment)
+        self._heads[uid] = new_job(uid, spec, CLUSTER, moment)
         self._runs[uid] = run
         self._submitted.appendleft((CLUSTER, moment))
         self._lately = None
 
     def _ready(self, machine: Machine, moment: datetime) -> None:
         """The bus says so, before or after the cloud shows it RUNNING."""
-        vm = self._vms.get(self._uids.get(machine.name, ""))
+        vm = self._living.vms.get(machine.name)
         if vm is not None and vm.state in (V.REQUESTED, V.BOOTING):
             since = vm.running_since or moment
-            self._vms[vm.uid] = move_vm(
-                vm, V.READY, moment, "its worker is ready", boot_nonce="boot", running_since=since
+            self._keep(
+                move_vm(
+                    *(vm, V.READY, moment, "its worker is ready"),
+                    boot_nonce="boot",
+                    running_since=since,
+                )
             )
 
     def _observe(self, cloud: Cloud, zone: int, moment: datetime) -> None:
         name = cloud.zones[zone].name
+        vms = self._living.vms.values()
+        here = [vm for vm in vms if vm.region == name and vm.state is not V.GONE]
         members = tuple(
             _member(vm, self._machines[vm.uid])
-            for vm in self._vms.values()
-            if vm.region == name and self._machines[vm.uid].gone_at is None
+            for vm in here
+            if self._machines[vm.uid].gone_at is None
         )
         snapshot = MigSnapshot(name, CLUSTER, name, len(members), True, members, moment)
-        counted = [vm for vm in self._vms.values() if vm.counted]
         folded = fold(
             snapshot,
             self._spec,
-            counted,
+            here,
             self._troubles,
             frozenset(),
             self._setup.timers,
@@ -194,57 +214,75 @@ class Product:
             policy=self._setup.policy,
         )
         self._troubles, self._experience = folded.troubles, folded.experience
-        for vm in folded.vms:
-            self._keep(vm)
+        for before, vm in zip(here, folded.vms, strict=True):
+            if vm is not before:
+                self._keep(vm)
 
     def _keep(self, vm: Vm) -> None:
         """A row that is gone and holds nothing is not looked at any more."""
+        if vm.state is V.GONE:
+            self._leaving.discard(vm.name)
         if vm.counted or vm.leases:
-            self._vms[vm.uid] = vm
-        elif self._vms.pop(vm.uid, None) is not None:
-            del self._uids[self._machines.pop(vm.uid).name]
+            self._living.put_vm(vm)
+        elif vm.uid in self._living.vms:
+            self._living.drop_vm(vm.uid)
+            del self._machines[vm.uid]
 
     # --- deciding ------------------------------------------------------------------------
 
     def _plan_jobs(self, cloud: Cloud, done: Sequence[str], moment: datetime) -> None:
+        living, heads = self._living, tuple(self._heads.values())
         view = View(
             now=moment,
-            jobs=tuple(self._jobs.values()),
-            vms=tuple(self._vms.values()),
+            jobs=Rows(living.jobs, heads),
+            vms=Rows(living.vms),
             troubles=self._troubles,
             requests=(),
             whys={},
             open_alerts={},
+            living=living,
+            heads=heads,
         )
         draft = Draft(view, self._rules, _encode)
         for uid in done:
             draft.step(draft.jobs[uid], E.EXITED_OK, "exit code 0", exit_code=0)
         around = Circumstances({CLUSTER: self._spec}, Silence(()), bus_steady=True)
         plan_jobs(draft, view, around, self._ids)
-        for job in [job for job in draft.jobs.values() if job.status is S.ASSIGNED]:
-            assert job.lease is not None
+        for job in [job for job in draft.jobs.news.values() if job.status is S.ASSIGNED]:
+            assert job.lease is not None, "assigned to a VM"
             cloud.start(self._runs[job.uid], self._machines[job.lease.vm_uid])
             draft.step(draft.step(job, E.CLAIMED, "claimed"), E.STARTED, "started")
-        self._jobs = {uid: job for uid, job in draft.jobs.items() if not job.status.final}
-        for vm in draft.vms.values():
+        for job in draft.jobs.news.values():
+            self._put(job)
+        for vm in draft.vms.news.values():
             self._keep(vm)
 
+    def _put(self, job: Job) -> None:
+        """A job where it belongs, and nowhere if it is done."""
+        self._heads.pop(job.uid, None)
+        self._at_work.pop(job.uid, None)
+        self._at_work.update((job.uid, wish) for wish in at_work((job,), self._spec))
+        if job.status in HOLDS:
+            self._living.put_job(job)
+            return
+        self._living.drop_job(job.uid)
+        if not job.status.final:
+            self._heads[job.uid] = job
+
     def _picture(self, moment: datetime) -> Picture:
-        leaving = frozenset(
-            vm.name for vm in self._vms.values() if self._machines[vm.uid].gone_at is not None
-        )
+        living = self._living
+        waiting = [living.jobs[uid] for uid in living.admitted]
         return Picture(
             spec=self._spec,
-            demand=demand_by_cluster(self._jobs.values(), self._setup.policy.typical_run_s).get(
-                CLUSTER
-            )
+            demand=demand_by_cluster(waiting, self._setup.policy.typical_run_s).get(CLUSTER)
             or Demand(CLUSTER),
-            vms=tuple(vm for vm in self._vms.values() if vm.counted),
+            vms=tuple([vm for vm in living.vms.values() if vm.state is not V.GONE]),
             troubles=self._troubles,
-            asked=leaving,
+            asked=frozenset(self._leaving),
             experience=self._experience,
             arrivals=self._arrivals(moment),
             policy=self._setup.policy,
+            at_work=tuple(self._at_work.values()),
         )
 
     def _arrivals(self, moment: datetime) -> Arrivals | None:
@@ -267,43 +305,44 @@ class Product:
                 for name in action.names:
                     self._create(cloud, name, action, moment)
             case Delete():
-                for vm in [vm for vm in self._vms.values() if vm.name in action.names]:
+                for vm in [self._named(name) for name in action.names]:
+                    self._leaving.add(vm.name)
                     if vm.state is not V.DELETING:
-                        self._vms[vm.uid] = move_vm(vm, V.DELETING, moment, action.reason)
+                        self._keep(move_vm(vm, V.DELETING, moment, action.reason))
                     cloud.delete(self._machines[vm.uid])
             case Drain():
                 vm = self._named(action.vm_name)
-                self._vms[vm.uid] = move_vm(vm, V.DRAINING, moment, action.reason)
+                self._keep(move_vm(vm, V.DRAINING, moment, action.reason))
             case Undrain():
                 vm = self._named(action.vm_name)
-                self._vms[vm.uid] = move_vm(vm, V.READY, moment, action.reason)
+                self._keep(move_vm(vm, V.READY, moment, action.reason))
             case Hold():
                 pass
             case _:
                 assert_never(action)
 
     def _named(self, name: str) -> Vm:
-        return next(vm for vm in self._vms.values() if vm.name == name and vm.counted)
+        return self._living.vms[self._living.names[name]]
 
     def _create(self, cloud: Cloud, name: str, action: Create, moment: datetime) -> None:
         machine = cloud.create(self._zone[action.region])
-        uid = machine.name
-        self._machines[uid] = machine
-        self._uids[machine.name] = uid
-        self._vms[uid] = Vm(
-            uid=uid,
-            name=name,
-            cluster=CLUSTER,
-            region=action.region,
-            state=V.REQUESTED,
-            version=1,
-            request_id=action.request_id,
-            gpus=1,
-            spot=self._spec.spot,
-            usd_per_hour=self._spec.usd_per_hour(action.region),
-            requested_at=moment,
-            state_since=moment,
-            reason=action.reason,
+        self._machines[machine.name] = machine
+        self._keep(
+            Vm(
+                uid=machine.name,
+                name=name,
+                cluster=CLUSTER,
+                region=action.region,
+                state=V.REQUESTED,
+                version=1,
+                request_id=action.request_id,
+                gpus=1,
+                spot=self._spec.spot,
+                usd_per_hour=self._spec.usd_per_hour(action.region),
+                requested_at=moment,
+                state_since=moment,
+                reason=action.reason,
+            )
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from scheduler.queue.eta import AHEAD_MAX, Busy, Calibration, Eta, Waits, forecast
+from scheduler.queue.eta import AHEAD_MAX, Behind, Busy, Eta, Lessons, Waits, forecast
 from sim.replay.pool import Orders, Pool, PoolJob
 from sim.replay.queue_ours import Ours, kind_of
 
@@ -15,7 +15,7 @@ class Asking(Ours):
     """The product's queue that tells every nth job that has to wait when it will start."""
 
     every: int = 3
-    calibration: Calibration = field(default_factory=Calibration)
+    lessons: Lessons = field(default_factory=Lessons)
     told: dict[int, Eta] = field(default_factory=dict)
     outcomes: list[tuple[Eta, float]] = field(default_factory=list)
     """What a job was told, and how long it waited until its first start."""
@@ -27,16 +27,19 @@ class Asking(Ours):
             self._new.append(job.index)
 
     def decide(self, pool: Pool) -> Orders:
+        self.lessons.look(pool.now, {f"{index}" for index in self.told})
         orders = Ours.decide(self, pool)
         started = {job.index for job, _ in orders.start}
         for index in sorted(started & self.told.keys()):
             told = self.told.pop(index)
             waited = pool.now - pool.waiting[index].submit_s
             self.outcomes.append((told, waited))
-            self.calibration = self.calibration.learn(told, waited)
+            self.lessons.started(f"{index}", pool.now)
         for index in self._new:
             if index not in started and (raw := self._ask(pool, orders, index)) is not None:
-                self.told[index] = self.calibration.apply(raw)
+                told = self.told[index] = self.lessons.learned.apply(raw)
+                came = pool.waiting[index].submit_s
+                self.lessons.tell(f"{index}", came + told.p50_s, came + told.p90_s)
         self._new.clear()
         return orders
 
@@ -53,7 +56,8 @@ class Asking(Ours):
         if not any(job.index == index for job in ahead):
             return None
         waiting = [Waits(f"{job.index}", job.least, self.book.guess(kind_of(job))) for job in ahead]
-        return forecast(pool.gpus, running, waiting, only=f"{index}").get(f"{index}")
+        told = forecast(pool.gpus, running, waiting, rule=Behind.BACKFILL, only=f"{index}")
+        return told.get(f"{index}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,9 @@ class QueueFigures:
     """Useful GPU-seconds over those of the pool, from the first submission to the last."""
     evictions: int
     lost_gpu_h: float
+    fairness: float = 0.0
+    """Finish-time fairness: of the tenant that fares worst, its mean completion over what it would
+    be on its own part of the pool."""
     late: int = 0
     """Jobs that waited for their first start longer than the bound they were told."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
@@ -17,12 +18,15 @@ from core.job import JobSpec
 from core.queueing import LEVELS_S, WEIGHT, QueuePolicy, level_of, patience_s
 from scheduler.queue.growth import Stretch, grow
 from scheduler.queue.predict import EXPECTED_SHARE, Book, Kind
-from scheduler.queue.preempt import LEAST_RUN_S, Runs, Wants, trial
+from scheduler.queue.preempt import LEAST_RUN_S, Runs, Wants, run_on_s, trial
+from scheduler.queue.promise import LIKELY, SURE
 from scheduler.queue.reserve import Reservation, may_pass, passed, reserve
 from sim.replay.pool import Orders, Pool, PoolJob
 
 TURN_S = 600.0
 """While jobs wait, the policy looks again after this long: what ran meanwhile has had more."""
+ASK_S = 60.0
+"""A job that found nobody to yield asks again after this long."""
 
 
 @lru_cache(maxsize=1024)
@@ -48,6 +52,12 @@ class Ours:
     bounds: dict[int, float] = field(default_factory=dict)
     """Which → for how long it was told at most to wait for its first start."""
     _expected: dict[int, float | None] = field(default_factory=dict)
+    _since: dict[int, float] = field(default_factory=dict)
+    """Which → since when it waits."""
+    _asked: dict[int, float] = field(default_factory=dict)
+    """Which → when others were last asked to yield to it."""
+    _soon_s: float = math.inf
+    """After this long an eviction may be worth it that is not yet."""
     _running: dict[int, tuple[float, float, float]] = field(default_factory=dict)
     """Which → (its `since`, until when this holds, when it would be due)."""
 
@@ -55,16 +65,20 @@ class Ours:
         del now
         guess = self.book.guess(kind_of(job))
         self._expected[job.index] = guess.at(EXPECTED_SHARE) if guess.known else None
-        self._enqueue(job, 0.0)
-        self.bounds[job.index] = self._due(job, 0.0) - job.submit_s
+        self._enqueue(job, 0.0, job.submit_s)
+        # Without evictions what runs must end first.
+        ends_s = 0.0 if self.preempts else spec_of(job.gpus).max_runtime_s
+        self.bounds[job.index] = self._due(job, 0.0) - job.submit_s + ends_s
 
     def ended(self, job: PoolJob, now: float) -> None:
         del now
         self.book.add(kind_of(job), job.work_s)
-        del self._expected[job.index]
+        del self._expected[job.index], self._since[job.index]
+        self._asked.pop(job.index, None)
         self._running.pop(job.index, None)
 
-    def _enqueue(self, job: PoolJob, had_s: float) -> None:
+    def _enqueue(self, job: PoolJob, had_s: float, now: float) -> None:
+        self._since[job.index] = now
         insort(self.queue, (self._due(job, had_s), job.index))
 
     def _due(self, job: PoolJob, had_s: float) -> float:
@@ -75,42 +89,65 @@ class Ours:
     def decide(self, pool: Pool) -> Orders:
         orders = Orders()
         if self.queue:
-            room = _Room(pool)
-            if self.preempts:
-                self._serve(pool, room, orders)
-            else:
-                self._backfill(pool, room, orders)
+            self._serve(pool, _Room(pool), orders)
             started = {job.index for job, _ in orders.start}
             self.queue = [entry for entry in self.queue if entry[1] not in started]
             for job in orders.stop:
-                self._enqueue(job, job.done_at(pool.now))
+                self._enqueue(job, job.done_at(pool.now), pool.now)
         _stretch(pool, orders)
         if self.queue and self.preempts:
-            orders.look_at = pool.now + TURN_S
+            orders.look_at = pool.now + min(TURN_S, self._soon_s)
         return orders
 
-    # --- with evictions
-
     def _serve(self, pool: Pool, room: _Room, orders: Orders) -> None:
-        """In the order of the queue: whoever fits starts; one that does not may find others that
-        yield to it."""
-        now = pool.now
-        running = {
-            index: (self._due_running(job, now), job)
-            for index, job in pool.running.items()
-            if now - job.started_at >= LEAST_RUN_S
-        }
-        evictable = _Evictable(running)
+        """In the order of the queue: whoever fits starts. Others yield to one that does not, or it
+        has a reservation, and those behind pass only if they do not delay it."""
+        running = self._evictable(pool)
+        behind = _Behind(running)
+        held: Reservation | None = None
+        self._soon_s = math.inf
         for due, index in self.queue:
             job = pool.waiting[index]
-            if job.least > room.free and evictable.behind(due) >= job.least - room.free:
+            need = job.least - room.free
+            able = need > 0 and held is None and behind.gpus(due) >= need
+            if able and self._may_ask(job, pool.now):
                 self._make_room(pool, job, due, running, room, orders)
-                evictable = _Evictable(running)
-            if job.least <= room.free:
-                room.free -= job.least
-                orders.start.append((job, job.least))
-            elif not room.free and not evictable.behind(due):
-                break
+                behind = _Behind(running)
+            if job.least > room.free:
+                if not room.free and (held is not None or not behind.gpus(due)):
+                    break
+                held = held or self._reserve(pool, job, room, orders)
+                continue
+            if held is not None:
+                ends_in = self.book.guess(kind_of(job)).at(SURE)
+                if not may_pass(held, job.least, ends_in):
+                    continue
+                held = passed(held, job.least, ends_in)
+            room.free -= job.least
+            orders.start.append((job, job.least))
+
+    def _evictable(self, pool: Pool) -> dict[int, Runs]:
+        if not self.preempts:
+            return {}
+        return {index: self._runs(pool, job) for index, job in pool.running.items()}
+
+    def _may_ask(self, job: PoolJob, now: float) -> bool:
+        """A trial that failed is not made again at once: a minute later things may differ."""
+        if now < self._asked.get(job.index, -math.inf) + ASK_S:
+            return False
+        self._asked[job.index] = now
+        return True
+
+    def _runs(self, pool: Pool, job: PoolJob) -> Runs:
+        now = pool.now
+        return Runs(
+            uid=f"{job.index:07}",
+            gpus=job.least,
+            due_s=self._due_running(job, now),
+            ran_s=now - job.started_at,
+            unsaved_s=job.unsaved_s(now, pool.costs),
+            evictions=job.evictions,
+        )
 
     def _due_running(self, job: PoolJob, now: float) -> float:
         """As if it waited now; kept until it reaches its next level."""
@@ -124,77 +161,55 @@ class Ours:
         self._running[job.index] = (job.since, now + (ends - done) / job.rate, due)
         return due
 
-    @staticmethod
     def _make_room(
-        pool: Pool, job: PoolJob, due: float, running: _Running, room: _Room, orders: Orders
+        self,
+        pool: Pool,
+        job: PoolJob,
+        due: float,
+        running: dict[int, Runs],
+        room: _Room,
+        orders: Orders,
     ) -> None:
-        now, need = pool.now, job.least - room.free
+        need = job.least - room.free
+        waited_s = pool.now - self._since[job.index]
         found = trial(
-            Wants(f"{job.index:07}", job.least, due),
-            (
-                Runs(
-                    uid=f"{other.index:07}",
-                    gpus=other.least,
-                    due_s=later,
-                    ran_s=now - other.started_at,
-                    unsaved_s=other.unsaved_s(now, pool.costs),
-                )
-                for later, other in running.values()
-            ),
+            Wants(f"{job.index:07}", job.least, due, waited_s),
+            running.values(),
             lambda gone: sum(runs.gpus for runs in gone) >= need,
         )
+        if not found.victims:
+            self._soon_s = min(self._soon_s, max(ASK_S, found.wait_s))
         for runs in found.victims:
             index = int(runs.uid)
             orders.stop.append(pool.running[index])
             del running[index]
             room.free += runs.gpus
 
-    # --- without
-
-    def _backfill(self, pool: Pool, room: _Room, orders: Orders) -> None:
-        """Whoever fits starts. The first that does not, once it is due, has a reservation."""
-        held: Reservation | None = None
-        for due, index in self.queue:
-            if not room.free:
-                break
-            job = pool.waiting[index]
-            if job.least > room.free:
-                if held is None and due <= pool.now:
-                    held = self._reserve(pool, job, room, orders)
-                continue
-            if held is not None:
-                ends_in = self.book.guess(kind_of(job)).at(0.9)
-                if not may_pass(held, job.least, ends_in):
-                    continue
-                held = passed(held, job.least, ends_in)
-            room.free -= job.least
-            orders.start.append((job, job.least))
-
     def _reserve(self, pool: Pool, job: PoolJob, room: _Room, orders: Orders) -> Reservation:
         ending = [
-            (self.book.guess(kind_of(other)).left(other.done_at(pool.now), 0.5), other.least)
+            (self.book.guess(kind_of(other)).left(other.done_at(pool.now), LIKELY), other.least)
             for other in pool.running.values()
         ]
-        ending += [(self.book.guess(kind_of(o)).at(0.5), size) for o, size in orders.start]
+        ending += [(self.book.guess(kind_of(o)).at(LIKELY), size) for o, size in orders.start]
         return reserve(job.least, room.free, ending)
 
 
-_Running = dict[int, tuple[float, PoolJob]]
-"""When each would be due, of those that have run long enough to be evicted."""
-
-
-class _Evictable:
+class _Behind:
     """GPUs of those that could yield to a job that is due at some moment: most jobs that wait need
     no trial to know that it would fail."""
 
     __slots__ = ("_dues", "_gpus")
 
-    def __init__(self, running: _Running) -> None:
-        able = sorted((-due, job.least) for due, job in running.values())
+    def __init__(self, running: Mapping[int, Runs]) -> None:
+        able = sorted(
+            (-job.due_s, job.gpus)
+            for job in running.values()
+            if job.ran_s >= run_on_s(job, LEAST_RUN_S)
+        )
         self._dues = [due for due, _ in able]
         self._gpus = list(accumulate((gpus for _, gpus in able), initial=0))
 
-    def behind(self, due: float) -> int:
+    def gpus(self, due: float) -> int:
         return self._gpus[bisect_left(self._dues, -due)]
 
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from core.job import JobStatus
 from sim.faults import (
     AddressSpace,
     ApiErrors,
@@ -28,9 +29,9 @@ from sim.virtual.config import Paper
 from sim.virtual.hosts import CrashOdds, Ground, Host
 from sim.virtual.loop import VirtualLoop
 from sim.virtual.trace import Trace
-from sim.virtual.vms import Fleet, Worker
+from sim.virtual.vms import Boot, Fleet
 
-BETWEEN_FAULTS_S = 10.0
+BETWEEN_FAULTS_S = 8.0
 BUS_ODDS = BusOdds(duplicate=0.3, reorder=0.3, delay=0.05, lost_ack=0.02, lost_confirmation=0.01)
 CRASH_ODDS = CrashOdds(
     commit=0.0003, publish=0.003, cloud_call=0.01, lost_answer=0.001, late_effect=0.5
@@ -57,6 +58,7 @@ FAULTS: Mapping[str, int] = {
     "api_errors": 4,
     "vm_preempted": 5,
     "spot_storm": 1,
+    "leaving_job_stopped": 8,
     "vm_crashed": 5,
     "vm_deleted_behind_our_back": 2,
     "vm_stopped": 2,
@@ -96,6 +98,7 @@ SMALL_FAULTS = (
     "alert_fleet_silent",
     "bad_gpu",
     "neighbours_on_a_vm",
+    "job_resized",
     "alert_sick_vm",
 )
 
@@ -140,6 +143,7 @@ class Chaos:
             "api_errors": self._api_errors,
             "vm_preempted": self._preempt,
             "spot_storm": self._spot_storm,
+            "leaving_job_stopped": self._stop_leaving,
             "vm_crashed": self._crash_vm,
             "vm_deleted_behind_our_back": self._delete_vm,
             "vm_stopped": self._stop_vm,
@@ -367,7 +371,7 @@ class Chaos:
 
     # --- the cloud -------------------------------------------------------------------------
 
-    def _some_worker(self) -> Worker | None:
+    def _some_worker(self) -> Boot | None:
         workers = self._stage.fleet.workers()
         return self._dice.choice(workers) if workers else None
 
@@ -423,11 +427,19 @@ class Chaos:
         self._cloud.fault(Preempt(vm=self._dice.choice(running).info.name))
         return True
 
+    def _stop_leaving(self) -> bool:
+        """An owner gives up a job that is just losing its VM, to the cloud or to another job."""
+        jobs = self._stage.ground.store.tables.live.values()
+        leaving = sorted(job.spec.job_id for job in jobs if job.status is JobStatus.PREEMPTING)
+        if leaving:
+            self._stage.clients.stop_job(self._dice.choice(leaving))
+        return bool(leaving)
+
     def _spot_storm(self) -> bool:
         zones = sorted({w.info.zone for w in self._stage.fleet.workers() if w.info.spot})
         return any(self._cloud.fault(Preempt(zone=zone)) for zone in zones)
 
-    def _is_running(self, worker: Worker) -> bool:
+    def _is_running(self, worker: Boot) -> bool:
         vms = self._cloud.cloud.vms(self._loop.time())
         return any(v.info.id == worker.info.id and v.status is VmStatus.RUNNING for v in vms)
 

@@ -3,7 +3,7 @@ the cloud. The checkers keep their own picture and trust nobody's."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ from core.changes import (
     VmMove,
 )
 from core.job import TRANSITIONS, E, Job, JobEvent, JobStatus, Lease
-from core.messages import OutMessage, StartJob
+from core.messages import OutMessage, Size, StartJob
 from core.tenants import HOLDS, Tenant, held_by, holdings, machines_of
 from sim.memory_tables import Tables, Written
 from sim.physics import Cloud
@@ -75,16 +75,27 @@ class Checkers:
         clusters = tuple(clusters)
         self._limits = Limits({c.name: c.vm_max for c in clusters}, tables, time)
         self._shared = frozenset(c.name for c in clusters if c.share)
+        self._v1 = frozenset(c.name for c in clusters if c.worker == "v1")
         self._on_violation = on_violation
         self._machines = machines_of(clusters)
         self._tenants: dict[str, Tenant] = {}
         self._jobs: dict[str, Job] = {}
+        self.waiting = 0
+        """Jobs that are not final."""
+        self._gangs: dict[str, dict[str, None]] = defaultdict(dict)
+        """Gang → its members."""
+        self._on_vm: dict[str, dict[str, Job]] = defaultdict(dict)
+        """VM → jobs with a lease on it."""
+        self._holding: dict[str, dict[str, Job]] = defaultdict(dict)
+        """Tenant → its jobs that hold a part of its quota."""
         self._vms: dict[str, Vm] = {}
         self._counted: Counter[str] = Counter()
         self._leases: dict[str, str] = {}
         """lease id → uid of the VM row that holds it."""
         self._term = 0
         self._spans: dict[str, _Span] = {}
+        self._sizes: dict[str, int] = {}
+        """Lease → the newest size that the job was told."""
         self._started: set[str] = set()
         self.runs: Counter[str] = Counter()
         """job → how often it was started on a VM."""
@@ -96,7 +107,7 @@ class Checkers:
         self.cloud_counts: Callable[[str], int] = lambda _: 0
         self.could_not_speak: Callable[[str], bool] = lambda _: False
         """Whether a VM lives and is reached by the bus, but has not had the time to say so."""
-        self._unowned: dict[str, float] = {}
+        self.unowned: dict[str, float] = {}
         """VMs in the cloud that no row owns and nobody deletes → since when."""
         self.foreign: set[str] = set()
         """VMs that are not of our making: never to be touched."""
@@ -131,7 +142,7 @@ class Checkers:
     def _change(self, change: Change) -> None:
         match change:
             case NewJob(job=job):
-                self._jobs[job.uid] = job
+                self._keep(job)
                 self._trace.note("job", f"{job.spec.job_id} submitted", job.spec.job_id)
             case JobMove(before, after, entries):
                 self._job_move(before, after, entries[0].event if entries else "")
@@ -165,6 +176,9 @@ class Checkers:
             seen = f"version {before.version} {before.status}"
             there = f"version {stored.version} {stored.status}"
             self.broken("I4", f"{name}: written over {there}, having read {seen}", name)
+        if after.status is before.status and after.offer != before.offer:
+            self._keep(after)  # who may claim it has changed: no step of its road
+            return
         if stored is not None and stored.status.final:
             self.broken("I4", f"{name} left its final state: {words}", name)
         targets = TRANSITIONS.get((before.status, JobEvent(event)), ())
@@ -173,9 +187,26 @@ class Checkers:
         if not after.status.final and after.deadline_at is None:
             self.broken("I8", f"{name} is {after.status} without a deadline", name)
         self._check_word(before, JobEvent(event))
-        self._jobs[after.uid] = after
+        self._keep(after)
         if before.status not in HOLDS and after.status in HOLDS:
             self._check_quota(after)
+
+    def _keep(self, job: Job) -> None:
+        """The job as it is from now on, where each check looks for it."""
+        before = self._jobs.get(job.uid)
+        self._jobs[job.uid] = job
+        self.waiting += (not job.status.final) - (before is not None and not before.status.final)
+        if before is None and job.gang is not None:
+            self._gangs[job.gang.uid][job.uid] = None
+        if before is not None and before.lease is not None:
+            self._on_vm[before.lease.vm_uid].pop(job.uid, None)
+        if job.lease is not None:
+            self._on_vm[job.lease.vm_uid][job.uid] = job
+        held = self._holding[job.spec.tenant_id]
+        if job.status in HOLDS:
+            held[job.uid] = job
+        else:
+            held.pop(job.uid, None)
 
     def _check_quota(self, admitted: Job) -> None:
         """After an admission a tenant's jobs hold no more than its quota. One that was lowered
@@ -183,7 +214,7 @@ class Checkers:
         tenant = self._tenants.get(admitted.spec.tenant_id)
         if tenant is None or not tenant.quota.limits:
             return
-        mine = (job for job in self._jobs.values() if job.spec.tenant_id == tenant.tenant_id)
+        mine = self._holding[tenant.tenant_id].values()
         used = held_by(holdings(mine)[tenant.tenant_id], self._machines)
         over = [n for n, limit in tenant.quota.limits.items() if used.get(n, 0.0) > limit]
         if over:
@@ -195,6 +226,8 @@ class Checkers:
 
     def _check_word(self, before: Job, event: JobEvent) -> None:
         """What a worker is believed to have said of the live lease has really happened to it."""
+        if before.cluster in self._v1:
+            return  # their words prove no lease: the claim takes the newest one's id
         lease = before.lease.lease_id if before.lease else ""
         name, vm_name = before.spec.job_id, before.lease.vm_name if before.lease else ""
         # A member of a gang claims its part, and begins when all are there.
@@ -265,8 +298,7 @@ class Checkers:
                 self._check_slots(change.after, lease, vm)
 
     def _fellows(self, uid: str) -> list[Job]:
-        found = (job for job in self._jobs.values() if job.gang is not None)
-        return [job for job in found if job.gang is not None and job.gang.uid == uid]
+        return [self._jobs[member] for member in self._gangs[uid]]
 
     def _check_gangs(self, unit: Unit) -> None:
         """A gang is placed whole, in one region. One that runs may get a member back, there."""
@@ -278,19 +310,24 @@ class Checkers:
             regions = {job.lease.region for job in fellows if job.lease is not None}
             name = fellows[0].spec.job_id
             runs = any(job.status is JobStatus.RUNNING for job in fellows)
-            if waiting and not (runs and fellows[0].spec.replace_members):
+            spec = fellows[0].spec
+            enough = spec.elastic and len(fellows) - len(waiting) >= spec.least
+            if waiting and not (enough or (runs and spec.replace_members)):
                 self.broken("I3", f"{name}: {len(waiting)} members were not placed", name)
             if len(regions) > 1:
                 self.broken("I3", f"{name}: members in {sorted(regions)}", name)
             self._trace.count_fault("gang_placed")
 
     def _check_barrier(self, order: StartJob) -> None:
-        """Nobody begins while a member that was placed with it has not claimed its part."""
+        """Nobody begins while a member that was placed with it has not claimed its part. Those
+        that an elastic job can do without come one by one and wait for none."""
         stored = self._tables.users.get(order.spec.job_id, {}).get(order.spec.user_id, "")
         job = self._jobs.get(stored)
-        if job is None or job.gang is None:
+        if job is None or job.gang is None or job.gang.rank >= job.spec.least:
             return
         for fellow in self._fellows(job.gang.uid):
+            if fellow.gang is None or fellow.gang.rank >= fellow.spec.least:
+                continue
             if fellow.status is JobStatus.ASSIGNED and fellow.uid != job.uid:
                 words = f"{order.spec.job_id} begins while {fellow.spec.job_id} is not there yet"
                 self.broken("I3", words, order.spec.job_id, fellow.spec.job_id)
@@ -307,9 +344,9 @@ class Checkers:
             self.broken("slots", f"{name} has a bad GPU: {vm.health.words}", name, vm.name)
         if len(vm.leases) > 1:
             self._trace.count_fault("neighbours_on_a_vm")
-        for other in self._jobs.values():
+        for other in self._on_vm[vm.uid].values():
             held = other.lease
-            if held is None or other.uid == job.uid or held.vm_uid != vm.uid:
+            if held is None or other.uid == job.uid:
                 continue
             if set(held.slots) & set(lease.slots):
                 words = f"{name} and {other.spec.job_id} both have GPUs of {lease.slots}"
@@ -370,6 +407,16 @@ class Checkers:
         if self._going.get(job) == lease_id:
             del self._going[job]
 
+    def resized(self, order: StartJob, size: Size) -> None:
+        """Told by its agent, in order: a size never goes back in time, or out of its bounds."""
+        job, ranks = order.spec.job_id, [peer.rank for peer in size.members]
+        self._trace.note("compute", f"{job} is one of {ranks}", job, order.vm_name)
+        self._trace.count_fault("job_resized")
+        first = self._sizes.get(order.lease_id, 0)
+        if size.generation <= first or order.rank not in ranks or len(ranks) > size.most:
+            self.broken("I3", f"{job} was told of {ranks}, generation {size.generation}", job)
+        self._sizes[order.lease_id] = size.generation
+
     def _goes(self, lease_id: str) -> None:
         span = self._spans[lease_id]
         job = span.order.spec.job_id
@@ -407,14 +454,14 @@ class Checkers:
     def look_for_orphans(self, cloud: Cloud, healed_at: float | None) -> None:
         """Every VM in our groups has an owner, is being deleted, or will be in time."""
         now, owned = self._time(), self._tables.vm_names
-        self._unowned = {
-            member.name: self._unowned.get(member.name, now)
+        self.unowned = {
+            member.name: self.unowned.get(member.name, now)
             for mig in cloud.migs(None, now)
             for member in mig.members.values()
             if member.name not in owned and member.name not in self.foreign and not member.leaving
         }
         healed = healed_at is not None and now - healed_at >= ORPHAN_HEALED_MAX_S
-        for name, since in self._unowned.items():
+        for name, since in self.unowned.items():
             if healed or now - since > ORPHAN_MAX_S:
                 when = "10 minutes after healing" if healed else f"for {now - since:.0f} s"
                 self.broken("I6", f"{name} has no owner and no end, {when}", name)
@@ -458,6 +505,10 @@ class Checkers:
             self.broken("liveness", words, span.order.spec.job_id, span.order.vm_name)
         self._check_floors(cloud, floors)
 
+    def at_floor(self, cluster: str, floor: int) -> bool:
+        """As many rows, and as many VMs in the cloud, as the floor wants."""
+        return self._counted[cluster] == floor == self.cloud_counts(cluster)
+
     def _check_floors(self, cloud: Cloud, floors: Mapping[str, int]) -> None:
         for cluster, floor in floors.items():
             rows = [vm for vm in self._vms.values() if vm.cluster == cluster and vm.counted]
@@ -469,8 +520,3 @@ class Checkers:
         members = {m.name for mig in cloud.migs(None, self._time()) for m in mig.members.values()}
         for name in sorted(self.foreign - members):
             self.broken("I6", f"{name} was not ours and is gone", name)
-
-    @property
-    def waiting(self) -> int:
-        """Jobs that are not final."""
-        return sum(not job.status.final for job in self._jobs.values())

@@ -28,7 +28,11 @@ from sim.virtual.trace import Trace
 T = TypeVar("T")
 ANSWER_S = 5.0
 AGAIN_S = 3.0
+AGAIN_MAX_S = 24.0
+"""A client that is not answered waits twice as long each time, up to this."""
 GANG_MAX = 3
+CHAINED, CHAIN_S = 0.08, 60.0
+"""How many of the jobs wait for another one, and how much earlier that one came."""
 TENANTS = ("default", "few", "small")
 _POISON = (
     b"{not json",
@@ -66,11 +70,25 @@ def make_orders(
         burst = dice.randrange(3) / 3 * over_s + dice.uniform(0, 30)
         at = burst if dice.random() < 0.5 else dice.uniform(0, over_s)
         orders.append(_order(dice, number, at, clusters))
+    orders = _chained(random.Random(f"{seed}/chains"), orders)
     orders += [_rival(dice, order) for order in orders if dice.random() < 0.03]
     orders += [_nonsense(dice, number, over_s) for number in range(count // 25)]
     orders += _gangs(random.Random(f"{seed}/gangs"), gangs, over_s, clusters)
     orders.sort(key=lambda order: (order.at, order.job_id))
     return orders
+
+
+def _chained(dice: random.Random, orders: Sequence[Order]) -> list[Order]:
+    """Some wait for the end of one that came long before, most of them for a good one."""
+    chained = []
+    for order in orders:
+        earlier = [o for o in orders if o.at < order.at - CHAIN_S and not o.by_bus]
+        if earlier and not order.by_bus and dice.random() < CHAINED:
+            needs = dice.choice(earlier).job_id
+            after = [f"{needs}:any" if dice.random() < 0.3 else needs]
+            order = replace(order, body={**order.body, "after": after})  # noqa: PLW2901
+        chained.append(order)
+    return chained
 
 
 def _rival(dice: random.Random, order: Order) -> Order:
@@ -105,7 +123,7 @@ def _order(dice: random.Random, number: int, at: float, clusters: Sequence[Clust
         "command": ["pretend", str(number)],
         "tenant_id": TENANTS[number % len(TENANTS)],
         **dice.choices(ways, (7, 3, 1))[0],
-        "priority": dice.choice((100, 500, 500, 900)),
+        "priority": dice.choice((100, 500, 500, 2000)),
         "retries": dice.choice((0, 0, 1, 2)),
         "stop_grace_s": dice.choice((2, 10, 30)),
     }
@@ -137,7 +155,7 @@ def _gangs(
             "command": ["pretend", str(number)],
             "cluster": cluster.name,
             "gpu_count": cluster.gpus,
-            "replicas": dice.randint(2, GANG_MAX),
+            "replicas": _replicas(dice),
             "replace_members": dice.random() < 0.3,
             "retries": dice.choice((0, 1)),
             "stop_grace_s": dice.choice((2, 10)),
@@ -146,6 +164,13 @@ def _gangs(
         stop_at = at + dice.expovariate(1 / 200) if dice.random() < 0.2 else None
         orders.append(Order(at, body, dice.random() < 0.4, 1, stop_at))
     return orders
+
+
+def _replicas(dice: random.Random) -> object:
+    """Most of them may grow and shrink."""
+    if dice.random() < 0.7:
+        return {"min": dice.randint(1, GANG_MAX - 1), "max": GANG_MAX}
+    return dice.randint(2, GANG_MAX)
 
 
 def tenants_of(clusters: Sequence[ClusterSpec]) -> list[Tenant]:
@@ -188,6 +213,10 @@ class Clients:
     def stop(self, order: Order) -> None:
         """Its owner changes his mind now."""
         self._later(0.0, self._stop, order)
+
+    def stop_job(self, job_id: str) -> None:
+        """Somebody stops this job now, whoever submitted it."""
+        self.stop(Order(self._loop.time(), {"job_id": job_id}, False, 1, None))
 
     def poison(self) -> None:
         """Nonsense on both topics."""
@@ -267,7 +296,7 @@ class Clients:
 
     async def _insist(self, ask: Callable[[Replica], Awaitable[bool]], tries: int = 10_000) -> None:
         """Ask any replica that is up, until one answers."""
-        for _ in range(tries):
+        for times in range(tries):
             up = [host for host in self._hosts if host.up and host.replica is not None]
             host = self._dice.choice(up) if up else None
             if host is not None and host.process is not None and host.replica is not None:
@@ -275,7 +304,7 @@ class Clients:
                 done, _ = await asyncio.wait([task], timeout=ANSWER_S)
                 if done and task.result():
                     return
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(min(AGAIN_S * 2 ** min(times, 10), AGAIN_MAX_S))
 
 
 async def _outcome(asking: Awaitable[bool]) -> bool:

@@ -46,6 +46,8 @@ from sim.world import World
 
 LATE_MAX_S = 20.0
 CALL_S = 20.0
+ADVICE_S = 300.0
+"""How long advice is kept, as the Google adapter does."""
 
 
 class Machines:
@@ -112,6 +114,8 @@ class VirtualCompute:
         self.on_delete: Callable[[str, Delete], None] = lambda _mig, _action: None
         self._world, self._loop, self._dice, self._trace = world, loop, dice, trace
         self._history = ErrorHistory()
+        self._advice: dict[tuple[str, str], tuple[float, tuple[CapacityHint, ...]]] = {}
+        """Region and machine type → until when, what."""
 
     async def observe(self, mig: str, cluster: str, region: str) -> MigSnapshot:
         asked_at = EPOCH + timedelta(seconds=self._loop.time())
@@ -218,13 +222,20 @@ class VirtualCompute:
     async def advise(self, spec: ClusterSpec, region: str) -> tuple[CapacityHint, ...]:
         if not spec.spot:
             return ()
-        now = self._loop.time()
+        key, now = (region, spec.machine_type), self._loop.time()
+        until, hints = self._advice.get(key, (0.0, ()))
+        if now >= until:
+            hints = (self._hint(spec, region, now),)
+            self._advice[key] = (now + ADVICE_S, hints)
+        return hints
+
+    def _hint(self, spec: ClusterSpec, region: str, now: float) -> CapacityHint:
         zones = spec.region(region).zones or self._world.cloud.world.zones_of(region)
         room = self._world.cloud.chances(zones, spec.machine_type, spec.spot, 1, now)
         self._world.settle()
         zone = max(sorted(room), key=lambda name: room[name], default="")
         there = bool(room.get(zone))
-        hint = CapacityHint(
+        return CapacityHint(
             region=region,
             zone=zone if there else "",
             machine_type=spec.machine_type,
@@ -233,7 +244,6 @@ class VirtualCompute:
             at=EPOCH + timedelta(seconds=now),
             uptime_s=3600.0 if there else 600.0,
         )
-        return (hint,)
 
     # --- how calls fail --------------------------------------------------------------------
 

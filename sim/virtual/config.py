@@ -19,7 +19,7 @@ from scheduler.reload import ConfigParts
 from sim.memory_configs import MemoryConfigVersions
 from sim.memory_store import MemoryStore
 
-LOOK_S = 2.0
+LOOK_S = 4.0
 """Less often than in real life: nobody edits by the second, and looks are most of an idle hour."""
 BROKEN = b"clusters: {1xl4: {vm_max: -1}}\nnonsense"
 
@@ -101,8 +101,10 @@ class Paper:
         self._write()
 
     def restore(self) -> None:
-        """As it was in the beginning."""
+        """As it was in the beginning, but for a value that nothing hangs on: to a replica that only
+        starts now, content that was recorded before is an old file and no edit."""
         self.document = copy.deepcopy(self.original)
+        self.document["queue_limit"] += 1
         self._write()
 
     def _write(self) -> None:

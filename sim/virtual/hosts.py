@@ -26,6 +26,8 @@ from sim.virtual.trace import Trace
 
 SCHEDULER_CLOCK_WRONG_S = 30.0
 SLOW_ANSWERS = 0.2
+FOLLOW_S = 1.5
+"""Less often than in real life: questions of those who do not lead are most of an idle hour."""
 
 
 @dataclass(slots=True)
@@ -156,6 +158,7 @@ class Host:
             config=ground.paper.parts(self.door) if ground.paper is not None else None,
         )
         self.replica = Replica(ground.settings, adapters, Metrics(), self.name)
+        self.replica.leadership.follow_s = FOLLOW_S
         self.replica.start()
 
     def _created(self, mig: str, action: Create) -> None:

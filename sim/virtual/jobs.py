@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from agent.words import Exited, Input, Progressed, Signal, Started, StartFailed
-from core.messages import Progress, StartJob
+from core.messages import Progress, Size, StartJob
 
 TERM_CODE = 143
 KILL_CODE = 137
@@ -42,7 +42,9 @@ class Nature:
 def nature_of(seed: int, job_id: str, attempt: int) -> Nature:
     """The same for every run of the seed."""
     job = random.Random(f"{seed}/job/{job_id}")
-    length = job.choices((10.0, 40.0, 120.0, 240.0), (4, 4, 3, 1))[0] * job.uniform(0.5, 1.5)
+    # Gangs run long enough to grow and to shrink.
+    often = (0, 2, 3, 1) if job_id.startswith("gang-") else (4, 4, 3, 1)
+    length = job.choices((8.0, 25.0, 90.0, 240.0), often)[0] * job.uniform(0.5, 1.5)
     manners = job.choices(list(OnTerm), (6, 2, 1))[0]
     this = random.Random(f"{seed}/job/{job_id}/{attempt}")
     return Nature(
@@ -64,6 +66,7 @@ class ComputeLog(Protocol):
     def pauses(self, lease_id: str) -> None: ...
     def goes_on(self, lease_id: str) -> None: ...
     def ends(self, lease_id: str, code: int | None) -> None: ...
+    def resized(self, order: StartJob, size: Size) -> None: ...
 
 
 @dataclass(slots=True)
@@ -121,6 +124,12 @@ class PretendRunner:
                 run.waiting.append(name)
             case Signal.TERM:
                 self._term(run)
+
+    def resize(self, lease_id: str, size: Size) -> None:
+        """What it computes does not depend on how many compute with it."""
+        run = self._runs.get(lease_id)
+        if run is not None:
+            self._log.resized(run.order, size)
 
     def renew(self, until: float) -> None:
         """Here the agent's logic and its jobs stand still together: there is nothing to watch."""

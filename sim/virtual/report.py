@@ -22,10 +22,10 @@ KILLS = (
     "crash_at_cloud_call",
 )
 """Faults that end a scheduler without a word."""
-_ABSENT = (JobEvent.FOUND_BY_V1, JobEvent.RELEASED, JobEvent.DEPENDENCY_FAILED)
+_ABSENT = (JobEvent.FOUND_BY_V1,)
 NOT_SIMULATED = frozenset(
     {
-        # No worker of the older kind, and no job that waits for others, is part of the work.
+        # Workers of the older kind have a world of their own (sim/virtual/older.py).
         *(step for step in TRANSITIONS if step[1] in _ABSENT),
         # A gang fails while a member is just here: too rare to be met in each set of seeds.
         (JobStatus.PROVISIONING, JobEvent.GANG_FAILED),
@@ -35,7 +35,7 @@ NOT_SIMULATED = frozenset(
         (JobStatus.PREEMPTING, JobEvent.SPOT_TAKEN),
     }
 )
-"""Steps of features that do not exist yet: v1 workers, gangs, preemption by others."""
+"""Steps that no set of seeds need take."""
 
 
 @dataclass(frozen=True, slots=True)

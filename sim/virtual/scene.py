@@ -9,6 +9,7 @@ from config.settings import ApiSettings, Settings
 from core.capacity import ClusterSpec, RegionSpec
 from core.job import Budgets
 from core.names import Names, parse_cluster
+from core.queueing import QueuePolicy
 from core.retention import RetentionRules
 from core.timers import Timers
 from sim.world import MigSpec, Physics, World
@@ -17,25 +18,33 @@ REGIONS = ("us-central1", "us-west1", "us-east1", "europe-west4")
 _ZONES = ("a", "b")
 # name, machine type, limit, floor, spot
 _CLUSTERS = (
-    ("1xl4", "g2-standard-4", 8, 0, True),
-    ("1xv100", "n1-highmem-8", 5, 1, False),
-    ("2xa100-40gb", "a2-highgpu-2g", 5, 0, False),
-    ("4xa100-40gb-spot", "a2-highgpu-4g", 3, 0, True),
-    ("4xa100-40gb", "a2-highgpu-4g", 2, 0, False),
-    ("1xa100-80gb", "a2-ultragpu-1g", 4, 0, False),
-    ("8xh100-80gb", "a3-highgpu-8g", 2, 0, False),
-    ("4xl4", "g2-standard-48", 3, 0, False),
+    ("1xl4", "g2-standard-4", 10, 0, True),
+    ("1xv100", "n1-highmem-8", 6, 1, False),
+    ("2xa100-40gb", "a2-highgpu-2g", 6, 0, False),
+    ("4xa100-40gb-spot", "a2-highgpu-4g", 4, 0, True),
+    ("4xa100-40gb", "a2-highgpu-4g", 3, 0, False),
+    ("1xa100-80gb", "a2-ultragpu-1g", 5, 0, False),
+    ("8xh100-80gb", "a3-highgpu-8g", 3, 0, False),
+    ("4xl4", "g2-standard-48", 4, 0, False),
 )
 _SHARED = ("4xl4", "4xa100-40gb-spot")
 """Whose VMs take several jobs at once."""
 # Blocks are shorter than in real life, so that a healed world comes to rest in little time.
 TIMERS = replace(
     Timers(),
-    loop_interval_s=4.0,
-    unsupported_block_s=600.0,
-    permission_block_s=300.0,
-    stockout_block_max_s=300.0,
+    loop_interval_s=6.0,
+    observe_s=8.0,
+    start_timeout_s=90.0,
+    boot_timeout_s=300.0,
+    idle_timeout_s=150.0,
+    quota_block_s=120.0,
+    unsupported_block_s=300.0,
+    permission_block_s=150.0,
+    stockout_block_max_s=150.0,
 )
+
+PHYSICS = Physics(create_s=(3.0, 10.0), boot_s=(8.0, 25.0), retry_s=20.0)
+"""Quicker than Google, so that machines are not mostly seen booting."""
 
 
 def clusters() -> tuple[ClusterSpec, ...]:
@@ -51,6 +60,7 @@ def settings() -> Settings:
         clusters=clusters(),
         timers=TIMERS,
         budgets=Budgets(losses=5, preemptions=50),
+        queue=QueuePolicy(least_run_s=5.0, grow_pause_s=3.0),
         retention=RetentionRules(),
         database_url="",
         pubsub_host=None,
@@ -84,7 +94,7 @@ def cloud_world(seed: int, names: Names, dice: random.Random) -> World:
     ]
     odd = dice.randrange(len(specs))
     specs[odd] = replace(specs[odd], default_action_on_failure="REPAIR")
-    return World("zen-simulated", tuple(specs), Physics(), seed=seed)
+    return World("zen-simulated", tuple(specs), PHYSICS, seed=seed)
 
 
 def _cluster(name: str, machine_type: str, vm_max: int, vm_min: int, spot: bool) -> ClusterSpec:

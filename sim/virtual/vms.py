@@ -7,6 +7,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from agent.driver import Driver
 from agent.ear import Ear
@@ -55,6 +56,17 @@ class Site:
     checkpoints: dict[str, float]
     bad_gpus: float = 0.0
     """Part of the boots that find one of their GPUs with memory errors."""
+
+
+class Boot(Protocol):
+    """What runs on a machine with power."""
+
+    info: VmInfo
+    process: Process
+
+    def notice(self) -> None: ...
+    def shut_down(self) -> None: ...
+    def kill(self) -> None: ...
 
 
 class Worker:
@@ -140,14 +152,16 @@ class Worker:
 class Fleet:
     """All machines with power."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, make: Callable[[Site, VmInfo], Boot] | None = None) -> None:
         self._site = site
-        self._workers: dict[int, Worker] = {}
+        self._make = make or Worker
+        """What boots on a machine."""
+        self._workers: dict[int, Boot] = {}
         machines = site.cloud.machines
         machines.power_on, machines.power_off = self._power_on, self._power_off
         machines.notice = self._notice
 
-    def workers(self) -> list[Worker]:
+    def workers(self) -> list[Boot]:
         """In the order of their machines' ids, which is the order of their creation."""
         return [self._workers[key] for key in sorted(self._workers)]
 
@@ -165,18 +179,18 @@ class Fleet:
             for worker in alive
         )
 
-    def restart_agent(self, worker: Worker) -> None:
+    def restart_agent(self, worker: Boot) -> None:
         """The agent crashes; the machine starts it anew a moment later."""
         worker.kill()
         self._site.loop.later(RESTART_S, self._start_anew, worker)
 
-    def _start_anew(self, worker: Worker) -> None:
+    def _start_anew(self, worker: Boot) -> None:
         if self._workers.get(worker.info.id) is worker:
-            self._workers[worker.info.id] = Worker(self._site, worker.info)
+            self._workers[worker.info.id] = self._make(self._site, worker.info)
 
     def _power_on(self, vm: VmInfo) -> None:
         self._site.trace.note("power on", f"{vm.name} id {vm.id} in {vm.zone}", vm.name)
-        self._workers[vm.id] = Worker(self._site, vm)
+        self._workers[vm.id] = self._make(self._site, vm)
 
     def _power_off(self, vm: VmInfo) -> None:
         self._site.trace.note("power off", f"{vm.name} id {vm.id}", vm.name)

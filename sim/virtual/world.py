@@ -37,6 +37,8 @@ HEAL_BOUND_S = 3 * 3600.0
 """How long after healing every job must have ended."""
 REST_BOUND_S = 600.0
 """How long after the last job every group must be back at its floor."""
+QUIET_S = 60.0
+"""How long they must stay there: what leaves and comes again is not at rest."""
 LOOK_S = 10.0
 ORPHANS_EVERY_S = 30.0
 COLLECT_EVERY_S = 3600.0
@@ -59,7 +61,7 @@ class Plan:
     @property
     def fault_s(self) -> float:
         """How long things go wrong: long enough for the machines to do most of the work."""
-        return max(FAULTS_MIN_S, self.jobs * 6.0) if self.faults else 300.0
+        return max(FAULTS_MIN_S, self.jobs * 5.0) if self.faults else 300.0
 
 
 @dataclass(slots=True)
@@ -105,7 +107,7 @@ class Run:
         self.broker.on_taken = self.checkers.published
         self.cloud = CloudInTime(self.loop, self._world())
         self.checkers.cloud_counts = self._in_the_cloud
-        self.fleet = Fleet(self._site())
+        self.fleet = self._fleet()
         self.checkers.could_not_speak = self.fleet.could_not_speak
         self.hosts = self._hosts()
         self.clients = Clients(
@@ -127,6 +129,9 @@ class Run:
 
     def _world(self) -> World:
         return cloud_world(self.plan.seed, self.settings.names, self._dice("scene"))
+
+    def _fleet(self) -> Fleet:
+        return Fleet(self._site())
 
     def _site(self) -> Site:
         return Site(
@@ -153,9 +158,12 @@ class Run:
             dice=self._dice("replicas"),
             trace=self.trace,
             checkers=self.checkers,
-            paper=Paper(self.settings) if self.plan.faults else None,
+            paper=self._paper(),
         )
         return [Host(self.ground, index) for index in range(self.plan.replicas)]
+
+    def _paper(self) -> Paper | None:
+        return Paper(self.settings) if self.plan.faults else None
 
     def _in_the_cloud(self, cluster: str) -> int:
         """Members of the cluster's groups, without those that others put there."""
@@ -225,7 +233,7 @@ class Run:
             chaos.heal()
             self._healed_at = self.loop.time()
         await self._until_done()
-        await asyncio.sleep(REST_BOUND_S)
+        await self._until_at_rest()
         self.checkers.committed()
         floors = {cluster.name: cluster.vm_min for cluster in self.settings.clusters}
         self.checkers.at_the_end(self.cloud.cloud, floors)
@@ -261,6 +269,26 @@ class Run:
             await asyncio.sleep(LOOK_S)
             if not self.clients.busy and not self.broker.unread and not self.checkers.waiting:
                 return
+
+    async def _until_at_rest(self) -> None:
+        """Every group is at its floor, and was so a while ago; at worst the bound has passed, and
+        the checkers say what is not."""
+        ends_at = self.loop.time() + REST_BOUND_S
+        quiet_since: float | None = None
+        while (now := self.loop.time()) < ends_at:
+            if not self._all_at_rest():
+                quiet_since = None
+            elif quiet_since is None:
+                quiet_since = now
+            elif now - quiet_since >= QUIET_S:
+                return
+            await asyncio.sleep(LOOK_S)
+
+    def _all_at_rest(self) -> bool:
+        """An orphan that is never reaped keeps the run going until the checkers notice."""
+        self.checkers.look_for_orphans(self.cloud.cloud, self._healed_at)
+        floors = ((cluster.name, cluster.vm_min) for cluster in self.settings.clusters)
+        return not self.checkers.unowned and all(self.checkers.at_floor(*each) for each in floors)
 
     # --- what the service says of itself -----------------------------------------------------
 

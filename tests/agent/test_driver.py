@@ -12,7 +12,7 @@ from agent.machine import AgentMachine
 from agent.words import Exited, ExitKind, Heard, ShutDown, Signal, Started
 from core.clock import SystemClock
 from core.errors import BusDown
-from core.messages import Canary, InMessage, OutMessage, StartJob
+from core.messages import Canary, InMessage, OutMessage, Size, StartJob
 from core.names import Names
 from core.ports import Inbound
 from core.timers import Timers
@@ -56,6 +56,9 @@ class Puppet:
 
     def renew(self, until: float) -> None:
         self.until = until
+
+    def resize(self, lease_id: str, size: Size) -> None:
+        raise AssertionError(f"{lease_id} is not elastic: {size}")
 
     def signal(self, lease_id: str, name: Signal) -> None:
         self.signals.append(name)

@@ -195,6 +195,7 @@ def test_running_at_once_then_every_interval() -> None:
         (Exited("l1", 0, "exit code 0"), "COMPLETED"),
         (Exited("l1", 3, "exit code 3"), "FAILED"),
         (Exited("l1", 139, "killed by SIGSEGV"), "FAILED"),
+        (Exited("l1", None, "the outputs could not be stored: no access"), "FAILED"),
         (StartFailed("l1", 127, "command not found: foo"), "FAILED"),
     ],
 )

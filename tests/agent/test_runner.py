@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -14,69 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.journal import Journal
-from agent.runner import ProcessRunner
-from agent.words import Exited, Input, Progressed, Signal, Started, StartFailed
+from agent.words import Exited, Progressed, Signal, Started, StartFailed
 from core.clock import SystemClock
-from core.job import JobSpec
-from core.messages import Progress, StartJob
+from core.messages import Progress
 from stores.base import LogPath
-from stores.local import LocalStore
-from tests.agent.vm import DEADLINE_S, gone, until
+from tests.agent.vm import gone, until
+from tests.agent.yard import Yard, order_for
 
 pytestmark = pytest.mark.slow
-
-
-class Yard:
-    """A runner with a box for what it posts."""
-
-    def __init__(self, root: Path, log_cap: int = 1 << 20) -> None:
-        self.root = root
-        self.store = LocalStore(root / "store")
-        self.posted: asyncio.Queue[Input] = asyncio.Queue()
-        self.runner = ProcessRunner(
-            root / "vm",
-            self.store,
-            self.posted.put_nowait,
-            Journal(SystemClock()),
-            log_cap=log_cap,
-            environment={"PATH": os.environ["PATH"], "HOME": "/root", "SECRET_OF_AGENT": "x"},
-        )
-
-    def start(self, *command: str, **changes: object) -> StartJob:
-        order = order_for(*command, **changes)
-        self.runner.start(order)
-        return order
-
-    async def next(self) -> Input:
-        async with asyncio.timeout(DEADLINE_S):
-            return await self.posted.get()
-
-    async def end(self) -> Exited | StartFailed:
-        """The end of the job; what was posted before is passed over."""
-        while True:
-            event = await self.next()
-            if isinstance(event, Exited | StartFailed):
-                return event
-
-    async def log(self) -> str:
-        chunk = await self.store.read(LogPath("acme", "u1", "j1", 1), 0, 1 << 20)
-        return chunk.data.decode()
-
-    async def said(self, text: str) -> None:
-        """Waits until the live log contains the text."""
-
-        async def there() -> bool:
-            return text in await self.log()
-
-        await until(there, f"{text!r} in the log")
-
-
-def order_for(*command: str, **changes: object) -> StartJob:
-    shell = len(command) == 1
-    spec = JobSpec("j1", user_id="u1", tenant_id="acme", command=command, shell=shell)
-    order = StartJob("vm", "n", spec, "4xl4", "us-central1", 1, "lease-1", (1, 3))
-    return replace(order, **changes)  # type: ignore[arg-type]  # the tests' own keywords
 
 
 @pytest.fixture
@@ -92,12 +36,6 @@ async def test_exit_zero(yard: Yard) -> None:
     assert await yard.next() == Started("lease-1")
     assert await yard.next() == Exited("lease-1", 0, "exit code 0")
     assert await yard.log() == "out\nerr\n"
-
-
-async def test_exit_code(yard: Yard) -> None:
-    """The exit code comes through."""
-    yard.start("exit 3")
-    assert await yard.end() == Exited("lease-1", 3, "exit code 3")
 
 
 async def test_death_by_signal(yard: Yard) -> None:
@@ -153,7 +91,7 @@ async def test_environment(yard: Yard) -> None:
         "MASTER_PORT": "29501",
         "ZEN_LEADER_ADDRESS": "127.0.0.1:29501",
         "ZEN_CHECKPOINT_DIR": str(store / "checkpoints/acme/u1/j1"),
-        "ZEN_OUTPUT_DIR": str(store / "artifacts/acme/u1/j1/1"),
+        "ZEN_OUTPUT_DIR": str(yard.root / "vm/jobs/lease-1/outputs"),
         "HOME": "/root",
     }
     assert {name: env.get(name) for name in expected} == expected
@@ -239,15 +177,6 @@ async def test_status_file(yard: Yard) -> None:
     assert isinstance(await yard.next(), Exited)
 
 
-async def test_term_lets_the_job_finish(yard: Yard) -> None:
-    """SIGTERM reaches the whole group, and the job's own exit code is what counts."""
-    yard.start("trap 'echo saved; exit 7' TERM; echo up; while :; do sleep 0.05; done")
-    await yard.said("up")
-    yard.runner.signal("lease-1", Signal.TERM)
-    assert await yard.end() == Exited("lease-1", 7, "exit code 7")
-    assert (await yard.log()).endswith("saved\n")
-
-
 async def test_kill_takes_deserters_too(yard: Yard) -> None:
     """SIGKILL also ends descendants that went into sessions of their own."""
     yard.start("setsid sh -c 'echo $$; exec sleep 1000' & wait")
@@ -264,13 +193,6 @@ async def test_exit_leaves_nothing_behind(yard: Yard) -> None:
     assert (await yard.end()).exit_code == 0
     await until(lambda: not _alive_by_args(yard.root), "no process of the job is left")
     assert gone(int((await yard.log()).strip()))
-
-
-async def test_signal_before_the_start(yard: Yard) -> None:
-    """A signal that is given before the process exists reaches it all the same."""
-    yard.start("sleep 1000")
-    yard.runner.signal("lease-1", Signal.KILL)
-    assert await yard.end() == Exited("lease-1", 137, "killed by SIGKILL")
 
 
 async def test_freeze_stops_computing(yard: Yard) -> None:
@@ -324,15 +246,6 @@ async def test_renewing_does_not_lift_a_freeze_that_was_ordered(yard: Yard) -> N
     assert job.status() == psutil.STATUS_STOPPED
     yard.runner.signal("lease-1", Signal.CONT)
     assert (await yard.end()).reason == "killed by SIGTERM"
-
-
-async def test_frozen_job_can_be_killed(yard: Yard) -> None:
-    """SIGKILL ends a frozen job."""
-    yard.start("echo up; exec sleep 1000")
-    await yard.said("up")
-    yard.runner.signal("lease-1", Signal.STOP)
-    yard.runner.signal("lease-1", Signal.KILL)
-    assert (await yard.end()).reason == "killed by SIGKILL"
 
 
 async def test_killed_keeper_is_an_end(yard: Yard) -> None:

@@ -26,13 +26,14 @@ from core.changes import (
 from core.cost import Life, Settled, Spent, TenantBudget, add_live_spend
 from core.cost_report import CostQuestion, CostReport, Tally
 from core.errors import Ambiguous, BadInput, Fault, NotFound, StoreDown
+from core.forecast import Forecast, Run
 from core.ids import RandomIds
 from core.job import Job, JobEvent, JobStatus, Lease, Rules, TimelineEntry, advance
 from core.knowledge import Experience
 from core.messages import OutboxRow, OutMessage
 from core.names import Names
 from core.ports import Leadership
-from core.queueing import Ask
+from core.queueing import Ask, HeadsOf
 from core.reads import (
     AlertRow,
     AttemptRow,
@@ -52,10 +53,12 @@ from core.retention import RetentionRules
 from core.tenants import Holding, Tenant, TenantRow, Usage, holdings
 from core.timers import Timers
 from scheduler.api.app import create_app
+from scheduler.api.etas import KnownForecasts
 from scheduler.api.services import Services
+from scheduler.api.shelf import Shelf
 from scheduler.metrics import Metrics
 from scheduler.submit import Submissions
-from stores.base import LogStore
+from stores.base import LogStore, ObjectStore
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 RULES = Rules()
@@ -108,6 +111,7 @@ class MemoryStore:
         self.hashes: dict[tuple[str, str], tuple[str, str]] = {}
         self.tenant_rows: dict[str, Tenant] = {"default": Tenant("default")}
         self.position = 1
+        self.said: tuple[Forecast, ...] = ()
         self.whys: dict[str, str] = {}
         """job id → what is stored; else the same for all."""
         self.timeline: dict[str, list[TimelineEntry]] = {}
@@ -227,6 +231,15 @@ class MemoryStore:
     async def holdings(self, tenant_id: str | None = None) -> Mapping[str, Holding]:
         held = holdings(self.jobs.values())
         return {name: each for name, each in held.items() if tenant_id in (None, name)}
+
+    async def heads(self, wanted: Sequence[HeadsOf], limit: int) -> Sequence[Job]:
+        raise NotImplementedError
+
+    async def runs(self, since: datetime, limit: int) -> Sequence[Run]:
+        raise NotImplementedError
+
+    async def forecasts(self) -> Sequence[Forecast]:
+        return self.said
 
     async def view(self, queue_limit: int, ask: Ask | None = None) -> View:
         raise AssertionError("the API takes no view")
@@ -388,6 +401,7 @@ class House:
     clock: StillClock = field(default_factory=StillClock)
     clusters: tuple[ClusterSpec, ...] = CLUSTERS
     logs: LogStore | None = None
+    files: ObjectStore | None = None
     max_body_bytes: int = 64 * 1024
     checks: Mapping[str, str] = field(default_factory=lambda: {"database": "ok", "bus": "ok"})
     metrics: Metrics = field(default_factory=Metrics)
@@ -419,8 +433,10 @@ class House:
             metrics=self.metrics,
             readiness=readiness,
             logs=self.logs,
+            shelf=Shelf(self.files) if self.files is not None else None,
             version="9.9",
             tenants=lambda: self.tenants,
+            forecasts=KnownForecasts(self.store.forecasts, self.clock),
             max_body_bytes=self.max_body_bytes,
             log_poll_s=0.001,
         )

@@ -245,3 +245,18 @@ def test_shared_vm_is_as_good_as_one_of_the_exact_size() -> None:
     capped = spec(gpu_type="h100-80gb", max_usd_per_hour=100.0)
     assert choose_cluster(capped, (dear, H100), blocked).cluster == dear.name
     assert "shared" in choose_cluster(wish, (shared,)).reason
+
+
+def test_what_v1_workers_cannot_run_is_named() -> None:
+    """They know workflows, and take whatever job comes next in whichever region."""
+    v1 = replace(
+        cluster("1xl4", 1, "l4", 0.7),
+        worker="v1",
+        regions=tuple(RegionSpec(name, (f"{name}-a",), 1.0, 0.5) for name in REGIONS[:2]),
+    )
+    assert misfits(spec(workflow="train", regions=REGIONS[:2]), v1) == []
+    wrong = spec(image="busybox", environment={"A": "b"}, regions=REGIONS[:1], replicas=2)
+    found = {fault.field: fault.expected for fault in misfits(wrong, v1)}
+    assert set(found) == {"replicas", "workflow", "image", "environment", "regions"}
+    assert "override_env" in found["environment"]
+    assert misfits(wrong, replace(v1, worker="v2", vm_max=2)) == []

@@ -254,7 +254,7 @@ async def test_only_nine_statuses_ever_appear() -> None:
         at = job
         for event in road:
             at = advance(at, event, NOW, RULES, lease=LEASE if event is E.PLACED else None)
-        told = v1_job(at, Milestones({}, "vm-old", "us-west1"))
+        told = v1_job(at, Milestones({}, "vm-old", "us-west1"), {})
         assert told.status == told.gcp.status
         assert getattr(told.timestamps, told.status.lower()) == "2026-01-31T12:00:00Z"
         assert told.gcp.vm_name == ("vm-1" if at.lease else "vm-old")
@@ -267,7 +267,7 @@ def test_requeued_job_keeps_its_first_moment() -> None:
     later = NOW + timedelta(hours=1)
     job = advance(new_job("u", JobSpec("a"), "1xl4", NOW), E.ADMITTED, NOW, RULES)
     back = advance(job, E.WITHDRAWN, later, RULES)
-    told = v1_job(back, Milestones({JobStatus.QUEUED: later, JobStatus.PROVISIONING: NOW}))
+    told = v1_job(back, Milestones({JobStatus.QUEUED: later, JobStatus.PROVISIONING: NOW}), {})
     assert (told.status, told.updated_at) == ("NEW", "2026-01-31T13:00:00Z")
     assert told.timestamps.new == told.timestamps.wait_for_vm == "2026-01-31T12:00:00Z"
 

@@ -52,6 +52,21 @@ async def test_submission_is_answered_201_with_the_job() -> None:
     assert job.spec.queue_timeout_s == 15
 
 
+async def test_image_is_run() -> None:
+    """An image is shown as it was submitted; without a command the image's own is run."""
+    house = House()
+    async with house.client() as client:
+        for command in (["python3", "train.py"], None):
+            definition = {"name": "n", "image": "host.example:5000/team/train:v3"}
+            if command is not None:
+                definition |= {"command": command}  # type: ignore[dict-item]  # a list of words
+            answer = await client.post("/jobs", json={"definition": definition})
+            assert answer.status_code == 201
+            assert answer.json()["definition"]["image"] == "host.example:5000/team/train:v3"
+            assert answer.json()["definition"]["command"] == (command or [])
+    assert {job.spec.keep_entrypoint for job in house.store.jobs.values()} == {True, False}
+
+
 @pytest.mark.parametrize("resources", [None, {}, {"gpu_count": 0}, {"gpu_type": None}])
 async def test_a_job_without_gpus_gets_one(resources: object) -> None:
     """Every VM has GPUs and one is the smallest part: the answer says what it really gets."""
@@ -84,6 +99,7 @@ async def test_same_key_is_the_same_job() -> None:
         ({}, ["definition.name", "definition.command"]),
         ({"name": "n", "command": "x y"}, ["definition.command"]),
         ({"name": "n", "command": ["a\0b"]}, ["definition.command"]),
+        ({**DEFINITION, "image": "no such:image:name"}, ["definition.image"]),
         ({**DEFINITION, "environment": {"A-B": "1"}}, ["definition.environment"]),
         (
             {**DEFINITION, "resources": {"gpu_count": -1, "cpu_cores": "4", "memory_mb": 1.5}},

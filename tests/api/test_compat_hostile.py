@@ -128,7 +128,7 @@ def test_our_variables_win() -> None:
     told = environment_for(start, places_for(start, VM_DIR, LocalStore(ROOT)), {})
     assert told["CUDA_VISIBLE_DEVICES"] == "0"
     assert told["ZEN_JOB_ID"] == "fresh"
-    assert told["ZEN_OUTPUT_DIR"].startswith(str(ROOT))
+    assert told["ZEN_OUTPUT_DIR"].startswith(str(VM_DIR))
 
 
 def test_no_id_leaves_its_directory() -> None:
@@ -148,7 +148,7 @@ def test_no_id_leaves_its_directory() -> None:
         for path in (places.work, places.temporary, places.status_file):
             assert inside(places.base, path)
         assert inside(ROOT / "checkpoints", places.checkpoints)
-        assert inside(ROOT / "artifacts", places.outputs)
+        assert inside(VM_DIR / "jobs", places.outputs)
         assert job_key("logs", value, "a", "b") != job_key("logs", "a", value, "b") or value == "a"
 
 

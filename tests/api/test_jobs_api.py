@@ -264,7 +264,7 @@ async def test_v1_vm_is_told_in_its_own_words() -> None:
     house = House()
     house.clusters = tuple(replace(spec, worker="v1") for spec in house.clusters)
     async with house.client() as client:
-        await client.post(JOBS, json={**HELLO, "job_id": "mine"})
+        await client.post(JOBS, json={**HELLO, "job_id": "mine", "workflow": "train"})
         house.move("mine", *TO_RUNNING)
         await client.post(f"{JOBS}/mine/stop")
     (message,) = house.store.sent

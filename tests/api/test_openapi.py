@@ -8,6 +8,7 @@ import msgspec
 
 from core.submission import FIELDS, parse_submission
 from core.timers import Timers
+from core.unified import is_manifest, native_of_manifest
 from scheduler.api.app import create_app, endpoints
 from scheduler.api.examples import SUBMISSIONS
 from scheduler.api.page import render
@@ -69,7 +70,9 @@ def test_submission_schema_is_the_check() -> None:
     """The document's submission has exactly the fields that are checked."""
     document = create_app(House().services()).openapi()
     content = document["paths"]["/api/v1/jobs"]["post"]["requestBody"]["content"]
-    schema = content["application/json"]["schema"]
+    schema, manifest = content["application/json"]["schema"]["anyOf"]
+    assert manifest["properties"]["kind"] == {"const": "UnifiedJob"}
+    assert content["application/yaml"] == content["application/json"]
     assert set(schema["properties"]) == set(FIELDS)
     assert schema["additionalProperties"] is False
 
@@ -88,7 +91,8 @@ def test_examples_have_the_shape_they_show() -> None:
 def test_example_submissions_are_accepted() -> None:
     """Every example of a submission passes the check."""
     for wish in SUBMISSIONS.values():
-        assert parse_submission(wish, Timers(), "fresh").command
+        native = native_of_manifest(wish) if is_manifest(wish) else wish  # type: ignore[arg-type]
+        assert parse_submission(native, Timers(), "fresh").command
 
 
 async def test_page_shows_every_route_and_needs_nothing_from_elsewhere() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -10,7 +11,7 @@ from core.errors import BadInput
 from core.job import E, JobSpec, advance
 from core.queueing import QueuePolicy, QueueRule, patience_s
 from core.tenants import Quota, Tenant
-from scheduler.submit import Submissions
+from scheduler.submit import Expected, Submissions
 from scheduler.tenants import Door, DoorRules, span
 from tests.api.fakes import NOW, RULES, House
 
@@ -73,7 +74,9 @@ async def test_the_list_shows_use_beside_limits(house: House) -> None:
     assert (used["jobs"], used["gpus"], used["gpus:l4"], used["cpus"]) == (1, 1, 1, 12)
 
 
-def door(house: House, *, strict: bool = False) -> Submissions:
+def door(
+    house: House, *, strict: bool = False, expected: Expected = lambda _, __: None
+) -> Submissions:
     clock = house.clock
     services = house.services()
     return Submissions(
@@ -84,6 +87,7 @@ def door(house: House, *, strict: bool = False) -> Submissions:
         clock,
         services.ids,
         door=Door(house.store, lambda: DoorRules(strict), clock),
+        expected=expected,
     )
 
 
@@ -142,6 +146,19 @@ async def test_the_bound_is_told_at_submission(house: House) -> None:
     assert "however late they come" in told.message
 
 
+async def test_what_is_expected_of_a_job_makes_its_bound(house: House) -> None:
+    """One whose like runs for hours waits longer, and is told so; a repeat is told the same."""
+    hours = 5 * 3600.0
+    known = door(house, expected=lambda spec, _: hours if spec.name == "train" else None)
+    long = await known.submit({**JOB, "job_id": "a", "name": "train"}, idempotency_key=None)
+    again = await known.submit({**JOB, "job_id": "a", "name": "train"}, idempotency_key=None)
+    short = await known.submit(JOB, idempotency_key=None)
+    assert long.starvation_bound_s == patience_s(JobSpec("a"), 0.0, QueuePolicy(), hours)
+    assert short.starvation_bound_s == patience_s(JobSpec("j"), 0.0, QueuePolicy())
+    assert again == long
+    assert house.store.jobs["0", "a"].due == NOW + timedelta(seconds=long.starvation_bound_s)
+
+
 async def test_a_job_far_behind_is_told_its_rule(house: House) -> None:
     """Nobody has looked at it yet: its quota is named when somebody asks; one that is next waits
     for the next turn to say it."""
@@ -157,7 +174,8 @@ async def test_a_job_far_behind_is_told_its_rule(house: House) -> None:
         new = (await client.get("/api/v1/jobs/two")).json()
         house.store.position = 7
         behind = (await client.get("/api/v1/jobs/two")).json()
-    assert found["why"] == "quota of tenant a: asks for 1 jobs at once, the quota is 1, 1 in use"
+    words = "quota of tenant a: asks for 1 jobs at once, the quota is 1, 1 in use; it starts as"
+    assert found["why"].startswith(words)
     assert new["why"] == ""
     assert behind["why"].startswith("other jobs for cluster 1xl4 are ahead")
 

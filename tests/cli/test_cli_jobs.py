@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -12,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from cli import jobs as jobs_commands
+from cli.etas import eta_cell, eta_words, rough, run_words
 from cli.spans import moment
 
 if TYPE_CHECKING:
@@ -214,3 +216,50 @@ def test_stop_goes_on_after_an_unknown_job(zen: Zen, api: Api) -> None:
     assert ended.err.startswith("zen: no such thing")
     both = zen("stop", "a", "b", "--json").json["jobs"]
     assert [entry.get("code", "fine") for entry in both] == ["not_found", "fine"]
+
+
+NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+ETA = {
+    "p50": "2026-01-31T12:05:00.000Z",
+    "p90": "2026-01-31T12:20:00.000Z",
+    "computed_at": "2026-01-31T11:59:55.000Z",
+    "based_on": "past runs",
+    "run_p50_s": 90.0,
+    "run_p90_s": 7200.0,
+    "run_based_on": "9 past runs of this name",
+}
+NONE = {**ETA, "p50": None, "p90": None, "run_p50_s": None, "based_on": "no estimate: quota"}
+
+
+@pytest.mark.parametrize(
+    ("eta", "cell", "words"),
+    [
+        (None, "", ""),
+        (NONE, "?", "no estimate: quota"),
+        (ETA, "5m-20m", "(in 5m), nine times of ten before"),
+        ({**ETA, "p50": "2026-01-31T11:59:00.000Z"}, "0s-20m", "(in 20m); past runs"),
+        ({**ETA, "p90": "2026-01-31T11:59:00.000Z"}, "late", "later than was said"),
+    ],
+)
+def test_eta_in_words(eta: Job | None, cell: str, words: str) -> None:
+    """A span in the table, two moments and what they rest on in a line; without an estimate, why
+    there is none."""
+    job = {"eta": eta}
+    assert eta_cell(job, NOW) == cell
+    assert words in eta_words(job, NOW)
+
+
+def test_how_long_it_will_run() -> None:
+    """From its like, or not known."""
+    said = "about 1m30s, nine times of ten less than 2h00m; 9 past runs of this name"
+    assert run_words({"eta": ETA}) == said
+    assert run_words({"eta": {**NONE, "run_based_on": "no run of this kind has ended yet"}}) == (
+        "no run of this kind has ended yet"
+    )
+    assert [rough(span) for span in (-5, 100, 130, 8000, 300000)] == [
+        "0s",
+        "100s",
+        "2m",
+        "2h",
+        "3d",
+    ]

@@ -22,7 +22,6 @@ def test_the_gpus_that_are_there_make_one_shared_cluster(tmp_path: Path) -> None
     assert (cluster.vm_min, cluster.vm_max, cluster.gpu_memory_gb) == (1, 1, 22)
     assert cluster.usd_per_hour(PLACE) == 0
     assert cluster.region(PLACE).node == f"unix:{tmp_path}/s"
-    assert settings.unserved() == []
 
 
 def test_without_a_driver_gpus_are_pretended_only_if_asked_for() -> None:

@@ -31,6 +31,44 @@ def accepts(api: Api) -> None:
     api.on("POST", "/api/v1/jobs", lambda _: httpx.Response(201, json=ANSWER))
 
 
+@pytest.mark.parametrize(("text", "sent"), [("4", 4), ("2-8", {"min": 2, "max": 8})])
+def test_replicas_are_a_number_or_a_range(zen: Zen, api: Api, text: str, sent: object) -> None:
+    """A range is an elastic job."""
+    words = ("--resize-signal", "USR2", "--not-reschedulable")
+    zen("submit", "--replicas", text, *words, "--", "true")
+    assert api.body() == {
+        "replicas": sent,
+        "resize_signal": "USR2",
+        "reschedulable": False,
+        "command": ["true"],
+    }
+
+
+@pytest.mark.parametrize("text", ["x", "2-", "-3", "1-2-3", ""])
+def test_other_replicas_are_refused(zen: Zen, text: str) -> None:
+    ended = zen("submit", f"--replicas={text}", "--", "true")
+    assert ended.code != 0
+    assert "--replicas" in ended.err
+
+
+def test_options_win_over_a_manifest(zen: Zen, api: Api) -> None:
+    """It is read as a submission first."""
+    file = Path(__file__).parents[2] / "examples" / "unifiedjob.yaml"
+    zen("submit", "-f", str(file), "--gpu-type", "l4", "--id", "mine", "-l", "team=x")
+    body = api.body()
+    assert (body["job_id"], body["gpu_type"], body["labels"]) == ("mine", "l4", {"team": "x"})
+    assert (body["command"], body["replicas"]) == (["python3"], {"min": 1, "max": 2})
+
+
+def test_a_bad_manifest_names_its_fields(zen: Zen, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("kind: UnifiedJob\nspec: {}\n", encoding="utf-8")
+    ended = zen("submit", "-f", str(file))
+    assert ended.code == 1
+    for field in ("apiVersion", "metadata", "spec.jobSpec"):
+        assert f"{field}: got" in ended.err
+
+
 def test_options_become_fields(zen: Zen, api: Api) -> None:
     """Every option lands in the field of the submission that it names."""
     zen(
@@ -271,3 +309,18 @@ def test_following_rides_out_a_restart_of_the_api(
     ended = zen("submit", "--wait", "true")
     assert (ended.code, ended.out) == (0, "words\n")
     assert "the database is away; trying again" in ended.err
+
+
+def test_image_needs_no_command(zen: Zen, api: Api) -> None:
+    """An image knows what to run; a command, a directory and limits go with it."""
+    assert zen("submit", "--image", "python:3.12").code == 0
+    assert api.body() == {"image": "python:3.12"}
+    words = ("--image", "a/b:1", "--workdir", "/app", "--memory", "2", "--cpus", "1.5")
+    zen("submit", *words, "--", "python3", "t.py")
+    assert api.body() == {
+        "image": "a/b:1",
+        "working_dir": "/app",
+        "memory_mb": 2048,
+        "cpu_cores": 1.5,
+        "command": ["python3", "t.py"],
+    }

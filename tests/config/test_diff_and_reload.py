@@ -53,7 +53,7 @@ def changed(text: str, before: str = MINIMAL) -> tuple[str, ...]:
             MINIMAL.replace("[us-central1]", "{us-central1: {zones: [a]}}"),
             ("clusters.1xl4.regions.us-central1.zones: not set → [a]",),
         ),
-        (MINIMAL + "timers: {idle_timeout_s: 60}\n", ("timers.idle_timeout_s: 300 → 60",)),
+        (MINIMAL + "timers: {idle_timeout_s: 60}\n", ("timers.idle_timeout_s: 600 → 60",)),
         (MINIMAL + "budgets: {losses: 7}\n", ("budgets.losses: 5 → 7",)),
         (
             MINIMAL.replace("usd_per_hour: 0.5", "usd_per_hour: 0.75"),

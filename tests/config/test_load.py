@@ -389,3 +389,18 @@ def test_shared_vms_and_health(write: Write) -> None:
     assert (settings.rules.health.gpu_hot_c, settings.rules.health.failures) == (70, 0)
     (fault,) = faults_of(write(MINIMAL + "    share: true\n    worker: v1\n"))
     assert "share: got true, expected false: a v1 worker runs one job" in fault
+
+
+@pytest.mark.parametrize(
+    ("more", "fault"),
+    [
+        ("vm_min: 1", "clusters.1xl4.vm_min: got 1, expected 0: a v1 worker without a job"),
+        ("share: true", "clusters.1xl4.share: got true, expected false: a v1 worker runs one job"),
+    ],
+)
+def test_what_v1_workers_cannot_do(write: Write, more: str, fault: str) -> None:
+    """They run one job and delete their VM: nothing is kept warm and nothing shared."""
+    v1 = MINIMAL.replace("vm_max: 3", "vm_max: 3\n    worker: v1")
+    assert load_settings(write(v1), {}).cluster("1xl4").worker == "v1"
+    (found,) = faults_of(write(v1.replace("worker: v1", f"worker: v1\n    {more}")))
+    assert fault in found

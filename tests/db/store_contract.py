@@ -1,6 +1,6 @@
 """What every Store does, whatever it is made of. A suite inherits from StoreContract, imports
 the fixture `maker`, and gives the fixtures `store`, `reads` and `configs` (over the same data) and
-`expire_leader` (lets the leader's lease run out)."""
+`expire_leader` (lets the leader's lease run out), `another` (a second store over the same data)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from tests.db.contract.capacity import Experiences, Knowledge, Machines
 from tests.db.contract.configs import Configurations
 from tests.db.contract.cost import Costs
 from tests.db.contract.following import Attempts, Progressing, Timeline, Views
+from tests.db.contract.forecasts import Forecasts
 from tests.db.contract.holds import Gangs, Groups, Holding
+from tests.db.contract.keeping import Another, Keeping
 from tests.db.contract.milestones import Histories
 from tests.db.contract.retention import Pruning
 from tests.db.contract.tenants import FairHeads, Tenants
 from tests.db.contract.words import ExpireLeader
 from tests.db.contract.writing import Guards, Leading, Outbox, Submissions
 
-__all__ = ["ExpireLeader", "StoreContract", "maker"]
+__all__ = ["Another", "ExpireLeader", "StoreContract", "maker"]
 
 
 @pytest.fixture
@@ -35,6 +37,7 @@ class StoreContract(
     Timeline,
     Progressing,
     Views,
+    Keeping,
     Holding,
     Groups,
     Gangs,
@@ -47,5 +50,6 @@ class StoreContract(
     Configurations,
     Tenants,
     FairHeads,
+    Forecasts,
 ):
     """All of it."""

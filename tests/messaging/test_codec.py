@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -180,6 +181,18 @@ def test_control_start_carries_the_v1_object_and_v2() -> None:
         "barrier": False,
         "spec_version": 2,
     }
+
+
+def test_image_reaches_the_worker() -> None:
+    """What a container needs travels with its start; a process's start does not mention it."""
+    spec = JobSpec("j", command=("a",), image="h.example/x:1", working_dir="/app", cpu_cores=1.5)
+    order = start(replace(spec, memory_mb=512, keep_entrypoint=True))
+    told = decode_control(arrived(encode_control(order, NAMES)))
+    assert isinstance(told, StartJob)
+    for name in ("image", "working_dir", "keep_entrypoint", "cpu_cores", "memory_mb"):
+        assert getattr(told.spec, name) == getattr(order.spec, name)
+    plain = json.loads(encode_control(start(JobSpec("j", command=("a",))), NAMES).body)
+    assert not {"image", "working_dir", "memory_mb"} & set(plain)
 
 
 def test_canary_comes_back_as_itself() -> None:

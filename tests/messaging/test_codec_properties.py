@@ -17,7 +17,10 @@ from core.messages import (
     GpuReading,
     Heartbeat,
     InMessage,
+    Peer,
     Progress,
+    ResizeJob,
+    Size,
     StartJob,
     StopJob,
 )
@@ -78,6 +81,13 @@ specs = st.builds(
     workflow=text,
     workflow_args=st.dictionaries(text, json_values, max_size=3),
 )
+job_sizes = st.builds(
+    Size,
+    generation=st.integers(0, 2**63 - 1),
+    least=counts,
+    most=counts,
+    members=st.lists(st.builds(Peer, rank=counts, address=text), max_size=3).map(tuple),
+)
 controls: st.SearchStrategy[Control] = st.one_of(
     st.builds(
         StartJob,
@@ -93,6 +103,17 @@ controls: st.SearchStrategy[Control] = st.one_of(
         world_size=counts,
         leader_address=text,
         resume=st.booleans(),
+        size=st.none() | job_sizes,
+    ),
+    st.builds(
+        ResizeJob,
+        vm_name=ids,
+        boot_nonce=ids,
+        job_id=ids,
+        user_id=ids,
+        attempt=counts,
+        lease_id=ids,
+        size=job_sizes,
     ),
     st.builds(
         StopJob,

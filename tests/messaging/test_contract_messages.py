@@ -16,7 +16,10 @@ from core.messages import (
     GpuReading,
     Heartbeat,
     InMessage,
+    Peer,
     Progress,
+    ResizeJob,
+    Size,
     StopJob,
 )
 from core.names import BadName, Names
@@ -78,11 +81,30 @@ ORDER = {"job_id": "j", "user_id": "ada", "attempt": 2, "lease_id": "l"}
             {**ORDER, "grace_s": 30.0, "reason": "stopped by its owner"},
         ),
         (ContinueJob(VM, "n1", "j", "ada", 2, "l", 7), "continue", {**ORDER, "answers": 7}),
+        (
+            ResizeJob(
+                *(VM, "n1", "j", "ada", 2, "l"),
+                Size(9, 2, 8, (Peer(0, "10.0.0.1"), Peer(3, "10.0.0.4"))),
+            ),
+            "resize",
+            {
+                **ORDER,
+                "size": {
+                    "generation": 9,
+                    "min": 2,
+                    "max": 8,
+                    "members": [
+                        {"rank": 0, "address": "10.0.0.1"},
+                        {"rank": 3, "address": "10.0.0.4"},
+                    ],
+                },
+            },
+        ),
         (DrainVm(VM, "n1", "idle"), "drain", {"reason": "idle"}),
     ],
 )
 def test_control(control: Control, kind: str, body: object) -> None:
-    """Attributes, ordering key and body of stop, continue and drain, there and back."""
+    """Attributes, ordering key and body of stop, continue, resize, drain, there and back."""
     message = encode_control(control, NAMES)
     assert message.topic == "pipeline-zen-jobs-control"
     assert message.ordering_key == VM

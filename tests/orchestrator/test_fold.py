@@ -162,3 +162,23 @@ def test_machine_that_is_off_or_another_has_no_worker() -> None:
     assert folded(snapshot(member(status="TERMINATED")), off).vms == (off,), "told once"
     (other,) = folded(snapshot(member()), vm(state=V.READY, instance_id="1")).vms
     assert (other.state, other.boot_nonce) == (V.DELETING, "")
+
+
+def test_member_whose_machine_was_deleted_behind_the_groups_back() -> None:
+    """A v1 worker deletes its own VM: nobody lives there any more, and the name is taken out of
+    the group, so that its target follows. A member that never had a machine is only on its way."""
+    empty = snapshot(member(status="", instance_id=""))
+    ran = vm(state=V.READY, running_since=at(-60), leases=("lease-1",))
+    (after,) = folded(empty, ran).vms
+    assert (after.state, after.boot_nonce, after.stopped_at) == (V.DELETING, "", NOW)
+    (again,) = folded(empty, after).vms
+    assert again is after
+    (coming,) = folded(empty, vm(state=V.BOOTING, running_since=None)).vms
+    assert coming.state is V.BOOTING
+
+
+def test_what_one_look_found_gone_stays_gone_in_the_next() -> None:
+    """Two looks at a slow region may be folded together."""
+    (gone,) = folded(snapshot(), vm(state=V.READY), now_s=60).vms
+    assert gone.state is V.GONE
+    assert folded(snapshot(), gone, now_s=60).changes == ()

@@ -13,6 +13,7 @@ from core.capacity import (
     Demand,
     Drain,
     Hold,
+    RegionSpec,
     Trouble,
     TroubleKind,
     Undrain,
@@ -110,11 +111,11 @@ def test_idle_vm_is_drained_after_its_time() -> None:
     """First drained by compare-and-set, then deleted by name."""
     tired = vm("vm-1")
     (action,) = plan(0, tired, now_s=TIMERS.idle_timeout_s + 1)
-    assert action == Drain("vm-1", "idle for 300 s")
-    drained = replace(tired, state=V.DRAINING, reason="idle for 300 s")
+    assert action == Drain("vm-1", "idle for 600 s")
+    drained = replace(tired, state=V.DRAINING, reason="idle for 600 s")
     (action,) = plan(0, drained, now_s=TIMERS.idle_timeout_s + 2)
     assert isinstance(action, Delete)
-    assert (action.names, action.reason) == (("vm-1",), "idle for 300 s")
+    assert (action.names, action.reason) == (("vm-1",), "idle for 600 s")
 
 
 def test_draining_vm_with_a_lease_is_left_alone() -> None:
@@ -382,9 +383,85 @@ def test_stream_of_jobs_is_met_half_way() -> None:
     assert sum(once.values()) == 2
 
 
+STREAM = Arrivals(at(-7200), tuple(at(-15 * i) for i in range(6, -1, -1)))
+
+
+def test_fewer_spares_where_vms_become_free_while_jobs_come() -> None:
+    """Of forty jobs that came within an hour nine still run: the next one may find a VM that has
+    just become free. If all of them still run, it will not."""
+    spec = cluster(vm_max=40)
+    stream = Arrivals(at(-7200), tuple(at(-90 * i) for i in range(40, -1, -1)))
+    working = [vm(f"vm-{i}", V.READY, leases=(f"lease-{i}",)) for i in range(9)]
+    short = tuple(Wish(since=at(-60 * i)) for i in range(9))
+    busy = picture_of((), *working, spec=spec, arrivals=stream)
+    freed = replace(busy, at_work=short)
+    lasting = replace(busy, at_work=tuple(Wish(since=at(-60 * i)) for i in range(41)))
+    assert sum(creates(freed).values()) < sum(creates(lasting).values())
+
+
+def test_spare_is_asked_for_where_the_next_job_may_use_it() -> None:
+    """The next job is taken to be like the newest one: in its regions, below its cap. What it may
+    not use is no spare, is not kept warm, and does not stand for one."""
+    spec = cluster(vm_max=20)
+    first, *_, last = (region.region for region in spec.regions)
+    picky = replace(picture_of((), spec=spec, arrivals=STREAM), at_work=(Wish((last,), since=NOW),))
+    assert set(creates(picky)) == {last}
+    poor = replace(picky, at_work=(Wish(max_usd_per_hour=0.01, since=NOW),))
+    assert not creates(poor)
+    elsewhere = vm("vm-1", region=first, running_since=at(-600), idle_since=at(-90))
+    beside = replace(picky, vms=(elsewhere,))
+    assert Drain("vm-1", "no work is expected soon enough to keep it warm") in plan_cluster(
+        beside, NAMES, TIMERS, dice(), NOW
+    )
+    assert creates(beside) == creates(picky)
+
+
+def test_floor_stands_where_the_newest_job_may_use_it() -> None:
+    """A warm VM in a region that jobs may not use is waste; what is warm already is left alone."""
+    spec = cluster(vm_min=1)
+    first, *_, last = (region.region for region in spec.regions)
+    picky = replace(picture_of((), spec=spec), at_work=(Wish((last,), since=at(-60)),))
+    assert creates(picky) == {last: 1}
+    assert not creates(replace(picky, vms=(vm("vm-1", region=first),)))
+
+
+def test_dear_region_is_no_way_to_hurry() -> None:
+    """More jobs than a region usually gives at once: another one of the same price gets some, one
+    that is a quarter dearer for as long as the jobs run gets none but company for the others."""
+    regions = [("us-east4", 2.0), ("us-east5", 2.0), ("us-west1", 2.5)]
+    spec = cluster(
+        vm_max=20,
+        regions=tuple(RegionSpec(name, (f"{name}-a",), usd, usd) for name, usd in regions),
+    )
+    asked = creates(picture_of((Wish(since=NOW),) * 12, spec=spec))
+    assert asked["us-east4"] + asked["us-east5"] == 12
+    assert asked["us-east5"] >= 4
+
+
 def test_floor_by_the_hour() -> None:
     """More VMs are kept warm in working hours."""
     floor = Floor(frozenset(range(7)), time(8), time(18), "UTC", 2)
     spec = cluster(floors=(floor,))
     assert creates(picture_of((), spec=spec)) == {"us-central1": 2}
     assert creates(picture_of((), spec=spec), 8 * 3600) == {}
+
+
+def test_vm_that_is_kept_is_left_until_its_end() -> None:
+    """Its v1 worker has time to delete it, or its owner has it; then it is deleted by name. Work
+    that waits does not call it back: its worker takes no second job."""
+    kept = vm(
+        state=V.DRAINING, boot_nonce="v1", running_since=at(-60), kept_until=at(30), idle_since=None
+    )
+    assert plan(0, kept) == ()
+    assert not any(isinstance(action, Undrain) for action in plan(1, kept))
+    (delete,) = plan(0, kept, now_s=31)
+    assert isinstance(delete, Delete)
+    assert delete.names == (kept.name,)
+
+
+def test_v1_clusters_have_no_spares() -> None:
+    """A v1 worker does not wait for work: it would delete its VM."""
+    stream = Arrivals(at(-3600), tuple(at(-s) for s in range(100, 0, -1)))
+    wanted = picture_of((), arrivals=stream)
+    assert creates(wanted), "a stream of jobs is worth a spare"
+    assert not creates(replace(wanted, spec=replace(wanted.spec, worker="v1")))

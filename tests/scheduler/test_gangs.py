@@ -20,6 +20,7 @@ from orchestrator.picture import demand_by_cluster
 from scheduler.beats import Beat, apply_beats
 from scheduler.draft import Draft
 from scheduler.plan import Circumstances, plan_jobs
+from scheduler.queue.fit import place
 from scheduler.queue.gang import PAUSE_S
 from scheduler.silence import Silence
 from tests.builders import NOW, REGIONS, RULES, cluster, dice, view, vm
@@ -84,7 +85,7 @@ class World:
         apply_beats(draft, [Beat(beat, self.now, "m") for beat in beats])
         around = Circumstances({"1xl4": cluster(vm_max=self.vm_max)}, Silence(()), True)
         plan_jobs(draft, seen, around, self._ids)
-        self.jobs, self.vms = draft.jobs, draft.vms
+        self.jobs, self.vms = dict(draft.jobs), dict(draft.vms)
         return draft
 
     def _keep(self, message: Control) -> OutMessage:
@@ -164,6 +165,20 @@ def test_a_gang_without_room_is_not_admitted() -> None:
     world = World(gang("g", 3), vm_max=2)
     world.turn()
     assert world.statuses("g") == [S.QUEUED] * 3
+
+
+def test_a_gang_is_told_how_many_vms_it_needs() -> None:
+    """At once; and that it never starts, if the cluster may not have as many."""
+    jobs = (*gang("first", 2), *gang("g", 2))
+    for vm_max, words in (
+        (2, "needs 2 VMs at once: cluster 1xl4 is at its limit of 2 VMs"),
+        (1, "needs 2 VMs at once, and cluster 1xl4 may have 1; it starts when vm_max is raised"),
+    ):
+        seen = view(jobs)
+        draft = Draft(seen, RULES, lambda _: OutMessage("control", b""))
+        around = Circumstances({"1xl4": cluster(vm_max=vm_max)}, Silence(()), True)
+        whys = {why.uid: why.why for why in plan_jobs(draft, seen, around, dice())}
+        assert whys[jobs[2].uid].startswith(words)
 
 
 def test_all_wishes_name_the_same_region() -> None:
@@ -480,3 +495,14 @@ def test_whoever_does_not_yield_runs_nowhere_else_before_its_vm_is_gone() -> Non
     world.lose("g-uid-0")
     world.turn()
     assert world.statuses("g")[0] in (S.QUEUED, S.PROVISIONING)
+
+
+def test_a_gang_whose_member_moved_since_it_was_admitted_is_not_placed() -> None:
+    """One admitted member beside one that already runs: nothing is placed, and nothing breaks."""
+    first, second = gang("g", 2)
+    (running,) = placed([first], E.CLAIMED, E.STARTED)
+    admitted = advance(second, E.ADMITTED, NOW, RULES)
+    seen = view((running, admitted), (*holders([running]), vm("vm-9")))
+    draft = Draft(seen, RULES, lambda _: OutMessage("control", b""))
+    place(draft, cluster(vm_max=8), dice(), [admitted.uid])
+    assert draft.jobs[admitted.uid].status is S.PROVISIONING

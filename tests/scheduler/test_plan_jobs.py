@@ -233,6 +233,13 @@ def test_why_speaks_of_the_jobs_own_regions_only() -> None:
     turn = Turn(view((pinned, free), (), (trouble,)))
     assert turn.whys["job-uid-0001"].why == "waits for a VM"
     assert "us-east1 quota" in turn.whys["job-uid-0002"].why
+    denied = Turn(view((job(1, regions_denied=("us-east1",)),), (), (trouble,)))
+    assert denied.whys["job-uid-0001"].why == "waits for a VM"
+    stuck = Turn(view((job(1, regions=("us-east1",)),), (), (trouble,)))
+    assert stuck.whys["job-uid-0001"].why == (
+        "waits for a VM; us-east1 quota until 12:05:00 UTC; then it is tried again, or it allows "
+        "other regions"
+    )
 
 
 def test_resumed_attempt_is_told_so() -> None:

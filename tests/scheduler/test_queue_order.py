@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.job import E, Job, JobSpec, advance, new_job
+from core.living import Census, Living, take_census
 from core.queueing import (
     PATIENCE_MAX_S,
     PriorityClass,
@@ -22,7 +24,7 @@ from core.queueing import (
 )
 from core.tenants import Tenant, Usage
 from scheduler.queue.order import ranked
-from scheduler.queue.shares import Census, CensusKeeper, Shares, shares_of, take_census
+from scheduler.queue.shares import Shares, shares_of
 from tests.builders import NOW, RULES, at, job
 
 POLICY = QueuePolicy()
@@ -162,11 +164,13 @@ def test_a_higher_number_is_due_sooner(one: int, other: int) -> None:
 
 def test_an_attempt_that_ends_counts_and_moves_the_job() -> None:
     """What a job had is added when its lease ends; it waits again behind those who had less, but
-    its age counts from its submission."""
+    its age counts from its submission. What was predicted of it when it came still holds."""
     ran = job(1, E.ADMITTED, E.PLACED, E.CLAIMED, E.STARTED, gpu_count=4)
     back = advance(ran, E.VM_LOST, at(1 + 9 * HOUR), RULES)
     assert back.attained_gpu_s == 36 * HOUR
     assert back.due == due_at(back.submitted_at, back.spec, 36 * HOUR, RULES.queue)
+    later = replace(ran, due_at=at(1000 * HOUR))
+    assert advance(later, E.VM_LOST, at(1 + 9 * HOUR), RULES).due == at(1000 * HOUR)
 
 
 def test_a_place_is_kept_unless_a_share_is_clearly_smaller() -> None:
@@ -206,12 +210,16 @@ def test_what_runs_counts_for_the_share() -> None:
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3)), max_size=8), max_size=6))
 def test_census_of_changes_is_the_census_of_all(turns: list[list[tuple[int, int]]]) -> None:
-    """A keeper that counts only what moved says what a fresh look says."""
+    """An index that counts only what moved says what a fresh look says."""
     states = ((), (E.ADMITTED,), (E.ADMITTED, E.PLACED), (E.ADMITTED, E.PLACED, E.STARTED))
-    keeper = CensusKeeper()
+    living = Living()
     for turn in turns:
         jobs = {n: job(n, *states[s], tenant_id="ab"[n % 2]) for n, s in turn}
-        kept, fresh = keeper.look(list(jobs.values())), take_census(jobs.values())
+        for moved in jobs.values():
+            living.put_job(moved)
+        for uid in living.jobs.keys() - {moved.uid for moved in jobs.values()}:
+            living.drop_job(uid)
+        kept, fresh = living.census, take_census(jobs.values())
         for name in "ab":
             assert kept.gpus[name] == fresh.gpus[name]
             assert abs(kept.gpu_s(name, at(50), HOUR) - fresh.gpu_s(name, at(50), HOUR)) < 1

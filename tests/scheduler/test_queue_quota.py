@@ -14,8 +14,7 @@ from core.queueing import HeadsOf, Live, QueueRule
 from core.tenants import Quota, Tenant, Usage, held_by, holdings, machines_of
 from scheduler.draft import Draft
 from scheduler.plan import Circumstances, plan_jobs
-from scheduler.queue.heads import SPARE, UNSERVED, heads_for
-from scheduler.queue.shares import CensusKeeper
+from scheduler.queue.heads import SPARE, UNSERVED, TenantsKeeper, heads_for
 from scheduler.silence import Silence
 from tests.builders import RULES, at, cluster, dice, job, view, vm
 
@@ -54,7 +53,8 @@ def test_quota_holds_back_and_says_so() -> None:
     states = [draft.jobs[each.uid].status for each in jobs]
     assert states == [S.PROVISIONING, S.QUEUED, S.PROVISIONING]
     words = "quota of tenant a: asks for 2 GPUs, the quota is 3, 2 in use"
-    assert whys["job-uid-0002"] == words
+    frees = "it starts as its tenant's jobs end, or with a higher quota"
+    assert whys["job-uid-0002"] == f"{words}; {frees}"
 
 
 def test_every_admission_reserves_in_its_own_unit() -> None:
@@ -155,7 +155,7 @@ def test_a_turn_asks_for_what_it_can_use() -> None:
     }
     runs = ask(1, E.ADMITTED, E.PLACED, E.STARTED, tenant_id="full")
     live = Live(at(9), [runs], tenants, {"had": Usage(1e6, at(0))}, ["1xold", "4xl4"])
-    question = heads_for(clusters, {"poor"}, RULES.queue, 3600.0, CensusKeeper())
+    question = heads_for(clusters, {"poor"}, RULES.queue, 3600.0, TenantsKeeper())
     asked = {heads.cluster: heads for heads in question(live)}
     assert asked["4xl4"].tenants == ("new", "had")
     assert asked["1xh100"].tenants == ("new", "no-l4", "had")

@@ -22,7 +22,7 @@ from tests.builders import NOW, RULES, at, cluster, dice, job, view, vm
 SPOT = cluster("1xl4-spot", spot=True, gpu_type="l4", gpu_memory_gb=24, cpus=4, memory_gb=16)
 STANDARD = cluster("1xl4", gpu_memory_gb=24, cpus=4, memory_gb=16)
 RUN_S = 1800.0
-WAIT_S = delivery_s(STANDARD, view(), Timers()) or 0.0
+WAIT_S = delivery_s(STANDARD, view(), (), Timers()) or 0.0
 START_BY_S = RUN_S + WAIT_S
 
 

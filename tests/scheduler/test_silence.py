@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.living import Living
 from core.timers import Timers
 from scheduler.silence import BusClock, find_silent
 from tests.builders import NOW, at, vm
@@ -11,13 +12,13 @@ TIMERS = Timers()
 
 def test_nobody_ages_without_a_canary() -> None:
     """No bus time, no silence."""
-    assert find_silent([vm(last_beat_at=at(-9999))], None, TIMERS).lost == ()
+    assert find_silent(Living.of((), [vm(last_beat_at=at(-9999))]), {}, None, TIMERS).lost == ()
 
 
 def test_vm_silent_past_its_time_is_lost() -> None:
     """On the bus's clock: newest canary minus newest beat."""
     quiet, fresh = vm("vm-1", last_beat_at=at(-91)), vm("vm-2", last_beat_at=at(-89))
-    assert find_silent([quiet, fresh], NOW, TIMERS).lost == (quiet,)
+    assert find_silent(Living.of((), [quiet, fresh]), {}, NOW, TIMERS).lost == (quiet,)
 
 
 def test_clock_is_steady_only_after_the_settling_time() -> None:
@@ -53,8 +54,8 @@ def test_half_the_fleet_silent_at_once_is_the_bus_not_the_fleet() -> None:
     """Expiry freezes and says why."""
     silent = [vm(f"vm-{n}", last_beat_at=at(-500)) for n in range(10)]
     speaking = [vm(f"ok-{n}", last_beat_at=NOW) for n in range(10)]
-    frozen = find_silent([*silent, *speaking], NOW, TIMERS)
+    frozen = find_silent(Living.of((), [*silent, *speaking]), {}, NOW, TIMERS)
     assert frozen.lost == ()
     assert "10 of 20" in frozen.frozen_why
-    few = find_silent([*silent[:9], *speaking], NOW, TIMERS)
+    few = find_silent(Living.of((), [*silent[:9], *speaking]), {}, NOW, TIMERS)
     assert len(few.lost) == 9

@@ -96,6 +96,24 @@ async def test_both_bodies_become_jobs(body: object) -> None:
     assert await door.outbox() == []
 
 
+async def test_a_manifest_becomes_a_job() -> None:
+    """A UnifiedJob manifest, with all members of the elastic job that it stands for."""
+    door = Door()
+    manifest = {
+        "apiVersion": "ai.centauruscloud.io/v1alpha1",
+        "kind": "UnifiedJob",
+        "metadata": {"name": "mnist"},
+        "spec": {
+            "jobSpec": {"unifiedArgs": ["train.py"]},
+            "replicaSpec": {"minReplicas": 1, "maxReplicas": 2},
+        },
+    }
+    await door.bring(message(manifest))
+    assert await door.jobs() == [("0", "mnist")]
+    spare = await door.store.find_job("mnist.1", "0")
+    assert (spare.parked, spare.spec.command) == (True, ("python3", "train.py"))
+
+
 async def test_v1_body_is_the_job_that_rest_makes() -> None:
     """Workflow, arguments and cluster as on the v1 routes; fields nobody knows are ignored."""
     door = Door()
@@ -188,15 +206,18 @@ async def test_answer_that_could_not_be_sent_is_tried_again() -> None:
 
 
 async def test_database_outage_keeps_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is lost or refused while the database is away."""
+    """Nothing is lost or refused while the database is away, and it is asked once, not for each."""
     door = Door()
+    asked: list[object] = []
 
     async def away(*_: object) -> None:
+        asked.append(_)
         raise StoreDown("away")
 
     monkeypatch.setattr(door.store, "commit", away)
     await door.bring(message(V1, reply_topic="upstream"), message(b"{", 2))
     assert (door.bus.acked, door.bus.nacked, door.bus.sent) == ([], ["ack-1", "ack-2"], [])
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(

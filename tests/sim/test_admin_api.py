@@ -105,6 +105,22 @@ async def test_a_body_that_is_no_json_is_refused(api: Caller) -> None:
         assert (answer.status, body["error"]["errors"][0]["reason"]) == (400, "parseError")
 
 
+async def test_a_group_is_made_while_the_cloud_runs(api: Caller) -> None:
+    """POST /groups makes what is not there, in regions that nobody knew of; VMs can be made in it
+    at once, and the groups that were there keep theirs."""
+    there, new = mig_json(), mig_json(name="other-mig", region="us-east4", zones=["us-east4-a"])
+    before = (await api.call("GET", GROUP))[1]
+    status, body = await api.call("POST", "/sim/v1/groups", {"migs": [there, new]})
+    assert (status, body) == (200, {"made": ["other-mig"]})
+    assert (await api.call("GET", GROUP))[1] == before
+    path = "/compute/v1/projects/zen-test/regions/us-east4/instanceGroupManagers/other-mig"
+    made = {"instances": [{"name": "vm-1"}]}
+    assert (await api.call("POST", f"{path}/createInstances", made))[0] == 200
+    assert (await api.call("POST", "/sim/v1/groups", {"migs": [{**new, "zones": ["x-1-a"]}]}))[
+        0
+    ] == 422
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [

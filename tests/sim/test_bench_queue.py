@@ -29,7 +29,7 @@ def test_the_same_file_gives_the_same_report(
         assert main([*words, "--plots", str(tmp_path / name)]) == 0
         reports.append(capsys.readouterr().out)
     assert reports[0] == reports[1]
-    (runs,) = json.loads(reports[0])["suites"].values()
+    runs, _ = json.loads(reports[0])["suites"].values()
     assert runs["oracle"]["completion_mean"] <= runs["fifo"]["completion_mean"]
     plots = [(tmp_path / name / "queue-completion.svg").read_bytes() for name in ("a", "b")]
     assert plots[0] == plots[1]

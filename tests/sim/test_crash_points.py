@@ -59,7 +59,7 @@ def test_an_outbox_that_is_marked_before_it_is_sent_is_noticed(
 
 def test_command_prints_what_was_crashed_and_recovered(capsys: pytest.CaptureFixture[str]) -> None:
     """By kind of boundary; exit code 0 if all recovered."""
-    words = ["simulate", "--crash-points", "--every", "60", "--workers", "1"]
+    words = ["simulate", "--crash-points", "--every", "40", "--workers", "1"]
     assert run(words) == 0
     assert "create or delete call" in capsys.readouterr().out
     assert run([*words, "--json"]) == 0

@@ -326,3 +326,25 @@ async def test_a_bad_world_is_one_line_per_fault(tmp_path: Path) -> None:
     assert process.returncode == 2
     assert len(lines) == 2
     assert all("world.json" in line for line in lines)
+
+
+async def test_a_startup_script_runs_instead_of_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the variables that lead Google's own tools to the cloud and the bus at hand."""
+    monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_PUBSUB", "http://127.0.0.1:9/")
+    script = (
+        '#!/bin/sh\nenv > "$ZEN_VM_DIR.env.tmp" && mv "$ZEN_VM_DIR.env.tmp" "$ZEN_VM_DIR.env"\n'
+    )
+    mig = mig_json(metadata={"startup-script": script + "exec sleep 600\n"})
+    world = make_world(mig, physics=FAST)
+    async with PretendCloud(world, tmp_path, command=["false"]) as pretend:
+        create(pretend, "vm-1")
+        await eventually(lambda: _environments(tmp_path))
+        (words,) = _environments(tmp_path)
+        assert f"OVERRIDES_COMPUTE={pretend.compute_url}/compute/v1/\n" in words
+        assert "OVERRIDES_PUBSUB=http://127.0.0.1:9/\n" in words
+
+
+def _environments(state_dir: Path) -> list[str]:
+    return [path.read_text() for path in state_dir.glob("vms/vm-1-*.env")]

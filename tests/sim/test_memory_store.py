@@ -24,7 +24,7 @@ from sim.memory_reads import MemoryReads
 from sim.memory_store import MemoryStore, Stage
 from tests.db.builders import Maker, at, put, put_placed, put_ready_vm, step, submitted
 from tests.db.contract.words import note, send
-from tests.db.store_contract import ExpireLeader, StoreContract, maker
+from tests.db.store_contract import Another, ExpireLeader, StoreContract, maker
 
 __all__ = ["maker"]
 
@@ -52,6 +52,14 @@ def clock() -> StillClock:
 @pytest.fixture
 def store(clock: StillClock) -> MemoryStore:
     return MemoryStore(clock)
+
+
+@pytest.fixture
+def another(store: MemoryStore) -> Another:
+    async def door() -> MemoryStore:
+        return store.door()
+
+    return door
 
 
 @pytest.fixture
@@ -318,7 +326,7 @@ async def test_cost_does_not_grow_with_what_is_over(store: MemoryStore, maker: M
     live = maker.job(now=at(9999), queue_timeout_s=timedelta(days=30).total_seconds())
     await put(store, submitted(live), JobNote(live.uid, note(live.uid, "n").entry))
     view = await store.view(1000)
-    assert view.jobs == (live,)
+    assert tuple(view.jobs) == (live,)
     tables = store.tables
     assert (len(tables.live), len(tables.queue_ends), len(tables.ended)) == (0, 1, 2000)
     assert sum(len(queue) for queue in tables.queues.values()) == 1

@@ -63,10 +63,10 @@ def test_a_job_that_never_fits_is_refused() -> None:
 
 
 def test_ours_lets_the_new_start_before_those_that_had_much() -> None:
-    """A job that has run for hours yields to one that comes, and loses nothing but time."""
+    """A job that has run for hours yields to one that has waited for what the restart costs."""
     trace = (TraceJob(0.0, 100_000.0, 4), TraceJob(50_000.0, 600.0, 4))
     jobs = replay(trace, 4, Ours())
-    assert jobs[1].first_at == 50_000
+    assert jobs[1].first_at == 50_060
     assert jobs[0].ended_at == 100_600
     still = replay(trace, 4, Ours(preempts=False))
     assert still[1].first_at == 100_000

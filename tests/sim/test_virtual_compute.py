@@ -22,7 +22,7 @@ from core.errors import CloudRefused
 from migs.classify import classify
 from migs.manager import FlexMigManager
 from sim.faults import Stockout
-from sim.virtual.compute import CloudInTime, VirtualCompute
+from sim.virtual.compute import ADVICE_S, CloudInTime, VirtualCompute
 from sim.virtual.loop import VirtualLoop
 from sim.virtual.trace import Trace
 from tests.sim.helpers import REGION, ZONES, make_world, mig_json
@@ -94,13 +94,16 @@ def test_group_that_evens_out_takes_nothing(loop: VirtualLoop) -> None:
 
 
 def test_advice_follows_the_room(loop: VirtualLoop) -> None:
-    """High where there is room, low where there is none; nothing for standard VMs."""
+    """High where there is room, low where there is none, asked for every five minutes; nothing for
+    standard VMs."""
 
     async def run() -> None:
         sky = Sky(loop)
         (good,) = await sky.compute.advise(SPOT, REGION)
         assert (good.zone, good.score) == (ZONES[0], 0.9)
         sky.world.fault(Stockout(region=REGION))
+        assert await sky.compute.advise(SPOT, REGION) == (good,), "kept for a while"
+        await pass_s(loop, ADVICE_S)
         (bad,) = await sky.compute.advise(SPOT, REGION)
         assert (bad.zone, bad.score) == ("", 0.1)
         assert await sky.compute.advise(replace(SPOT, spot=False), REGION) == ()

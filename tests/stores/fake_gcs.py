@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 
 class FakeGcs:
-    """Objects by name. `fail_next` answers are 503; `lose_next` store but answer 503."""
+    """Objects by name. `fail_next` answers are 503; `lose_next` store but answer 503; `take_most`
+    is how much of a piece of a resumable upload is taken; `spoil` stores other bytes."""
 
     def __init__(self, page: int = 1000) -> None:
         self.objects: dict[str, bytes] = {}
@@ -18,6 +21,9 @@ class FakeGcs:
         self.fail_next = 0
         self.lose_next = 0
         self.forbid = False
+        self.take_most = 1 << 30
+        self.spoil = False
+        self.sessions: dict[str, bytearray] = {}
         self.requests: list[str] = []
         fake = self
 
@@ -64,15 +70,44 @@ class _Handler(BaseHTTPRequestHandler):
         if self._refused():
             return
         name = query["name"]
+        if query["uploadType"] == "resumable":
+            session = f"{self.gcs.url}/session/{len(self.gcs.sessions)}/{quote(name, safe='')}"
+            self.gcs.sessions[session] = bytearray()
+            self._answer(200, b"{}", {"Location": session})
+            return
         if query.get("ifGenerationMatch") == "0" and name in self.gcs.objects:
             self._answer(412, b"{}")
             return
+        self._stored(name, data)
+
+    def do_PUT(self) -> None:
+        """A piece of a resumable upload: bytes that are here already are ignored."""
+        data = self.rfile.read(int(self.headers["Content-Length"]))
+        if self._refused():
+            return
+        session = f"{self.gcs.url}{self.path}"
+        have = self.gcs.sessions[session]
+        span, _, total = self.headers["Content-Range"].removeprefix("bytes ").partition("/")
+        first = int(span.partition("-")[0])
+        have += data[len(have) - first :][: self.gcs.take_most]
+        if total != "*" and len(have) == int(total):
+            self._stored(unquote(self.path.rpartition("/")[2]), bytes(have))
+            return
+        if self.gcs.lose_next:
+            self.gcs.lose_next -= 1
+            self._answer(503, b"lost")
+            return
+        self._answer(308, b"", {"Range": f"bytes=0-{len(have) - 1}"} if have else {})
+
+    def _stored(self, name: str, data: bytes) -> None:
         self.gcs.objects[name] = data
         if self.gcs.lose_next:
             self.gcs.lose_next -= 1
             self._answer(503, b"lost")
             return
-        self._answer(200, json.dumps({"name": name}).encode())
+        digest = hashlib.md5(b"other" if self.gcs.spoil else data).digest()  # noqa: S324
+        about = {"name": name, "size": str(len(data)), "md5Hash": base64.b64encode(digest).decode()}
+        self._answer(200, json.dumps(about).encode())
 
     def _refused(self) -> bool:
         self.gcs.requests.append(f"{self.command} {self.path}")
@@ -91,6 +126,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, b"{}")
             return
         first, last = self.headers["Range"].removeprefix("bytes=").split("-")
+        if int(first) >= len(data):
+            self._answer(416, b"")
+            return
         self._answer(206, data[int(first) : int(last) + 1])
 
     def _list(self, query: dict[str, str]) -> None:
@@ -108,8 +146,10 @@ class _Handler(BaseHTTPRequestHandler):
                 answer["nextPageToken"] = rest[0]
         self._answer(200, json.dumps(answer).encode())
 
-    def _answer(self, status: int, body: bytes) -> None:
+    def _answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status, HTTPStatus(status).phrase)
+        for header, value in (headers or {}).items():
+            self.send_header(header, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

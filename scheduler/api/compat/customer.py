@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from core.errors import Ambiguous, BadInput, Conflict, Fault, NotFound
+from core.errors import Ambiguous, BadInput, Conflict, Fault, NotFound, ZenError
 from core.job import FINAL, Job, JobStatus
 from core.names import JOB_ID
 from core.reads import JobFilter, Milestones
@@ -21,10 +23,13 @@ from scheduler.api.compat.words import native_of_v1, taken, texts, v1_refusal
 from scheduler.api.endpoint import Answer, Body, Endpoint, read_json, reply
 from scheduler.api.params import Param, Query, read_job_id
 from scheduler.api.services import Services
+from scheduler.api.shelf import Stored
 from scheduler.submit import refuse_unstorable
 
 TAG = "compatible: v1"
 IDS_MAX = 1000
+FILES_SHOWN = 100
+"""Of a job's artifacts; all of them are at their own address."""
 LIVE = tuple(sorted(set(JobStatus) - FINAL))
 STATUSES = (
     *("NEW", "WAIT_FOR_VM", "FOUND_VM", "DETACHED_VM", "RUNNING"),
@@ -143,10 +148,49 @@ class CustomerRoutes:
         jobs = {row.job.spec.job_id: row.job for row in page.rows}
         known = await reads.milestones([job.uid for job in jobs.values()])
         found = [jobs[job_id] for job_id in dict.fromkeys(job_ids) if job_id in jobs]
-        return reply([v1_job(job, known.get(job.uid, Milestones())) for job in found])
+        stored = await asyncio.gather(*(self._artifacts(job) for job in found))
+        return reply(
+            [
+                v1_job(job, known.get(job.uid, Milestones()), artifacts)
+                for job, artifacts in zip(found, stored, strict=True)
+            ]
+        )
+
+    async def _artifacts(self, job: Job) -> Mapping[str, Any]:
+        """Of jobs that have ended: clients ask for many jobs often, and an end is read only once.
+        A store that does not answer must not hide the jobs."""
+        shelf = self._services.shelf
+        if shelf is None or not job.status.final:
+            return {}
+        try:
+            stored = await shelf.newest(job)
+        except ZenError as error:
+            return {"unavailable": str(error)}
+        return {} if stored is None else v1_artifacts(job, stored)
 
 
-def v1_job(job: Job, known: Milestones) -> V1JobOut:
+def v1_artifacts(job: Job, stored: Stored) -> Mapping[str, Any]:
+    """The first of the files, and where all of them are."""
+    spec, files = job.spec, stored.manifest.files
+    where = f"/api/v1/jobs/{quote(spec.job_id)}/artifacts"
+    return {
+        "attempt": stored.path.attempt,
+        "total": len(files),
+        "bytes": stored.manifest.size,
+        "url": f"{where}?{urlencode({'user_id': spec.user_id})}",
+        "files": [
+            {
+                "path": file.path,
+                "size": file.size,
+                "sha256": file.sha256,
+                "url": f"{where}/file?{urlencode({'path': file.path, 'user_id': spec.user_id})}",
+            }
+            for file in files[:FILES_SHOWN]
+        ],
+    }
+
+
+def v1_job(job: Job, known: Milestones, artifacts: Mapping[str, Any]) -> V1JobOut:
     """The v1 job object."""
     status = WORDS[job.status].v1
     lease, spec = job.lease, job.spec
@@ -168,7 +212,7 @@ def v1_job(job: Job, known: Milestones) -> V1JobOut:
             region=lease.region if lease else known.region,
         ),
         timestamps=_timestamps(job, known.at),
-        artifacts={},
+        artifacts=artifacts,
     )
 
 

@@ -94,6 +94,7 @@ DEFINITIONS: Mapping[str, object] = {
     "definition": {
         "definition": {
             "name": "train",
+            "image": "python:3.12",
             "command": ["python3", "train.py"],
             "resources": _RESOURCES,
             "environment": {"SEED": "7"},
@@ -105,7 +106,7 @@ DEFINED_JOB: Mapping[str, object] = {
     "job_id": "j-4x8k2m9p1q",
     "definition": {
         "name": "train",
-        "image": None,
+        "image": "python:3.12",
         "command": ["python3", "train.py"],
         "resources": _RESOURCES,
         "environment": {"SEED": "7"},

@@ -200,7 +200,7 @@ def defined_job(job: Job) -> DefinedJobOut:
         job_id=spec.job_id,
         definition=DefinitionOut(
             name=spec.name,
-            image=None,
+            image=spec.image,
             command=spec.command,
             resources=resources,
             environment=spec.environment,

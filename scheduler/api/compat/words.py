@@ -98,6 +98,8 @@ def native_of_definition(body: Mapping[str, object]) -> dict[str, object]:
     }
     for fields, names in ((definition, ("image", "args", "environment")), (resources, _RESOURCES)):
         native |= {name: fields[name] for name in names if fields.get(name) is not None}
+    if native["command"] is None and "image" in native:
+        del native["command"]  # the image knows what to run
     # Every VM here has GPUs, and a GPU is the smallest part of one that a job can have.
     if native.get("gpu_count") == 0 and not isinstance(native["gpu_count"], bool):
         native["gpu_count"] = 1

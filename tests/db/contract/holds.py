@@ -9,7 +9,7 @@ import pytest
 from core.changes import JobMove, NewJob
 from core.errors import Ambiguous, NotFound
 from core.groups import After, Wait
-from core.job import Job, JobEvent, JobStatus, Membership, advance, entry_for
+from core.job import Job, JobEvent, JobStatus, Membership, advance, entry_for, new_job
 from core.ports import Store
 from core.reads import JobFilter, Reads
 from tests.db.builders import RULES, Maker, at, put, step, submitted
@@ -171,6 +171,40 @@ class Gangs:
             "first": None,
             "g": 0,
         }
+
+    async def test_a_spare_member_is_seen_with_its_job_alone(
+        self, store: Store, reads: Reads, maker: Maker
+    ) -> None:
+        """It is no head and has no place in the queue; with its job it is seen, and can be
+        admitted and parked again."""
+        first, other = maker.job("e"), maker.job("e.1")
+        spec = replace(first.spec, replicas=2, replicas_min=1)
+        first = replace(first, spec=spec, gang=Membership(first.uid, 0, 2))
+        own, place = replace(spec, job_id="e.1"), Membership(first.uid, 1, 2)
+        spare = new_job(other.uid, own, first.cluster, at(0), gang=place)
+        assert spare.parked
+        # No deadline passes meanwhile, whatever the store's own clock says.
+        first, spare = (replace(job, deadline_at=at(1e9)) for job in (first, spare))
+        await put(store, submitted(first), submitted(spare))
+        assert (await reads.job("e", "0")).position == 1
+        assert (await reads.job("e.1", "0")).position is None
+        counted = await reads.summary()
+        assert (counted.jobs, counted.oldest_waiting_since) == (
+            {(first.cluster, S.QUEUED): 1},
+            first.queued_since,
+        )
+        seen = {job.spec.job_id: job for job in (await store.view(1)).jobs}
+        assert seen == {"e": first, "e.1": spare}
+        await put(store, step(first, E.STOP_ASKED, at(1)))
+        assert not (await store.view(100)).jobs
+        admitted = advance(spare, E.ADMITTED, at(2), RULES)
+        assert admitted.blocked is None
+        await put(store, JobMove(spare, admitted, (entry_for(spare, admitted, E.ADMITTED),)))
+        seen = {job.spec.job_id: job for job in (await store.view(1)).jobs}
+        assert seen["e.1"] == admitted
+        back = advance(admitted, E.WITHDRAWN, at(3), RULES)
+        await put(store, JobMove(admitted, back, (entry_for(admitted, back, E.WITHDRAWN),)))
+        assert (await store.find_job("e.1", "0")).parked
 
     async def test_where_a_gang_was_sent_is_kept(self, store: Store, maker: Maker) -> None:
         """A new leader knows the region and how often it was in vain."""

@@ -13,7 +13,7 @@ from core.changes import (
     VmBeat,
 )
 from core.errors import Ambiguous, NotFound, TermPassed
-from core.job import JobEvent, JobStatus, advance, entry_for
+from core.job import JobEvent, JobStatus, Lease, Offer, advance, entry_for, offered
 from core.ports import Store
 from core.reads import Reads
 from tests.db.builders import (
@@ -47,6 +47,22 @@ class Submissions:
         await put(store, submitted(job))
         assert await store.find_job("full", "ann") == job
         assert await store.content_hash("ann", "full") == (job.uid, submitted(job).content_hash)
+
+    async def test_a_start_message_that_is_out_is_known(self, store: Store, maker: Maker) -> None:
+        """With the VM it was sent for; it is over when the job is claimed."""
+        job = maker.job("out")
+        await put(store, submitted(job))
+        admitted = step(job, E.ADMITTED, at(1))
+        out = offered(admitted.after, Offer("l-1", maker.vm().uid, at(2)))
+        await put(store, admitted)
+        await put(store, JobMove(admitted.after, out, ()))
+        assert tuple((await store.view(1)).jobs) == (out,)
+        vm = await put_ready_vm(store, maker)
+        lease = Lease("l-1", vm.name, vm.uid, vm.region, "z", (0,))
+        claimed = step(out, E.FOUND_BY_V1, at(3), lease=lease)
+        await put(store, claimed)
+        (found,) = (await store.view(1)).jobs
+        assert (found.offer, found.lease) == (None, lease)
 
     async def test_rerouted_job_waits_in_the_other_cluster(
         self, store: Store, maker: Maker

@@ -1,0 +1,173 @@
+"""Thousands of pretended workers in one process, and a bus and a cloud for them: what they say
+costs next to nothing, so that what is measured beside them is the scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from core.capacity import Create, Delete, Member, MigSnapshot
+from core.clock import SystemClock
+from core.errors import CloudRefused
+from core.messages import BeatStatus, Heartbeat, InMessage, OutMessage, StartJob
+from core.names import Names
+from messaging.codec import decode_control, encode_heartbeat
+
+TICK_S = 0.05
+_CLOCK = SystemClock()
+
+
+@dataclass(slots=True)
+class Worker:
+    """One VM and what it works on."""
+
+    name: str
+    mig: str
+    zone: str
+    number: int
+    job_id: str | None = None
+    user_id: str = "u"
+    attempt: int = 0
+    lease_id: str = ""
+    body: bytes = b""
+    """Of its usual beat: encoded once per job."""
+
+    def says(self, status: BeatStatus, names: Names) -> bytes:
+        beat = Heartbeat(
+            status=status,
+            vm_name=self.name,
+            job_id=self.job_id,
+            user_id=self.user_id,
+            attempt=self.attempt if self.job_id else None,
+            lease_id=self.lease_id if self.job_id else None,
+            boot_nonce=f"nonce-{self.number}",
+            exit_code=0 if status is BeatStatus.COMPLETED else None,
+        )
+        return encode_heartbeat(beat, names).body
+
+
+@dataclass(slots=True)
+class Pace:
+    """How fast the fleet lives."""
+
+    beat_s: float
+    """Each worker says something this often."""
+    ends_per_s: float
+
+
+@dataclass(slots=True)
+class Fleet:
+    """Bus, cloud and workers at once."""
+
+    names: Names
+    workers: dict[str, Worker]
+    pace: Pace
+    started: int = 0
+    _mail: asyncio.Queue[list[InMessage]] = field(default_factory=asyncio.Queue)
+    _count: int = 0
+    _dice: random.Random = field(default_factory=lambda: random.Random(1))
+
+    # --- core.ports.Bus ------------------------------------------------------------------
+
+    async def publish(
+        self,
+        messages: Sequence[OutMessage],
+        timeout_s: float,  # noqa: ARG002  # the port's
+    ) -> Sequence[str]:
+        answers: list[InMessage] = []
+        for message in messages:
+            if message.topic == self.names.heartbeat_topic:  # the canary
+                answers.append(self._in(message.body, message.attributes))
+            elif message.topic == self.names.control_topic:
+                order = decode_control(self._in(message.body, message.attributes))
+                if isinstance(order, StartJob):
+                    answers += self._start(order)
+        if answers:
+            self._mail.put_nowait(answers)
+        return ["0"] * len(messages)
+
+    def subscribe(self, subscription: str, *, max_messages: int = 1000) -> Line:  # noqa: ARG002
+        return Line(self._mail if subscription == self.names.heartbeat_subscription else None)
+
+    def _in(self, body: bytes, attributes: object = None) -> InMessage:
+        self._count += 1
+        number = str(self._count)
+        words = attributes if isinstance(attributes, dict) else {}
+        return InMessage(number, number, _CLOCK.now(), body, words)
+
+    def _start(self, order: StartJob) -> list[InMessage]:
+        worker = self.workers[order.vm_name]
+        worker.job_id, worker.user_id = order.spec.job_id, order.spec.user_id
+        worker.attempt, worker.lease_id = order.attempt, order.lease_id
+        self.started += 1
+        found = worker.says(BeatStatus.FOUND_VM, self.names)
+        worker.body = worker.says(BeatStatus.RUNNING, self.names)
+        return [self._in(found), self._in(worker.body)]
+
+    # --- core.ports.Compute --------------------------------------------------------------
+
+    async def observe(self, mig: str, cluster: str, region: str) -> MigSnapshot:
+        members = tuple(
+            Member(w.name, w.zone, "NONE", "RUNNING", str(w.number))
+            for w in self.workers.values()
+            if w.mig == mig
+        )
+        return MigSnapshot(mig, cluster, region, len(members), True, members, _CLOCK.now())
+
+    async def create(self, mig: str, action: Create) -> None:  # noqa: ARG002
+        raise CloudRefused("this fleet does not grow")
+
+    async def delete(self, mig: str, action: Delete) -> None:  # noqa: ARG002
+        raise CloudRefused("this fleet does not shrink")
+
+    # --- the workers ---------------------------------------------------------------------
+
+    async def live(self) -> None:
+        """Beats of those whose turn it is, and ends, as time goes by."""
+        line = deque(self.workers.values())
+        last, owed, ends = _CLOCK.monotonic(), 0.0, 0.0
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = _CLOCK.monotonic()
+            owed += (now - last) * len(line) / self.pace.beat_s
+            ends += (now - last) * self.pace.ends_per_s
+            last = now
+            said: list[InMessage] = []
+            for _ in range(int(owed)):
+                line.rotate(-1)
+                said.append(self._in(line[-1].body))
+            owed -= int(owed)
+            for _ in range(int(ends)):
+                said += self._end(self._dice.choice(line))
+            ends -= int(ends)
+            if said:
+                self._mail.put_nowait(said)
+
+    def _end(self, worker: Worker) -> list[InMessage]:
+        if worker.job_id is None:
+            return []
+        over = worker.says(BeatStatus.COMPLETED, self.names)
+        worker.job_id = None
+        worker.body = worker.says(BeatStatus.READY, self.names)
+        return [self._in(over)]
+
+
+class Line:
+    """An open subscription."""
+
+    def __init__(self, mail: asyncio.Queue[list[InMessage]] | None) -> None:
+        self._mail = mail or asyncio.Queue()
+
+    async def batches(self) -> AsyncIterator[Sequence[InMessage]]:
+        while True:
+            batch = await self._mail.get()
+            while not self._mail.empty():
+                batch = batch + self._mail.get_nowait()
+            yield batch
+
+    async def ack(self, ack_ids: Sequence[str]) -> None: ...
+    async def nack(self, ack_ids: Sequence[str]) -> None: ...
+    async def close(self) -> None: ...

@@ -1,0 +1,347 @@
+"""What lives: jobs that hold or await a VM, and VMs, with indexes that are kept from picture to
+picture. Whoever asks pays for what has moved since, never for what is there.
+
+A store keeps one and puts into it what has changed; a turn reads it and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from heapq import heapify, heappop, heappush
+from itertools import chain
+from typing import TypeVar, overload
+
+from core.capacity import Vm, VmState, heard
+from core.job import LEASED, Job, JobStatus
+from core.tenants import HOLDS, Holding, Tally
+
+STALE_MAX = 1000
+"""Entries of a heap that speak of what is over are dropped when there are as many as others, and
+this many more."""
+T = TypeVar("T")
+Uids = dict[str, None]
+"""A set that keeps its order: decisions must not depend on hashes."""
+
+
+@dataclass(slots=True)
+class Census:
+    """All jobs that hold a VM, in sums: one that comes or goes costs a few additions."""
+
+    leased: Counter[str] = field(default_factory=Counter)
+    """Cluster → jobs with a VM."""
+    gpus: Counter[str] = field(default_factory=Counter)
+    """Tenant → GPUs at work."""
+    began: dict[str, float] = field(default_factory=dict)
+    """Tenant → sum of GPUs × the moment since which they work."""
+    holding: dict[str, Holding] = field(default_factory=dict)
+    """Tenant → cluster → what its leased jobs hold."""
+    counted: int = 0
+    """How often something has changed: as long as it stays, so does all else."""
+
+    def count(self, job: Job, sign: int = 1) -> None:
+        """The job gets a VM, or loses it."""
+        self.counted += 1
+        tenant, gpus = job.spec.tenant_id, job.spec.gpu_count * sign
+        since = (job.started_at or job.status_since).timestamp()
+        self.leased[job.cluster] += sign
+        self.gpus[tenant] += gpus
+        self.began[tenant] = self.began.get(tenant, 0.0) + gpus * since
+        mine = self.holding.get(tenant, {})
+        tally = mine.get(job.cluster, Tally()).plus(Tally.of(job.spec), sign)
+        self.holding[tenant] = {**mine, job.cluster: tally}
+        if not self.gpus[tenant]:
+            self.began[tenant] = 0.0  # what rounding has left in the sum is not carried on
+
+    def after(self, moves: Iterable[tuple[Job, Job]]) -> Census:
+        """The same after the steps of a turn."""
+        copy = Census(
+            Counter(self.leased), Counter(self.gpus), dict(self.began), dict(self.holding)
+        )
+        for before, after in moves:
+            if before.status in LEASED:
+                copy.count(before, -1)
+            if after.status in LEASED:
+                copy.count(after)
+        return copy
+
+    def gpu_s(self, tenant: str, now: datetime, ahead_s: float) -> float:
+        """What its jobs that run have used, and will."""
+        gpus = self.gpus.get(tenant, 0)
+        return gpus * (now.timestamp() + ahead_s) - self.began[tenant] if gpus else 0.0
+
+
+def take_census(jobs: Iterable[Job]) -> Census:
+    """One look at all jobs."""
+    found = Census()
+    for job in jobs:
+        if job.status in LEASED:
+            found.count(job)
+    return found
+
+
+class Living:
+    """Jobs in HOLDS and VMs of the picture (not gone, or gone with leases)."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, Job] = {}
+        self.vms: dict[str, Vm] = {}
+        self.whys: dict[str, str] = {}
+        """Of those that await a VM: why, as stored."""
+        self.census = Census()
+        self.marks: Counter[str] = Counter()
+        """Cluster → a number that grows with each change of its VMs and of its demand."""
+        self.leases: dict[str, str] = {}
+        """Lease → job."""
+        self.names: dict[str, str] = {}
+        """Name → the living VM that has it."""
+        self.admitted: Uids = {}
+        """Jobs that await a VM."""
+        self.gangs: dict[str, Uids] = {}
+        """Gang → those of its members that live."""
+        self.partial: Uids = {}
+        """Gangs of which not all members live."""
+        self.coming: Uids = {}
+        """VMs that are asked for and have not said READY."""
+        self.leaving: Uids = {}
+        """VMs that are gone or being deleted."""
+        self.ailing: Uids = {}
+        """VMs against which something is known."""
+        self.homeless: Uids = {}
+        """VMs that jobs hold and that are not in the picture."""
+        self._on: dict[str, Uids] = {}
+        self._leased_in: dict[str, Uids] = {}
+        self._vms_of: dict[str, Uids] = {}
+        self._idle_in: dict[str, Uids] = {}
+        self._ends: list[tuple[datetime, str, int]] = []
+        self._due: Uids = {}
+        self._beats: list[tuple[datetime, str]] = []
+        self._quiet: Uids = {}
+
+    @staticmethod
+    def of(jobs: Iterable[Job], vms: Iterable[Vm]) -> Living:
+        """From a picture that has no index; jobs that do not live are left out."""
+        living = Living()
+        for vm in vms:
+            living.put_vm(vm)
+        for job in jobs:
+            if job.status in HOLDS:
+                living.put_job(job)
+        return living
+
+    # --- asking --------------------------------------------------------------------------
+
+    def jobs_on(self, vm_uid: str) -> Iterable[str]:
+        """Jobs that hold a lease there."""
+        return self._on.get(vm_uid, ())
+
+    def leased_in(self, cluster: str) -> Iterable[str]:
+        """Jobs of a cluster that hold a VM."""
+        return self._leased_in.get(cluster, ())
+
+    def vms_of(self, cluster: str) -> Iterable[str]:
+        return self._vms_of.get(cluster, ())
+
+    def counted_in(self, cluster: str) -> int:
+        """VMs of a cluster that count against its limit."""
+        gone = (self.vms[uid] for uid in self.leaving)
+        return len(self._vms_of.get(cluster, ())) - sum(
+            vm.cluster == cluster and not vm.counted for vm in gone
+        )
+
+    def idle_in(self, cluster: str) -> Iterable[str]:
+        """VMs of a cluster that are ready and have no work."""
+        return self._idle_in.get(cluster, ())
+
+    def clusters(self) -> Iterator[str]:
+        """Those that have VMs."""
+        return (name for name, vms in self._vms_of.items() if vms)
+
+    def due(self, now: datetime) -> list[Job]:
+        """Jobs whose deadline has come."""
+        ends = self._ends
+        while ends and ends[0][0] <= now:
+            _, uid, version = heappop(ends)
+            job = self.jobs.get(uid)
+            if job is not None and job.version == version:
+                self._due[uid] = None
+        return [self.jobs[uid] for uid in self._due]
+
+    def quiet(self, before: datetime) -> list[Vm]:
+        """VMs whose newest beat is older than that."""
+        beats = self._beats
+        while beats and beats[0][0] < before:
+            _, uid = heappop(beats)
+            vm = self.vms.get(uid)
+            if vm is None or vm.last_beat_at is None:
+                continue
+            if vm.last_beat_at < before:
+                self._quiet[uid] = None
+            else:
+                heappush(beats, (vm.last_beat_at, uid))
+        return [self.vms[uid] for uid in self._quiet]
+
+    # --- changing ------------------------------------------------------------------------
+
+    def put_job(self, job: Job, why: str = "") -> None:
+        """New, or moved."""
+        before = self.jobs.get(job.uid)
+        if before is not None:
+            self._forget(before)
+        self.jobs[job.uid] = job
+        if job.gang is not None:
+            members = self.gangs.setdefault(job.gang.uid, {})
+            members[job.uid] = None
+            _keep(self.partial, job.gang.uid, wanted=len(members) < job.gang.size)
+        if job.deadline_at is not None:
+            self._remember_end(job.deadline_at, job)
+        if job.status is JobStatus.PROVISIONING:
+            self.admitted[job.uid] = None
+            self.whys[job.uid] = why
+            self.marks[job.cluster] += 1
+        if job.status in LEASED:
+            self.census.count(job)
+            self._leased_in.setdefault(job.cluster, {})[job.uid] = None
+        if job.lease is not None:
+            self.leases[job.lease.lease_id] = job.uid
+            self._on.setdefault(job.lease.vm_uid, {})[job.uid] = None
+            if job.lease.vm_uid not in self.vms:
+                self.homeless[job.lease.vm_uid] = None
+
+    def drop_job(self, uid: str) -> None:
+        """It does not live any more, or never did."""
+        job = self.jobs.pop(uid, None)
+        if job is not None:
+            self._forget(job)
+
+    def put_vm(self, vm: Vm) -> None:
+        """New, or moved. A beat that was heard meanwhile stays."""
+        known = self.vms.get(vm.uid)
+        if known is not None:
+            newest = _later(known.last_beat_at, vm.last_beat_at)
+            vm = vm if newest == vm.last_beat_at else heard(vm, newest)
+        self._see(vm, fresh=known is None or known.last_beat_at is None)
+        if known is None or _worth(known) != _worth(vm):
+            self.marks[vm.cluster] += 1
+        self._vms_of.setdefault(vm.cluster, {})[vm.uid] = None
+        _keep(self._idle_in.setdefault(vm.cluster, {}), vm.uid, wanted=vm.idle)
+        self.homeless.pop(vm.uid, None)
+        _keep(self.coming, vm.uid, wanted=vm.state in (VmState.REQUESTED, VmState.BOOTING))
+        _keep(self.leaving, vm.uid, wanted=vm.state in (VmState.GONE, VmState.DELETING))
+        _keep(self.ailing, vm.uid, wanted=bool(vm.health.gpus or vm.health.failures))
+        if vm.state is not VmState.GONE:
+            self.names[vm.name] = vm.uid
+        elif self.names.get(vm.name) == vm.uid:
+            del self.names[vm.name]
+
+    def drop_vm(self, uid: str) -> None:
+        """It has left the picture, or was never in it."""
+        vm = self.vms.pop(uid, None)
+        if vm is None:
+            return
+        self.marks[vm.cluster] += 1
+        self._vms_of[vm.cluster].pop(uid)
+        _keep(self._idle_in[vm.cluster], uid, wanted=False)
+        for kept in (self.coming, self.leaving, self.ailing, self._quiet):
+            kept.pop(uid, None)
+        if self.names.get(vm.name) == uid:
+            del self.names[vm.name]
+        if self._on.get(uid):
+            self.homeless[uid] = None
+
+    def hear(self, uid: str, at: datetime) -> None:
+        """A beat: nothing else of the VM has changed."""
+        vm = self.vms.get(uid)
+        if vm is not None and (vm.last_beat_at is None or vm.last_beat_at < at):
+            self._see(heard(vm, at), fresh=vm.last_beat_at is None)
+
+    def say(self, uid: str, why: str) -> None:
+        """Why a job waits, as it is stored from now on."""
+        if uid in self.whys:
+            self.whys[uid] = why
+
+    def _see(self, vm: Vm, *, fresh: bool) -> None:
+        self.vms[vm.uid] = vm
+        if vm.last_beat_at is not None and (fresh or vm.uid in self._quiet):
+            self._quiet.pop(vm.uid, None)
+            heappush(self._beats, (vm.last_beat_at, vm.uid))
+
+    def _remember_end(self, at: datetime, job: Job) -> None:
+        if len(self._ends) > 2 * len(self.jobs) + STALE_MAX:
+            kept = (known for known in self.jobs.values() if known.deadline_at is not None)
+            self._ends = [(j.deadline_at, j.uid, j.version) for j in kept if j.deadline_at]
+            heapify(self._ends)
+        heappush(self._ends, (at, job.uid, job.version))
+
+    def _forget(self, job: Job) -> None:
+        self._due.pop(job.uid, None)
+        if job.gang is not None:
+            _take(self.gangs, job.gang.uid, job.uid)
+            _keep(self.partial, job.gang.uid, wanted=job.gang.uid in self.gangs)
+        if job.status is JobStatus.PROVISIONING:
+            self.admitted.pop(job.uid, None)
+            self.whys.pop(job.uid, None)
+            self.marks[job.cluster] += 1
+        if job.status in LEASED:
+            self.census.count(job, -1)
+            _take(self._leased_in, job.cluster, job.uid)
+        if job.lease is not None:
+            self.leases.pop(job.lease.lease_id, None)
+            _take(self._on, job.lease.vm_uid, job.uid)
+            if job.lease.vm_uid not in self._on:
+                self.homeless.pop(job.lease.vm_uid, None)
+
+
+def _worth(vm: Vm) -> tuple[object, ...]:
+    """What a VM is to whoever plans how many there should be: one that goes from job to job is the
+    same all the time."""
+    seen = (vm.instance_id, vm.zone, vm.running_since, vm.stopped_at, vm.refused, vm.taken)
+    return (vm.state, len(vm.leases), vm.kept_until, *seen)
+
+
+def _later(one: datetime | None, other: datetime | None) -> datetime | None:
+    if one is None or other is None:
+        return one or other
+    return max(one, other)
+
+
+def _keep(kept: Uids, uid: str, *, wanted: bool) -> None:
+    if wanted:
+        kept[uid] = None
+    else:
+        kept.pop(uid, None)
+
+
+def _take(groups: dict[str, Uids], group: str, uid: str) -> None:
+    """Empty groups go: names come and go for years."""
+    groups[group].pop(uid)
+    if not groups[group]:
+        del groups[group]
+
+
+class Rows(Sequence[T]):
+    """All that live and a few more, without a copy of them: a picture of ten thousand rows is
+    handed on many times a second. True until the store that made it makes its next one."""
+
+    def __init__(self, living: Mapping[str, T], more: Sequence[T] = ()) -> None:
+        self._living, self._more = living, more
+
+    def __len__(self) -> int:
+        return len(self._living) + len(self._more)
+
+    def __iter__(self) -> Iterator[T]:
+        return chain(self._living.values(), self._more)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        return tuple(self)[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]  # what it shows changes

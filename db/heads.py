@@ -1,0 +1,116 @@
+"""The heads of the queues: as many jobs of each as a turn can use, from an index."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from core.queueing import HeadsOf, QueueRule, each_of
+
+Connection = AsyncConnection[TupleRow]
+# Jumps from cluster to cluster (and class to class) in the index instead of reading the queue.
+KINDS = """
+WITH RECURSIVE kinds AS (
+    (SELECT cluster, tier FROM jobs WHERE status = 'QUEUED' AND blocked IS NULL
+        ORDER BY cluster, tier LIMIT 1)
+    UNION ALL
+    SELECT n.cluster, n.tier FROM kinds AS k CROSS JOIN LATERAL (
+        SELECT j.cluster, j.tier FROM jobs AS j
+        WHERE j.status = 'QUEUED' AND j.blocked IS NULL
+            AND (j.cluster, j.tier) > (k.cluster, k.tier)
+        ORDER BY j.cluster, j.tier LIMIT 1
+    ) AS n
+)
+SELECT cluster, tier FROM kinds
+"""
+# Tenant by tenant, the first ones of each, until there are enough: each loop has one outer list,
+# so it is read in the order in which it came.
+FAIR = """
+SELECT h.uid::text, h.version, h.why, c.cluster, c.tier, h.tenant
+FROM unnest(%(clusters)s::text[], %(tiers)s::int[], %(most)s::int[], %(each)s::int[])
+    AS c(cluster, tier, most, each)
+CROSS JOIN LATERAL (
+    SELECT j.uid, j.version, j.why, t.tenant FROM unnest(%(tenants)s::text[]) AS t(tenant)
+    CROSS JOIN LATERAL (
+        SELECT uid, version, why FROM jobs
+        WHERE status = 'QUEUED' AND blocked IS NULL AND cluster = c.cluster AND tier = c.tier
+            AND tenant_id = t.tenant
+        ORDER BY due_at, uid LIMIT c.each
+    ) AS j LIMIT c.most
+) AS h
+"""
+_PLAIN = """
+SELECT h.uid::text, h.version, h.why
+FROM unnest(%(clusters)s::text[], %(most)s::int[]) AS c(cluster, most)
+CROSS JOIN LATERAL (
+    SELECT uid, version, why FROM jobs
+    WHERE status = 'QUEUED' AND blocked IS NULL AND cluster = c.cluster
+    ORDER BY {order} LIMIT c.most
+) AS h
+"""
+QUEUE = _PLAIN.format(order="priority DESC, queued_since, uid")
+FIFO = _PLAIN.format(order="queued_since, uid")
+
+
+async def queue_heads(
+    connection: Connection, wanted: Sequence[HeadsOf], known: Sequence[TupleRow], most: int
+) -> list[TupleRow]:
+    """The heads of all queues; a cluster without a queue costs nothing."""
+    tiers: dict[str, list[int]] = {}
+    for cluster, tier in known:
+        tiers.setdefault(cluster, []).append(tier)
+    found: list[TupleRow] = []
+    there = [heads for heads in wanted if heads.cluster in tiers and heads.limit > 0]
+    for rule, query in ((QueueRule.PRIORITY, QUEUE), (QueueRule.FIFO, FIFO)):
+        plain = [heads for heads in there if heads.rule is rule]
+        if plain:
+            asked = {
+                "clusters": [heads.cluster for heads in plain],
+                "most": [min(most, heads.limit) for heads in plain],
+            }
+            cursor = await connection.execute(query, asked, binary=True)
+            found += await cursor.fetchall()
+    fair = [heads for heads in there if heads.rule is QueueRule.FAIR and heads.tenants]
+    for tenants in dict.fromkeys(tuple(heads.tenants) for heads in fair):
+        same = [heads for heads in fair if tuple(heads.tenants) == tenants]
+        found += await _fair_heads(connection, same, tiers, most)
+    return found
+
+
+async def _fair_heads(
+    connection: Connection, fair: Sequence[HeadsOf], tiers: Mapping[str, list[int]], most: int
+) -> list[TupleRow]:
+    """First a few of each tenant. Where that does not make enough because few tenants have deep
+    queues, deeper."""
+    kinds = [(heads, tier) for heads in fair for tier in reversed(tiers[heads.cluster])]
+    rows = await _ask_fair(connection, [(*kind, each_of(kind[0])) for kind in kinds], most)
+    counts = Counter((row[3], row[4]) for row in rows)
+    full = Counter((row[3], row[4], row[5]) for row in rows)
+    few = {heads.cluster: each_of(heads) for heads in fair}
+    deep = {(cluster, tier) for (cluster, tier, _), n in full.items() if n == few[cluster]}
+    again = [
+        (heads, tier, heads.limit)
+        for heads, tier in kinds
+        if (heads.cluster, tier) in deep
+        and counts[heads.cluster, tier] < min(most, heads.limit)
+        and each_of(heads) < heads.limit
+    ]
+    if again:
+        rows += await _ask_fair(connection, again, most)
+    return [row[:3] for row in rows]
+
+
+async def _ask_fair(
+    connection: Connection, kinds: Sequence[tuple[HeadsOf, int, int]], most: int
+) -> list[TupleRow]:
+    asked = {
+        "clusters": [heads.cluster for heads, _, _ in kinds],
+        "tiers": [tier for _, tier, _ in kinds],
+        "most": [min(most, heads.limit) for heads, _, _ in kinds],
+        "each": [each for _, _, each in kinds],
+        "tenants": list(kinds[0][0].tenants),
+    }
+    return await (await connection.execute(FAIR, asked, binary=True)).fetchall()

@@ -1,0 +1,206 @@
+"""What a cluster has to give and when: the pool that its queue is played on. Pure.
+
+A pool is counted in VMs where a job has its VM to itself, else in GPUs. VMs that are on their way,
+and those that may still be asked for, hold their part until they are expected to be ready: then
+they are free like any other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from core.capacity import ClusterSpec, Demand, Trouble, Vm, VmState
+from core.job import Job, JobSpec, S
+from core.knowledge import CapacityPolicy, Experience
+from core.tenants import Holding, Machine, Tally, Tenant, held_by
+from core.timers import Timers
+from orchestrator.outlook import Outlook, outlooks
+from orchestrator.picture import Picture
+from scheduler.queue.eta import Busy, Cap, Waits
+from scheduler.queue.predict import UNKNOWN, Guess
+
+V = VmState
+Guesses = Callable[[Job], Guess]
+COMING = frozenset({V.REQUESTED, V.BOOTING})
+LEAVING = frozenset({V.DRAINING, V.DELETING})
+SPREAD = 0.3
+"""Of the logarithm of a boot: most come within a third of what is usual."""
+_NORMAL = (-1.645, -1.036, -0.674, -0.385, -0.126, 0.126, 0.385, 0.674, 1.036, 1.645, 2.326)
+"""Evenly spread over the probabilities, and one late one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of one cluster besides its queue."""
+
+    spec: ClusterSpec
+    now: datetime
+    leased: Sequence[Job]
+    vms: Sequence[Vm]
+    """Of this cluster, not gone."""
+    troubles: Sequence[Trouble] = ()
+    experience: Sequence[Experience] = ()
+    timers: Timers = field(default_factory=Timers)
+    policy: CapacityPolicy = field(default_factory=CapacityPolicy)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What the queue is played on."""
+
+    units: int
+    busy: tuple[Busy, ...]
+    jobs: int
+    """So many of the busy ones are jobs, those that run."""
+    regions: Mapping[str, Outlook]
+    open: frozenset[str]
+    """Regions that have VMs, or may get some now."""
+
+
+def pool_of(seen: Seen, guess: Guesses) -> Pool:
+    """As it is now."""
+    spec, unit = seen.spec, unit_of(seen.spec)
+    picture = Picture(
+        spec,
+        Demand(spec.name),
+        tuple(seen.vms),
+        tuple(seen.troubles),
+        experience=tuple(seen.experience),
+        policy=seen.policy,
+    )
+    regions = outlooks(picture, seen.timers, seen.now)
+    teams = _teams(seen.leased)
+    busy = [_running(team, spec, seen.now, guess) for team in teams]
+    askable = [outlook for outlook in regions.values() if outlook.block is None]
+    asked = [vm for vm in seen.vms if vm.state in COMING]
+    # A group that is refused its VMs goes on trying: they count, but they do not come.
+    sure = [vm for vm in asked if not _refused(vm, regions)]
+    coming = [_coming(vm, regions, unit, seen.now) for vm in sure]
+    cold = max(0, spec.vm_max - sum(vm.state not in LEAVING or vm.busy for vm in seen.vms))
+    if askable and cold:
+        first = min(askable, key=lambda outlook: outlook.cold_start_s)
+        coming += [Busy(unit, 0.0, _first_start(first))] * cold
+    held = sum(job.gpus for job in (*busy, *coming))
+    units = min(held + _idle(seen, unit), spec.vm_max * unit)
+    there = {vm.region for vm in seen.vms if vm.state is V.READY} | {vm.region for vm in sure}
+    may_give = there | {outlook.region for outlook in askable}
+    return Pool(units, (*busy, *coming), len(busy), regions, frozenset(may_give))
+
+
+def unit_of(spec: ClusterSpec) -> int:
+    """How much of the pool one VM is."""
+    return spec.gpus if spec.share else 1
+
+
+def units_of(spec: ClusterSpec, job: JobSpec, members: int) -> int:
+    """How much of the pool a job takes."""
+    return members * (max(1, job.gpu_count) if spec.share else 1)
+
+
+def waits_of(spec: ClusterSpec, job: Job, guess: Guesses) -> Waits:
+    """A waiting job as it is played; of a gang all members at once."""
+    members = job.spec.least
+    return Waits(
+        uid=gang_uid(job),
+        gpus=units_of(spec, job.spec, members),
+        guess=guess(job),
+        had_s=job.attained_gpu_s / max(1, job.spec.gpu_count),
+        most_s=job.spec.max_runtime_s,
+        tenant=job.spec.tenant_id,
+        jobs=members,
+        asks=job.spec.gpu_count * members,
+    )
+
+
+def gang_uid(job: Job) -> str:
+    """Whom people know it by."""
+    return job.gang.uid if job.gang is not None else job.uid
+
+
+def cap_of(
+    tenant: Tenant, holding: Holding, cluster: str, machines: Mapping[str, Machine]
+) -> Cap | None:
+    """What a tenant's quota leaves to one cluster, given what it holds elsewhere; a limit of CPUs
+    or memory is counted by the GPUs that come with them. None: it has no such limit."""
+    limits = tenant.quota.limits
+    if not limits:
+        return None
+    elsewhere = {name: tally for name, tally in holding.items() if name != cluster}
+    used = held_by(elsewhere, machines)
+    one = Tally(jobs=0, gpus=1, gpus_without_cpus=1, gpus_without_memory=1)
+    each = one.amounts(machines.get(cluster))
+    left = {name: limit - used.get(name, 0.0) for name, limit in limits.items()}
+    gpus = [left[name] / cost for name, cost in each.items() if name in left and cost > 0]
+    return Cap(left.get("jobs", math.inf), min(gpus, default=math.inf))
+
+
+def _teams(leased: Sequence[Job]) -> list[list[Job]]:
+    """The members of a gang end together."""
+    found: dict[str, list[Job]] = {}
+    for job in leased:
+        found.setdefault(gang_uid(job), []).append(job)
+    return list(found.values())
+
+
+def _running(team: Sequence[Job], spec: ClusterSpec, now: datetime, guess: Guesses) -> Busy:
+    job = team[0]
+    ran_s = job.attained_gpu_s / max(1, job.spec.gpu_count)
+    most_s = job.spec.max_runtime_s
+    if job.started_at is not None:
+        here_s = (now - job.started_at).total_seconds()
+        ran_s, most_s = ran_s + here_s, most_s - here_s
+    if job.status in (S.STOPPING, S.PREEMPTING) and job.deadline_at is not None:
+        most_s = (job.deadline_at - now).total_seconds()
+    return Busy(
+        gpus=units_of(spec, job.spec, len(team)),
+        ran_s=ran_s,
+        guess=guess(job),
+        most_s=max(0.0, most_s),
+        tenant=job.spec.tenant_id,
+        jobs=len(team),
+        asks=sum(member.spec.gpu_count for member in team),
+    )
+
+
+def _coming(vm: Vm, regions: Mapping[str, Outlook], unit: int, now: datetime) -> Busy:
+    outlook = regions.get(vm.region)
+    if outlook is None:
+        return Busy(unit, 0.0, UNKNOWN)
+    if vm.running_since is not None:
+        since, guess = vm.running_since, _spans(outlook.boot_s, SPREAD)
+    else:
+        since, guess = vm.requested_at, _first_start(outlook)
+    return Busy(unit, max(0.0, (now - since).total_seconds()), guess)
+
+
+def _refused(vm: Vm, regions: Mapping[str, Outlook]) -> bool:
+    outlook = regions.get(vm.region)
+    blocked = outlook is not None and outlook.block is not None
+    return vm.running_since is None and (vm.refused or blocked)
+
+
+def _first_start(outlook: Outlook) -> Guess:
+    """From the request to READY. A refusal shows as a delivery that is late, and a region that
+    refuses often is often late."""
+    usual_s = outlook.cold_start_s
+    late_s = max(usual_s, outlook.late_after_s + outlook.boot_s) / max(0.1, outlook.belief)
+    return _spans(usual_s, max(SPREAD, math.log(late_s / usual_s) / 2.326))
+
+
+def _spans(usual_s: float, spread: float) -> Guess:
+    return Guess(tuple(usual_s * math.exp(spread * z) for z in _NORMAL), "starts of VMs")
+
+
+def _idle(seen: Seen, unit: int) -> int:
+    """What is free this moment: VMs without work, and where VMs are shared, what is left."""
+    ready = [vm for vm in seen.vms if vm.state is V.READY]
+    if not seen.spec.share:
+        return sum(not vm.leases for vm in ready)
+    there = {vm.uid for vm in ready}
+    taken = sum(
+        job.spec.gpu_count for job in seen.leased if job.lease and job.lease.vm_uid in there
+    )
+    return max(0, unit * len(ready) - taken)

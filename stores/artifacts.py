@@ -1,0 +1,104 @@
+"""A job's stored outputs: what lies where, and the manifest that makes them valid.
+
+Files are stored first, the manifest last: without a manifest there are no artifacts, so what a
+dead VM left half stored is never taken for a result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import Struct
+
+from core.errors import ZenError
+from stores.base import ObjectStore, job_key, quoted
+
+FILES_MAX = 100_000
+MANIFEST_BYTES_MAX = 64 * 1024 * 1024
+PATH_CHARS_MAX = 512
+"""Of a file below its output directory, all of them printable: people have to name it."""
+KIND = "artifacts"
+_KEY_BYTES_MAX = 800
+"""A bucket takes names of 1024 bytes; the rest is for its prefix."""
+
+
+class BadManifest(ZenError):
+    """The store holds something else under that name; a human has to look."""
+
+    code = "bad_manifest"
+
+
+class File(Struct, frozen=True):
+    """One stored file."""
+
+    path: str
+    """Below the output directory, with / between its parts."""
+    size: int
+    sha256: str
+
+
+class Skipped(Struct, frozen=True):
+    """Something in the output directory that is not stored."""
+
+    path: str
+    why: str
+
+
+class Manifest(Struct, frozen=True):
+    """All that one attempt stored, in the order of its paths."""
+
+    files: tuple[File, ...]
+    skipped: tuple[Skipped, ...] = ()
+    version: int = 1
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactPath:
+    """The outputs of one attempt."""
+
+    tenant_id: str
+    user_id: str
+    job_id: str
+    attempt: int
+
+    @property
+    def key(self) -> str:
+        """Its directory below the root of the store."""
+        return f"{job_key(KIND, self.tenant_id, self.user_id, self.job_id)}/{self.attempt}"
+
+    @property
+    def manifest(self) -> str:
+        return f"{self.key}/manifest.json"
+
+    def file(self, path: str) -> str:
+        """Where a file lies. Each part is quoted by itself, so none leads anywhere else."""
+        key = f"{self.key}/files/" + "/".join(quoted(part) for part in path.split("/"))
+        if len(key) <= _KEY_BYTES_MAX:
+            return key
+        return f"{self.key}/long/{hashlib.sha256(path.encode()).hexdigest()}"
+
+
+async def write_manifest(store: ObjectStore, path: ArtifactPath, manifest: Manifest) -> None:
+    """From now on the artifacts exist."""
+    await store.put(path.manifest, msgspec.json.encode(manifest))
+
+
+async def read_manifest(store: ObjectStore, path: ArtifactPath) -> Manifest | None:
+    """None: this attempt has stored nothing, or not all of it."""
+    data = b""
+    while chunk := await store.get(path.manifest, len(data), MANIFEST_BYTES_MAX):
+        data += chunk
+        if len(data) > MANIFEST_BYTES_MAX:
+            raise BadManifest(f"{path.manifest} has more than {MANIFEST_BYTES_MAX} bytes")
+    if chunk is None:
+        return None
+    try:
+        return msgspec.json.decode(data, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise BadManifest(f"{path.manifest} cannot be read: {error}") from error

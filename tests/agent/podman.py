@@ -1,0 +1,140 @@
+"""A podman of the tests' own: its storage, its socket, and an image that needs no registry."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from agent.docker import Docker, DockerError
+
+IMAGE = "localhost/zen-busybox"
+NEEDED = ("podman", "runc", "conmon", "busybox")
+LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024")
+_TIMEOUT_S = 60
+
+
+def missing() -> list[str]:
+    """What is not installed. Debian: podman, runc, busybox-static."""
+    return [name for name in NEEDED if shutil.which(name, path=_path()) is None]
+
+
+@cache
+def why_not() -> str:
+    """Why no container can run here; empty if one has just run."""
+    with TemporaryDirectory(prefix="zen-podman-") as home:
+        podman = Podman(Path(home))
+        why = podman.prepare()
+        if not why:
+            podman.clear()
+        return why
+
+
+class Podman:
+    """Settings that also work inside another container, where the usual ones do not."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.socket = home / "api.sock"
+        self.address = f"unix://{self.socket}"
+        self.docker = Docker(self.address)
+        self._words = [
+            shutil.which("podman", path=_path()) or "podman",
+            *("--root", str(home / "root"), "--runroot", str(home / "run")),
+            *("--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"),
+            *("--runtime", shutil.which("runc", path=_path()) or "runc"),
+        ]
+
+    def run(self, *words: str) -> str:
+        done = subprocess.run(
+            [*self._words, *words],
+            check=True,
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            stdin=subprocess.DEVNULL,
+        )
+        return done.stdout.decode()
+
+    def prepare(self) -> str:
+        """Loads the image and runs it once; why that is not possible, or nothing."""
+        if found := missing():
+            return f"not installed: {', '.join(found)}"
+        if os.geteuid() != 0:
+            return "tests start containers as root only"
+        try:
+            self.load_image()
+            self.run("run", "--rm", "--network", "host", *LIMITS, IMAGE, "true")
+        except subprocess.CalledProcessError as error:
+            return f"podman cannot run a container: {error.stderr.decode(errors='replace')[-300:]}"
+        except subprocess.TimeoutExpired:
+            return f"podman did not run a container within {_TIMEOUT_S} s"
+        return ""
+
+    def load_image(self) -> None:
+        """Busybox, its links, and an entrypoint that says its arguments."""
+        tar = self.home / "image.tar"
+        tar.write_bytes(_image_tar())
+        changes = ['ENTRYPOINT ["/bin/echo", "entry"]', 'CMD ["usual"]', "WORKDIR /srv"]
+        flags = [word for change in changes for word in ("--change", change)]
+        self.run("import", *flags, str(tar), f"{IMAGE}:latest")
+
+    @contextmanager
+    def serve(self) -> Iterator[Podman]:
+        """The Docker API, as `systemctl start podman.socket` would give it."""
+        with (self.home / "service.log").open("wb") as log:
+            words = [*self._words, "system", "service", "--time", "0", self.address]
+            service = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            try:
+                self._await()
+                yield self
+            finally:
+                service.terminate()
+                service.wait(10)
+                self.clear()
+
+    def _await(self) -> None:
+        for _ in range(100):
+            try:
+                self.docker.labelled("none")
+                return
+            except DockerError:
+                subprocess.run(["sleep", "0.05"], check=True)
+        raise AssertionError((self.home / "service.log").read_text(errors="replace"))
+
+    def clear(self) -> None:
+        """vfs keeps every layer as a directory, some of them read-only."""
+        self.run("rm", "--all", "--force", "--time", "0")
+        shutil.rmtree(self.home / "root", ignore_errors=True)
+
+
+def _path() -> str:
+    """runc and conmon lie where only root looks."""
+    return os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+
+
+def _image_tar() -> bytes:
+    busybox = Path(shutil.which("busybox", path=_path()) or "busybox").resolve()
+    names = subprocess.run([busybox, "--list"], check=True, capture_output=True).stdout.split()
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        tar.add(busybox, "bin/busybox")
+        for name in sorted({name.decode() for name in names} - {"busybox"}):
+            link = tarfile.TarInfo(f"bin/{name}")
+            link.type, link.linkname = tarfile.SYMTYPE, "busybox"
+            tar.addfile(link)
+        users = b"root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"
+        passwd = tarfile.TarInfo("etc/passwd")
+        passwd.size = len(users)
+        tar.addfile(passwd, io.BytesIO(users))
+        for directory in ("tmp", "srv", "proc", "dev", "sys"):
+            made = tarfile.TarInfo(directory)
+            made.type, made.mode = tarfile.DIRTYPE, 0o1777
+            tar.addfile(made)
+    return out.getvalue()

@@ -1,0 +1,262 @@
+"""What waiting jobs are told while somebody leads, and what is learned from how it came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from core.capacity import ClusterSpec
+from core.changes import Committed, PutForecast, Unit, View
+from core.forecast import Forecast, Run
+from core.job import E, Job, JobEvent, Membership, Rules, advance
+from core.knowledge import CapacityPolicy
+from core.queueing import HeadsOf
+from core.tenants import Quota, Tenant
+from scheduler.budgets import Standing
+from scheduler.forecasts import SAME_S, Around, Forecaster
+from scheduler.metrics import Metrics
+from scheduler.queue.predict import ENOUGH, NOTHING_LIKE_IT
+from scheduler.queue.tell import HANDOVER_S
+from scheduler.runtimes import DAYS, READ_MAX, Runtimes
+from tests.builders import NOW, RULES, at, cluster, job, lease_on, view, vm
+
+RUNS = (E.ADMITTED, E.PLACED, E.CLAIMED, E.STARTED)
+
+
+class Shelf:
+    """A store of forecasts alone."""
+
+    def __init__(self) -> None:
+        self.queue: list[Job] = []
+        self.ended: list[Run] = []
+        self.kept: dict[str, Forecast] = {}
+        self.writes = 0
+        self.asked: list[datetime] = []
+
+    async def heads(self, wanted: Sequence[HeadsOf], limit: int) -> Sequence[Job]:
+        names = {heads.cluster for heads in wanted}
+        tenants = {tenant for heads in wanted for tenant in heads.tenants}
+        mine = [j for j in self.queue if j.cluster in names and j.spec.tenant_id in tenants]
+        return mine[:limit]
+
+    async def runs(self, since: datetime, limit: int) -> Sequence[Run]:
+        assert limit == READ_MAX
+        self.asked.append(since)
+        return [run for run in reversed(self.ended) if run.ended_at > since]
+
+    async def forecasts(self) -> Sequence[Forecast]:
+        return list(self.kept.values())
+
+    async def commit(self, units: Sequence[Unit], term: int | None) -> Committed:
+        assert term == 7
+        for (change,) in units:
+            assert isinstance(change, PutForecast)
+            self.kept[change.forecast.cluster] = change.forecast
+            self.writes += 1
+        return Committed((True,) * len(units))
+
+
+class Clock:
+    """Moves when it is told."""
+
+    seconds = 0.0
+
+    def now(self) -> datetime:
+        return at(self.seconds)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class House:
+    """A leader's forecaster over one cluster."""
+
+    def __init__(self, *clusters: ClusterSpec) -> None:
+        self.shelf, self.clock, self.metrics = Shelf(), Clock(), Metrics()
+        self.held: dict[str, str] = {}
+        specs = {spec.name: spec for spec in clusters or (cluster(vm_max=1),)}
+        around = Around(
+            clusters=lambda: specs,
+            rules=Rules,
+            policy=CapacityPolicy,
+            budgets=lambda: Standing(self.held),
+        )
+        self.runtimes = Runtimes(self.shelf, self.clock)
+        guess = self.runtimes.guess
+        self.forecaster = Forecaster(self.shelf, guess, lambda: 7, self.metrics, self.clock, around)
+
+    async def look(self, picture: View, *moves: tuple[Job, Job]) -> Forecast:
+        self.forecaster.seen(picture, moves)
+        await self.runtimes.refresh()
+        await self.forecaster.look()
+        return self.shelf.kept["1xl4"]
+
+    def ran(self, count: int, span_s: float, name: str = "train") -> None:
+        """Runs that have ended, one a minute."""
+        for n in range(count):
+            ended_at = NOW - timedelta(minutes=count - n)
+            uid = f"run-{len(self.shelf.ended)}"
+            self.shelf.ended.append(Run(uid, "default", name, "", (), "1xl4", 1, span_s, ended_at))
+
+
+def busy() -> Job:
+    """A job that has run for 40 s."""
+    return replace(job(1, *RUNS, name="train"), started_at=at(-40))
+
+
+def picture(*jobs: Job, now_s: float = 0.0, tenants: Sequence[Tenant] = ()) -> View:
+    known = {tenant.tenant_id: tenant for tenant in (Tenant("default"), *tenants)}
+    there = (vm("vm-1", leases=("lease-1",)),)
+    return replace(view(jobs, there, now=at(now_s)), tenants=known)
+
+
+def stepped(job: Job, *events: JobEvent, now: datetime = NOW) -> Job:
+    for event in events:
+        lease = lease_on("vm-1") if event is E.PLACED else None
+        job = advance(job, event, now, RULES, lease=lease)
+    return job
+
+
+async def test_told_from_what_ran_before() -> None:
+    """Runs of this kind take 100 s, one has run for 40 s: the next starts in 60 s, and the one
+    after it 100 s later."""
+    house = House()
+    house.ran(9, 100.0)
+    house.shelf.queue = [job(2, name="train-2"), job(3, name="train-3")]
+    said = await house.look(picture(busy(), *house.shelf.queue))
+    first, second = (said.jobs[waits.uid] for waits in house.shelf.queue)
+    assert first.told is not None
+    assert second.told is not None
+    assert (first.told.p50_at - NOW).total_seconds() == pytest.approx(60 + HANDOVER_S)
+    assert (second.told.p50_at - NOW).total_seconds() == pytest.approx(160 + HANDOVER_S)
+    assert second.based_on == "past runs like those of the 2 jobs that run or are ahead"
+    assert second.run_p90_s == 100.0
+    assert second.run_based_on == "9 past runs of this name on these GPUs"
+
+
+async def test_without_history_it_is_wide_and_says_so() -> None:
+    """Nobody has ended yet: the span is wide, and its words tell why."""
+    house = House()
+    house.shelf.queue = [job(2)]
+    said = (await house.look(picture(busy(), *house.shelf.queue))).jobs["job-uid-0002"]
+    assert said.told is not None
+    span = said.told.p90_at - said.told.p50_at
+    assert span > timedelta(minutes=1)
+    assert said.based_on == "wide: nothing like the job that runs or is ahead has ended yet"
+    assert (said.run_p50_s, said.run_based_on) == (None, NOTHING_LIKE_IT)
+
+
+async def test_who_may_not_start_is_told_nothing() -> None:
+    """A tenant whose budget is spent is left out; one whose quota is too small has no start."""
+    house = House()
+    house.ran(ENOUGH, 100.0)
+    house.held = {"poor": "has used $5"}
+    house.shelf.queue = [job(2, tenant_id="poor"), job(3, tenant_id="small"), job(4)]
+    tenants = [Tenant("poor"), Tenant("small", quota=Quota(gpus=0))]
+    said = await house.look(picture(busy(), *house.shelf.queue, tenants=tenants))
+    assert set(said.jobs) == {"job-uid-0003", "job-uid-0004"}
+    assert said.jobs["job-uid-0003"].told is None
+    assert said.jobs["job-uid-0004"].told is not None
+
+
+async def test_the_first_word_counts() -> None:
+    """What a job was told first is kept while it waits, by a new leader too; when it starts, that
+    is held against it, counted, and learned from."""
+    house = House()
+    house.ran(9, 100.0)
+    waits = house.shelf.queue[:] = [job(2, name="train")]
+    first = (await house.look(picture(busy(), *waits))).jobs["job-uid-0002"].first
+    assert first is not None
+    house.clock.seconds = 90.0
+    late = await house.look(picture(busy(), *waits, now_s=90.0))
+    assert late.jobs["job-uid-0002"].first == first
+    assert late.jobs["job-uid-0002"].told != first
+    heir = House()
+    heir.shelf.kept = house.shelf.kept
+    await heir.forecaster.restore()
+    starting = stepped(waits[0], *RUNS[:3])
+    running = stepped(starting, E.STARTED, now=at(500))
+    heir.forecaster.seen(picture(running, now_s=500.0), [(starting, running)])
+    heir.shelf.queue = [job(3)]
+    said = await heir.look(picture(running, *heir.shelf.queue, now_s=500.0))
+    assert (said.record.told, said.record.p50_held, said.record.p90_held) == (1, 0, 0)
+    assert said.record.p90_factor > 1.0
+    families = {f.name: f for f in text_string_to_metric_families(heir.metrics.text().decode())}
+    (started,) = [
+        s for s in families["gpu_scheduler_eta_starts"].samples if s.name.endswith("_total")
+    ]
+    assert (started.labels, started.value) == ({"cluster": "1xl4"}, 1.0)
+
+
+async def test_nothing_new_is_not_said_again() -> None:
+    """While nothing moves, one word a minute is enough; without a queue nothing is said but that
+    there is none."""
+    house = House()
+    house.shelf.queue = [job(2)]
+    same = picture(busy(), *house.shelf.queue)
+    await house.look(same)
+    await house.look(same)
+    assert house.shelf.writes == 1
+    house.clock.seconds = SAME_S
+    await house.look(picture(busy(), *house.shelf.queue, now_s=SAME_S))
+    assert house.shelf.writes == 2
+    house.shelf.queue = []
+    assert (await house.look(picture(busy(), now_s=70))).jobs == {}
+    house.clock.seconds = 5 * SAME_S
+    await house.look(picture(busy(), now_s=300))
+    assert house.shelf.writes == 3
+
+
+async def test_a_gang_is_told_once() -> None:
+    """Under the id of its first member, when there is room for all of it."""
+    house = House(cluster(vm_max=2))
+    house.ran(9, 100.0)
+    gang = [
+        replace(job(n, name="big", replicas=2), gang=Membership("job-uid-0003", n - 3, 2))
+        for n in (3, 4)
+    ]
+    house.shelf.queue = [*gang]
+    said = await house.look(picture(busy(), *gang))
+    assert list(said.jobs) == ["job-uid-0003"]
+    told = said.jobs["job-uid-0003"].told
+    assert told is not None
+    assert (told.p50_at - NOW).total_seconds() >= 60.0
+
+
+async def test_far_back_goes_on_at_the_pace_of_those_before() -> None:
+    """A tenant's job at twice the position of the last one that was played: twice its span."""
+    house = House()
+    house.ran(9, 100.0)
+    house.shelf.queue = [job(n, name="train") for n in range(2, 12)]
+    said = await house.look(picture(busy(), *house.shelf.queue))
+    (pace,) = said.paces
+    assert (pace.tenant_id, pace.position) == ("default", 10)
+    far = said.beyond("default", pace.tier, 20)
+    assert far is not None
+    assert far.told is not None
+    assert (far.told.p50_at - NOW).total_seconds() == pytest.approx(2 * pace.p50_s)
+    assert said.beyond("stranger", pace.tier, 20) is None
+
+
+async def test_runs_are_read_once() -> None:
+    """Each reading begins a little before the newest end that is known, and counts nothing twice:
+    four runs that are read again are not enough for a guess, a fifth is."""
+    shelf, clock = Shelf(), Clock()
+    runtimes = Runtimes(shelf, clock)
+    house = House()
+    house.shelf = shelf
+    house.ran(ENOUGH - 1, 100.0)
+    for _ in range(2):
+        await runtimes.refresh()
+    assert shelf.asked[0] == NOW - timedelta(days=DAYS)
+    assert shelf.ended[-1].ended_at - shelf.asked[1] < timedelta(minutes=1)
+    spec = job(2, name="train-2", max_runtime_s=50.0).spec
+    assert runtimes.expected_s(spec, "1xl4") is None
+    shelf.ended.append(replace(shelf.ended[-1], uid="late"))
+    await runtimes.refresh()
+    assert runtimes.guess(job(2, name="train-2")).at(0.5) == 100.0
+    assert runtimes.expected_s(spec, "1xl4") == 50.0

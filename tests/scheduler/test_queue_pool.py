@@ -1,0 +1,144 @@
+"""What a queue is played on: running jobs, VMs on their way, and those that may still be had."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from core.capacity import ClusterSpec, Trouble, TroubleKind, Vm, VmState
+from core.job import E, Job, Membership
+from core.tenants import Machine, Quota, Tally, Tenant
+from orchestrator.outlook import BOOT_S, DELIVERY_S
+from scheduler.queue.eta import Cap
+from scheduler.queue.pool import Pool, Seen, cap_of, pool_of, waits_of
+from scheduler.queue.predict import Guess, Kind, kind_of, unknown
+from scheduler.queue.tell import line_up
+from tests.builders import NOW, REGIONS, at, cluster, job, lease_on, vm
+
+V = VmState
+RUNS = (E.ADMITTED, E.PLACED, E.CLAIMED, E.STARTED)
+KNOWN = Guess(tuple([100.0] * 9), "runs")
+
+
+def guess(_: Job) -> Guess:
+    return KNOWN
+
+
+def pool(
+    spec: ClusterSpec,
+    jobs: tuple[Job, ...] = (),
+    vms: tuple[Vm, ...] = (),
+    troubles: tuple[Trouble, ...] = (),
+) -> Pool:
+    return pool_of(Seen(spec, at(60), jobs, vms, troubles), guess)
+
+
+def stockout(region: str, until_s: float = 600) -> Trouble:
+    kind = TroubleKind.STOCKOUT
+    return Trouble(region, "", "g2-standard-4", False, kind, NOW, NOW, at(until_s), 1, "")
+
+
+def test_a_running_job_holds_its_vm() -> None:
+    """For what its kind leaves it, and no longer than it may run."""
+    runs = job(1, *RUNS, max_runtime_s=70.0)
+    found = pool(cluster(vm_max=1), (runs,), (vm("vm-1", leases=("lease-1",)),))
+    (busy,) = found.busy
+    assert (found.units, found.jobs, busy.gpus) == (1, 1, 1)
+    assert busy.ran_s == 59.0
+    assert busy.ends_s(0.5) == pytest.approx(11.0)
+
+
+def test_vms_are_there_or_come() -> None:
+    """One idle VM is free, one that boots is free when it is up, and those that may still be asked
+    for are free after a whole start."""
+    boots = vm("vm-2", V.BOOTING, running_since=at(50))
+    asked = vm("vm-3", V.REQUESTED)
+    found = pool(cluster(vm_max=4), (), (vm("vm-1"), boots, asked))
+    assert (found.units, found.jobs, len(found.busy)) == (4, 0, 3)
+    soon, later, cold = (busy.ends_s(0.5) for busy in found.busy)
+    assert soon == pytest.approx(BOOT_S - 10.0, rel=0.4)
+    assert cold == pytest.approx(DELIVERY_S + BOOT_S, rel=0.1)
+    assert later < cold
+
+
+def test_nothing_comes_from_regions_that_are_stocked_out() -> None:
+    """What is there goes on; whoever may only have what is not is told when it is tried again."""
+    blocks = tuple(stockout(region, 600 + n) for n, region in enumerate(REGIONS))
+    found = pool(cluster(vm_max=4), (), (vm("vm-1"),), blocks)
+    assert (found.units, found.busy, found.open) == (1, (), frozenset({REGIONS[0]}))
+    here, there = job(1), job(2, regions=REGIONS[1:])
+    line = line_up([here, there], found)
+    assert line.playable == (here,)
+    asked = vm("vm-9", V.REQUESTED, region=REGIONS[1])
+    assert pool(cluster(vm_max=4), (), (vm("vm-1"), asked), blocks) == found
+    words = "europe-west4 stockout; us-east1 stockout, next try 12:10:01 UTC"
+    assert line.stuck == {there.uid: words}
+
+
+def test_shared_vms_are_counted_by_gpus() -> None:
+    """A job of two GPUs takes two of eight; a VM that may still be had brings all of its own."""
+    spec = cluster("8xl4", vm_max=2, share=True)
+    lease = replace(lease_on("vm-1"), slots=(0, 1))
+    runs = replace(job(1, *RUNS, cluster="8xl4", gpu_count=2), lease=lease)
+    found = pool(spec, (runs,), (vm("vm-1", cluster="8xl4", leases=("lease-1",)),))
+    assert (found.units, found.busy[0].gpus, found.busy[1].gpus) == (16, 2, 8)
+    assert waits_of(spec, job(3, cluster="8xl4", gpu_count=4), unknown).gpus == 4
+
+
+def test_a_gang_ends_as_one() -> None:
+    """Its members are one holder of all their VMs, and one that waits for all."""
+    members = tuple(
+        replace(job(n, *RUNS, replicas=2), gang=Membership("job-uid-0001", n - 1, 2))
+        for n in (1, 2)
+    )
+    vms = tuple(vm(f"vm-{n}", leases=(f"lease-{n}",)) for n in (1, 2))
+    found = pool(cluster(vm_max=2), members, vms)
+    assert [busy.gpus for busy in found.busy] == [2]
+    waits = replace(job(3, replicas=2), gang=Membership("job-uid-0003", 0, 2))
+    again = replace(job(4, replicas=2), gang=Membership("job-uid-0003", 1, 2))
+    assert line_up([waits, again], found).playable == (waits,)
+    assert waits_of(cluster(), waits, unknown).gpus == 2
+
+
+def test_a_limit_that_was_lowered_gives_nothing() -> None:
+    """Three run where one may: nobody starts before two have ended."""
+    jobs = tuple(job(n, *RUNS) for n in (1, 2, 3))
+    vms = tuple(vm(f"vm-{n}", leases=(f"lease-{n}",)) for n in (1, 2, 3))
+    found = pool(cluster(vm_max=1), jobs, vms)
+    assert found.units - sum(busy.gpus for busy in found.busy) == -2
+
+
+def test_what_a_quota_leaves() -> None:
+    """What is held in other clusters is not to be had here; CPUs and memory come with GPUs."""
+    machines = {"1xl4": Machine("l4", 24.0, 12.0, 48.0), "8xh100": Machine("h100", 80.0, 26.0, 0)}
+    holding = {"1xl4": Tally(jobs=1, gpus=1), "8xh100": Tally(jobs=2, gpus=4, cpus=8.0)}
+
+    def cap(**limits: object) -> Cap | None:
+        tenant = Tenant("a", quota=Quota(**limits))  # type: ignore[arg-type]
+        return cap_of(tenant, holding, "1xl4", machines)
+
+    assert cap() is None
+    assert cap(gpus=10) == Cap(gpus=6.0)
+    assert cap(gpus_by_type={"h100": 8}, jobs=5) == Cap(jobs=3.0)
+    assert cap(gpus_by_type={"l4": 8}) == Cap(gpus=8.0)
+    assert cap(cpus=44.0) == Cap(gpus=3.0)
+
+
+def kind(job: Job) -> Kind:
+    return kind_of(job.spec, job.cluster)
+
+
+def test_kinds() -> None:
+    """A number at the end makes no other program, spot makes no other GPU, and who gives neither a
+    name nor a workflow is known by the command."""
+    one = kind(job(1, name="train-7"))
+    assert one == kind(job(2, name="train-12"))
+    assert one == kind(job(3, name="train", cluster="1xl4-spot"))
+    assert one != kind(job(4, name="train-7", gpu_count=2, cluster="2xl4"))
+    assert one != kind(job(5, name="train-7", tenant_id="other"))
+    assert one != kind(job(6, name="train-7", replicas=2))
+    assert kind(job(7, workflow="w")).name == "w"
+    assert kind(job(8)).name == "true"
+    assert kind(job(9, name="7")).name == "7"
+    assert kind(job(10, name="a", cluster="cellar")).gpus == "1 x cellar"
