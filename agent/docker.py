@@ -208,9 +208,15 @@ class Frames:
             end = _FRAME + int.from_bytes(self.rest[4:_FRAME], "big")
             if len(self.rest) < end:
                 break
-            out.append(self.rest[_FRAME:end])
+            if not _is_podmans_own(self.rest[_FRAME:end]):
+                out.append(self.rest[_FRAME:end])
             self.rest = self.rest[end:]
         return b"".join(out)
+
+
+def _is_podmans_own(words: bytes) -> bool:
+    """podman puts its own complaint into the stream when a container ends faster than it reads."""
+    return b" unixpacket @" in words and words.rstrip().endswith(b"connection reset by peer")
 
 
 def split_image(image: str) -> tuple[str, str]:

@@ -20,10 +20,9 @@ from core.clock import SystemClock
 
 FAST_TESTS = "fast tests"
 PYTEST = (sys.executable, "-m", "pytest", "-ra")
-BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
-"""The tests of one file together, for what they share; tests/conftest.py has the order of the
-files."""
-SIDE_BY_SIDE = ("-n", "2", *BY_FILE)
+SIDE_BY_SIDE = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
+"""Three at a time, since they wait more than they work; the tests of one file together, for what
+they share; tests/conftest.py has the order of the files."""
 
 Result = tuple[str, int, float]
 """Name, exit code, seconds."""
@@ -120,8 +119,7 @@ def parts_of_tests() -> tuple[Step, ...]:
     others = tuple(f"--ignore={path}" for path in (stacks, *simulation))
     return (
         Step("units and adapters", (*PYTEST, *SIDE_BY_SIDE, *others)),
-        # They wait more than they work.
-        Step("whole stacks", (*PYTEST, "-n", "3", *BY_FILE, stacks)),
+        Step("whole stacks", (*PYTEST, *SIDE_BY_SIDE, stacks)),
         Step("simulation", (*PYTEST, "-n", "2", *simulation)),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import struct
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.containers import NoContainer, Runtime, create_body, gpu_request, gpu_way
-from agent.docker import split_image
+from agent.docker import Frames, split_image
 from agent.environment import places_for
 from agent.registry import auth_for, registry_of
 from agent.words import Exited, Signal, Started, StartFailed
@@ -222,3 +223,16 @@ def test_rules_from_metadata() -> None:
         ("/a:/b:rw",), "none"
     )
     assert rules_of({"network": "moon"}) is rules_of([]) is None
+
+
+def test_podmans_own_complaint_is_not_the_jobs() -> None:
+    """It comes in a frame like any other; words of the job that look alike stay."""
+
+    def frame(words: bytes) -> bytes:
+        return struct.pack(">BxxxL", 2, len(words)) + words
+
+    complaint = (
+        b"error: read unixpacket @->/proc/self/fd/9/attach: read: connection reset by peer\n"
+    )
+    said = [b"1\n", complaint, b"my own: connection reset by peer\n"]
+    assert Frames().feed(b"".join(map(frame, said))) == said[0] + said[2]

@@ -19,7 +19,7 @@ from messaging.codec import decode_heartbeat, encode_control
 from messaging.pubsub import PubSubBus
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 20.0
+DEADLINE_S = 30.0
 PROJECT = "test-project"
 NAMES = Names("zen-test")
 VM = NAMES.vm("2xl4", "us-central1", "b2c4")
