@@ -29,9 +29,9 @@ ENDED = ("exited", "stopped", "dead")
 UNSURE_MAX_S = 30.0
 LOOK_AGAIN_S = 0.2
 LOOK_EVERY_S = 0.5
+"""How often a container that says nothing more is looked at."""
 REMEMBER_AFTER_S = 1.0
 """podman mixes up the state of a container that is looked at while it starts and ends at once."""
-"""How often a container that says nothing more is looked at."""
 DOWN_MAX_S = 60.0
 """A runtime that does not answer for so long is taken for dead, and the job with it."""
 REMOVE_TRIES = 5

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import AsJson
+from cli.options import AsJson, Detach, Port
 
 GPUS_MAX = 64
 
@@ -22,19 +22,8 @@ def node(
             help="Use this many; where there is no driver, pretend to have them.",
         ),
     ] = None,
-    detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Return when ready; stop it with zen down.")
-    ] = False,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            "--port",
-            min=0,
-            max=65535,
-            metavar="N",
-            help="Of the API; 0 takes a free one. Default: 8080, or a free one if that is taken.",
-        ),
-    ] = None,
+    detach: Detach = False,
+    port: Port = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only errors.")] = False,
     as_json: AsJson = False,
     parent_fd: Annotated[int | None, typer.Option("--parent-fd", hidden=True)] = None,

@@ -20,6 +20,19 @@ ConfigFile = Annotated[
     str | None,
     typer.Option("--config", envvar="ZEN_CONFIG", metavar="FILE", help="Configuration file."),
 ]
+Detach = Annotated[
+    bool, typer.Option("--detach", "-d", help="Return when ready; stop it with zen down.")
+]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        "--port",
+        min=0,
+        max=65535,
+        metavar="N",
+        help="Of the API; 0 takes a free one. Default: 8080, or a free one if that is taken.",
+    ),
+]
 
 
 def pairs(words: list[str] | None, option: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import AsJson
+from cli.options import AsJson, Detach, Port
 from cli.place import PROGRAM
 from cli.screen import emit, note, say
 
@@ -20,22 +20,11 @@ DOWN_S = 25.0
 
 
 def up(
-    detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Return when ready; stop it with zen down.")
-    ] = False,
+    detach: Detach = False,
     replicas: Annotated[
         int, typer.Option("--replicas", min=1, max=5, metavar="N", help="Schedulers.")
     ] = 1,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            "--port",
-            min=0,
-            max=65535,
-            metavar="N",
-            help="Of the API; 0 takes a free one. Default: 8080, or a free one if that is taken.",
-        ),
-    ] = None,
+    port: Port = None,
     config: Annotated[
         Path | None,
         typer.Option("--config", metavar="FILE", help="Instead of the default configuration."),

@@ -48,6 +48,8 @@ class Podman:
         self._words = [
             shutil.which("podman", path=_path()) or "podman",
             *("--root", str(home / "root"), "--runroot", str(home / "run")),
+            # Or it would share with every other podman what it knows of how containers ended.
+            *("--tmpdir", str(home / "tmp")),
             *("--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"),
             *("--runtime", shutil.which("runc", path=_path()) or "runc"),
         ]
