@@ -30,6 +30,8 @@ UNSURE_MAX_S = 30.0
 LOOK_AGAIN_S = 0.2
 LOOK_EVERY_S = 0.5
 """How often a container that says nothing more is looked at."""
+SILENT_LOOK_S = 5.0
+"""How often one whose stream is open is looked at: the runtime may fail to close it."""
 REMEMBER_AFTER_S = 1.0
 """podman mixes up the state of a container that is looked at while it starts and ends at once."""
 DOWN_MAX_S = 60.0
@@ -57,6 +59,7 @@ class ContainerKeeper(Keeper):
         self.pending = b""
         """Output that the agent has not taken yet; while there is some, no more is read."""
         self.look_at = 0.0
+        self.silent_look_at = math.inf
         self.down_since: float | None = None
         self.unsure_since: float | None = None
         self.remember_at = math.inf
@@ -80,6 +83,7 @@ class ContainerKeeper(Keeper):
             return False
         self.started = True
         self.remember_at = monotonic() + REMEMBER_AFTER_S
+        self.silent_look_at = monotonic() + SILENT_LOOK_S
         self._say({"started": 0})
         return True
 
@@ -281,11 +285,9 @@ class ContainerKeeper(Keeper):
         now = monotonic()
         if now >= self.remember_at:
             self._remember_process()
-        if not self.killed and (self.stream is not None or self.pending):
+        if now < self._look_due():
             return None
-        if now < self.look_at:
-            return None
-        self.look_at = now + LOOK_EVERY_S
+        self.look_at, self.silent_look_at = now + LOOK_EVERY_S, now + SILENT_LOOK_S
         try:
             words = self._end_of_killed() if self.killed else self._look()
         except DockerDown as error:
@@ -295,6 +297,11 @@ class ContainerKeeper(Keeper):
             return None
         self.down_since = None
         return words
+
+    def _look_due(self) -> float:
+        """When its end is looked for next: soon if it has nothing more to say."""
+        speaks = self.stream is not None or self.pending
+        return self.silent_look_at if speaks and not self.killed else self.look_at
 
     def _end_of_killed(self) -> dict[str, object]:
         # Before the runtime does: it may thaw a paused one, and must find nobody who goes on.
@@ -317,12 +324,18 @@ class ContainerKeeper(Keeper):
         if state is None:
             return {"signal": int(signal.SIGKILL), "note": "somebody removed its container"}
         if state.get("Running") or state.get("Paused"):
-            # It closed its streams, or the runtime was started anew: then there is more to hear.
-            self._attach()
+            if self.stream is None and not self.pending:
+                # It closed its streams, or the runtime was started anew: there is more to hear.
+                self._attach()
             return None
+        code: object = state.get("ExitCode")
         if state.get("Status") not in ENDED:
-            return self._not_yet(str(state.get("Status")))
-        code = state.get("ExitCode")
+            code = self.docker.told_exit(self.container)
+            if code is None:
+                return self._not_yet(str(state.get("Status")))
+        self._drain()
+        if self.pending:
+            return None  # the agent takes it first
         self._remove()
         words: dict[str, object] = {"exit": code if isinstance(code, int) else CANNOT_RUN}
         if state.get("OOMKilled"):
@@ -374,8 +387,7 @@ class ContainerKeeper(Keeper):
 
     def _patience_ms(self) -> int | None:
         patience = super()._patience_ms()
-        looks = self.started and (self.killed or (self.stream is None and not self.pending))
-        next_at = min(self.remember_at, self.look_at if looks else math.inf)
+        next_at = min(self.remember_at, self._look_due() if self.started else math.inf)
         if next_at == math.inf:
             return patience
         look_ms = max(0, int(1000 * (next_at - monotonic())) + 1)

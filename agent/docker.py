@@ -15,7 +15,10 @@ from urllib.parse import quote, urlencode, urlsplit
 
 API = "/v1.40"
 """Docker 19.03 and podman 3 speak it; the first version with requests for GPUs."""
+PODMAN_API = "/v4.0.0/libpod"
 CALL_TIMEOUT_S = 20.0
+TOLD_EXIT_S = 2.0
+"""It waits for the end of one that runs: longer would keep its keeper from hearing the agent."""
 PULL_SILENCE_S = 300.0
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 HEAD_BYTES_MAX = 64 * 1024
@@ -132,6 +135,17 @@ class Docker:
             raise DockerError("an answer without a state")
         return state
 
+    def told_exit(self, container: str) -> int | None:
+        """How a container ended, in podman's own words: it keeps them apart from the state, which
+        may say `created` for good when a container ended while it was being started. None: it
+        knows no end, or it is not podman."""
+        path = f"/containers/{quote(container)}/wait?condition=exited"
+        try:
+            found = self._call("POST", path, api=PODMAN_API, timeout_s=TOLD_EXIT_S)
+        except DockerError:
+            return None
+        return found if isinstance(found, int) and found >= 0 else None
+
     def remove(self, container: str) -> None:
         """Kill it if it runs, and leave nothing of it. Fine if it is gone already."""
         try:
@@ -171,12 +185,20 @@ class Docker:
     def _open(self, timeout_s: float) -> _Connection:
         return _Connection(self.address, timeout_s)
 
-    def _call(self, method: str, path: str, body: Mapping[str, object] | None = None) -> object:
-        connection = self._open(CALL_TIMEOUT_S)
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, object] | None = None,
+        *,
+        api: str = API,
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> object:
+        connection = self._open(timeout_s)
         headers = {"Content-Type": "application/json"} if body is not None else {}
         try:
             sent = None if body is None else json.dumps(body)
-            connection.request(method, f"{API}{path}", sent, headers)
+            connection.request(method, f"{api}{path}", sent, headers)
             answer = connection.getresponse()
             data = answer.read(ANSWER_BYTES_MAX)
         except (OSError, http.client.HTTPException) as error:
