@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from rich.console import Console
 from rich.table import Table
 
-from bench.capacity_verdict import METRICS, Check, Suite, Verdict
+from bench.capacity_verdict import METRICS, Suite, Verdict
+from bench.study import Check
 from sim.replay.suites import WORDS
 
 DEAR_MUST = 1.01

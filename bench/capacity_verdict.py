@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from bench.study import Check
 from sim.replay.figures import Figures
 from sim.replay.suites import OURS, Estimate, estimate
 
@@ -31,7 +32,6 @@ METRICS: Mapping[str, Metric] = {
     "jobs_per_hour": lambda f: f.jobs_per_hour,
     "vms_most": lambda f: f.vms_most,
 }
-TOLERANCE = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,24 +161,6 @@ STUDY: Mapping[tuple[str, bool], Mapping[str, tuple[float, float, float]]] = {
         "oracle": (144, 2.307, 1.152),
     },
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A ratio between two rivals, here and in the study."""
-
-    suite: str
-    what: str
-    here: float
-    study: float
-
-    @property
-    def off(self) -> float:
-        return self.here / self.study - 1.0
-
-    @property
-    def valid(self) -> bool:
-        return abs(self.off) <= TOLERANCE
 
 
 def validity(suites: Sequence[Suite]) -> list[Check]:

@@ -24,7 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.queue_plots import write_plots
-from bench.queue_verdict import Check, Verdict, judge, validity
+from bench.queue_verdict import Verdict, judge, validity
+from bench.study import Check
 from core.errors import BadInput, Fault, ZenError
 from sim.replay.pool import Costs, Policy, replay
 from sim.replay.queue_apart import apart, finish_time_fairness
@@ -211,7 +212,7 @@ def check_table(checks: Sequence[Check]) -> Table:
     for c in checks:
         off = f"{100 * c.off:+.1f} %"
         cells = (f"{c.here:.1f}", f"{c.study:.1f}", off, "yes" if c.valid else "NO")
-        table.add_row(c.suite, WORDS[c.policy], *cells)
+        table.add_row(c.suite, WORDS[c.what], *cells)
     return table
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from bench.study import Check
 from sim.replay.queue_eta import Truth
 from sim.replay.queue_figures import QueueFigures
 
 Runs = Mapping[str, QueueFigures]
-TOLERANCE = 0.15
 # A study of the same traces: mean completion in thousand seconds, by pool and jobs.
 STUDY: Mapping[tuple[int, int], Mapping[str, float]] = {
     (11185, 384): {
@@ -116,24 +116,6 @@ def judge(suites: Mapping[str, Runs], truths: Mapping[str, Truth]) -> list[Verdi
         words = "ETA: pinball loss ÷ one quantile for all"
         found.append(Verdict(suite, words, truth.ratio, 0.8, 0.8))
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """The mean completion of a rival, in thousand seconds, here and in the study."""
-
-    suite: str
-    policy: str
-    here: float
-    study: float
-
-    @property
-    def off(self) -> float:
-        return self.here / self.study - 1.0
-
-    @property
-    def valid(self) -> bool:
-        return abs(self.off) <= TOLERANCE
 
 
 def validity(suites: Mapping[str, Runs]) -> list[Check]:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from bench.queue import main
-from bench.queue_verdict import Check, Verdict
+from bench.queue_verdict import Verdict
+from bench.study import Check
 from sim.replay.synthetic import Recipe, jobs_csv, make_jobs
 
 
