@@ -100,7 +100,8 @@ async def test_no_runtime(tmp_path: Path) -> None:
         (f"unix://{tmp_path}/none.sock", "No such file"),
         ("ssh://host", "DOCKER_HOST: got 'ssh://host', expected unix:///path or tcp://host:port"),
     ):
-        yard = Yard(tmp_path, docker=docker)
+        # A VM of its own each: the first may still be clearing its directory away.
+        yard = Yard(tmp_path / str(len(words)), docker=docker)
         yard.start(spec=spec_for("true"))
         end = await yard.end()
         assert isinstance(end, StartFailed)
