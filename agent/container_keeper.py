@@ -17,8 +17,17 @@ from threading import Thread
 from time import monotonic  # noqa: TID251  # the one clock that we share with the agent
 from typing import TYPE_CHECKING
 
-from agent.docker import Docker, DockerDown, DockerError, Frames
-from agent.keeper import Keeper, catches, descendants, keep, send_signal
+from agent.docker import (
+    CALL_TIMEOUT_S,
+    MAKE_TIMEOUT_S,
+    Docker,
+    DockerDown,
+    DockerError,
+    DockerLate,
+    Frames,
+)
+from agent.first_process import FirstProcess
+from agent.keeper import Keeper, keep
 from agent.leftovers import KEEPER, whoami
 
 if TYPE_CHECKING:
@@ -27,13 +36,17 @@ if TYPE_CHECKING:
 ENDED = ("exited", "stopped", "dead")
 """Statuses whose exit code counts."""
 UNSURE_MAX_S = 30.0
-LOOK_AGAIN_S = 0.2
+"""A runtime that has not said how a container ended for so long will never say it."""
+LOOK_AGAIN_S = 0.05
+"""Of one whose stream has ended: its own end is a moment later."""
 LOOK_EVERY_S = 0.5
-"""How often a container that says nothing more is looked at."""
+"""While the runtime does not do what it is told."""
 SILENT_LOOK_S = 5.0
 """How often one whose stream is open is looked at: the runtime may fail to close it."""
+HEAR_AGAIN_S = 2.0
+"""Who still runs so long after its stream has ended is attached to again."""
 REMEMBER_AFTER_S = 1.0
-"""podman mixes up the state of a container that is looked at while it starts and ends at once."""
+"""What ends sooner needs no way to be ended without the runtime."""
 DOWN_MAX_S = 60.0
 """A runtime that does not answer for so long is taken for dead, and the job with it."""
 REMOVE_TRIES = 5
@@ -58,12 +71,15 @@ class ContainerKeeper(Keeper):
         self.frames = Frames()
         self.pending = b""
         """Output that the agent has not taken yet; while there is some, no more is read."""
-        self.look_at = 0.0
-        self.silent_look_at = math.inf
+        self.look_at = math.inf
+        self.quiet_since = 0.0
+        """When its stream ended."""
+        self.over = False
+        """It was seen to have ended, and has said nothing since."""
         self.down_since: float | None = None
         self.unsure_since: float | None = None
         self.remember_at = math.inf
-        self.first_pid, self.first_process = 0, -1
+        self.first = FirstProcess()
         self.waiting_fd = -1
         self.done = False
 
@@ -73,17 +89,23 @@ class ContainerKeeper(Keeper):
         self.docker = Docker(str(order["docker"]))
         try:
             self._create(order)
-            self._hold()
+            if not self._is_off():
+                self._attach()
+                self._hold()
             if self._is_off():
                 return self._give_up()
             self._start(order)
         except DockerError as error:
+            # A runtime that began to make it and then fell silent is no fault of the image.
+            lost = isinstance(error, DockerDown) and bool(self.container)
             self._remove()
-            self._say({"failed": CANNOT_RUN, "what": str(error)})
+            words = f"the container runtime does not answer: {error}"
+            self._say({"lost": words} if lost else {"failed": CANNOT_RUN, "what": str(error)})
             return False
         self.started = True
         self.remember_at = monotonic() + REMEMBER_AFTER_S
-        self.silent_look_at = monotonic() + SILENT_LOOK_S
+        # It may have ended already.
+        self.look_at = 0.0 if self.stream is None else monotonic() + SILENT_LOOK_S
         self._say({"started": 0})
         return True
 
@@ -107,6 +129,9 @@ class ContainerKeeper(Keeper):
     def _created(self, name: str, create: dict[str, dict[str, object]]) -> str:
         try:
             return self.docker.create(name, create)
+        except DockerLate:
+            self.container = name  # it may come yet, and is to be removed
+            raise
         except DockerError as error:
             if not _lacks_init(error, create):
                 raise
@@ -114,7 +139,6 @@ class ContainerKeeper(Keeper):
 
     def _start(self, order: dict[str, object]) -> None:
         """podman misses its first process when it creates a container, Docker when it starts it."""
-        self._attach()
         try:
             self.docker.start(self.container)
         except DockerError as error:
@@ -173,13 +197,13 @@ class ContainerKeeper(Keeper):
     def _remember_process(self) -> None:
         """A way to end it without the runtime."""
         self.remember_at = math.inf
+        if self.first.known:
+            return
         try:
             state = self.docker.state(self.container) or {}
-            pid = state.get("Pid")
-            if isinstance(pid, int) and pid > 0:
-                self.first_pid, self.first_process = pid, os.pidfd_open(pid)
-        except (DockerError, OSError):
-            return  # it has ended, or its processes are not ours to see
+            self.first.remember(state.get("Pid"), self.container)
+        except DockerError:
+            return  # its end is looked for all the same
 
     # --- the agent's words --------------------------------------------------------------
 
@@ -188,16 +212,13 @@ class ContainerKeeper(Keeper):
             if number in (signal.SIGTERM, signal.SIGKILL):
                 self.doomed = number
         elif number == signal.SIGKILL:
-            self.killed = True
+            self.killed, self.look_at = True, 0.0
         elif number == signal.SIGSTOP:
             self._remember_process()
             self._pause()
         elif number in (signal.SIGUSR1, signal.SIGUSR2):
-            if not self.first_pid:
-                self._remember_process()
-            for pid in descendants(self.first_pid) if self.first_pid else ():
-                if catches(pid, number):
-                    send_signal(pid, number)
+            self._remember_process()
+            self.first.tell_listeners(number)
         else:
             call = self.docker.unpause if number == signal.SIGCONT else self._signal(number)
             try:
@@ -219,15 +240,15 @@ class ContainerKeeper(Keeper):
             if state.get("Running") and not state.get("Paused"):
                 # Somebody else may be given its work next: better lost than done twice.
                 self.note = f"it could not be paused, so it was ended: {error}"
-                self.killed = True
+                self.killed, self.look_at = True, 0.0
 
     def _unless_over(self, words: str) -> None:
         self.note = self.note or words
 
     # --- its output ---------------------------------------------------------------------
 
-    def _attach(self) -> None:
-        self.stream, came = self.docker.attach(self.container)
+    def _attach(self, timeout_s: float = MAKE_TIMEOUT_S) -> None:
+        self.stream, came = self.docker.attach(self.container, timeout_s)
         self.stream.setblocking(False)
         self.frames = Frames()
         self.poll.register(self.stream.fileno(), select.POLLIN)
@@ -249,6 +270,7 @@ class ContainerKeeper(Keeper):
             return
         except OSError:
             data = b""
+        self.over = False
         if not data:
             self._detach()
         self._pour(self.frames.feed(data))
@@ -258,6 +280,7 @@ class ContainerKeeper(Keeper):
             self.poll.unregister(self.stream.fileno())
             self.stream.close()
             self.stream = None
+            self.quiet_since, self.look_at = monotonic(), 0.0
 
     def _pour(self, data: bytes) -> None:
         """Into the agent's pipe. When that is full the container has to wait, not we."""
@@ -276,6 +299,8 @@ class ContainerKeeper(Keeper):
             self.poll.register(self.log_fd, select.POLLOUT)
         else:
             self.poll.unregister(self.log_fd)
+            if self.stream is None:
+                self.look_at = 0.0
         if self.stream is not None:
             self.poll.modify(self.stream.fileno(), 0 if self.pending else select.POLLIN)
 
@@ -285,27 +310,27 @@ class ContainerKeeper(Keeper):
         now = monotonic()
         if now >= self.remember_at:
             self._remember_process()
-        if now < self._look_due():
+        if now < self.look_at:
             return None
-        self.look_at, self.silent_look_at = now + LOOK_EVERY_S, now + SILENT_LOOK_S
+        self.look_at = now + self._pause_s(now)
         try:
-            words = self._end_of_killed() if self.killed else self._look()
-        except DockerDown as error:
-            return self._without_runtime(now, error)
+            words = self._end_of_killed() if self.killed else self._look(now)
         except DockerError as error:
-            self._unless_over(str(error))
-            return None
+            return self._without_runtime(now, error)
         self.down_since = None
         return words
 
-    def _look_due(self) -> float:
-        """When its end is looked for next: soon if it has nothing more to say."""
-        speaks = self.stream is not None or self.pending
-        return self.silent_look_at if speaks and not self.killed else self.look_at
+    def _pause_s(self, now: float) -> float:
+        """Until the next look: soon after it fell silent, then ever more seldom."""
+        if self.killed or self.down_since is not None:
+            return LOOK_EVERY_S
+        if self.stream is not None or self.pending:
+            return SILENT_LOOK_S
+        return min(SILENT_LOOK_S, max(LOOK_AGAIN_S, now - self.quiet_since))
 
     def _end_of_killed(self) -> dict[str, object]:
         # Before the runtime does: it may thaw a paused one, and must find nobody who goes on.
-        self._kill_processes()
+        self.first.kill_all()
         self.docker.remove(self.container)
         if self.stream is not None:
             self._drain()
@@ -319,59 +344,63 @@ class ContainerKeeper(Keeper):
             if self.frames.taken == before:
                 return
 
-    def _look(self) -> dict[str, object] | None:
+    def _look(self, now: float) -> dict[str, object] | None:
         state = self.docker.state(self.container)
         if state is None:
             return {"signal": int(signal.SIGKILL), "note": "somebody removed its container"}
         if state.get("Running") or state.get("Paused"):
-            if self.stream is None and not self.pending:
-                # It closed its streams, or the runtime was started anew: there is more to hear.
-                self._attach()
-            return None
-        code: object = state.get("ExitCode")
-        if state.get("Status") not in ENDED:
-            code = self.docker.told_exit(self.container)
-            if code is None:
-                return self._not_yet(str(state.get("Status")))
+            if not self.first.has_ended():
+                self.unsure_since = None
+                if not state.get("Paused"):
+                    self._hear_again(now)
+                return None
+            return self._unknown(now, "running, but its process is gone")
+        code = state.get("ExitCode")
+        if state.get("Status") not in ENDED or not isinstance(code, int):
+            # Never taken for an exit code: podman says 0 for one that has not run.
+            return self._unknown(now, str(state.get("Status")))
         self._drain()
-        if self.pending:
-            return None  # the agent takes it first
-        self._remove()
-        words: dict[str, object] = {"exit": code if isinstance(code, int) else CANNOT_RUN}
-        if state.get("OOMKilled"):
-            words["note"] = "it was out of memory"
-        return words
-
-    def _not_yet(self, status: str) -> dict[str, object] | None:
-        """It is about to end. podman says `created` for a moment, with an exit code of 0 that means
-        nothing: taken for one, it would make a success of any end. Looked at seldom, since each
-        look may hold it up; what is never told is a loss, not a success."""
-        now = monotonic()
-        self.unsure_since = self.unsure_since or now
-        unsure_s = now - self.unsure_since
-        if unsure_s < UNSURE_MAX_S:
-            self.look_at = now + max(LOOK_AGAIN_S, unsure_s)
+        if self._speaks_on():
             return None
         self._remove()
-        return {"lost": f"the container runtime does not say how it ended (status {status})"}
+        note = {"note": "it was out of memory"} if state.get("OOMKilled") else {}
+        return {"exit": code, **note}
 
-    def _without_runtime(self, now: float, error: DockerDown) -> dict[str, object] | None:
+    def _speaks_on(self) -> bool:
+        """Whether its last words are on their way: the agent takes them first. A stream that says
+        nothing more and does not end is waited for until the next look."""
+        late, self.over = self.over, True
+        return bool(self.pending) or (self.stream is not None and not late)
+
+    def _unknown(self, now: float, status: str) -> dict[str, object] | None:
+        """It has ended, or is about to, and the runtime does not say how: a loss, no success."""
+        self.unsure_since = self.unsure_since or now
+        if now - self.unsure_since < UNSURE_MAX_S:
+            return None
+        self._remove()
+        return {"lost": f"the container runtime lost the exit code (status: {status})"}
+
+    def _hear_again(self, now: float) -> None:
+        """The runtime was started anew: there is more to hear. podman makes a container anew if it
+        is attached to after its end, and forgets how it ended; so it is attached to only while
+        its first process is stopped, and cannot end."""
+        if self.stream is not None or self.pending or now - self.quiet_since < HEAR_AGAIN_S:
+            return
+        self._remember_process()
+        try:
+            if self.first.halt():
+                self._attach(CALL_TIMEOUT_S)
+        except DockerError as error:
+            self._unless_over(f"its output is not heard any more: {error}")
+        finally:
+            self.first.send(signal.SIGCONT)
+
+    def _without_runtime(self, now: float, error: DockerError) -> dict[str, object] | None:
         self.down_since = self.down_since or now
         if now - self.down_since < DOWN_MAX_S:
             return None
-        self._kill_processes()
+        self.first.kill_all()
         return {"lost": f"the container runtime does not answer: {error}"}
-
-    def _kill_processes(self) -> None:
-        """Without the runtime, where its processes are ours to see."""
-        if self.first_process < 0:
-            return
-        try:
-            signal.pidfd_send_signal(self.first_process, 0)  # the PID is still its own
-            for pid in [*descendants(self.first_pid), self.first_pid]:
-                send_signal(pid, signal.SIGKILL)
-        except OSError:
-            return  # it has ended
 
     def _destroy(self) -> None:
         self._remove()
@@ -383,11 +412,11 @@ class ContainerKeeper(Keeper):
                 return
             except DockerError:
                 # Whatever stays is found by its label when the next agent starts.
-                self._kill_processes()
+                self.first.kill_all()
 
     def _patience_ms(self) -> int | None:
         patience = super()._patience_ms()
-        next_at = min(self.remember_at, self._look_due() if self.started else math.inf)
+        next_at = min(self.remember_at, self.look_at) if self.started else math.inf
         if next_at == math.inf:
             return patience
         look_ms = max(0, int(1000 * (next_at - monotonic())) + 1)

@@ -15,10 +15,10 @@ from urllib.parse import quote, urlencode, urlsplit
 
 API = "/v1.40"
 """Docker 19.03 and podman 3 speak it; the first version with requests for GPUs."""
-PODMAN_API = "/v4.0.0/libpod"
 CALL_TIMEOUT_S = 20.0
-TOLD_EXIT_S = 2.0
-"""It waits for the end of one that runs: longer would keep its keeper from hearing the agent."""
+"""Nobody hears the agent meanwhile: no more than what a lease outlasts a freeze by."""
+MAKE_TIMEOUT_S = 120.0
+"""For what computes nothing yet: on a busy VM a container is long in the making."""
 PULL_SILENCE_S = 300.0
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 HEAD_BYTES_MAX = 64 * 1024
@@ -39,6 +39,10 @@ class DockerError(Exception):
 
 class DockerDown(DockerError):
     """No answer: not there, or not in time."""
+
+
+class DockerLate(DockerDown):
+    """Not in time: it may still do what it was told."""
 
 
 def find(environ: Mapping[str, str]) -> tuple[str, str]:
@@ -98,13 +102,14 @@ class Docker:
                 raise DockerError(_words(answer.read(ANSWER_BYTES_MAX)), answer.status)
             _read_progress(answer)
         except (OSError, http.client.HTTPException) as error:
-            raise DockerDown(f"{self.address}: {_said(error)}") from error
+            raise self._down(error) from error
         finally:
             connection.close()
 
     def create(self, name: str, body: Mapping[str, object]) -> str:
         """The id of the new container; status 404: the image is not here."""
-        found = self._call("POST", f"/containers/create?{urlencode({'name': name})}", body)
+        path = f"/containers/create?{urlencode({'name': name})}"
+        found = self._call("POST", path, body, MAKE_TIMEOUT_S)
         if not isinstance(found, dict) or not isinstance(found.get("Id"), str):
             raise DockerError(f"an answer without an id: {str(found)[:WORDS_MAX]}")
         return str(found["Id"])
@@ -135,17 +140,6 @@ class Docker:
             raise DockerError("an answer without a state")
         return state
 
-    def told_exit(self, container: str) -> int | None:
-        """How a container ended, in podman's own words: it keeps them apart from the state, which
-        may say `created` for good when a container ended while it was being started. None: it
-        knows no end, or it is not podman."""
-        path = f"/containers/{quote(container)}/wait?condition=exited"
-        try:
-            found = self._call("POST", path, api=PODMAN_API, timeout_s=TOLD_EXIT_S)
-        except DockerError:
-            return None
-        return found if isinstance(found, int) and found >= 0 else None
-
     def remove(self, container: str) -> None:
         """Kill it if it runs, and leave nothing of it. Fine if it is gone already."""
         try:
@@ -161,10 +155,13 @@ class Docker:
         rows = found if isinstance(found, list) else []
         return [(str(row["Id"]), dict(row.get("Labels") or {})) for row in rows]
 
-    def attach(self, container: str) -> tuple[socket.socket, bytes]:
-        """The stream of its output, and what of it has come with the answer."""
+    def attach(
+        self, container: str, timeout_s: float = MAKE_TIMEOUT_S
+    ) -> tuple[socket.socket, bytes]:
+        """The stream of its output, and what of it has come with the answer. Only for one that has
+        not ended: podman would make it anew, and forget its exit code."""
         path = f"{API}/containers/{quote(container)}/attach?stream=1&stdout=1&stderr=1"
-        connection = self._open(CALL_TIMEOUT_S)
+        connection = self._open(timeout_s)
         try:
             connection.connect()
             stream = connection.sock
@@ -174,7 +171,7 @@ class Docker:
             head, rest = _read_head(stream)
         except OSError as error:
             connection.close()
-            raise DockerDown(f"{self.address}: {_said(error)}") from error
+            raise self._down(error) from error
         status = int(head.split()[1])
         if status not in (101, 200):
             connection.close()
@@ -185,24 +182,26 @@ class Docker:
     def _open(self, timeout_s: float) -> _Connection:
         return _Connection(self.address, timeout_s)
 
+    def _down(self, error: Exception) -> DockerDown:
+        kind = DockerLate if isinstance(error, TimeoutError) else DockerDown
+        return kind(f"{self.address}: {str(error) or type(error).__name__}")
+
     def _call(
         self,
         method: str,
         path: str,
         body: Mapping[str, object] | None = None,
-        *,
-        api: str = API,
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> object:
         connection = self._open(timeout_s)
         headers = {"Content-Type": "application/json"} if body is not None else {}
         try:
             sent = None if body is None else json.dumps(body)
-            connection.request(method, f"{api}{path}", sent, headers)
+            connection.request(method, f"{API}{path}", sent, headers)
             answer = connection.getresponse()
             data = answer.read(ANSWER_BYTES_MAX)
         except (OSError, http.client.HTTPException) as error:
-            raise DockerDown(f"{self.address}: {_said(error)}") from error
+            raise self._down(error) from error
         finally:
             connection.close()
         if answer.status == 304:
@@ -281,7 +280,3 @@ def _words(data: bytes) -> str:
         said = None
     message = said.get("message") if isinstance(said, dict) else None
     return str(message or data.decode(errors="replace")).strip()[:WORDS_MAX]
-
-
-def _said(error: Exception) -> str:
-    return str(error) or type(error).__name__

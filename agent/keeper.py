@@ -43,7 +43,7 @@ def descendants(root: int = 0) -> list[int]:
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208  # pathlib would double our start-up time
         if name.isdigit():
-            parent, state = _parent_and_state(name)
+            parent, state = parent_and_state(name)
             if state not in ("Z", "X", ""):
                 children.setdefault(parent, []).append(int(name))
     found: list[int] = []
@@ -55,7 +55,7 @@ def descendants(root: int = 0) -> list[int]:
     return found
 
 
-def _parent_and_state(pid: str) -> tuple[int, str]:
+def parent_and_state(pid: str) -> tuple[int, str]:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  # no pathlib here
             # The name in parentheses may itself contain spaces and parentheses.

@@ -19,7 +19,7 @@ from agent.journal import Journal
 from agent.kinds import CannotStart, Containers, Kind, Processes
 from agent.logs import CHUNK, LOG_CAP, carry_log
 from agent.outputs import judge, store_outputs
-from agent.status import StatusTail
+from agent.status_file import StatusTail
 from agent.words import Exited, Input, Progressed, Signal, Started, StartFailed
 from core.errors import ZenError
 from core.messages import Size, StartJob
@@ -197,7 +197,7 @@ class JobRunner:
         first = await _words(reader)
         if "failed" in first:
             return kept.kind.not_started(kept.order, first)
-        if "signal" in first:
+        if "signal" in first or "lost" in first:
             return _exited(lease_id, first)
         if "started" in first:
             self._post(Started(lease_id))

@@ -12,6 +12,8 @@ from socketserver import ThreadingMixIn, UnixStreamServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+DEADLINE_S = 60.0
+
 
 class FakeDocker:
     """One container at a time; it says `output` and ends with `exit_code` once it is started, or
@@ -30,7 +32,12 @@ class FakeDocker:
         self.runs_on = False
         self.unsure = 0
         """So many answers about a container that has ended know no exit code yet."""
+        self.lags = 0
+        """So many say that it still runs."""
+        self.dies_at_start = False
+        """The API, not the container."""
         self.exists, self.running = False, False
+        self.begun, self.forgot = False, False
         self.gone, self.started = threading.Event(), threading.Event()
         fake = self
 
@@ -65,12 +72,21 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.docker.exists:
             self._answer(404, {"message": "no such container"})
             return
-        ended = not self.docker.running and not self.docker.unsure
-        self.docker.unsure = max(0, self.docker.unsure - 1)
-        code = self.docker.exit_code if ended else 0
-        status = "running" if self.docker.running else "exited" if ended else "created"
-        words = {"Running": self.docker.running, "Status": status, "Pid": 0, "ExitCode": code}
+        status, code = self._status()
+        words = {"Running": status == "running", "Status": status, "Pid": 0, "ExitCode": code}
         self._answer(200, {"State": words})
+
+    def _status(self) -> tuple[str, int]:
+        docker = self.docker
+        if docker.running:
+            return "running", 0
+        if docker.lags:
+            docker.lags -= 1
+            return "running", 0
+        if docker.unsure or docker.forgot:
+            docker.unsure = max(0, docker.unsure - 1)
+            return "created", 0
+        return "exited", docker.exit_code
 
     def do_DELETE(self) -> None:
         self.docker.exists = self.docker.running = False
@@ -109,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(500, {"message": "container-init binary not found on the host"})
         else:
             self.docker.created.append(body)
-            self.docker.exists = True
+            self.docker.exists, self.docker.begun = True, False
             self.docker.gone.clear()
             self._answer(201, {"Id": "c0ffee"})
 
@@ -117,18 +133,23 @@ class _Handler(BaseHTTPRequestHandler):
         if self._refused("start", self.docker.created[-1]):
             self._answer(400, {"message": 'exec: "docker-init": executable file not found'})
             return
-        self.docker.running = True
-        self._answer(204, None)
+        if self.docker.dies_at_start:
+            return  # without a word
+        self.docker.running = self.docker.begun = True
+        # Before the answer: whoever has it may be gone before we have said all of it.
         self.docker.started.set()
+        self._answer(204, None)
 
     def _refused(self, where: str, body: dict[str, Any]) -> bool:
         return self.docker.no_init_at == where and bool(body["HostConfig"]["Init"])
 
     def _attach(self) -> None:
         stream: socket.socket = self.request
-        stream.sendall(b"HTTP/1.1 101 UPGRADED\r\nUpgrade: tcp\r\n\r\n")
         number = len(self.docker.created)
-        self.docker.started.wait(20)
+        # As podman does it: whoever is attached to after its end is made anew.
+        self.docker.forgot |= self.docker.begun and not self.docker.running
+        stream.sendall(b"HTTP/1.1 101 UPGRADED\r\nUpgrade: tcp\r\n\r\n")
+        self.docker.started.wait(DEADLINE_S)
         if number < len(self.docker.created):
             return  # that one never ran
         data = self.docker.output
@@ -136,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
             piece = data[at : at + 3]
             stream.sendall(struct.pack(">BxxxL", 1 + at % 2, len(piece)) + piece)
         if self.docker.runs_on:
-            self.docker.gone.wait(20)
+            self.docker.gone.wait(DEADLINE_S)
         self.docker.running = False
 
     def _answer(self, status: int, body: object) -> None:
@@ -146,7 +167,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data)
+        if data:
+            self.wfile.write(data)
 
     def log_message(self, *_: object) -> None:
         """Tests are quiet."""

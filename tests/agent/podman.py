@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agent.docker import Docker, DockerError
+from core.clock import SystemClock
 
 IMAGE = "localhost/zen-busybox"
 NEEDED = ("podman", "runc", "conmon", "busybox")
@@ -90,21 +91,32 @@ class Podman:
     @contextmanager
     def serve(self) -> Iterator[Podman]:
         """The Docker API, as `systemctl start podman.socket` would give it."""
-        with (self.home / "service.log").open("wb") as log:
-            words = [*self._words, "system", "service", "--time", "0", self.address]
+        try:
+            with self.api(self.socket):
+                yield self
+        finally:
+            self.clear()
+
+    @contextmanager
+    def api(self, socket: Path) -> Iterator[str]:
+        """One more door to the same containers: its address. They outlive it."""
+        address = f"unix://{socket}"
+        with (self.home / "service.log").open("ab") as log:
+            words = [*self._words, "system", "service", "--time", "0", address]
             service = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             try:
-                self._await()
-                yield self
+                self._await(Docker(address), service)
+                yield address
             finally:
                 service.terminate()
-                service.wait(10)
-                self.clear()
+                service.wait(_TIMEOUT_S)
 
-    def _await(self) -> None:
-        for _ in range(100):
+    def _await(self, docker: Docker, service: subprocess.Popen[bytes]) -> None:
+        clock = SystemClock().monotonic
+        give_up_at = clock() + _TIMEOUT_S
+        while clock() < give_up_at and service.poll() is None:
             try:
-                self.docker.labelled("none")
+                docker.labelled("none")
                 return
             except DockerError:
                 subprocess.run(["sleep", "0.05"], check=True)

@@ -20,7 +20,7 @@ from core.clock import SystemClock
 from core.containers import ContainerRules
 from core.job import JobSpec
 from tests.agent.podman import IMAGE, Podman
-from tests.agent.vm import DEADLINE_S
+from tests.agent.vm import DEADLINE_S, until
 from tests.agent.yard import Yard, order_for
 
 pytestmark = pytest.mark.slow
@@ -151,6 +151,25 @@ async def test_container_removed_by_somebody(yard: Yard, podman: Podman) -> None
     podman.docker.remove("zen-lease-1")
     end = await yard.end()
     assert end.exit_code == 137
+
+
+async def test_runtime_started_anew(yard: Yard, podman: Podman, tmp_path: Path) -> None:
+    """A container outlives the API of its runtime: what it says then is heard, and its end."""
+    count = "i=0; until [ -e /data/stop ]; do i=$((i+1)); echo $i; sleep 0.05; done; exit 5"
+    socket = podman.home / "second.sock"
+    with podman.api(socket) as address:
+        yard.environ["DOCKER_HOST"] = address
+        yard.start(spec=spec_for(count))
+        await yard.said("3\n")
+    heard = len(await yard.log())
+    with podman.api(socket):
+
+        async def hears_more() -> bool:
+            return len(await yard.log()) > heard
+
+        await until(hears_more, "what it said afterwards")
+        (tmp_path / "data" / "stop").touch()
+        assert (await yard.end()).exit_code == 5
 
 
 def _until_none(podman: Podman) -> None:

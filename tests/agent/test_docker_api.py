@@ -14,6 +14,7 @@ import pytest
 from agent.containers import NoContainer, Runtime, create_body, gpu_request, gpu_way
 from agent.docker import Frames, split_image
 from agent.environment import places_for
+from agent.kinds import Containers
 from agent.registry import auth_for, registry_of
 from agent.words import Exited, Signal, Started, StartFailed
 from core.containers import ContainerRules, are_mounts, rules_of
@@ -78,6 +79,52 @@ async def test_end_that_is_not_yet_known(docker: FakeDocker, tmp_path: Path) -> 
     yard = Yard(tmp_path, docker=docker.address, image="here")
     yard.start("true")
     assert (await yard.end()).exit_code == 7
+
+
+@pytest.mark.slow
+async def test_end_that_the_runtime_notices_late(docker: FakeDocker, tmp_path: Path) -> None:
+    """A container whose stream has ended is not attached to again because it is still called
+    running: podman would make one that has just ended anew, and its exit code would be gone."""
+    docker.exit_code, docker.lags = 7, 4
+    yard = Yard(tmp_path, docker=docker.address, image="here")
+    yard.start("true")
+    assert (await yard.end()).exit_code == 7
+    assert not docker.forgot
+
+
+@pytest.mark.slow
+async def test_end_that_is_never_known(
+    docker: FakeDocker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an exit code it is a loss, with its reason: neither a success nor the job's fault."""
+    impatient = "import agent.container_keeper as k\nk.UNSURE_MAX_S = 0.1\n"
+    *words, program = Containers.keeper
+    monkeypatch.setattr(Containers, "keeper", (*words, _before_main(program, impatient)))
+    docker.unsure = 1_000_000
+    yard = Yard(tmp_path, docker=docker.address, image="here")
+    yard.start("true")
+    why = "the container runtime lost the exit code (status: created)"
+    assert await yard.end() == Exited("lease-1", None, why)
+    assert not docker.exists
+
+
+def _before_main(program: str, words: str) -> str:
+    head, mark, tail = program.partition("from agent.container_keeper")
+    assert mark
+    return f"{head}{words}{mark}{tail}"
+
+
+@pytest.mark.slow
+async def test_runtime_that_dies_at_the_start(docker: FakeDocker, tmp_path: Path) -> None:
+    """A runtime that falls silent while it starts a container is not the image's fault."""
+    docker.dies_at_start = True
+    yard = Yard(tmp_path, docker=docker.address, image="here")
+    yard.start("true")
+    end = await yard.end()
+    assert isinstance(end, Exited)
+    assert end.exit_code is None
+    assert end.reason.startswith("the container runtime does not answer: ")
+    assert not docker.exists
 
 
 @pytest.mark.slow
