@@ -138,7 +138,7 @@ class CapacityPolicy:
     when the wait has cost as much as they would."""
     belief_bar: float = 0.5
     """A region is asked beside the best one only if it is this likely to deliver."""
-    waiting_usd_per_gpu_hour: float = 12.0
+    waiting_usd_per_gpu_hour: float = 18.0
     """What an hour of waiting for one GPU costs the people who wait."""
     typical_run_s: float = 3600.0
     """How long a job runs that says nothing of it: a dear region is dear for that long."""
@@ -226,3 +226,11 @@ def preemptions_per_hour(
         seen, hours = known.preempted * left, hours + known.vm_hours * left
     prior = PRIOR_PREEMPTIONS_PER_HOUR * PRIOR_VM_HOURS
     return (seen + prior) / (hours + PRIOR_VM_HOURS)
+
+
+def usual_vms(known: Experience | None, now: datetime, half_life_s: float = HALF_LIFE_S) -> float:
+    """How many VMs a place has had on average, as far as is remembered."""
+    if known is None:
+        return 0.0
+    hours = known.vm_hours * fade(now - known.updated_at, half_life_s)
+    return hours * math.log(2.0) * HOUR_S / half_life_s

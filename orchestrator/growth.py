@@ -44,6 +44,10 @@ class Asks:
         limit = self._limits[region]
         return limit is None or self._taken[region] < limit
 
+    def number(self, region: str) -> int:
+        """Which VM of the region the next one would be."""
+        return self._taken[region] + 1
+
     def load(self, outlook: Outlook) -> int:
         """How many times over the region is asked for what it may have."""
         return self._waiting[outlook.region] // outlook.room
@@ -193,7 +197,7 @@ def _cost(outlook: Outlook, scene: Scene, asks: Asks) -> tuple[bool, float, str]
     refused = outlook.belief * (1.0 - 0.5 ** asks.load(outlook))
     dearer = waiting * refused * outlook.late_after_s / policy.typical_run_s
     hopeless = outlook.belief < policy.belief_bar / 2
-    return hopeless, outlook.price + dearer, outlook.region
+    return hopeless, outlook.price_of(asks.number(outlook.region)) + dearer, outlook.region
 
 
 def _may_pay(wish: Wish, outlook: Outlook, scene: Scene, band: float) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,12 +18,18 @@ from core.knowledge import (
     belief,
     preemptions_per_hour,
     room,
+    usual_vms,
 )
 from core.timers import Timers
 from orchestrator.picture import Picture
 
 # Until deliveries and boots have been seen: Google's usual create, and an image with drivers.
 DELIVERY_S, BOOT_S = 46.0, 90.0
+# A result that comes later costs less than a job that does not start: nobody sits and waits for it.
+LATER_SHARE = 0.25
+# Half of the risk of being taken is that of the place, half grows with how many are held there; and
+# how many times the usual risk is believed at most.
+CROWD_SHARE, CROWD_MAX = 0.5, 8.0
 # What is learned may move the threshold of lateness within these bounds.
 LATE_MIN_S, LATE_MAX_S = 10.0, 600.0
 # No retry makes these better, so they are no measure of what a VM should cost.
@@ -37,7 +43,7 @@ class Outlook:
     region: str
     usd_per_hour: float
     price: float
-    """Per hour of work, in effect: with what preemptions and waiting cost on top."""
+    """Of the next VM there, per hour of work, in effect: with what preemptions and waiting cost."""
     belief: float
     late_after_s: float
     cold_start_s: float
@@ -45,6 +51,17 @@ class Outlook:
     room: int
     """How many it may be asked for at once."""
     block: Trouble | None
+    risk: float
+    """Dollars per hour that preemptions cost there, at the usual number of VMs."""
+    held: int
+    usual: float
+    """How many VMs are there, and how many there were while the risk was learned."""
+
+    def price_of(self, number: int) -> float:
+        """As `price`, of VM number so many: when a place takes some back, the more are held the
+        likelier it is that one more is among them."""
+        more = crowding(number, self.usual) - crowding(self.held + 1, self.usual)
+        return self.price + self.risk * more
 
     @property
     def stocked_out(self) -> bool:
@@ -94,19 +111,24 @@ class Outlooks(Mapping[str, Outlook]):
         cold_start_s = usual_s + self.boot_s
         waiting = policy.waiting_usd_per_gpu_hour * picture.spec.gpus
         lost_s = policy.preemption_loss_s + cold_start_s
-        price = _price(usd, self._preemptions(region, known), waiting, lost_s)
+        risk = self._preemptions(region, known) * _lost_usd(usd, waiting, lost_s)
+        held = self._held[region]
+        usual = usual_vms(known, now, policy.memory_half_life_s)
         # A miss costs the time until it is noticed.
         missed_h = (1.0 - likely) * late_s / policy.typical_run_s
         return Outlook(
             region=region,
             usd_per_hour=usd,
-            price=price + waiting * missed_h,
+            price=usd + risk * crowding(held + 1, usual) + waiting * missed_h,
             belief=likely,
             late_after_s=late_s,
             cold_start_s=cold_start_s,
             boot_s=self.boot_s,
             room=room(known, now),
             block=block_on(picture.troubles, picture.spec, region, now),
+            risk=risk,
+            held=held,
+            usual=usual,
         )
 
     @cached_property
@@ -127,6 +149,10 @@ class Outlooks(Mapping[str, Outlook]):
             return 0.0
         half_life_s = self._picture.policy.memory_half_life_s
         return preemptions_per_hour(known, self._lived_h[region], self._now, half_life_s)
+
+    @cached_property
+    def _held(self) -> Counter[str]:
+        return Counter(vm.region for vm in self._picture.vms)
 
     @cached_property
     def _lived_h(self) -> Mapping[str, float]:
@@ -161,9 +187,15 @@ def _delivery_s(known: Experience | None, timers: Timers) -> tuple[float, float]
     return known.delivery.usual_s, late_s
 
 
-def _price(usd: float, per_hour: float, waiting: float, lost_s: float) -> float:
+def _lost_usd(usd: float, waiting: float, lost_s: float) -> float:
     """Each preemption is paid for twice: the work is done again, and its result comes later."""
-    return usd + per_hour * lost_s / HOUR_S * (usd + waiting)
+    return lost_s / HOUR_S * (usd + LATER_SHARE * waiting)
+
+
+def crowding(number: int, usual: float) -> float:
+    """How much likelier than usual VM number so many of a place is to be taken."""
+    grows = 2.0 * number / (usual + 2.0)
+    return min(CROWD_MAX, 1.0 - CROWD_SHARE + CROWD_SHARE * grows)
 
 
 # --- how dear is too dear ----------------------------------------------------------------

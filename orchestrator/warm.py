@@ -39,7 +39,7 @@ STOCK_SHARE = 5
 NEXT_TO_NOTHING = 1e-4
 # Google bills a VM for at least this long: before that, giving it back saves nothing.
 BILLED_AT_LEAST_S = 60.0
-# Whoever looks at a result may have the next job ready: for this long a VM waits in any case.
+# Whoever looks at a result may have the next job ready: for this long one VM waits in any case.
 IDLE_AT_LEAST_S = 60.0
 # How often the worth of spare VMs is looked at again, when nothing else happens.
 LOOK_AGAIN_S = 15.0
@@ -269,7 +269,7 @@ def _is_worth_it(
 ) -> bool:
     fixed = picture.spec.idle_timeout_s is not None
     paid = _younger(vm.running_since, BILLED_AT_LEAST_S, now)
-    rests = vm.idle and _younger(vm.idle_since, IDLE_AT_LEAST_S, now)
+    rests = k == 1 and vm.idle and _younger(vm.idle_since, IDLE_AT_LEAST_S, now)
     if fixed or paid or rests:
         return True
     useful = stream.next_wish.allows(vm.region, vm.usd_per_hour)

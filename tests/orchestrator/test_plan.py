@@ -387,15 +387,15 @@ STREAM = Arrivals(at(-7200), tuple(at(-15 * i) for i in range(6, -1, -1)))
 
 
 def test_fewer_spares_where_vms_become_free_while_jobs_come() -> None:
-    """Of forty jobs that came within an hour nine still run: the next one may find a VM that has
+    """Of eighty jobs that came within an hour nine still run: the next one may find a VM that has
     just become free. If all of them still run, it will not."""
-    spec = cluster(vm_max=40)
-    stream = Arrivals(at(-7200), tuple(at(-90 * i) for i in range(40, -1, -1)))
+    spec = cluster(vm_max=90)
+    stream = Arrivals(at(-7200), tuple(at(-45 * i) for i in range(80, -1, -1)))
     working = [vm(f"vm-{i}", V.READY, leases=(f"lease-{i}",)) for i in range(9)]
     short = tuple(Wish(since=at(-60 * i)) for i in range(9))
     busy = picture_of((), *working, spec=spec, arrivals=stream)
     freed = replace(busy, at_work=short)
-    lasting = replace(busy, at_work=tuple(Wish(since=at(-60 * i)) for i in range(41)))
+    lasting = replace(busy, at_work=tuple(Wish(since=at(-45 * i)) for i in range(81)))
     assert sum(creates(freed).values()) < sum(creates(lasting).values())
 
 
