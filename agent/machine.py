@@ -256,7 +256,7 @@ class AgentMachine:
         work = self.jobs.get(lease_id)
         if work is None or work.frozen_since is None or work.killed:
             return
-        silent = now - self._confirmed_at >= self.timers.self_stop_after_s
+        silent = now >= self.computes_until
         if silent or order.answers <= self._stale_seq:
             return  # an old `continue`: nobody has heard of us since, so our lease may be gone
         work.frozen_since = None
@@ -307,13 +307,15 @@ class AgentMachine:
     # --- time ---------------------------------------------------------------------------
 
     def _pass_time(self, now: float) -> None:
-        if now - self._confirmed_at >= self.timers.self_stop_after_s:
+        # Compared as wake_at() says it: a difference may be a rounding error short of the span, and
+        # whoever is woken for nothing would be woken again at once.
+        if now >= self.computes_until:
             self._stale_seq = self._seq
             self._freeze(now)
         for work in list(self.jobs.values()):
             if work.frozen_since is not None:
                 thawless_s = now - work.frozen_since
-                if thawless_s >= self.timers.frozen_max_s and not work.killed:
+                if now >= work.frozen_since + self.timers.frozen_max_s and not work.killed:
                     self._end(work, f"frozen for {thawless_s:.0f} s without the bus", now, now)
             if now >= work.kill_at and not work.killed:
                 self._kill(work)

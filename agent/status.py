@@ -1,17 +1,15 @@
-"""Reads what the job appends to its status file: JSON lines {"step", "total", "checkpoint"}."""
+"""What a job appends to its status file: JSON lines {"step", "total", "checkpoint"}. Pure."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from core.messages import Progress
 
 READ_MAX = 64 * 1024
-"""Per look. A longer line is skipped: it cannot be one of ours."""
+"""At a time. A longer line is skipped: it cannot be one of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +20,16 @@ class Status:
     checkpoint_step: float | None = None
 
 
-class StatusTail:
-    """Follows one file. Wrong lines are the job's own affair and are passed over."""
+class StatusLines:
+    """What was written, in pieces as they came. Wrong lines are the job's own affair and are passed
+    over."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._offset = 0
+    def __init__(self) -> None:
         self._rest = b""
         self._skipping = False
 
-    def look(self) -> Status:
-        """What has come since the last look."""
-        data = self._read()
+    def feed(self, data: bytes) -> Status:
+        """The newest of what this piece says; half a line waits for its end."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if self._skipping and lines:
             del lines[0]
@@ -44,19 +40,6 @@ class StatusTail:
         for line in lines:
             status = _newer(status, line)
         return status
-
-    def _read(self) -> bytes:
-        try:
-            with self._file.open("rb") as opened:
-                size = os.fstat(opened.fileno()).st_size
-                if size < self._offset:  # written anew
-                    self._offset, self._rest = 0, b""
-                opened.seek(self._offset)
-                data = opened.read(READ_MAX)
-        except OSError:
-            return b""  # the job may have removed it; that is its right
-        self._offset += len(data)
-        return data
 
 
 def _newer(status: Status, line: bytes) -> Status:

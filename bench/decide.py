@@ -8,8 +8,9 @@ the database, its clusters are observed and planned, its outbox is relayed, its 
 The fleet is pretended (bench/fleet.py): every worker reports every `beat` seconds, jobs end at the
 rate of a fleet whose jobs run two hours, others are submitted as fast, and what is placed starts.
 Then the same in a rush, with `rush` ends a second. The database grows from the shortest queue to
-the longest, so the rows of one table are comparable. The baseline is the same leader when it keeps
-nothing from turn to turn: each picture is read as a whole.
+the longest, so the rows of one table are comparable. `submits` more a second go through the
+leader's own door, in its own process (bench/customers.py). The baseline is the same leader when it
+keeps nothing from turn to turn: each picture is read as a whole.
 
 A turn's time is from the drained inbox to the acknowledged mail; whatever else the process does
 meanwhile is in its wall time. Its CPU is that of the loop alone: on a machine with other work the
@@ -33,14 +34,15 @@ from pathlib import Path
 from rich.table import Table
 
 from bench.crowd import NAMES, Size, fill_queue, renew
+from bench.customers import Customers, submit_for_ever
 from bench.fleet import Fleet, Pace
 from bench.house import fresh_database
 from bench.report import figure, quantile, show, verdict
 from config.settings import ApiSettings, Settings
-from core.changes import Committed, NewJob, Unit, View
+from core.changes import Committed, Unit, View
 from core.clock import SystemClock
 from core.ids import RandomIds
-from core.job import Budgets, E, JobSpec, entry_for, new_job
+from core.job import Budgets
 from core.queueing import Ask
 from core.retention import RetentionRules
 from core.timers import Timers
@@ -86,6 +88,8 @@ class Spans:
     started: int = 0
     rounds: int = 0
     """Of clusters that were observed and planned."""
+    submits: list[float] = field(default_factory=list)
+    """Milliseconds from the moment a submission was to come to its answer."""
 
 
 class Forgetful(PostgresStore):
@@ -176,24 +180,6 @@ def _wear(*methods: object) -> None:
         setattr(owner, name, method)
 
 
-async def submit_for_ever(url: str, size: Size, pace: Pace) -> None:
-    """Through a store of its own, as another replica would."""
-    store, ids, clock = PostgresStore(url, name="bench-api"), RandomIds(), SystemClock()
-    await store.open()
-    number = 0
-    try:
-        while True:
-            number += 1
-            now, tenant = clock.now(), f"tenant-{number * 7 % size.tenants}"
-            uid = ids.uid(now)
-            spec = JobSpec(job_id=f"new-{uid}", user_id="u", tenant_id=tenant, command=("true",))
-            job = new_job(uid, spec, f"c-{number % size.clusters}", now)
-            await store.commit([(NewJob(job, entry_for(None, job, E.SUBMITTED), "h"),)], None)
-            await asyncio.sleep(1 / pace.ends_per_s)
-    finally:
-        await store.close()
-
-
 def settings_for(size: Size) -> Settings:
     return Settings(
         project="bench",
@@ -232,6 +218,7 @@ class Plan:
     seconds: float
     beat_s: float
     rush_per_s: float
+    submits_per_s: float
 
 
 async def measure(url: str, size: Size, queued: int, plan: Plan, *, keeps: bool) -> list[Row]:
@@ -249,6 +236,7 @@ async def measure(url: str, size: Size, queued: int, plan: Plan, *, keeps: bool)
     replica = Replica(settings_for(size), adapters, Metrics(), "bench-leader")
     rows: list[Row] = []
     others: list[asyncio.Task[None]] = []
+    customers = Customers(replica.submissions, size, plan.submits_per_s)
     began = time.perf_counter()
     try:
         with Stopwatch() as first:
@@ -260,20 +248,27 @@ async def measure(url: str, size: Size, queued: int, plan: Plan, *, keeps: bool)
                 asyncio.create_task(fleet.live(), name="fleet"),
                 asyncio.create_task(submit_for_ever(url, size, pace), name="submitter"),
             ]
+            if plan.submits_per_s:
+                others.append(asyncio.create_task(customers.come(), name="customers"))
             await asyncio.sleep(WARM_S)  # statements are prepared, caches are warm
         for words, ends in (("steady", pace.ends_per_s), ("rush", plan.rush_per_s)):
             if words == "rush" and not keeps:
                 continue
             pace.ends_per_s = ends
+            customers.took.clear()
             spans = await watch(fleet, plan.seconds)
+            spans.submits = list(customers.took)
             rows.append(Row(words if keeps else ALL, queued, ready_s, spans, _rss_mb()))
     finally:
         for task in others:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        ended = await asyncio.gather(*others, return_exceptions=True)
         await replica.stop()
         await writer.close()
         await store.close()
+    for end in ended:
+        if isinstance(end, Exception):
+            raise end  # submissions that failed would look quick
     return rows
 
 
@@ -348,11 +343,25 @@ def report(rows: Sequence[Row], size: Size, plan: Plan) -> None:
         "itself; server: of the database's sessions, whatever they did meanwhile. CPU/s: of the "
         "loop per second (on a busy machine turns are fewer, and each has more to do). ÷ all: CPU "
         "and server beside the leader that reads all each time. Starts of jobs per second.",
-        f"Target: wall p99 {TARGET_MS:g} ms, on a machine without other work. "
+        f"Target: wall p99 {TARGET_MS:g} ms, submit p99 {TARGET_MS:g} ms, on a machine without "
+        "other work. "
         f"RSS {figure(busiest)} MB ({verdict(busiest, TARGET_MB)}); ready in {figure(slowest)} s "
         f"({verdict(slowest, READY_S)}); cores used by the whole process, by row: {shares}; "
         f"rounds of clusters per second: {rounds}.",
+        *_door_words(rows, plan),
     )
+
+
+def _door_words(rows: Sequence[Row], plan: Plan) -> list[str]:
+    """How long the leader's own door took to answer."""
+    told = [
+        f"{row.queued:,} {row.words}: {len(row.spans.submits)}, p50 "
+        f"{figure(quantile(row.spans.submits, 0.5))}, p99 {figure(worst)} "
+        f"({verdict(worst, TARGET_MS)})"
+        for row in rows
+        if row.spans.submits and (worst := quantile(row.spans.submits, 0.99))
+    ]
+    return [f"Submissions, {plan.submits_per_s:g} a second, ms: {'; '.join(told)}."] if told else []
 
 
 def main() -> int:
@@ -366,12 +375,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30.0, help="of each phase")
     parser.add_argument("--beat", type=float, default=10.0, help="seconds between two beats")
     parser.add_argument("--rush", type=float, default=50.0, help="ends per second in the rush")
+    parser.add_argument("--submits", type=float, default=10.0, help="a second, through the door")
     parser.add_argument("--no-baseline", action="store_true", help="not the leader that forgets")
     args = parser.parse_args()
     configure_logs("error")  # a part that crashes would make the others look quick
     size, plan = (
         Size(args.tenants, args.clusters, args.vms),
-        Plan(args.seconds, args.beat, args.rush),
+        Plan(args.seconds, args.beat, args.rush, args.submits),
     )
     rows, filled = [], 0
     with tempfile.TemporaryDirectory(prefix="zen-decide-") as directory:

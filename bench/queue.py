@@ -101,9 +101,12 @@ def run_case(case: Case, work: Workload) -> Outcome:
     jobs, costs = work.jobs, COSTLY if case.costly else Costs()
     if case.policy == "eta":
         asking = Asking(preempts=False, every=max(1, len(jobs) // ETAS_MOST))
+        asking.longest_s = max(asking.longest_s, *(job.duration_s for job in jobs))
         replay(jobs, case.gpus, asking)
         return truth_of(asking.outcomes)
     policy = POLICIES.get(case.policy, Ours)()
+    if isinstance(policy, Ours):
+        policy.longest_s = max(policy.longest_s, *(job.duration_s for job in jobs))
     step = ELASTIC.get(case.policy)
     bends = range(0, len(jobs), step) if step else ()
     ended = replay(jobs, case.gpus, policy, costs, bends)

@@ -94,6 +94,14 @@ _RATIOS = (
 )
 
 
+_OURS: Mapping[str, str] = {
+    "ours": "",
+    "ours-still": "no eviction: ",
+    "ours-half": "half elastic: ",
+    "ours-all": "all elastic: ",
+}
+
+
 def judge(suites: Mapping[str, Runs], truths: Mapping[str, Truth]) -> list[Verdict]:
     """Every target in every suite that has what it compares."""
     found: list[Verdict] = []
@@ -107,7 +115,7 @@ def judge(suites: Mapping[str, Runs], truths: Mapping[str, Truth]) -> list[Verdi
                 value = ratio.of(runs[ratio.mine]) / other
                 found.append(Verdict(suite, ratio.words, value, ratio.must, ratio.stretch))
     for suite, runs in suites.items():
-        for policy, which in (("ours", ""), ("ours-still", "no eviction: ")):
+        for policy, which in _OURS.items():
             if policy in runs:
                 words = f"{which}first start beyond the bound told, jobs"
                 found.append(Verdict(suite, words, runs[policy].late, 0, 0))

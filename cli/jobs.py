@@ -348,7 +348,7 @@ def _header(job: Json, now: datetime) -> list[str]:
         "submitted": f"{clock_time(job['submitted_at'])} ({between(job['submitted_at'], now)} ago)",
         "run time": run_time(job, now) if job.get("started_at") else "",
         "deadline": _until(job.get("deadline_at"), now),
-        "starvation": _bound(job.get("due_at"), now),
+        "starvation": _bound(job, now),
         "attempt": f"{job['attempt']}" + (f" ({again})" if again else ""),
         "exit code": "" if job.get("exit_code") is None else str(job["exit_code"]),
         "cost so far": _cost(job),
@@ -375,14 +375,17 @@ def _cost(job: Json) -> str:
     return f"{whole} ({money(wasted)} of it wasted)" if wasted else whole
 
 
-def _bound(text: object, now: datetime) -> str:
-    at = moment(text)
+def _bound(job: Json, now: datetime) -> str:
+    at, latest = moment(job.get("due_at")), moment(job.get("starts_by"))
     if at is None:
         return ""
     left_s = (at - now).total_seconds()
-    if left_s <= 0:
-        return "no job of its tenant and class that comes now goes first"
-    return f"in {short(left_s)} no job of its tenant and class that comes later goes first"
+    words = "no job of its tenant and class that comes now goes first"
+    if left_s > 0:
+        words = f"in {short(left_s)} no job of its tenant and class that comes later goes first"
+    if latest is None:
+        return words
+    return f"starts within {short((latest - now).total_seconds())} at the latest; {words}"
 
 
 def _until(text: object, now: datetime) -> str:

@@ -167,9 +167,18 @@ class RegionStatus:
 
 @dataclass(frozen=True, slots=True)
 class PutRegionStatus:
-    """Insert or replace by (cluster, region)."""
+    """Insert or replace by (cluster, region). Whoever leads next knows by it where we may have
+    VMs, so it is written before the first one is asked for there."""
 
     status: RegionStatus
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetRegion:
+    """The region was withdrawn from the cluster, and nothing of ours is left there."""
+
+    cluster: str
+    region: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +276,7 @@ Change = (
     | DropTrouble
     | PutExperience
     | PutRegionStatus
+    | ForgetRegion
     | PutForecast
     | RaiseAlert
     | ClearAlert

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+FILES_MAX = 1000
+"""Files that were not looked at for the longest time are forgotten: hosts come and go."""
+ROLLBACK = "rollback to version"
+"""How the source of a version begins that no file brought."""
 VERSIONS_MAX = 1000
 """Older ones are forgotten: a program that edits the file each minute fills no disk."""
 
@@ -28,6 +32,16 @@ class ConfigVersion:
     """As written, without secrets."""
     diff: tuple[str, ...]
     """Against the version before, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSeen:
+    """What a file said when it was last considered."""
+
+    host: str
+    """Replicas on one machine share a file, those on two may have different ones at one path."""
+    path: str
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +70,26 @@ class ConfigVersions(Protocol):
     async def history(self, size: int, before: int | None) -> ConfigPage: ...
 
     async def last_with(self, digest: str) -> int | None:
-        """The newest version with this very content."""
+        """The newest version with this very content that a file has brought, not a rollback."""
+        ...
+
+    async def file_seen(self, host: str, path: str) -> str | None:
+        """The digest that this file had when it was last considered. Of a file that never was: of
+        the newest one at the same path elsewhere, since hosts may be made anew for each start."""
+        ...
+
+    async def saw(self, seen: FileSeen) -> None:
+        """The file was considered: until it changes, it is no edit."""
         ...
 
     async def jobs_in(self, clusters: Collection[str]) -> Mapping[str, int]:
         """Jobs that have not ended, of those of these clusters that have any."""
         ...
 
-    async def record(self, new: ConfigVersion, unused: Collection[str]) -> bool:
+    async def record(
+        self, new: ConfigVersion, unused: Collection[str], seen: FileSeen | None = None
+    ) -> bool:
         """Guards: its number is the next one, and no job of the clusters `unused` is left. Both
         are checked where it is written, so two replicas cannot record the same number. False:
-        the world moved, look again."""
+        the world moved, look again. `seen`: the file that brought it, considered by this."""
         ...

@@ -348,6 +348,8 @@ class Job:
     """How often its gang could not be brought together in time, since it last was."""
     offer: Offer | None = None
     """Only while it waits for a v1 worker: its start message is out."""
+    starts_by: datetime | None = None
+    """What it was told at its submission: it first starts no later; None: no such bound."""
 
     @property
     def due(self) -> datetime:
@@ -605,7 +607,8 @@ def _apply_service(moved: Job, before: Job, now: datetime, rules: Rules) -> Job:
     if before.blocked is not None and not before.spare and moved.due_at is not None:
         # The time behind the hold is not part of its wait: its place moves by as much.
         waited = moved.queued_since - before.queued_since
-        return replace(moved, due_at=moved.due_at + waited)
+        starts_by = moved.starts_by + waited if moved.starts_by is not None else None
+        return replace(moved, due_at=moved.due_at + waited, starts_by=starts_by)
     if before.lease is None or moved.lease is not None:
         return moved
     if before.started_at is not None:

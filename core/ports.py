@@ -87,6 +87,10 @@ class Store(Protocol):
         """The last one of each cluster."""
         ...
 
+    async def driven(self) -> Sequence[tuple[str, str]]:
+        """(cluster, region) of every group that was ever driven and is not forgotten, in order."""
+        ...
+
     async def tenants(self) -> Sequence[TenantRow]:
         """Everybody who ever submitted or was set up, by name."""
         ...
@@ -114,6 +118,10 @@ class Store(Protocol):
 
     async def members(self, gang: str) -> Sequence[Job]:
         """All jobs of a gang, by rank."""
+        ...
+
+    async def queued(self, cluster: str, tier: int, tenant_id: str, most: int) -> int:
+        """How many jobs of the tenant and class wait in a cluster's queue, counted up to `most`."""
         ...
 
     async def content_hash(self, user_id: str, job_id: str) -> tuple[str, str] | None:

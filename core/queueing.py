@@ -95,8 +95,9 @@ class QueuePolicy:
     """An admitted job gives its place to another tenant's only if that one's share is smaller by
     this part: shares that are nearly equal must not make jobs take turns in waiting."""
     least_run_s: float = 600.0
-    """No job has to yield to another before it has run this long; one that had to yield before is
-    safe from its own class for longer."""
+    """No job has to yield to another before it has run this long (half of it, if its tenant has had
+    more than twice as much as the other); one that had to yield before is safe from its own class
+    for longer."""
     grow_pause_s: float = 30.0
     """An elastic job whose size has changed does not grow again for this long."""
 

@@ -7,11 +7,18 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from core.configuration import VERSIONS_MAX, ConfigPage, ConfigVersion
+from core.configuration import (
+    FILES_MAX,
+    ROLLBACK,
+    VERSIONS_MAX,
+    ConfigPage,
+    ConfigVersion,
+    FileSeen,
+)
 from core.errors import NotFound
 from core.job import FINAL, JobStatus
 from db.rows import Row, clean, mapping_of, to_json
-from db.store import PostgresStore
+from db.store import Connection, PostgresStore
 
 PAGE_MAX = 500
 _SELECT = "SELECT version, at, author, source, digest, document::text, diff::text"
@@ -36,6 +43,19 @@ WHERE %(version)s = 1 + coalesce((SELECT max(version) FROM config_versions), 0)
     AND NOT EXISTS (SELECT 1 FROM jobs
         WHERE status = ANY(%(live)s::text[]) AND cluster = ANY(%(clusters)s::text[]))
 ON CONFLICT DO NOTHING
+"""
+# This very file, or else the one at the same path that was looked at last.
+_FILE_SEEN = """
+SELECT digest FROM config_files WHERE path = %(path)s
+ORDER BY host = %(host)s DESC, at DESC LIMIT 1
+"""
+_SAW = """
+INSERT INTO config_files (host, path, digest) VALUES (%(host)s, %(path)s, %(digest)s)
+ON CONFLICT (host, path) DO UPDATE SET digest = excluded.digest, at = clock_timestamp()
+"""
+_FORGET_FILES = """
+DELETE FROM config_files WHERE (host, path) IN
+    (SELECT host, path FROM config_files ORDER BY at DESC OFFSET %s)
 """
 
 
@@ -74,15 +94,29 @@ class PostgresConfigVersions:
         return ConfigPage(shown, rows[0][-1] if rows else 0, next_before)
 
     async def last_with(self, digest: str) -> int | None:
-        query = "SELECT max(version) FROM config_versions WHERE digest = %(digest)s"
-        found: int | None = (await self._ask(query, {"digest": digest}))[0][0]
+        query = """
+            SELECT max(version) FROM config_versions
+            WHERE digest = %(digest)s AND NOT starts_with(source, %(rollback)s)
+        """
+        words = {"digest": digest, "rollback": ROLLBACK}
+        found: int | None = (await self._ask(query, words))[0][0]
         return found
+
+    async def file_seen(self, host: str, path: str) -> str | None:
+        rows = await self._ask(_FILE_SEEN, {"host": clean(host), "path": clean(path)})
+        return str(rows[0][0]) if rows else None
+
+    async def saw(self, seen: FileSeen) -> None:
+        async with self._store.connection() as connection, connection.transaction():
+            await _saw(connection, seen)
 
     async def jobs_in(self, clusters: Collection[str]) -> Mapping[str, int]:
         words = {"clusters": list(clusters), "live": _LIVE}
         return dict(await self._ask(_JOBS_IN, words)) if clusters else {}
 
-    async def record(self, new: ConfigVersion, unused: Collection[str]) -> bool:
+    async def record(
+        self, new: ConfigVersion, unused: Collection[str], seen: FileSeen | None = None
+    ) -> bool:
         words = {
             "version": new.version,
             "at": new.at,
@@ -99,11 +133,19 @@ class PostgresConfigVersions:
             if written:
                 old = new.version - VERSIONS_MAX
                 await connection.execute("DELETE FROM config_versions WHERE version <= %s", (old,))
+                if seen is not None:
+                    await _saw(connection, seen)
         return written == 1
 
     async def _ask(self, query: str, words: Mapping[str, object]) -> list[Row]:
         async with self._store.connection() as connection:
             return await (await connection.execute(query, words)).fetchall()
+
+
+async def _saw(connection: Connection, seen: FileSeen) -> None:
+    words = {"host": clean(seen.host), "path": clean(seen.path), "digest": seen.digest}
+    await connection.execute(_SAW, words)
+    await connection.execute(_FORGET_FILES, (FILES_MAX,))
 
 
 def _version_of(row: Row) -> ConfigVersion:

@@ -19,6 +19,7 @@ from core.changes import (
     ClearAlert,
     DeadLetter,
     DropTrouble,
+    ForgetRegion,
     JobMove,
     JobNote,
     JobProgress,
@@ -53,6 +54,7 @@ Plain = (
     | DropTrouble
     | PutExperience
     | PutRegionStatus
+    | ForgetRegion
     | PutForecast
     | RaiseAlert
     | ClearAlert
@@ -166,6 +168,8 @@ def _guard(change: Change, known: Known) -> str | None:
         case NewRequest() | SettleRequest() | PutTrouble() | DropTrouble() | PutRegionStatus():
             return None
         case RaiseAlert() | ClearAlert() | DeadLetter() | PutExperience() | PutForecast():
+            return None
+        case ForgetRegion():
             return None
         case _:
             assert_never(change)
@@ -354,6 +358,7 @@ def _fold_one(change: Change, writes: Writes) -> None:
             | ReplayLetter()
             | PutExperience()
             | PutForecast()
+            | ForgetRegion()
         ):
             writes.plain.append(change)
         case PutTenant() | Charge() | Reserve():

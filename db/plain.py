@@ -13,6 +13,7 @@ from core.changes import (
     ClearAlert,
     DeadLetter,
     DropTrouble,
+    ForgetRegion,
     NewRequest,
     PutExperience,
     PutForecast,
@@ -64,6 +65,7 @@ VALUES (%s, %s, %s, %s, %s)
 ON CONFLICT (cluster, region) DO UPDATE SET
     target_size = excluded.target_size, why = excluded.why, observed_at = excluded.observed_at
 """
+_FORGET_REGION = "DELETE FROM region_status WHERE cluster = %s AND region = %s"
 _PUT_FORECAST = """
 INSERT INTO forecasts (cluster, computed_at, document) VALUES (%s, %s, %s::json)
 ON CONFLICT (cluster) DO UPDATE SET
@@ -109,6 +111,8 @@ def _row(change: Plain) -> tuple[str, ...]:
             return ("forecasts", forecast.cluster)
         case PutRegionStatus(status):
             return ("region_status", status.cluster, status.region)
+        case ForgetRegion(cluster, region):
+            return ("region_status", cluster, region)
         case PutTrouble(trouble):
             return ("troubles", *map(str, trouble.key))
         case DropTrouble(key):
@@ -137,9 +141,8 @@ async def _write_one(connection: AsyncConnection[TupleRow], change: Plain) -> No
         case PutForecast(forecast):
             document = (forecast.cluster, forecast.computed_at, to_json(forecast))
             await connection.execute(_PUT_FORECAST, document)
-        case PutRegionStatus(s):
-            status = (s.cluster, s.region, s.target_size, clean(s.why), s.observed_at)
-            await connection.execute(_PUT_REGION, status)
+        case PutRegionStatus() | ForgetRegion():
+            await _write_region(connection, change)
         case RaiseAlert(kind, subject, severity, message, at):
             words = {"kind": kind, "subject": clean(subject), "severity": severity}
             await connection.execute(_RAISE_ALERT, {**words, "message": clean(message), "at": at})
@@ -152,3 +155,14 @@ async def _write_one(connection: AsyncConnection[TupleRow], change: Plain) -> No
             await connection.execute(_REPLAY, (at, message_id))
         case _:
             assert_never(change)
+
+
+async def _write_region(
+    connection: AsyncConnection[TupleRow], change: PutRegionStatus | ForgetRegion
+) -> None:
+    if isinstance(change, ForgetRegion):
+        await connection.execute(_FORGET_REGION, (change.cluster, change.region))
+        return
+    s = change.status
+    row = (s.cluster, s.region, s.target_size, clean(s.why), s.observed_at)
+    await connection.execute(_PUT_REGION, row)

@@ -141,6 +141,7 @@ JOB_STATE: tuple[Field[Job], ...] = (
     Field("offer", "jsonb", lambda j: None if j.offer is None else to_json(j.offer)),
     Field("attained_gpu_s", "float8", lambda j: float(j.attained_gpu_s)),
     Field("due_at", "timestamptz", lambda j: j.due),
+    Field("starts_by", "timestamptz", lambda j: j.starts_by),
 )
 JOB_BIRTH: tuple[Field[Job], ...] = (
     Field("tenant_id", "text", lambda j: j.spec.tenant_id),
@@ -199,9 +200,9 @@ JOB_SELECT = (
     "j.lease_region, j.lease_zone, j.slots::text, j.started_at, j.ended_at, j.failures, "
     "j.losses, j.preemptions, j.exit_code, j.reason, j.stop_reason, j.attained_gpu_s, "
     "j.due_at, j.blocked::text, j.gang::text, j.rank, j.gang_size, j.gang_region, j.holds, "
-    "j.offer::text"
+    "j.offer::text, j.starts_by"
 )
-JOB_WIDTH = 33
+JOB_WIDTH = 34
 
 
 def job_of(row: Row) -> Job:
@@ -236,6 +237,7 @@ def job_of(row: Row) -> Job:
         gang_region=row[30],
         holds=row[31],
         offer=None if row[32] is None else _offer.decode(row[32]),
+        starts_by=row[33],
     )
 
 

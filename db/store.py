@@ -88,6 +88,13 @@ _OUTBOX = """
 SELECT outbox_id, topic, body, attributes::text, ordering_key FROM outbox
 WHERE published_at IS NULL ORDER BY outbox_id LIMIT %s
 """
+# From the index alone, and no further than anybody would count.
+_QUEUED = """
+SELECT count(*) FROM (
+    SELECT 1 FROM jobs WHERE status = 'QUEUED' AND blocked IS NULL
+        AND cluster = %s AND tier = %s AND tenant_id = %s LIMIT %s
+) AS waiting
+"""
 _PUBLISHED = "UPDATE outbox SET published_at = now() WHERE outbox_id = ANY(%s::bigint[])"
 
 
@@ -244,6 +251,13 @@ class PostgresStore:
         async with self.connection() as connection:
             return await forecasts(connection)
 
+    async def driven(self) -> Sequence[tuple[str, str]]:
+        async with self.connection() as connection:
+            found = await connection.execute(
+                "SELECT cluster, region FROM region_status ORDER BY 1, 2"
+            )
+            return [(cluster, region) for cluster, region in await found.fetchall()]
+
     async def tenants(self) -> Sequence[TenantRow]:
         async with self.connection() as connection:
             return await all_tenants(connection)
@@ -320,6 +334,12 @@ class PostgresStore:
     async def members(self, gang: str) -> Sequence[Job]:
         async with self.connection() as connection:
             return await members(connection, gang)
+
+    async def queued(self, cluster: str, tier: int, tenant_id: str, most: int) -> int:
+        async with self.connection() as connection:
+            found = await connection.execute(_QUEUED, (cluster, tier, tenant_id, most))
+            row = await found.fetchone()
+        return 0 if row is None else int(row[0])
 
     async def content_hash(self, user_id: str, job_id: str) -> tuple[str, str] | None:
         query = "SELECT uid::text, content_hash FROM jobs WHERE user_id = %s AND job_id = %s"

@@ -158,6 +158,8 @@ jobs = Table(
     Column("tier", SmallInteger, nullable=False, server_default=text("1")),
     Column("due_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
     Column("attained_gpu_s", Double, nullable=False, server_default=text("0")),
+    # The bound that it was told at its submission.
+    Column("starts_by", DateTime(timezone=True)),
     # The transaction that moved it last, put there by a trigger: how a turn finds what has changed.
     Column("moved", BigInteger),
     Index("ix_jobs_moved", "moved", postgresql_where=text("moved IS NOT NULL")),
@@ -578,4 +580,19 @@ config_versions = Table(
     _json("diff", "[]"),
     CheckConstraint("version >= 1", "version"),
     Index("ix_config_versions_digest", "digest", "version"),
+)
+
+# What each file of a replica said when it was last considered.
+config_files = Table(
+    "config_files",
+    metadata,
+    Column("host", Text, primary_key=True),
+    Column("path", Text, primary_key=True),
+    _text("digest"),
+    Column(
+        "at",
+        DateTime(timezone=True),
+        nullable=False,
+        server_default=text("clock_timestamp()"),
+    ),
 )

@@ -103,6 +103,29 @@ def fold(
     return Folded(tuple(changes), tuple(after), tuple(known.values()), lessons.experience)
 
 
+def delivered(
+    vms: Iterable[Vm],
+    spec: ClusterSpec,
+    troubles: Sequence[Trouble],
+    experience: Sequence[Experience],
+    policy: CapacityPolicy,
+    now: datetime,
+) -> Folded:
+    """Of VMs that were awaited: those whose worker spoke before anybody saw them run. Their places
+    have delivered, too."""
+    known = {trouble.key: trouble for trouble in troubles}
+    lessons = Lessons(spec, experience, policy, now)
+    came = tuple(vm for vm in vms if vm.running_since is not None)
+    dropped: list[Change] = []
+    for vm in came:
+        lessons.hit(vm)
+        for key in _troubles_at(vm, spec, known):
+            del known[key]
+            dropped.append(DropTrouble(key))
+    changes = (*dropped, *lessons.changes)
+    return Folded(changes, came, tuple(known.values()), lessons.experience)
+
+
 Refusal = tuple[TroubleKind, AttemptError, str]
 """What it was, in whose words, in which zone."""
 

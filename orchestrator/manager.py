@@ -31,6 +31,7 @@ from core.changes import (
     Change,
     ClearAlert,
     CloudRequest,
+    ForgetRegion,
     NewRequest,
     NewVm,
     PutRegionStatus,
@@ -49,12 +50,13 @@ from core.ports import CapacityAdvice, Clock, Ids, Store
 from core.timers import Timers
 from migs.manager import MigManager
 from orchestrator.calls import CloudCalls, is_passing
-from orchestrator.fold import UNLISTED_AFTER_S, complaints, fold, learn
+from orchestrator.fold import UNLISTED_AFTER_S, complaints, delivered, fold, learn
 from orchestrator.hints import Hints
 from orchestrator.lanes import Lanes
 from orchestrator.orphans import Orphans
 from orchestrator.packing import packed
 from orchestrator.picture import Picture, at_work, demand_by_cluster
+from orchestrator.places import WATCHED, Places
 from orchestrator.plan import plan_cluster
 
 log = structlog.get_logger("orchestrator")
@@ -89,12 +91,15 @@ class Look:
     """VMs that were written down by then; the absence of any other means nothing."""
     unsure: frozenset[str]
     """VMs whose create call had no answer by then, or only just: their absence neither."""
+    abandoned: bool = False
+    """The region was withdrawn by then, with nothing of ours known there."""
 
 
 class ClusterManager:
     """Owns one cluster. `reconcile()` is never run twice at once (the orchestrator sees to it)."""
 
-    def __init__(self, spec: ClusterSpec, wiring: Wiring) -> None:
+    def __init__(self, spec: ClusterSpec, wiring: Wiring, driven: Iterable[str] = ()) -> None:
+        """`driven`: regions that a former leader may have left something in."""
         self.spec = spec
         self._wiring = wiring
         self._configured = (spec, wiring)
@@ -102,12 +107,15 @@ class ClusterManager:
             lambda region: wiring.mig_of(spec.name, region), wiring.clock, wiring.on_cloud_call
         )
         self._orphans = Orphans(spec, wiring.names, wiring.timers)
+        self._places = Places(wiring.names, driven)
         self._lanes = Lanes(spec.name)
         self._looks: list[Look] = []
         self._hints = Hints(wiring.advice)
         self._snapshots: dict[str, MigSnapshot] = {}
         self._observed_at: dict[str, float] = {}
         self._accepted_at: dict[str, float] = {}
+        self._awaited: frozenset[str] = frozenset()
+        """VMs that did not run yet when we looked last."""
         self._said: dict[str, RegionStatus] = {}
         self._complaints: dict[str, dict[str, str]] = {}
 
@@ -117,8 +125,12 @@ class ClusterManager:
         self._configured = (spec, wiring)
 
     def _as_configured(self) -> None:
+        before = self._places.withdrawn(self.spec)
         self.spec, self._wiring = self._configured
         self._orphans.update(self.spec, self._wiring.timers)
+        for region in self._places.withdrawn(self.spec):
+            if region not in before:
+                self._observed_at.pop(region, None)  # what it holds waits for nobody
 
     async def reconcile(self) -> None:
         """One round: the next one repeats whatever did not come through."""
@@ -143,13 +155,6 @@ class ClusterManager:
         """End what is still under way in slow regions."""
         await self._lanes.close()
 
-    def _regions(self, view: View) -> list[str]:
-        """Those of the configuration, and those that still hold something of ours."""
-        found = [region.region for region in self.spec.regions]
-        held = [vm.region for vm in view.vms]
-        asked = [r.region for r in view.requests if r.cluster == self.spec.name]
-        return list(dict.fromkeys([*found, *held, *asked]))
-
     # --- observing -----------------------------------------------------------------------
 
     async def _observe_due(self, view: View) -> list[Look]:
@@ -157,9 +162,11 @@ class ClusterManager:
         known = frozenset(vm.name for vm in view.vms)
         unsure = self._names_in(view, "create") | self._accepted_lately(view)
         busy = self._lanes.busy()
-        for region in self._regions(view):
+        abandoned = self._places.abandoned(self.spec, view)
+        for region in self._places.watched(self.spec, view):
             if region not in busy and self._is_due(region, view):
-                self._lanes.start(region, self._look(region, known, unsure, view.now))
+                look = self._look(region, known, unsure, view.now, abandoned=region in abandoned)
+                self._lanes.start(region, look)
                 self._ask_advice(region, busy)
         await self._lanes.settle()
         fresh, self._looks = self._looks, []
@@ -173,11 +180,17 @@ class ClusterManager:
             self._lanes.start(lane, self._hints.ask(self.spec, region))
 
     async def _look(
-        self, region: str, known: frozenset[str], unsure: frozenset[str], now: datetime
+        self,
+        region: str,
+        known: frozenset[str],
+        unsure: frozenset[str],
+        now: datetime,
+        *,
+        abandoned: bool,
     ) -> None:
-        snapshot = await self._observe(region, now)
+        snapshot = await self._observe(region, now, abandoned=abandoned)
         if snapshot is not None:
-            self._looks.append(Look(snapshot, known, unsure))
+            self._looks.append(Look(snapshot, known, unsure, abandoned))
 
     def _is_due(self, region: str, view: View) -> bool:
         last = self._observed_at.get(region)
@@ -188,8 +201,11 @@ class ClusterManager:
         pace = timers.observe_s if in_motion else timers.observe_idle_s
         return self._wiring.clock.monotonic() - last >= pace
 
-    async def _observe(self, region: str, now: datetime) -> MigSnapshot | None:
+    async def _observe(self, region: str, now: datetime, *, abandoned: bool) -> MigSnapshot | None:
         seen = await self._calls.observe(region)
+        if abandoned and isinstance(seen, MigMissing):
+            mig = self._calls.mig(region).mig  # deleted once nobody needed it: nothing is in it
+            return MigSnapshot(mig, self.spec.name, region, 0, True, (), now)
         if isinstance(seen, ZenError):
             self._observed_at[region] = self._wiring.clock.monotonic()
             await self._hold_region(region, seen, now)
@@ -204,7 +220,12 @@ class ClusterManager:
         vms = tuple(vm for vm in view.vms if vm.counted)
         troubles, experience = view.troubles, view.experience
         unsure = self._names_in(view, "create") | self._accepted_lately(view)
-        changes, experience = self._hints.heed(self.spec, experience, self._wiring.policy, view.now)
+        policy = self._wiring.policy
+        changes, experience = self._hints.heed(self.spec, experience, policy, view.now)
+        came = [vm for vm in vms if vm.uid in self._awaited]
+        spoke = delivered(came, self.spec, troubles, experience, policy, view.now)
+        troubles, experience = spoke.troubles, spoke.experience
+        changes += spoke.changes
         for look in fresh:
             snapshot, known = look.snapshot, look.known
             older = tuple(vm for vm in vms if vm.name in known)
@@ -218,7 +239,7 @@ class ClusterManager:
                 self._wiring.timers,
                 view.now,
                 experience=experience,
-                policy=self._wiring.policy,
+                policy=policy,
             )
             vms, troubles = (*folded.vms, *newer), folded.troubles
             experience = folded.experience
@@ -231,6 +252,8 @@ class ClusterManager:
             ]
             changes += self._alerts(snapshot, complaints(snapshot, known, blocks), view.now)
             changes += self._orphans.adopt(snapshot, known, view, self._wiring.ids)
+        changes += self._forgotten(fresh, view)
+        self._awaited = frozenset(vm.uid for vm in vms if vm.running_since is None)
         if changes and not await self._write([(change,) for change in changes]):
             # Somebody was faster. What we folded is not what is stored, though its version may be
             # the same number: plan on the rows as they are, the next observation folds again.
@@ -249,7 +272,7 @@ class ClusterManager:
             vms=tuple(vm for vm in vms if vm.counted),
             troubles=tuple(t for t in troubles if self._concerns_us(t)),
             asked=leaving | self._names_in(view, "delete"),
-            quiet=self._calls.quiet(self._regions(view)) | self._lanes.busy(),
+            quiet=self._calls.quiet(self._places.watched(self.spec, view)) | self._lanes.busy(),
             refused={
                 snapshot.region: "; ".join(snapshot.deadly)
                 for snapshot in self._snapshots.values()
@@ -260,6 +283,18 @@ class ClusterManager:
             policy=self._wiring.policy,
             at_work=at_work(view.jobs, self.spec),
         )
+
+    def _forgotten(self, fresh: Sequence[Look], view: View) -> list[Change]:
+        """Withdrawn regions where nothing of ours was known, and nothing was seen either."""
+        still = self._places.abandoned(self.spec, view)
+        looks = (look.snapshot for look in fresh if look.abandoned)
+        clear = [s.region for s in looks if s.region in still and self._places.is_clear(s)]
+        for region in clear:
+            log.info("withdrawn region is empty", cluster=self.spec.name, region=region)
+            self._said.pop(region, None)  # if it comes back, its status must be stored again
+            self._places.forget(region)
+            self._snapshots.pop(region, None)
+        return [ForgetRegion(self.spec.name, region) for region in clear]
 
     def _demand(self, view: View) -> Demand:
         found = demand_by_cluster(view.jobs, self._wiring.policy.typical_run_s)
@@ -333,12 +368,12 @@ class ClusterManager:
         spec, _ = self._configured
         if all(region.region != action.region for region in spec.regions):
             return False  # withdrawn in the meantime
-        rows: list[Change] = [
-            NewVm(self._new_vm(name, action, now), vm_max=spec.vm_max) for name in action.names
-        ]
+        vms = [self._new_vm(name, action, now) for name in action.names]
+        rows: list[Change] = [NewVm(vm, vm_max=spec.vm_max) for vm in vms]
         rows.append(NewRequest(_request("create", spec.name, action, now)))
         if not await self._write([tuple(rows)]):
             return False
+        self._awaited |= {vm.uid for vm in vms}
         self._log("create", action)
         return True
 
@@ -454,23 +489,32 @@ class ClusterManager:
     # --- telling -------------------------------------------------------------------------
 
     async def _report(self, picture: Picture, actions: Sequence[Action], now: datetime) -> None:
-        news: list[Change] = []
-        for region in (region.region for region in self.spec.regions):
-            why, snapshot = _why(region, picture, actions, now), self._snapshots.get(region)
-            target_size = snapshot.target_size if snapshot else 0
-            before = self._said.get(region)
-            if before is None or (before.why, before.target_size) != (why, target_size):
-                observed_at = snapshot.observed_at if snapshot else None
-                status = RegionStatus(self.spec.name, region, target_size, why, observed_at)
-                self._said[region] = status
-                news.append(PutRegionStatus(status))
-        held = {r.region for r in self.spec.regions} | {vm.region for vm in picture.vms}
+        whys = {r.region: _why(r.region, picture, actions, now) for r in self.spec.regions}
+        whys |= dict.fromkeys(self._places.withdrawn(self.spec), WATCHED)
+        statuses = [self._status(region, why) for region, why in whys.items()]
+        said = {status.region: status for status in statuses if self._is_news(status)}
+        news: list[Change] = [PutRegionStatus(status) for status in said.values()]
+        held = {*whys, *(vm.region for vm in picture.vms)}
         for region in [known for known in self._complaints if known not in held]:
             # Withdrawn and empty: nobody will look there again, so nobody would take it back.
             mig = self._calls.mig(region).mig
             news += [ClearAlert(kind, mig, now) for kind in self._complaints.pop(region)]
         if news:
             await self._write([tuple(news)])
+        # Not before it is stored: the next leader knows by it where we may have VMs.
+        self._said |= said
+        self._places.drive(self.spec.regions)
+
+    def _status(self, region: str, why: str) -> RegionStatus:
+        seen = self._snapshots.get(region)
+        size, at = (seen.target_size, seen.observed_at) if seen is not None else (0, None)
+        return RegionStatus(self.spec.name, region, size, why, at)
+
+    def _is_news(self, status: RegionStatus) -> bool:
+        before = self._said.get(status.region)
+        if before is None:
+            return True
+        return (before.why, before.target_size) != (status.why, status.target_size)
 
     def _alerts(self, snapshot: MigSnapshot, after: dict[str, str], now: datetime) -> list[Change]:
         """Only news: a complaint that stands as it was is not written again, and one that this

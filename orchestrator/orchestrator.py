@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import structlog
 
-from core.capacity import ClusterSpec, Vm
+from core.capacity import ClusterSpec
 from core.changes import View
 from core.errors import StoreDown, TermPassed, ZenError
 from core.job import JobStatus
@@ -26,9 +26,22 @@ ROUND_MIN_S = 0.2
 class ClusterOrchestrator:
     """Runs each manager in a task of its own, at most once at a time."""
 
-    def __init__(self, clusters: Iterable[ClusterSpec], wiring: Wiring) -> None:
+    def __init__(
+        self,
+        clusters: Iterable[ClusterSpec],
+        wiring: Wiring,
+        driven: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        """`driven`: (cluster, region) of the groups that former leaders had to do with."""
         self._wiring = wiring
-        self._managers = {spec.name: ClusterManager(spec, wiring) for spec in clusters}
+        self._driven: dict[str, list[str]] = {}
+        for cluster, region in driven:
+            self._driven.setdefault(cluster, []).append(region)
+        self._managers: dict[str, ClusterManager] = {}
+        for spec in clusters:
+            self._manage(spec)
+        for name in self._driven:
+            self._retire(name)
         self._running: dict[str, asyncio.Task[None]] = {}
         self._ran_at: dict[str, float] = {}
         self._marks: dict[str, int] = {}
@@ -46,7 +59,7 @@ class ClusterOrchestrator:
         for spec in clusters:
             manager = left.pop(spec.name, None)
             if manager is None:
-                self._managers[spec.name] = ClusterManager(spec, self._wiring)
+                self._manage(spec)
             else:
                 manager.update(spec, self._wiring)
         for manager in left.values():
@@ -90,14 +103,21 @@ class ClusterOrchestrator:
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(manager.close() for manager in self._managers.values()))
 
+    def _manage(self, spec: ClusterSpec) -> None:
+        driven = self._driven.get(spec.name, ())
+        self._managers[spec.name] = ClusterManager(spec, self._wiring, driven)
+
     def _take_over_retired(self, view: View) -> None:
-        """A cluster that left the configuration keeps a manager as long as it has VMs: they are
-        drained and given back, and nothing is added."""
         living = view.living or Living.of((), view.vms)
-        for name in [name for name in living.clusters() if name not in self._managers]:
+        for name in living.clusters():
+            self._retire(name)
+
+    def _retire(self, name: str) -> None:
+        """A cluster that left the configuration keeps a manager: what it still has is drained and
+        given back, its groups are watched until they are empty, and nothing is added."""
+        if name not in self._managers:
             log.warning("cluster is not configured, draining it", cluster=name)
-            one = next(living.vms[uid] for uid in living.vms_of(name))
-            self._managers[name] = ClusterManager(_retired(one), self._wiring)
+            self._manage(_retired(name))
 
     def _is_due(self, name: str, pace_s: float) -> bool:
         last = self._ran_at.get(name)
@@ -151,14 +171,8 @@ def _marks_of_rows(view: View) -> dict[str, int]:
     return marks
 
 
-def _retired(vm: Vm) -> ClusterSpec:
-    gpus, gpu_type = parse_cluster(vm.cluster)
+def _retired(name: str) -> ClusterSpec:
+    gpus, gpu_type = parse_cluster(name)
     return ClusterSpec(
-        name=vm.cluster,
-        gpu_type=gpu_type,
-        gpus=gpus,
-        machine_type="",
-        vm_max=0,
-        regions=(),
-        spot=vm.spot,
+        name=name, gpu_type=gpu_type, gpus=gpus, machine_type="", vm_max=0, regions=()
     )

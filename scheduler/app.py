@@ -66,7 +66,11 @@ class Production:
             ids=ids,
             warm_up=self._compute.warm_up,
             config=ConfigParts(
-                start.reader, start.candidate, start.file, PostgresConfigVersions(self._store)
+                start.reader,
+                start.candidate,
+                start.file,
+                PostgresConfigVersions(self._store),
+                host=socket.gethostname(),
             ),
         )
         self.replica = Replica(settings, adapters, Metrics(), holder)

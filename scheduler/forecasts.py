@@ -23,6 +23,7 @@ from core.queueing import HeadsOf
 from core.tenants import Holding, machines_of
 from scheduler.budgets import Standing
 from scheduler.metrics import Metrics
+from scheduler.queue.bound import protected_at
 from scheduler.queue.eta import AHEAD_MAX, PLAYS, Calibration, Cap, Lessons
 from scheduler.queue.order import ranked
 from scheduler.queue.pool import Guesses, Seen, cap_of, gang_uid, pool_of
@@ -217,7 +218,9 @@ class Forecaster:
         await self._breathe()
         pool = pool_of(self._seen(spec, mine), guess)
         await self._breathe()
-        line = line_up(ranked(queue, spec.queue, house.shares), pool)
+        longest_s = self._around.rules().timers.max_runtime_s
+        protected = protected_at(mine.now, longest_s)
+        line = line_up(ranked(queue, spec.queue, house.shares, protected), pool)
         plays = plays_of(spec, pool, line, guess, self._caps(spec, house, queue))
         for number in range(PLAYS if line.playable else 0):
             await self._breathe()

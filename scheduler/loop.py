@@ -27,9 +27,9 @@ from scheduler.leadership import Leadership
 from scheduler.letters import HEARTBEATS
 from scheduler.metrics import Metrics
 from scheduler.plan import Circumstances, plan_jobs
+from scheduler.queue.answers import Answers
 from scheduler.queue.checkpoints import Checkpoints
 from scheduler.queue.heads import TenantsKeeper, heads_for
-from scheduler.queue.make_room import Answers
 from scheduler.queue.predict import Guess, unknown
 from scheduler.recall import Recall
 from scheduler.relay import Relay

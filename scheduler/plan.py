@@ -16,11 +16,12 @@ from scheduler.draft import Draft
 from scheduler.fallback import fall_back
 from scheduler.losses import lose_vms, meet_deadlines, requeue_lost
 from scheduler.queue.admit import Admission, admit
+from scheduler.queue.answers import Answers
 from scheduler.queue.elastic import Left, bending, late_teams, resize
 from scheduler.queue.fit import place
 from scheduler.queue.gang import couple
 from scheduler.queue.holds import release
-from scheduler.queue.make_room import HEADS, Answers, Ask, SavedAt, make_room, never_saved
+from scheduler.queue.make_room import HEADS, Ask, SavedAt, make_room, never_saved
 from scheduler.queue.muster import end_holds
 from scheduler.queue.offer import held_ids
 from scheduler.queue.predict import Guess, unknown
@@ -86,13 +87,16 @@ def run_queue(draft: Draft, view: View, around: Circumstances, ids: Ids) -> dict
     ids_held = held_ids(draft, around.clusters)
     admissions: dict[str, Admission] = {}
     served: set[str] = set()
+    made = around.answers.still_served(draft)
     for name, spec in around.clusters.items():
         waiting, elastic = around.budgets.free(queues.get(name, ())), flexible.get(name, ())
         if not waiting and not elastic:
             continue
         leased, more = census.leased[name], HEADS + sum(len(job.extra) for job in elastic)
         troubles, guess = view.troubles, around.guess
-        done = admit(draft, spec, waiting, leased, shares, quotas, troubles, ids_held, more, guess)
+        done = admit(
+            *(draft, spec, waiting, leased, shares, quotas, troubles, ids_held, more, guess, made)
+        )
         slots = place(draft, spec, ids, done.admitted, done.promise)
         admissions[name] = done
         if elastic and done.room is not None:

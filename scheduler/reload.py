@@ -1,9 +1,10 @@
 """The configuration in force, while we run: the file is watched, an edit is judged and recorded,
 and every replica adopts what was recorded last.
 
-The newest version in the database is the one truth. A file is only a proposal: it is considered
-when it changes, and at the start if nobody has recorded its content before. So a replica whose
-file lags behind, or a file that was rolled back from, changes nothing.
+The newest version in the database is the one truth. A file is only a proposal, made when it
+changes, whether or not anybody is awake then: what each file said when it was last considered is
+kept beside the versions. So a replica whose file lags behind, or a file that was rolled back from,
+changes nothing, and one that was set back to something older does.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from config.reload import (
 from config.settings import Settings
 from config.watch import ConfigFile, Look
 from core.changes import Change, ClearAlert, RaiseAlert
-from core.configuration import ConfigVersion, ConfigVersions
+from core.configuration import ROLLBACK, ConfigVersion, ConfigVersions, FileSeen
 from core.errors import Fault, StoreDown
 from core.ports import Clock, Store
 
@@ -91,6 +92,8 @@ class ConfigParts:
     file: ConfigFile
     versions: ConfigVersions
     look_s: float = LOOK_S
+    host: str = ""
+    """Whose file it is: another machine may have another one at the same path."""
 
 
 class LiveConfig:
@@ -124,7 +127,7 @@ class LiveConfig:
         self._decided = False
         self._first = True
         self._digest: str | None = None
-        """Of the file's content that was last accepted, or found to be old."""
+        """Of the file's content that was last considered: accepted, or found to be old."""
         self._unreadable = ""
         self._told: dict[str, tuple[str, float]] | None = None
 
@@ -137,6 +140,13 @@ class LiveConfig:
             except StoreDown as error:
                 log.warning("configuration not compared, trying again", why=str(error))
             await asyncio.sleep(self._parts.look_s)
+
+    async def catch_up(self) -> None:
+        """Returns once we have what is in force now. A replica that stood still, or could not reach
+        the database, would else begin to lead by what was in force when it last looked."""
+        await self.synced.wait()
+        async with self._lock:
+            await self._follow()
 
     async def look(self) -> None:
         """One look at the file and, if it is time, at the database."""
@@ -180,12 +190,12 @@ class LiveConfig:
         if isinstance(proposal, ConfigError):
             self._refuse(proposal.faults)
         elif self._same(proposal) or not await self._is_news(proposal):
-            self._digest = proposal.digest
+            await self._considered(proposal)
             await self._follow()  # content that is known may have been recorded just now
-        elif faults := await self._propose(proposal, path, self._holder):
+        elif faults := await self._propose(proposal, path, self._holder, self._seen(proposal)):
             self._refuse(faults, proposal.diff(self._current))
         else:
-            self._digest = proposal.digest
+            await self._considered(proposal)
         self._decided, self._first = True, False
         if not isinstance(proposal, ConfigError) and self._digest == proposal.digest:
             self._compare(proposal)
@@ -195,15 +205,26 @@ class LiveConfig:
         return candidate.digest == self.version.digest or not candidate.diff(self._current)
 
     async def _is_news(self, candidate: Candidate) -> bool:
-        """Content that we find at our start is news if nobody has recorded it. Content that comes
-        while we run is an edit, unless it only brings us nearer to what others have recorded."""
-        known = await self._parts.versions.last_with(candidate.digest)
-        if self._first or known is None:
-            return known is None
+        """A file that changed since it was last considered, by us or by those before us, is an
+        edit, unless it only brings us nearer to what others have recorded. One that never was
+        considered anywhere is news if nobody has recorded what it says."""
+        versions = self._parts.versions
         if self._digest is None:
-            return True
-        before = await self._parts.versions.last_with(self._digest)
-        return candidate.digest != self._digest and (before is None or known < before)
+            self._digest = await versions.file_seen(self._parts.host, self._parts.file.path)
+        if candidate.digest == self._digest:
+            return False
+        known = await versions.last_with(candidate.digest)
+        if known is None or self._digest is None:
+            return known is None or not self._first
+        before = await versions.last_with(self._digest)
+        return before is None or known < before
+
+    async def _considered(self, candidate: Candidate) -> None:
+        await self._parts.versions.saw(self._seen(candidate))
+        self._digest = candidate.digest
+
+    def _seen(self, candidate: Candidate) -> FileSeen:
+        return FileSeen(self._parts.host, self._parts.file.path, candidate.digest)
 
     def _refuse(self, faults: Sequence[Fault], diff: Sequence[str] = ()) -> None:
         report = FileReport(
@@ -263,8 +284,11 @@ class LiveConfig:
         ):
             self._compare(judged)
 
-    async def _propose(self, candidate: Candidate, source: str, author: str) -> Sequence[Fault]:
-        """Records and adopts it; or the reasons why not."""
+    async def _propose(
+        self, candidate: Candidate, source: str, author: str, seen: FileSeen | None = None
+    ) -> Sequence[Fault]:
+        """Records and adopts it; or the reasons why not. With what its file said, in one step: a
+        rollback that comes next must not be undone by the same file."""
         versions, started = self._parts.versions, self._parts.started
         for _ in range(TRIES):
             removed = removed_clusters(self._current, candidate)
@@ -273,7 +297,7 @@ class LiveConfig:
             if faults:
                 return faults
             new = self._next(candidate, source, author)
-            if await versions.record(new, removed):
+            if await versions.record(new, removed, seen):
                 self._adopt(new)
                 return ()
             await self._follow()  # somebody was faster, or a job came
@@ -314,7 +338,7 @@ class LiveConfig:
             candidate = self._parts.reader.stored(old.document, number)
             changed = self.version is None or not self._same(candidate)
             if changed:
-                source = f"rollback to version {number}"
+                source = f"{ROLLBACK} {number}"
                 if faults := await self._propose(candidate, source, author):
                     raise ConfigError(faults)
             assert self.version is not None, "adopted by now"

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -140,17 +140,16 @@ class Replica:
     async def _lead(self) -> None:
         """While we lead, run the leader's tasks; when we do not, run none of them. Before that we
         must know what is in force: limits may have been lowered while we were away."""
-        if self.config is not None:
-            await self.config.synced.wait()
         while True:
             self.leadership.changed.clear()
             if not self.leadership.leading:
                 await self.leadership.changed.wait()
                 continue
-            if any(cluster.pool == "mig" for cluster in self.settings.clusters):
-                self._adapters.warm_up()
+            if self.config is not None:
+                await self.config.catch_up()
+            driven = await self._driven()
             self.metrics.leading(True)
-            tasks, orchestrator = self._leader_tasks()
+            tasks, orchestrator = self._leader_tasks(driven)
             try:
                 await self.leadership.changed.wait()
             finally:
@@ -161,9 +160,19 @@ class Replica:
                 await asyncio.gather(*tasks, return_exceptions=True)
                 await orchestrator.close()
 
-    def _leader_tasks(self) -> tuple[list[asyncio.Task[None]], ClusterOrchestrator]:
+    async def _driven(self) -> Sequence[tuple[str, str]]:
+        """Groups that former leaders had to do with. With machines of our own alone there are none,
+        and no cloud that could be asked."""
+        if all(cluster.pool == "static" for cluster in self.settings.clusters):
+            return ()
+        self._adapters.warm_up()
+        return await self.store.driven()
+
+    def _leader_tasks(
+        self, driven: Sequence[tuple[str, str]]
+    ) -> tuple[list[asyncio.Task[None]], ClusterOrchestrator]:
         settings = self.settings
-        orchestrator = self._clusters = self._orchestrator()
+        orchestrator = self._clusters = self._orchestrator(driven)
         relay = self._relay = Relay(
             self.store, self.bus, self.leadership, self.clock, settings.timers.loop_interval_s
         )
@@ -219,7 +228,7 @@ class Replica:
         guess = self.runtimes.guess
         return Forecaster(self.store, guess, term, self.metrics, self.clock, around)
 
-    def _orchestrator(self) -> ClusterOrchestrator:
+    def _orchestrator(self, driven: Sequence[tuple[str, str]]) -> ClusterOrchestrator:
         wiring = Wiring(
             store=self.store,
             names=self.settings.names,
@@ -232,7 +241,7 @@ class Replica:
             policy=self.settings.capacity,
             advice=self._adapters.advice,
         )
-        return ClusterOrchestrator(self.settings.clusters, wiring)
+        return ClusterOrchestrator(self.settings.clusters, wiring, driven)
 
     def _mig(self, cluster: str, region: str) -> MigManager:
         name = self.settings.names.mig(cluster, region)

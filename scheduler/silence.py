@@ -14,7 +14,9 @@ from core.capacity import Vm, VmState
 from core.living import Living
 from core.timers import Timers
 
-MISSED_CANARIES = 3
+MISSED_CANARIES = 2
+"""A gap this long is an outage, and silence must settle anew: what swallowed one canary has also
+swallowed the words of workers that had just begun to try again."""
 FLEET_SILENT_SHARE = 0.45
 FLEET_SILENT_MIN = 10
 

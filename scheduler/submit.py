@@ -7,6 +7,7 @@ import math
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Protocol
 
 from core.capacity import ClusterSpec
@@ -15,13 +16,13 @@ from core.errors import BadInput, Conflict, Fault, NotFound, QuotaExceeded, ZenE
 from core.groups import After, Wait, hold_words, parse_after, parse_array
 from core.job import Job, JobEvent, JobSpec, Membership, entry_for, new_job
 from core.ports import Clock, Ids
-from core.queueing import QueuePolicy
+from core.queueing import QueuePolicy, QueueRule
 from core.submission import content_hash, parse_submission, shown
 from core.timers import Timers
 from core.unified import in_manifest_words, is_manifest, native_of_manifest
 from scheduler.blocks import KnownTroubles, blocked_clusters
 from scheduler.choice import Choice, choose_cluster
-from scheduler.tenants import Door, bound_words, starvation_bound_s
+from scheduler.tenants import Door, bound_words, told_bound_s
 
 Writer = Callable[[Unit], Awaitable[str | None]]
 """Writes one unit durably; the refusal's text if a guard said no."""
@@ -56,8 +57,8 @@ class Accepted:
     cluster: str
     message: str
     starvation_bound_s: float | None = None
-    """Once it has waited this long, no job of its tenant and class that comes later goes first.
-    None: the cluster's rule knows no such moment."""
+    """It waits for its first start no longer than this. None: the cluster's rule makes no such
+    promise, or too many wait before it."""
     jobs: int = 1
     """Of an array: how many there are; `job_id` is their group."""
     repeated: bool = field(default=False, compare=False)
@@ -136,7 +137,7 @@ class Submissions:
             if stored is None:
                 raise
             return await self._answer_again(spec, digest, stored, None)
-        unit = self._unit(uid, specs, choice, digest, waits)
+        unit = await self._bounded(self._unit(uid, specs, choice, digest, waits))
         refusal = await self._write(unit)
         if refusal is None:
             if self._on_new is not None:
@@ -182,6 +183,26 @@ class Submissions:
             entry = entry_for(None, job, JobEvent.SUBMITTED, cluster=choice.cluster)
             unit.append(NewJob(job, entry, digest, waits if number == 0 else ()))
         return tuple(unit)
+
+    async def _bounded(self, unit: tuple[NewJob, ...]) -> tuple[NewJob, ...]:
+        """With what each job is told: by when it starts at the latest."""
+        first = unit[0].job
+        cluster = next((c for c in self._clusters() if c.name == first.cluster), None)
+        if self._door is None or cluster is None or cluster.queue is not QueueRule.FAIR:
+            return unit
+        ahead = await self._door.ahead(first.spec, cluster.name, len(unit))
+        return tuple(self._told(new, cluster, ahead + len(unit)) for new in unit)
+
+    def _told(self, new: NewJob, cluster: ClusterSpec, waiting: int) -> NewJob:
+        """`waiting`: all of its submission among them; who of an array goes first is open."""
+        job = new.job
+        ahead = waiting - (job.gang.size if job.gang is not None else 1)
+        told_s = told_bound_s(job, cluster, self.timers.max_runtime_s, ahead)
+        if told_s is None:
+            return new
+        job = replace(job, starts_by=job.submitted_at + timedelta(seconds=told_s))
+        told = {"cluster": job.cluster, "starvation_bound_s": told_s}
+        return replace(new, job=job, entry=entry_for(None, job, JobEvent.SUBMITTED, **told))
 
     async def _waits(self, spec: JobSpec) -> tuple[Wait, ...]:
         """What it waits for, found among the user's jobs, then groups; BadInput names the rest."""
@@ -236,8 +257,9 @@ class Submissions:
         found = next((c for c in self._clusters() if c.name == choice.cluster), None)
         bound_s = None
         if self._door is not None and found is not None:
-            bound_s = starvation_bound_s(job, found.queue)
-            message += f"; {bound_words(spec, found.queue, bound_s)}"
+            if job.starts_by is not None:
+                bound_s = (job.starts_by - job.submitted_at).total_seconds()
+            message += f"; {bound_words(job, found.queue, self.timers.max_runtime_s)}"
         return Accepted(spec.job_id, spec.user_id, choice.cluster, message, bound_s, count)
 
     async def _stored(self, spec: JobSpec) -> str | None:

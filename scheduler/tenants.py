@@ -22,9 +22,13 @@ from core.tenants import (
     held_by,
     machines_of,
 )
+from scheduler.queue.bound import bound_s
 from scheduler.queue.quota import never_fits
 
 FRESH_S = 1.0
+AHEAD_MOST = 10_000
+"""Those that wait before a new job are counted no further."""
+COUNTS_MAX = 10_000
 _FIELDS = {
     "jobs": "tenant_id",
     "gpus": "gpu_count",
@@ -40,6 +44,7 @@ class Rows(Protocol):
 
     async def tenants(self) -> Sequence[TenantRow]: ...
     async def holdings(self, tenant_id: str | None = None) -> Mapping[str, Holding]: ...
+    async def queued(self, cluster: str, tier: int, tenant_id: str, most: int) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,20 @@ class Door:
         self._clock = clock
         self._tenants: Mapping[str, Tenant] = {}
         self._read_at: float | None = None
+        self._ahead: dict[tuple[str, int, str], tuple[float, int]] = {}
+        """Queue → when its jobs were counted, and how many there are since."""
+
+    async def ahead(self, spec: JobSpec, cluster: str, more: int) -> int:
+        """How many of its tenant and class wait in the cluster; `more` come now. What others let in
+        within the last second is not in it."""
+        key, now = (cluster, int(class_of(spec.priority)), spec.tenant_id), self._clock.monotonic()
+        counted_at, count = self._ahead.get(key, (-FRESH_S, 0))
+        if now - counted_at >= FRESH_S:
+            counted_at, count = now, await self._store.queued(*key, AHEAD_MOST)
+            if len(self._ahead) >= COUNTS_MAX:
+                self._ahead.clear()
+        self._ahead[key] = counted_at, count + more
+        return count
 
     async def check(self, spec: JobSpec, cluster: ClusterSpec) -> None:
         """BadInput with the first fault that concerns the tenant."""
@@ -101,28 +120,35 @@ class Door:
         return QuotaExceeded(fault, words)
 
 
-def starvation_bound_s(job: Job, rule: QueueRule) -> float | None:
-    """After waiting this long no job that comes later goes first; None: by this rule one may for
-    ever."""
-    match rule:
-        case QueueRule.FAIR:
-            return (job.due - job.submitted_at).total_seconds()
-        case QueueRule.FIFO:
-            return 0.0
-        case QueueRule.PRIORITY:
-            return None
+def told_bound_s(job: Job, cluster: ClusterSpec, longest_s: float, ahead: int) -> float | None:
+    """So long the job waits for its first start at most; None: by this rule, or behind so many, no
+    such promise can be made. `ahead`: jobs of its tenant and class that waited when it came."""
+    if cluster.queue is not QueueRule.FAIR or ahead >= AHEAD_MOST or cluster.vm_max < 1:
+        return None
+    patience_s = (job.due - job.submitted_at).total_seconds()
+    return bound_s(patience_s, longest_s, ahead, cluster.vm_max, shared=cluster.share)
 
 
-def bound_words(spec: JobSpec, rule: QueueRule, bound_s: float | None) -> str:
-    """The same in words, for the answer to a submission."""
-    if bound_s is None:
+def bound_words(job: Job, rule: QueueRule, longest_s: float) -> str:
+    """What a job may expect, for the answer to its submission."""
+    spec = job.spec
+    if rule is QueueRule.PRIORITY:
         return "jobs with a higher priority go first, however late they come"
     if rule is QueueRule.FIFO:
         return "no job that comes later goes first"
     kind = class_of(spec.priority).name.lower()
+    patience = span((job.due - job.submitted_at).total_seconds())
+    after = (
+        f"once it has waited {patience}, no {kind} job of tenant {spec.tenant_id} that comes later "
+        "goes first"
+    )
+    if job.starts_by is None:
+        return f"{after}; so many wait before it that no latest start can be told"
+    bound = span((job.starts_by - job.submitted_at).total_seconds())
     return (
-        f"once it has waited {span(bound_s)}, no {kind} job of tenant {spec.tenant_id} that comes "
-        "later goes first"
+        f"{after}; it starts within {bound} at the latest, if no run lasts longer than "
+        f"{span(longest_s)}, not counting higher classes, the turns of other tenants, its quota "
+        "and the time that a cloud takes to give VMs"
     )
 
 

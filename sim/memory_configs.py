@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from core.configuration import VERSIONS_MAX, ConfigPage, ConfigVersion
+from core.configuration import (
+    FILES_MAX,
+    ROLLBACK,
+    VERSIONS_MAX,
+    ConfigPage,
+    ConfigVersion,
+    FileSeen,
+)
 from core.errors import NotFound
 from sim.memory_store import MemoryStore
 
@@ -45,8 +52,26 @@ class MemoryConfigVersions:
 
     async def last_with(self, digest: str) -> int | None:
         await self._store.reach()
-        known = (row.version for row in self._tables.configs if row.digest == digest)
-        return max(known, default=None)
+        same = (row for row in self._tables.configs if row.digest == digest)
+        return max((r.version for r in same if not r.source.startswith(ROLLBACK)), default=None)
+
+    async def file_seen(self, host: str, path: str) -> str | None:
+        await self._store.reach()
+        files = self._tables.config_files
+        if (host, path) in files:
+            return files[host, path]
+        return next((files[key] for key in reversed(files) if key[1] == path), None)
+
+    async def saw(self, seen: FileSeen) -> None:
+        await self._store.reach()
+        self._saw(seen)
+
+    def _saw(self, seen: FileSeen) -> None:
+        files = self._tables.config_files
+        files.pop((seen.host, seen.path), None)
+        files[seen.host, seen.path] = seen.digest
+        for key in list(files)[:-FILES_MAX]:
+            del files[key]
 
     async def jobs_in(self, clusters: Collection[str]) -> Mapping[str, int]:
         await self._store.reach()
@@ -59,7 +84,9 @@ class MemoryConfigVersions:
             counts[name] += len(tables.queues[name]) if name in tables.queues else 0
         return {name: count for name, count in counts.items() if count}
 
-    async def record(self, new: ConfigVersion, unused: Collection[str]) -> bool:
+    async def record(
+        self, new: ConfigVersion, unused: Collection[str], seen: FileSeen | None = None
+    ) -> bool:
         await self._store.reach()
         configs = self._tables.configs
         newest = configs[-1].version if configs else 0
@@ -67,4 +94,6 @@ class MemoryConfigVersions:
             return False
         configs.append(new)
         del configs[:-VERSIONS_MAX]
+        if seen is not None:
+            self._saw(seen)
         return True

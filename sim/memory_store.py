@@ -173,6 +173,10 @@ class MemoryStore:
         await self.reach()
         return [forecast for _, forecast in sorted(self.tables.forecasts.items())]
 
+    async def driven(self) -> Sequence[tuple[str, str]]:
+        await self.reach()
+        return sorted(self.tables.regions)
+
     async def tenants(self) -> Sequence[TenantRow]:
         await self.reach()
         usage = self.tables.usage
@@ -229,6 +233,11 @@ class MemoryStore:
         await self.reach()
         tables = self.tables
         return [tables.jobs[uid].job for _, uid in sorted(tables.holds.gangs[gang].items())]
+
+    async def queued(self, cluster: str, tier: int, tenant_id: str, most: int) -> int:
+        await self.reach()
+        queue = self.tables.fair.get((cluster, tier, tenant_id))
+        return len(queue.first(most)) if queue is not None else 0
 
     async def content_hash(self, user_id: str, job_id: str) -> tuple[str, str] | None:
         await self.reach()

@@ -211,6 +211,8 @@ class Tables:
     sent: dict[int, tuple[datetime, OutMessage]] = field(default_factory=dict)
     sent_by_age: Ordered[NumberKey] = field(default_factory=Ordered)
     configs: list[ConfigVersion] = field(default_factory=list)
+    config_files: dict[tuple[str, str], str] = field(default_factory=dict)
+    """(host, path) → digest; the one that was considered last comes last."""
     """Oldest first."""
     leader: Leader | None = None
     outbox_ids: int = 0

@@ -13,6 +13,7 @@ from core.changes import (
     CloudRequest,
     DeadLetter,
     DropTrouble,
+    ForgetRegion,
     JobProgress,
     JobWhy,
     NewRequest,
@@ -292,7 +293,7 @@ def _write_plain(tables: Tables, change: Plain) -> None:
             tables.troubles[trouble.key] = replace(trouble, message=clean(trouble.message))
         case DropTrouble(key):
             tables.troubles.drop(key)
-        case PutExperience() | PutRegionStatus() | PutForecast():
+        case PutExperience() | PutRegionStatus() | ForgetRegion() | PutForecast():
             _put_known(tables, change)
         case RaiseAlert():
             _raise_alert(tables, change)
@@ -313,11 +314,15 @@ def _write_plain(tables: Tables, change: Plain) -> None:
             assert_never(change)
 
 
-def _put_known(tables: Tables, change: PutExperience | PutRegionStatus | PutForecast) -> None:
+def _put_known(
+    tables: Tables, change: PutExperience | PutRegionStatus | ForgetRegion | PutForecast
+) -> None:
     if isinstance(change, PutExperience):
         tables.experience[change.experience.place] = change.experience
     elif isinstance(change, PutForecast):
         tables.forecasts[change.forecast.cluster] = change.forecast
+    elif isinstance(change, ForgetRegion):
+        tables.regions.pop((change.cluster, change.region), None)
     else:
         status = change.status
         tables.regions[status.cluster, status.region] = replace(status, why=clean(status.why))

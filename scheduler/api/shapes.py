@@ -78,7 +78,8 @@ class AcceptedOut(Struct, frozen=True):
     cluster: str
     jobs: int = 1
     starvation_bound_s: float | None = None
-    """Once it has waited this long, no job of its tenant and class that comes later goes first."""
+    """It waits for its first start no longer than this, if no run lasts longer than the default
+    max_runtime; higher classes, other tenants' turns, quotas and the cloud come on top."""
 
 
 class StoppedOut(Struct, frozen=True):
@@ -201,6 +202,8 @@ class JobOut(Struct, frozen=True):
     deadline_at: Time | None
     due_at: Time | None
     """Of one that waits: from then on no job of its tenant and class that comes later passes it."""
+    starts_by: Time | None
+    """Of one that waits and never ran: the bound of starvation that it was told, as a moment."""
     exit_code: int | None
     reason: str
     why: str
@@ -226,6 +229,7 @@ class JobsOut(Struct, frozen=True):
 def job_out(row: JobRow, eta: EtaOut | None = None) -> JobOut:
     job, spec = row.job, row.job.spec
     progress = row.progress
+    fresh = job.status in WAITING and job.attained_gpu_s == 0
     return JobOut(
         job_id=spec.job_id,
         user_id=spec.user_id,
@@ -261,6 +265,7 @@ def job_out(row: JobRow, eta: EtaOut | None = None) -> JobOut:
         ended_at=iso_or_none(job.ended_at),
         deadline_at=iso_or_none(job.deadline_at),
         due_at=iso(job.due) if job.status in WAITING else None,
+        starts_by=iso_or_none(job.starts_by) if fresh else None,
         exit_code=job.exit_code,
         reason=job.reason,
         why=_why(row),

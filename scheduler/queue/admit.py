@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from core.capacity import ClusterSpec, Trouble
 from core.job import E, Job, S
 from scheduler.draft import Draft
+from scheduler.queue.bound import protected_at
 from scheduler.queue.gang import Teams
 from scheduler.queue.muster import Regions, where
 from scheduler.queue.offer import offered_first, twin_words
@@ -49,23 +50,25 @@ def admit(
     ids: dict[str, str] | None = None,
     more: int = 0,
     guess: Guesses = unknown,
+    served: Collection[str] = (),
 ) -> Admission:
     """The first `room` waiting jobs count as demand; one that lost its rank goes back. One that no
     region may serve any more, or that its tenant's quota forbids, has no rank: it must not hold a
     place that others could use. A gang is admitted whole, and all of it is sent to one region.
     `ids`: of v1 clusters, job id → the job that has it to itself; those admitted are added.
     `more`: how many are to be named that find no room, besides the first. That one has a promise:
-    those behind it pass only if they do not delay it."""
+    those behind it pass only if they do not delay it. `served`: those for whom others yield."""
     held = [job for job in jobs if job.status is S.PROVISIONING]
     for job in held:
         quotas.take(job, -1)
     teams = Teams(draft)
-    order = ranked(jobs, spec.queue, shares)
+    protected = protected_at(draft.now, draft.rules.timers.max_runtime_s)
+    order = ranked(jobs, spec.queue, shares, protected, served)
     v1 = ids if spec.worker == "v1" else None
     if v1 is not None:
         order = offered_first(order, held)
     room = Room(draft, spec, leased)
-    found = _Picks(draft, spec, teams, room, quotas, v1, more, guess)
+    found = _Picks(draft, spec, teams, room, quotas, v1, more, guess, served)
     found.choose(order)
     chosen, refused = found.chosen, found.refused
     # First those that go: the store counts what they held as free for those that come.
@@ -97,10 +100,11 @@ class _Picks:
         ids: dict[str, str] | None,
         more: int,
         guess: Guesses,
+        served: Collection[str],
     ) -> None:
         self._draft, self._spec, self._teams = draft, spec, teams
         self._room, self._quotas, self._ids = room, quotas, ids
-        self._more, self._guess = more, guess
+        self._more, self._guess, self._served = more, guess, served
         self.chosen: dict[str, Sequence[Job]] = {}
         """The first of each team with all of it, the others with nothing."""
         self.refused: dict[str, str] = {}
@@ -130,7 +134,14 @@ class _Picks:
                 self.short.append(team)
                 left_out.update(member.uid for member in team)
                 if self.promise is None:
-                    self.promise = Promise(self._draft, self._spec, team, self._guess, self.chosen)
+                    self.promise = Promise(
+                        self._draft,
+                        self._spec,
+                        team,
+                        self._guess,
+                        self.chosen,
+                        made=team[0].uid in self._served,
+                    )
                 if self._full() and len(self.short) > self._more:
                     break
 

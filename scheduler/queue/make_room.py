@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from core.capacity import ClusterSpec, VmState
@@ -20,9 +20,10 @@ from core.queueing import PriorityClass, QueueRule, class_of, due_at
 from core.tenants import Tenant
 from scheduler.draft import Draft
 from scheduler.queue.admit import Admission
+from scheduler.queue.answers import Answer, Answers
 from scheduler.queue.elastic import Bending, look_at
 from scheduler.queue.gang import yield_message
-from scheduler.queue.preempt import Fairer, Runs, Trial, Wants, nobody, trial
+from scheduler.queue.preempt import Fairer, Runs, Trial, Wants, least_of_all_s, nobody, trial
 from scheduler.queue.receipts import SPARE, receipt, victim_words
 from scheduler.queue.shares import Shares
 from scheduler.queue.slots import Slots
@@ -39,39 +40,14 @@ _LAST_S = 1e15
 """Later than anybody is due."""
 LATE_S = 120.0
 """One that was admitted waits for the cloud so long before others have to yield to it."""
+SETTLES_S = 30.0
+"""What was freed is kept so long for the one that it was freed for: a turn or two."""
 SavedAt = Callable[[Job], datetime | None]
 
 
 def never_saved(_: Job) -> datetime | None:
     """Nobody has reported a checkpoint."""
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came of the last trial of a cluster."""
-
-    first: str
-    """For whom."""
-    tier: PriorityClass
-    at: datetime
-    words: Mapping[str, str] = field(default_factory=dict)
-    """Job → whose place it waits for."""
-
-
-@dataclass(slots=True)
-class Answers:
-    """Kept from turn to turn by whoever turns."""
-
-    of: dict[str, Answer] = field(default_factory=dict)
-    """Cluster → the last one."""
-    last: datetime | None = None
-    """When a cluster was last asked for jobs that are not of a high class."""
-
-    def words(self, job: Job) -> str | None:
-        """What a job is told for which room is being made."""
-        answer = self.of.get(job.cluster)
-        return answer.words.get(job.uid) if answer is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +281,7 @@ class Round:
         draft, gangs = self._draft, dict[str, list[Job]]()
         for job in draft.leased_in(self._spec.name):
             gangs.setdefault(job.gang.uid if job.gang else job.uid, []).append(job)
-        since = draft.now - timedelta(seconds=draft.rules.queue.least_run_s)
+        since = draft.now - timedelta(seconds=least_of_all_s(draft.rules.queue.least_run_s))
         found: dict[str, Runs] = {}
         for uid in [uid for uid, members in gangs.items() if members[0].spec.elastic]:
             if (whole := look_at(draft.gang(uid))) is not None:
@@ -394,6 +370,7 @@ class Round:
             deadlines = [draft.jobs[job.uid].deadline_at for job in gone]
             latest = max((moment for moment in deadlines if moment), default=draft.now)
             draft.add(JobNote(team[0].uid, receipt(team[0], found, latest, draft.now)))
+            self._ask.answers.served[team[0].uid] = latest + timedelta(seconds=SETTLES_S)
         return gone
 
 

@@ -1,50 +1,87 @@
 """The order in which waiting jobs are considered. Pure.
 
 A fair queue is merged from the queues of its tenants: class by class, the tenant that has had
-least goes next with the job that is due first, and is charged for it before the next pick.
+least goes next with the job that is due first, and is charged for it before the next pick. Those
+of its jobs that are protected (scheduler/queue/bound.py) come before, in the order of arrival. In
+each class those go first for whom others have just made room: shares that are nearly equal change
+while they do, and nobody must have yielded for nothing.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 
 from core.job import Job, S
 from core.queueing import PriorityClass, QueueRule, class_of
+from scheduler.queue.bound import nobody
 from scheduler.queue.shares import Shares
 
+Protected = Callable[[Job], bool]
 
-def ranked(jobs: Sequence[Job], rule: QueueRule, shares: Shares) -> Iterator[Job]:
-    """Waiting jobs of one cluster, the next one first. Lazy: whoever has filled its room stops."""
+
+def ranked(
+    jobs: Sequence[Job],
+    rule: QueueRule,
+    shares: Shares,
+    protected: Protected = nobody,
+    served: Collection[str] = (),
+) -> Iterator[Job]:
+    """Waiting jobs of one cluster, the next one first. Lazy: whoever has filled its room stops.
+    `served`: for whom others have yielded."""
     match rule:
         case QueueRule.FIFO:
             return iter(sorted(jobs, key=lambda job: (job.queued_since, job.uid)))
         case QueueRule.PRIORITY:
             return iter(
-                sorted(jobs, key=lambda job: (-job.spec.priority, job.queued_since, job.uid))
+                sorted(
+                    jobs,
+                    key=lambda job: (
+                        -class_of(job.spec.priority),
+                        job.uid not in served,
+                        -job.spec.priority,
+                        job.queued_since,
+                        job.uid,
+                    ),
+                )
             )
         case QueueRule.FAIR:
-            return _fair(jobs, shares)
+            return _fair(jobs, shares, protected, served)
 
 
-def _fair(jobs: Sequence[Job], shares: Shares) -> Iterator[Job]:
+def _fair(
+    jobs: Sequence[Job], shares: Shares, protected: Protected, served: Collection[str]
+) -> Iterator[Job]:
     classes: dict[PriorityClass, dict[str, list[Job]]] = {}
+    first: dict[PriorityClass, list[Job]] = {}
     for job in jobs:
+        if job.uid in served:
+            first.setdefault(class_of(job.spec.priority), []).append(job)
+            continue
         tenants = classes.setdefault(class_of(job.spec.priority), {})
         tenants.setdefault(job.spec.tenant_id, []).append(job)
     charged: dict[str, float] = {}
-    for kind in sorted(classes, reverse=True):
-        yield from _merged(classes[kind], shares, charged)
+    for kind in sorted({*classes, *first}, reverse=True):
+        for job in first.get(kind, ()):
+            yield job
+            tenant = job.spec.tenant_id
+            charged[tenant] = charged.get(tenant, 0.0) + shares.cost(job)
+        yield from _merged(classes.get(kind, {}), shares, charged, protected)
 
 
 def _merged(
-    tenants: dict[str, list[Job]], shares: Shares, charged: dict[str, float]
+    tenants: dict[str, list[Job]],
+    shares: Shares,
+    charged: dict[str, float],
+    protected: Protected,
 ) -> Iterator[Job]:
     """`charged`: what was added to shares by picks of this ranking."""
     heap: list[tuple[float, datetime, str, int]] = []
     for tenant, jobs in tenants.items():
         jobs.sort(key=lambda job: (job.due, job.uid))
+        if any(map(protected, jobs)):
+            jobs.sort(key=lambda job: (0, job.queued_since) if protected(job) else (1, job.due))
         heap.append((_weighed(jobs[0], shares, charged), jobs[0].due, tenant, 0))
     heapq.heapify(heap)
     while heap:

@@ -12,6 +12,10 @@ from dataclasses import dataclass
 
 LEAST_RUN_S = 600.0
 """Nobody is evicted sooner: two jobs must not take turns in starting."""
+MUCH_MORE = 2.0
+"""A tenant that has had so many times as much, even after the exchange, is granted half of the
+least run: else small ones beside a whale whose jobs run for hours would wait it out, since what
+they leave free it takes at once."""
 RUN_ON_MAX_S = 1800.0
 """The protection of one that was evicted often grows no further."""
 SAVES_WITHIN_S = 3600.0
@@ -100,10 +104,15 @@ def never(_: Sequence[Runs]) -> bool:
     return False
 
 
-def run_on_s(job: Runs, least_run_s: float) -> float:
-    """For how long it is safe from its own class: longer after each eviction, so that nobody is
-    moved about for ever."""
-    return min(least_run_s * 2.0 ** min(job.evictions, 16), max(RUN_ON_MAX_S, least_run_s))
+def least_of_all_s(least_run_s: float) -> float:
+    """Nobody has to yield sooner, to whomever."""
+    return least_run_s / 2
+
+
+def run_on_s(evictions: int, least_run_s: float) -> float:
+    """For how long one that had to yield so often is safe from its own class: longer after each
+    eviction, so that nobody is moved about for ever."""
+    return min(least_run_s * 2.0 ** min(evictions, 16), max(RUN_ON_MAX_S, least_run_s))
 
 
 def may_claim(wants: Wants, job: Runs, fairer: Fairer, least_run_s: float) -> bool:
@@ -112,11 +121,14 @@ def may_claim(wants: Wants, job: Runs, fairer: Fairer, least_run_s: float) -> bo
     if job.tier != wants.tier:
         return job.tier < wants.tier and job.ran_s >= least_run_s
     saved = job.unsaved_s + RESTART_S < job.ran_s
-    if job.ran_s < run_on_s(job, least_run_s) or (not saved and job.ran_s < SAVES_WITHIN_S):
+    if not saved and job.ran_s < SAVES_WITHIN_S:
         return False
     if job.tenant == wants.tenant:
-        return job.due_s > wants.due_s
-    return fairer(wants, (job,)) > 0
+        return job.due_s > wants.due_s and job.ran_s >= run_on_s(job.evictions, least_run_s)
+    if job.ran_s < run_on_s(job.evictions, least_of_all_s(least_run_s)):
+        return False  # before shares are weighed: that costs more
+    claim = fairer(wants, (job,))
+    return claim >= MUCH_MORE or (claim > 0 and job.ran_s >= run_on_s(job.evictions, least_run_s))
 
 
 def trial(

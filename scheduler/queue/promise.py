@@ -2,17 +2,22 @@
 
 Where each job needs a VM the promise counts VMs; where VMs are shared it is one VM, the first that
 is expected to have enough GPUs free. Whoever is behind may pass if it is predicted to have ended by
-then, or if it leaves enough.
+then, or if it leaves enough. One that is protected (scheduler/queue/bound.py) is passed only by
+those that must have ended when others must have, or that use other VMs.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from core.capacity import ClusterSpec, Vm
 from core.job import Job, S
+from core.queueing import QueueRule
 from scheduler.draft import Draft
+from scheduler.queue.bound import protected_at
 from scheduler.queue.predict import Guess
 from scheduler.queue.reserve import Reservation, may_pass, passed, reserve
 from scheduler.queue.slots import Room, Slots
@@ -36,10 +41,17 @@ class Promise:
         team: Sequence[Job],
         guess: Guesses,
         ahead: Iterable[str] = (),
+        *,
+        made: bool = False,
     ) -> None:
-        """`ahead`: who has a place before it."""
+        """`ahead`: who has a place before it; `made`: others yield to it this moment."""
         self.team = team
         self._draft, self._spec, self._guess = draft, spec, guess
+        longest_s = draft.rules.timers.max_runtime_s
+        fair = spec.queue is QueueRule.FAIR
+        self._protected = fair and protected_at(draft.now, longest_s)(team[0])
+        self._sure = made or self._protected
+        """It has waited for too long, or others lose work for it: predictions do not count."""
         self._held: Reservation | None = None
         self.vm = ""
         """The VM that is kept for it, where VMs are shared."""
@@ -51,7 +63,7 @@ class Promise:
         if self._held is None:
             self._held = self._reserve(room, chosen)
         units = self._units(team)
-        ends_s = max(ends_in_s(self._guess, job) for job in team)
+        ends_s = max(self._ends_in_s(job) for job in team)
         if not may_pass(self._held, units, ends_s):
             return False
         self._held = passed(self._held, units, ends_s)
@@ -82,8 +94,10 @@ class Promise:
         free = room.gpus if self._spec.share else room.gpus // max(1, self._spec.gpus)
         ending = [(self._left_s(j), self._units((j,))) for j in draft.leased_in(self._spec.name)]
         given = (draft.jobs[uid] for uid in chosen)
-        ending += [(self._guess(job).at(LIKELY), self._units((job,))) for job in given]
-        return reserve(units, free, ending)
+        ending += [(self._runs_s(job), self._units((job,))) for job in given]
+        held = reserve(units, free, ending)
+        # What is spare now the next one of the protected may need.
+        return replace(held, spare=0) if self._protected and held.at_s < math.inf else held
 
     def _reserve_vm(self, room: Room) -> Reservation:
         """The VM that will have enough first."""
@@ -111,9 +125,17 @@ class Promise:
         if job.status in LEAVING:
             return max(0.0, most)
         if job.status is not S.RUNNING or job.started_at is None:
-            return self._guess(job).at(LIKELY)
+            return self._runs_s(job)
+        if self._sure:
+            return max(0.0, most)
         ran_s = (now - job.started_at).total_seconds()
         return max(0.0, min(most, self._guess(job).left(ran_s, LIKELY)))
+
+    def _runs_s(self, job: Job) -> float:
+        return job.spec.max_runtime_s if self._sure else self._guess(job).at(LIKELY)
+
+    def _ends_in_s(self, job: Job) -> float:
+        return job.spec.max_runtime_s if self._sure else ends_in_s(self._guess, job)
 
 
 def ends_in_s(guess: Guesses, job: Job) -> float:

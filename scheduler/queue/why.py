@@ -16,8 +16,8 @@ from core.queueing import QueueRule, class_of
 from scheduler.budgets import Standing
 from scheduler.draft import Draft
 from scheduler.queue.admit import Admission, has_a_region
+from scheduler.queue.answers import Answers
 from scheduler.queue.gang import why as gang_why
-from scheduler.queue.make_room import Answers
 
 V = VmState
 _NOBODY = Admission()

@@ -19,12 +19,12 @@ class Asking(Ours):
     told: dict[int, Eta] = field(default_factory=dict)
     outcomes: list[tuple[Eta, float]] = field(default_factory=list)
     """What a job was told, and how long it waited until its first start."""
-    _new: list[int] = field(default_factory=list)
+    _asked_now: list[int] = field(default_factory=list)
 
     def arrived(self, job: PoolJob, now: float) -> None:
         Ours.arrived(self, job, now)
         if job.index % self.every == 0:
-            self._new.append(job.index)
+            self._asked_now.append(job.index)
 
     def decide(self, pool: Pool) -> Orders:
         self.lessons.look(pool.now, {f"{index}" for index in self.told})
@@ -35,12 +35,12 @@ class Asking(Ours):
             waited = pool.now - pool.waiting[index].submit_s
             self.outcomes.append((told, waited))
             self.lessons.started(f"{index}", pool.now)
-        for index in self._new:
+        for index in self._asked_now:
             if index not in started and (raw := self._ask(pool, orders, index)) is not None:
                 told = self.told[index] = self.lessons.learned.apply(raw)
                 came = pool.waiting[index].submit_s
                 self.lessons.tell(f"{index}", came + told.p50_s, came + told.p90_s)
-        self._new.clear()
+        self._asked_now.clear()
         return orders
 
     def _ask(self, pool: Pool, orders: Orders, index: int) -> Eta | None:

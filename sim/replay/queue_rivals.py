@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
+from heapq import merge
 from itertools import accumulate
 from statistics import median
 
@@ -145,11 +146,10 @@ class Preemptive:
 
     def decide(self, pool: Pool) -> Orders:
         now, orders = pool.now, Orders()
-        order = [(*self.key(job, now), job.index) for job in pool.running.values()]
-        order += self._queue
-        order.sort()
+        running = sorted((*self.key(job, now), job.index) for job in pool.running.values())
         free, kept = pool.gpus, set[int]()
-        for entry in order:
+        # Lazily: of thousands that wait, those behind the last GPU need not be looked at.
+        for entry in merge(running, self._queue):
             job = pool.running.get(entry[2]) or pool.waiting[entry[2]]
             if job.gpus > free:
                 continue

@@ -28,6 +28,7 @@ from sim.virtual.compute import CloudInTime
 from sim.virtual.config import Paper
 from sim.virtual.hosts import CrashOdds, Ground, Host
 from sim.virtual.loop import VirtualLoop
+from sim.virtual.rare import RARE_FAULTS, RareMoments
 from sim.virtual.trace import Trace
 from sim.virtual.vms import Boot, Fleet
 
@@ -76,8 +77,11 @@ FAULTS: Mapping[str, int] = {
 }
 """What strikes, and how often beside the others."""
 
+ASLEEP_ODDS = 0.5
+"""How often nobody is awake when the file is set back to what it was."""
 # Those that happen by themselves, with the odds above.
 SMALL_FAULTS = (
+    "all_asleep",
     "message_duplicated",
     "message_reordered",
     "message_delayed",
@@ -100,6 +104,7 @@ SMALL_FAULTS = (
     "neighbours_on_a_vm",
     "job_resized",
     "alert_sick_vm",
+    *RARE_FAULTS,
 )
 
 
@@ -182,11 +187,17 @@ class Chaos:
         self._stage.ground.odds = CRASH_ODDS
         self._loop.later(self._dice.expovariate(1 / BETWEEN_FAULTS_S), self._strike)
         self._loop.later(1.0, self._restarter)
+        stage = self._stage
+        RareMoments(stage.ground, stage.fleet, stage.dice, lambda: self._over).look()
 
     def heal(self) -> None:
         """Everything that was broken works again."""
         self._over = True
         self._trace.note("heal", "everything")
+        if self._dice.random() < ASLEEP_ODDS:
+            for host in self._stage.hosts:
+                host.kill()
+            self._trace.fault("all_asleep")
         self._broker.heal()
         self._stage.ground.odds = CrashOdds()
         self._cloud.fault(Clear())
@@ -485,8 +496,11 @@ class Chaos:
 
     def _orphan(self) -> bool:
         """Somebody resizes a group by hand: a VM under a name of our form that we never asked
-        for. It does not count against our promise about the limit."""
+        for. It does not count against our promise about the limit. A group that we have left is
+        nobody's business of ours any more: its owner may do with it as he likes."""
         mig = self._dice.choice(self._cloud.cloud.world.migs)
+        if mig.name not in self._in_our_hands():
+            return False
         now = self._loop.time()
         group = self._cloud.cloud.mig(mig.region, mig.name, now)
         before = set(group.members)
@@ -494,6 +508,16 @@ class Chaos:
         self._checkers.strangers |= set(group.members) - before
         self._cloud.settle()
         return True
+
+    def _in_our_hands(self) -> frozenset[str]:
+        """Groups that are configured and that a leader has driven."""
+        tables, names = self._stage.ground.store.tables, self._stage.ground.settings.names
+        clusters = tables.configs[-1].document["clusters"] if tables.configs else {}
+        return frozenset(
+            names.mig(cluster, region)
+            for cluster, region in tables.regions
+            if region in clusters.get(cluster, {}).get("regions", {})
+        )
 
     def _foreign(self) -> bool:
         """A VM that is not of our making lives in one of the groups."""

@@ -157,7 +157,7 @@ def _gangs(
             "gpu_count": cluster.gpus,
             "replicas": _replicas(dice),
             "replace_members": dice.random() < 0.3,
-            "retries": dice.choice((0, 1)),
+            "retries": dice.choice((0, 0, 1)),
             "stop_grace_s": dice.choice((2, 10)),
         }
         at = dice.uniform(0, over_s)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import assert_never
 
@@ -319,7 +320,25 @@ def _member(member: GroupMember) -> Member:
     )
 
 
-def _error(trouble: Trouble) -> AttemptError:
+def _in_other_words(trouble: Trouble) -> Trouble:
+    """Google does not say the same thing in the same words everywhere: in some zones its codes are
+    of another family, or say nothing."""
+    if not trouble.zone.endswith("-b"):
+        return trouble
+    match trouble.code:
+        case "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS":
+            return replace(trouble, code="CONDITION_NOT_MET", reason="")
+        case "UNSUPPORTED_OPERATION":
+            words = f"The resource 'zones/{trouble.zone}/machineTypes/some' was not found"
+            return replace(trouble, code="RESOURCE_NOT_FOUND", message=words)
+        case "PERMISSIONS_ERROR":
+            return replace(trouble, code="INTERNAL_ERROR", message="Internal error: try again")
+        case _:
+            return trouble
+
+
+def _error(said: Trouble) -> AttemptError:
+    trouble = _in_other_words(said)
     zones = dict(trouble.metadatas).get("zonesAvailable", "")
     return AttemptError(
         code=trouble.code,

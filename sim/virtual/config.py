@@ -101,10 +101,8 @@ class Paper:
         self._write()
 
     def restore(self) -> None:
-        """As it was in the beginning, but for a value that nothing hangs on: to a replica that only
-        starts now, content that was recorded before is an old file and no edit."""
+        """As it was in the beginning, whether or not any replica is awake to see it."""
         self.document = copy.deepcopy(self.original)
-        self.document["queue_limit"] += 1
         self._write()
 
     def _write(self) -> None:

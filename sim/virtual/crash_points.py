@@ -249,9 +249,12 @@ def crash_at(number: int | None) -> CrashRun:
 
 
 def survey(*, every: int = 1, workers: int = 1) -> Survey:
-    """At every boundary, or at every so many-th."""
+    """At every boundary, or at every so many-th of each kind."""
     calm = crash_at(None)
-    numbers: Sequence[int] = range(0, len(calm.boundaries), every)
+    found: dict[tuple[str, str], list[int]] = {}
+    for number, where in enumerate(calm.boundaries):
+        found.setdefault(where, []).append(number)
+    numbers: Sequence[int] = sorted(n for same in found.values() for n in same[::every])
     if workers <= 1:
         return Survey(calm, tuple(map(crash_at, numbers)))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:

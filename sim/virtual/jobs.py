@@ -4,14 +4,16 @@ it follows from the seed and the job's name, never from the order of events."""
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from agent.status import READ_MAX, Status, StatusLines
 from agent.words import Exited, Input, Progressed, Signal, Started, StartFailed
-from core.messages import Progress, Size, StartJob
+from core.messages import Size, StartJob
 
 TERM_CODE = 143
 KILL_CODE = 137
@@ -81,6 +83,9 @@ class _Run:
     waiting: list[Signal] = field(default_factory=list)
     timer: asyncio.TimerHandle | None = None
     leaving: asyncio.TimerHandle | None = None
+    status: StatusLines = field(default_factory=StatusLines)
+    lines: int = 0
+    """How many it has written."""
 
 
 class PretendRunner:
@@ -134,6 +139,14 @@ class PretendRunner:
     def renew(self, until: float) -> None:
         """Here the agent's logic and its jobs stand still together: there is nothing to watch."""
 
+    def fail(self, lease_id: str) -> bool:
+        """It ends now with an error of its own, if it runs."""
+        run = self._runs.get(lease_id)
+        if run is None or not run.begun or run.stopped:
+            return False
+        self._exit(run, 1)
+        return True
+
     def close(self) -> None:
         """The machine or its agent is gone, and its jobs with it."""
         for lease_id in list(self._runs):
@@ -166,8 +179,11 @@ class PretendRunner:
             self._exit(run, nature.exit_code)
             return
         self._checkpoints[order.spec.job_id] = run.done_s
-        progress = Progress(run.done_s, nature.compute_s)
-        self._post(Progressed(order.lease_id, progress, run.done_s))
+        status = Status()
+        for piece in _words(run):
+            status = run.status.feed(piece)
+        run.lines += 1
+        self._post(Progressed(order.lease_id, status.progress, status.checkpoint_step))
         self._proceed(run)
 
     def _account(self, run: _Run) -> None:
@@ -222,6 +238,24 @@ class PretendRunner:
             return False
         self._log.ends(run.order.lease_id, code)
         return True
+
+
+def _words(run: _Run) -> tuple[bytes, ...]:
+    """What it writes to its status file: the same in each of the ways that jobs have, now and then
+    with something else around it."""
+    step, total = run.done_s, run.nature.compute_s
+    progress = {"step": step, "total": total}
+    forms: tuple[tuple[dict[str, object], bytes], ...] = (
+        ({**progress, "checkpoint": True}, b""),
+        ({**progress, "checkpoint": {"step": step}}, b"not for anybody's eyes\n"),
+        ({**progress, "checkpoint": step}, b'["neither this"]\n'),
+        ({**progress, "checkpoint": step}, b'{"step": "nor this", "total": 1e999}\n'),
+        ({**progress, "checkpoint": step}, b'{"total": 1%s}\n' % (b"0" * 400)),
+        ({**progress, "checkpoint": step}, b"x" * (READ_MAX + 1)),
+    )
+    said, before = forms[(run.order.attempt + run.lines) % len(forms)]
+    line = json.dumps(said).encode() + b"\n"
+    return (before, b"\n" + line) if len(before) > READ_MAX else (before + line,)
 
 
 def _cancel(timer: asyncio.TimerHandle | None) -> None:

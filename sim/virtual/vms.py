@@ -95,6 +95,10 @@ class Worker:
         if self._driver is not None:
             self._driver.post(ShutDown("SIGTERM"))
 
+    def fail(self, lease_id: str) -> bool:
+        """The job comes to a bad end by itself; whether it was there to do so."""
+        return self._runner is not None and self._runner.fail(lease_id)
+
     def kill(self) -> None:
         """The agent dies, and its jobs with it."""
         self.process.kill()

@@ -479,6 +479,21 @@ def test_stop_kills_a_frozen_job() -> None:
     assert said(bench.feed(Exited("l1", 137, "killed by SIGKILL"))) == ["STOPPED", "READY"]
 
 
+def test_the_clock_may_round_as_it_likes() -> None:
+    """At the very moment that it asked to be woken at, the job freezes, and later is killed: the
+    sum of two times is not always their difference away."""
+    confirmed_at = 255.069
+    assert confirmed_at + TIMERS.self_stop_after_s - confirmed_at < TIMERS.self_stop_after_s
+    bench = Bench()
+    bench.machine.booted_at = bench.now = confirmed_at
+    bench.machine.__post_init__()
+    running(bench)
+    bench.bus_works = False
+    bench.now = bench.machine.computes_until
+    assert SignalGroup("l1", Signal.STOP) in bench.feed(Tick())
+    assert bench.machine.wake_at() > bench.now
+
+
 def test_frozen_max_kills() -> None:
     """After frozen_max_s a frozen job is killed once, and says why it ended."""
     bench = frozen()

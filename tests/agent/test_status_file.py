@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.status import READ_MAX, Status, StatusTail, _newer
+from agent.status import READ_MAX, Status, _newer
+from agent.status_file import StatusTail
 from core.messages import Progress
 
 
@@ -74,7 +75,7 @@ def test_endless_line_takes_no_memory(file: Path) -> None:
     tail = StatusTail(file)
     file.write_bytes(b"x" * (5 * READ_MAX) + b'\n{"step": 4}\n')
     looks = [tail.look() for _ in range(7)]
-    assert len(tail._rest) <= READ_MAX
+    assert len(tail._lines._rest) <= READ_MAX
     assert looks[-1].progress == Progress(4) or looks[-2].progress == Progress(4)
 
 

@@ -33,7 +33,7 @@ from core.knowledge import Experience
 from core.messages import OutboxRow, OutMessage
 from core.names import Names
 from core.ports import Leadership
-from core.queueing import Ask, HeadsOf
+from core.queueing import Ask, HeadsOf, class_of
 from core.reads import (
     AlertRow,
     AttemptRow,
@@ -214,6 +214,11 @@ class MemoryStore:
         found = (j for j in self.jobs.values() if j.gang is not None and j.gang.uid == gang)
         return sorted(found, key=lambda j: j.gang.rank if j.gang else 0)
 
+    async def queued(self, cluster: str, tier: int, tenant_id: str, most: int) -> int:
+        waiting = (j for j in self.jobs.values() if j.status is JobStatus.QUEUED)
+        mine = [j for j in waiting if (j.cluster, j.spec.tenant_id) == (cluster, tenant_id)]
+        return min(most, sum(class_of(j.spec.priority) == tier for j in mine))
+
     async def content_hash(self, user_id: str, job_id: str) -> tuple[str, str] | None:
         self._answer()
         return self.hashes.get((user_id, job_id))
@@ -240,6 +245,9 @@ class MemoryStore:
 
     async def forecasts(self) -> Sequence[Forecast]:
         return self.said
+
+    async def driven(self) -> Sequence[tuple[str, str]]:
+        raise AssertionError("the API drives nothing")
 
     async def view(self, queue_limit: int, ask: Ask | None = None) -> View:
         raise AssertionError("the API takes no view")

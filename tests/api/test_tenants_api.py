@@ -11,12 +11,15 @@ from core.errors import BadInput
 from core.job import E, JobSpec, advance
 from core.queueing import QueuePolicy, QueueRule, patience_s
 from core.tenants import Quota, Tenant
+from scheduler.queue.bound import bound_s
 from scheduler.submit import Expected, Submissions
 from scheduler.tenants import Door, DoorRules, span
 from tests.api.fakes import NOW, RULES, House
 
 PATH = "/api/v1/tenants"
 JOB = {"command": ["true"], "gpu_type": "l4"}
+VMS = 4
+"""Of the cluster that such a job goes to."""
 
 
 @pytest.fixture
@@ -136,10 +139,14 @@ async def test_a_strict_door_knows_its_tenants(house: House) -> None:
 async def test_the_bound_is_told_at_submission(house: House) -> None:
     """Computed from the rule: in words, and as a number; strict priority has none."""
     told = await door(house).submit(JOB, idempotency_key=None)
-    bound_s = patience_s(JobSpec("j"), 0.0, QueuePolicy())
-    assert told.starvation_bound_s == bound_s
-    words = f"once it has waited {span(bound_s)}, no normal job of tenant default that comes later"
+    calm_s, week = patience_s(JobSpec("j"), 0.0, QueuePolicy()), RULES.timers.max_runtime_s
+    assert told.starvation_bound_s == bound_s(calm_s, week, 0, VMS)
+    words = f"once it has waited {span(calm_s)}, no normal job of tenant default that comes later"
     assert words in told.message
+    assert f"starts within {span(told.starvation_bound_s)} at the latest" in told.message
+    (job,) = house.store.jobs.values()
+    assert job.starts_by == NOW + timedelta(seconds=told.starvation_bound_s)
+    assert house.store.timeline[job.uid][0].data["starvation_bound_s"] == told.starvation_bound_s
     house.clusters = tuple(replace(c, queue=QueueRule.PRIORITY) for c in house.clusters)
     told = await door(house).submit(JOB, idempotency_key=None)
     assert told.starvation_bound_s is None
@@ -153,10 +160,24 @@ async def test_what_is_expected_of_a_job_makes_its_bound(house: House) -> None:
     long = await known.submit({**JOB, "job_id": "a", "name": "train"}, idempotency_key=None)
     again = await known.submit({**JOB, "job_id": "a", "name": "train"}, idempotency_key=None)
     short = await known.submit(JOB, idempotency_key=None)
-    assert long.starvation_bound_s == patience_s(JobSpec("a"), 0.0, QueuePolicy(), hours)
-    assert short.starvation_bound_s == patience_s(JobSpec("j"), 0.0, QueuePolicy())
+    calm_s, week = patience_s(JobSpec("a"), 0.0, QueuePolicy(), hours), RULES.timers.max_runtime_s
+    assert long.starvation_bound_s == bound_s(calm_s, week, 0, VMS)
+    calm_s = patience_s(JobSpec("j"), 0.0, QueuePolicy())
+    assert short.starvation_bound_s == bound_s(calm_s, week, 1, VMS)
     assert again == long
-    assert house.store.jobs["0", "a"].due == NOW + timedelta(seconds=long.starvation_bound_s)
+
+
+async def test_all_of_an_array_are_told_the_bound_of_the_last(house: House) -> None:
+    """They are alike, and any of them may be the last; a gang's members do not wait for each
+    other."""
+    await door(house).submit({**JOB, "job_id": "many", "array": "1-30"}, idempotency_key=None)
+    calm_s, week = patience_s(JobSpec("j"), 0.0, QueuePolicy()), RULES.timers.max_runtime_s
+    latest = NOW + timedelta(seconds=bound_s(calm_s, week, 29, VMS))
+    assert {job.starts_by for job in house.store.jobs.values()} == {latest}
+    await door(house).submit({**JOB, "job_id": "gang", "replicas": 4}, idempotency_key=None)
+    latest = NOW + timedelta(seconds=bound_s(calm_s, week, 30, VMS))
+    gang = {job.starts_by for job in house.store.jobs.values() if job.gang is not None}
+    assert gang == {latest}
 
 
 async def test_a_job_far_behind_is_told_its_rule(house: House) -> None:

@@ -9,12 +9,23 @@ from datetime import datetime
 
 import pytest
 
-from core.capacity import ClusterSpec, Create, Delete, Member, MigSnapshot, Vm, VmState
-from core.changes import JobMove, NewJob, NewVm, Unit, VmMove
+from core.capacity import (
+    ClusterSpec,
+    Create,
+    Delete,
+    Member,
+    MigSnapshot,
+    TroubleKind,
+    Vm,
+    VmState,
+    move_vm,
+)
+from core.changes import JobMove, NewJob, NewVm, PutTrouble, Unit, VmMove
 from core.errors import CloudBusy, CloudUnsure, Forbidden, MigMissing, ZenError
 from core.job import E, JobEvent, entry_for
 from core.timers import Timers
 from migs.manager import MigManager
+from orchestrator.fold import learn
 from orchestrator.manager import ClusterManager, Wiring
 from orchestrator.orchestrator import ClusterOrchestrator
 from sim.memory_store import MemoryStore
@@ -257,3 +268,31 @@ async def test_nothing_is_written_when_nothing_happens(house: House) -> None:
     before = len(house.store.history)
     await house.rounds(10, every_s=61)
     assert len(house.store.history) == before
+
+
+async def test_a_worker_that_speaks_before_its_vm_is_seen_running_teaches_a_hit(
+    house: House,
+) -> None:
+    """Once, with the time that it took; and the block on its place is over."""
+    await house.wait_for_work()
+    await house.rounds(1)
+    (asked,) = await house.vms()
+    assert asked.state is V.REQUESTED
+    block = learn(
+        None,
+        (asked.region, "", house.spec.machine_type, False, "stockout"),
+        TroubleKind.STOCKOUT,
+        "none left",
+        TIMERS,
+        at(0),
+    )
+    ready = move_vm(asked, V.READY, at(7), "ready", running_since=at(7), zone=f"{asked.region}-a")
+    await house.put((VmMove(asked, ready),), (PutTrouble(block),))
+    await house.rounds(5)
+    view = await house.store.view(0)
+    assert {seen.zone: seen.hits for seen in view.experience} == {
+        "": pytest.approx(1.0, abs=0.01),
+        f"{asked.region}-a": pytest.approx(1.0, abs=0.01),
+    }
+    assert view.experience[0].delivery.usual_s == pytest.approx(7.0, abs=0.1)
+    assert view.troubles == ()

@@ -86,14 +86,22 @@ class House:
         self.store = MemoryStore(self.clock)
         self.versions = MemoryConfigVersions(self.store)
 
-    def start(self, text: str, *, paper: Paper | None = None, started: str | None = None) -> Desk:
-        """A replica that was started with this file, or with something else beside a bad one."""
+    def start(
+        self,
+        text: str,
+        *,
+        paper: Paper | None = None,
+        started: str | None = None,
+        host: str = "",
+    ) -> Desk:
+        """A replica that was started with this file, or with something else beside a bad one; on a
+        host of its own, unless one is named."""
         reader = Reader({"DATABASE_URL": "postgresql://me:secret@db/zen"})
         file = paper or Paper(text)
         candidate = reader.file((started or text).encode(), file.path)
         adopted: list[Settings] = []
-        parts = ConfigParts(reader, candidate, file, self.versions)
         name = f"replica-{len(self.desks) + 1}"
+        parts = ConfigParts(reader, candidate, file, self.versions, host=host or name)
         live = LiveConfig(parts, self.store, self.clock, name, adopted.append)
         self.desks.append(Desk(live, file, adopted))
         return self.desks[-1]
@@ -257,18 +265,88 @@ async def test_started_with_a_bad_file(house: House) -> None:
 
 
 async def test_started_with_an_old_file(house: House) -> None:
-    """Content that was recorded before the newest version is a file that lags behind, not an edit;
-    content that nobody has seen was edited while the replica was down."""
-    desk = house.start(MINIMAL)
+    """A file that says what it said when its host last ran lags behind and is no edit; content that
+    nobody has seen was edited while the replica was down."""
+    desk, slow = house.start(MINIMAL), house.start(MINIMAL, host="slow")
     await house.pass_s(1)
     desk.paper.write(E6)
     await house.pass_s(1)
-    lagging = house.start(MINIMAL)
+    house.desks.remove(slow)
+    lagging = house.start(MINIMAL, host="slow")
     await house.pass_s(2)
     assert (lagging.vm_max, lagging.live.report.standing) == (6, Standing.DIFFERS)
     fresh = house.start(E9)
     await house.pass_s(2)
     assert [d.vm_max for d in (desk, lagging, fresh)] == [9, 9, 9]
+
+
+@pytest.mark.parametrize("host", ["same", "made anew"])
+async def test_set_back_while_nobody_was_awake(house: House, host: str) -> None:
+    """An older file is put back in the night: it is in force in the morning, also on a host that
+    was made anew, and once."""
+    desk = house.start(MINIMAL, host="same")
+    await house.pass_s(1)
+    for text in (E6, E9):
+        desk.paper.write(text)
+        await house.pass_s(1)
+    house.desks.clear()
+    morning = house.start(E6, host=host)
+    await house.pass_s(2)
+    assert (morning.vm_max, morning.live.report.standing) == (6, Standing.IN_FORCE)
+    assert [row[0] for row in await house.history()] == [1, 2, 3, 4]
+    house.desks.clear()
+    house.start(E6, host=host)
+    await house.pass_s(2)
+    assert len(await house.history()) == 4
+
+
+async def test_set_back_elsewhere_while_others_are_awake(house: House) -> None:
+    """Replicas with files of their own run on; the one whose file went back brings its edit."""
+    desk, mine = house.start(MINIMAL), house.start(MINIMAL, host="mine")
+    await house.pass_s(1)
+    mine.paper.write(E6)
+    await house.pass_s(2)
+    house.desks.remove(mine)
+    house.start(MINIMAL, host="mine")
+    await house.pass_s(2)
+    assert [d.vm_max for d in house.desks] == [3, 3]
+    assert desk.live.report.standing is Standing.IN_FORCE
+
+
+@pytest.mark.parametrize("host", ["same", "made anew"])
+async def test_a_rollback_outlives_every_restart(house: House, host: str) -> None:
+    """The file that was rolled back from is not put in force by a restart, nor by a touch; an edit
+    of it is, also to what was in force by a rollback once, and also in the night."""
+    desk = house.start(MINIMAL, host="same")
+    await house.pass_s(1)
+    for text in (E6, E9):
+        desk.paper.write(text)
+        await house.pass_s(1)
+    for number in (2, 1):
+        await desk.live.rollback(number, "ada")
+    house.desks.clear()
+    again = house.start(E9, host=host)
+    await house.pass_s(2)
+    again.paper.touch()
+    await house.pass_s(2)
+    assert (again.vm_max, again.live.report.standing) == (3, Standing.DIFFERS)
+    house.desks.clear()
+    edited = house.start(E6, host=host)
+    await house.pass_s(2)
+    assert (edited.vm_max, edited.live.report.standing) == (6, Standing.IN_FORCE)
+
+
+async def test_a_database_without_memory_of_files(house: House) -> None:
+    """It comes from an earlier version of the software: content that was recorded is no news."""
+    desk = house.start(MINIMAL)
+    await house.pass_s(1)
+    desk.paper.write(E6)
+    await house.pass_s(1)
+    house.desks.clear()
+    house.store.tables.config_files.clear()
+    old = house.start(MINIMAL)
+    await house.pass_s(2)
+    assert (old.vm_max, old.live.report.standing) == (6, Standing.DIFFERS)
 
 
 async def test_catching_up_is_no_edit(house: House) -> None:
@@ -400,3 +478,15 @@ async def test_a_version_that_is_not_understood(house: House) -> None:
     late = house.start(E6)
     await house.pass_s(2)
     assert not late.live.synced.is_set()
+
+
+async def test_whoever_begins_to_lead_asks_first(house: House) -> None:
+    """A replica that stood still has missed an edit: it knows it before it leads."""
+    desk, still = house.start(MINIMAL), house.start(MINIMAL)
+    await house.pass_s(1)
+    house.desks.remove(still)
+    desk.paper.write(E6)
+    await house.pass_s(1)
+    assert still.vm_max == 3
+    await still.live.catch_up()
+    assert still.vm_max == 6

@@ -42,6 +42,17 @@ def test_gap_in_the_canaries_starts_the_settling_again() -> None:
     assert not clock.steady(201)
 
 
+def test_one_canary_that_is_lost_starts_the_settling_again() -> None:
+    """Of two outages in short succession, the second one may have cost workers their only try."""
+    clock = BusClock(TIMERS)
+    for second in (0, 10, 20, 45):
+        clock.canary_back(at(second), float(second))
+    assert not clock.steady(46.0)
+    for second in (55, 65, 75):
+        clock.canary_back(at(second), float(second))
+    assert clock.steady(76.0)
+
+
 def test_bus_time_never_goes_back() -> None:
     """Canaries may overtake each other."""
     clock = BusClock(TIMERS)

@@ -37,6 +37,7 @@ from scheduler.beats import Beat, Latest
 from scheduler.draft import Draft
 from scheduler.queue.slots import Held
 from scheduler.silence import BusClock
+from sim.memory_configs import MemoryConfigVersions
 from sim.memory_store import MemoryStore
 from sim.virtual.world import Plan, simulate
 
@@ -163,6 +164,18 @@ def test_reaper_of_vms_that_nobody_owns(monkeypatch: pytest.MonkeyPatch) -> None
     """A VM under a name of ours that nobody asked for stays for ever."""
     monkeypatch.setattr(Orphans, "adopt", lambda *_: [])
     assert caught(monkeypatch, ["I6"], "orphan_vm", jobs=20)
+
+
+def test_memory_of_what_the_file_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is set back while nobody is awake has no effect: a cluster stays drained, or
+    without the region that a job asks for."""
+
+    async def unknown(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(MemoryConfigVersions, "file_seen", unknown)
+    monkeypatch.setattr(sim.virtual.chaos, "ASLEEP_ODDS", 1.0)
+    assert caught(monkeypatch, ["liveness"], "drain_edited", jobs=20)
 
 
 def test_dedup_of_starts(monkeypatch: pytest.MonkeyPatch) -> None:

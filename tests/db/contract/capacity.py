@@ -12,6 +12,7 @@ from core.changes import (
     CloudRequest,
     DeadLetter,
     DropTrouble,
+    ForgetRegion,
     NewRequest,
     NewVm,
     PutExperience,
@@ -226,6 +227,21 @@ class Knowledge:
         newest = RegionStatus("1xl4", "r", 2, "enough", at(1))
         await put(store, PutRegionStatus(newest))
         assert list(await reads.region_statuses()) == [newest]
+
+    async def test_regions_are_known_until_they_are_forgotten(
+        self, store: Store, reads: Reads
+    ) -> None:
+        """Whoever leads next knows where we have been; forgetting twice is the same as once."""
+        assert list(await store.driven()) == []
+        for cluster, region in (("8xh100", "b"), ("1xl4", "b"), ("1xl4", "a")):
+            await put(store, PutRegionStatus(RegionStatus(cluster, region, 0, "")))
+        assert list(await store.driven()) == [("1xl4", "a"), ("1xl4", "b"), ("8xh100", "b")]
+        await put(store, ForgetRegion("1xl4", "b"), ForgetRegion("1xl4", "b"))
+        assert list(await store.driven()) == [("1xl4", "a"), ("8xh100", "b")]
+        assert len(await reads.region_statuses()) == 2
+        again = PutRegionStatus(RegionStatus("1xl4", "b", 1, "back"))
+        await put(store, ForgetRegion("1xl4", "a"), again)
+        assert list(await store.driven()) == [("1xl4", "b"), ("8xh100", "b")]
 
     async def test_alerts(self, store: Store, reads: Reads) -> None:
         """A repeat refreshes the open alert; after it is cleared a new one opens."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.configuration import VERSIONS_MAX, ConfigVersion, ConfigVersions
+from core.configuration import ROLLBACK, VERSIONS_MAX, ConfigVersion, ConfigVersions, FileSeen
 from core.errors import NotFound
 from core.job import JobEvent
 from core.ports import Store
@@ -62,6 +62,41 @@ class Configurations:
             assert await configs.record(version(number, digest), ())
         assert await configs.last_with("a") == 3
         assert await configs.last_with("z") is None
+
+    async def test_a_rollback_is_not_what_a_file_said(self, configs: ConfigVersions) -> None:
+        """Its content is found where a file has brought it."""
+        rolled = replace(version(3, "a"), source=f"{ROLLBACK} 1")
+        for row in (version(1, "a"), version(2, "b"), rolled):
+            assert await configs.record(row, ())
+        assert await configs.last_with("a") == 1
+
+    async def test_what_files_said_last(self, configs: ConfigVersions) -> None:
+        """Each host's own; of a host that was never seen, what the last one at that path said."""
+        assert await configs.file_seen("h1", "/a") is None
+        for host, path, digest in (("h1", "/a", "1"), ("h2", "/a", "2"), ("h2", "/b", "3")):
+            await configs.saw(FileSeen(host, path, digest))
+        seen = [await configs.file_seen(host, "/a") for host in ("h1", "h2", "h3")]
+        assert seen == ["1", "2", "2"]
+        await configs.saw(FileSeen("h1", "/a", "4"))
+        assert await configs.file_seen("h3", "/a") == "4"
+        assert await configs.file_seen("h1", "/c") is None
+
+    async def test_a_version_and_its_file_are_one_step(self, configs: ConfigVersions) -> None:
+        """A version that is refused leaves no trace of its file."""
+        assert not await configs.record(version(2), (), FileSeen("h", "/a", "1"))
+        assert await configs.file_seen("h", "/a") is None
+        assert await configs.record(version(1), (), FileSeen("h", "/a", "1"))
+        assert await configs.file_seen("h", "/a") == "1"
+
+    async def test_old_files_are_forgotten(
+        self, configs: ConfigVersions, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """No more than a bounded number is kept, those that were seen last."""
+        monkeypatch.setattr(f"{type(configs).__module__}.FILES_MAX", 2)
+        for host in ("h1", "h2", "h1", "h3"):
+            await configs.saw(FileSeen(host, f"/{host}", host))
+        left = [await configs.file_seen("", f"/{host}") for host in ("h1", "h2", "h3")]
+        assert left == ["h1", None, "h3"]
 
     async def test_pages(self, configs: ConfigVersions) -> None:
         """Newest first; a page names where the next one begins, the last one does not."""

@@ -142,6 +142,29 @@ class Tenants:
         assert found.attained_gpu_s == 7200.0
         assert found.due_at == lost.after.due_at
 
+    async def test_what_a_job_was_told_is_kept(self, store: Store, maker: Maker) -> None:
+        """The latest start that it was promised; one that was promised none has none."""
+        told = replace(maker.job("told"), starts_by=at(1234))
+        await put(store, submitted(told), submitted(maker.job("untold")))
+        assert (await store.find_job("told", None)).starts_by == at(1234)
+        assert (await store.find_job("untold", None)).starts_by is None
+        await put(store, step(told, E.ADMITTED))
+        assert (await store.find_job("told", None)).starts_by == at(1234)
+
+    async def test_those_that_wait_are_counted_by_tenant_class_and_cluster(
+        self, store: Store, maker: Maker
+    ) -> None:
+        """No further than asked; those that were admitted or are held do not wait in the queue."""
+        jobs = await queued(store, maker, 5, tenant_id="a")
+        await queued(store, maker, 2, tenant_id="a", priority=1500)
+        await queued(store, maker, 1, tenant_id="b")
+        await put(store, *admitted(jobs[0]))
+        assert await store.queued("1xl4", 1, "a", 100) == 4
+        assert await store.queued("1xl4", 1, "a", 3) == 3
+        assert await store.queued("1xl4", 2, "a", 100) == 2
+        assert await store.queued("1xh100", 1, "a", 100) == 0
+        assert await store.queued("1xl4", 1, "nobody", 100) == 0
+
 
 class FairHeads:
     async def test_tenants_in_the_order_asked_for(self, store: Store, maker: Maker) -> None:

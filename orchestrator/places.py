@@ -1,0 +1,64 @@
+"""Where a cluster may have VMs: in the regions of its configuration, and in those that were
+withdrawn from it, until nothing of ours is left there.
+
+A group tries for ever to make a member that it was asked for, so a region that is withdrawn goes
+on being looked at, as often as an idle one. Which regions were driven is known by the rows of
+their status, which outlive a leader: they are written before anything is asked for there, and taken
+away when the region's group was seen without anything of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from core.capacity import ClusterSpec, MigSnapshot, RegionSpec
+from core.changes import View
+from core.names import BadName, Names
+
+WATCHED = "withdrawn from the cluster: watched until nothing of ours is left there"
+
+
+class Places:
+    """The regions of one cluster."""
+
+    def __init__(self, names: Names, driven: Iterable[str]) -> None:
+        self._names = names
+        self._driven = set(driven)
+
+    def drive(self, regions: Iterable[RegionSpec]) -> None:
+        """Their status is stored: from now on they are watched until they are seen empty."""
+        self._driven.update(region.region for region in regions)
+
+    def forget(self, region: str) -> None:
+        """Seen empty, and that is stored."""
+        self._driven.discard(region)
+
+    def withdrawn(self, spec: ClusterSpec) -> list[str]:
+        """Those that only wait to be seen empty."""
+        return sorted(self._driven.difference(region.region for region in spec.regions))
+
+    def watched(self, spec: ClusterSpec, view: View) -> list[str]:
+        """Those of the configuration, and those that may still hold something of ours."""
+        found = [region.region for region in spec.regions]
+        return list(dict.fromkeys([*found, *_held(spec, view), *self.withdrawn(spec)]))
+
+    def abandoned(self, spec: ClusterSpec, view: View) -> frozenset[str]:
+        """Withdrawn, and nothing is known of ours there: if the next look finds nothing either,
+        it is forgotten."""
+        return frozenset(self.withdrawn(spec)).difference(_held(spec, view))
+
+    def is_clear(self, snapshot: MigSnapshot) -> bool:
+        """Nothing of ours is in the group, and it is not about to make anything."""
+        ours = any(self._is_ours(member.name, snapshot.cluster) for member in snapshot.members)
+        return not ours and snapshot.target_size <= len(snapshot.members)
+
+    def _is_ours(self, name: str, cluster: str) -> bool:
+        try:
+            return self._names.parse_vm(name)[0] == cluster
+        except BadName:
+            return False
+
+
+def _held(spec: ClusterSpec, view: View) -> list[str]:
+    asked = [r.region for r in view.requests if r.cluster == spec.name]
+    return [*(vm.region for vm in view.vms), *asked]

@@ -1,0 +1,49 @@
+"""What came of the last trials for room: kept from turn to turn by whoever turns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from core.job import WAITING, Job
+from core.queueing import PriorityClass
+from scheduler.draft import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of the last trial of a cluster."""
+
+    first: str
+    """For whom."""
+    tier: PriorityClass
+    at: datetime
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Job → whose place it waits for."""
+
+
+@dataclass(slots=True)
+class Answers:
+    """Of all clusters."""
+
+    of: dict[str, Answer] = field(default_factory=dict)
+    """Cluster → the last one."""
+    last: datetime | None = None
+    """When a cluster was last asked for jobs that are not of a high class."""
+    served: dict[str, datetime] = field(default_factory=dict)
+    """Job → until when what others leave is for it, and for nobody else of its class. Not stored:
+    a new leader goes by the order alone, which nearly always says the same."""
+
+    def still_served(self, draft: Draft) -> Collection[str]:
+        """Those that wait for what others leave."""
+        for uid, until in list(self.served.items()):
+            job = draft.jobs.get(uid)
+            if job is None or job.status not in WAITING or draft.now > until:
+                del self.served[uid]
+        return self.served.keys()
+
+    def words(self, job: Job) -> str | None:
+        """What a job is told for which room is being made."""
+        answer = self.of.get(job.cluster)
+        return answer.words.get(job.uid) if answer is not None else None
