@@ -81,10 +81,11 @@ class Process:
         self._tasks.add(task)
 
     def kill(self) -> None:
-        """SIGKILL. Its tasks are kept, or the garbage collector would run their `finally`s."""
+        """SIGKILL. Its tasks are kept, or the garbage collector would run their `finally`s: also
+        those of a frozen process that have not begun, which only what is parked holds on to."""
         self.dead = True
-        self.parked.clear()
         self._kept = [task for task in self._tasks if not task.done()]
+        self.parked.clear()
 
     def freeze(self) -> None:
         """SIGSTOP."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from collections.abc import Iterator
 from datetime import timedelta
@@ -65,6 +66,25 @@ def test_killed_process_does_nothing_more_not_even_finally(loop: VirtualLoop) ->
     loop.run_until_complete(play())
     assert beats.at == [1, 2]
     assert not beats.ended
+
+
+def test_killing_a_frozen_process_leaves_no_task_to_the_garbage_collector(
+    loop: VirtualLoop,
+) -> None:
+    """Work that came while it was frozen has not begun, and nobody else holds on to it."""
+    told: list[str] = []
+    loop.set_exception_handler(lambda _, context: told.append(context["message"]))
+
+    async def main() -> None:
+        process = loop.process("frozen")
+        process.freeze()
+        process.spawn(asyncio.sleep(1))
+        await asyncio.sleep(1)
+        process.kill()
+        gc.collect()
+
+    loop.run_until_complete(main())
+    assert told == []
 
 
 def test_frozen_process_goes_on_when_it_thaws(loop: VirtualLoop) -> None:
