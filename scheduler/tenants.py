@@ -138,18 +138,12 @@ def bound_words(job: Job, rule: QueueRule, longest_s: float) -> str:
         return "no job that comes later goes first"
     kind = class_of(spec.priority).name.lower()
     patience = span((job.due - job.submitted_at).total_seconds())
-    after = (
-        f"once it has waited {patience}, no {kind} job of tenant {spec.tenant_id} that comes later "
-        "goes first"
-    )
+    after = f"after {patience} no later {kind} job of tenant {spec.tenant_id} goes first"
     if job.starts_by is None:
         return f"{after}; so many wait before it that no latest start can be told"
     bound = span((job.starts_by - job.submitted_at).total_seconds())
-    return (
-        f"{after}; it starts within {bound} at the latest, if no run lasts longer than "
-        f"{span(longest_s)}, not counting higher classes, the turns of other tenants, its quota "
-        "and the time that a cloud takes to give VMs"
-    )
+    # What it does not count (higher classes, other tenants, quotas, the cloud): docs/queue.md.
+    return f"{after}, it starts within {bound} at the latest (runs end within {span(longest_s)})"
 
 
 def span(seconds: float) -> str:

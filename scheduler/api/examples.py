@@ -49,9 +49,8 @@ ACCEPTED = {
     "user_id": "0",
     "status": "submitted",
     "message": "queued for cluster 2xa100-40gb: its VMs have exactly the 2 a100-40gb asked for; "
-    "once it has waited 20 h, no normal job of tenant default that comes later goes first; it "
-    "starts within 14 d 20 h at the latest, if no run lasts longer than 7 d, not counting higher "
-    "classes, the turns of other tenants, its quota and the time that a cloud takes to give VMs",
+    "after 20 h no later normal job of tenant default goes first, it starts within 14 d 20 h at "
+    "the latest (runs end within 7 d)",
     "cluster": "2xa100-40gb",
     "jobs": 1,
     "starvation_bound_s": 1281600.0,

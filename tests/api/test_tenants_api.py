@@ -141,7 +141,7 @@ async def test_the_bound_is_told_at_submission(house: House) -> None:
     told = await door(house).submit(JOB, idempotency_key=None)
     calm_s, week = patience_s(JobSpec("j"), 0.0, QueuePolicy()), RULES.timers.max_runtime_s
     assert told.starvation_bound_s == bound_s(calm_s, week, 0, VMS)
-    words = f"once it has waited {span(calm_s)}, no normal job of tenant default that comes later"
+    words = f"after {span(calm_s)} no later normal job of tenant default goes first"
     assert words in told.message
     assert f"starts within {span(told.starvation_bound_s)} at the latest" in told.message
     (job,) = house.store.jobs.values()
