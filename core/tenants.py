@@ -223,6 +223,21 @@ class Shortage:
         return f"{self.words()}; it starts as its tenant's jobs end, or with a higher quota"
 
 
+@dataclass(frozen=True, slots=True)
+class KeptFor(Shortage):
+    """There would be enough, but not for this one and for one that is due."""
+
+    job_id: str
+
+    def words(self) -> str:
+        return (
+            f"what is left of the {self.noun} of tenant {self.tenant_id} is kept for {self.job_id}"
+        )
+
+    def why(self) -> str:
+        return f"{self.words()}, which has waited longer; it starts after that one"
+
+
 def shortage(tenant: Tenant, asked: Amounts, used: Amounts) -> Shortage | None:
     """The first limit that the asked amounts would break on top of what is used."""
     for name, limit in tenant.quota.limits.items():

@@ -15,7 +15,7 @@ from scheduler.budgets import Standing
 from scheduler.draft import Draft
 from scheduler.fallback import fall_back
 from scheduler.losses import lose_vms, meet_deadlines, requeue_lost
-from scheduler.queue.admit import Admission, admit
+from scheduler.queue.admit import Admission, admit, set_aside
 from scheduler.queue.answers import Answers
 from scheduler.queue.elastic import Left, bending, late_teams, resize
 from scheduler.queue.fit import place
@@ -88,8 +88,11 @@ def run_queue(draft: Draft, view: View, around: Circumstances, ids: Ids) -> dict
     admissions: dict[str, Admission] = {}
     served: set[str] = set()
     made = around.answers.still_served(draft)
-    for name, spec in around.clusters.items():
-        waiting, elastic = around.budgets.free(queues.get(name, ())), flexible.get(name, ())
+    free = {name: around.budgets.free(jobs) for name, jobs in queues.items()}
+    first = set_aside(draft, around.clusters, free, quotas)
+    # Those for whom something is set aside are considered first: nobody else waits for them then.
+    for name, spec in sorted(around.clusters.items(), key=lambda item: item[0] not in first):
+        waiting, elastic = free.get(name, ()), flexible.get(name, ())
         if not waiting and not elastic:
             continue
         leased, more = census.leased[name], HEADS + sum(len(job.extra) for job in elastic)

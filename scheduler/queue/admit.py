@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from core.capacity import ClusterSpec, Trouble
 from core.job import E, Job, S
+from core.queueing import QueueRule
 from scheduler.draft import Draft
 from scheduler.queue.bound import protected_at
 from scheduler.queue.gang import Teams
@@ -85,6 +86,29 @@ def admit(
             region = where(teams, regions, team) if whole else team[0].gang_region
             _admit_team(draft, spec, fresh, region, quotas)
     return Admission(tuple(chosen), refused, found.short, room, found.promise)
+
+
+def set_aside(
+    draft: Draft,
+    clusters: Mapping[str, ClusterSpec],
+    queues: Mapping[str, Iterable[Job]],
+    quotas: Quotas,
+) -> frozenset[str]:
+    """Of each tenant, the job that has been due longest has its part of the quota set aside.
+    Returns the clusters of these jobs. Where only priorities count, nobody is ever due."""
+    longest: dict[str, Job] = {}
+    for name, jobs in queues.items():
+        spec = clusters.get(name)
+        if spec is None or spec.queue is QueueRule.PRIORITY or spec.worker == "v1" or spec.drain:
+            continue
+        for job in jobs:
+            known = longest.get(job.spec.tenant_id)
+            waits = job.status is S.QUEUED and job.due <= draft.now and has_a_region(job, spec)
+            if waits and (known is None or (job.due, job.uid) < (known.due, known.uid)):
+                longest[job.spec.tenant_id] = job
+    teams = Teams(draft)
+    found = ((job, teams.of(job)) for job in longest.values())
+    return frozenset(job.cluster for job, team in found if team and quotas.set_aside(team))
 
 
 class _Picks:

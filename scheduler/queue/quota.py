@@ -1,12 +1,30 @@
-"""What tenants may still take in this turn. Pure; the store checks every admission again."""
+"""What tenants may still take in this turn. Pure; the store checks every admission again.
+
+A job that is due has its part of the quota set aside until it has been considered: otherwise those
+of its tenant that need less would take every part that becomes free, and it would never start.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from core.changes import Reserve
-from core.job import Job, JobSpec
-from core.tenants import Amounts, Holding, Machine, Shortage, Tally, Tenant, held_by, shortage
+from core.job import Job, JobSpec, S
+from core.queueing import class_of
+from core.tenants import (
+    Amounts,
+    Holding,
+    KeptFor,
+    Machine,
+    Shortage,
+    Tally,
+    Tenant,
+    held_by,
+    shortage,
+)
+
+Team = Sequence[Job]
+"""A job, or all of a gang that must start together."""
 
 
 class Quotas:
@@ -26,15 +44,48 @@ class Quotas:
         # Only of tenants whose jobs are looked at: there may be thousands of others.
         self._limited: dict[str, Tenant | None] = {}
         self._used: dict[str, Amounts] = {}
+        self._due: dict[str, Team] = {}
+        """Tenant → for whom its part is set aside."""
         for job in admitted:
             self.take(job)
+
+    def set_aside(self, team: Team) -> bool:
+        """Others of its tenant may only have what it leaves, until it has been considered. Not for
+        one that a quota refuses whatever ends: it would stand in the way for ever."""
+        tenant = self._limited_by(team[0].spec.tenant_id)
+        if tenant is None or shortage(tenant, self._asked_by(team), {}) is not None:
+            return False
+        self._due[tenant.tenant_id] = team
+        return True
 
     def lacks(self, job: Job) -> Shortage | None:
         """Why the job may not be admitted."""
         tenant = self._limited_by(job.spec.tenant_id)
         if tenant is None:
             return None
-        return shortage(tenant, self._asked(job), self._used[tenant.tenant_id])
+        asked, used = self._asked(job), self._used[tenant.tenant_id]
+        return shortage(tenant, asked, used) or self._kept(tenant, job, asked, used)
+
+    def _kept(self, tenant: Tenant, job: Job, asked: Amounts, used: Amounts) -> Shortage | None:
+        """Whether too little would be left for the one that is due. Higher classes go first in any
+        case; and what has its place keeps it."""
+        due = self._due.get(tenant.tenant_id)
+        if due is None or job.status is not S.QUEUED or job.uid in {m.uid for m in due}:
+            return None
+        if class_of(job.spec.priority) > class_of(due[0].spec.priority):
+            return None
+        after = {name: used.get(name, 0.0) + asked.get(name, 0.0) for name in {*used, *asked}}
+        short = shortage(tenant, self._asked_by(due), after)
+        if short is None or asked.get(short.resource, 0.0) <= 0:
+            return None  # what this one takes makes no difference
+        return KeptFor(
+            short.tenant_id,
+            short.resource,
+            asked[short.resource],
+            short.quota,
+            short.used,
+            due[0].spec.job_id,
+        )
 
     def take(self, job: Job, sign: int = 1) -> None:
         """The job holds its part from now on (or gives it back)."""
@@ -45,7 +96,7 @@ class Quotas:
         for name, amount in self._asked(job).items():
             used[name] = used.get(name, 0.0) + sign * amount
 
-    def take_all(self, jobs: Sequence[Job]) -> Shortage | None:
+    def take_all(self, jobs: Team) -> Shortage | None:
         """All of them hold their parts from now on, or none does, and why."""
         for number, job in enumerate(jobs):
             short = self.lacks(job)
@@ -54,7 +105,14 @@ class Quotas:
                     self.take(taken, -1)
                 return short
             self.take(job)
+        self._consider(jobs)
         return None
+
+    def _consider(self, team: Team) -> None:
+        """Its quota lets it start: if it does not, others need not wait for it."""
+        due = self._due.get(team[0].spec.tenant_id)
+        if due is not None and due[0].uid in {member.uid for member in team}:
+            del self._due[team[0].spec.tenant_id]
 
     def reserve(self, job: Job) -> Reserve:
         """What makes the store check it, in the transaction that admits."""
@@ -73,6 +131,13 @@ class Quotas:
 
     def _asked(self, job: Job) -> dict[str, float]:
         return Tally.of(job.spec).amounts(self._machines.get(job.cluster))
+
+    def _asked_by(self, team: Team) -> Amounts:
+        total: dict[str, float] = {}
+        for job in team:
+            for name, amount in self._asked(job).items():
+                total[name] = total.get(name, 0.0) + amount
+        return total
 
 
 def never_fits(tenant: Tenant, spec: JobSpec, machine: Machine | None) -> Shortage | None:

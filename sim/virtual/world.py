@@ -33,8 +33,9 @@ from sim.virtual.vms import BAD_GPUS, Fleet, Site
 from sim.world import World
 
 REPLICAS = 3
-HEAL_BOUND_S = 3 * 3600.0
-"""How long after healing every job must have ended."""
+HEAL_BOUND_S, HEAL_BOUND_EACH_S = 3 * 3600.0, 5.0
+"""How long after healing every job must have ended: and so much for each, since quotas and limits
+let a backlog shrink no faster than that."""
 REST_BOUND_S = 600.0
 """How long after the last job every group must be back at its floor."""
 QUIET_S = 60.0
@@ -264,7 +265,7 @@ class Run:
             broker.add_subscription(name, topic, ordered=False)
 
     async def _until_done(self) -> None:
-        ends_at = self.loop.time() + HEAL_BOUND_S
+        ends_at = self.loop.time() + HEAL_BOUND_S + HEAL_BOUND_EACH_S * self.plan.jobs
         while self.loop.time() < ends_at:
             await asyncio.sleep(LOOK_S)
             if not self.clients.busy and not self.broker.unread and not self.checkers.waiting:
