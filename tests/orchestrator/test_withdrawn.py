@@ -89,10 +89,8 @@ async def test_the_next_leader_goes_on_watching(house: House) -> None:
     assert LEFT not in await driven(house)
 
 
-async def test_a_removed_cluster_is_watched_by_the_next_leader(house: House) -> None:
-    """No VM row names it any more: its groups are looked at all the same, then it is forgotten."""
-    house.cloud.members[LEFT] = retried()
-    orchestrator = ClusterOrchestrator([], house.wiring, await house.store.driven())
+async def assert_forgotten(house: House, orchestrator: ClusterOrchestrator) -> None:
+    """After a while the group is empty, and nobody remembers it."""
     for _ in range(12):
         orchestrator.poke(await house.store.view(0))
         for task in list(orchestrator._running.values()):
@@ -101,6 +99,13 @@ async def test_a_removed_cluster_is_watched_by_the_next_leader(house: House) -> 
     await orchestrator.close()
     assert house.cloud.members[LEFT] == {}
     assert await house.store.driven() == []
+
+
+async def test_a_removed_cluster_is_watched_by_the_next_leader(house: House) -> None:
+    """No VM row names it any more: its groups are looked at all the same, then it is forgotten."""
+    house.cloud.members[LEFT] = retried()
+    orchestrator = ClusterOrchestrator([], house.wiring, await house.store.driven())
+    await assert_forgotten(house, orchestrator)
 
 
 async def test_a_cluster_removed_while_we_lead(house: House) -> None:
@@ -108,14 +113,7 @@ async def test_a_cluster_removed_while_we_lead(house: House) -> None:
     house.cloud.members[LEFT] = retried()
     orchestrator = ClusterOrchestrator([house.spec], house.wiring, await house.store.driven())
     orchestrator.update([], TIMERS, CapacityPolicy())
-    for _ in range(12):
-        orchestrator.poke(await house.store.view(0))
-        for task in list(orchestrator._running.values()):
-            await task
-        house.clock.passed_s += IDLE_S + 1
-    await orchestrator.close()
-    assert house.cloud.members[LEFT] == {}
-    assert await house.store.driven() == []
+    await assert_forgotten(house, orchestrator)
 
 
 async def test_a_group_that_was_deleted_is_forgotten(house: House) -> None:
