@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from http.client import HTTPConnection, HTTPException
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from cli.place import PROGRAM, home
+from cli.place import PROGRAM, alive, home
 from core.errors import ZenError
 
 if TYPE_CHECKING:
     import httpx
 
 TIMEOUT_S = 30.0
+ALIVE_S = 1.0
 Json = dict[str, Any]
 
 
@@ -44,10 +46,22 @@ def api_address(named: str | None) -> str:
                 f"nothing runs here: start it with {PROGRAM} up, or name an API with --api or "
                 "ZEN_API"
             )
-        address = running.api
+        address = _answering(running.apis) or running.api
     if "://" not in address:
         address = f"http://{address}"
     return address.rstrip("/")
+
+
+def _answering(apis: Sequence[str]) -> str | None:
+    """The first replica that says it lives: one of several may have died, or hang."""
+    for address in apis if len(apis) > 1 else ():
+        parts = urlsplit(address)
+        line = HTTPConnection(parts.hostname or "", parts.port, timeout=ALIVE_S)
+        with closing(line), suppress(OSError, HTTPException):
+            line.request("GET", "/api/v1/health")
+            if line.getresponse().status == 200:
+                return address
+    return None
 
 
 def sim_address() -> str:
@@ -97,15 +111,15 @@ class Client:
         self._http.close()
 
     def get(self, where: str, query: Mapping[str, object] | None = None) -> Json:
-        return self._json(self.call("GET", where, query=query))
+        return self.json(self.call("GET", where, query=query))
 
     def post(
         self, where: str, body: object = None, query: Mapping[str, object] | None = None
     ) -> Json:
-        return self._json(self.call("POST", where, query=query, body=body))
+        return self.json(self.call("POST", where, query=query, body=body))
 
     def delete(self, where: str) -> Json:
-        return self._json(self.call("DELETE", where))
+        return self.json(self.call("DELETE", where))
 
     def call(
         self,
@@ -151,10 +165,7 @@ class Client:
         try:
             yield
         except httpx.ConnectError as error:
-            raise Unreachable(
-                f"nothing runs at {self.address}: start it with {PROGRAM} up"
-                " (or name another address with --api or ZEN_API)"
-            ) from error
+            raise Unreachable(self._nobody()) from error
         except httpx.TimeoutException as error:
             raise Unreachable(
                 f"the {self._what} at {self.address} did not answer within {timeout_s:g} s"
@@ -162,7 +173,20 @@ class Client:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unreachable(f"the {self._what} at {self.address} failed: {error}") from error
 
-    def _json(self, response: httpx.Response) -> Json:
+    def _nobody(self) -> str:
+        running = home().read()
+        if running is not None and running.api == self.address and alive(running.pid):
+            return (
+                f"nothing answers at {self.address} at the moment, but {PROGRAM} up runs (pid "
+                f"{running.pid}) and starts again what died: try again, or see {PROGRAM} status"
+            )
+        return (
+            f"nothing runs at {self.address}: start it with {PROGRAM} up"
+            " (or name another address with --api or ZEN_API)"
+        )
+
+    def json(self, response: httpx.Response) -> Json:
+        """The answer as an object."""
         try:
             body = response.json()
         except ValueError:

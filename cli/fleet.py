@@ -205,8 +205,9 @@ def clusters_table(
 
 
 def _kind(cluster: Json) -> str:
-    words = [word for word in ("spot", "share") if cluster.get(word)]
-    return f" ({', '.join(words).replace('share', 'shared')})" if words else ""
+    kinds = {"spot": "spot", "share": "shared", "drain": "draining"}
+    words = [word for key, word in kinds.items() if cluster.get(key)]
+    return f" ({', '.join(words)})" if words else ""
 
 
 def _matters(region: Json) -> bool:
@@ -222,9 +223,10 @@ def _quiet_cells(regions: list[Json]) -> list[object]:
 
 
 def _region_cells(region: Json, now: datetime) -> list[object]:
+    usd = region["usd_per_hour"]
     return [
         region["region"],
-        price(region["usd_per_hour"]),
+        "" if usd is None else price(usd),
         region["target"],
         region["requested"] + region["booting"],
         region["idle"],

@@ -26,6 +26,7 @@ from cli import (
     names,
     node,
     operate,
+    show,
     simctl,
     simulate,
     status,
@@ -80,7 +81,7 @@ app.command()(node.node)
 app.command()(status.status)
 app.command(context_settings=_PASS_ON)(submit.submit)
 app.command()(jobs.jobs)
-app.command()(jobs.show)
+app.command()(show.show)
 app.command()(jobs.logs)
 app.command()(jobs.stop)
 app.command()(artifacts.artifacts)

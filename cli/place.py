@@ -6,7 +6,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -39,6 +39,8 @@ class Running:
     config: str = ""
     """The file to edit."""
     processes: Mapping[str, int] = field(default_factory=dict)
+    apis: Sequence[str] = ()
+    """Of every replica, the first one's among them: each answers everything."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,9 @@ def simulate(
     with what led to it, and makes the exit code 1. From 40 seeds on, a fault that never fired or
     a step that was never taken fails too.
 
+    How far a long run is (virtual time, jobs that ended, seconds of real time) is told on stderr:
+    in one line on a terminal, else every half minute; with --json not at all.
+
     \b
     Examples:
       zen simulate
@@ -66,7 +69,8 @@ def simulate(
         for number in range(seed, seed + seeds)
     ]
     done: list[Outcome] = []
-    for outcome in simulate_all(plans, workers or os.cpu_count() or 1):
+    side_by_side = workers or os.cpu_count() or 1
+    for outcome in simulate_all(plans, side_by_side, tell=not as_json):
         done.append(outcome)
         if not as_json:
             _tell(outcome, verbose=verbose)

@@ -101,6 +101,7 @@ class Stack:
         self._bus_rest = ""
         self._follows: Regrouper | None = None
         self.api = ""
+        self._apis: list[str] = []
         self.sim = ""
 
     # --- starting -----------------------------------------------------------------------
@@ -199,7 +200,8 @@ class Stack:
         async with asyncio.TaskGroup() as group:
             for name, number in zip(names, ports, strict=True):
                 group.create_task(self._start_scheduler(name, number))
-        self.api = str(self._children[names[0]].ready["api"])
+        self._apis = [str(self._children[name].ready["api"]) for name in names]
+        self.api = self._apis[0]
 
     async def _start_scheduler(self, name: str, port: int) -> None:
         extra = {"ZEN_API__PORT": str(port)}
@@ -277,6 +279,7 @@ class Stack:
             note=self._note,
             config=str(self._config),
             processes={name: child.pid for name, child in self._children.items()},
+            apis=self._apis,
         )
         self._home.write(running)
         return running

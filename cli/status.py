@@ -47,7 +47,8 @@ def status(api: Api = None, as_json: AsJson = False) -> None:
     if as_json:
         emit({"up": True, "api": address, "processes": processes, **found})
         return
-    for name, value in _lines(found, address, processes).items():
+    others = [known for known in running.apis if known != address] if running else []
+    for name, value in _lines(found, ", ".join([address, *others]), processes).items():
         say(f"{name + ':':<11}{value}")
 
 

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.follow import FINAL
 from cli.groups import wait_for_group
 from cli.options import Api, AsJson, pairs
 from cli.place import PROGRAM
 from cli.screen import emit, note, say
-from cli.spans import seconds
+from cli.spans import between, moment, seconds
+from core.clock import SystemClock
 from core.errors import ZenError
 
 if TYPE_CHECKING:
@@ -227,24 +229,52 @@ def _send(body: Json, api: str | None, wait: bool, quiet: bool, as_json: bool) -
     from cli.client import Client, api_address
 
     with Client(api_address(api)) as client:
-        answer = client.post("/jobs", body)
-        if wait and "array" in body:
+        response = client.call("POST", "/jobs", body=body)
+        answer = client.json(response)
+        # The answer to a repeat is that of the first time; what became of the job since is not in
+        # it.
+        repeated = response.headers.get("Zen-Repeat") == "true"
+        array = "array" in body
+        if wait and array:
             raise typer.Exit(wait_for_group(client, answer, quiet, as_json))
         if wait:
             raise typer.Exit(_wait(client, answer, quiet, as_json))
+        if repeated and not array:
+            answer["message"] = _existing(client, answer)
     if as_json:
-        emit(answer)
+        emit({**answer, "repeated": True} if repeated else answer)
     elif quiet:
         say(answer["job_id"])
     else:
         job_id = answer["job_id"]
         say(job_id)
         say(f"  {answer.get('message', 'submitted')}")
-        if "array" in body:
+        if not repeated and is_past(body.get("deadline")):
+            note(f"its deadline {body['deadline']} has passed already; it runs all the same")
+        if array:
             say(f"  look: {PROGRAM} jobs --group {job_id}   stop: {PROGRAM} stop --group {job_id}")
         else:
             follow, show = f"{PROGRAM} logs -f {job_id}", f"{PROGRAM} show {job_id}"
             say(f"  follow its log: {follow}   its timeline: {show}")
+
+
+def _existing(client: Client, answer: Json) -> str:
+    """What became of the job that was submitted before."""
+    from cli.client import path
+
+    job = client.get(path("jobs", answer["job_id"]), {"user_id": answer["user_id"]})
+    ago = between(job["submitted_at"], SystemClock().now())
+    reason = f" ({job['reason']})" if job["status"] in FINAL and job["reason"] else ""
+    return (
+        f"nothing new was submitted: this job came {ago} ago and is {job['status']}{reason}; "
+        "another id, or none, makes another job"
+    )
+
+
+def is_past(text: object) -> bool:
+    """Whether a moment that somebody wrote is over."""
+    at = moment(text)
+    return at is not None and at < SystemClock().now()
 
 
 def _wait(client: Client, answer: Json, quiet: bool, as_json: bool) -> int:

@@ -106,9 +106,12 @@ def next_steps(running: Running) -> list[str]:
     moved = [] if running.api.endswith(":8080") else ["  (not the usual port 8080)"]
     kind = "--gpus 2 --gpu-type a100-40gb" if running.sim else "--gpus 1"
     look = f"{PROGRAM} sim stockout us-central1 --for 10m" if running.sim else f"{PROGRAM} vms"
+    others = [api for api in running.apis if api != running.api]
+    more = [f"  the other replicas: {', '.join(others)}"] if others else []
     return [
         f"ready: {running.api} (API), {running.api}/docs (its description)",
         *moved,
+        *more,
         f"  {running.note}",
         f"  bus: PUBSUB_EMULATOR_HOST={running.bus} (libraries)",
         f"       CLOUDSDK_API_ENDPOINT_OVERRIDES_PUBSUB={running.bus_rest}/ (gcloud)",

@@ -73,6 +73,8 @@ def _cluster(
     static = given.get("pool") == "static"
     if given.get("worker") == "v1":
         _check_v1(document, path, given)
+    if given.get("flex_start_wait_s") is not None:
+        _check_flex_start(document, path, given)
     machine = _machine(document, catalogue, path, given)
     _check_limits(document, path, given)
     floors = build_floors(document, path, given)
@@ -105,6 +107,7 @@ def _cluster(
         floors=() if given["drain"] else floors,
         share=given["share"],
         queue=QueueRule(given["queue"]),
+        flex_start_wait_s=given["flex_start_wait_s"],
     )
 
 
@@ -137,6 +140,19 @@ def _check_v1(document: Document, path: KeyPath, given: Mapping[str, Any]) -> No
     for key, got, expected in wrong:
         if given.get(key) not in (None, False, 0, [], {}, "mig"):
             document.fault((*path, key), got, expected)
+
+
+def _check_flex_start(document: Document, path: KeyPath, given: Mapping[str, Any]) -> None:
+    """What VMs that come all at once, for one gang, cannot be."""
+    wrong = (
+        ("spot", True, "false: Google has flex start instead of spot, not with it"),
+        ("worker", "v1", "v2: v1 workers have no gangs"),
+        ("pool", "static", "mig: machines that are there anyway are not queued for"),
+        ("share", True, "false: a VM that comes for a gang is its member's alone"),
+    )
+    for key, value, expected in wrong:
+        if given.get(key) == value:
+            document.fault((*path, key), f"{shown(value)} with flex_start_wait_s", expected)
 
 
 def _check_limits(document: Document, path: KeyPath, given: Mapping[str, Any]) -> None:

@@ -153,7 +153,8 @@ def parse_yaml(text: str, document: Document) -> None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
-        got = error.problem or error.context or "something else"
+        why = error.problem or error.context or "something else"
+        got = f"YAML that breaks here ({why})"
         document.faults.append(Fault(f"{document.source}{line}", got, "one valid YAML document"))
     except yaml.YAMLError as error:
         got = " ".join(str(error).split())

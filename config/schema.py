@@ -147,6 +147,7 @@ FLAG = Kind("true or false", lambda v: isinstance(v, bool), _flag_of)
 ZONES = Kind("a list of zones, each a letter or a full name, e.g. [a, us-central1-b]", _zone_list)
 DATE = Kind("a date, e.g. 2026-08-21", _is_date)
 SECONDS = number(366 * 86400, "seconds", above_zero=True)
+FLEX_WAIT = number(7 * 86400, "seconds", above_zero=True)
 DAYS = number(3650, "days", above_zero=True)
 NODE = text("unix: and the absolute path of a socket", r"unix:/[^\x00-\x1f]{1,4095}")
 PRICE = number(10_000, "USD per hour", above_zero=False)
@@ -371,6 +372,15 @@ _CLUSTER_KEYS: Sequence[Key] = (
         None,
         "A VM without work is given back after exactly this long; null: when keeping it warm is "
         "not worth its price, at the latest after timers.idle_timeout_s.",
+    ),
+    Key(
+        "clusters.*.flex_start_wait_s",
+        optional(FLEX_WAIT),
+        None,
+        "The VMs of a gang are asked for by one resize request, all or none, which waits in "
+        "Google's queue (flex start) for at most this long before the gang looks in another "
+        "region; null: one by one. The groups' template needs the provisioning model FLEX_START, "
+        "see docs/jobs.md.",
     ),
     Key(
         "clusters.*.floors",

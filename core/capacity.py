@@ -12,6 +12,7 @@ from typing import Literal
 from core.errors import ZenError
 from core.floors import Floor
 from core.health import WELL, VmHealth
+from core.names import gang_of
 from core.queueing import QueueRule
 
 
@@ -58,6 +59,9 @@ class ClusterSpec:
     """Higher floors than `vm_min` at some hours."""
     share: bool = False
     """Several jobs on one VM, each on GPUs of its own; else a job has its VM to itself."""
+    flex_start_wait_s: float | None = None
+    """A gang's VMs are asked for by one request, all or none, which waits in the cloud's own queue
+    for at most this long. None: they are asked for one by one, as any others."""
 
     def region(self, name: str) -> RegionSpec:
         """The region by name; it must be one of this cluster's."""
@@ -78,7 +82,8 @@ class VmState(StrEnum):
     """The life of a VM. Whether a READY one is idle or busy follows from its leases."""
 
     REQUESTED = "REQUESTED"
-    """Named and counted against the limit; the create call may or may not have been made."""
+    """Named and counted against the limit; the create call may or may not have been made. Asked
+    for together with others, it waits in the cloud's own queue."""
     BOOTING = "BOOTING"
     """Seen in the cloud, not yet heard of on the bus."""
     READY = "READY"
@@ -102,6 +107,9 @@ VM_TRANSITIONS: Mapping[VmState, frozenset[VmState]] = {
 }
 
 
+LONG_S = 6 * 86400.0
+"""A job that may run for longer than this is content with it: no VM that is asked for together with
+others lasts longer than seven days, not even its own."""
 V1_BOOT = "v1"
 """Stands for the boot of a worker that sends none."""
 
@@ -155,6 +163,27 @@ class Vm:
     kept_until: datetime | None = None
     """Its v1 worker has done its one job. Until then the VM is its owner's (keep_alive), or has
     time to delete itself; then it is deleted. `reason` says whose it is."""
+    together: str = ""
+    """The request by which it was asked for with others, all or none, for one gang. While that
+    gang waits it is nobody else's."""
+    ends_at: datetime | None = None
+    """Of one that was asked for with others: when the cloud ends it."""
+
+    @property
+    def queued(self) -> bool:
+        """Asked for with others, and not given yet: it waits in the cloud's own queue."""
+        return bool(self.together) and self.state is V.REQUESTED
+
+    @property
+    def gang(self) -> str:
+        """For whom it was asked for; empty: for nobody in particular."""
+        return gang_of(self.together) if self.together else ""
+
+    def lasts(self, run_s: float, now: datetime) -> bool:
+        """Whether the cloud leaves it to a job that may run so long."""
+        if self.ends_at is None:
+            return True
+        return (self.ends_at - now).total_seconds() >= min(run_s, LONG_S)
 
     @property
     def speaks_v1(self) -> bool:
@@ -319,6 +348,8 @@ class MigSnapshot:
     """Those of them that kill running work: nothing is added to such a group."""
     errors: tuple[GroupError, ...] = ()
     """Recent failures of members that are not listed any more, each told once."""
+    requests: tuple[Queued, ...] = ()
+    """Requests for several VMs at once, if they were asked after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,6 +429,19 @@ class Queued:
 
 
 @dataclass(frozen=True, slots=True)
+class Unqueue:
+    """Give up a request for several VMs at once that still waits."""
+
+    region: str
+    name: str
+    """Of the request."""
+    names: tuple[str, ...]
+    """Of its VMs."""
+    request_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """Stop placing work on this VM; delete it once it holds no lease."""
 
@@ -421,7 +465,9 @@ class Undrain:
     reason: str
 
 
-Action = Create | Delete | Drain | Undrain | Hold
+CloudCall = Create | Delete | Queue | Unqueue
+"""What a group is asked to do."""
+Action = CloudCall | Drain | Undrain | Hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,11 +489,20 @@ class Wish:
     """How many of the VM's GPUs it needs, where jobs share VMs; the same for the next two."""
     cpus: float = 0.0
     memory_mb: float = 0.0
+    gang: str = ""
+    """Whose member it is; empty: nobody's."""
+    run_s: float = 0.0
+    """How long it may run."""
 
     def allows(self, region: str, usd_per_hour: float) -> bool:
         """Whether a VM there, at that price, serves it."""
         cheap = self.max_usd_per_hour is None or usd_per_hour <= self.max_usd_per_hour
         return cheap and self.in_reach(region)
+
+    def served_by(self, vm: Vm, now: datetime) -> bool:
+        """Whether that VM would do; one that is a gang's, for its members only."""
+        able = vm.gang == self.gang if vm.together else vm.lasts(self.run_s, now)
+        return able and self.allows(vm.region, vm.usd_per_hour)
 
     def in_reach(self, region: str) -> bool:
         return region not in self.denied and (not self.regions or region in self.regions)

@@ -103,11 +103,11 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class CloudRequest:
-    """A create or delete, written down with its request id before the call is made."""
+    """A call that changes a group, written down with its request id before it is made."""
 
     request_id: str
     kind: str
-    """create | delete"""
+    """create | delete | queue | unqueue"""
     cluster: str
     region: str
     names: tuple[str, ...]
@@ -115,6 +115,10 @@ class CloudRequest:
     created_at: datetime
     settled_at: datetime | None = None
     outcome: str = ""
+    together: str = ""
+    """Of queue and unqueue: the name of the request for several VMs at once."""
+    run_s: float = 0.0
+    """Of queue: how long its VMs may run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,9 @@ SPOT_SUFFIX = "-spot"
 _REGION = r"[a-z]+-[a-z]+[0-9]+"
 
 
+_REQUEST = re.compile(r"gang-(?P<gang>[0-9a-z-]{1,40})-[a-z0-9]{4}\Z")
+
+
 class BadName(ZenError):
     """A name that does not parse; the name is in the message."""
 
@@ -111,6 +114,19 @@ class Names:
 
     def control_subscription(self, vm_name: str, boot_nonce: str) -> str:
         return f"{self.prefix}-control-{vm_name}-{boot_nonce}"
+
+
+def request_for(gang: str, suffix: str) -> str:
+    """Names a request for all VMs of a gang at once, within its group."""
+    return f"gang-{gang}-{suffix}"
+
+
+def gang_of(request: str) -> str:
+    """Whose VMs a request with that name asked for."""
+    found = _REQUEST.match(request)
+    if not found:
+        raise BadName(f"request {request!r} does not have the form gang-<gang>-<4 characters>")
+    return found["gang"]
 
 
 def parse_cluster(name: str) -> tuple[int, str]:

@@ -29,6 +29,16 @@ class JobFilter:
 
 
 @dataclass(frozen=True, slots=True)
+class Worked:
+    """Where an attempt ran."""
+
+    vm_name: str
+    region: str
+    zone: str
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class JobRow:
     """A job with what is known around it."""
 
@@ -47,6 +57,8 @@ class JobRow:
     """The part of it that was lost with a VM, or given away."""
     members_running: int | None = None
     """Of a gang, with its first member: how many run."""
+    last: Worked | None = None
+    """Its newest attempt, over or not: a job that has ended holds no lease any more."""
 
 
 @dataclass(frozen=True, slots=True)

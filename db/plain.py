@@ -35,8 +35,9 @@ from db.rows import (
 
 _NEW_REQUEST = """
 INSERT INTO cloud_requests
-    (request_id, kind, cluster, region, names, reason, created_at, settled_at, outcome)
-VALUES (%s, %s, %s, %s, %s::jsonb, %s, %s, %s, %s) ON CONFLICT DO NOTHING
+    (request_id, kind, cluster, region, names, reason, created_at, settled_at, outcome, together,
+     run_s)
+VALUES (%s, %s, %s, %s, %s::jsonb, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
 """
 _SETTLE_REQUEST = """
 UPDATE cloud_requests SET settled_at = %s, outcome = %s
@@ -126,7 +127,8 @@ async def _write_one(connection: AsyncConnection[TupleRow], change: Plain) -> No
         case NewRequest(r):
             row = (r.request_id, r.kind, r.cluster, r.region, to_json(r.names), clean(r.reason))
             await connection.execute(
-                _NEW_REQUEST, (*row, r.created_at, r.settled_at, clean(r.outcome))
+                _NEW_REQUEST,
+                (*row, r.created_at, r.settled_at, clean(r.outcome), r.together, r.run_s),
             )
         case SettleRequest(request_id, outcome, at):
             await connection.execute(_SETTLE_REQUEST, (at, clean(outcome), request_id))

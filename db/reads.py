@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,6 +29,7 @@ from core.reads import (
     VmCount,
     VmPage,
     VmRow,
+    Worked,
 )
 from db.cost import JOB_COSTS, cost_report, job_costs_of
 from db.groups import find_group, group_counts
@@ -78,10 +80,14 @@ _RUNNING = """
 CASE WHEN j.gang = j.uid THEN (
     SELECT count(*) FROM jobs AS m WHERE m.gang = j.uid AND m.status = 'RUNNING') END
 """
+_LAST = """
+(SELECT jsonb_build_array(a.vm_name, a.region, a.zone, a.slots)::text FROM attempts AS a
+    WHERE a.uid = j.uid AND a.attempt = j.attempt)
+"""
 # Costs are looked up per row of the page, after the limit: never over the whole table.
 JOB_ROW = (
     f"{JOB_SELECT}, j.why, {_POSITION}, j.progress_step, j.progress_total, "
-    f"j.checkpoint_step, {_RUNNING}, {JOB_COSTS}"
+    f"j.checkpoint_step, {_RUNNING}, {_LAST}, {JOB_COSTS}"
 )
 _JOB_CONDITIONS = {
     "tenant_id": "j.tenant_id = %(tenant_id)s",
@@ -337,13 +343,21 @@ def _with(row: Row, index: int, value: object) -> list[Any]:
 
 
 def _job_row(row: Row) -> JobRow:
-    why, position, step, total, checkpoint, running, *costs = row[JOB_WIDTH:]
+    why, position, step, total, checkpoint, running, last, *costs = row[JOB_WIDTH:]
     job = job_of(row)
     waits = job.status in WAITING
     cost, wasted = job_costs_of(job.uid, costs)
     progress = progress_of(step, total)
     why = why if waits else ""
-    return JobRow(job, why, position, progress, checkpoint, cost, wasted, running)
+    worked = _worked(last)
+    return JobRow(job, why, position, progress, checkpoint, cost, wasted, running, worked)
+
+
+def _worked(text: str | None) -> Worked | None:
+    if text is None:
+        return None
+    vm_name, region, zone, slots = json.loads(text)
+    return Worked(vm_name, region, zone, tuple(slots))
 
 
 def _letter_row(row: Row) -> DeadLetterRow:

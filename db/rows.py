@@ -13,7 +13,7 @@ from core.capacity import Trouble, TroubleKind, Vm, VmState
 from core.changes import CloudRequest
 from core.health import WELL, VmHealth
 from core.job import Job, JobSpec, JobStatus, Lease, Membership, Offer, StopReason, TimelineEntry
-from core.knowledge import Experience, Outcome, Spread
+from core.knowledge import Experience, Outcome, Shortage, Spread
 from core.messages import GpuReading, Progress
 from core.queueing import class_of
 
@@ -188,6 +188,8 @@ VM: Shape[Vm] = Shape(
         Field("address", "text", lambda v: clean(v.address)),
         Field("health", "jsonb", lambda v: "{}" if v.health == WELL else to_json(v.health)),
         Field("kept_until", "timestamptz", lambda v: v.kept_until),
+        Field("together", "text", lambda v: v.together),
+        Field("ends_at", "timestamptz", lambda v: v.ends_at),
     )
 )
 
@@ -272,7 +274,7 @@ _SEEN = (
     *("updated_at", "hits", "misses", "last", "last_at"),
     *("deliveries", "delivery_log_mean", "delivery_log_var"),
     *("boots", "boot_log_mean", "boot_log_var"),
-    *("room", "preempted", "vm_hours"),
+    *("room", "preempted", "vm_hours", "short_kept", "short_at"),
 )
 EXPERIENCE_SELECT = ", ".join(_PLACE + _SEEN)
 EXPERIENCE_WIDTH = len(_PLACE + _SEEN)
@@ -284,19 +286,22 @@ def experience_row(seen: Experience) -> Row:
     last = None if seen.last is None else str(seen.last)
     counts = (seen.updated_at, seen.hits, seen.misses, last, seen.last_at)
     spans = [(s.weight, s.log_mean, s.log_var) for s in (seen.delivery, seen.boot)]
-    rest = (seen.room, seen.preempted, seen.vm_hours)
+    short = ([s.kept for s in seen.shortages], [s.at for s in seen.shortages])
+    rest = (seen.room, seen.preempted, seen.vm_hours, *short)
     return (*seen.place, *counts, *spans[0], *spans[1], *rest)
 
 
 def experience_of(row: Row) -> Experience:
     values = list(row)
     values[7] = None if row[7] is None else Outcome(row[7])
+    values[18:20] = [tuple(map(Shortage, row[18], row[19]))]
     values[9:15] = [Spread(*row[9:12]), Spread(*row[12:15])]
     return Experience(*values)
 
 
 REQUEST_SELECT = (
-    "request_id, kind, cluster, region, names::text, reason, created_at, settled_at, outcome"
+    "request_id, kind, cluster, region, names::text, reason, created_at, settled_at, outcome, "
+    "together, run_s"
 )
 
 

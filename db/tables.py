@@ -24,7 +24,7 @@ from sqlalchemy import (
     Text,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSON, JSONB, UUID
+from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB, UUID
 
 from core.capacity import TroubleKind, VmState
 from core.cost import CostKind
@@ -56,6 +56,10 @@ def _text(name: str, *, default: bool = False) -> Column[str]:
 
 def _json(name: str, empty: str) -> Column[object]:
     return Column(name, JSONB, nullable=False, server_default=text(f"'{empty}'"))
+
+
+def _array(name: str, of: Integer | DateTime) -> Column[object]:
+    return Column(name, ARRAY(of), nullable=False, server_default=text("'{}'"))
 
 
 def _count(name: str) -> Column[int]:
@@ -359,6 +363,8 @@ vms = Table(
     _json("readings", "[]"),
     _json("health", "{}"),
     _time("kept_until", nullable=True),
+    _text("together", default=True),
+    _time("ends_at", nullable=True),
     # Its bill up to here is in cost_daily and job_costs; `settled`: all of it is.
     _time("settled_until", nullable=True),
     Column("settled", Boolean, nullable=False, server_default=text("false")),
@@ -431,7 +437,9 @@ cloud_requests = Table(
     _time("created_at"),
     _time("settled_at", nullable=True),
     _text("outcome", default=True),
-    CheckConstraint("kind IN ('create', 'delete')", "kind"),
+    _text("together", default=True),
+    Column("run_s", Double, nullable=False, server_default=text("0")),
+    CheckConstraint("kind IN ('create', 'delete', 'queue', 'unqueue')", "kind"),
     Index(
         "ix_cloud_requests_open",
         "created_at",
@@ -483,6 +491,8 @@ experience = Table(
     _number("room"),
     _number("preempted"),
     _number("vm_hours"),
+    _array("short_kept", Integer()),
+    _array("short_at", DateTime(timezone=True)),
     CheckConstraint(f"last IN {_any_of(Outcome)}", "last"),
 )
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 
 import structlog
 
-from core.capacity import Create, Delete, MigSnapshot
+from core.capacity import CloudCall, Create, Delete, MigSnapshot, Queue, Unqueue
+from core.changes import CloudRequest
 from core.errors import CloudBusy, CloudRefused, CloudUnsure, Forbidden, MigMissing, ZenError
 from core.ports import Clock
 from migs.manager import MigManager
@@ -44,12 +46,26 @@ class CloudCalls:
         """Regions that are to be left alone with creates and deletes for now."""
         return frozenset(region for region in regions if self._is_quiet("write", region))
 
-    async def observe(self, region: str) -> MigSnapshot | ZenError | None:
+    def spurned(self, regions: Iterable[str]) -> frozenset[str]:
+        """Regions where a request for several VMs at once failed a moment ago."""
+        return frozenset(region for region in regions if self._is_quiet("queue", region))
+
+    def failed_together(self, region: str, why: str) -> None:
+        """A request that was accepted failed later: not another one at once."""
+        self._failed("queue", region, CloudRefused(why))
+
+    def came_together(self, region: str) -> None:
+        """What was asked for there with others is given."""
+        self._failures.pop(("queue", region), None)
+
+    async def observe(
+        self, region: str, *, requests: bool = False
+    ) -> MigSnapshot | ZenError | None:
         """What the group shows; an error that a human must hear of; None for a passing one."""
         if self._is_quiet("observe", region):
             return None
         try:
-            snapshot = await self.mig(region).observe()
+            snapshot = await self.mig(region).observe(requests=requests)
         except _PASSING as error:
             self._failed("observe", region, error)
             return None
@@ -59,10 +75,10 @@ class CloudCalls:
         self._succeeded("observe", "observe", region)
         return snapshot
 
-    async def apply(self, action: Create | Delete) -> ZenError | None:
+    async def apply(self, action: CloudCall) -> ZenError | None:
         """None: accepted. A CloudBusy or CloudUnsure is repeated later with the same request id;
         any other error is final."""
-        kind = "create" if isinstance(action, Create) else "delete"
+        kind = kind_of(action)
         try:
             await self.mig(action.region).apply(action)
         except (*_PASSING, *_FINAL) as error:
@@ -90,6 +106,41 @@ class CloudCalls:
         self._count(counted_as, "ok")
 
 
+def kind_of(action: CloudCall) -> str:
+    """The word for it in rows and metrics."""
+    return type(action).__name__.lower()
+
+
 def is_passing(error: ZenError) -> bool:
     """Whether the call is to be repeated with the same request id."""
     return isinstance(error, _PASSING)
+
+
+def request_of(action: CloudCall, cluster: str, now: datetime) -> CloudRequest:
+    """The row that says that the call is to be made."""
+    return CloudRequest(
+        request_id=action.request_id,
+        kind=kind_of(action),
+        cluster=cluster,
+        region=action.region,
+        names=action.names,
+        reason=action.reason,
+        created_at=now,
+        together=action.name if isinstance(action, Queue | Unqueue) else "",
+        run_s=action.run_s if isinstance(action, Queue) else 0.0,
+    )
+
+
+def action_of(request: CloudRequest) -> CloudCall:
+    """The call that was written down, to be made once more."""
+    region, names = request.region, request.names
+    asked = (request.request_id, request.reason)
+    match request.kind:
+        case "create":
+            return Create(region, names, *asked)
+        case "queue":
+            return Queue(region, request.together, names, request.run_s, *asked)
+        case "unqueue":
+            return Unqueue(region, request.together, names, *asked)
+        case _:
+            return Delete(region, names, *asked)

@@ -9,8 +9,11 @@ from datetime import datetime, timedelta
 from core.capacity import (
     AttemptError,
     ClusterSpec,
+    GroupError,
     Member,
     MigSnapshot,
+    Queued,
+    QueueState,
     Trouble,
     TroubleKind,
     Vm,
@@ -18,7 +21,7 @@ from core.capacity import (
     move_vm,
 )
 from core.changes import Change, DropTrouble, PutTrouble, VmMove
-from core.knowledge import CapacityPolicy, Experience
+from core.knowledge import CapacityPolicy, Experience, Outcome
 from core.timers import Timers
 from migs.classify import classify
 from orchestrator.learning import Lessons
@@ -30,6 +33,8 @@ UNLISTED_AFTER_S = 30.0
 SAME_NEWS_S = 60.0
 _ALIVE = frozenset({"PENDING", "PROVISIONING", "STAGING", "RUNNING", "REPAIRING"})
 _OFF = frozenset({"TERMINATED", "STOPPED", "SUSPENDED"})
+# Of a member that waits with others: no VM was given yet.
+_UNGIVEN = frozenset({"", "PENDING"})
 _BLOCKING = frozenset(
     {
         TroubleKind.STOCKOUT,
@@ -76,14 +81,20 @@ def fold(
     for key in [k for k, t in known.items() if _is_missing_no_more(t, snapshot, spec)]:
         del known[key]
         changes.append(DropTrouble(key))
-    refusals = _refusals(snapshot, [vm for vm in vms if vm.region == snapshot.region])
+    here = [vm for vm in vms if vm.region == snapshot.region]
+    failed = failed_requests(snapshot, here)
+    news = _untold(snapshot, spec, known, experience)
+    refusals = _refusals(snapshot, here) | {name: _final(failed[name]) for name in failed}
+    refusals[""] = _blocking((line.error, line.error.zone) for line in news)
     for vm in vms:
         # Two looks at a slow region may come together: what the first found gone stays so.
         if vm.region != snapshot.region or vm.state is V.GONE:
             after.append(vm)
             continue
         member = members.get(vm.name)
-        if member is None:
+        if vm.queued and vm.together in failed:
+            seen = _failed(vm, failed[vm.together], member, now)
+        elif member is None:
             seen = _missing(vm, unsettled, now)
         else:
             seen = _present(vm, member, refusals.get(vm.name, ()), now)
@@ -98,7 +109,10 @@ def fold(
             changes.append(VmMove(vm, seen))
         after.append(seen)
     # After the deliveries: a region that gave some and refused others has no more to give.
-    changes += _learn_refusals(snapshot, spec, refusals, known, lessons, timers, now)
+    heard = _learn_refusals(snapshot, spec, refusals, known, lessons, timers, now)
+    changes += heard
+    if spec.spot and (_is_stockout(heard) or _took(vms, after)):
+        lessons.short(snapshot.region, _kept(after, snapshot.region))
     changes += lessons.changes
     return Folded(tuple(changes), tuple(after), tuple(known.values()), lessons.experience)
 
@@ -126,20 +140,88 @@ def delivered(
     return Folded(changes, came, tuple(known.values()), lessons.experience)
 
 
+def _is_stockout(heard: Iterable[Change]) -> bool:
+    """Whether one was heard of that is news."""
+    troubles = [change.trouble for change in heard if isinstance(change, PutTrouble)]
+    return any(t.kind is TroubleKind.STOCKOUT for t in troubles)
+
+
+def _took(before: Iterable[Vm], after: Iterable[Vm]) -> bool:
+    pairs = zip(before, after, strict=True)
+    return any(b.state is V.GONE and b.taken and a.state is not V.GONE for a, b in pairs)
+
+
+def _kept(vms: Iterable[Vm], region: str) -> int:
+    """How many of ours run there."""
+    leaves = (V.DELETING, V.GONE)
+    here = (vm for vm in vms if vm.region == region and vm.state not in leaves)
+    return sum(vm.running_since is not None and not vm.taken for vm in here)
+
+
 Refusal = tuple[TroubleKind, AttemptError, str]
 """What it was, in whose words, in which zone."""
 
 
 def _refusals(snapshot: MigSnapshot, vms: Sequence[Vm]) -> dict[str, tuple[Refusal, ...]]:
-    """Why members that have no VM yet have none; under an empty name, what the group remembers
-    of members that are gone."""
+    """Why members that have no VM yet have none."""
     found: dict[str, tuple[Refusal, ...]] = {}
-    names = {vm.name for vm in vms}
+    names = {vm.name for vm in vms if not vm.queued}
     for member in snapshot.members:
+        # One that waits with others has not failed, whatever stands in its way so far.
         if member.name in names and not member.status:
             found[member.name] = _blocking((error, member.zone) for error in member.errors)
-    found[""] = _blocking((line.error, line.error.zone) for line in snapshot.errors)
     return found
+
+
+def _untold(
+    snapshot: MigSnapshot,
+    spec: ClusterSpec,
+    known: Mapping[TroubleKey, Trouble],
+    experience: Iterable[Experience],
+) -> list[GroupError]:
+    """What the group remembers of members that are gone, without what has been heard before, or
+    was overtaken by a delivery: a new leader reads the whole past."""
+    if not snapshot.errors:
+        return []
+    place = (snapshot.region, "", spec.machine_type, spec.spot)
+    heard = {t.kind: t.last_seen for t in known.values() if t.key[:4] == place}
+    hits = [e.last_at for e in experience if e.place == place and e.last is Outcome.HIT]
+    since = max((at for at in hits if at is not None), default=None)
+    return [
+        line
+        for line in snapshot.errors
+        if (since is None or line.at > since)
+        and ((last := heard.get(classify(line.error))) is None or line.at > last)
+    ]
+
+
+def failed_requests(snapshot: MigSnapshot, vms: Iterable[Vm]) -> dict[str, Queued]:
+    """Requests for several VMs at once that ended without any, as far as that is news: their VMs
+    are still written down as waiting."""
+    if not snapshot.requests:
+        return {}
+    open_ = {vm.together for vm in vms if vm.queued}
+    over = (QueueState.FAILED, QueueState.CANCELLED)
+    return {r.name: r for r in snapshot.requests if r.name in open_ and r.state in over}
+
+
+def _final(request: Queued) -> tuple[Refusal, ...]:
+    """Why it failed. Whatever it was, the same request would fail again: some block there is."""
+    if request.state is not QueueState.FAILED:
+        return ()
+    errors = request.errors or (AttemptError("FAILED", "the request failed, Google says no more"),)
+    return _blocking((error, error.zone) for error in errors) or (
+        (TroubleKind.OTHER, errors[0], errors[0].zone),
+    )
+
+
+def _failed(vm: Vm, request: Queued, member: Member | None, now: datetime) -> Vm:
+    """Its members leave the group by themselves, all of them."""
+    words = "; ".join(error.message or error.code for error in request.errors)
+    reason = f"the request for {request.vms} VMs at once is {request.state.lower()}"
+    if words:
+        reason = f"{reason}: {words}"[:500]
+    return move_vm(vm, V.GONE if member is None else V.DELETING, now, reason)
 
 
 def _blocking(errors: Iterable[tuple[AttemptError, str]]) -> tuple[Refusal, ...]:
@@ -187,12 +269,19 @@ def _missing(vm: Vm, unsettled: frozenset[str], now: datetime) -> Vm:
     young = (now - vm.requested_at).total_seconds() < UNLISTED_AFTER_S
     if vm.name in unsettled or (never_seen and young):
         return vm  # its create call may still take effect
+    if vm.queued:
+        return move_vm(vm, V.GONE, now, "the group does not list it: its request is over")
     if vm.state is V.REQUESTED:
         return move_vm(vm, V.GONE, now, "the group never listed it")
     if vm.state is V.DELETING:
         return move_vm(vm, V.GONE, now, vm.reason or "deleted")
-    taken = vm.taken or vm.spot
+    taken = vm.taken or _may_be_taken(vm)
     return move_vm(vm, V.GONE, now, "the group does not list it any more", taken=taken)
+
+
+def _may_be_taken(vm: Vm) -> bool:
+    """Spot, or the end of the time that was asked for: the cloud's doing, not a loss."""
+    return vm.spot or bool(vm.together)
 
 
 def _present(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) -> Vm:
@@ -215,8 +304,21 @@ def _present(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) 
     if vanished:
         return move_vm(vm, V.DELETING, now, "its machine was deleted, its group lists it", **facts)
     if member.status and member.status not in _ALIVE:
-        cause = "taken by the cloud (spot)" if vm.spot else f"found {member.status.lower()}"
-        return move_vm(vm, V.DELETING, now, cause, taken=vm.taken or vm.spot, **facts)
+        taken = vm.taken or _may_be_taken(vm)
+        return move_vm(vm, V.DELETING, now, _end_words(vm, member), taken=taken, **facts)
+    return _alive(vm, member, refused, now)
+
+
+def _end_words(vm: Vm, member: Member) -> str:
+    if not _may_be_taken(vm):
+        return f"found {member.status.lower()}"
+    return f"taken by the cloud ({'spot' if vm.spot else 'the end of its run'})"
+
+
+def _alive(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) -> Vm:
+    leaves = member.action in ("DELETING", "ABANDONING")
+    if vm.queued and member.status in _UNGIVEN and not leaves:
+        return vm
     facts = _facts(vm, member, now)
     facts["refused"] = bool(refused)
     # The group tries again for ever. For a stockout that is of use (the plan keeps one); the other
@@ -225,8 +327,9 @@ def _present(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) 
     if hopeless is not None:
         reason = f"taken back: {hopeless} in {vm.region}"
         return move_vm(vm, V.DELETING, now, reason, **facts)
-    if member.action in ("DELETING", "ABANDONING"):
+    if leaves:
         reason = f"the group is {member.action.lower()} it"
+        facts["taken"] = vm.taken or bool(vm.together)
         return move_vm(vm, V.DELETING, now, reason, **facts)
     if vm.state is V.REQUESTED:
         return move_vm(vm, V.BOOTING, now, "seen in its group", **facts)
@@ -241,6 +344,7 @@ def _facts(vm: Vm, member: Member, now: datetime) -> dict[str, object]:
         "zone": member.zone or vm.zone,
         "instance_id": member.instance_id or vm.instance_id,
         "running_since": vm.running_since or (now if running else None),
+        "ends_at": member.terminates_at or vm.ends_at if vm.together else None,
     }
 
 
@@ -302,14 +406,26 @@ def _troubles_at(
     return [key for key, t in known.items() if (t.region, t.machine_type, t.spot) == place]
 
 
+def for_humans(troubles: Iterable[Trouble], timers: Timers, now: datetime) -> list[Trouble]:
+    """A stockout is weather, a quota or a permission is for a human. It stands until the region
+    delivers, or has not refused for as long again as it was left alone: between the end of a block
+    and the next refusal nothing is better."""
+    kinds = (TroubleKind.QUOTA, TroubleKind.PERMISSION)
+    return [
+        trouble
+        for trouble in troubles
+        if trouble.kind in kinds
+        and trouble.blocks(now - timedelta(seconds=block_s(trouble.kind, trouble.count, timers)))
+    ]
+
+
 def complaints(
     snapshot: MigSnapshot, ours: Iterable[str], troubles: Iterable[Trouble] = ()
 ) -> dict[str, str]:
     """What a human should know about the group: kind of alert → words. `troubles` are those that
-    block it now; a stockout is weather, a quota or a permission is for a human."""
+    are for humans."""
     known = set(ours)
-    for_humans = (TroubleKind.QUOTA, TroubleKind.PERMISSION)
-    found = {f"cloud_{t.kind}": t.message for t in troubles if t.kind in for_humans}
+    found = {f"cloud_{t.kind}": t.message for t in troubles}
     strangers = sorted(m.name for m in snapshot.members if m.name not in known)
     if strangers:
         more = f" and {len(strangers) - 5} more" if len(strangers) > 5 else ""

@@ -28,7 +28,9 @@ class Asks:
         self._limits = {region.region: region.vm_max for region in picture.spec.regions}
         self._taken = Counter(vm.region for vm in picture.vms)
         self._waiting = Counter(vm.region for vm in scene.fleet.fresh)
-        self.places = max(0, picture.spec.vm_max - len(picture.vms))
+        for ask in scene.together.asks:
+            self._taken[ask.region] += ask.count
+        self.places = max(0, picture.spec.vm_max - len(picture.vms) - scene.together.kept)
         """Left under the limit of the cluster."""
         self.found: list[tuple[str, str]] = []
         """(region, reason), one for each VM."""
@@ -71,7 +73,7 @@ def growth(scene: Scene, names: Names, ids: Ids) -> list[Action]:
     counts = Counter(region for region, _ in asks.found)
     # One call per region; what was asked for first is its reason.
     for region, reason in sorted(dict(reversed(asks.found)).items()):
-        fresh = _fresh_names(names, picture.spec.name, region, counts[region], used, ids)
+        fresh = fresh_names(names, picture.spec.name, region, counts[region], used, ids)
         actions.append(Create(region, fresh, ids.request_id(), reason))
     return actions + (_refusals(scene, left, asks) if left else [])
 
@@ -205,7 +207,7 @@ def _may_pay(wish: Wish, outlook: Outlook, scene: Scene, band: float) -> bool:
     return wish.allows(outlook.region, outlook.usd_per_hour) and outlook.price <= limit
 
 
-def _fresh_names(
+def fresh_names(
     names: Names, cluster: str, region: str, count: int, used: set[str], ids: Ids
 ) -> tuple[str, ...]:
     fresh: list[str] = []

@@ -21,6 +21,7 @@ from core.knowledge import (
     Outcome,
     Place,
     faded,
+    with_shortage,
 )
 
 
@@ -57,7 +58,8 @@ class Lessons:
                 hits=seen.hits + 1,
                 last=Outcome.HIT,
                 last_at=self._now,
-                delivery=seen.delivery.add(span_s),
+                # What waited in the cloud's queue does not say how soon a single one comes.
+                delivery=seen.delivery if vm.together else seen.delivery.add(span_s),
                 room=min(ROOM_MAX, seen.room + 1),
             ),
         )
@@ -75,6 +77,10 @@ class Lessons:
                 room=max(ROOM_MIN, seen.room / 2),
             ),
         )
+
+    def short(self, region: str, kept: int) -> None:
+        """It took VMs back, or refused one more: it has room for so many of ours."""
+        self._put(region, "", lambda seen: with_shortage(seen, kept, self._now))
 
     def hints(self, region: str, zones: Iterable[str]) -> None:
         """The cloud says that these zones have room. If the group reaches one of them, so does
@@ -97,7 +103,7 @@ class Lessons:
             lambda seen: replace(
                 seen,
                 vm_hours=seen.vm_hours + hours,
-                preempted=seen.preempted + vm.taken,
+                preempted=seen.preempted + (vm.taken and not vm.together),
                 boot=seen.boot if boot_s is None else seen.boot.add(boot_s),
             ),
         )

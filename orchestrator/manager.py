@@ -12,6 +12,7 @@ import structlog
 
 from core.capacity import (
     Action,
+    CloudCall,
     ClusterSpec,
     Create,
     Delete,
@@ -19,9 +20,11 @@ from core.capacity import (
     Drain,
     Hold,
     MigSnapshot,
+    Queue,
     Trouble,
     TroubleKind,
     Undrain,
+    Unqueue,
     Vm,
     VmState,
     block_on,
@@ -49,8 +52,16 @@ from core.names import Names
 from core.ports import CapacityAdvice, Clock, Ids, Store
 from core.timers import Timers
 from migs.manager import MigManager
-from orchestrator.calls import CloudCalls, is_passing
-from orchestrator.fold import UNLISTED_AFTER_S, complaints, delivered, fold, learn
+from orchestrator.calls import CloudCalls, action_of, is_passing, kind_of, request_of
+from orchestrator.fold import (
+    UNLISTED_AFTER_S,
+    complaints,
+    delivered,
+    failed_requests,
+    fold,
+    for_humans,
+    learn,
+)
 from orchestrator.hints import Hints
 from orchestrator.lanes import Lanes
 from orchestrator.orphans import Orphans
@@ -160,12 +171,12 @@ class ClusterManager:
     async def _observe_due(self, view: View) -> list[Look]:
         """All regions at once; a slow one holds only itself, and is heard when it has answered."""
         known = frozenset(vm.name for vm in view.vms)
-        unsure = self._names_in(view, "create") | self._accepted_lately(view)
+        unsure = self._names_in(view, "create", "queue") | self._accepted_lately(view)
         busy = self._lanes.busy()
         abandoned = self._places.abandoned(self.spec, view)
         for region in self._places.watched(self.spec, view):
             if region not in busy and self._is_due(region, view):
-                look = self._look(region, known, unsure, view.now, abandoned=region in abandoned)
+                look = self._look(region, known, unsure, view, abandoned=region in abandoned)
                 self._lanes.start(region, look)
                 self._ask_advice(region, busy)
         await self._lanes.settle()
@@ -184,11 +195,11 @@ class ClusterManager:
         region: str,
         known: frozenset[str],
         unsure: frozenset[str],
-        now: datetime,
+        view: View,
         *,
         abandoned: bool,
     ) -> None:
-        snapshot = await self._observe(region, now, abandoned=abandoned)
+        snapshot = await self._observe(region, view, abandoned=abandoned)
         if snapshot is not None:
             self._looks.append(Look(snapshot, known, unsure, abandoned))
 
@@ -201,8 +212,10 @@ class ClusterManager:
         pace = timers.observe_s if in_motion else timers.observe_idle_s
         return self._wiring.clock.monotonic() - last >= pace
 
-    async def _observe(self, region: str, now: datetime, *, abandoned: bool) -> MigSnapshot | None:
-        seen = await self._calls.observe(region)
+    async def _observe(self, region: str, view: View, *, abandoned: bool) -> MigSnapshot | None:
+        # Requests for several VMs at once are asked after only while one is open.
+        requests = any(vm.queued and vm.region == region for vm in view.vms)
+        seen, now = await self._calls.observe(region, requests=requests), view.now
         if abandoned and isinstance(seen, MigMissing):
             mig = self._calls.mig(region).mig  # deleted once nobody needed it: nothing is in it
             return MigSnapshot(mig, self.spec.name, region, 0, True, (), now)
@@ -219,7 +232,7 @@ class ClusterManager:
         taken: no clocks are compared, so the absence of a newer one means nothing."""
         vms = tuple(vm for vm in view.vms if vm.counted)
         troubles, experience = view.troubles, view.experience
-        unsure = self._names_in(view, "create") | self._accepted_lately(view)
+        unsure = self._names_in(view, "create", "queue") | self._accepted_lately(view)
         policy = self._wiring.policy
         changes, experience = self._hints.heed(self.spec, experience, policy, view.now)
         came = [vm for vm in vms if vm.uid in self._awaited]
@@ -244,13 +257,11 @@ class ClusterManager:
             vms, troubles = (*folded.vms, *newer), folded.troubles
             experience = folded.experience
             changes += folded.changes
+            self._note_requests(snapshot, older)
             place = (snapshot.region, self.spec.machine_type, self.spec.spot)
-            blocks = [
-                t
-                for t in troubles
-                if (t.region, t.machine_type, t.spot) == place and t.blocks(view.now)
-            ]
-            changes += self._alerts(snapshot, complaints(snapshot, known, blocks), view.now)
+            here = [t for t in troubles if (t.region, t.machine_type, t.spot) == place]
+            open_ = for_humans(here, self._wiring.timers, view.now)
+            changes += self._alerts(snapshot, complaints(snapshot, known, open_), view.now)
             changes += self._orphans.adopt(snapshot, known, view, self._wiring.ids)
         changes += self._forgotten(fresh, view)
         self._awaited = frozenset(vm.uid for vm in vms if vm.running_since is None)
@@ -271,18 +282,30 @@ class ClusterManager:
             demand=self._demand(view),
             vms=tuple(vm for vm in vms if vm.counted),
             troubles=tuple(t for t in troubles if self._concerns_us(t)),
-            asked=leaving | self._names_in(view, "delete"),
+            asked=leaving | self._names_in(view, "delete", "unqueue"),
             quiet=self._calls.quiet(self._places.watched(self.spec, view)) | self._lanes.busy(),
             refused={
                 snapshot.region: "; ".join(snapshot.deadly)
                 for snapshot in self._snapshots.values()
                 if snapshot.deadly
             },
+            spurned=self._calls.spurned(region.region for region in self.spec.regions),
             experience=experience,
             arrivals=view.arrivals.get(self.spec.name),
             policy=self._wiring.policy,
             at_work=at_work(view.jobs, self.spec),
         )
+
+    def _note_requests(self, snapshot: MigSnapshot, vms: Sequence[Vm]) -> None:
+        """Where a request for several VMs at once has failed, or one came."""
+        region = snapshot.region
+        for request in failed_requests(
+            snapshot, [vm for vm in vms if vm.region == region]
+        ).values():
+            why = "; ".join(error.message or error.code for error in request.errors)
+            self._calls.failed_together(region, f"{request.name} {request.state.lower()}: {why}")
+        if any(vm.together and vm.running_since is not None for vm in vms if vm.region == region):
+            self._calls.came_together(region)
 
     def _forgotten(self, fresh: Sequence[Look], view: View) -> list[Change]:
         """Withdrawn regions where nothing of ours was known, and nothing was seen either."""
@@ -305,16 +328,16 @@ class ClusterManager:
         kind = (self.spec.machine_type, self.spec.spot)
         return (trouble.machine_type, trouble.spot) == kind
 
-    def _names_in(self, view: View, kind: str) -> frozenset[str]:
-        asked = (r for r in view.requests if r.kind == kind and r.cluster == self.spec.name)
+    def _names_in(self, view: View, *kinds: str) -> frozenset[str]:
+        asked = (r for r in view.requests if r.kind in kinds and r.cluster == self.spec.name)
         return frozenset(name for request in asked for name in request.names)
 
     def _accepted_lately(self, view: View) -> frozenset[str]:
-        """VMs that may not be listed yet. One whose machine was seen has been: if it is missing
-        now, it is gone."""
+        """VMs that may not be listed yet. One whose zone or machine was seen has been: if it is
+        missing now, it is gone. A refused one that was taken back must not hold the limit."""
         since = self._wiring.clock.monotonic() - UNLISTED_AFTER_S
         self._accepted_at = {n: at for n, at in self._accepted_at.items() if at > since}
-        seen = {vm.name for vm in view.vms if vm.instance_id}
+        seen = {vm.name for vm in view.vms if vm.zone or vm.instance_id}
         return frozenset(self._accepted_at.keys() - seen)
 
     # --- acting --------------------------------------------------------------------------
@@ -337,15 +360,15 @@ class ClusterManager:
 
     async def _write_down(
         self, actions: Sequence[Action], picture: Picture, now: datetime
-    ) -> list[Create | Delete]:
+    ) -> list[CloudCall]:
         """The calls that are to be made now."""
-        calls: list[Create | Delete] = []
+        calls: list[CloudCall] = []
         for action in actions:
             match action:
-                case Create():
+                case Create() | Queue():
                     if await self._create(action, now):
                         calls.append(action)
-                case Delete():
+                case Delete() | Unqueue():
                     if await self._delete(action, picture, now):
                         calls.append(action)
                 case Drain():
@@ -358,26 +381,27 @@ class ClusterManager:
                     assert_never(action)
         return calls
 
-    async def _call_in_order(self, actions: Sequence[Create | Delete], now: datetime) -> None:
+    async def _call_in_order(self, actions: Sequence[CloudCall], now: datetime) -> None:
         for action in actions:
             await self._call(action, now, first=True)
 
-    async def _create(self, action: Create, now: datetime) -> bool:
-        """Names and request id are stored, and counted against the limit, before the call. The
-        limit is the one of this moment: it may have been lowered since the plan was made."""
+    async def _create(self, action: Create | Queue, now: datetime) -> bool:
+        """Names and request id are stored, and counted against the limit, before the call: all of
+        them or none. The limit is the one of this moment: it may have been lowered since the plan
+        was made."""
         spec, _ = self._configured
         if all(region.region != action.region for region in spec.regions):
             return False  # withdrawn in the meantime
         vms = [self._new_vm(name, action, now) for name in action.names]
         rows: list[Change] = [NewVm(vm, vm_max=spec.vm_max) for vm in vms]
-        rows.append(NewRequest(_request("create", spec.name, action, now)))
+        rows.append(NewRequest(request_of(action, spec.name, now)))
         if not await self._write([tuple(rows)]):
             return False
         self._awaited |= {vm.uid for vm in vms}
-        self._log("create", action)
+        self._log(action)
         return True
 
-    def _new_vm(self, name: str, action: Create, now: datetime) -> Vm:
+    def _new_vm(self, name: str, action: Create | Queue, now: datetime) -> Vm:
         spec = self.spec
         return Vm(
             uid=self._wiring.ids.uid(now),
@@ -393,9 +417,10 @@ class ClusterManager:
             requested_at=now,
             state_since=now,
             reason=action.reason,
+            together=action.name if isinstance(action, Queue) else "",
         )
 
-    async def _delete(self, action: Delete, picture: Picture, now: datetime) -> bool:
+    async def _delete(self, action: Delete | Unqueue, picture: Picture, now: datetime) -> bool:
         """A VM that holds a lease is never deleted here unless it is already lost: the move to
         DELETING is compare-and-set, and every new lease grows the version."""
         changes: list[Change] = [
@@ -403,10 +428,10 @@ class ClusterManager:
             for vm in picture.vms
             if vm.name in action.names and vm.state is not V.DELETING
         ]
-        changes.append(NewRequest(_request("delete", self.spec.name, action, now)))
+        changes.append(NewRequest(request_of(action, self.spec.name, now)))
         if not await self._write([tuple(changes)]):
             return False
-        self._log("delete", action)
+        self._log(action)
         return True
 
     async def _drain(self, action: Drain, picture: Picture, now: datetime) -> None:
@@ -433,18 +458,16 @@ class ClusterManager:
 
     async def _repeat(self, requests: Iterable[CloudRequest], now: datetime) -> None:
         for request in requests:
-            kind = Create if request.kind == "create" else Delete
-            action = kind(request.region, request.names, request.request_id, request.reason)
-            if not await self._call(action, now, first=False):
+            if not await self._call(action_of(request), now, first=False):
                 return  # the region does not answer: the rest would not fare better
 
-    async def _call(self, action: Create | Delete, now: datetime, *, first: bool) -> bool:
+    async def _call(self, action: CloudCall, now: datetime, *, first: bool) -> bool:
         """Whether the call was answered, one way or the other."""
         self._wiring.term()  # not a leader any more: no call
         error = await self._calls.apply(action)
         self._observed_at.pop(action.region, None)  # look again at once
         if error is None:
-            if isinstance(action, Create):
+            if isinstance(action, Create | Queue):
                 moment = self._wiring.clock.monotonic()
                 self._accepted_at.update(dict.fromkeys(action.names, moment))
             await self._write([(SettleRequest(action.request_id, "accepted", now),)])
@@ -455,12 +478,12 @@ class ClusterManager:
         return True
 
     async def _refused(
-        self, action: Create | Delete, error: ZenError, now: datetime, *, first: bool
+        self, action: CloudCall, error: ZenError, now: datetime, *, first: bool
     ) -> None:
         """A first call that is refused had no effect. An older one may have had: what it made, if
         anything, is left to observation."""
         units: list[Unit] = [(SettleRequest(action.request_id, f"refused: {error}", now),)]
-        if isinstance(action, Create) and (first or isinstance(error, MigMissing)):
+        if isinstance(action, Create | Queue) and (first or isinstance(error, MigMissing)):
             view = await self._view()
             units += [
                 (VmMove(vm, move_vm(vm, V.GONE, now, f"create refused: {error}")),)
@@ -468,6 +491,8 @@ class ClusterManager:
                 if vm.name in action.names and vm.state is V.REQUESTED
             ]
         await self._write(units)
+        if isinstance(action, Queue) and not first and not isinstance(error, MigMissing):
+            return  # its name is in use: by itself, if the first call came through after all
         await self._hold_region(action.region, error, now)
 
     async def _hold_region(self, region: str, error: ZenError, now: datetime) -> None:
@@ -529,8 +554,8 @@ class ClusterManager:
         cleared = [ClearAlert(kind, snapshot.mig, now) for kind in before if kind not in after]
         return raised + cleared
 
-    def _log(self, what: str, action: Create | Delete) -> None:
-        names = list(action.names)
+    def _log(self, action: CloudCall) -> None:
+        names, what = list(action.names), kind_of(action)
         log.info(what, cluster=self.spec.name, region=action.region, vms=names, why=action.reason)
 
     async def _write(self, units: Sequence[Unit]) -> bool:
@@ -542,21 +567,9 @@ class ClusterManager:
 
 def _why(region: str, picture: Picture, actions: Sequence[Action], now: datetime) -> str:
     for action in actions:
-        if isinstance(action, Create | Delete | Hold) and action.region in (region, ""):
+        if isinstance(action, CloudCall | Hold) and action.region in (region, ""):
             return action.reason
     block: Trouble | None = block_on(picture.troubles, picture.spec, region, now)
     if block is not None:
         return f"{block.kind} until {block.until:%H:%M:%S} UTC: {block.message}"
     return ""
-
-
-def _request(kind: str, cluster: str, action: Create | Delete, now: datetime) -> CloudRequest:
-    return CloudRequest(
-        request_id=action.request_id,
-        kind=kind,
-        cluster=cluster,
-        region=action.region,
-        names=action.names,
-        reason=action.reason,
-        created_at=now,
-    )

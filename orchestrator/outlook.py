@@ -14,10 +14,12 @@ from core.knowledge import (
     DELIVERIES_MIN,
     HOUR_S,
     Experience,
+    Shortage,
     Spread,
     belief,
     preemptions_per_hour,
     room,
+    taken_after_shortage,
     usual_vms,
 )
 from core.timers import Timers
@@ -37,6 +39,27 @@ _LASTING = (TroubleKind.UNSUPPORTED, TroubleKind.PERMISSION, TroubleKind.MISSING
 
 
 @dataclass(frozen=True, slots=True)
+class Risk:
+    """What preemptions cost in one place."""
+
+    usd: float
+    """Each of them; nothing for a VM that is not taken."""
+    per_hour: float
+    usual: float
+    """How often a VM was taken, and how many there were meanwhile."""
+    shortages: tuple[Shortage, ...]
+    now: datetime
+
+    def of(self, number: int) -> float:
+        """Dollars per hour of VM number so many: when a place takes some back, the more are held
+        the likelier it is that one more is among them; more so if it was short a while ago."""
+        if not self.usd:
+            return 0.0
+        rate = self.per_hour * crowding(number, self.usual)
+        return self.usd * max(rate, taken_after_shortage(self.shortages, number, self.now))
+
+
+@dataclass(frozen=True, slots=True)
 class Outlook:
     """One region of a cluster, as the plan sees it."""
 
@@ -51,17 +74,13 @@ class Outlook:
     room: int
     """How many it may be asked for at once."""
     block: Trouble | None
-    risk: float
-    """Dollars per hour that preemptions cost there, at the usual number of VMs."""
+    risk: Risk
     held: int
-    usual: float
-    """How many VMs are there, and how many there were while the risk was learned."""
+    """How many VMs are there."""
 
     def price_of(self, number: int) -> float:
-        """As `price`, of VM number so many: when a place takes some back, the more are held the
-        likelier it is that one more is among them."""
-        more = crowding(number, self.usual) - crowding(self.held + 1, self.usual)
-        return self.price + self.risk * more
+        """As `price`, of VM number so many."""
+        return self.price + self.risk.of(number) - self.risk.of(self.held + 1)
 
     @property
     def stocked_out(self) -> bool:
@@ -111,15 +130,20 @@ class Outlooks(Mapping[str, Outlook]):
         cold_start_s = usual_s + self.boot_s
         waiting = policy.waiting_usd_per_gpu_hour * picture.spec.gpus
         lost_s = policy.preemption_loss_s + cold_start_s
-        risk = self._preemptions(region, known) * _lost_usd(usd, waiting, lost_s)
+        risk = Risk(
+            usd=_lost_usd(usd, waiting, lost_s) if picture.spec.spot else 0.0,
+            per_hour=self._preemptions(region, known),
+            usual=usual_vms(known, now, policy.memory_half_life_s),
+            shortages=() if known is None else known.shortages,
+            now=now,
+        )
         held = self._held[region]
-        usual = usual_vms(known, now, policy.memory_half_life_s)
         # A miss costs the time until it is noticed.
         missed_h = (1.0 - likely) * late_s / policy.typical_run_s
         return Outlook(
             region=region,
             usd_per_hour=usd,
-            price=usd + risk * crowding(held + 1, usual) + waiting * missed_h,
+            price=usd + risk.of(held + 1) + waiting * missed_h,
             belief=likely,
             late_after_s=late_s,
             cold_start_s=cold_start_s,
@@ -128,7 +152,6 @@ class Outlooks(Mapping[str, Outlook]):
             block=block_on(picture.troubles, picture.spec, region, now),
             risk=risk,
             held=held,
-            usual=usual,
         )
 
     @cached_property
@@ -145,8 +168,6 @@ class Outlooks(Mapping[str, Outlook]):
         return math.exp(sum(weight * mean for weight, mean in pairs) / weight)
 
     def _preemptions(self, region: str, known: Experience | None) -> float:
-        if not self._picture.spec.spot:
-            return 0.0
         half_life_s = self._picture.policy.memory_half_life_s
         return preemptions_per_hour(known, self._lived_h[region], self._now, half_life_s)
 

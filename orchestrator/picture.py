@@ -36,6 +36,8 @@ class Picture:
     arrivals: Arrivals | None = None
     """None: no job has come lately."""
     policy: CapacityPolicy = field(default_factory=CapacityPolicy)
+    spurned: frozenset[str] = frozenset()
+    """Regions where a request for several VMs at once failed a moment ago: no other for now."""
     at_work: tuple[Wish, ...] = ()
     """What the jobs that run once wished for; `since`: when they began."""
 
@@ -90,6 +92,8 @@ def wish_of(job: Job, run_s: float) -> Wish:
         gpus=spec.gpu_count,
         cpus=spec.cpu_cores,
         memory_mb=spec.memory_mb,
+        gang=job.gang.uid if job.gang is not None else "",
+        run_s=spec.max_runtime_s,
     )
 
 
@@ -117,12 +121,12 @@ class Match:
     spare: tuple[Vm, ...]
 
 
-def match(wishes: Iterable[Wish], supply: Sequence[Vm]) -> Match:
+def match(wishes: Iterable[Wish], supply: Sequence[Vm], now: datetime) -> Match:
     """Give each wish a VM that it allows, the choosy ones first; VMs are taken in order."""
     free = list(supply)
     unmet: list[tuple[int, Wish]] = []
     for place, wish in sorted(enumerate(wishes), key=lambda item: _choosiness(item[1])):
-        fitting = next((vm for vm in free if wish.allows(vm.region, vm.usd_per_hour)), None)
+        fitting = next((vm for vm in free if wish.served_by(vm, now)), None)
         if fitting is None:
             unmet.append((place, wish))
         else:

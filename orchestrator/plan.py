@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from core.capacity import Action, Delete, Drain, Undrain, Vm, VmState
-from core.names import Names
+from core.capacity import Action, Delete, Drain, Queue, Undrain, Unqueue, Vm, VmState
+from core.names import Names, request_for
 from core.ports import Ids
 from core.timers import Timers
-from orchestrator.growth import Asks, askable, growth
+from orchestrator.growth import Asks, askable, fresh_names, growth
 from orchestrator.picture import Picture, match
 from orchestrator.scene import Scene, is_expired, survey
+from orchestrator.together import given_up, is_awaited
 from orchestrator.warm import LOOK_AGAIN_S, idle_limit_s, tired
 
 V = VmState
@@ -33,7 +34,8 @@ def decide(scene: Scene, names: Names, ids: Ids) -> tuple[Action, ...]:
         for (region, reason), group in sorted(_deletes(scene).items())
     ]
     back = [Undrain(vm.name, "there is work for it again") for vm in scene.back]
-    return (*deletes, *back, *_drains(scene), *growth(scene, names, ids))
+    gangs = (*_given_up(scene, ids), *scene.together.holds, *_asked_together(scene, names, ids))
+    return (*deletes, *back, *_drains(scene), *gangs, *growth(scene, names, ids))
 
 
 def next_look(picture: Picture, timers: Timers, now: datetime) -> datetime | None:
@@ -59,7 +61,10 @@ def _vm_moments(scene: Scene) -> Iterator[datetime]:
         late_s = outlook.late_after_s if outlook is not None else timers.widen_after_s
         yield vm.requested_at + timedelta(seconds=late_s)
         yield vm.requested_at + timedelta(seconds=timers.boot_timeout_s)
-    spare = match(scene.wishes, scene.fleet.idle + scene.fleet.running).spare
+    for vm in scene.fleet.bound:
+        if not vm.queued:
+            yield vm.state_since + timedelta(seconds=timers.boot_timeout_s)
+    spare = match(scene.wishes, scene.fleet.idle + scene.fleet.running, scene.now).spare
     if spare or (scene.fleet.fresh and not scene.need):
         yield now + timedelta(seconds=LOOK_AGAIN_S)
     yield from (vm.kept_until for vm in scene.picture.vms if vm.kept_until is not None)
@@ -86,11 +91,12 @@ def _deletes(scene: Scene) -> dict[tuple[str, str], list[str]]:
     """(region, reason) → names."""
     picture = scene.picture
     surplus = {**_surplus_running(scene), **_surplus_fresh(scene), **_surplus_stale(scene)}
+    surplus |= _left_by_gangs(scene)
     kept = {vm.name for vm in scene.back}
     found: dict[tuple[str, str], list[str]] = {}
     for vm in picture.vms:
-        if vm.state is V.READY:
-            continue  # drained first
+        if vm.state is V.READY or vm.queued:
+            continue  # drained first; given up only with those that were asked for with it
         reason = _over(vm, scene) or surplus.get(vm.name, "")
         wanted = vm.name in kept or vm.name in picture.asked or vm.region in picture.quiet
         if reason and not wanted:
@@ -115,16 +121,27 @@ def _over(vm: Vm, scene: Scene) -> str:
 
 def _surplus_running(scene: Scene) -> dict[str, str]:
     """Those that came second and are not ready yet: the next job may be worth their price."""
-    spare = match(scene.wishes, (*scene.fleet.idle, *scene.back, *scene.fleet.running)).spare
+    spare = _loose(scene, (*scene.fleet.idle, *scene.back, *scene.fleet.running))
     given = tired(spare, scene.stream, scene.known, scene.picture, scene.timers, scene.now)
     running = {vm.name for vm in scene.fleet.running}
     return {name: reason for name, reason in given.items() if name in running}
 
 
+def _loose(scene: Scene, vms: Sequence[Vm]) -> list[Vm]:
+    """Those that nobody waits for, without those of gangs that wait for the rest of theirs."""
+    return [vm for vm in match(scene.wishes, vms, scene.now).spare if not vm.together]
+
+
+def _left_by_gangs(scene: Scene) -> dict[str, str]:
+    """Given, for a gang that has gone in the meantime, and not running yet: that costs nothing."""
+    left = (vm for vm in scene.fleet.bound if not is_awaited(vm, scene.wishes))
+    return {vm.name: "its gang does not wait for it any more" for vm in left}
+
+
 def _surplus_fresh(scene: Scene) -> dict[str, str]:
     """Cancelling before RUNNING costs nothing: whatever is beyond the demand and its slack goes
     as soon as the first ones have come."""
-    spare = match(scene.need, scene.fleet.fresh).spare
+    spare = match(scene.need, scene.fleet.fresh, scene.now).spare
     over = len(scene.fleet.fresh) - scene.live_max
     dearest = sorted(spare, key=lambda vm: (-scene.known[vm.region].price, vm.name))
     return {vm.name: "not needed any more" for vm in dearest[: max(0, over)]}
@@ -165,12 +182,37 @@ def _taken_back(vm: Vm, scene: Scene) -> str:
 
 def _drains(scene: Scene) -> list[Action]:
     withdrawn = [vm for vm in scene.picture.vms if vm.idle and vm.region not in scene.known]
-    spare = match(scene.wishes, scene.fleet.idle).spare
+    spare = _loose(scene, scene.fleet.idle)
     given = tired(spare, scene.stream, scene.known, scene.picture, scene.timers, scene.now)
     return [
         *(Drain(vm.name, f"{vm.region} was withdrawn from the cluster") for vm in withdrawn),
         *(Drain(name, reason) for name, reason in {**_over_limit(scene, spare), **given}.items()),
     ]
+
+
+# --- several at once ----------------------------------------------------------------------
+
+
+def _given_up(scene: Scene, ids: Ids) -> list[Action]:
+    found = given_up(scene.picture, scene.lacking)
+    return [
+        Unqueue(vms[0].region, name, tuple(vm.name for vm in vms), ids.request_id(), reason)
+        for name, (vms, reason) in sorted(found.items())
+    ]
+
+
+def _asked_together(scene: Scene, names: Names, ids: Ids) -> list[Action]:
+    """Each gang by a request of its own: they need not come at the same time."""
+    used = {vm.name for vm in scene.picture.vms}
+    actions: list[Action] = []
+    for ask in scene.together.asks:
+        fresh = fresh_names(names, scene.picture.spec.name, ask.region, ask.count, used, ids)
+        if len(fresh) < ask.count:
+            continue  # no names left: never a part of a gang
+        name = request_for(ask.gang, ids.suffix())
+        reason = f"a gang lacks {ask.count} VMs, all or none: asked for together"
+        actions.append(Queue(ask.region, name, fresh, ask.run_s, ids.request_id(), reason))
+    return actions
 
 
 def _over_limit(scene: Scene, spare: Sequence[Vm]) -> dict[str, str]:

@@ -9,7 +9,7 @@ standing as a probe, because the group tries again by itself and a name without 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
 
@@ -17,6 +17,7 @@ from core.capacity import Vm, VmState, Wish
 from core.timers import Timers
 from orchestrator.outlook import Outlook, Prices, outlooks
 from orchestrator.picture import Picture, match, wishes_of
+from orchestrator.together import NOBODY, Together, free_to_use, gather, is_gangs
 from orchestrator.warm import Stream, spares_wanted
 
 V = VmState
@@ -32,6 +33,8 @@ class Fleet:
     running: tuple[Vm, ...] = ()
     fresh: tuple[Vm, ...] = ()
     stale: tuple[Vm, ...] = ()
+    bound: tuple[Vm, ...] = ()
+    """Asked for together, for one gang: in the cloud's queue, or given and not running yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class Scene:
     back: tuple[Vm, ...]
     """Draining VMs that are wanted again."""
     need: tuple[Wish, ...]
-    """Wishes that no idle and no running VM serves."""
+    """Wishes that no idle and no running VM serves, without those that are asked for together."""
     uncredited: tuple[Wish, ...]
     """Those of them that not even a fresh one serves."""
     prices: Prices
@@ -55,6 +58,9 @@ class Scene:
     """How jobs have come lately."""
     spares: int = 0
     """VMs without work that the jobs to come are worth."""
+    lacking: tuple[Wish, ...] = ()
+    """Wishes of gangs that no idle and no running VM serves, where gangs' VMs come together."""
+    together: Together = NOBODY
 
     @property
     def live_max(self) -> int:
@@ -69,18 +75,21 @@ class Scene:
         these."""
         fleet, wish = self.fleet, self.stream.next_wish
         here = (*fleet.idle, *self.back, *fleet.running, *coming)
-        spare = match(self.wishes, here).spare
-        return sum(wish.allows(vm.region, vm.usd_per_hour) for vm in spare)
+        spare = match(self.wishes, here, self.now).spare
+        return sum(wish.served_by(vm, self.now) for vm in spare)
 
 
 def survey(picture: Picture, timers: Timers, now: datetime) -> Scene:
     """Who is good for what, and what is still missing."""
     known = outlooks(picture, timers, now)
-    fleet = _fleet(picture, known, timers, now)
     wishes = wishes_of(picture, now)
-    back = _called_back(match(wishes, fleet.idle).unmet, fleet.draining)
+    fleet = _fleet(replace(picture, vms=free_to_use(picture.vms, wishes, now)), known, timers, now)
+    back = _called_back(match(wishes, fleet.idle, now).unmet, fleet.draining, now)
     stream = Stream(picture, now)
-    need = match(wishes, (*fleet.idle, *back, *fleet.running)).unmet
+    unmet = match(wishes, (*fleet.idle, *back, *fleet.running), now).unmet
+    lacking = tuple(wish for wish in unmet if is_gangs(wish, picture))
+    need = tuple(wish for wish in unmet if not is_gangs(wish, picture)) if lacking else unmet
+    uncredited = match(need, fleet.fresh, now).unmet
     return Scene(
         picture=picture,
         timers=timers,
@@ -90,10 +99,15 @@ def survey(picture: Picture, timers: Timers, now: datetime) -> Scene:
         wishes=wishes,
         back=back,
         need=need,
-        uncredited=match(need, fleet.fresh).unmet,
+        uncredited=uncredited,
         prices=Prices(known, picture, now),
         stream=stream,
-        spares=spares_wanted(stream, known, len(need), picture, timers),
+        # Where gangs come, a single spare one serves none of them.
+        spares=spares_wanted(stream, known, len(need), picture, timers)
+        if picture.spec.flex_start_wait_s is None
+        else 0,
+        lacking=lacking,
+        together=gather(picture, known, lacking, uncredited, fleet.bound, timers),
     )
 
 
@@ -108,6 +122,8 @@ def _fleet(picture: Picture, known: Mapping[str, Outlook], timers: Timers, now: 
             groups["idle"].append(vm)
         elif vm.state is V.DRAINING and vm.name not in picture.asked:
             groups["draining"].append(vm)
+        elif vm.together and vm.running_since is None:
+            groups["bound"].append(vm)
         elif vm.state in (V.REQUESTED, V.BOOTING):
             groups[_progress(vm, known[vm.region], now)].append(vm)
     return Fleet(**{name: tuple(group) for name, group in groups.items()})
@@ -124,15 +140,18 @@ def _progress(vm: Vm, outlook: Outlook, now: datetime) -> str:
 
 
 def is_expired(vm: Vm, timers: Timers, now: datetime) -> bool:
-    age_s = (now - vm.requested_at).total_seconds()
+    """Of what was asked for together the time counts from when it was given."""
+    if vm.queued:
+        return False
+    age_s = (now - (vm.state_since if vm.together else vm.requested_at)).total_seconds()
     return vm.state in (V.REQUESTED, V.BOOTING) and age_s > timers.boot_timeout_s
 
 
-def _called_back(unmet: Iterable[Wish], draining: Iterable[Vm]) -> tuple[Vm, ...]:
+def _called_back(unmet: Iterable[Wish], draining: Iterable[Vm], now: datetime) -> tuple[Vm, ...]:
     waiting = list(unmet)
     back: list[Vm] = []
     for vm in draining:
-        wish = next((w for w in waiting if w.allows(vm.region, vm.usd_per_hour)), None)
+        wish = next((w for w in waiting if w.served_by(vm, now)), None)
         # The worker of a VM that is kept has done its one job.
         if wish is not None and vm.boot_nonce and vm.kept_until is None:
             waiting.remove(wish)

@@ -60,6 +60,7 @@ class Production:
             bus=self._bus,
             compute=self._compute,
             advice=self._compute,
+            flex=self._compute,
             write=GroupCommit(self._store).submit,
             wakeups=Listener(settings.database_url).wakeups,
             clock=clock,

@@ -234,9 +234,19 @@ def _fitting(spec: JobSpec, clusters: Iterable[ClusterSpec]) -> list[ClusterSpec
     judged = [(misfits(spec, cluster), cluster) for cluster in clusters]
     fitting = [cluster for faults, cluster in judged if not faults]
     if not fitting:
-        closest = min(judged, key=lambda j: (len(j[0]), -j[1].gpus, _whole_price(j[1]), j[1].name))
+        closest = min(judged, key=lambda j: _distance(spec, *j))
         raise BadInput(closest[0])
     return fitting
+
+
+def _distance(
+    spec: JobSpec, faults: Sequence[Fault], cluster: ClusterSpec
+) -> tuple[int, float, int, float, str]:
+    """How far a cluster is from what the job asks for: of those that are too dear the cheapest
+    comes closest, otherwise the one with the most GPUs."""
+    dear = any(fault.field == "max_usd_per_hour" for fault in faults)
+    over = _price(spec, cluster) if dear else 0.0
+    return (len(faults), over, -cluster.gpus, _whole_price(cluster), cluster.name)
 
 
 def _refuse_too_many(spec: JobSpec, clusters: Sequence[ClusterSpec], which: str) -> None:

@@ -11,8 +11,8 @@ import structlog
 
 from config.settings import Settings
 from core.errors import ZenError
-from core.ports import Bus, CapacityAdvice, Clock, Compute, Ids, Store
-from migs.manager import MigManager
+from core.ports import Bus, CapacityAdvice, Clock, Compute, FlexStart, Ids, Store
+from migs.manager import FlexMigManager, MigManager
 from migs.nodes import NodeCompute
 from orchestrator.manager import Wiring
 from orchestrator.orchestrator import ClusterOrchestrator
@@ -53,6 +53,8 @@ class Adapters:
     """Called when we begin to lead: load what only a leader needs."""
     advice: CapacityAdvice | None = None
     """What the cloud says about its own chances; None: nothing."""
+    flex: FlexStart | None = None
+    """Who is asked for several VMs at once; None: nobody."""
     config: ConfigParts | None = None
     """None: the configuration does not change while we run."""
 
@@ -244,16 +246,17 @@ class Replica:
         return ClusterOrchestrator(self.settings.clusters, wiring, driven)
 
     def _mig(self, cluster: str, region: str) -> MigManager:
+        """Who is asked for VMs there: the cloud, or a machine of a static pool. Also a group that
+        is not to be asked for several at once any more may have to be told so."""
         name = self.settings.names.mig(cluster, region)
-        return MigManager(name, cluster, region, self._compute_for(cluster, region))
-
-    def _compute_for(self, cluster: str, region: str) -> Compute:
-        """Who is asked for VMs there: the cloud, or a machine of a static pool."""
         for spec in self.settings.clusters:
             for place in spec.regions:
                 if (spec.name, place.region) == (cluster, region) and spec.pool == "static":
-                    return NodeCompute(place.node, place.zones[0], self.clock)
-        return self.compute
+                    node = NodeCompute(place.node, place.zones[0], self.clock)
+                    return MigManager(name, cluster, region, node)
+        if self._adapters.flex is None:
+            return MigManager(name, cluster, region, self.compute)
+        return FlexMigManager(name, cluster, region, self._adapters.flex)
 
     # --- small parts ---------------------------------------------------------------------
 

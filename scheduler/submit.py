@@ -113,13 +113,26 @@ class Submissions:
 
     async def _submit(self, data: object, idempotency_key: str | None) -> Accepted:
         if idempotency_key is not None:
-            return await self._try(data, key_job_id(idempotency_key))
+            return await self._try_key(data, idempotency_key)
         for _ in range(_FRESH_ID_TRIES - 1):
             try:
                 return await self._try(data, None)
             except _FreshIdTaken:
                 continue
         return await self._try(data, None)
+
+    async def _try_key(self, data: object, key: str) -> Accepted:
+        key_id = key_job_id(key)
+        try:
+            return await self._try(data, key_id)
+        except Conflict as error:
+            if _brings_id(data):
+                raise
+            # Who sent a key has never seen the id that we made of it.
+            raise Conflict(
+                f"Idempotency-Key {shown(key)} was used before with other content (job {key_id}): "
+                "take another key, or send exactly the same again"
+            ) from error
 
     async def _try(self, data: object, key_id: str | None) -> Accepted:
         now = self._clock.now()

@@ -63,8 +63,10 @@ class Door:
         self._store = store
         self._rules = rules
         self._clock = clock
-        self._tenants: Mapping[str, Tenant] = {}
-        self._read_at: float | None = None
+        self._tenants: Mapping[str, Tenant] | None = None
+        """None: not read yet. Nobody may pass on that, or a door that has just opened would know no
+        caps, and as strict as it may be, no tenant."""
+        self._read_at = 0.0
         self._ahead: dict[tuple[str, int, str], tuple[float, int]] = {}
         """Queue → when its jobs were counted, and how many there are since."""
 
@@ -82,10 +84,11 @@ class Door:
 
     async def check(self, spec: JobSpec, cluster: ClusterSpec) -> None:
         """BadInput with the first fault that concerns the tenant."""
-        tenant = (await self._known()).get(spec.tenant_id)
+        tenants = await self._known()
+        tenant = tenants.get(spec.tenant_id)
         if tenant is None:
             if self._rules().strict and spec.tenant_id != DEFAULT_TENANT:
-                near = nearest(spec.tenant_id, self._tenants)
+                near = nearest(spec.tenant_id, tenants)
                 expected = f"a tenant that was set up ({near})"
                 raise BadInput([Fault("tenant_id", shown(spec.tenant_id), expected)])
             return
@@ -97,12 +100,13 @@ class Door:
             raise await self._refusal(short, cluster)
 
     async def _known(self) -> Mapping[str, Tenant]:
-        now = self._clock.monotonic()
-        if self._read_at is None or now - self._read_at > FRESH_S:
-            self._read_at = now
-            rows = await self._store.tenants()
-            self._tenants = {row.tenant.tenant_id: row.tenant for row in rows}
-        return self._tenants
+        now, known = self._clock.monotonic(), self._tenants
+        if known is not None and now - self._read_at <= FRESH_S:
+            return known
+        self._read_at = now  # before the wait: others go on with what is known
+        rows = await self._store.tenants()
+        known = self._tenants = {row.tenant.tenant_id: row.tenant for row in rows}
+        return known
 
     async def _refusal(self, short: Shortage, cluster: ClusterSpec) -> QuotaExceeded:
         holding = (await self._store.holdings(short.tenant_id)).get(short.tenant_id, {})

@@ -30,6 +30,7 @@ from core.reads import (
     VmCount,
     VmPage,
     VmRow,
+    Worked,
 )
 from db.pages import place_of, token_for
 from sim.memory_cost import cost_report, job_costs
@@ -194,6 +195,7 @@ class MemoryReads:
             cost_usd=cost,
             wasted_usd=wasted,
             members_running=self._running(record.job),
+            last=_worked(record),
         )
 
     def _running(self, job: Job) -> int | None:
@@ -235,6 +237,11 @@ def _burn(living: Iterable[Vm]) -> dict[str, float]:
         if vm.running_since is not None and vm.stopped_at is None:
             sums[vm.cluster] = sums.get(vm.cluster, 0.0) + vm.usd_per_hour
     return sums
+
+
+def _worked(record: JobRecord) -> Worked | None:
+    row = record.attempts.get(record.job.attempt)
+    return None if row is None else Worked(row.vm_name, row.region, row.zone, row.slots)
 
 
 def _milestones(record: JobRecord) -> Milestones:

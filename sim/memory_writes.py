@@ -36,6 +36,7 @@ from db.rows import clean, mapping_of, to_json
 from sim.memory_tables import Tables
 
 _BEFORE_READY = (VmState.REQUESTED, VmState.BOOTING)
+_REQUEST_KINDS = ("create", "delete", "queue", "unqueue")
 
 
 def known_of(tables: Tables, rows: Wanted) -> Locked:
@@ -97,7 +98,7 @@ def _broken(tables: Tables, writes: Writes) -> Iterator[str]:
         if record is not None and attempt.number in record.attempts:
             yield "pk_attempts"
     for change in writes.plain:
-        if isinstance(change, NewRequest) and change.request.kind not in ("create", "delete"):
+        if isinstance(change, NewRequest) and change.request.kind not in _REQUEST_KINDS:
             yield "ck_cloud_requests_kind"
         if isinstance(change, PutTrouble) and change.trouble.count < 1:
             yield "ck_troubles_count"

@@ -11,7 +11,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from core.capacity import ClusterSpec, RegionSpec, Trouble
+from core.capacity import ClusterSpec, Trouble
 from core.changes import RegionStatus
 from core.job import JobStatus
 from core.reads import Summary
@@ -51,7 +51,8 @@ class RegionOut(Struct, frozen=True):
 
     region: str
     zones: tuple[str, ...]
-    usd_per_hour: float
+    usd_per_hour: float | None
+    """Null: the configuration has withdrawn the region, and its last VMs are leaving."""
     target: int
     requested: int
     booting: int
@@ -74,6 +75,8 @@ class ClusterOut(Struct, frozen=True):
     spot: bool
     share: bool
     """Several jobs on one VM."""
+    drain: bool
+    """It is being emptied: no new jobs, no new VMs."""
     vm_max: int
     vm_min: int
     worker: str
@@ -139,6 +142,7 @@ def clusters_out(
             machine_type=cluster.machine_type,
             spot=cluster.spot,
             share=cluster.share,
+            drain=cluster.drain,
             vm_max=cluster.vm_max,
             vm_min=cluster.vm_min,
             worker=cluster.worker,
@@ -150,14 +154,22 @@ def clusters_out(
                     cluster,
                     region,
                     counts,
-                    seen.get((cluster.name, region.region)),
-                    block_out(troubles, cluster, region.region, summary.now),
+                    seen.get((cluster.name, region)),
+                    block_out(troubles, cluster, region, summary.now),
                 )
-                for region in cluster.regions
+                for region in _regions(cluster, counts)
             ),
         )
         for cluster in clusters
     )
+
+
+def _regions(cluster: ClusterSpec, counts: Counts) -> list[str]:
+    """The configured ones, and those that were withdrawn and still hold VMs: a VM that is counted
+    is shown somewhere."""
+    named = [region.region for region in cluster.regions]
+    held = {region for (name, region, _), count in counts.items() if name == cluster.name and count}
+    return [*named, *sorted(held - set(named))]
 
 
 def _jobs(cluster: str, summary: Summary) -> ClusterJobsOut:
@@ -171,18 +183,19 @@ def _jobs(cluster: str, summary: Summary) -> ClusterJobsOut:
 
 def _region(
     cluster: ClusterSpec,
-    region: RegionSpec,
+    region: str,
     counts: Counts,
     status: RegionStatus | None,
     block: BlockOut | None,
 ) -> RegionOut:
     def vms(word: str) -> int:
-        return counts.get((cluster.name, region.region, word), 0)
+        return counts.get((cluster.name, region, word), 0)
 
+    spec = next((known for known in cluster.regions if known.region == region), None)
     return RegionOut(
-        region=region.region,
-        zones=region.zones,
-        usd_per_hour=cluster.usd_per_hour(region.region),
+        region=region,
+        zones=spec.zones if spec else (),
+        usd_per_hour=cluster.usd_per_hour(region) if spec else None,
         target=status.target_size if status else 0,
         requested=vms("requested"),
         booting=vms("booting"),

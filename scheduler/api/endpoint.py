@@ -89,9 +89,9 @@ def _dispatcher(methods: Mapping[str, Endpoint]) -> Callable[[Request], Awaitabl
     return dispatch
 
 
-def reply(value: object, status: int = 200) -> Response:
+def reply(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """JSON out."""
-    return Response(msgspec.json.encode(value), status, media_type=JSON)
+    return Response(msgspec.json.encode(value), status, headers, media_type=JSON)
 
 
 async def read_json(request: Request) -> object:

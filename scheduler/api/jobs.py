@@ -43,6 +43,7 @@ from scheduler.api.waiting import jobs_out
 from scheduler.api.yaml_bodies import YAML, read_document
 
 REASON_CHARS_MAX = 500
+REPEAT = "Zen-Repeat"
 TAG = "jobs"
 PAGE_SIZE = Param("page_size", "whole", "Rows per page.", 50, 1, 500)
 PAGE_TOKEN = Param("page_token", "text", "`next_page_token` of the page before.")
@@ -78,7 +79,9 @@ class JobRoutes:
         data = await read_document(request)
         key = request.headers.get("idempotency-key")
         accepted = await self._services.submissions.submit(data, idempotency_key=key)
-        return reply(accepted_out(accepted), 201)
+        # Equal answers for equal submissions; only the header knows which one was the first.
+        headers = {REPEAT: "true"} if accepted.repeated else None
+        return reply(accepted_out(accepted), 201, headers)
 
     async def list(self, _: Request, query: Query) -> Response:
         where = JobFilter(
@@ -213,7 +216,12 @@ def endpoints(services: Services) -> list[Endpoint]:
             tag=TAG,
             handle=on.submit,
             answers={
-                201: Answer("Stored; a repeat answers the same.", AcceptedOut, examples.ACCEPTED)
+                201: Answer(
+                    "Stored; a repeat answers the same.",
+                    AcceptedOut,
+                    examples.ACCEPTED,
+                    headers={REPEAT: "true: it was stored before, and nothing was written now."},
+                )
             },
             headers={
                 "Idempotency-Key": "Used when the body has no job_id: the same key is the same job."

@@ -111,7 +111,7 @@ def stopped_out(stopped: Stopped) -> StoppedOut:
 
 
 class JobVmOut(Struct, frozen=True):
-    """The VM that works for the job now."""
+    """A VM that works for the job, or did."""
 
     name: str
     region: str
@@ -191,10 +191,20 @@ class JobOut(Struct, frozen=True):
     replicas_min: int
     """Below `replicas`: it is elastic, and runs with any number between the two."""
     reschedulable: bool
+    regions: tuple[str, ...]
+    """Only there; empty: anywhere."""
+    regions_denied: tuple[str, ...]
+    max_usd_per_hour: float | None
+    spot: bool | None
+    deadline: Time | None
+    """When the result is wanted; `deadline_at` is when the job is moved on by itself."""
     rank: int
     members_running: int | None
     attempt: int
     vm: JobVmOut | None
+    """The one that works for it now."""
+    last_vm: JobVmOut | None
+    """The one of its newest attempt; stays when the job has ended."""
     submitted_at: Time
     queued_since: Time
     started_at: Time | None
@@ -255,10 +265,16 @@ def job_out(row: JobRow, eta: EtaOut | None = None) -> JobOut:
         replicas=spec.replicas,
         replicas_min=spec.least,
         reschedulable=spec.reschedulable,
+        regions=spec.regions,
+        regions_denied=spec.regions_denied,
+        max_usd_per_hour=spec.max_usd_per_hour,
+        spot=spec.spot,
+        deadline=iso_or_none(spec.deadline),
         rank=job.gang.rank if job.gang else 0,
         members_running=row.members_running,
         attempt=job.attempt,
         vm=_job_vm(job),
+        last_vm=_last_vm(row),
         submitted_at=iso(job.submitted_at),
         queued_since=iso(job.queued_since),
         started_at=iso_or_none(job.started_at),
@@ -289,6 +305,11 @@ def _why(row: JobRow) -> str:
 def _job_vm(job: Job) -> JobVmOut | None:
     lease = job.lease
     return JobVmOut(lease.vm_name, lease.region, lease.zone, lease.slots) if lease else None
+
+
+def _last_vm(row: JobRow) -> JobVmOut | None:
+    last = row.last
+    return JobVmOut(last.vm_name, last.region, last.zone, last.slots) if last else None
 
 
 def _type_of(cluster: str) -> str | None:

@@ -162,7 +162,8 @@ def _take(
 
     found: list[Seat] = []
     for job in team:
-        place = slots.best(_only_in(job.spec, region), here)
+        gang = job.gang.uid if job.gang is not None else ""
+        place = slots.best(_only_in(job.spec, region), here, gang)
         if place is None:
             break
         found.append(Seat(place, slots.take(place, job.spec)))
@@ -189,14 +190,16 @@ def end_holds(
 ) -> None:
     """A gang that has not all its VMs in time lets go of those that came, and looks elsewhere next
     time; at once, if its region has none to give and another one may. Two gangs that wait for each
-    other's VMs both let go: no deadlock outlives this."""
-    hold = timedelta(seconds=draft.rules.timers.gang_hold_s)
+    other's VMs both let go: no deadlock outlives this. Where the VMs come together, the gang waits
+    as long as the cloud may keep it waiting, and then until what it was given has booted."""
     for whole in draft.gangs():
         members, first = team_of(whole), whole[0]
         spec = clusters.get(first.cluster)
         if spec is None or not members or any(m.status is not S.PROVISIONING for m in members):
             continue
+        hold = timedelta(seconds=spec.flex_start_wait_s or draft.rules.timers.gang_hold_s)
         over = max(m.status_since for m in members) + hold <= draft.now
+        over = over and not _was_given(draft, first)
         block = None if over else Regions(draft, spec, troubles).in_vain(members)
         if not over and block is None:
             continue
@@ -205,6 +208,18 @@ def end_holds(
         with draft.together():
             for member in members:
                 draft.step(member, E.GANG_TIMEOUT, words + why)
+
+
+def _was_given(draft: Draft, first: Job) -> bool:
+    """VMs that were asked for together are there, and the last of them not for too long."""
+    assert first.gang is not None, "only gangs wait for each other"
+    since = [
+        vm.state_since
+        for vm in draft.vms_of(first.cluster)
+        if vm.together and not vm.queued and vm.counted and vm.gang == first.gang.uid
+    ]
+    hold = timedelta(seconds=draft.rules.timers.gang_hold_s)
+    return bool(since) and max(since) + hold > draft.now
 
 
 def where(teams: Teams, regions: Regions, team: Sequence[Job]) -> str | None:

@@ -179,7 +179,8 @@ def _coming(vm: Vm, regions: Mapping[str, Outlook], unit: int, now: datetime) ->
 def _refused(vm: Vm, regions: Mapping[str, Outlook]) -> bool:
     outlook = regions.get(vm.region)
     blocked = outlook is not None and outlook.block is not None
-    return vm.running_since is None and (vm.refused or blocked)
+    # Of what waits in the cloud's own queue nobody knows when it comes.
+    return vm.running_since is None and (vm.queued or vm.refused or blocked)
 
 
 def _first_start(outlook: Outlook) -> Guess:

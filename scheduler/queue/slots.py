@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from core.capacity import ClusterSpec, Vm, VmState
-from core.job import JobSpec
+from core.capacity import LONG_S, ClusterSpec, Vm, VmState
+from core.job import JobSpec, S
 from scheduler.draft import Draft
 
 V = VmState
@@ -32,11 +32,15 @@ class Place:
     cpus: float
     memory_mb: float
     """What no job there has asked for."""
+    gang: str = ""
+    """Waits for it: it serves that gang alone. Empty: it serves everybody."""
+    left_s: float = math.inf
+    """Until the cloud ends it."""
 
     def fits(self, spec: JobSpec) -> bool:
         cheap = spec.max_usd_per_hour is None or self.usd_per_hour <= spec.max_usd_per_hour
         room = spec.cpu_cores <= self.cpus and spec.memory_mb <= self.memory_mb
-        enough = spec.gpu_count <= len(self.free)
+        enough = spec.gpu_count <= len(self.free) and min(spec.max_runtime_s, LONG_S) <= self.left_s
         return enough and cheap and room and spec.allows_region(self.region)
 
     def without(self, spec: JobSpec) -> Place:
@@ -49,6 +53,8 @@ class Place:
             self.free[spec.gpu_count :],
             self.cpus - spec.cpu_cores,
             self.memory_mb - spec.memory_mb,
+            self.gang,
+            self.left_s,
         )
 
 
@@ -63,7 +69,7 @@ class Slots:
         for vm in draft.vms_of(spec.name) if spec.share else draft.idle_in(spec.name):
             if self.serves(vm, spec) and (free := free_gpus(vm, held.get(vm.uid))):
                 self._by_free.setdefault(len(free), []).append(
-                    place_on(vm, spec, free, held.get(vm.uid, _NOTHING))
+                    place_on(draft, vm, spec, free, held.get(vm.uid, _NOTHING))
                 )
         for places in self._by_free.values():
             places.sort()
@@ -84,11 +90,16 @@ class Slots:
         for free in {len(place.free) for place in found}:
             self._by_free[free].sort()
 
-    def best(self, spec: JobSpec, among: Callable[[Place], bool] = lambda _: True) -> Place | None:
-        """Where the job should go; None: nowhere now."""
+    def best(
+        self,
+        spec: JobSpec,
+        among: Callable[[Place], bool] = lambda _: True,
+        gang: str = "",
+    ) -> Place | None:
+        """Where the job, of that gang if it is of one, should go; None: nowhere now."""
         for free in range(spec.gpu_count, self._spec.gpus + 1):
             for place in self._by_free.get(free, ()):
-                if place.fits(spec) and among(place):
+                if place.gang in ("", gang) and place.fits(spec) and among(place):
                     return place
         return None
 
@@ -209,9 +220,13 @@ def free_gpus(vm: Vm, held: Held | None) -> tuple[int, ...]:
     return tuple(gpu for gpu in range(vm.gpus) if gpu not in taken and gpu not in bad)
 
 
-def place_on(vm: Vm, spec: ClusterSpec, free: tuple[int, ...], held: Held) -> Place:
+def place_on(draft: Draft, vm: Vm, spec: ClusterSpec, free: tuple[int, ...], held: Held) -> Place:
     """What is left of a VM. Who has it to itself was given all it asked for when its cluster was
     chosen."""
+    gang = vm.gang if vm.together and _waits(draft, vm.gang) else ""
+    left_s = math.inf
+    if vm.together and not gang:
+        left_s = (vm.ends_at - draft.now).total_seconds() if vm.ends_at is not None else 0.0
     return Place(
         usd_per_hour=vm.usd_per_hour,
         name=vm.name,
@@ -220,4 +235,12 @@ def place_on(vm: Vm, spec: ClusterSpec, free: tuple[int, ...], held: Held) -> Pl
         free=free,
         cpus=spec.cpus - held.cpus if spec.share else math.inf,
         memory_mb=spec.memory_gb * 1024 - held.memory_mb if spec.share else math.inf,
+        gang=gang,
+        left_s=left_s,
     )
+
+
+def _waits(draft: Draft, gang: str) -> bool:
+    """Whether a member of it waits for VMs that were asked for together."""
+    known = gang in draft.gang_uids()
+    return known and any(member.status is S.PROVISIONING for member in draft.gang(gang))

@@ -40,6 +40,7 @@ def explain(
         last = draft.jobs[admission.admitted[-1]] if admission.admitted else None
         words: dict[tuple[object, ...], str] = {}
         vms: list[Vm] | None = None
+        together: dict[str, list[Vm]] | None = None
         for job in jobs:
             if job.blocked is not None:
                 continue  # it waits for other jobs: whoever blocked it has said so
@@ -53,6 +54,9 @@ def explain(
                     vms = draft.vms_of(name)  # only what awaits one speaks of them
                 words[kind] = _why(job, spec, last, blocks, vms or ())
             why = words[kind]
+            if job.status is S.PROVISIONING and job.gang is not None and spec is not None:
+                together = _queued(vms or (), spec) if together is None else together
+                why = _together_words(together.get(job.gang.uid, ())) or why
             if job.status is S.QUEUED:
                 refusal = admission.refused.get(job.uid) or gang_why(job, draft)
                 ahead = (answers.words(job) if answers else None) or promise_words(job, admission)
@@ -145,6 +149,25 @@ def _supply_words(
     if not coming and counted >= spec.vm_max:
         words.append(f"cluster limit {spec.vm_max} reached")
     return "; ".join(words)
+
+
+def _queued(vms: Sequence[Vm], spec: ClusterSpec) -> dict[str, list[Vm]]:
+    """Gang → its VMs that wait in the cloud's own queue, all or none."""
+    found: dict[str, list[Vm]] = {}
+    for vm in vms if spec.flex_start_wait_s is not None else ():
+        if vm.queued:
+            found.setdefault(vm.gang, []).append(vm)
+    return found
+
+
+def _together_words(queued: Sequence[Vm]) -> str:
+    if not queued:
+        return ""
+    first = min(queued, key=attrgetter("requested_at"))
+    return (
+        f"asked for {len(queued)} VMs together in {first.region}, queued there since "
+        f"{first.requested_at:%H:%M} UTC; they come when the cloud has room for all of them"
+    )
 
 
 def _concerns(trouble: Trouble, spec: ClusterSpec) -> bool:

@@ -102,4 +102,4 @@ def place_without(draft: Draft, spec: ClusterSpec, vm: Vm, gone: Collection[str]
     held.leases.update(job.lease.lease_id for job in jobs if job.lease is not None)
     free = free_gpus(vm, held)
     able = free and Slots.serves(vm, spec)
-    return place_on(vm, spec, free, held) if able else None
+    return place_on(draft, vm, spec, free, held) if able else None

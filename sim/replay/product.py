@@ -25,9 +25,11 @@ from core.capacity import (
     Hold,
     Member,
     MigSnapshot,
+    Queue,
     RegionSpec,
     Trouble,
     Undrain,
+    Unqueue,
     Vm,
     VmState,
     Wish,
@@ -318,6 +320,8 @@ class Product:
                 self._keep(move_vm(vm, V.READY, moment, action.reason))
             case Hold():
                 pass
+            case Queue() | Unqueue():
+                raise AssertionError("a trace has no gangs")
             case _:
                 assert_never(action)
 

@@ -89,6 +89,9 @@ class Broker:
         self._down = False
         self.refused: set[str] = set()
         """Topics that the bus answers with a refusal."""
+        self.refuse_starts = 0
+        """So many of the next start messages are too large."""
+        self._too_large: set[bytes] = set()
         self.cut_off: set[str] = set()
         """Processes that the bus does not reach."""
         self._back_at: dict[str, float] = {}
@@ -158,6 +161,7 @@ class Broker:
         """No more misfortune; what was delayed comes within a minute."""
         self.odds = BusOdds()
         self.down = False
+        self.refuse_starts = 0
         self.refused.clear()
         for name in sorted(self.cut_off):
             self.reconnect(name)
@@ -166,9 +170,22 @@ class Broker:
             for subscription, stored in self._buckets.pop(moment):
                 self._put(soon, subscription, stored)
         for _, subscription in self._by_name.values():
+            ends = subscription.lane_ends  # nor do later ones wait for what came late
+            subscription.lane_ends = {key: min(end, soon) for key, end in ends.items()}
             self.deliver(subscription)
 
     # --- publishing ------------------------------------------------------------------------
+
+    def check(self, message: OutMessage) -> None:
+        """BusRefused for what will never be taken, however often it is sent."""
+        if message.topic in self.refused or message.topic not in self._topics:
+            raise BusRefused("this topic does not exist")
+        if self.refuse_starts and message.attributes.get("kind") == "start":
+            self.refuse_starts -= 1
+            self._too_large.add(message.body)
+            self._trace.fault("message_too_large")
+        if message.body in self._too_large:
+            raise BusRefused("this message is too large")
 
     def take(self, messages: Sequence[OutMessage]) -> list[str]:
         """Accepted: from here on they are delivered at least once."""
@@ -382,8 +399,8 @@ class MemoryBus:
         if not self._broker.reachable(self._process):
             await asyncio.sleep(timeout_s)
             raise BusDown(f"publish: not confirmed within {timeout_s:g} s")
-        if any(message.topic in self._broker.refused for message in messages):
-            raise BusRefused("this topic does not exist")
+        for message in messages:
+            self._broker.check(message)
         ids = self._broker.take(messages)
         if self._dice.random() < self._broker.odds.lost_confirmation:
             self._trace.count_fault("confirmation_lost")

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 
-from core.capacity import VM_TRANSITIONS, ClusterSpec, Create, Delete, Vm, VmState
+from core.capacity import VM_TRANSITIONS, ClusterSpec, Create, Delete, Queue, Vm, VmState
 from core.changes import (
     Change,
+    DeadLetter,
     JobMove,
     NewJob,
     NewRequest,
@@ -21,12 +21,13 @@ from core.changes import (
     VmMove,
 )
 from core.job import TRANSITIONS, E, Job, JobEvent, JobStatus, Lease
-from core.messages import OutMessage, Size, StartJob
-from core.tenants import HOLDS, Tenant, held_by, holdings, machines_of
+from core.messages import OutMessage, StartJob
+from core.tenants import HOLDS, machines_of
 from sim.memory_tables import Tables, Written
 from sim.physics import Cloud
-from sim.virtual.limits import Limits
-from sim.virtual.trace import Trace
+from sim.virtual.computing import Computing
+from sim.virtual.limits import Limits, Quotas
+from sim.virtual.trace import Trace, Violation
 
 V = VmState
 SILENT = "silent for too long"
@@ -35,28 +36,6 @@ ORPHAN_MAX_S = 3600.0
 anew, and at worst there is one every minute."""
 ORPHAN_HEALED_MAX_S = 600.0
 """How long after healing there may be any."""
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A promise that was broken, when, and about whom."""
-
-    invariant: str
-    at: float
-    what: str
-    subjects: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{self.invariant} broken at {self.at:.3f} s: {self.what}"
-
-
-@dataclass(slots=True)
-class _Span:
-    """A job's processes on a VM."""
-
-    order: StartJob
-    vm: str
-    going: bool = True
 
 
 class Checkers:
@@ -77,8 +56,7 @@ class Checkers:
         self._shared = frozenset(c.name for c in clusters if c.share)
         self._v1 = frozenset(c.name for c in clusters if c.worker == "v1")
         self._on_violation = on_violation
-        self._machines = machines_of(clusters)
-        self._tenants: dict[str, Tenant] = {}
+        self._quotas = Quotas(machines_of(clusters), trace, self.broken)
         self._jobs: dict[str, Job] = {}
         self.waiting = 0
         """Jobs that are not final."""
@@ -86,22 +64,12 @@ class Checkers:
         """Gang → its members."""
         self._on_vm: dict[str, dict[str, Job]] = defaultdict(dict)
         """VM → jobs with a lease on it."""
-        self._holding: dict[str, dict[str, Job]] = defaultdict(dict)
-        """Tenant → its jobs that hold a part of its quota."""
         self._vms: dict[str, Vm] = {}
         self._counted: Counter[str] = Counter()
         self._leases: dict[str, str] = {}
         """lease id → uid of the VM row that holds it."""
         self._term = 0
-        self._spans: dict[str, _Span] = {}
-        self._sizes: dict[str, int] = {}
-        """Lease → the newest size that the job was told."""
-        self._started: set[str] = set()
-        self.runs: Counter[str] = Counter()
-        """job → how often it was started on a VM."""
-        self._exits: dict[str, int | None] = {}
-        self._going: dict[str, str] = {}
-        """job → lease of the computation that runs now."""
+        self.computing = Computing(trace, self.broken, self._check_barrier)
         self._accepted: set[tuple[str, str]] = set()
         self._intents: Counter[tuple[str, bytes]] = Counter()
         self.cloud_counts: Callable[[str], int] = lambda _: 0
@@ -154,8 +122,10 @@ class Checkers:
                 self._trace.count_fault(f"alert_{kind}")
             case Send(message):
                 self._intents[message.topic, message.body] += 1
+            case DeadLetter(source=topic, body=body) if (topic, body) in self._intents:
+                del self._intents[topic, body]  # the bus refuses it: it is kept for a human
             case PutTenant(tenant):
-                self._tenants[tenant.tenant_id] = tenant
+                self._quotas.tenants[tenant.tenant_id] = tenant
             case NewRequest(request):
                 words = f"{request.kind} {', '.join(request.names)}: {request.reason}"
                 self._trace.note("request", words, *request.names)
@@ -189,7 +159,7 @@ class Checkers:
         self._check_word(before, JobEvent(event))
         self._keep(after)
         if before.status not in HOLDS and after.status in HOLDS:
-            self._check_quota(after)
+            self._quotas.check(after)
 
     def _keep(self, job: Job) -> None:
         """The job as it is from now on, where each check looks for it."""
@@ -202,27 +172,7 @@ class Checkers:
             self._on_vm[before.lease.vm_uid].pop(job.uid, None)
         if job.lease is not None:
             self._on_vm[job.lease.vm_uid][job.uid] = job
-        held = self._holding[job.spec.tenant_id]
-        if job.status in HOLDS:
-            held[job.uid] = job
-        else:
-            held.pop(job.uid, None)
-
-    def _check_quota(self, admitted: Job) -> None:
-        """After an admission a tenant's jobs hold no more than its quota. One that was lowered
-        takes nothing back from whom it has."""
-        tenant = self._tenants.get(admitted.spec.tenant_id)
-        if tenant is None or not tenant.quota.limits:
-            return
-        mine = self._holding[tenant.tenant_id].values()
-        used = held_by(holdings(mine)[tenant.tenant_id], self._machines)
-        over = [n for n, limit in tenant.quota.limits.items() if used.get(n, 0.0) > limit]
-        if over:
-            words = ", ".join(f"{used[n]:g} {n}, quota {tenant.quota.limits[n]:g}" for n in over)
-            name = admitted.spec.job_id
-            self.broken("I5", f"{name} admitted: tenant {tenant.tenant_id} holds {words}", name)
-        if any(used.get(n, 0.0) == limit for n, limit in tenant.quota.limits.items()):
-            self._trace.count_fault("quota_used_up")
+        self._quotas.keep(job)
 
     def _check_word(self, before: Job, event: JobEvent) -> None:
         """What a worker is believed to have said of the live lease has really happened to it."""
@@ -232,12 +182,12 @@ class Checkers:
         name, vm_name = before.spec.job_id, before.lease.vm_name if before.lease else ""
         # A member of a gang claims its part, and begins when all are there.
         begun = (E.STARTED,) if before.gang is not None else (E.CLAIMED, E.STARTED)
-        if event in begun and lease not in self._started:
+        if event in begun and lease not in self.computing.started:
             self.broken("I2", f"{name}: {event}, but lease {lease} never began", name, vm_name)
-        if event is E.EXITED_OK and self._exits.get(lease) != 0:
-            said = self._exits.get(lease, "still computes")
+        if event is E.EXITED_OK and self.computing.exits.get(lease) != 0:
+            said = self.computing.exits.get(lease, "still computes")
             self.broken("I2", f"{name}: {event}, but lease {lease}: {said}", name, vm_name)
-        if event is E.EXITED_ERROR and self._exits.get(lease) in (None, 0):
+        if event is E.EXITED_ERROR and self.computing.exits.get(lease) in (None, 0):
             self.broken("I2", f"{name}: {event}, but lease {lease} did not fail", name, vm_name)
 
     def _new_vm(self, vm: Vm, vm_max: int) -> None:
@@ -361,76 +311,9 @@ class Checkers:
                 name = change.after.name
                 self.broken("I11", f"{name} is scaled in with leases {change.after.leases}", name)
 
-    # --- computation -----------------------------------------------------------------------
-
-    def begins(self, order: StartJob, vm: str) -> None:
-        """`core`'s promise: one VM at a time, and each lease once."""
-        job, lease = order.spec.job_id, order.lease_id
-        words = f"{job} attempt {order.attempt} lease {lease} on {vm}"
-        self._trace.note("compute", f"begins {words}", job, order.vm_name)
-        if lease in self._started:
-            self.broken("I10", f"started twice: {words}", job, order.vm_name)
-        for span in self._spans.values():
-            if span.vm == vm and set(span.order.slots) & set(order.slots):
-                there = span.order.spec.job_id
-                self.broken("slots", f"{words}: {there} has its GPUs there", job, order.vm_name)
-        self._check_barrier(order)
-        self._started.add(lease)
-        self.runs[job] += 1
-        self._spans[lease] = _Span(order, vm)
-        self._goes(lease)
-
-    def pauses(self, lease_id: str) -> None:
-        span = self._spans[lease_id]
-        span.going = False
-        job = span.order.spec.job_id
-        self._trace.count_fault("worker_froze_its_job")
-        self._trace.note("compute", f"frozen {job} lease {lease_id}", job, span.order.vm_name)
-        if self._going.get(job) == lease_id:
-            del self._going[job]
-
-    def goes_on(self, lease_id: str) -> None:
-        span = self._spans[lease_id]
-        span.going = True
-        job = span.order.spec.job_id
-        self._trace.count_fault("worker_thawed_its_job")
-        self._trace.note("compute", f"thawed {job} lease {lease_id}", job, span.order.vm_name)
-        self._goes(lease_id)
-
-    def ends(self, lease_id: str, code: int | None) -> None:
-        """`code` is None when the machine or its agent went away with it."""
-        span = self._spans.pop(lease_id)
-        self._exits[lease_id] = code
-        job = span.order.spec.job_id
-        words = f"ends {job} lease {lease_id}, exit code {code}"
-        self._trace.note("compute", words, job, span.order.vm_name)
-        if self._going.get(job) == lease_id:
-            del self._going[job]
-
-    def resized(self, order: StartJob, size: Size) -> None:
-        """Told by its agent, in order: a size never goes back in time, or out of its bounds."""
-        job, ranks = order.spec.job_id, [peer.rank for peer in size.members]
-        self._trace.note("compute", f"{job} is one of {ranks}", job, order.vm_name)
-        self._trace.count_fault("job_resized")
-        first = self._sizes.get(order.lease_id, 0)
-        if size.generation <= first or order.rank not in ranks or len(ranks) > size.most:
-            self.broken("I3", f"{job} was told of {ranks}, generation {size.generation}", job)
-        self._sizes[order.lease_id] = size.generation
-
-    def _goes(self, lease_id: str) -> None:
-        span = self._spans[lease_id]
-        job = span.order.spec.job_id
-        other = self._going.get(job)
-        if other is not None and other != lease_id:
-            there = self._spans[other]
-            words = f"attempt {there.order.attempt} on {there.vm} and {span.order.attempt}"
-            what = f"{job} computes on two VMs at once: {words} on {span.vm}"
-            self.broken("I2", what, job, there.order.vm_name, span.order.vm_name)
-        self._going[job] = lease_id
-
     # --- the cloud -------------------------------------------------------------------------
 
-    def created(self, cluster: str, action: Create) -> None:
+    def created(self, cluster: str, action: Create | Queue) -> None:
         """After the cloud took a create call."""
         # A call that is repeated may bring names that were counted before the limit was lowered.
         there = self.cloud_counts(cluster)
@@ -500,7 +383,7 @@ class Checkers:
         for topic, body in self._intents:
             what = f"a message for {topic} was never published: {body[:200]!r}"
             self.broken("I10", what)
-        for lease_id, span in self._spans.items():
+        for lease_id, span in self.computing.spans.items():
             words = f"{span.order.spec.job_id} lease {lease_id} still computes on {span.vm}"
             self.broken("liveness", words, span.order.spec.job_id, span.order.vm_name)
         self._check_floors(cloud, floors)

@@ -111,7 +111,7 @@ class VirtualCompute:
         self, world: CloudInTime, loop: VirtualLoop, dice: random.Random, trace: Trace
     ) -> None:
         self.late_odds = 0.0
-        self.on_create: Callable[[str, Create], None] = lambda _mig, _action: None
+        self.on_create: Callable[[str, Create | Queue], None] = lambda _mig, _action: None
         self.on_delete: Callable[[str, Delete], None] = lambda _mig, _action: None
         self._world, self._loop, self._dice, self._trace = world, loop, dice, trace
         self._history = ErrorHistory()
@@ -198,6 +198,8 @@ class VirtualCompute:
             self._world.cloud.request_instances(
                 action.region, mig, asked, action.request_id, self._loop.time()
             )
+            self._trace.count_fault("asked_together")
+            self.on_create(mig, action)
 
         await self._write(action.region, effect)
 

@@ -174,6 +174,8 @@ def _cluster(spec: ClusterSpec) -> dict[str, Any]:
         "vm_min": spec.vm_min,
         "spot": spec.spot,
         "share": spec.share,
+        "queue": spec.queue.value,
+        "flex_start_wait_s": spec.flex_start_wait_s,
         "regions": {
             r.region: {
                 "zones": list(r.zones),

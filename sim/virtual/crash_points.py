@@ -19,9 +19,9 @@ from multiprocessing import get_context
 from config.settings import Settings
 from core.job import Job, JobStatus
 from sim.faults import Preempt
-from sim.virtual.clients import Order
 from sim.virtual.hosts import Host, Tripwire
 from sim.virtual.jobs import Nature, OnTerm
+from sim.virtual.orders import Order
 from sim.virtual.scene import cloud_world, settings
 from sim.virtual.vms import Site
 from sim.virtual.world import Plan, Run
@@ -195,7 +195,7 @@ class Crashing(Run):
         kind, stage = wire.passed[self._at] if self._at is not None else ("", "")
         ended = {
             job.spec.job_id: Ended(
-                str(job.status), job.attempt, self.checkers.runs[job.spec.job_id]
+                str(job.status), job.attempt, self.checkers.computing.runs[job.spec.job_id]
             )
             for job in self._jobs()
         }

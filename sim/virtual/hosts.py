@@ -9,13 +9,15 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from config.settings import Settings
-from core.capacity import Create, Delete, MigSnapshot
+from core.capacity import Create, Delete, MigSnapshot, Queue, Queued
 from core.errors import StoreDown
 from core.ids import RandomIds
 from core.messages import OutMessage
 from db.submit import GroupCommit
+from scheduler.blocks import KnownTroubles
 from scheduler.metrics import Metrics
 from scheduler.replica import Adapters, Replica
+from sim.memory_reads import MemoryReads
 from sim.memory_store import MemoryStore, Stage
 from sim.virtual.bus import GRID_S, Broker, MemoryBus, MemoryInbound
 from sim.virtual.checkers import Checkers
@@ -145,10 +147,12 @@ class Host:
         cloud.on_create = self._created
         cloud.on_delete = lambda _, action: ground.checkers.deleting(action)
         bus = MemoryBus(ground.broker, process, ground.dice, ground.trace)
+        compute = _CrashingCompute(cloud, self)
         adapters = Adapters(
             store=self.door,
             bus=_CrashingBus(bus, self),
-            compute=_CrashingCompute(cloud, self),
+            compute=compute,
+            flex=compute,
             advice=cloud,
             write=GroupCommit(self.door).submit,
             wakeups=self._news,
@@ -159,9 +163,11 @@ class Host:
         )
         self.replica = Replica(ground.settings, adapters, Metrics(), self.name)
         self.replica.leadership.follow_s = FOLLOW_S
+        troubles = KnownTroubles(MemoryReads(self.door).troubles, self.replica.clock)
+        self.replica.submissions.troubles = troubles
         self.replica.start()
 
-    def _created(self, mig: str, action: Create) -> None:
+    def _created(self, mig: str, action: Create | Queue) -> None:
         prefix, suffix = f"{self._ground.settings.names.prefix}-", f"-{action.region}-mig"
         self._ground.checkers.created(mig.removeprefix(prefix).removesuffix(suffix), action)
 
@@ -243,6 +249,20 @@ class _CrashingCompute:
         await self._crash("before")
         self._compute.late_odds = self._host.odds.late_effect
         await self._compute.delete(mig, action)
+        await self._crash("after")
+
+    async def queue(self, mig: str, action: Queue) -> None:
+        await self._crash("before")
+        self._compute.late_odds = self._host.odds.late_effect
+        await self._compute.queue(mig, action)
+        await self._crash("after")
+
+    async def queued(self, mig: str, region: str) -> tuple[Queued, ...]:
+        return await self._compute.queued(mig, region)
+
+    async def unqueue(self, mig: str, region: str, name: str, request_id: str) -> None:
+        await self._crash("before")
+        await self._compute.unqueue(mig, region, name, request_id)
         await self._crash("after")
 
     async def _crash(self, stage: str) -> None:

@@ -18,8 +18,8 @@ from core.names import parse_cluster
 from sim.faults import Crash
 from sim.model import ApiError, VmInfo
 from sim.virtual.bus import BusOdds, MemoryBus
-from sim.virtual.clients import Order
 from sim.virtual.loop import Process
+from sim.virtual.orders import Order
 from sim.virtual.scene import clusters, settings
 from sim.virtual.vms import Fleet, Site
 from sim.virtual.world import REST_BOUND_S, Outcome, Plan, Run

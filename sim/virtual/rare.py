@@ -33,6 +33,8 @@ class RareMoments:
     def look(self) -> None:
         if self.over():
             return
+        # What the cloud deletes at this very moment is gone, also if its own turn comes after ours.
+        self.ground.cloud.settle()
         gangs: dict[str, list[Job]] = {}
         for job in list(self.ground.store.tables.live.values()):
             if job.gang is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -10,6 +11,7 @@ from multiprocessing import get_context
 
 from core.job import TRANSITIONS, JobEvent, JobStatus
 from sim.virtual.chaos import FAULTS, SMALL_FAULTS
+from sim.virtual.progress import Progress
 from sim.virtual.world import Outcome, Plan, simulate
 
 JUDGED_FROM_SEEDS = 40
@@ -108,13 +110,24 @@ def excluded_steps() -> list[tuple[JobStatus, JobEvent]]:
     return [step for step in TRANSITIONS if step in NOT_SIMULATED]
 
 
-def simulate_all(plans: Sequence[Plan], workers: int) -> Iterable[Outcome]:
-    """Every plan, side by side; in the order of the plans."""
+def simulate_all(plans: Sequence[Plan], workers: int, *, tell: bool = False) -> Iterable[Outcome]:
+    """Every plan, side by side; in the order of the plans. `tell`: how far they are, on stderr."""
     if workers <= 1 or len(plans) == 1:
-        yield from map(simulate, plans)
+        yield from (
+            _told(plan, over=sys.stderr.isatty()) if tell else simulate(plan) for plan in plans
+        )
         return
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(simulate, plans)
+        yield from pool.map(_told if tell else simulate, plans)
+
+
+def _told(plan: Plan, *, over: bool = False) -> Outcome:
+    """Several at once cannot write over one line."""
+    progress = Progress(over=over)
+    try:
+        return simulate(plan, progress)
+    finally:
+        progress.close()
 
 
 def command_of(plan: Plan) -> str:

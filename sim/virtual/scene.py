@@ -9,7 +9,7 @@ from config.settings import ApiSettings, Settings
 from core.capacity import ClusterSpec, RegionSpec
 from core.job import Budgets
 from core.names import Names, parse_cluster
-from core.queueing import QueuePolicy
+from core.queueing import QueuePolicy, QueueRule
 from core.retention import RetentionRules
 from core.timers import Timers
 from sim.world import MigSpec, Physics, World
@@ -29,6 +29,10 @@ _CLUSTERS = (
 )
 _SHARED = ("4xl4", "4xa100-40gb-spot")
 """Whose VMs take several jobs at once."""
+_QUEUES = {"1xv100": QueueRule.FIFO, "1xa100-80gb": QueueRule.PRIORITY}
+"""Whose queue is not a fair one."""
+_FLEX_WAIT_S = {"2xa100-40gb": 300.0, "1xa100-80gb": 120.0, "8xh100-80gb": 600.0}
+"""Whose gangs ask for all their VMs at once, and wait so long in the cloud's queue."""
 # Blocks are shorter than in real life, so that a healed world comes to rest in little time.
 TIMERS = replace(
     Timers(),
@@ -118,6 +122,8 @@ def _cluster(name: str, machine_type: str, vm_max: int, vm_min: int, spot: bool)
         regions=regions,
         spot=spot,
         share=name in _SHARED,
+        queue=_QUEUES.get(name, QueueRule.FAIR),
+        flex_start_wait_s=_FLEX_WAIT_S.get(name),
         gpu_memory_gb=40,
         cpus=12,
         memory_gb=85,

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, deque
+from dataclasses import dataclass
 
 from sim.virtual.loop import VirtualLoop
 
 KEPT_PER_SUBJECT = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that was broken, when, and about whom."""
+
+    invariant: str
+    at: float
+    what: str
+    subjects: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.invariant} broken at {self.at:.3f} s: {self.what}"
 
 
 class Trace:

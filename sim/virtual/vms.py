@@ -4,10 +4,11 @@ a runner in virtual time."""
 from __future__ import annotations
 
 import asyncio
+import io
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TextIO, cast
 
 from agent.driver import Driver
 from agent.ear import Ear
@@ -32,11 +33,14 @@ CLOCKS_WRONG_S = 300.0
 BAD_GPUS = 0.05
 
 
-class _Silent(Journal):
-    """The run has its own log."""
+class _Nowhere(io.TextIOBase):
+    """Where the agents' log lines go: the run has its own log."""
 
-    def _write(self, level: str, event: str, facts: dict[str, object]) -> None:
-        """Not kept."""
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+_NOWHERE = cast("TextIO", _Nowhere())
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,8 @@ class Worker:
         self._site = site
         self.nonce = RandomIds(site.dice).token()
         self.process: Process = site.loop.process(f"{info.name}/{info.id}/{self.nonce}")
+        self.ended = False
+        """Whether the agent has ended by itself."""
         self._driver: Driver | None = None
         self._runner: PretendRunner | None = None
         self._gpus = tuple(GpuReading(index) for index in range(info.gpus))
@@ -118,7 +124,7 @@ class Worker:
         bus = MemoryBus(site.broker, self.process, site.dice, site.trace)
         identity = Identity(info.name, str(info.id), info.zone, self.nonce)
         machine = AgentMachine(identity, site.timers, info.gpus, clock.monotonic(), listening=False)
-        journal = _Silent(clock)
+        journal = Journal(clock, _NOWHERE, vm=info.name)
         self._driver = Driver(machine, bus, site.names, clock, journal)
         where = f"{info.name}/{info.id}"
         self._runner = PretendRunner(
@@ -128,6 +134,7 @@ class Worker:
         listening = asyncio.create_task(self._listen(bus, Ear(self._driver.post, journal)))
         end = await self._driver.run(self._runner)
         listening.cancel()
+        self.ended = True
         site.trace.note("worker", f"{info.name} ends: {end.kind}, {end.reason}", info.name)
         site.trace.count_fault("worker_powered_off")
         site.cloud.cloud.guest_exited(info.id, site.loop.time())

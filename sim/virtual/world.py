@@ -6,7 +6,7 @@ import asyncio
 import gc
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,18 +17,23 @@ import structlog
 from config.settings import Settings
 from core.changes import PutTenant
 from core.clock import SystemClock
+from core.job import JobStatus
+from core.tenants import Tenant
 from sim.memory_store import MemoryStore
 from sim.virtual.bus import Broker
-from sim.virtual.chaos import Chaos, Stage
-from sim.virtual.checkers import Checkers, Violation
-from sim.virtual.clients import Clients, make_orders, tenants_of
+from sim.virtual.chaos import Chaos
+from sim.virtual.checkers import Checkers
+from sim.virtual.clients import Clients
 from sim.virtual.compute import CloudInTime
 from sim.virtual.config import Paper
+from sim.virtual.desk import Desk, Office
 from sim.virtual.hosts import Ground, Host
 from sim.virtual.jobs import nature_of
 from sim.virtual.loop import Stalled, VirtualClock, VirtualLoop
+from sim.virtual.orders import REPLIES, make_orders, tenants_of
 from sim.virtual.scene import cloud_world, settings
-from sim.virtual.trace import Trace
+from sim.virtual.stage import Stage
+from sim.virtual.trace import Trace, Violation
 from sim.virtual.vms import BAD_GPUS, Fleet, Site
 from sim.world import World
 
@@ -87,8 +92,10 @@ class Outcome:
 class Run:
     """Builds everything on one loop and lets it go."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, watch: Callable[[Run], None] = lambda _: None) -> None:
         self.plan = plan
+        self._watch = watch
+        """Is shown the run every now and then; must not touch it."""
         self.loop = VirtualLoop()
         self.settings = self._settings()
         self.trace = Trace(self.loop, keep_all=plan.verbose)
@@ -144,7 +151,7 @@ class Run:
             timers=self.settings.timers,
             dice=self._dice("vms"),
             trace=self.trace,
-            log=self.checkers,
+            log=self.checkers.computing,
             checkpoints={},
             bad_gpus=BAD_GPUS if self.plan.faults else 0.0,
         )
@@ -230,6 +237,7 @@ class Run:
             )
             chaos = Chaos(stage)
             chaos.begin()
+            Desk(self._office(tenants, lambda: chaos.over)).begin()
             await asyncio.sleep(plan.fault_s)
             chaos.heal()
             self._healed_at = self.loop.time()
@@ -239,9 +247,21 @@ class Run:
         floors = {cluster.name: cluster.vm_min for cluster in self.settings.clusters}
         self.checkers.at_the_end(self.cloud.cloud, floors)
 
+    def _office(self, tenants: Sequence[Tenant], over: Callable[[], bool]) -> Office:
+        return Office(
+            self.clients,
+            self.store,
+            self.settings.names,
+            tenants,
+            self._dice("desk"),
+            self.trace,
+            over,
+        )
+
     def _look_after_orphans(self) -> None:
         self.cloud.settle()
         self.checkers.look_for_orphans(self.cloud.cloud, self._healed_at)
+        self._watch(self)
         self.loop.later(ORPHANS_EVERY_S, self._look_after_orphans)
 
     def _collect(self) -> None:
@@ -255,6 +275,7 @@ class Run:
             names.control_topic,
             names.submit_topic,
             names.submit_dead_topic,
+            REPLIES,
         )
         for topic in topics:
             broker.add_topic(topic)
@@ -306,6 +327,15 @@ class Run:
         jobs = (record.job for record in self.store.tables.jobs.values())
         return Counter(str(j.status) for j in jobs if j.gang is None or j.gang.rank == 0)
 
+    def progress(self) -> str:
+        """How far it is, in words."""
+        ended = sum(n for status, n in self._statuses().items() if JobStatus(status).final)
+        hours = self.loop.time() / 3600
+        return (
+            f"seed {self.plan.seed}: {hours:.2f} virtual hours, {ended:,} jobs ended of "
+            f"{self.plan.jobs:,} submissions"
+        )
+
     def _outcome(self, wall_s: float) -> Outcome:
         checkers = self.checkers
         subjects = [s for violation in checkers.violations[:1] for s in violation.subjects if s]
@@ -345,6 +375,6 @@ def _logs_are_watched(on_error: Any) -> Iterator[None]:
         structlog.configure(**before)
 
 
-def simulate(plan: Plan) -> Outcome:
+def simulate(plan: Plan, watch: Callable[[Run], None] = lambda _: None) -> Outcome:
     """One run of one seed."""
-    return Run(plan).run()
+    return Run(plan, watch).run()

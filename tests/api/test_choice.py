@@ -260,3 +260,13 @@ def test_what_v1_workers_cannot_run_is_named() -> None:
     assert set(found) == {"replicas", "workflow", "image", "environment", "regions"}
     assert "override_env" in found["environment"]
     assert misfits(wrong, replace(v1, worker="v2", vm_max=2)) == []
+
+
+def test_a_cap_below_all_prices_names_the_cheapest() -> None:
+    """Who offers too little is told what the cheapest VM costs, not the dearest."""
+    cheapest = min(
+        (c for c in CLUSTERS if c.gpu_type == "l4"), key=lambda c: c.cheapest_usd_per_hour
+    )
+    (text,) = refused(gpu_type="l4", max_usd_per_hour=0.01)
+    assert text.startswith(f"max_usd_per_hour: at least {cheapest.cheapest_usd_per_hour:g}, ")
+    assert f"a VM of {cheapest.name} costs" in text

@@ -114,8 +114,11 @@ async def test_idempotency_key_is_the_job() -> None:
         named = await client.post(JOBS, json={**HELLO, "job_id": "mine"}, headers=headers)
         empty = await client.post(JOBS, json=HELLO, headers={"Idempotency-Key": ""})
     assert first.json() == again.json()
+    assert [answer.headers.get("Zen-Repeat") for answer in (first, again)] == [None, "true"]
     assert first.json()["job_id"] == "k-" + hashlib.sha256(b"order 66").hexdigest()[:24]
-    assert_error(other, 409, "conflict")
+    assert 'Idempotency-Key "order 66" was used before with other content' in str(
+        assert_error(other, 409, "conflict")["error"]
+    )
     assert named.json()["job_id"] == "mine"
     assert "Idempotency-Key" in str(assert_error(empty, 422, "bad_input")["error"])
 

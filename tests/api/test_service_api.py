@@ -117,6 +117,27 @@ async def test_clusters_bring_counts_blocks_and_reasons_together() -> None:
     }
 
 
+async def test_vms_of_a_withdrawn_region_are_shown() -> None:
+    """What counts against the limit is shown somewhere, also where nothing is configured now."""
+    house = House()
+    full = full_summary()
+    house.store.the_summary = replace(
+        full, vms=(*full.vms, VmCount(A100, "asia-east1", VmState.READY, True, 1))
+    )
+    house.store.statuses = (RegionStatus(A100, "asia-east1", 1, "withdrawn", NOW),)
+    async with house.client() as client:
+        clusters = (await client.get("/api/v1/clusters")).json()["clusters"]
+    a100 = next(c for c in clusters if c["name"] == A100)
+    *_, withdrawn = a100["regions"]
+    assert (withdrawn["region"], withdrawn["busy"], withdrawn["why"]) == (
+        "asia-east1",
+        1,
+        "withdrawn",
+    )
+    assert (withdrawn["usd_per_hour"], withdrawn["zones"]) == (None, [])
+    assert a100["vms"] == sum(r["busy"] + r["idle"] + r["booting"] for r in a100["regions"])
+
+
 async def test_vms_cost_from_their_first_running_second() -> None:
     """A VM's cost runs from when it was first seen running until it was gone."""
     house = House()

@@ -63,6 +63,17 @@ def test_clusters_show_regions_and_blocks(zen: Zen, api: Api) -> None:
     assert zen("clusters", "--json").json == {"clusters": [found]}
 
 
+def test_what_is_being_emptied_says_so(zen: Zen, api: Api) -> None:
+    """A cluster that is drained, and a region that was withdrawn, which has no price any more."""
+    gone = region("us-west1", busy=1, usd_per_hour=None, why="withdrawn from the cluster")
+    found = {**cluster("1xl4", region("us-east4"), gone), "drain": True, "vm_max": 0}
+    api.on("GET", "/api/v1/clusters", {"clusters": [found]})
+    ended = zen("clusters")
+    (row,) = [line for line in ended.out.splitlines() if "us-west1" in line]
+    assert "1xl4 (draining)" in ended.out
+    assert row.rstrip().endswith("withdrawn from the cluster")
+
+
 def test_watching_hides_clusters_without_work() -> None:
     """A live table shows what is in use or blocked and counts the rest."""
     quiet = {**cluster("8xv100", region("us-central1")), "jobs": {"queued": 0}}

@@ -55,6 +55,39 @@ def test_table_shows_where_each_job_is_and_why(zen: Zen, page: Job) -> None:
     assert "2 of 7 shown" in ended.err
 
 
+def test_an_ended_job_shows_where_it_ran(zen: Zen, api: Api, job: Job) -> None:
+    """It holds no VM any more; the last one is what people look for. One that waits again has
+    none."""
+    ended = {**job, "job_id": "done", "status": "SUCCEEDED", "vm": None, "last_vm": job["vm"]}
+    again = {**ended, "job_id": "again", "status": "PROVISIONING", "why": "waits for a VM"}
+    api.on("GET", "/api/v1/jobs", {"jobs": [ended, again], "total": 2, "next_page_token": None})
+    done, waits = zen("jobs").out.splitlines()[1:3]
+    assert "us-west1" in done
+    assert "b4kz" in done
+    assert "b4kz" not in waits
+
+
+def test_show_tells_what_was_asked_for(zen: Zen, api: Api, job: Job) -> None:
+    """Where it may run, what it may cost, and by when its owner wants it."""
+    wishes = {
+        "regions": ["us-west1", "us-east4"],
+        "regions_denied": ["us-central1"],
+        "max_usd_per_hour": 7.5,
+        "spot": False,
+        "deadline": "2026-11-16T08:00:00.000Z",
+    }
+    ended = {**job, **wishes, "ended_at": "2026-11-16T08:01:05.000Z", "status": "SUCCEEDED"}
+    api.on("GET", "/api/v1/jobs/train-7", ended)
+    api.on("GET", "/api/v1/jobs/train-7/events", {"events": [], "next_after": None})
+    api.on("GET", "/api/v1/jobs/train-7/attempts", {"attempts": []})
+    out = zen("show", "train-7").out
+    assert (
+        "2 × a100-40gb, in us-west1 or us-east4, not in us-central1, at most $7.5/h for the VM, "
+        "never spot"
+    ) in out
+    assert "2026-11-16T08:00:00.000Z (ended 1m05s after it)" in out
+
+
 def test_json_is_what_the_api_said(zen: Zen, page: Job) -> None:
     """--json passes the API's own answer through."""
     assert zen("jobs", "--json").json == page

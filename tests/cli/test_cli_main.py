@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 from typer.main import get_command
 
-from cli import main, place
+from cli import client, main, place
 from cli.spans import between, clock_time, moment, seconds, short
 
 if TYPE_CHECKING:
@@ -156,6 +159,58 @@ def test_address_comes_from_the_running_stack(
     zen("jobs", "--api", "10.0.0.1:80")
     assert [request.url.host for request in api.requests] == ["127.0.0.1", "10.0.0.1"]
     assert api.requests[0].url.port == 4321
+
+
+class Healthy(BaseHTTPRequestHandler):
+    """A replica that says it lives."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Quietly."""
+
+
+def address_of(listening: socket.socket) -> str:
+    return f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_a_dead_replica_is_passed_over(
+    zen: Zen, api: Api, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every replica answers: the first that says it lives is asked, neither one that is gone nor
+    one that takes connections and hangs."""
+    monkeypatch.delenv("ZEN_API")
+    monkeypatch.setattr(client, "ALIVE_S", 0.05)
+    api.on("GET", "/api/v1/jobs", {"jobs": [], "total": 0, "next_page_token": None})
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        dead = address_of(closed)
+    lives = HTTPServer(("127.0.0.1", 0), Healthy)
+    Thread(target=lives.serve_forever, args=(0.01,), daemon=True).start()
+    with socket.create_server(("127.0.0.1", 0)) as frozen, lives:
+        apis = (dead, address_of(frozen), address_of(lives.socket))
+        here = place.Home(home)
+        here.make()
+        here.write(place.Running(1, dead, "", "", "", "", apis=apis))
+        assert zen("jobs").code == 0
+        lives.shutdown()
+    assert str(api.requests[0].url).startswith(apis[2])
+
+
+def test_a_stack_that_lives_is_not_said_to_be_down(
+    zen: Zen, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its API may be starting again: nobody is told to start what runs."""
+    monkeypatch.delenv("ZEN_API")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        dead = address_of(closed)
+    here = place.Home(home)
+    here.make()
+    here.write(place.Running(os.getpid(), dead, "", "", "", ""))
+    ended = zen("jobs")
+    assert ended.code == 1
+    assert f"nothing answers at {dead} at the moment" in ended.err
 
 
 def test_state_directory_is_private(home: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -103,6 +104,25 @@ def test_spot_templates_say_so(zen: Zen, tmp_path: Path) -> None:
     ended = zen("infra", "gcloud", "--cluster", "1xl4", "--config", str(tmp_path / "zen.yaml"))
     assert "--provisioning-model=SPOT" in ended.out
     assert "--instance-termination-action=STOP" in ended.out
+
+
+def test_templates_for_requests_say_so(zen: Zen, tmp_path: Path) -> None:
+    """VMs that come together are deleted at the end of their run; another template, another name;
+    one that says nothing of it stays as it was."""
+    flex = {"clusters": {"1xl4": {"flex_start_wait_s": 600}}}
+    write_config(tmp_path / "zen.yaml", None, tmp_path, vm_cap(10_000, 2), flex)
+    write_config(tmp_path / "plain.yaml", None, tmp_path, vm_cap(10_000, 2), {})
+    told = [
+        zen("infra", "gcloud", "--cluster", "1xl4", "--config", str(tmp_path / file)).out
+        for file in ("zen.yaml", "plain.yaml")
+    ]
+    assert "--provisioning-model=FLEX_START" in told[0]
+    assert "--instance-termination-action=DELETE" in told[0]
+    assert "--provisioning-model" not in told[1]
+    names = [re.search(r"instance-templates create (\S+)", text) for text in told]
+    assert names[0] is not None
+    assert names[1] is not None
+    assert names[0][1] != names[1][1]
 
 
 def test_unknown_cluster_is_one_line(zen: Zen) -> None:

@@ -51,6 +51,26 @@ def test_other_replicas_are_refused(zen: Zen, text: str) -> None:
     assert "--replicas" in ended.err
 
 
+def test_a_repeat_says_what_became_of_the_job(zen: Zen, api: Api, job: Job) -> None:
+    """The id existed: nothing is queued, and the job's own state is told."""
+    repeat = httpx.Response(201, json=ANSWER, headers={"Zen-Repeat": "true"})
+    api.on("POST", "/api/v1/jobs", lambda _: repeat)
+    api.on("GET", "/api/v1/jobs/j-1", {**job, "status": "FAILED", "reason": "exit code 3"})
+    lines = zen("submit", "--id", "j-1", "--", "true").out.splitlines()
+    assert lines[0] == "j-1"
+    assert "nothing new was submitted" in lines[1]
+    assert "is FAILED (exit code 3)" in lines[1]
+    assert zen("submit", "--id", "j-1", "--json", "--", "true").json["repeated"] is True
+
+
+def test_a_deadline_that_has_passed_is_said(zen: Zen) -> None:
+    """It is accepted, but whoever mistyped a day should hear of it."""
+    late = zen("submit", "--deadline", "2020-01-01T00:00Z", "--", "true")
+    assert (late.code, late.out.splitlines()[0]) == (0, "j-1")
+    assert "has passed already" in late.err
+    assert zen("submit", "--deadline", "2999-01-01T00:00Z", "--", "true").err == ""
+
+
 def test_options_win_over_a_manifest(zen: Zen, api: Api) -> None:
     """It is read as a submission first."""
     file = Path(__file__).parents[2] / "examples" / "unifiedjob.yaml"

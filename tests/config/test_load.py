@@ -394,6 +394,26 @@ def test_shared_vms_and_health(write: Write) -> None:
 @pytest.mark.parametrize(
     ("more", "fault"),
     [
+        ("spot: true", "clusters.1xl4.spot: got true with flex_start_wait_s, expected false"),
+        ("worker: v1", 'clusters.1xl4.worker: got "v1" with flex_start_wait_s, expected v2'),
+        ("share: true", "clusters.1xl4.share: got true with flex_start_wait_s, expected false"),
+        ("pool: static", 'clusters.1xl4.pool: got "static" with flex_start_wait_s, expected mig'),
+    ],
+)
+def test_vms_that_come_together(write: Write, more: str, fault: str) -> None:
+    """Off by default; what makes no sense with it is told."""
+    assert load_settings(write(MINIMAL), {}).cluster("1xl4").flex_start_wait_s is None
+    flex = MINIMAL.replace("vm_max: 3", "vm_max: 3\n    flex_start_wait_s: 7200")
+    assert load_settings(write(flex), {}).cluster("1xl4").flex_start_wait_s == 7200
+    found = faults_of(write(flex.replace("7200", f"7200\n    {more}")))
+    assert any(fault in told for told in found), found
+    (found_wait,) = faults_of(write(flex.replace("7200", "0")))
+    assert "clusters.1xl4.flex_start_wait_s: got 0, expected a number of seconds" in found_wait
+
+
+@pytest.mark.parametrize(
+    ("more", "fault"),
+    [
         ("vm_min: 1", "clusters.1xl4.vm_min: got 1, expected 0: a v1 worker without a job"),
         ("share: true", "clusters.1xl4.share: got true, expected false: a v1 worker runs one job"),
     ],

@@ -15,7 +15,7 @@ from core.capacity import (
 )
 from core.changes import DropTrouble, PutTrouble
 from core.timers import Timers
-from orchestrator.fold import Folded, block_s, complaints, fold
+from orchestrator.fold import Folded, block_s, complaints, fold, for_humans
 from tests.builders import NOW, at, cluster, snapshot, vm
 
 V = VmState
@@ -123,14 +123,18 @@ def test_members_that_we_did_not_ask_for_raise_an_alert() -> None:
 
 
 def test_quota_and_permission_are_for_a_human_and_a_stockout_is_weather() -> None:
-    """An alert as long as the block lasts."""
+    """An alert as long as the block lasts, and as long again: the next request may be refused as
+    well, and an alert that comes and goes is read by nobody."""
     kinds = (TroubleKind.QUOTA, TroubleKind.PERMISSION, TroubleKind.STOCKOUT)
     blocks = [
         Trouble("us-central1", "", "g2-standard-4", False, kind, NOW, NOW, at(60), 1, f"no {kind}")
         for kind in kinds
     ]
-    found = complaints(snapshot(), [], blocks)
-    assert found == {"cloud_quota": "no quota", "cloud_permission": "no permission"}
+    for seconds in (0, 60 + TIMERS.quota_block_s - 1):
+        found = complaints(snapshot(), [], for_humans(blocks, TIMERS, at(seconds)))
+        assert found == {"cloud_quota": "no quota", "cloud_permission": "no permission"}
+    later = at(60 + TIMERS.quota_block_s)
+    assert [t.kind for t in for_humans(blocks, TIMERS, later)] == [TroubleKind.PERMISSION]
 
 
 def test_group_settings_that_work_against_us_are_a_complaint() -> None:

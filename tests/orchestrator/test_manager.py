@@ -190,13 +190,13 @@ async def test_region_in_trouble_costs_few_calls(house: House) -> None:
 
 
 async def test_refusal_is_told_to_a_human_once_and_over_when_it_is(house: House) -> None:
-    """Forbidden: hold, one alert; observed again: the alert is cleared."""
+    """Forbidden: hold, one alert; observed again, and not refused for a while: it is cleared."""
     house.cloud.fail["observe"] = Forbidden("no permission")
     await house.rounds(20)
     subjects = {subject for kind, subject in await house.alerts() if kind == "cloud_permission"}
     assert len(subjects) == 3
     house.cloud.fail.clear()
-    await house.rounds(2 + int(TIMERS.permission_block_s / 70), every_s=70)
+    await house.rounds(2 + int(2 * TIMERS.permission_block_s / 70), every_s=70)
     assert await house.alerts() == set()
 
 

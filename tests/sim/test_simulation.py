@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli.main import run
-from sim.virtual.checkers import Checkers
+from sim.virtual.computing import Computing
 from sim.virtual.report import Summary, command_of, failure_text, simulate_all
 from sim.virtual.world import Plan, simulate
 
@@ -111,9 +111,9 @@ def test_broken_promise_is_told_with_its_history(
 ) -> None:
     """Seed, what was broken, what led to it, and the command that repeats it; exit code 1."""
     monkeypatch.setattr(
-        Checkers,
+        Computing,
         "begins",
-        lambda self, order, _: self.broken("I10", "pretended", order.spec.job_id),
+        lambda self, order, _: self._broken("I10", "pretended", order.spec.job_id),
     )
     assert run(["simulate", "--seed", "3", "--jobs", "5", "--no-faults"]) == 1
     told = capsys.readouterr().err

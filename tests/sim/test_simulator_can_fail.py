@@ -29,6 +29,7 @@ from core.changes import Committed, NewRequest, Unit
 from core.messages import BeatStatus, InMessage, StartJob
 from db.ledger import Known, judge
 from messaging.codec import decode_control
+from orchestrator.calls import request_of
 from orchestrator.manager import ClusterManager
 from orchestrator.orphans import Orphans
 from orchestrator.picture import Picture
@@ -152,7 +153,7 @@ def test_drain_before_delete(monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> bool:
         if action.reason != "idle":
             return await delete(self, action, picture, now)
-        request = orchestrator.manager._request("delete", self.spec.name, action, now)
+        request = request_of(action, self.spec.name, now)
         return await self._write([(NewRequest(request),)])
 
     monkeypatch.setattr(orchestrator.plan, "_drains", straight)

@@ -87,7 +87,7 @@ def test_group_that_evens_out_takes_nothing(loop: VirtualLoop) -> None:
         with pytest.raises(CloudRefused, match="EVEN"):
             await sky.even.apply(Create(REGION, ("zen-a",), str(uuid.UUID(int=1)), "demand"))
         with pytest.raises(CloudRefused, match="EVEN"):
-            await sky.even.queue(gang("zen-a", "zen-b"))
+            await sky.even.apply(gang("zen-a", "zen-b"))
         assert (await sky.even.observe()).members == ()
 
     loop.run_until_complete(run())

@@ -209,6 +209,23 @@ def test_duplicates_and_disorder_lose_nothing(loop: VirtualLoop) -> None:
     assert list(dict.fromkeys(desk.came)) != sent
 
 
+def test_lane_that_was_late_is_in_time_after_healing(loop: VirtualLoop) -> None:
+    """What is sent then does not wait for the moment at which a late one would have come."""
+    desk = Desk(loop, ordered=True)
+    desk.broker.odds = BusOdds(delay=1.0)
+    sent = [f"m{number}" for number in range(20)]
+
+    async def play() -> None:
+        desk.listen()
+        await desk.send(*sent, key="lane")
+        desk.broker.heal()
+        await desk.send("last", key="lane")
+        await asyncio.sleep(70)
+
+    loop.run_until_complete(play())
+    assert desk.came == [*sent, "last"]
+
+
 def test_ordered_lane_keeps_its_order_under_delay(loop: VirtualLoop) -> None:
     """A late message holds up those behind it."""
     desk = Desk(loop, ordered=True)

@@ -26,7 +26,7 @@ from core.changes import (
 )
 from core.health import BadGpu, FailedRun, GpuTrouble, VmHealth
 from core.job import JobEvent
-from core.knowledge import ARRIVALS_HORIZON_S, Experience, Outcome, Spread
+from core.knowledge import ARRIVALS_HORIZON_S, Experience, Outcome, Shortage, Spread
 from core.messages import GpuReading
 from core.ports import Store
 from core.reads import Reads
@@ -61,6 +61,7 @@ class Experiences:
             room=2.5,
             preempted=0.75,
             vm_hours=31.5,
+            shortages=(Shortage(0, at(-90)), Shortage(12, at(3))),
         )
         whole = Experience("us-central1", "", "g2-standard-4", True, updated_at=at(1))
         await put(store, PutExperience(seen), PutExperience(whole))
@@ -103,7 +104,7 @@ class Experiences:
 class Machines:
     async def test_a_vm_comes_back_as_it_went_in(self, store: Store, maker: Maker) -> None:
         """Every field of a VM survives storage."""
-        vm = maker.vm()
+        vm = replace(maker.vm(), together="gang-0001-bcdf")
         await put(store, NewVm(vm, 1))
         assert tuple((await store.view(1)).vms) == (vm,)
         moved = replace(
@@ -120,6 +121,7 @@ class Machines:
                 (FailedRun(at(1), "job-1", "0123456789ab"),),
             ),
             kept_until=at(9),
+            ends_at=at(99),
         )
         await put(store, VmMove(vm, moved))
         assert tuple((await store.view(1)).vms) == (moved,)
@@ -208,6 +210,17 @@ class Knowledge:
         assert (await store.view(0)).requests == (request,)
         await put(store, SettleRequest("r1", "accepted", at(1)))
         assert (await store.view(0)).requests == ()
+
+    async def test_request_for_several_at_once(self, store: Store) -> None:
+        """The name of the request and the time that its VMs may run are there for whoever repeats
+        the call; another kind of call than the four is refused."""
+        asked = CloudRequest("r1", "queue", "1xl4", "us-central1", ("a", "b"), "a gang", at(0))
+        asked = replace(asked, together="gang-0001-bcdf", run_s=3600.0)
+        given_up = replace(asked, request_id="r2", kind="unqueue", run_s=0.0, created_at=at(1))
+        await put(store, NewRequest(asked), NewRequest(given_up))
+        assert (await store.view(0)).requests == (asked, given_up)
+        odd = NewRequest(replace(asked, request_id="r3", kind="resize"))
+        assert not (await store.commit([(odd,)], None)).all_applied
 
     async def test_troubles(self, store: Store, reads: Reads) -> None:
         """Trouble is replaced by its key and dropped by it."""

@@ -16,7 +16,7 @@ from core.changes import (
 from core.job import Job, JobEvent, JobStatus
 from core.messages import Progress
 from core.ports import Store
-from core.reads import Reads
+from core.reads import Reads, Worked
 from tests.db.builders import (
     Maker,
     at,
@@ -51,6 +51,9 @@ class Attempts:
         await put(store, ended)
         (row,) = await reads.attempts(job.uid)
         assert (row.ended_at, row.outcome, row.exit_code) == (at(1030), "exited_error", 3)
+        found = await reads.job("j", None)
+        assert found.job.lease is None
+        assert found.last == Worked(vm.name, "us-central1", "us-central1-a", (0,))
         assert (await reads.job("j", None)).cost_usd == pytest.approx(1020 / 3600 * 3.6)
 
     async def test_second_attempt(self, store: Store, reads: Reads, maker: Maker) -> None:

@@ -1,0 +1,222 @@
+"""zen show: one job, whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cli.etas import eta_words, run_words
+from cli.jobs import progress, run_time, short_vm, vm_of, vms_of, why
+from cli.options import Api, AsJson, JobId, User
+from cli.screen import clean, console, emit, fitted, money, price, say, status_text
+from cli.spans import between, clock_time, moment, short
+from core.clock import SystemClock
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cli.client import Client, Json
+    from cli.fitted import Fitted
+
+EVENTS_MAX = 2000
+
+
+def show(job: JobId, user: User = None, api: Api = None, as_json: AsJson = False) -> None:
+    """One job: where it is and why, its timeline, its attempts, its cost so far.
+
+    \b
+    Examples:
+      zen show train-7
+      zen show train-7 --json
+    """
+    from cli.client import Client, api_address, path
+
+    with Client(api_address(api)) as client:
+        owner = {"user_id": user}
+        found = client.get(path("jobs", job), owner)
+        events = _events(client, job, user)
+        attempts = client.get(path("jobs", job, "attempts"), owner)["attempts"]
+        gang = found.get("replicas", 1) > 1
+        members = client.get(path("jobs", job, "members"), owner)["jobs"] if gang else []
+    if as_json:
+        more = {"members": members} if members else {}
+        emit({**found, "events": events, "attempts": attempts, **more})
+        return
+    if members:
+        found["cost_usd"] = sum(member["cost_usd"] for member in members)
+        found["wasted_usd"] = sum(member["wasted_usd"] for member in members)
+    for line in _header(found, _now()):
+        say(line)
+    screen = console()
+    if members:
+        screen.print("\nMembers", style="bold")
+        screen.print(_members_table(members, _now()))
+    if attempts:
+        screen.print("\nAttempts", style="bold")
+        screen.print(_attempts_table(attempts, _now()))
+    screen.print("\nTimeline", style="bold")
+    screen.print(_events_table(events))
+
+
+def _header(job: Json, now: datetime) -> list[str]:
+    vm = vm_of(job)
+    place = f"{vm['name']} in {vm['zone'] or vm['region']}, GPUs {vm['slots']}" if vm else ""
+    counts = job.get("retries") or {}
+    again = ", ".join(f"{n} {what}" for what, n in counts.items() if n and what != "retries")
+    lines = {
+        "job": f"{job['job_id']}" + (f" ({job['name']})" if job.get("name") else ""),
+        "status": job["status"],
+        "why": why(job),
+        "eta": eta_words(job, now),
+        "will run": run_words(job),
+        "image": str(job.get("image") or ""),
+        "command": " ".join(job.get("command") or []),
+        "asked for": _asked(job),
+        "cluster": job["cluster"],
+        "owner": f"user {job['user_id']}, tenant {job['tenant_id']}, priority {job['priority']}",
+        "labels": ", ".join(f"{k}={v}" for k, v in (job.get("labels") or {}).items()),
+        "group": str(job.get("group") or ""),
+        "after": ", ".join(job.get("after") or []),
+        "VM": place,
+        "progress": progress(job),
+        "checkpoint": f"step {job['checkpoint_step']:g}" if job.get("checkpoint_step") else "",
+        "submitted": f"{clock_time(job['submitted_at'])} ({between(job['submitted_at'], now)} ago)",
+        "run time": run_time(job, now) if job.get("started_at") else "",
+        "wanted by": _wanted(job, now),
+        "time limit": _limit(job, now),
+        "starvation": _bound(job, now),
+        "attempt": f"{job['attempt']}" + (f" ({again})" if again else ""),
+        "exit code": "" if job.get("exit_code") is None else str(job["exit_code"]),
+        "cost so far": _cost(job),
+    }
+    return [f"{name + ':':<13}{clean(value)}" for name, value in lines.items() if value]
+
+
+def _asked(job: Json) -> str:
+    each = f"{job['gpu_count']} × {job.get('gpu_type') or 'any GPU'}"
+    vms = vms_of(job)
+    cap_usd, spot = job.get("max_usd_per_hour"), job.get("spot")
+    words = [
+        f"{each} on each of {vms} VMs" if vms != "1" else each,
+        f"in {' or '.join(job['regions'])}" if job.get("regions") else "",
+        f"not in {', '.join(job['regions_denied'])}" if job.get("regions_denied") else "",
+        "" if cap_usd is None else f"at most ${cap_usd:g}/h for the VM",
+        "" if spot is None else "spot is welcome" if spot else "never spot",
+    ]
+    return ", ".join(word for word in words if word)
+
+
+def _cost(job: Json) -> str:
+    """What its VMs cost, and what of it was lost with one."""
+    whole, wasted = money(job.get("cost_usd")), job.get("wasted_usd")
+    return f"{whole} ({money(wasted)} of it wasted)" if wasted else whole
+
+
+def _bound(job: Json, now: datetime) -> str:
+    at, latest = moment(job.get("due_at")), moment(job.get("starts_by"))
+    if at is None:
+        return ""
+    left_s = (at - now).total_seconds()
+    words = "no job of its tenant and class that comes now goes first"
+    if left_s > 0:
+        words = f"in {short(left_s)} no job of its tenant and class that comes later goes first"
+    if latest is None:
+        return words
+    return f"starts within {short((latest - now).total_seconds())} at the latest; {words}"
+
+
+def _wanted(job: Json, now: datetime) -> str:
+    """The owner's deadline, and whether it was or can be kept."""
+    at = moment(job.get("deadline"))
+    if at is None:
+        return ""
+    ended = moment(job.get("ended_at"))
+    left_s = (at - (ended or now)).total_seconds()
+    when = "before" if left_s >= 0 else "after"
+    if ended is not None:
+        return f"{job['deadline']} (ended {short(abs(left_s))} {when} it)"
+    return f"{job['deadline']} ({f'in {short(left_s)}' if left_s >= 0 else 'it has passed'})"
+
+
+def _limit(job: Json, now: datetime) -> str:
+    """When this status ends by itself: nothing stays where it is for ever."""
+    at = moment(job.get("deadline_at"))
+    if at is None:
+        return ""
+    ends = {"RUNNING": "its max runtime", "QUEUED": "it gives up waiting"}
+    ends["PROVISIONING"] = ends["QUEUED"]
+    what = ends.get(job["status"], f"no longer {job['status']}")
+    return f"in {short((at - now).total_seconds())} ({what})"
+
+
+def _events(client: Client, job: str, user: str | None) -> list[Json]:
+    from cli.client import path
+
+    found: list[Json] = []
+    after: object = None
+    while len(found) < EVENTS_MAX:
+        page = client.get(
+            path("jobs", job, "events"), {"user_id": user, "page_size": 500, "after": after}
+        )
+        found += page["events"]
+        after = page.get("next_after")
+        if after is None or not page["events"]:
+            break
+    return found
+
+
+def _events_table(events: list[Json]) -> Fitted:
+    rows = [
+        [
+            clock_time(event["at"]),
+            event["event"],
+            status_text(event["to"]),
+            event["attempt"] or "",
+            event.get("region"),
+            short_vm(event.get("vm_name")),
+            event["reason"],
+        ]
+        for event in events
+    ]
+    headings = ("AT", "EVENT", "STATUS", "ATTEMPT", "REGION", "VM", "REASON")
+    return fitted(headings, rows, drop="ATTEMPT REGION VM", below="REASON")
+
+
+def _members_table(members: list[Json], now: datetime) -> Fitted:
+    rows = [
+        [
+            member["rank"],
+            member["job_id"],
+            status_text(member["status"]),
+            vm_of(member).get("region"),
+            short_vm(vm_of(member).get("name")),
+            member["attempt"] or "",
+            run_time(member, now),
+            why(member),
+        ]
+        for member in members
+    ]
+    headings = ("RANK", "JOB", "STATUS", "REGION", "VM", "ATTEMPT", "RUN", "WHY")
+    return fitted(headings, rows, right="RUN", drop="ATTEMPT RUN VM", below="WHY")
+
+
+def _attempts_table(attempts: list[Json], now: datetime) -> Fitted:
+    rows = [
+        [
+            attempt["attempt"],
+            attempt["vm_name"],
+            attempt["zone"] or attempt["region"],
+            ",".join(str(slot) for slot in attempt["slots"]),
+            clock_time(attempt["assigned_at"]),
+            between(attempt["assigned_at"], moment(attempt.get("ended_at")) or now),
+            price(attempt["usd_per_hour"]) + "/h",
+            attempt.get("exit_code"),
+            attempt.get("outcome") or "goes on",
+        ]
+        for attempt in attempts
+    ]
+    headings = ("ATTEMPT", "VM", "ZONE", "GPUS", "ASSIGNED", "HELD", "PRICE", "EXIT", "OUTCOME")
+    return fitted(headings, rows, drop="GPUS PRICE ZONE ASSIGNED ATTEMPT")
+
+
+def _now() -> datetime:
+    return SystemClock().now()

@@ -1,0 +1,190 @@
+"""What happens in the cloud: to groups, machines, and the calls about them."""
+
+from __future__ import annotations
+
+from core.job import JobStatus
+from sim.faults import (
+    AddressSpace,
+    ApiErrors,
+    Crash,
+    Permissions,
+    Preempt,
+    Quota,
+    SlowBoots,
+    Stockout,
+    Unsupported,
+)
+from sim.model import ApiError, VmStatus
+from sim.virtual.stage import Acts, Misfortunes
+from sim.virtual.vms import Boot
+
+
+class CloudFaults(Misfortunes):
+    """Whatever Google, others, or the machines do."""
+
+    def acts(self) -> Acts:
+        return {
+            "stockout": self._stockout,
+            "quota": self._quota,
+            "unsupported": self._unsupported,
+            "address_space": self._address_space,
+            "permissions": self._permissions,
+            "slow_boots": self._slow_boots,
+            "api_errors": self._api_errors,
+            "vm_preempted": self._preempt,
+            "spot_storm": self._spot_storm,
+            "leaving_job_stopped": self._stop_leaving,
+            "vm_crashed": self._crash_vm,
+            "vm_deleted_behind_our_back": self._delete_vm,
+            "vm_stopped": self._stop_vm,
+            "api_forbidden": self._api_forbidden,
+            "agent_restarted": self._restart_agent,
+            "orphan_vm": self._orphan,
+            "foreign_vm": self._foreign,
+        }
+
+    def _region(self) -> str:
+        return self._dice.choice(sorted({m.region for m in self._cloud.cloud.world.migs}))
+
+    def _stockout(self) -> bool:
+        self._cloud.fault(Stockout(for_s=self._dice.uniform(60, 600), region=self._region()))
+        return True
+
+    def _quota(self) -> bool:
+        span = self._dice.uniform(60, 300)
+        self._cloud.fault(Quota(for_s=span, region=self._region(), metric="INSTANCES", limit=0))
+        return True
+
+    def _unsupported(self) -> bool:
+        mig = self._dice.choice(self._cloud.cloud.world.migs)
+        for zone in mig.zones:
+            fault = Unsupported(for_s=200.0, zone=zone, machine_type=mig.machine_type)
+            self._cloud.fault(fault)
+        return True
+
+    def _address_space(self) -> bool:
+        self._cloud.fault(AddressSpace(for_s=self._dice.uniform(30, 200), region=self._region()))
+        return True
+
+    def _permissions(self) -> bool:
+        self._cloud.fault(Permissions(for_s=self._dice.uniform(30, 200), region=self._region()))
+        return True
+
+    def _slow_boots(self) -> bool:
+        factor = self._dice.choice((3.0, 10.0, 40.0))
+        span = self._dice.uniform(60, 400)
+        self._cloud.fault(SlowBoots(for_s=span, region=self._region(), factor=factor))
+        return True
+
+    def _api_errors(self) -> bool:
+        kinds = (
+            *("rateLimitExceeded",) * 4,
+            *("503",) * 2,
+            *("timeout-after-success",) * 3,
+        )
+        slow = self._dice.choice((0.0, 0.0, 2.0, 15.0))
+        span = self._dice.uniform(30, 300)
+        self._cloud.fault(ApiErrors(for_s=span, rate=0.35, kinds=kinds, latency_s=slow))
+        return True
+
+    def _preempt(self) -> bool:
+        spot = [w for w in self._stage.fleet.workers() if w.info.spot]
+        running = [w for w in spot if self._is_running(w)]
+        if not running:
+            return False
+        self._cloud.fault(Preempt(vm=self._dice.choice(running).info.name))
+        return True
+
+    def _stop_leaving(self) -> bool:
+        """An owner gives up a job that is just losing its VM, to the cloud or to another job."""
+        jobs = self._stage.ground.store.tables.live.values()
+        leaving = sorted(job.spec.job_id for job in jobs if job.status is JobStatus.PREEMPTING)
+        if leaving:
+            self._stage.clients.stop_job(self._dice.choice(leaving))
+        return bool(leaving)
+
+    def _spot_storm(self) -> bool:
+        zones = sorted({w.info.zone for w in self._stage.fleet.workers() if w.info.spot})
+        return any(self._cloud.fault(Preempt(zone=zone)) for zone in zones)
+
+    def _is_running(self, worker: Boot) -> bool:
+        vms = self._cloud.cloud.vms(self._loop.time())
+        return any(v.info.id == worker.info.id and v.status is VmStatus.RUNNING for v in vms)
+
+    def _crash_vm(self) -> bool:
+        worker = self._some_worker()
+        if worker is None:
+            return False
+        self._cloud.fault(Crash(vm=worker.info.name))
+        return True
+
+    def _delete_vm(self) -> bool:
+        worker = self._some_worker()
+        if worker is None:
+            return False
+        info = worker.info
+        self._cloud.cloud.delete_instance(info.zone, info.name, None, self._loop.time())
+        self._cloud.settle()
+        return True
+
+    def _stop_vm(self) -> bool:
+        """Somebody stops the machine by hand; its agent hears SIGTERM first."""
+        worker = self._some_worker()
+        if worker is None:
+            return False
+        info = worker.info
+        self._cloud.cloud.stop_instance(info.zone, info.name, None, self._loop.time())
+        worker.shut_down()
+        self._cloud.settle()
+        return True
+
+    def _api_forbidden(self) -> bool:
+        region = self._region()
+        self._cloud.forbidden.add(region)
+        self._after(20, 120, lambda: self._cloud.forbidden.discard(region))
+        return True
+
+    def _restart_agent(self) -> bool:
+        worker = self._some_worker()
+        if worker is None or worker.process.dead:
+            return False
+        self._stage.fleet.restart_agent(worker)
+        return True
+
+    def _orphan(self) -> bool:
+        """Somebody resizes a group by hand: a VM under a name of our form that we never asked
+        for. It does not count against our promise about the limit. A group that we have left is
+        nobody's business of ours any more: its owner may do with it as he likes."""
+        mig = self._dice.choice(self._cloud.cloud.world.migs)
+        if mig.name not in self._in_our_hands():
+            return False
+        now = self._loop.time()
+        group = self._cloud.cloud.mig(mig.region, mig.name, now)
+        before = set(group.members)
+        self._cloud.cloud.resize(mig.region, mig.name, group.target_size + 1, None, now)
+        self._checkers.strangers |= set(group.members) - before
+        self._cloud.settle()
+        return True
+
+    def _in_our_hands(self) -> frozenset[str]:
+        """Groups that are configured and that a leader has driven."""
+        tables, names = self._stage.ground.store.tables, self._stage.ground.settings.names
+        clusters = tables.configs[-1].document["clusters"] if tables.configs else {}
+        return frozenset(
+            names.mig(cluster, region)
+            for cluster, region in tables.regions
+            if region in clusters.get(cluster, {}).get("regions", {})
+        )
+
+    def _foreign(self) -> bool:
+        """A VM that is not of our making lives in one of the groups."""
+        mig = self._dice.choice(self._cloud.cloud.world.migs)
+        name = f"somebody-elses-{self._dice.randrange(10**6)}"
+        try:
+            now = self._loop.time()
+            self._cloud.cloud.create_instances(mig.region, mig.name, [name], None, now)
+        except ApiError:
+            return False
+        self._checkers.foreign.add(name)
+        self._cloud.settle()
+        return True

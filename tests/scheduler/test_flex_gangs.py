@@ -1,0 +1,118 @@
+"""Gangs whose VMs come together: how long they wait, whose the VMs are, what people are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import pytest
+
+from core.capacity import Vm, VmState
+from core.job import E, Job, JobSpec, Membership, S, advance, new_job
+from core.messages import OutMessage
+from core.names import request_for
+from scheduler.draft import Draft
+from scheduler.plan import Circumstances, plan_jobs
+from scheduler.silence import Silence
+from tests.builders import NOW, REGIONS, RULES, at, cluster, dice, job, view, vm
+
+V = VmState
+WAIT_S, HOLD_S = 7200.0, RULES.timers.gang_hold_s
+SPEC = cluster(vm_max=8, flex_start_wait_s=WAIT_S)
+
+
+def gang(uid: str = "a", size: int = 3, run_s: float = 3600.0) -> list[Job]:
+    """Admitted, waiting for VMs."""
+    found = []
+    for rank in range(size):
+        spec = JobSpec(f"{uid}.{rank}", command=("true",), replicas=size, max_runtime_s=run_s)
+        made = new_job(f"{uid}-{rank}", spec, "1xl4", NOW, gang=Membership(f"{uid}-0", rank, size))
+        found.append(advance(made, E.ADMITTED, NOW, RULES, gang_region=REGIONS[0]))
+    return found
+
+
+def bound(uid: str = "a", size: int = 3, **facts: object) -> list[Vm]:
+    """Asked for by one request."""
+    words = {"state": V.REQUESTED, "together": request_for(f"{uid}-0", "bcdf"), **facts}
+    return [vm(f"{uid}-vm-{n}", **words) for n in range(size)]  # type: ignore[arg-type]
+
+
+def ready(uid: str = "a", size: int = 3, ends_at: datetime | None = None) -> list[Vm]:
+    return bound(uid, size, state=V.READY, boot_nonce="n", idle_since=NOW, ends_at=ends_at)
+
+
+def turn(
+    jobs: Iterable[Job], vms: Iterable[Vm], now: datetime = NOW
+) -> tuple[Draft, dict[str, str]]:
+    """What is decided, and why each job waits, in words."""
+    seen = view(tuple(jobs), tuple(vms), (), now)
+    draft = Draft(seen, RULES, lambda _: OutMessage("control", b""))
+    around = Circumstances({"1xl4": SPEC}, Silence(()), True)
+    return draft, {note.uid: note.why for note in plan_jobs(draft, seen, around, dice())}
+
+
+def statuses(draft: Draft) -> list[S]:
+    return [found.status for found in draft.jobs.values()]
+
+
+def test_queued_gang_has_the_clouds_patience() -> None:
+    """It waits as long as its cluster says, not as long as gangs hold VMs elsewhere."""
+    draft, _ = turn(gang(), bound(), at(HOLD_S + 1))
+    assert statuses(draft) == [S.PROVISIONING] * 3
+    draft, _ = turn(gang(), bound(), at(WAIT_S))
+    assert statuses(draft) == [S.QUEUED] * 3
+
+
+def test_what_was_given_at_the_last_moment_may_boot() -> None:
+    """The patience ends while the VMs boot: they have the time that gangs hold VMs."""
+    booting = bound(state=V.BOOTING, state_since=at(WAIT_S - 1))
+    draft, _ = turn(gang(), booting, at(WAIT_S + 60))
+    assert statuses(draft) == [S.PROVISIONING] * 3
+    draft, _ = turn(gang(), booting, at(WAIT_S + HOLD_S))
+    assert statuses(draft) == [S.QUEUED] * 3
+
+
+def test_people_are_told_since_when() -> None:
+    """Where the VMs were asked for, how many together, since when."""
+    _, whys = turn(gang(), bound())
+    told = f"asked for 3 VMs together in {REGIONS[0]}, queued there since 12:00 UTC"
+    assert [words.startswith(told) for words in whys.values()] == [True] * 3
+    _, whys = turn(gang(), bound(state=V.BOOTING))
+    assert all(words.startswith("waits for a VM in") for words in whys.values())
+
+
+def test_gang_gets_its_own_vms() -> None:
+    """All three are there: all three start, though the end of the VMs is near."""
+    draft, _ = turn(gang(), ready(ends_at=at(60)))
+    assert statuses(draft) == [S.ASSIGNED] * 3
+
+
+@pytest.mark.parametrize("priority", [500, 900])
+def test_nobody_takes_a_waiting_gangs_vm(priority: int) -> None:
+    """Two of three are there: not even a job that goes first is placed on one of them."""
+    single = job(7, E.ADMITTED, priority=priority, max_runtime_s=60.0)
+    draft, _ = turn([single, *gang()], ready(size=2, ends_at=at(9000)))
+    assert set(statuses(draft)) == {S.PROVISIONING}
+
+
+@pytest.mark.parametrize(
+    ("run_s", "left_s", "placed"),
+    [(3600.0, 3600, True), (3600.0, 3599, False), (7 * 86400.0, 6 * 86400, True)],
+)
+def test_what_a_gang_left_serves_whoever_ends_in_time(
+    run_s: float, left_s: int, placed: bool
+) -> None:
+    """A single job or another gang: its longest run must be over before the cloud ends the VM; who
+    may run for a week is content with six days."""
+    expected = S.ASSIGNED if placed else S.PROVISIONING
+    vms = ready("gone", ends_at=at(left_s))
+    single = job(7, E.ADMITTED, max_runtime_s=run_s)
+    for jobs in ([single], gang("b", run_s=run_s)):
+        draft, _ = turn(jobs, vms)
+        assert set(statuses(draft)) == {expected}
+
+
+def test_unknown_end_serves_nobody() -> None:
+    """It was given a moment ago, its gang went away."""
+    draft, _ = turn([job(7, E.ADMITTED, max_runtime_s=60.0)], ready("gone"))
+    assert statuses(draft) == [S.PROVISIONING]

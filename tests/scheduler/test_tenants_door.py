@@ -1,0 +1,107 @@
+"""The door asks who a tenant is before it lets a job in, also right after it has opened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import pytest
+
+from core.errors import BadInput, StoreDown
+from core.job import JobSpec
+from core.tenants import Holding, Tenant, TenantRow, Usage
+from scheduler.tenants import FRESH_S, Door, DoorRules
+from tests.builders import at, cluster
+
+
+class Clock:
+    seconds = 100.0
+
+    def now(self) -> datetime:
+        return at(self.seconds)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class Slow:
+    """A store that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.answer = asyncio.Event()
+        self.down = False
+        self.asked = 0
+        self.cap = 500
+
+    async def tenants(self) -> Sequence[TenantRow]:
+        self.asked += 1
+        await self.answer.wait()
+        if self.down:
+            raise StoreDown("away")
+        return [TenantRow(Tenant("team", priority_max=self.cap), Usage())]
+
+    async def holdings(self, tenant_id: str | None = None) -> Mapping[str, Holding]:
+        return {}
+
+    async def queued(self, cluster: str, tier: int, tenant_id: str, most: int) -> int:
+        return 0
+
+
+def spec(tenant: str = "team", priority: int = 501) -> JobSpec:
+    return JobSpec("job", "0", tenant_id=tenant, priority=priority)
+
+
+async def test_no_job_passes_while_the_tenants_are_read_for_the_first_time() -> None:
+    """Two that come at once to a door that has just opened: both wait, both meet the cap."""
+    store = Slow()
+    door = Door(store, DoorRules, Clock())
+    coming = [asyncio.create_task(door.check(spec(), cluster())) for _ in range(2)]
+    await asyncio.sleep(0)  # each of them runs until it has to wait
+    assert store.asked == 2
+    store.answer.set()
+    for refused in await asyncio.gather(*coming, return_exceptions=True):
+        assert isinstance(refused, BadInput)
+        assert "at most 500" in str(refused)
+
+
+async def test_strict_door_does_not_refuse_whom_it_has_not_asked_about() -> None:
+    """A tenant that was set up is known to the second comer, too."""
+    store = Slow()
+    door = Door(store, lambda: DoorRules(strict=True), Clock())
+    coming = [asyncio.create_task(door.check(spec(priority=1), cluster())) for _ in range(2)]
+    await asyncio.sleep(0)  # each of them runs until it has to wait
+    assert store.asked == 2
+    store.answer.set()
+    assert await asyncio.gather(*coming) == [None, None]
+
+
+async def test_first_reading_that_fails_opens_no_door() -> None:
+    """Without a database nothing is known: the next one asks again, and is refused."""
+    store = Slow()
+    store.answer.set()
+    store.down = True
+    door = Door(store, DoorRules, Clock())
+    with pytest.raises(StoreDown):
+        await door.check(spec(), cluster())
+    store.down = False
+    with pytest.raises(BadInput):
+        await door.check(spec(), cluster())
+
+
+async def test_while_one_reads_again_others_go_on_with_what_is_known() -> None:
+    """Nobody waits for news of a second."""
+    store, clock = Slow(), Clock()
+    store.answer.set()
+    door = Door(store, DoorRules, clock)
+    await door.check(spec(priority=1), cluster())
+    clock.seconds += 2 * FRESH_S
+    store.answer.clear()
+    reading = asyncio.create_task(door.check(spec(priority=1), cluster()))
+    await asyncio.sleep(0)  # each of them runs until it has to wait
+    assert store.asked == 2
+    with pytest.raises(BadInput):
+        await door.check(spec(), cluster())
+    assert store.asked == 2, "the other one did not ask"
+    store.answer.set()
+    await reading
