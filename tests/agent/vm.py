@@ -7,11 +7,12 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import psutil
 
+from core.errors import BusDown
 from core.messages import Canary, Control, Heartbeat
 from core.names import Names
 from localbus.server import LocalBus
@@ -122,7 +123,8 @@ class Scheduler:
                 beat = decode_heartbeat(message)
                 assert not isinstance(beat, Canary)
                 self.beats.append(beat)
-            await inbound.ack([message.ack_id for message in batch])
+            with suppress(BusDown):  # it went away meanwhile: these come again
+                await inbound.ack([message.ack_id for message in batch])
             async with self._news:
                 self._news.notify_all()
 
