@@ -35,6 +35,7 @@ _ALIVE = frozenset({"PENDING", "PROVISIONING", "STAGING", "RUNNING", "REPAIRING"
 _OFF = frozenset({"TERMINATED", "STOPPED", "SUSPENDED"})
 # Of a member that waits with others: no VM was given yet.
 _UNGIVEN = frozenset({"", "PENDING"})
+_LEAVES = frozenset({"DELETING", "ABANDONING"})
 _BLOCKING = frozenset(
     {
         TroubleKind.STOCKOUT,
@@ -94,6 +95,8 @@ def fold(
         member = members.get(vm.name)
         if vm.queued and vm.together in failed:
             seen = _failed(vm, failed[vm.together], member, now)
+        elif vm.queued and _still_waits(vm, member, snapshot):
+            seen = vm
         elif member is None:
             seen = _missing(vm, unsettled, now)
         else:
@@ -185,8 +188,8 @@ def _untold(
         return []
     place = (snapshot.region, "", spec.machine_type, spec.spot)
     heard = {t.kind: t.last_seen for t in known.values() if t.key[:4] == place}
-    hits = [e.last_at for e in experience if e.place == place and e.last is Outcome.HIT]
-    since = max((at for at in hits if at is not None), default=None)
+    good = [e.last_at for e in experience if e.place == place and e.last is not Outcome.MISS]
+    since = max((at for at in good if at is not None), default=None)
     return [
         line
         for line in snapshot.errors
@@ -203,6 +206,16 @@ def failed_requests(snapshot: MigSnapshot, vms: Iterable[Vm]) -> dict[str, Queue
     open_ = {vm.together for vm in vms if vm.queued}
     over = (QueueState.FAILED, QueueState.CANCELLED)
     return {r.name: r for r in snapshot.requests if r.name in open_ and r.state in over}
+
+
+def _still_waits(vm: Vm, member: Member | None, snapshot: MigSnapshot) -> bool:
+    """Whether it has not been given yet. As long as the cloud keeps the request, what is not listed
+    may still come."""
+    request = next((r for r in snapshot.requests if r.name == vm.together), None)
+    if member is None:
+        return request is not None and not request.state.final
+    ungiven = member.status in _UNGIVEN and member.action not in _LEAVES
+    return ungiven and (request is None or not request.state.final)
 
 
 def _final(request: Queued) -> tuple[Refusal, ...]:
@@ -316,9 +329,6 @@ def _end_words(vm: Vm, member: Member) -> str:
 
 
 def _alive(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) -> Vm:
-    leaves = member.action in ("DELETING", "ABANDONING")
-    if vm.queued and member.status in _UNGIVEN and not leaves:
-        return vm
     facts = _facts(vm, member, now)
     facts["refused"] = bool(refused)
     # The group tries again for ever. For a stockout that is of use (the plan keeps one); the other
@@ -327,7 +337,7 @@ def _alive(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) ->
     if hopeless is not None:
         reason = f"taken back: {hopeless} in {vm.region}"
         return move_vm(vm, V.DELETING, now, reason, **facts)
-    if leaves:
+    if member.action in _LEAVES:
         reason = f"the group is {member.action.lower()} it"
         facts["taken"] = vm.taken or bool(vm.together)
         return move_vm(vm, V.DELETING, now, reason, **facts)

@@ -257,7 +257,7 @@ class ClusterManager:
             vms, troubles = (*folded.vms, *newer), folded.troubles
             experience = folded.experience
             changes += folded.changes
-            self._note_requests(snapshot, older)
+            self._note_requests(snapshot, older, folded.vms)
             place = (snapshot.region, self.spec.machine_type, self.spec.spot)
             here = [t for t in troubles if (t.region, t.machine_type, t.spot) == place]
             open_ = for_humans(here, self._wiring.timers, view.now)
@@ -296,7 +296,7 @@ class ClusterManager:
             at_work=at_work(view.jobs, self.spec),
         )
 
-    def _note_requests(self, snapshot: MigSnapshot, vms: Sequence[Vm]) -> None:
+    def _note_requests(self, snapshot: MigSnapshot, vms: Sequence[Vm], after: Sequence[Vm]) -> None:
         """Where a request for several VMs at once has failed, or one came."""
         region = snapshot.region
         for request in failed_requests(
@@ -304,7 +304,8 @@ class ClusterManager:
         ).values():
             why = "; ".join(error.message or error.code for error in request.errors)
             self._calls.failed_together(region, f"{request.name} {request.state.lower()}: {why}")
-        if any(vm.together and vm.running_since is not None for vm in vms if vm.region == region):
+        came = (b for a, b in zip(vms, after, strict=True) if a.running_since is None)
+        if any(vm.together and vm.running_since and vm.region == region for vm in came):
             self._calls.came_together(region)
 
     def _forgotten(self, fresh: Sequence[Look], view: View) -> list[Change]:

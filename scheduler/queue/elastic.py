@@ -249,7 +249,7 @@ class Trial:
 
     def _serves(self, vm_uid: str, job: Job) -> bool:
         vm = self._draft.vms.get(vm_uid)
-        return vm is not None and stands_in_for(job, vm)
+        return vm is not None and stands_in_for(job, vm, self._draft.now)
 
     def _idle(self, job: Job) -> list[str]:
         """Kept for a gang while the others come."""

@@ -97,8 +97,10 @@ def blocked_regions(
     return {t.region: t for t in blocks if t.blocks(now)}
 
 
-def stands_in_for(job: Job, vm: Vm) -> bool:
+def stands_in_for(job: Job, vm: Vm, now: datetime) -> bool:
     """Whether the VM would do for the job, if nobody had it."""
+    if vm.together and (vm.ends_at is None or not vm.lasts(job.spec.max_runtime_s, now)):
+        return False
     price, region = job.spec.max_usd_per_hour, job.gang_region
     here = vm.region == region if region and job.status is S.PROVISIONING else True
     able = vm.state is V.READY and not vm.taken and job.spec.allows_region(vm.region)
@@ -197,7 +199,7 @@ def end_holds(
         spec = clusters.get(first.cluster)
         if spec is None or not members or any(m.status is not S.PROVISIONING for m in members):
             continue
-        hold = timedelta(seconds=spec.flex_start_wait_s or draft.rules.timers.gang_hold_s)
+        hold = _patience(draft, spec, first)
         over = max(m.status_since for m in members) + hold <= draft.now
         over = over and not _was_given(draft, first)
         block = None if over else Regions(draft, spec, troubles).in_vain(members)
@@ -210,6 +212,21 @@ def end_holds(
                 draft.step(member, E.GANG_TIMEOUT, words + why)
 
 
+def _patience(draft: Draft, spec: ClusterSpec, first: Job) -> timedelta:
+    """To wait in the cloud's queue costs nothing; VMs that idle for a gang meanwhile do: not for
+    longer than elsewhere."""
+    hold = timedelta(seconds=draft.rules.timers.gang_hold_s)
+    if spec.flex_start_wait_s is None:
+        return hold
+    idle = [
+        vm.idle_since
+        for vm in draft.vms_of(first.cluster)
+        if vm.idle and vm.region == first.gang_region and vm.idle_since is not None
+    ]
+    paid = min(idle, default=draft.now) + hold <= draft.now
+    return hold if paid else timedelta(seconds=spec.flex_start_wait_s)
+
+
 def _was_given(draft: Draft, first: Job) -> bool:
     """VMs that were asked for together are there, and the last of them not for too long."""
     assert first.gang is not None, "only gangs wait for each other"
@@ -217,6 +234,7 @@ def _was_given(draft: Draft, first: Job) -> bool:
         vm.state_since
         for vm in draft.vms_of(first.cluster)
         if vm.together and not vm.queued and vm.counted and vm.gang == first.gang.uid
+        if vm.state is not V.DELETING
     ]
     hold = timedelta(seconds=draft.rules.timers.gang_hold_s)
     return bool(since) and max(since) + hold > draft.now

@@ -223,7 +223,7 @@ def free_gpus(vm: Vm, held: Held | None) -> tuple[int, ...]:
 def place_on(draft: Draft, vm: Vm, spec: ClusterSpec, free: tuple[int, ...], held: Held) -> Place:
     """What is left of a VM. Who has it to itself was given all it asked for when its cluster was
     chosen."""
-    gang = vm.gang if vm.together and _waits(draft, vm.gang) else ""
+    gang = vm.gang if vm.together and _waits(draft, vm) else ""
     left_s = math.inf
     if vm.together and not gang:
         left_s = (vm.ends_at - draft.now).total_seconds() if vm.ends_at is not None else 0.0
@@ -240,7 +240,7 @@ def place_on(draft: Draft, vm: Vm, spec: ClusterSpec, free: tuple[int, ...], hel
     )
 
 
-def _waits(draft: Draft, gang: str) -> bool:
-    """Whether a member of it waits for VMs that were asked for together."""
-    known = gang in draft.gang_uids()
-    return known and any(member.status is S.PROVISIONING for member in draft.gang(gang))
+def _waits(draft: Draft, vm: Vm) -> bool:
+    """Whether a member of the gang that it was asked for waits for VMs there."""
+    members = draft.gang(vm.gang) if vm.gang in draft.gang_uids() else ()
+    return any(m.status is S.PROVISIONING and m.gang_region in ("", vm.region) for m in members)

@@ -23,8 +23,10 @@ from core.capacity import (
     TroubleKind,
     Vm,
     VmState,
+    move_vm,
+    take_lease,
 )
-from core.changes import JobMove, NewJob
+from core.changes import JobMove, NewJob, VmMove
 from core.errors import CloudRefused, CloudUnsure, ZenError
 from core.job import E, Job, JobEvent, Membership, advance, entry_for
 from core.names import gang_of
@@ -261,6 +263,51 @@ async def test_failing_again_and_again_costs_few_calls(
         for name in [n for n, r in house.cloud.requests.items() if not r.state.final]:
             house.cloud.end(name, Q.FAILED, *errors)
     assert house.cloud.calls["queue"] <= 18
+
+
+async def test_another_gang_at_work_does_not_shorten_the_pause(house: House) -> None:
+    """Its VMs came long ago: they say nothing about requests that fail now."""
+    await house.rounds(2)
+    house.cloud.give(house.cloud.request)
+    await house.rounds(8)
+    await house.step(E.GANG_TIMEOUT)
+    await house.step(E.ADMITTED, gang_region=HERE)
+    moves: list[tuple[VmMove, ...]] = []
+    for made in await house.vms():
+        ready = move_vm(made, V.READY, house.clock.now(), "its worker is ready", boot_nonce="n")
+        works = take_lease(ready, f"lease-{made.name}")
+        moves.append((VmMove(made, replace(works, version=made.version + 1)),))
+    assert (await house.store.commit(moves, None)).all_applied
+    before = house.cloud.calls["queue"]
+    for _ in range(300):
+        await house.rounds(1)
+        for name in [n for n, r in house.cloud.requests.items() if not r.state.final]:
+            house.cloud.end(name, Q.FAILED, STOCKOUT)
+    assert 1 <= house.cloud.calls["queue"] - before <= 14
+
+
+@pytest.mark.parametrize("state", [Q.CREATING, Q.ACCEPTED])
+async def test_what_the_cloud_keeps_may_be_listed_late(house: House, state: QueueState) -> None:
+    """As long as it says that the request waits, nobody asks again."""
+    await house.rounds(2)
+    request = house.cloud.requests[house.cloud.request]
+    house.cloud.requests[request.name] = replace(request, state=state)
+    house.cloud.members[HERE].clear()
+    await house.rounds(30, every_s=10)
+    assert [v.state for v in await house.vms()] == [V.REQUESTED] * 4
+    assert house.cloud.calls["queue"] == 1
+
+
+async def test_straggler_of_a_request_that_was_given_has_a_time_to_boot(house: House) -> None:
+    """Three run, the cloud calls the request done, the fourth has no machine: it is not waited for
+    without end."""
+    await house.rounds(2)
+    house.cloud.give(house.cloud.request)
+    late = house.cloud.asked[house.cloud.request].names[0]
+    house.cloud.members[HERE][late] = Member(late, "", "CREATING", "")
+    await house.rounds(8)
+    states = {v.name: v.state for v in await house.vms()}
+    assert states[late] is V.BOOTING
 
 
 async def test_gang_that_leaves_takes_its_request_along(house: House) -> None:

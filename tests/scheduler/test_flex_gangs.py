@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -13,6 +14,7 @@ from core.messages import OutMessage
 from core.names import request_for
 from scheduler.draft import Draft
 from scheduler.plan import Circumstances, plan_jobs
+from scheduler.queue.muster import stands_in_for
 from scheduler.silence import Silence
 from tests.builders import NOW, REGIONS, RULES, at, cluster, dice, job, view, vm
 
@@ -61,6 +63,32 @@ def test_queued_gang_has_the_clouds_patience() -> None:
     assert statuses(draft) == [S.PROVISIONING] * 3
     draft, _ = turn(gang(), bound(), at(WAIT_S))
     assert statuses(draft) == [S.QUEUED] * 3
+
+
+def test_vms_do_not_idle_for_as_long_as_the_queue_may_take() -> None:
+    """One of three is there and paid for, two wait in the cloud's queue: it is kept for as long as
+    gangs hold VMs anywhere, from when it became idle."""
+    idle = vm("here", V.READY, boot_nonce="n", idle_since=at(1000))
+    vms = [idle, *bound(size=2)]
+    draft, _ = turn(gang(), vms, at(1000 + HOLD_S - 1))
+    assert statuses(draft) == [S.PROVISIONING] * 3
+    draft, _ = turn(gang(), vms, at(1000 + HOLD_S))
+    assert statuses(draft) == [S.QUEUED] * 3
+
+
+def test_gang_that_looks_elsewhere_leaves_its_vms_to_others() -> None:
+    """The planner counts them for the others, so they must get them."""
+    elsewhere = [replace(member, gang_region=REGIONS[1]) for member in gang()]
+    single = job(7, E.ADMITTED, max_runtime_s=60.0)
+    draft, _ = turn([single, *elsewhere], ready(size=1, ends_at=at(9000)))
+    assert draft.jobs[single.uid].status is S.ASSIGNED
+
+
+@pytest.mark.parametrize(("ends_s", "serves"), [(3600, True), (3599, False), (None, False)])
+def test_nobody_yields_a_vm_that_ends_too_soon(ends_s: int | None, serves: bool) -> None:
+    """Who waits could not use it: the work on it would be stopped for nothing."""
+    (left,) = ready(size=1, ends_at=None if ends_s is None else at(ends_s))
+    assert stands_in_for(job(7, max_runtime_s=3600.0), left, NOW) is serves
 
 
 def test_what_was_given_at_the_last_moment_may_boot() -> None:
