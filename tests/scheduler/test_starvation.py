@@ -95,8 +95,8 @@ class Site(World):
     def advance_to(self, until_s: float) -> None:
         while self.ends and self.ends[0][0] <= until_s:
             moment, uid, attempt = heapq.heappop(self.ends)
-            job = self.jobs[uid]
-            if job.status is S.RUNNING and job.attempt == attempt:
+            job = self.jobs.get(uid)  # one that was evicted has an end of an older attempt, too
+            if job is not None and job.status is S.RUNNING and job.attempt == attempt:
                 self.now = max(self.now, at(moment))
                 self._end(job)
                 self.settle()
