@@ -23,6 +23,19 @@ def at(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
+class HandClock:
+    """A clock that moves when told."""
+
+    def __init__(self) -> None:
+        self.passed_s = 0.0
+
+    def now(self) -> datetime:
+        return at(self.passed_s)
+
+    def monotonic(self) -> float:
+        return self.passed_s
+
+
 def dice(seed: int = 1) -> RandomIds:
     return RandomIds(random.Random(seed))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 
 import pytest
 
@@ -29,23 +28,10 @@ from orchestrator.fold import learn
 from orchestrator.manager import ClusterManager, Wiring
 from orchestrator.orchestrator import ClusterOrchestrator
 from sim.memory_store import MemoryStore
-from tests.builders import NAMES, at, cluster, dice, job, vm
+from tests.builders import NAMES, HandClock, at, cluster, dice, job, vm
 
 V = VmState
 TIMERS = Timers()
-
-
-class HandClock:
-    """A clock that moves when told."""
-
-    def __init__(self) -> None:
-        self.passed_s = 0.0
-
-    def now(self) -> datetime:
-        return at(self.passed_s)
-
-    def monotonic(self) -> float:
-        return self.passed_s
 
 
 class ScriptedCloud:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 
 import pytest
 
@@ -34,22 +33,12 @@ from core.timers import Timers
 from migs.manager import FlexMigManager
 from orchestrator.manager import ClusterManager, Wiring
 from sim.memory_store import MemoryStore
-from tests.builders import NAMES, REGIONS, RULES, at, cluster, dice, job
+from tests.builders import NAMES, REGIONS, RULES, HandClock, at, cluster, dice, job
 
 V, Q = VmState, QueueState
 HERE, THERE = REGIONS[0], REGIONS[1]
 GANG = "job-uid-0001"
 STOCKOUT = AttemptError("ZONE_RESOURCE_POOL_EXHAUSTED", "no room for all of them")
-
-
-class HandClock:
-    passed_s = 0.0
-
-    def now(self) -> datetime:
-        return at(self.passed_s)
-
-    def monotonic(self) -> float:
-        return self.passed_s
 
 
 class FlexCloud:
