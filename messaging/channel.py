@@ -9,7 +9,7 @@ from google.auth import exceptions as auth_errors
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 
 from core.errors import BusDown, Forbidden, ZenError
-from messaging.errors import BusRefused
+from messaging.errors import BusRefused, ContentRefused
 
 GOOGLE_HOST = "pubsub.googleapis.com:443"
 SCOPES = ("https://www.googleapis.com/auth/pubsub",)
@@ -59,6 +59,8 @@ def explain(error: Exception, what: str) -> ZenError:
             return Forbidden(f"{what}: Pub/Sub refuses our credentials ({detail})")
         case google_errors.ResourceExhausted():
             return BusDown(f"{what}: Pub/Sub quota is used up ({detail})")
+        case google_errors.InvalidArgument():
+            return ContentRefused(f"{what}: Pub/Sub refuses what was sent ({detail})")
         # FailedPrecondition and OutOfRange are kinds of BadRequest.
         case google_errors.BadRequest() | google_errors.AlreadyExists():
             return BusRefused(f"{what}: Pub/Sub refuses the request ({detail})")

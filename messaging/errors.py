@@ -19,3 +19,9 @@ class BusRefused(ZenError):
     """The bus answered, and the answer will not change by itself: a human must act."""
 
     code = "bus_refused"
+
+
+class ContentRefused(BusRefused):
+    """What was sent is refused as it is, another message may pass: not the topic is at fault."""
+
+    code = "content_refused"

@@ -28,6 +28,7 @@ from core.errors import BusDown
 from core.messages import OutMessage
 from core.names import BadName, Names
 from messaging.channel import explain, open_channel
+from messaging.errors import ContentRefused
 from messaging.inbound import StreamingInbound
 
 PUBLISH_MESSAGES_MAX = 1000
@@ -159,14 +160,16 @@ class PubSubBus:
         )
         async with turn:
             for chunk in _chunks(messages, places):
-                request = self._request(topic, [messages[place] for place in chunk])
                 try:
+                    request = self._request(topic, [messages[place] for place in chunk])
                     async with self._requests:
                         answer = await self.publisher.publish(
                             request, retry=None, timeout=timeout_s
                         )
                 except google_errors.GoogleAPIError as error:
                     raise explain(error, f"topic {topic}") from error
+                except (TypeError, ValueError) as error:  # no text that protobuf could carry
+                    raise ContentRefused(f"topic {topic}: cannot be encoded ({error})") from error
                 ids.update(zip(chunk, answer.message_ids, strict=True))
 
     def _request(self, topic: str, messages: Sequence[OutMessage]) -> types.PublishRequest:

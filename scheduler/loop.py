@@ -206,6 +206,13 @@ class SchedulerLoop:
             # A stop or a scale-in came between: look again with the same mail.
             log.info("the world moved, looking again", guards=sorted(set(done.refusals.values())))
 
+    def bus_steady(self) -> bool:
+        """Whether workers hear us and we hear them: only then are they blamed for being late."""
+        parts, names = self._parts, self._parts.names
+        orders = (names.control_topic, names.start_topic, names.stop_topic)
+        held = parts.relay.held(orders, parts.rules.timers.settling_s)
+        return self._bus_clock.steady(parts.clock.monotonic()) and not held
+
     async def canaries(self) -> None:
         """Send one at once and then every `canary_s`, while we lead."""
         parts = self._parts
@@ -252,7 +259,7 @@ class SchedulerLoop:
         around = Circumstances(
             parts.clusters(),
             silence,
-            steady,
+            self.bus_steady(),
             budgets,
             parts.typical_run_s(),
             parts.guess,

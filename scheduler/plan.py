@@ -87,7 +87,7 @@ def run_queue(draft: Draft, view: View, around: Circumstances, ids: Ids) -> dict
     ids_held = held_ids(draft, around.clusters)
     admissions: dict[str, Admission] = {}
     served: set[str] = set()
-    made = around.answers.still_served(draft)
+    made = around.answers.still_made(draft)
     free = {name: around.budgets.free(jobs) for name, jobs in queues.items()}
     first = set_aside(draft, around.clusters, free, quotas)
     # Those for whom something is set aside are considered first: nobody else waits for them then.

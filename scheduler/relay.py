@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 
 import structlog
 
@@ -11,6 +12,7 @@ from core.changes import Change, ClearAlert, DeadLetter, RaiseAlert
 from core.errors import BusDown, StoreDown, TermPassed, ZenError
 from core.messages import OutboxRow
 from core.ports import Bus, Clock, Store
+from messaging.errors import ContentRefused
 from scheduler.leadership import Leadership
 
 log = structlog.get_logger("relay")
@@ -34,10 +36,18 @@ class Relay:
         self._wake = asyncio.Event()
         self._refused: set[str] = set()
         """Topics that the bus refuses as a whole: a human was told."""
+        self._held_at: dict[str, float] = {}
+        """Topic → when messages for it could last not be sent."""
 
     def poke(self) -> None:
         """There may be something to send."""
         self._wake.set()
+
+    def held(self, topics: Iterable[str], within_s: float) -> bool:
+        """Whether messages for one of these could not be sent so lately that whoever was told
+        something cannot be blamed yet for not having done it."""
+        since = self._clock.monotonic() - within_s
+        return any(self._held_at.get(topic, -math.inf) >= since for topic in topics)
 
     async def run(self) -> None:
         """For ever, while we lead."""
@@ -76,62 +86,57 @@ class Relay:
 
     async def _send_topic(self, topic: str, rows: Sequence[OutboxRow]) -> int:
         try:
-            await self._bus.publish([row.message for row in rows], PUBLISH_TIMEOUT_S)
-        except BusDown:
+            sent = await self._send_rows(rows)
+        except (BusDown, StoreDown, TermPassed):
+            self._held_at[topic] = self._clock.monotonic()
             raise
         except ZenError as error:
-            return await self._send_one_by_one(topic, rows, error)
-        await self._store.published([row.outbox_id for row in rows])
+            await self._topic_refused(topic, error)
+            return 0
         await self._topic_works(topic)
+        return sent
+
+    async def _send_rows(self, rows: Sequence[OutboxRow]) -> int:
+        try:
+            await self._bus.publish([row.message for row in rows], PUBLISH_TIMEOUT_S)
+        except ContentRefused as error:
+            rows = await self._send_one_by_one(rows, error)
+        await self._store.published([row.outbox_id for row in rows])
         return len(rows)
 
-    async def _send_one_by_one(self, topic: str, rows: Sequence[OutboxRow], error: ZenError) -> int:
-        """The bus refused the batch. What is refused alone, and again after another one has passed,
-        is poison and becomes a dead letter; if none passes, the topic itself is refused: all is
-        kept, a human is told."""
-        passed: list[OutboxRow] = []
-        poison: list[tuple[OutboxRow, str]] = []
-        for row in rows:
-            try:
-                await self._bus.publish([row.message], PUBLISH_TIMEOUT_S)
-                passed.append(row)
-            except BusDown:
-                raise
-            except ZenError as refusal:
-                poison.append((row, str(refusal)))
-                if not passed and len(poison) == len(rows[:3]):
-                    break  # three in a row and none passed: it is not the messages
-        if not passed:
-            await self._topic_refused(topic, error)
-            await asyncio.sleep(RETRY_S)
-            return 0
+    async def _send_one_by_one(
+        self, rows: Sequence[OutboxRow], error: ContentRefused
+    ) -> Sequence[OutboxRow]:
+        """What is refused alone, and again after another one has passed, is poison and becomes a
+        dead letter, however many there are and wherever they stand. If none passes, all are kept
+        and a human is told: until one does, it may as well be the topic. A full batch does not
+        wait for that: it would stand before all others for ever. Returns those that are settled."""
+        refused = [row for row in rows if await self._refusal(row)]
+        if len(refused) == len(rows) < BATCH:
+            raise error
         # The topic may have come back between two tries: those refused before it did are good.
-        letters = [
-            (self._dead(row, why),) for row, _ in poison if (why := await self._refusal(row))
-        ]
+        letters = [(self._dead(row, why),) for row in refused if (why := await self._refusal(row))]
         if letters:
             await self._store.commit(letters, self._leadership.term())
-        settled = [*passed, *(row for row, _ in poison)]
-        await self._store.published([row.outbox_id for row in settled])
-        return len(settled)
+        return rows
 
     async def _refusal(self, row: OutboxRow) -> str:
         """Why the bus refuses the message; empty: it took it."""
         try:
             await self._bus.publish([row.message], PUBLISH_TIMEOUT_S)
-        except BusDown:
-            raise
-        except ZenError as refusal:
+        except ContentRefused as refusal:
             return str(refusal)
         return ""
 
     async def _topic_refused(self, topic: str, error: ZenError) -> None:
-        if topic in self._refused:
-            return
-        self._refused.add(topic)
-        log.error("the bus refuses a topic, its messages are kept", topic=topic, why=str(error))
-        words = f"messages for {topic} cannot be sent: {error}"
-        await self._tell(RaiseAlert(REFUSED, topic, "critical", words, self._clock.now()))
+        if not isinstance(error, ContentRefused):  # else the next one may pass, and settle it
+            self._held_at[topic] = self._clock.monotonic()
+        if topic not in self._refused:
+            self._refused.add(topic)
+            log.error("the bus refuses a topic, its messages are kept", topic=topic, why=str(error))
+            words = f"messages for {topic} cannot be sent: {error}"
+            await self._tell(RaiseAlert(REFUSED, topic, "critical", words, self._clock.now()))
+        await asyncio.sleep(RETRY_S)
 
     async def _topic_works(self, topic: str) -> None:
         if topic in self._refused:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from core.capacity import ClusterSpec, Trouble
 from core.job import E, Job, S
 from core.queueing import QueueRule
 from scheduler.draft import Draft
+from scheduler.queue.answers import NOTHING_MADE, Made
 from scheduler.queue.bound import protected_at
 from scheduler.queue.gang import Teams
 from scheduler.queue.muster import Regions, where
@@ -51,25 +52,25 @@ def admit(
     ids: dict[str, str] | None = None,
     more: int = 0,
     guess: Guesses = unknown,
-    served: Collection[str] = (),
+    made: Made = NOTHING_MADE,
 ) -> Admission:
     """The first `room` waiting jobs count as demand; one that lost its rank goes back. One that no
     region may serve any more, or that its tenant's quota forbids, has no rank: it must not hold a
     place that others could use. A gang is admitted whole, and all of it is sent to one region.
     `ids`: of v1 clusters, job id → the job that has it to itself; those admitted are added.
     `more`: how many are to be named that find no room, besides the first. That one has a promise:
-    those behind it pass only if they do not delay it. `served`: those for whom others yield."""
+    those behind it pass only if they do not delay it. `made`: the room that others make."""
     held = [job for job in jobs if job.status is S.PROVISIONING]
     for job in held:
         quotas.take(job, -1)
     teams = Teams(draft)
     protected = protected_at(draft.now, draft.rules.timers.max_runtime_s)
-    order = ranked(jobs, spec.queue, shares, protected, served)
+    order = ranked(jobs, spec.queue, shares, protected, made.served)
     v1 = ids if spec.worker == "v1" else None
     if v1 is not None:
         order = offered_first(order, held)
     room = Room(draft, spec, leased)
-    found = _Picks(draft, spec, teams, room, quotas, v1, more, guess, served)
+    found = _Picks(draft, spec, teams, room, quotas, v1, more, guess, made)
     found.choose(order)
     chosen, refused = found.chosen, found.refused
     # First those that go: the store counts what they held as free for those that come.
@@ -124,11 +125,11 @@ class _Picks:
         ids: dict[str, str] | None,
         more: int,
         guess: Guesses,
-        served: Collection[str],
+        made: Made,
     ) -> None:
         self._draft, self._spec, self._teams = draft, spec, teams
         self._room, self._quotas, self._ids = room, quotas, ids
-        self._more, self._guess, self._served = more, guess, served
+        self._more, self._guess, self._made = more, guess, made
         self.chosen: dict[str, Sequence[Job]] = {}
         """The first of each team with all of it, the others with nothing."""
         self.refused: dict[str, str] = {}
@@ -157,17 +158,19 @@ class _Picks:
                     self._quotas.take(member, -1)
                 self.short.append(team)
                 left_out.update(member.uid for member in team)
-                if self.promise is None:
-                    self.promise = Promise(
-                        self._draft,
-                        self._spec,
-                        team,
-                        self._guess,
-                        self.chosen,
-                        made=team[0].uid in self._served,
-                    )
+                self._promise_to(team)
                 if self._full() and len(self.short) > self._more:
                     break
+
+    def _promise_to(self, team: Sequence[Job]) -> None:
+        """Only the first is promised room, but all for whom others yield are promised theirs."""
+        made = team[0].uid in self._made.served
+        if self.promise is None:
+            self.promise = Promise(
+                self._draft, self._spec, team, self._guess, self.chosen, made=made
+            )
+        if made:
+            self.promise.keep(self._made.vms, {*self.chosen, *(job.uid for job in team)})
 
     def _may_be_served(self, job: Job) -> bool:
         if not has_a_region(job, self._spec) or job.blocked is not None:

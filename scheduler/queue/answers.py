@@ -23,6 +23,19 @@ class Answer:
     """Job → whose place it waits for."""
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Room that is being made."""
+
+    served: Collection[str] = ()
+    """The jobs for which others yield."""
+    vms: Collection[str] = ()
+    """Where they do."""
+
+
+NOTHING_MADE = Made()
+
+
 @dataclass(slots=True)
 class Answers:
     """Of all clusters."""
@@ -35,13 +48,18 @@ class Answers:
     """Job → until when what others leave is for it, and for nobody else of its class. Not stored:
     a new leader goes by the order alone, which nearly always says the same."""
 
-    def still_served(self, draft: Draft) -> Collection[str]:
+    left: dict[str, datetime] = field(default_factory=dict)
+    """VM → until when what others leave there is for those that are served. Which of them gets it
+    is a matter of their order."""
+
+    def still_made(self, draft: Draft) -> Made:
         """Those that wait for what others leave."""
         for uid, until in list(self.served.items()):
             job = draft.jobs.get(uid)
             if job is None or job.status not in WAITING or draft.now > until:
                 del self.served[uid]
-        return self.served.keys()
+        self.left = {uid: until for uid, until in self.left.items() if draft.now <= until}
+        return Made(self.served.keys(), self.left.keys())
 
     def words(self, job: Job) -> str | None:
         """What a job is told for which room is being made."""

@@ -47,7 +47,7 @@ def place(
 
 
 def _best(slots: Slots, job: Job, promise: Promise | None) -> Place | None:
-    if promise is None or not promise.vm:
+    if promise is None or not promise.keeps_some:
         return slots.best(job.spec)
     return slots.best(job.spec, lambda place: not promise.keeps(place.uid, job))
 

@@ -249,11 +249,13 @@ class Round:
                 return True
 
         def goes_first(team: Sequence[Job]) -> bool:
-            equal = class_of(team[0].spec.priority) == wants.tier
+            tier = class_of(team[0].spec.priority)
+            if tier != wants.tier:
+                return tier > wants.tier
             other = team[0].spec.tenant_id != wants.tenant
-            return equal and other and share(team[0].spec.tenant_id) < mine
+            return other and share(team[0].spec.tenant_id) < mine
 
-        # Those whose tenants lose nothing stay behind.
+        # Those whose tenants lose nothing stay behind; nobody behind is of a higher class.
         behind = [team for team in self._behind if freed[team[0].spec.tenant_id]]
         self._passed_by = self._fair and any(goes_first(team) for team in behind)
         return self._passed_by or any(goes_first(team) for team in self._passed)
@@ -370,7 +372,9 @@ class Round:
             deadlines = [draft.jobs[job.uid].deadline_at for job in gone]
             latest = max((moment for moment in deadlines if moment), default=draft.now)
             draft.add(JobNote(team[0].uid, receipt(team[0], found, latest, draft.now)))
-            self._ask.answers.served[team[0].uid] = latest + timedelta(seconds=SETTLES_S)
+            until, answers = latest + timedelta(seconds=SETTLES_S), self._ask.answers
+            answers.served[team[0].uid] = until
+            answers.left.update((job.lease.vm_uid, until) for job in gone if job.lease is not None)
         return gone
 
 

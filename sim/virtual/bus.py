@@ -12,7 +12,7 @@ from datetime import datetime
 
 from core.errors import BusDown
 from core.messages import InMessage, OutMessage
-from messaging.errors import BusRefused
+from messaging.errors import BusRefused, ContentRefused
 from sim.virtual.loop import Process, VirtualClock, VirtualLoop
 from sim.virtual.trace import Trace
 
@@ -185,7 +185,7 @@ class Broker:
             self._too_large.add(message.body)
             self._trace.fault("message_too_large")
         if message.body in self._too_large:
-            raise BusRefused("this message is too large")
+            raise ContentRefused("this message is too large")
 
     def take(self, messages: Sequence[OutMessage]) -> list[str]:
         """Accepted: from here on they are delivered at least once."""

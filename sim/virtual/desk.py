@@ -37,6 +37,7 @@ ACTS: Mapping[str, int] = {
     "metrics_scraped": 2,
 }
 """What they do, and how often beside the rest."""
+SETTLE_S = 60.0
 BUDGETS = (0.0, 0.8, 1.1, 1.2)
 """A new budget beside what is spent already: none, two that hold, two that warn at most."""
 
@@ -79,6 +80,9 @@ class Desk:
             await asyncio.sleep(self._dice.expovariate(1 / EVERY_S))
             name = self._dice.choices(list(ACTS), list(ACTS.values()))[0]
             await self._do(name)
+        # What was asked of a replica that stood still is done when it thaws: after that, all is
+        # set back.
+        await asyncio.sleep(SETTLE_S)
         for tenant in self._office.tenants:
             await self._office.clients.insist(lambda replica, t=tenant: self._put(replica, t))  # type: ignore[misc]
         if self._has_rolled_back():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from core.errors import BusDown, Forbidden, ZenError
 from core.messages import OutMessage
 from messaging.channel import explain
-from messaging.errors import BusRefused
+from messaging.errors import BusRefused, ContentRefused
 from messaging.pubsub import PUBLISH_BYTES_MAX, PUBLISH_MESSAGES_MAX, _chunks
 
 
@@ -39,7 +39,7 @@ def test_chunks_keep_order_and_limits(sizes: list[int], repeat: int) -> None:
         (google_errors.Aborted, BusDown, "does not answer"),
         (google_errors.ResourceExhausted, BusDown, "quota"),
         (google_errors.NotFound, BusRefused, "zen infra apply --pubsub"),
-        (google_errors.InvalidArgument, BusRefused, "refuses the request"),
+        (google_errors.InvalidArgument, ContentRefused, "refuses what was sent"),
         (google_errors.FailedPrecondition, BusRefused, "as Google says it"),
         (google_errors.PermissionDenied, Forbidden, "credentials"),
         (google_errors.Unauthenticated, Forbidden, "credentials"),

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from core.capacity import ClusterSpec, Trouble, TroubleKind, Vm, VmState
@@ -460,6 +460,13 @@ ROWS = st.tuples(
 
 
 @settings(max_examples=100, deadline=None)
+@example(  # one of a higher class was passed by another tenant's, and comes before all others
+    [(LOW, "a", 68422.0, 1), (LOW, "b", 12981.0, 1), (NORMAL, "b", 51840.0, 1)],
+    [(NORMAL, "a", 0.0, 1), (URGENT, "a", 0.0, 1), (URGENT, "b", 0.0, 1)],
+    0.0,
+    False,
+    False,
+)
 @given(
     st.lists(ROWS, max_size=8),
     st.lists(ROWS, min_size=1, max_size=5),

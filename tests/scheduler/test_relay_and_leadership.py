@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 import pytest
 
 from core.changes import ClearAlert, Committed, DeadLetter, RaiseAlert, Unit
-from core.errors import BusDown, TermPassed, ZenError
+from core.errors import BusDown, TermPassed
 from core.messages import OutboxRow, OutMessage
 from core.ports import Leadership as Answer
 from core.timers import Timers
+from messaging.errors import BusRefused, ContentRefused
 from scheduler.dbclock import DatabaseClock
 from scheduler.leadership import Leadership
 from scheduler.relay import Relay
@@ -78,10 +80,12 @@ class Wire:
             raise BusDown("away")
         self.refuse_calls -= 1
         if self.refuse_calls >= 0:
-            raise ZenError("refused for now")
+            raise ContentRefused("refused for now")
         for message in messages:
-            if message.body in self.refuse or message.topic in self.refuse_topics:
-                raise ZenError(f"refused {message.topic}")
+            if message.topic in self.refuse_topics:
+                raise BusRefused(f"refused {message.topic}")
+            if message.body in self.refuse:
+                raise ContentRefused(f"refused {message.body!r}")
         self.sent += [message.body for message in messages]
         return [str(n) for n in range(len(messages))]
 
@@ -129,6 +133,72 @@ async def test_poison_message_does_not_hold_the_others(clock: HandClock) -> None
     assert (wire.sent, shelf.rows) == ([b"1", b"3"], [])
     (letter,) = shelf.told
     assert isinstance(letter, DeadLetter)
+
+
+async def test_poison_at_the_head_does_not_hold_the_others_however_much_it_is(
+    clock: HandClock,
+) -> None:
+    """Several that were refused and are sent again come together, before all others."""
+    shelf, wire = Shelf(*(row(n) for n in range(6)), clock=clock), Wire()
+    wire.refuse = {b"0", b"1", b"2", b"3"}
+    sender = await relay(shelf, wire)
+    await sender.send_batch()
+    assert (wire.sent, shelf.rows) == ([b"4", b"5"], [])
+    assert [type(change) for change in shelf.told] == [DeadLetter] * 4
+    assert not sender.held(["control"], 30)
+
+
+async def test_poison_alone_waits_for_one_that_passes(
+    clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then it may as well be the topic: nothing is thrown away, a human is told."""
+    monkeypatch.setattr("scheduler.relay.RETRY_S", 0)
+    shelf, wire = Shelf(row(1), clock=clock), Wire()
+    wire.refuse = {b"1"}
+    sender = await relay(shelf, wire)
+    await sender.send_batch()
+    assert [type(change) for change in shelf.told] == [RaiseAlert]
+    # Deadlines go on: what they bring about is what settles it.
+    assert not sender.held(["control"], 30)
+    shelf.rows.append(row(2))
+    await sender.send_batch()
+    assert (wire.sent, shelf.rows) == ([b"2"], [])
+    assert [type(change) for change in shelf.told] == [RaiseAlert, DeadLetter, ClearAlert]
+
+
+async def test_batch_full_of_poison_does_not_stand_before_all_others(
+    clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing behind it could ever pass and settle it."""
+    monkeypatch.setattr("scheduler.relay.BATCH", 3)
+    shelf, wire = Shelf(*(row(n) for n in range(4)), clock=clock), Wire()
+    wire.refuse = {b"0", b"1", b"2"}
+    sender = await relay(shelf, wire)
+    await sender.send_batch()
+    await sender.send_batch()
+    assert (wire.sent, shelf.rows, len(shelf.told)) == ([b"3"], [], 3)
+
+
+@pytest.mark.parametrize("down", [True, False])
+async def test_orders_that_cannot_be_sent_are_held_for_a_while_after(
+    clock: HandClock, monkeypatch: pytest.MonkeyPatch, down: bool
+) -> None:
+    """Whoever was to be told is not late yet when the words have only just gone out."""
+    monkeypatch.setattr("scheduler.relay.RETRY_S", 0)
+    shelf, wire = Shelf(row(1), clock=clock), Wire()
+    sender = await relay(shelf, wire)
+    assert not sender.held(["control"], 30)
+    wire.down, wire.refuse_topics = down, set() if down else {"control"}
+    clock.passed_s = 5
+    with suppress(BusDown):
+        await sender.send_batch()
+    wire.down, wire.refuse_topics = False, set()
+    await sender.send_batch()
+    clock.passed_s = 35
+    assert sender.held(["control"], 30)
+    assert not sender.held(["others"], 30)
+    clock.passed_s = 35.1
+    assert not sender.held(["control"], 30)
 
 
 async def test_message_refused_before_its_topic_came_back_is_sent(clock: HandClock) -> None:
