@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from hypothesis import settings
 
 from db import migrate
 from db.embedded import EmbeddedPostgres
@@ -19,6 +20,10 @@ from tests.skips import why_unfounded
 
 # Suites that several stores run: without this their assertions would fail without a word.
 pytest.register_assert_rewrite("tests.db.builders", "tests.db.contract")
+
+# How long an example takes says something of the machine and its load, nothing of the product.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 _numbers = itertools.count(1)
 

@@ -203,7 +203,6 @@ class World(RuleBasedStateMachine):
 World.TestCase.settings = settings(
     max_examples=60,
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
 TestMachine = World.TestCase

@@ -176,7 +176,7 @@ _LIFE = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(_LIFE, _WHEN)
 def test_the_parts_are_the_bill(made: Life, now: float) -> None:
     """Whatever happened to a VM, its shares add up to its bill to the last microsecond."""
@@ -188,7 +188,7 @@ def test_the_parts_are_the_bill(made: Life, now: float) -> None:
     assert not hedge or not made.stays
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(_LIFE, st.lists(_WHEN, min_size=1, max_size=4))
 def test_settling_in_pieces_counts_nothing_twice(made: Life, moments: list[float]) -> None:
     """However often a VM is settled on its way, in the end each second was settled once."""

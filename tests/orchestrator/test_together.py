@@ -336,7 +336,7 @@ def pictures(draw: st.DrawFn) -> Picture:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(pictures(), st.integers(0, 5000))
 def test_all_or_none(picture: Picture, later_s: int) -> None:
     """Never a part of a gang, never above a limit, never one queued VM of several; the same picture

@@ -371,7 +371,7 @@ HAPPENS = st.sampled_from(["lose", "exit", "fail", "obey", "vms", "plain", "wait
 AT_WORK = (S.ASSIGNED, S.STARTING, S.RUNNING)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(HAPPENS, st.integers(0, 3)), max_size=30),
     st.integers(1, 3),

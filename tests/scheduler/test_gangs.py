@@ -421,7 +421,7 @@ def test_a_hundred_gangs_that_compete_all_end() -> None:
 HAPPENS = st.sampled_from(["lose", "exit", "fail", "claim", "obey", "vms", "wait"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(HAPPENS, st.integers(0, 2)), max_size=25),
     st.booleans(),

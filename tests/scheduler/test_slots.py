@@ -166,7 +166,7 @@ def placed(number: int, place: str, slots: tuple[int, ...]) -> Job:
 ENDS = (E.EXITED_OK, E.VM_LOST, E.SPOT_TAKEN)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=14),
     st.lists(st.tuples(st.integers(0, 13), st.sampled_from(ENDS)), max_size=6),

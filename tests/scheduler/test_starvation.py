@@ -120,7 +120,7 @@ COMES = st.builds(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(COMES, min_size=5, max_size=25), st.booleans())
 def test_nobody_starts_after_the_bound_it_was_told(comes: list[Come], evicts: bool) -> None:
     """Random jobs and gangs of more than the cluster can take, predictions that are wrong half of

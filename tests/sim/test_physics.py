@@ -385,7 +385,7 @@ class AnyCalls(RuleBasedStateMachine):
         assert self.cloud.next_event_at() is None
 
 
-AnyCalls.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+AnyCalls.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestAnyCalls = AnyCalls.TestCase
 
 
@@ -393,7 +393,7 @@ TestAnyCalls = AnyCalls.TestCase
     st.integers(0, 5),
     st.lists(st.tuples(st.sampled_from(["resize", "preempt", "stockout"]), st.integers(0, 6))),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_same_seed_same_history(seed: int, calls: list[tuple[str, int]]) -> None:
     """Two clouds of one seed that get the same calls have the same history, to the last id."""
 
