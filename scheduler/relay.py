@@ -34,8 +34,9 @@ class Relay:
         self._clock = clock
         self.idle_s = idle_s
         self._wake = asyncio.Event()
-        self._refused: set[str] = set()
-        """Topics that the bus refuses as a whole: a human was told."""
+        self._works: dict[str, bool] = {}
+        """Topic → whether the bus takes it, as people have been told. Of others a former leader may
+        have told them that it does not."""
         self._held_at: dict[str, float] = {}
         """Topic → when messages for it could last not be sent."""
 
@@ -131,16 +132,16 @@ class Relay:
     async def _topic_refused(self, topic: str, error: ZenError) -> None:
         if not isinstance(error, ContentRefused):  # else the next one may pass, and settle it
             self._held_at[topic] = self._clock.monotonic()
-        if topic not in self._refused:
-            self._refused.add(topic)
+        if self._works.get(topic, True):
+            self._works[topic] = False
             log.error("the bus refuses a topic, its messages are kept", topic=topic, why=str(error))
             words = f"messages for {topic} cannot be sent: {error}"
             await self._tell(RaiseAlert(REFUSED, topic, "critical", words, self._clock.now()))
         await asyncio.sleep(RETRY_S)
 
     async def _topic_works(self, topic: str) -> None:
-        if topic in self._refused:
-            self._refused.discard(topic)
+        if not self._works.get(topic):
+            self._works[topic] = True
             await self._tell(ClearAlert(REFUSED, topic, self._clock.now()))
 
     async def _tell(self, change: Change) -> None:

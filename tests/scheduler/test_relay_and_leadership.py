@@ -90,6 +90,11 @@ class Wire:
         return [str(n) for n in range(len(messages))]
 
 
+def told_of(topic: str, shelf: Shelf) -> list[type]:
+    alerts = (change for change in shelf.told if isinstance(change, RaiseAlert | ClearAlert))
+    return [type(change) for change in alerts if change.subject == topic]
+
+
 def row(number: int, topic: str = "control") -> OutboxRow:
     return OutboxRow(number, OutMessage(topic, b"%d" % number))
 
@@ -131,8 +136,7 @@ async def test_poison_message_does_not_hold_the_others(clock: HandClock) -> None
     wire.refuse = {b"2"}
     await (await relay(shelf, wire)).send_batch()
     assert (wire.sent, shelf.rows) == ([b"1", b"3"], [])
-    (letter,) = shelf.told
-    assert isinstance(letter, DeadLetter)
+    assert [type(change) for change in shelf.told] == [DeadLetter, ClearAlert]
 
 
 async def test_poison_at_the_head_does_not_hold_the_others_however_much_it_is(
@@ -144,7 +148,7 @@ async def test_poison_at_the_head_does_not_hold_the_others_however_much_it_is(
     sender = await relay(shelf, wire)
     await sender.send_batch()
     assert (wire.sent, shelf.rows) == ([b"4", b"5"], [])
-    assert [type(change) for change in shelf.told] == [DeadLetter] * 4
+    assert [type(change) for change in shelf.told] == [*[DeadLetter] * 4, ClearAlert]
     assert not sender.held(["control"], 30)
 
 
@@ -176,7 +180,8 @@ async def test_batch_full_of_poison_does_not_stand_before_all_others(
     sender = await relay(shelf, wire)
     await sender.send_batch()
     await sender.send_batch()
-    assert (wire.sent, shelf.rows, len(shelf.told)) == ([b"3"], [], 3)
+    assert (wire.sent, shelf.rows) == ([b"3"], [])
+    assert sum(isinstance(change, DeadLetter) for change in shelf.told) == 3
 
 
 @pytest.mark.parametrize("down", [True, False])
@@ -206,7 +211,8 @@ async def test_message_refused_before_its_topic_came_back_is_sent(clock: HandClo
     shelf, wire = Shelf(row(1), row(2), row(3), clock=clock), Wire()
     wire.refuse_calls = 2  # the batch, and the first one alone
     await (await relay(shelf, wire)).send_batch()
-    assert (sorted(wire.sent), shelf.rows, shelf.told) == ([b"1", b"2", b"3"], [], [])
+    assert (sorted(wire.sent), shelf.rows) == ([b"1", b"2", b"3"], [])
+    assert not any(isinstance(change, DeadLetter) for change in shelf.told)
 
 
 async def test_refused_topic_is_kept_and_told_once_and_holds_no_other(
@@ -220,11 +226,21 @@ async def test_refused_topic_is_kept_and_told_once_and_holds_no_other(
     await sender.send_batch()
     await sender.send_batch()
     assert (wire.sent, [r.outbox_id for r in shelf.rows]) == ([b"2"], [1])
-    assert [type(change) for change in shelf.told] == [RaiseAlert]
+    assert told_of("lost", shelf) == [RaiseAlert]
     wire.refuse_topics = set()
     await sender.send_batch()
     assert shelf.rows == []
-    assert [type(change) for change in shelf.told] == [RaiseAlert, ClearAlert]
+    assert told_of("lost", shelf) == [RaiseAlert, ClearAlert]
+
+
+async def test_alert_of_a_former_leader_is_cleared_once_the_topic_works(clock: HandClock) -> None:
+    """Its successor has not seen the refusal, and tells people all the same; once."""
+    shelf, wire = Shelf(row(1), clock=clock), Wire()
+    sender = await relay(shelf, wire)
+    await sender.send_batch()
+    shelf.rows.append(row(2))
+    await sender.send_batch()
+    assert told_of("control", shelf) == [ClearAlert]
 
 
 async def test_leader_stops_believing_before_its_lease_ends(clock: HandClock) -> None:
