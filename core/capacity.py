@@ -245,6 +245,10 @@ def drop_lease(vm: Vm, lease_id: str, now: datetime) -> Vm:
     )
 
 
+UNCLAIMED_REASON = "the VM did not claim the job in time"
+"""Of a VM that was given up for it: by these words it is known as such."""
+
+
 class TroubleKind(StrEnum):
     """What keeps a region from delivering; each has its own waiting time."""
 
@@ -255,7 +259,18 @@ class TroubleKind(StrEnum):
     PERMISSION = "permission"
     MISSING = "missing"
     """The group does not exist: a configuration fault."""
+    UNREADY = "unready"
+    """VMs come up, are paid for, and their workers never say READY."""
+    UNCLAIMED = "unclaimed"
+    """Workers say READY, are given a job, and never claim it."""
     OTHER = "other"
+
+
+NEVER_WORKS = frozenset({TroubleKind.UNREADY, TroubleKind.UNCLAIMED})
+"""The cloud has delivered, in vain: that a VM runs does not end these, that one works does."""
+BAD_LUCK_MAX = 2
+"""So many VMs in a row that never get to work are bad luck; the next one is a fault of the place as
+it is set up, and blocks it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +296,22 @@ class Trouble:
 
     def blocks(self, now: datetime) -> bool:
         return now < self.until
+
+    @property
+    def is_fault(self) -> bool:
+        """Of VMs that never get to work: more than bad luck."""
+        return self.kind in NEVER_WORKS and self.count > BAD_LUCK_MAX
+
+    @property
+    def words(self) -> str:
+        """What stands in the way. A group that is not there has no moment to wait for: it is looked
+        at again and again, and right after an edit it may just not be made yet."""
+        if self.kind is TroubleKind.MISSING:
+            return "has no group yet (new, or still to be made: zen infra gcloud)"
+        if self.kind in NEVER_WORKS:
+            again = f"{self.until:%H:%M:%S} UTC"
+            return f"brings up VMs that do not get to work, tried again at {again} (zen alerts)"
+        return f"{self.kind} until {self.until:%H:%M:%S} UTC"
 
 
 def block_on(

@@ -79,6 +79,8 @@ class Timers:
     """Block when the subnet has no address left."""
     permission_block_s: float = 900.0
     """How long a permission error holds a region; an alert tells a human."""
+    unready_block_max_s: float = 3600.0
+    """Longest block where VMs come up and never get to work; the first lasts `boot_timeout_s`."""
     orphan_after_s: float = 90.0
     """A labelled VM that nobody owns is removed after this long."""
     keep_alive_s: float = 86400.0

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from core.capacity import (
+    BAD_LUCK_MAX,
+    NEVER_WORKS,
     AttemptError,
     ClusterSpec,
     GroupError,
@@ -25,6 +27,7 @@ from core.knowledge import CapacityPolicy, Experience, Outcome
 from core.timers import Timers
 from migs.classify import classify
 from orchestrator.learning import Lessons
+from orchestrator.trial import is_remembered
 
 V = VmState
 # A create call that Google accepted lists its names at once; this much later the absence is real.
@@ -370,8 +373,7 @@ def learn(
     region, zone, machine_type, spot, _ = key
     if before and before.blocks(now):
         return replace(before, last_seen=now, message=message)
-    memory = timedelta(seconds=timers.stockout_memory_s)
-    in_a_row = before.count + 1 if before and now - before.last_seen < memory else 1
+    in_a_row = before.count + 1 if before and is_remembered(before, timers, now) else 1
     return Trouble(
         region=region,
         zone=zone,
@@ -398,6 +400,11 @@ def block_s(kind: TroubleKind, in_a_row: int, timers: Timers) -> float:
             return timers.unsupported_block_s
         case TroubleKind.ADDRESS_SPACE:
             return timers.address_block_s
+        case TroubleKind.UNREADY | TroubleKind.UNCLAIMED:
+            if in_a_row <= BAD_LUCK_MAX:
+                return 0.0
+            doubled = timers.boot_timeout_s * 2.0 ** min(in_a_row - BAD_LUCK_MAX - 1, 20)
+            return min(doubled, timers.unready_block_max_s)
         case TroubleKind.PERMISSION | TroubleKind.MISSING | TroubleKind.OTHER:
             return timers.permission_block_s
 
@@ -412,20 +419,28 @@ def _is_missing_no_more(trouble: Trouble, snapshot: MigSnapshot, spec: ClusterSp
 def _troubles_at(
     vm: Vm, spec: ClusterSpec, known: Mapping[TroubleKey, Trouble]
 ) -> list[TroubleKey]:
+    """What a delivery there ends."""
     place = (vm.region, spec.machine_type, spec.spot)
-    return [key for key, t in known.items() if (t.region, t.machine_type, t.spot) == place]
+    ended = ((key, t) for key, t in known.items() if t.kind not in NEVER_WORKS)
+    return [key for key, t in ended if (t.region, t.machine_type, t.spot) == place]
 
 
 def for_humans(troubles: Iterable[Trouble], timers: Timers, now: datetime) -> list[Trouble]:
     """A stockout is weather, a quota or a permission is for a human. It stands until the region
     delivers, or has not refused for as long again as it was left alone: between the end of a block
-    and the next refusal nothing is better."""
+    and the next refusal nothing is better. VMs that never get to work are for a human until one
+    does, or until they are forgotten."""
     kinds = (TroubleKind.QUOTA, TroubleKind.PERMISSION)
     return [
         trouble
         for trouble in troubles
-        if trouble.kind in kinds
-        and trouble.blocks(now - timedelta(seconds=block_s(trouble.kind, trouble.count, timers)))
+        if (trouble.is_fault and is_remembered(trouble, timers, now))
+        or (
+            trouble.kind in kinds
+            and trouble.blocks(
+                now - timedelta(seconds=block_s(trouble.kind, trouble.count, timers))
+            )
+        )
     ]
 
 

@@ -12,6 +12,7 @@ from core.ports import Ids
 from orchestrator.outlook import Outlook
 from orchestrator.picture import FLOOR
 from orchestrator.scene import Scene
+from orchestrator.trial import on_trial
 from orchestrator.warm import BILLED_AT_LEAST_S, at_least
 
 NAME_TRIES = 64
@@ -28,6 +29,7 @@ class Asks:
         self._limits = {region.region: region.vm_max for region in picture.spec.regions}
         self._taken = Counter(vm.region for vm in picture.vms)
         self._waiting = Counter(vm.region for vm in scene.fleet.fresh)
+        self._trials = on_trial(picture, scene.timers, scene.now)
         for ask in scene.together.asks:
             self._taken[ask.region] += ask.count
         self.places = max(0, picture.spec.vm_max - len(picture.vms) - scene.together.kept)
@@ -38,13 +40,19 @@ class Asks:
     def add(self, region: str, reason: str) -> None:
         self._taken[region] += 1
         self._waiting[region] += 1
+        if region in self._trials:
+            self._trials[region] += 1
         self.places -= 1
         self.found.append((region, reason))
 
     def fits(self, region: str) -> bool:
-        """Whether the region's own limit, if it has one, allows one more."""
+        """Whether the region's own limit, if it has one, allows one more, and none is tried."""
         limit = self._limits[region]
-        return limit is None or self._taken[region] < limit
+        return not self.tries(region) and (limit is None or self._taken[region] < limit)
+
+    def tries(self, region: str) -> bool:
+        """Whether one VM is to show there first that VMs get to work again."""
+        return self._trials.get(region, 0) > 0
 
     def number(self, region: str) -> int:
         """Which VM of the region the next one would be."""
@@ -247,13 +255,15 @@ def _refusal(outlook: Outlook, scene: Scene, left: Sequence[Wish], asks: Asks) -
     region, block = outlook.region, outlook.block
     band = scene.picture.policy.search_band
     if block is not None:
-        return f"{block.kind} until {block.until:%H:%M:%S} UTC: {block.message}"
+        return f"{block.words}: {block.message}"
     if region in scene.picture.refused:
         return scene.picture.refused[region]
     if region in scene.picture.quiet:
         return "the cloud did not answer there, trying again soon"
     if any(vm.region == region for vm in scene.fleet.stale):
         return "asked already, slow to deliver"
+    if asks.tries(region):
+        return "VMs came up there and never got to work: one is tried first, `zen alerts` says more"
     if not asks.fits(region):
         return f"region limit {scene.picture.spec.region(region).vm_max} reached"
     if not any(wish.in_reach(region) for wish in left):

@@ -11,6 +11,7 @@ from typing import assert_never
 import structlog
 
 from core.capacity import (
+    NEVER_WORKS,
     Action,
     CloudCall,
     ClusterSpec,
@@ -69,9 +70,12 @@ from orchestrator.packing import packed
 from orchestrator.picture import Picture, at_work, demand_by_cluster
 from orchestrator.places import WATCHED, Places
 from orchestrator.plan import plan_cluster
+from orchestrator.unready import heed
 
 log = structlog.get_logger("orchestrator")
 V = VmState
+COSTLY = frozenset(f"cloud_{kind}" for kind in NEVER_WORKS)
+"""Alerts about what is paid for in vain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,8 @@ class Wiring:
     policy: CapacityPolicy = field(default_factory=CapacityPolicy)
     advice: CapacityAdvice | None = None
     """None: the cloud has no opinion of its own."""
+    bus_steady: Callable[[], bool] = lambda: True
+    """Whether workers can be heard: a VM that is silent while they cannot is not at fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,8 +267,18 @@ class ClusterManager:
             place = (snapshot.region, self.spec.machine_type, self.spec.spot)
             here = [t for t in troubles if (t.region, t.machine_type, t.spot) == place]
             open_ = for_humans(here, self._wiring.timers, view.now)
-            changes += self._alerts(snapshot, complaints(snapshot, known, open_), view.now)
+            changes += self._alerts(snapshot, complaints(snapshot, known, open_), view)
             changes += self._orphans.adopt(snapshot, known, view, self._wiring.ids)
+        lost, troubles = heed(
+            vms,
+            view.jobs,
+            self.spec,
+            troubles,
+            self._wiring.timers,
+            view.now,
+            bus_steady=self._wiring.bus_steady(),
+        )
+        changes += lost
         changes += self._forgotten(fresh, view)
         self._awaited = frozenset(vm.uid for vm in vms if vm.running_since is None)
         if changes and not await self._write([(change,) for change in changes]):
@@ -542,17 +558,19 @@ class ClusterManager:
             return True
         return (before.why, before.target_size) != (status.why, status.target_size)
 
-    def _alerts(self, snapshot: MigSnapshot, after: dict[str, str], now: datetime) -> list[Change]:
+    def _alerts(self, snapshot: MigSnapshot, after: dict[str, str], view: View) -> list[Change]:
         """Only news: a complaint that stands as it was is not written again, and one that this
-        observation does not repeat is over."""
-        before = self._complaints.get(snapshot.region, {})
+        observation does not repeat is over, also if it was a former leader's."""
+        now, mine = view.now, snapshot.mig
+        left = {kind: "" for kind, subject in view.open_alerts if subject == mine}
+        before = self._complaints.get(snapshot.region, left)
         self._complaints[snapshot.region] = after
         raised: list[Change] = [
-            RaiseAlert(kind, snapshot.mig, "warning", words, now)
+            RaiseAlert(kind, mine, "error" if kind in COSTLY else "warning", words, now)
             for kind, words in after.items()
             if before.get(kind) != words
         ]
-        cleared = [ClearAlert(kind, snapshot.mig, now) for kind in before if kind not in after]
+        cleared = [ClearAlert(kind, mine, now) for kind in before if kind not in after]
         return raised + cleared
 
     def _log(self, action: CloudCall) -> None:
@@ -572,5 +590,5 @@ def _why(region: str, picture: Picture, actions: Sequence[Action], now: datetime
             return action.reason
     block: Trouble | None = block_on(picture.troubles, picture.spec, region, now)
     if block is not None:
-        return f"{block.kind} until {block.until:%H:%M:%S} UTC: {block.message}"
+        return f"{block.words}: {block.message}"
     return ""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from core.capacity import Trouble, TroubleKind, Vm, Wish, block_on
+from core.capacity import NEVER_WORKS, Trouble, TroubleKind, Vm, Wish, block_on
 from core.knowledge import (
     DELIVERIES_MIN,
     HOUR_S,
@@ -35,7 +35,7 @@ CROWD_SHARE, CROWD_MAX = 0.5, 8.0
 # What is learned may move the threshold of lateness within these bounds.
 LATE_MIN_S, LATE_MAX_S = 10.0, 600.0
 # No retry makes these better, so they are no measure of what a VM should cost.
-_LASTING = (TroubleKind.UNSUPPORTED, TroubleKind.PERMISSION, TroubleKind.MISSING)
+LASTING = NEVER_WORKS | {TroubleKind.UNSUPPORTED, TroubleKind.PERMISSION, TroubleKind.MISSING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,11 @@ class Outlooks(Mapping[str, Outlook]):
             now=now,
         )
         held = self._held[region]
-        # A miss costs the time until it is noticed.
+        # A miss costs the time until it is noticed. Machines that are there anyway have no price to
+        # compare it with: next to one at $0 the least doubt would be too dear for ever.
         missed_h = (1.0 - likely) * late_s / policy.typical_run_s
+        if picture.spec.pool == "static":
+            missed_h = 0.0
         return Outlook(
             region=region,
             usd_per_hour=usd,
@@ -258,6 +261,6 @@ class Prices:
         key = (wish.regions, wish.denied, wish.max_usd_per_hour)
         if key not in self._cheapest:
             allowed = [o for o in self._known.values() if wish.allows(o.region, o.usd_per_hour)]
-            lasting = [o for o in allowed if o.block is None or o.block.kind not in _LASTING]
+            lasting = [o for o in allowed if o.block is None or o.block.kind not in LASTING]
             self._cheapest[key] = min((o.price for o in lasting or allowed), default=0.0)
         return self._cheapest[key]

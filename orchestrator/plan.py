@@ -13,6 +13,7 @@ from orchestrator.growth import Asks, askable, fresh_names, growth
 from orchestrator.picture import Picture, match
 from orchestrator.scene import Scene, is_expired, survey
 from orchestrator.together import given_up, is_awaited
+from orchestrator.trial import trial_ends
 from orchestrator.warm import LOOK_AGAIN_S, idle_limit_s, tired
 
 V = VmState
@@ -48,6 +49,7 @@ def look_again(scene: Scene) -> datetime | None:
     picture, now = scene.picture, scene.now
     moments = [*_vm_moments(scene), *_wish_moments(scene)]
     moments += [trouble.until for trouble in picture.troubles]
+    moments += trial_ends(picture, scene.timers, now)
     moments += [floor.next_change(now) for floor in picture.spec.floors]
     # Rules say "longer than": a moment later they hold.
     later = [moment + timedelta(milliseconds=1) for moment in moments if moment >= now]

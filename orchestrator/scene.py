@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from operator import attrgetter
 
 from core.capacity import Vm, VmState, Wish
@@ -140,11 +140,15 @@ def _progress(vm: Vm, outlook: Outlook, now: datetime) -> str:
 
 
 def is_expired(vm: Vm, timers: Timers, now: datetime) -> bool:
-    """Of what was asked for together the time counts from when it was given."""
-    if vm.queued:
+    if vm.queued or vm.state not in (V.REQUESTED, V.BOOTING):
         return False
-    age_s = (now - (vm.state_since if vm.together else vm.requested_at)).total_seconds()
-    return vm.state in (V.REQUESTED, V.BOOTING) and age_s > timers.boot_timeout_s
+    return now > expires_at(vm, timers)
+
+
+def expires_at(vm: Vm, timers: Timers) -> datetime:
+    """Of what was asked for together the time counts from when it was given."""
+    begun = vm.state_since if vm.together else vm.requested_at
+    return begun + timedelta(seconds=timers.boot_timeout_s)
 
 
 def _called_back(unmet: Iterable[Wish], draining: Iterable[Vm], now: datetime) -> tuple[Vm, ...]:

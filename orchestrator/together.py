@@ -126,7 +126,7 @@ def _refusal(
         return "such a request failed there a moment ago, trying again soon"
     block = outlook.block
     if block is not None and block.kind is not TroubleKind.STOCKOUT:
-        return f"{block.kind} until {block.until:%H:%M:%S} UTC: {block.message}"
+        return f"{block.words}: {block.message}"
     if not all(wish.allows(region, outlook.usd_per_hour) for wish in wishes):
         return f"${outlook.usd_per_hour:.2f} per hour is above what the job may cost"
     limit = picture.spec.region(region).vm_max

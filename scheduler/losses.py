@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from core.capacity import VM_TRANSITIONS, Vm, VmState
+from core.capacity import UNCLAIMED_REASON, VM_TRANSITIONS, Vm, VmState
 from core.job import BLOCKED_MAX_S, DEADLINE_EVENT, E, Job, JobEvent, S
 from scheduler.draft import Draft, stop_message
 from scheduler.queue.gang import joins_later
@@ -107,7 +107,7 @@ def _deadline_reason(job: Job, event: JobEvent) -> str:
         case JobEvent.QUEUE_TIMEOUT:
             return f"did not start within {job.spec.queue_timeout_s:g} s"
         case JobEvent.CLAIM_TIMEOUT:
-            return "the VM did not claim the job in time"
+            return UNCLAIMED_REASON
         case JobEvent.START_TIMEOUT:
             return "the job did not start to run in time"
         case JobEvent.MAX_RUNTIME:

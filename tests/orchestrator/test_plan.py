@@ -82,6 +82,23 @@ def test_slow_region_gets_company_from_the_next_one() -> None:
     assert plan(1, slow, second, now_s=now_s) == ()
 
 
+def test_a_machine_of_ones_own_is_asked_again_however_often_it_failed() -> None:
+    """At $0 no doubt would be worth its price, next to machines that never failed."""
+    whole = cluster(vm_max=3, vm_min=3, pool="static")
+    free = tuple(
+        replace(r, usd_per_hour=0.0, spot_usd_per_hour=0.0, vm_max=1) for r in whole.regions
+    )
+    doubtful = Experience(
+        REGIONS[0], "", "g2-standard-4", False, at(-60), 0.0, 9.0, Outcome.MISS, at(-60)
+    )
+    well = tuple(vm(f"vm-{n}", region=REGIONS[n]) for n in (1, 2))
+    spec = replace(whole, regions=free)
+    picture = Picture(spec, Demand("1xl4"), well, (), frozenset(), experience=(doubtful,))
+    (action,) = plan_cluster(picture, NAMES, TIMERS, dice(), NOW)
+    assert isinstance(action, Create)
+    assert action.region == REGIONS[0]
+
+
 def test_limit_binds_over_all_regions_and_says_so() -> None:
     """Booting, idle and busy VMs of every region count."""
     vms = (

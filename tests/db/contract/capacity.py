@@ -234,6 +234,15 @@ class Knowledge:
         await put(store, DropTrouble(second.key))
         assert (await store.view(0)).troubles == ()
 
+    async def test_every_kind_of_trouble_can_be_kept(self, store: Store) -> None:
+        """The store knows the same kinds as the code."""
+        made = [
+            Trouble("r", "", "g2", False, kind, at(0), at(0), at(45), 1, "no L4")
+            for kind in sorted(TroubleKind)
+        ]
+        await put(store, *map(PutTrouble, made))
+        assert (await store.view(0)).troubles == tuple(made)
+
     async def test_region_status(self, store: Store, reads: Reads) -> None:
         """The newest word about a region stays."""
         await put(store, PutRegionStatus(RegionStatus("1xl4", "r", 1, "growing")))

@@ -1,0 +1,54 @@
+"""Where VMs came up and never got to work, one is tried before all others. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from operator import attrgetter
+
+from core.capacity import Trouble, VmState
+from core.timers import Timers
+from orchestrator.picture import Picture
+
+V = VmState
+
+
+def on_trial(picture: Picture, timers: Timers, now: datetime) -> dict[str, int]:
+    """Regions whose block is over and where nothing has worked since → VMs there that are to show
+    whether it does now. One that is READY and waits for others of its gang keeps nobody."""
+    faults = sorted(_faults(picture, timers, now), key=attrgetter("until"))
+    ends = {t.region: t.until for t in faults if not t.blocks(now)}
+    if not ends:
+        return {}
+    tried = Counter(
+        vm.region
+        for vm in picture.vms
+        if vm.region in ends
+        and vm.requested_at >= ends[vm.region]
+        and vm.state is not V.DELETING
+        and not vm.idle
+    )
+    return {region: tried[region] for region in ends}
+
+
+def trial_ends(picture: Picture, timers: Timers, now: datetime) -> Iterator[datetime]:
+    """When what is known is forgotten."""
+    memory = timedelta(seconds=timers.stockout_memory_s)
+    return (trouble.last_seen + memory for trouble in _faults(picture, timers, now))
+
+
+def _faults(picture: Picture, timers: Timers, now: datetime) -> list[Trouble]:
+    place = (picture.spec.machine_type, picture.spec.spot)
+    return [
+        trouble
+        for trouble in picture.troubles
+        if trouble.is_fault
+        and (trouble.machine_type, trouble.spot) == place
+        and is_remembered(trouble, timers, now)
+    ]
+
+
+def is_remembered(trouble: Trouble, timers: Timers, now: datetime) -> bool:
+    """Whether what comes next is the next in a row."""
+    return now - trouble.last_seen < timedelta(seconds=timers.stockout_memory_s)
