@@ -256,6 +256,10 @@ class JobSpec:
         """Whether a VM there may serve it."""
         return region not in self.regions_denied and (not self.regions or region in self.regions)
 
+    def affords(self, usd_per_hour: float) -> bool:
+        """Whether a VM at that price may serve it."""
+        return self.max_usd_per_hour is None or usd_per_hour <= self.max_usd_per_hour
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:

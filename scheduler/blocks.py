@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
-from operator import attrgetter
 
-from core.capacity import ClusterSpec, Trouble, block_on
+from core.capacity import ClusterSpec, Trouble, TroubleKind, block_on
 from core.errors import StoreDown
 from core.job import JobSpec
 from core.ports import Clock
@@ -24,10 +23,13 @@ def block_of(
     known = [block for block in blocks if block is not None]
     if not known or len(known) < len(blocks):
         return ""
-    kinds = " or ".join(sorted({str(block.kind) for block in known}))
-    first = min(known, key=attrgetter("until"))
+    # A group that is not there is no matter of time: right after an edit it may not be made yet.
+    absent = TroubleKind.MISSING
+    kinds = {"no group yet" if block.kind is absent else str(block.kind) for block in known}
     where = "its region" if len(known) == 1 else f"all its {len(known)} regions"
-    return f"{kinds} in {where}, until {first.until:%H:%M} UTC at least"
+    ends = [block.until for block in known if block.kind is not absent]
+    until = f"until {min(ends):%H:%M} UTC at least" if ends else "new, or still to be made"
+    return f"{' or '.join(sorted(kinds))} in {where}, {until}"
 
 
 def blocked_clusters(

@@ -27,8 +27,9 @@ from scheduler.queue.bound import protected_at
 from scheduler.queue.eta import AHEAD_MAX, PLAYS, Calibration, Cap, Lessons
 from scheduler.queue.order import ranked
 from scheduler.queue.pool import Guesses, Seen, cap_of, gang_uid, pool_of
+from scheduler.queue.reach import line_up
 from scheduler.queue.shares import Shares, shares_of
-from scheduler.queue.tell import held, line_up, plays_of, tell
+from scheduler.queue.tell import held, plays_of, tell
 
 log = structlog.get_logger("forecasts")
 EVERY_TURNS = 10
@@ -220,7 +221,7 @@ class Forecaster:
         await self._breathe()
         longest_s = self._around.rules().timers.max_runtime_s
         protected = protected_at(mine.now, longest_s)
-        line = line_up(ranked(queue, spec.queue, house.shares, protected), pool)
+        line = line_up(spec, ranked(queue, spec.queue, house.shares, protected), pool, guess)
         plays = plays_of(spec, pool, line, guess, self._caps(spec, house, queue))
         for number in range(PLAYS if line.playable else 0):
             await self._breathe()

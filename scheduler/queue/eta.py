@@ -58,6 +58,9 @@ class Waits:
     tenant: str = ""
     jobs: int = 1
     asks: float = 0.0
+    floor: Guess | None = None
+    """When there is a VM that it may use, if that is not every one of the pool. It has its place
+    before."""
 
     @property
     def sure_s(self) -> float:
@@ -265,8 +268,9 @@ class _Play:
         job = self._plays.played[place - self._first]
         self._free -= job.gpus
         self._held.take(job, 1)
-        self._starts[job.uid] = self._now
-        ends_at = self._now + job.runs_s(_draw(self._number, place))
+        starts_at = self._now + self._short_s(place)
+        self._starts[job.uid] = starts_at
+        ends_at = starts_at + job.runs_s(_draw(self._number, place))
         heapq.heappush(self._ends, (ends_at, place))
 
     def _promise(self, job: Busy | Waits) -> Reservation:
@@ -280,7 +284,14 @@ class _Play:
         return may_pass(promise, self._things[place].gpus, self._sure_s(place))
 
     def _sure_s(self, place: int) -> float:
-        return self._plays.sure_s[place - self._first]
+        return self._plays.sure_s[place - self._first] + self._short_s(place)
+
+    def _short_s(self, place: int) -> float:
+        """How long it waits for its VM once it has a place."""
+        floor = self._plays.played[place - self._first].floor
+        if floor is None:
+            return 0.0
+        return max(0.0, floor.at(_draw(self._number, place)) - self._now)
 
 
 class _Held:

@@ -8,7 +8,8 @@ they are free like any other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -17,7 +18,7 @@ from core.job import Job, JobSpec, S
 from core.knowledge import CapacityPolicy, Experience
 from core.tenants import Holding, Machine, Tally, Tenant, held_by
 from core.timers import Timers
-from orchestrator.outlook import Outlook, outlooks
+from orchestrator.outlook import LASTING, Outlook, outlooks
 from orchestrator.picture import Picture
 from scheduler.queue.eta import Busy, Cap, Waits
 from scheduler.queue.predict import UNKNOWN, Guess
@@ -58,6 +59,11 @@ class Pool:
     regions: Mapping[str, Outlook]
     open: frozenset[str]
     """Regions that have VMs, or may get some now."""
+    heals: Mapping[str, Guess] = field(default_factory=dict)
+    """Blocked region → when a VM is ready there that is asked for as soon as the block ends. Not
+    those that a human must mend."""
+    ready: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Blocked region → when each part of what is there is expected to be free, the first first."""
 
 
 def pool_of(seen: Seen, guess: Guesses) -> Pool:
@@ -80,14 +86,19 @@ def pool_of(seen: Seen, guess: Guesses) -> Pool:
     sure = [vm for vm in asked if not _refused(vm, regions)]
     coming = [_coming(vm, regions, unit, seen.now) for vm in sure]
     cold = max(0, spec.vm_max - sum(vm.state not in LEAVING or vm.busy for vm in seen.vms))
-    if askable and cold:
-        first = min(askable, key=lambda outlook: outlook.cold_start_s)
-        coming += [Busy(unit, 0.0, _first_start(first))] * cold
+    heals = _heals(regions, seen.now)
+    idle = _idle(seen, unit)
+    ready = _ready(regions, idle, zip(teams, busy, strict=True), zip(sure, coming, strict=True))
+    # They come when their region has room again. Of those in the cloud's own queue nobody knows.
+    late = [vm for vm in asked if vm.running_since is None and not vm.queued]
+    coming += [Busy(unit, 0.0, heals[vm.region]) for vm in late if vm.region in heals]
+    if cold and (start := _soonest(askable, heals)):
+        coming += [Busy(unit, 0.0, start)] * cold
     held = sum(job.gpus for job in (*busy, *coming))
-    units = min(held + _idle(seen, unit), spec.vm_max * unit)
+    units = min(held + idle.total(), spec.vm_max * unit)
     there = {vm.region for vm in seen.vms if vm.state is V.READY} | {vm.region for vm in sure}
-    may_give = there | {outlook.region for outlook in askable}
-    return Pool(units, (*busy, *coming), len(busy), regions, frozenset(may_give))
+    may_give = frozenset(there | {outlook.region for outlook in askable})
+    return Pool(units, (*busy, *coming), len(busy), regions, may_give, heals, ready)
 
 
 def unit_of(spec: ClusterSpec) -> int:
@@ -183,6 +194,45 @@ def _refused(vm: Vm, regions: Mapping[str, Outlook]) -> bool:
     return vm.running_since is None and (vm.queued or vm.refused or blocked)
 
 
+def _soonest(askable: Sequence[Outlook], heals: Mapping[str, Guess]) -> Guess | None:
+    """When a VM comes that is asked for as soon as may be."""
+    if askable:
+        return _first_start(min(askable, key=lambda outlook: outlook.cold_start_s))
+    return min(heals.values(), key=lambda start: start.at(0.5), default=None)
+
+
+def _heals(regions: Mapping[str, Outlook], now: datetime) -> dict[str, Guess]:
+    """A region that was blocked is believed less, so its late ones are later."""
+    found: dict[str, Guess] = {}
+    for outlook in regions.values():
+        block = outlook.block
+        if block is not None and block.kind not in LASTING:
+            wait_s, start = (block.until - now).total_seconds(), _first_start(outlook)
+            found[outlook.region] = Guess(tuple(wait_s + s for s in start.runs), start.basis)
+    return found
+
+
+def _ready(
+    regions: Mapping[str, Outlook],
+    idle: Counter[str],
+    running: Iterable[tuple[Sequence[Job], Busy]],
+    coming: Iterable[tuple[Vm, Busy]],
+) -> dict[str, list[float]]:
+    """Of blocked regions, whose VMs are all that can be had there."""
+    found = {o.region: [0.0] * idle[o.region] for o in regions.values() if o.block is not None}
+    if not found:
+        return found
+    for team, busy in running:
+        each = busy.gpus // len(team)
+        for job in team:
+            if job.lease is not None and job.lease.region in found:
+                found[job.lease.region] += [busy.ends_s(0.5)] * each
+    for vm, busy in coming:
+        if vm.region in found:
+            found[vm.region] += [busy.ends_s(0.5)] * busy.gpus
+    return {region: sorted(moments) for region, moments in found.items()}
+
+
 def _first_start(outlook: Outlook) -> Guess:
     """From the request to READY. A refusal shows as a delivery that is late, and a region that
     refuses often is often late."""
@@ -195,13 +245,16 @@ def _spans(usual_s: float, spread: float) -> Guess:
     return Guess(tuple(usual_s * math.exp(spread * z) for z in _NORMAL), "starts of VMs")
 
 
-def _idle(seen: Seen, unit: int) -> int:
-    """What is free this moment: VMs without work, and where VMs are shared, what is left."""
-    ready = [vm for vm in seen.vms if vm.state is V.READY]
+def _idle(seen: Seen, unit: int) -> Counter[str]:
+    """What is free this moment, by region: VMs without work, and where VMs are shared, what is
+    left."""
+    ready = {vm.uid: vm for vm in seen.vms if vm.state is V.READY}
     if not seen.spec.share:
-        return sum(not vm.leases for vm in ready)
-    there = {vm.uid for vm in ready}
-    taken = sum(
-        job.spec.gpu_count for job in seen.leased if job.lease and job.lease.vm_uid in there
-    )
-    return max(0, unit * len(ready) - taken)
+        return Counter(vm.region for vm in ready.values() if not vm.leases)
+    free: Counter[str] = Counter()
+    for vm in ready.values():
+        free[vm.region] += unit
+    for job in seen.leased:
+        if job.lease and job.lease.vm_uid in ready:
+            free[ready[job.lease.vm_uid].region] -= job.spec.gpu_count
+    return +free

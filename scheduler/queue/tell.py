@@ -2,60 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
-from operator import attrgetter
 
-from core.capacity import ClusterSpec
+from core.capacity import ClusterSpec, Trouble
 from core.forecast import Forecast, JobForecast, Pace, Record, Told
 from core.job import Job
 from core.queueing import class_of
 from scheduler.queue.eta import AHEAD_MAX, Behind, Calibration, Cap, Eta, Plays
 from scheduler.queue.pool import Guesses, Pool, gang_uid, waits_of
 from scheduler.queue.predict import NOTHING_LIKE_IT
+from scheduler.queue.reach import Line
 
 HANDOVER_S = 3.0
 """Between the end of one job and the start of the next on the same VM: the end is heard of, the
 next turn decides, the worker claims and starts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Who waits for one cluster, the next one first; a gang stands in it once."""
-
-    playable: tuple[Job, ...]
-    stuck: Mapping[str, str] = field(default_factory=dict)
-    """By uid: those of whom nothing can be said, and why."""
-
-
-def line_up(ranked: Iterable[Job], pool: Pool) -> Line:
-    """`ranked`: as the queue serves them."""
-    playable: dict[str, Job] = {}
-    stuck: dict[str, str] = {}
-    for job in ranked:
-        uid = gang_uid(job)
-        if uid in playable or uid in stuck or job.blocked is not None:
-            continue
-        if any(job.spec.allows_region(region) for region in pool.open):
-            playable[uid] = job
-        else:
-            stuck[uid] = _blocks(job, pool)
-    return Line(tuple(playable.values()), stuck)
-
-
-def _blocks(job: Job, pool: Pool) -> str:
-    blocks = [
-        outlook.block
-        for outlook in pool.regions.values()
-        if outlook.block is not None and job.spec.allows_region(outlook.region)
-    ]
-    blocks.sort(key=attrgetter("region"))
-    if not blocks:
-        return "no region of its cluster may serve it"
-    words = "; ".join(f"{block.region} {block.kind}" for block in blocks)
-    first = min(block.until for block in blocks)
-    return f"{words}, next try {first:%H:%M:%S} UTC"
 
 
 def plays_of(
@@ -63,8 +25,11 @@ def plays_of(
 ) -> Plays:
     """Ready to be played: the first that finds no room gets a reservation, as in the queue
     itself."""
-    waiting = [waits_of(spec, job, guess) for job in line.playable]
-    return Plays(pool.units, pool.busy, waiting[:AHEAD_MAX], rule=Behind.BACKFILL, caps=caps)
+    waiting = [
+        replace(waits_of(spec, job, guess), floor=line.floors.get(gang_uid(job)))
+        for job in line.playable[:AHEAD_MAX]
+    ]
+    return Plays(pool.units, pool.busy, waiting, rule=Behind.BACKFILL, caps=caps)
 
 
 def tell(
@@ -85,16 +50,18 @@ def tell(
     for place, (job, position) in enumerate(_positions(line.playable[:AHEAD_MAX])):
         uid, own = gang_uid(job), guess(job)
         eta = etas.get(uid)
-        told = None
-        if eta is not None:
+        told, words, known = None, "", first(uid, cluster)
+        if eta is not None and (block := _awaited(line.blocks.get(uid), eta, pool)) is not None:
+            # Nobody can know what a region has when its block ends: no lesson for the others, whose
+            # pace is another one too.
+            told, words = _told(now, _after(block, eta, learned, now)), _block_basis(block)
+        elif eta is not None:
             seconds = learned.apply(Eta(eta.p50_s + HANDOVER_S, eta.p90_s + HANDOVER_S))
-            told = _told(now, seconds)
+            told, words = _told(now, seconds), _basis(pool.jobs + place, dark)
+            known = known or told
             key = (job.spec.tenant_id, int(class_of(job.spec.priority)))
             paces[key] = Pace(*key, position, seconds.p50_s, seconds.p90_s)
-        words = _basis(pool.jobs + place, dark) if told else ""
-        said = JobForecast(
-            told, words, run_based_on=NOTHING_LIKE_IT, first=first(uid, cluster) or told
-        )
+        said = JobForecast(told, words, run_based_on=NOTHING_LIKE_IT, first=known)
         if own.known:
             most_s = job.spec.max_runtime_s
             said = replace(
@@ -123,6 +90,25 @@ def _positions(line: Sequence[Job]) -> Iterator[tuple[Job, int]]:
 
 def _told(now: datetime, eta: Eta) -> Told:
     return Told(now, now + timedelta(seconds=eta.p50_s), now + timedelta(seconds=eta.p90_s))
+
+
+def _awaited(block: Trouble | None, eta: Eta, pool: Pool) -> Trouble | None:
+    """The block that it waits for. None: what is there is free before a new VM could come."""
+    if block is None or eta.p50_s < pool.heals[block.region].at(0.0):
+        return None
+    return block
+
+
+def _after(block: Trouble, eta: Eta, learned: Calibration, now: datetime) -> Eta:
+    """What was learned is about what comes after the block; the block itself lasts as it does."""
+    wait_s = (block.until - now).total_seconds()
+    more_s = HANDOVER_S - wait_s
+    rest = learned.apply(Eta(eta.p50_s + more_s, eta.p90_s + more_s))
+    return Eta(wait_s + rest.p50_s, wait_s + rest.p90_s)
+
+
+def _block_basis(block: Trouble) -> str:
+    return f"{block.region} {block.words}: then as soon as VMs usually come there, if it has any"
 
 
 def _basis(jobs: int, dark: int) -> str:

@@ -6,7 +6,7 @@ would be written for the whole queue.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 
 from core.capacity import ClusterSpec, Trouble, Vm, VmState
@@ -18,6 +18,7 @@ from scheduler.draft import Draft
 from scheduler.queue.admit import Admission, has_a_region
 from scheduler.queue.answers import Answers
 from scheduler.queue.gang import why as gang_why
+from scheduler.queue.prices import price_words, within_cap
 
 V = VmState
 _NOBODY = Admission()
@@ -48,6 +49,7 @@ def explain(
             kind = (
                 *(job.status, job.spec.regions, job.spec.regions_denied),
                 *(job.spec.tenant_id, job.spec.priority, job.spec.least),
+                job.spec.max_usd_per_hour,
             )
             if kind not in words:
                 if vms is None and job.status is S.PROVISIONING:
@@ -60,6 +62,8 @@ def explain(
             if job.status is S.QUEUED:
                 refusal = admission.refused.get(job.uid) or gang_why(job, draft)
                 ahead = (answers.words(job) if answers else None) or promise_words(job, admission)
+                if spec is not None and not spec.drain and price_words(job.spec, spec):
+                    ahead = None  # whoever ends before it frees nothing that it may pay
                 why = budgets.why(job) or refusal or ahead or why
             if view.whys.get(job.uid) != why:
                 news.append(JobWhy(job.uid, why))
@@ -94,6 +98,8 @@ def _why(
     if not has_a_region(job, spec):
         names = ", ".join(job.spec.regions)
         return f"cluster {spec.name} has none of the job's regions any more ({names})"
+    if dear := price_words(job.spec, spec):
+        return dear
     if job.status is JobStatus.PROVISIONING:
         return _supply_words(vms, blocks, spec, job.spec)
     if job.spec.least > spec.vm_max:
@@ -137,18 +143,34 @@ def _supply_words(
 ) -> str:
     """What keeps VMs from jobs that allow the same regions."""
     in_flight = (vm for vm in vms if vm.state in (V.REQUESTED, V.BOOTING))
-    coming = sorted({vm.region for vm in in_flight if wish.allows_region(vm.region)})
-    block = [t for t in blocks if _concerns(t, spec) and wish.allows_region(t.region)]
+    its = (vm for vm in in_flight if wish.affords(vm.usd_per_hour))
+    coming = sorted({vm.region for vm in its if wish.allows_region(vm.region)})
+    concern = [t for t in blocks if _concerns(t, spec) and wish.allows_region(t.region)]
+    asked = {r.region for r in within_cap(wish, spec)}
+    block = [t for t in concern if t.region in asked]
     words = [f"waits for a VM in {', '.join(coming)}" if coming else "waits for a VM"]
-    words += [f"{t.region} {t.kind} until {t.until:%H:%M:%S} UTC" for t in block]
-    asked = {r.region for r in spec.regions if wish.allows_region(r.region)}
+    words += [f"{t.region} {t.words}" for t in block]
     if block and asked <= {t.region for t in block}:
-        other = len(asked) < len(spec.regions)
-        words.append("then it is tried again" + (", or it allows other regions" if other else ""))
+        words += _elsewhere(spec, wish, asked, {t.region for t in concern})
     counted = sum(vm.counted for vm in vms)
     if not coming and counted >= spec.vm_max:
         words.append(f"cluster limit {spec.vm_max} reached")
     return "; ".join(words)
+
+
+def _elsewhere(
+    spec: ClusterSpec, wish: JobSpec, asked: Collection[str], blocked: Collection[str]
+) -> list[str]:
+    """What there is to do if all regions that are `asked` for the job are blocked."""
+    allowed = [r.region for r in spec.regions if wish.allows_region(r.region)]
+    other = len(allowed) < len(spec.regions)
+    words = ["then it is tried again" + (", or it allows other regions" if other else "")]
+    dear = sum(region not in asked and region not in blocked for region in allowed)
+    if dear:
+        which = "1 region" if dear == 1 else f"{dear} regions"
+        verb = "is" if dear == 1 else "are"
+        words.append(f"{which} above its cap of ${wish.max_usd_per_hour:g} {verb} not asked")
+    return words
 
 
 def _queued(vms: Sequence[Vm], spec: ClusterSpec) -> dict[str, list[Vm]]:

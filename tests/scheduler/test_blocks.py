@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from core.capacity import Trouble, TroubleKind
 from core.errors import StoreDown
@@ -28,6 +29,18 @@ def test_blocked_only_when_every_allowed_region_is() -> None:
     assert blocked_clusters(choosy, (SPEC,), some, NOW) == {SPEC.name: words}
     assert block_of(choosy, SPEC, some, at(601)) == ""
     assert blocked_clusters(choosy, (SPEC,), (), NOW) == {}
+
+
+def test_a_group_that_is_not_made_yet_has_no_end() -> None:
+    """A cluster that was just configured is new, not blocked until some hour; beside other blocks
+    these have theirs."""
+    kind = TroubleKind.MISSING
+    absent = [replace(stockout(region), kind=kind) for region in REGIONS]
+    words = "no group yet in all its 3 regions, new, or still to be made"
+    assert block_of(JobSpec("j"), SPEC, absent, NOW) == words
+    mixed = [*absent[:2], stockout(REGIONS[2], 600)]
+    words = "no group yet or stockout in all its 3 regions, until 12:10 UTC at least"
+    assert block_of(JobSpec("j"), SPEC, mixed, NOW) == words
 
 
 class Clock:

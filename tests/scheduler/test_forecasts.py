@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -9,20 +10,21 @@ from datetime import datetime, timedelta
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from core.capacity import ClusterSpec
+from core.capacity import ClusterSpec, Trouble, TroubleKind, VmState
 from core.changes import Committed, PutForecast, Unit, View
-from core.forecast import Forecast, Run
+from core.forecast import Forecast, Record, Run
 from core.job import E, Job, JobEvent, Membership, Rules, advance
 from core.knowledge import CapacityPolicy
 from core.queueing import HeadsOf
 from core.tenants import Quota, Tenant
+from orchestrator.outlook import BOOT_S, DELIVERY_S
 from scheduler.budgets import Standing
 from scheduler.forecasts import SAME_S, Around, Forecaster
 from scheduler.metrics import Metrics
 from scheduler.queue.predict import ENOUGH, NOTHING_LIKE_IT
 from scheduler.queue.tell import HANDOVER_S
 from scheduler.runtimes import DAYS, READ_MAX, Runtimes
-from tests.builders import NOW, RULES, at, cluster, job, lease_on, view, vm
+from tests.builders import NOW, REGIONS, RULES, at, cluster, job, lease_on, view, vm
 
 RUNS = (E.ADMITTED, E.PLACED, E.CLAIMED, E.STARTED)
 
@@ -209,6 +211,94 @@ async def test_nothing_new_is_not_said_again() -> None:
     house.clock.seconds = 5 * SAME_S
     await house.look(picture(busy(), now_s=300))
     assert house.shelf.writes == 3
+
+
+def block(region: str, kind: TroubleKind = TroubleKind.STOCKOUT, until_s: float = 600.0) -> Trouble:
+    return Trouble(region, "", "g2-standard-4", False, kind, NOW, NOW, at(until_s), 1, "")
+
+
+def two_places(*jobs: Job, troubles: Sequence[Trouble]) -> View:
+    """An idle VM in us-central1, and one in us-east1 whose job has just begun."""
+    lease = replace(lease_on("vm-2", 2), region="us-east1")
+    runs = replace(job(2, *RUNS, name="train"), lease=lease, started_at=NOW)
+    there = (vm("vm-1"), vm("vm-2", region="us-east1", leases=("lease-2",)))
+    return replace(
+        view((runs, *jobs), there, tuple(troubles)), tenants={"default": Tenant("default")}
+    )
+
+
+async def starts_s(*jobs: Job, troubles: Sequence[Trouble], run_s: float = 5000.0) -> list[float]:
+    """How long each one waits, as often as not, where others of its kind run for so long."""
+    house = House(cluster(vm_max=4))
+    house.ran(9, run_s)
+    house.shelf.queue = [*jobs]
+    said = await house.look(two_places(*jobs, troubles=troubles))
+    moments = [said.jobs[waits.uid].told for waits in jobs]
+    return [(told.p50_at - NOW).total_seconds() if told else math.inf for told in moments]
+
+
+async def test_whose_region_is_blocked_waits_for_its_end() -> None:
+    """An idle VM elsewhere is not for it: it is told the end of the block and the usual start of a
+    VM; of its regions the first to be asked again counts. A region that is not blocked changes
+    nothing, and others go before."""
+    east, west = block("us-east1"), block("europe-west4", until_s=300.0)
+    cold_s = DELIVERY_S + BOOT_S
+    pinned, free = job(3, name="train", regions=("us-east1",)), job(4, name="train")
+    here, other = await starts_s(pinned, free, troubles=[east])
+    assert here == pytest.approx(600 + cold_s + HANDOVER_S, rel=0.05)
+    assert other < 200
+    both = replace(pinned, spec=replace(pinned.spec, regions=("us-east1", "europe-west4")))
+    (sooner,) = await starts_s(both, troubles=[east, west])
+    assert sooner == pytest.approx(300 + cold_s + HANDOVER_S, rel=0.05)
+    assert await starts_s(both, troubles=[east]) == await starts_s(both, troubles=[])
+
+
+async def test_a_blocked_region_still_has_the_vms_that_are_there() -> None:
+    """The job that runs there ends before the block does: the first gets its VM, the second the
+    first one's, the third would have to wait for longer than the block lasts."""
+    waiting = [job(n, name="train", regions=("us-east1",)) for n in (3, 4, 5)]
+    found = await starts_s(*waiting, troubles=[block("us-east1")], run_s=280.0)
+    assert found[:2] == pytest.approx([280 + HANDOVER_S, 560 + HANDOVER_S])
+    assert found[2] == pytest.approx(600 + DELIVERY_S + BOOT_S + HANDOVER_S, rel=0.05)
+
+
+async def test_all_regions_are_blocked() -> None:
+    """The moment rests on the first block that ends. Nobody knows what the region has then: it is
+    not held against those who said it, whatever factor was learned the block lasts as it does."""
+    house = House(cluster(vm_max=1))
+    house.shelf.queue = [job(2)]
+    ends = {region: 600.0 + n for n, region in enumerate(REGIONS)}
+    troubles = tuple(block(region, until_s=until_s) for region, until_s in ends.items())
+    asked = vm("vm-9", VmState.BOOTING, refused=True)
+    seen = replace(view((job(2),), (asked,), troubles), tenants={"default": Tenant("default")})
+    early = Record(p50_factor=0.1, p90_factor=0.1)
+    house.shelf.kept = {"1xl4": Forecast("1xl4", NOW, record=early)}
+    await house.forecaster.restore()
+    said = (await house.look(seen)).jobs["job-uid-0002"]
+    assert said.told is not None
+    assert timedelta(seconds=600) < said.told.p50_at - NOW < said.told.p90_at - NOW
+    assert said.first is None
+    assert said.based_on == (
+        "us-central1 stockout until 12:10:00 UTC: then as soon as VMs usually come there, "
+        "if it has any"
+    )
+
+
+async def test_what_only_people_can_mend_has_no_moment() -> None:
+    """It says what is needed, though the region is looked at again now and then."""
+    house = House(cluster(vm_max=4))
+    regions = ("us-east1", "europe-west4")
+    house.shelf.queue = [job(3, regions=regions), job(4, max_usd_per_hour=0.5)]
+    troubles = [block("us-east1", TroubleKind.MISSING), block(regions[1], TroubleKind.PERMISSION)]
+    seen = replace(view((), (vm("vm-1"),), tuple(troubles)), tenants={"default": Tenant("default")})
+    said = await house.look(seen)
+    pinned, cheap = said.jobs["job-uid-0003"], said.jobs["job-uid-0004"]
+    assert (pinned.told, cheap.told) == (None, None)
+    assert pinned.based_on == (
+        "needs somebody to act: europe-west4 needs a permission for the scheduler; us-east1 needs "
+        "its group (zen infra gcloud prints how to make it)"
+    )
+    assert cheap.based_on.startswith("no region is within its price cap of $0.5 per VM and hour")
 
 
 async def test_a_gang_is_told_once() -> None:

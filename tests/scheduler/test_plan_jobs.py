@@ -14,7 +14,7 @@ from core.messages import Control, OutMessage, StartJob, StopJob
 from scheduler.draft import Draft
 from scheduler.plan import Circumstances, plan_jobs
 from scheduler.silence import Silence
-from tests.builders import NOW, RULES, at, cluster, dice, job, view, vm
+from tests.builders import NOW, REGIONS, RULES, at, cluster, dice, job, view, vm
 
 V = VmState
 
@@ -239,6 +239,62 @@ def test_why_speaks_of_the_jobs_own_regions_only() -> None:
     assert stuck.whys["job-uid-0001"].why == (
         "waits for a VM; us-east1 quota until 12:05:00 UTC; then it is tried again, or it allows "
         "other regions"
+    )
+
+
+def test_why_names_the_price_cap_that_no_region_is_within() -> None:
+    """With the cheapest price; whether the job has a place in the queue or not, and alone its own
+    regions count."""
+    capped = job(1, max_usd_per_hour=0.5)
+    ahead, on = running(9)
+    words = (
+        "is within its price cap of $0.5 per VM and hour; the cheapest is us-central1 at $1: it "
+        "starts when a price falls to its cap, or submitted again with a higher one"
+    )
+    assert Turn(view((capped,))).whys["job-uid-0001"].why == f"no region {words}"
+    full = Turn(view((ahead, capped), (on,)), vm_max=1)
+    assert full.job(1).status is S.QUEUED
+    assert full.whys["job-uid-0001"].why == f"no region {words}"
+    east = job(1, max_usd_per_hour=1.5, regions=("us-east1",))
+    why = Turn(view((east,))).whys["job-uid-0001"].why
+    assert why.startswith("none of its regions is within its price cap of $1.5 ")
+    assert "the cheapest is us-east1 at $2:" in why
+
+
+def test_why_names_the_regions_that_the_cap_rules_out() -> None:
+    """While those within it are blocked; with one of them open the cap is no reason to wait, and
+    what blocks above the cap does not matter."""
+    first, second, third = (
+        Trouble(r, "", "g2-standard-4", False, TroubleKind.STOCKOUT, NOW, NOW, at(300), 1, "x")
+        for r in REGIONS
+    )
+    capped, higher = job(1, max_usd_per_hour=1.5), job(2, max_usd_per_hour=2.5)
+    coming = vm("vm-2", V.BOOTING, region="us-east1", usd_per_hour=2.0)
+    whys = Turn(view((capped, higher), (coming,), (first,))).whys
+    stockout = "us-central1 stockout until 12:05:00 UTC"
+    assert whys["job-uid-0001"].why == (
+        f"waits for a VM; {stockout}; then it is tried again; 2 regions above its cap of $1.5 are "
+        "not asked"
+    )
+    assert whys["job-uid-0002"].why == f"waits for a VM in us-east1; {stockout}"
+    whys = Turn(view((capped, higher), (), (first, second))).whys
+    assert whys["job-uid-0001"].why.endswith("; 1 region above its cap of $1.5 is not asked")
+    assert whys["job-uid-0002"].why.endswith("; 1 region above its cap of $2.5 is not asked")
+    whys = Turn(view((capped, higher), (), (second, third))).whys
+    assert whys["job-uid-0001"].why == "waits for a VM"
+    assert "above its cap" not in whys["job-uid-0002"].why
+
+
+def test_a_cluster_that_is_new_is_not_called_missing() -> None:
+    """It is looked at before its groups are made: no moment is named after which it would be asked,
+    since it is asked as soon as one is seen."""
+    trouble = Trouble(
+        "us-east1", "", "g2-standard-4", False, TroubleKind.MISSING, NOW, NOW, at(900), 1, "404"
+    )
+    why = Turn(view((job(1, regions=("us-east1",)),), (), (trouble,))).whys["job-uid-0001"].why
+    assert why == (
+        "waits for a VM; us-east1 has no group yet (new, or still to be made: zen infra gcloud); "
+        "then it is tried again, or it allows other regions"
     )
 
 

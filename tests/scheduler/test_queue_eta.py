@@ -84,6 +84,20 @@ def test_who_leaves_a_reservation_whole_passes() -> None:
     assert min(etas[uid].p50_s for uid in ("long", "dark")) == 110.0
 
 
+def test_who_waits_for_a_vm_of_its_own_holds_its_place() -> None:
+    """As in the queue itself: it is admitted, its VM comes later, and others use what is left. One
+    that would pass is counted with that wait."""
+    sure, late = known(*[100.0] * ENOUGH), known(*[500.0] * ENOUGH)
+    waiting = [Waits("own", 1, sure, floor=late), Waits("b", 1, sure), Waits("c", 1, sure)]
+    etas = forecast(2, [], waiting)
+    assert [etas[uid].p50_s for uid in ("own", "b", "c")] == [500.0, 0.0, 100.0]
+    large = Waits("large", 2, known(*[10.0] * 5))
+    for floor_s, starts_s in ((40.0, 40.0), (80.0, 110.0)):
+        short = Waits("short", 1, known(*[50.0] * 5), floor=known(*[floor_s] * 5))
+        found = forecast(2, [Busy(1, 0.0, sure)], [large, short], rule=Behind.BACKFILL)
+        assert [found[uid].p50_s for uid in ("large", "short")] == [100.0, starts_s]
+
+
 def test_the_reserved_one_starts_as_soon_as_it_fits() -> None:
     """Though another one that might pass needs more than there is."""
     running = [Busy(1, 0.0, known(*[10.0 * n] * 5)) for n in (1, 2, 3, 4)]

@@ -13,7 +13,7 @@ from orchestrator.outlook import BOOT_S, DELIVERY_S
 from scheduler.queue.eta import Cap
 from scheduler.queue.pool import Pool, Seen, cap_of, pool_of, waits_of
 from scheduler.queue.predict import Guess, Kind, kind_of, unknown
-from scheduler.queue.tell import line_up
+from scheduler.queue.reach import line_up
 from tests.builders import NOW, REGIONS, at, cluster, job, lease_on, vm
 
 V = VmState
@@ -62,19 +62,38 @@ def test_vms_are_there_or_come() -> None:
     assert later < cold
 
 
-def test_nothing_comes_from_regions_that_are_stocked_out() -> None:
-    """What is there goes on; whoever may only have what is not is told when it is tried again."""
+def test_what_is_stocked_out_comes_after_the_block() -> None:
+    """What is there goes on; what may still be had, and what a group was asked for in vain, comes
+    as usual after the first block ends. Of what waits in the cloud's own queue nobody knows."""
+    spec = cluster(vm_max=4)
     blocks = tuple(stockout(region, 600 + n) for n, region in enumerate(REGIONS))
-    found = pool(cluster(vm_max=4), (), (vm("vm-1"),), blocks)
-    assert (found.units, found.busy, found.open) == (1, (), frozenset({REGIONS[0]}))
+    found = pool(spec, (), (vm("vm-1"),), blocks)
+    assert (found.units, found.jobs, found.open) == (4, 0, frozenset({REGIONS[0]}))
+    late = 540 + DELIVERY_S + BOOT_S
+    assert [busy.ends_s(0.5) for busy in found.busy] == pytest.approx([late] * 3, rel=0.05)
     here, there = job(1), job(2, regions=REGIONS[1:])
-    line = line_up([here, there], found)
-    assert line.playable == (here,)
+    line = line_up(spec, [here, there], found, guess)
+    assert (line.playable, line.stuck) == ((here, there), {})
+    assert [line.blocks[each.uid] for each in (here, there)] == [blocks[0], blocks[1]]
+    assert list(line.floors) == [there.uid]
     asked = vm("vm-9", V.REQUESTED, region=REGIONS[1])
-    same = pool(cluster(vm_max=4), (), (vm("vm-1"), asked), blocks)
-    assert (same.units, same.busy, same.jobs, same.open) == (1, (), 0, found.open)
-    words = "europe-west4 stockout; us-east1 stockout, next try 12:10:01 UTC"
-    assert line.stuck == {there.uid: words}
+    same = pool(spec, (), (vm("vm-1"), asked), blocks)
+    assert (same.units, len(same.busy), same.jobs, same.open) == (4, 3, 0, found.open)
+    queued = vm("vm-9", V.REQUESTED, region=REGIONS[1], together="r-x")
+    assert pool(spec, (), (vm("vm-1"), queued), blocks).units == 3
+
+
+def test_what_people_must_mend_never_comes() -> None:
+    """Where groups are missing or forbidden, only what is there can be had."""
+    spec = cluster(vm_max=4)
+    kinds = (TroubleKind.MISSING, TroubleKind.PERMISSION, TroubleKind.UNSUPPORTED)
+    each = zip(REGIONS, kinds, strict=True)
+    blocks = tuple(replace(stockout(region), kind=kind) for region, kind in each)
+    found = pool(spec, (), (vm("vm-1"),), blocks)
+    assert (found.units, found.busy, found.heals) == (1, (), {})
+    here, there = job(1), job(2, regions=REGIONS[1:])
+    line = line_up(spec, [here, there], found, guess)
+    assert (line.playable, set(line.stuck), line.blocks) == ((here,), {there.uid}, {})
 
 
 def test_shared_vms_are_counted_by_gpus() -> None:
@@ -98,7 +117,7 @@ def test_a_gang_ends_as_one() -> None:
     assert [busy.gpus for busy in found.busy] == [2]
     waits = replace(job(3, replicas=2), gang=Membership("job-uid-0003", 0, 2))
     again = replace(job(4, replicas=2), gang=Membership("job-uid-0003", 1, 2))
-    assert line_up([waits, again], found).playable == (waits,)
+    assert line_up(cluster(vm_max=2), [waits, again], found, guess).playable == (waits,)
     assert waits_of(cluster(), waits, unknown).gpus == 2
 
 

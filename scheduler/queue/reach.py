@@ -1,0 +1,116 @@
+"""Who waits for a cluster, and what each may use of it: its regions, within its price cap. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from core.capacity import ClusterSpec, Trouble, TroubleKind
+from core.job import Job, JobSpec
+from orchestrator.outlook import Outlook
+from scheduler.queue.eta import Waits
+from scheduler.queue.pool import Guesses, Pool, gang_uid, waits_of
+from scheduler.queue.predict import Guess
+from scheduler.queue.prices import price_words
+
+_NEEDS = {
+    TroubleKind.MISSING: "needs its group (zen infra gcloud prints how to make it)",
+    TroubleKind.PERMISSION: "needs a permission for the scheduler",
+    TroubleKind.UNSUPPORTED: "does not have this machine: needs another region or cluster",
+}
+"""What ends a block that no wait ends; of other kinds their own words name it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Who waits for one cluster, the next one first; a gang stands in it once."""
+
+    playable: tuple[Job, ...]
+    stuck: Mapping[str, str] = field(default_factory=dict)
+    """By uid: those of whom nothing can be said, and why."""
+    floors: Mapping[str, Guess] = field(default_factory=dict)
+    """By uid: when there is a VM for one that may not use every one of the pool."""
+    blocks: Mapping[str, Trouble] = field(default_factory=dict)
+    """By uid: of those whose regions are all blocked, the block after which a VM may come first."""
+
+
+def line_up(spec: ClusterSpec, ranked: Iterable[Job], pool: Pool, guess: Guesses) -> Line:
+    """`ranked`: as the queue serves them."""
+    playable: dict[str, Job] = {}
+    stuck: dict[str, str] = {}
+    floors: dict[str, Guess] = {}
+    blocks: dict[str, Trouble] = {}
+    reach = _Reach(pool)
+    for job in ranked:
+        uid = gang_uid(job)
+        if uid in playable or uid in stuck or job.blocked is not None:
+            continue
+        mine = reach.of(job.spec)
+        if any(outlook.block is None for outlook in mine):
+            playable[uid] = job
+            continue
+        narrow = reach.is_narrow(mine)
+        floor = reach.take(mine, waits_of(spec, job, guess)) if narrow else None
+        if floor is None and (narrow or not reach.gives(mine)):
+            stuck[uid] = _needs(job.spec, spec, mine)
+            continue
+        playable[uid] = job
+        if floor is not None:
+            floors[uid] = floor
+        if (block := reach.first_block(mine)) is not None:
+            blocks[uid] = block
+    return Line(tuple(playable.values()), stuck, floors, blocks)
+
+
+class _Reach:
+    """What a pool has for those that may not use all of it. The plays know no regions: what one job
+    is expected to take of a blocked region, the next one does not have."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._ready = {region: list(moments) for region, moments in pool.ready.items()}
+
+    def of(self, wish: JobSpec) -> list[Outlook]:
+        """The regions that may serve it."""
+        known = self._pool.regions.values()
+        return [o for o in known if wish.allows_region(o.region) and wish.affords(o.usd_per_hour)]
+
+    def is_narrow(self, mine: Sequence[Outlook]) -> bool:
+        """Whether a part of the pool is not for it."""
+        names = {outlook.region for outlook in mine}
+        return not names.issuperset(self._pool.open) or not names.issuperset(self._pool.heals)
+
+    def gives(self, mine: Sequence[Outlook]) -> bool:
+        """Whether there is a VM for it, or will be without anybody's help."""
+        pool = self._pool
+        return any(o.region in pool.open or o.region in pool.heals for o in mine)
+
+    def take(self, mine: Sequence[Outlook], job: Waits) -> Guess | None:
+        """When its regions have what it needs, on VMs that are there or on new ones after a block;
+        what it takes is free again when it has run. None: never."""
+        heals = [self._pool.heals[o.region] for o in mine if o.region in self._pool.heals]
+        new = min(heals, key=lambda start: start.at(0.5), default=None)
+        there = [self._ready[o.region] for o in mine if len(self._ready[o.region]) >= job.gpus]
+        used = min(there, key=lambda moments: moments[job.gpus - 1], default=None)
+        if used is None or (new is not None and new.at(0.5) < used[job.gpus - 1]):
+            return new
+        at_s = used[job.gpus - 1]
+        used[: job.gpus] = [at_s + job.runs_s(0.5)] * job.gpus
+        used.sort()
+        return Guess((at_s,), "the end of what runs there")
+
+    def first_block(self, mine: Sequence[Outlook]) -> Trouble | None:
+        heals = self._pool.heals
+        healing = [o for o in mine if o.region in heals]
+        first = min(healing, key=lambda o: heals[o.region].at(0.5), default=None)
+        return first.block if first is not None else None
+
+
+def _needs(wish: JobSpec, spec: ClusterSpec, mine: Sequence[Outlook]) -> str:
+    """Of one that nobody serves before somebody has done something."""
+    if not mine:
+        return price_words(wish, spec) or "no region of its cluster may serve it"
+    blocks = sorted((o.block for o in mine if o.block is not None), key=attrgetter("region"))
+    words = "; ".join(f"{block.region} {_NEEDS.get(block.kind, block.words)}" for block in blocks)
+    return f"needs somebody to act: {words}"
