@@ -5,7 +5,7 @@ Production adapters and the in-memory ones in sim/ pass the same behavioural sui
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -128,8 +128,11 @@ class Store(Protocol):
         """(uid, content hash) of a submission that exists, for idempotent answers."""
         ...
 
-    async def outbox(self, limit: int) -> Sequence[OutboxRow]:
-        """Unpublished messages in the order of their commit."""
+    async def outbox(
+        self, limit: int, topics: Collection[str] = (), *, besides: bool = True
+    ) -> Sequence[OutboxRow]:
+        """Unpublished messages in the order of their commit: of all topics besides these, or of
+        these alone."""
         ...
 
     async def published(self, outbox_ids: Sequence[int]) -> None:

@@ -263,9 +263,13 @@ def vm_of(row: Row) -> Vm:
 TROUBLE_SELECT = "region, zone, machine_type, spot, kind, since, last_seen, until, count, message"
 
 
+_KINDS = {str(kind): kind for kind in TroubleKind}
+
+
 def trouble_of(row: Row) -> Trouble:
     values = list(row)
-    values[4] = TroubleKind(row[4])
+    # A newer replica may know more kinds: to us they block, whatever they are.
+    values[4] = _KINDS.get(row[4], TroubleKind.OTHER)
     return Trouble(*values)
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -86,7 +86,7 @@ UPDATE leader SET holder = '', expires_at = clock_timestamp() WHERE holder = %s 
 """
 _OUTBOX = """
 SELECT outbox_id, topic, body, attributes::text, ordering_key FROM outbox
-WHERE published_at IS NULL ORDER BY outbox_id LIMIT %s
+WHERE published_at IS NULL AND (topic = ANY(%s)) <> %s ORDER BY outbox_id LIMIT %s
 """
 # From the index alone, and no further than anybody would count.
 _QUEUED = """
@@ -347,9 +347,12 @@ class PostgresStore:
             row = await (await connection.execute(query, (user_id, job_id))).fetchone()
         return None if row is None else (row[0], row[1])
 
-    async def outbox(self, limit: int) -> Sequence[OutboxRow]:
+    async def outbox(
+        self, limit: int, topics: Collection[str] = (), *, besides: bool = True
+    ) -> Sequence[OutboxRow]:
+        asked = (list(topics), besides, limit)
         async with self.connection() as connection:
-            rows = await (await connection.execute(_OUTBOX, (limit,), binary=True)).fetchall()
+            rows = await (await connection.execute(_OUTBOX, asked, binary=True)).fetchall()
         return [OutboxRow(r[0], OutMessage(r[1], r[2], mapping_of(r[3]), r[4])) for r in rows]
 
     async def published(self, outbox_ids: Sequence[int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import assert_never
@@ -70,7 +70,7 @@ from orchestrator.packing import packed
 from orchestrator.picture import Picture, at_work, demand_by_cluster
 from orchestrator.places import WATCHED, Places
 from orchestrator.plan import plan_cluster
-from orchestrator.unready import heed
+from orchestrator.unready import heed, proofs
 
 log = structlog.get_logger("orchestrator")
 V = VmState
@@ -95,7 +95,7 @@ class Wiring:
     policy: CapacityPolicy = field(default_factory=CapacityPolicy)
     advice: CapacityAdvice | None = None
     """None: the cloud has no opinion of its own."""
-    bus_steady: Callable[[], bool] = lambda: True
+    hears: Callable[[], bool] = lambda: True
     """Whether workers can be heard: a VM that is silent while they cannot is not at fault."""
 
 
@@ -106,10 +106,15 @@ class Look:
     snapshot: MigSnapshot
     known: frozenset[str]
     """VMs that were written down by then; the absence of any other means nothing."""
+    ran: frozenset[str]
+    """VMs that were known to run by then. Of one that has begun to since, it is the older news."""
     unsure: frozenset[str]
     """VMs whose create call had no answer by then, or only just: their absence neither."""
     abandoned: bool = False
     """The region was withdrawn by then, with nothing of ours known there."""
+
+    def is_outdated(self, vm: Vm) -> bool:
+        return vm.running_since is not None and vm.name not in self.ran
 
 
 class ClusterManager:
@@ -135,6 +140,9 @@ class ClusterManager:
         """VMs that did not run yet when we looked last."""
         self._said: dict[str, RegionStatus] = {}
         self._complaints: dict[str, dict[str, str]] = {}
+        self._open_alerts: Collection[tuple[str, str]] = ()
+        self._proofs: Mapping[str, datetime] = {}
+        """Region → when the newest VM that has been READY there was asked for."""
 
     def update(self, spec: ClusterSpec, wiring: Wiring) -> None:
         """As configured from now on. A round under way takes it over before it plans; one that has
@@ -176,13 +184,12 @@ class ClusterManager:
 
     async def _observe_due(self, view: View) -> list[Look]:
         """All regions at once; a slow one holds only itself, and is heard when it has answered."""
-        known = frozenset(vm.name for vm in view.vms)
-        unsure = self._names_in(view, "create", "queue") | self._accepted_lately(view)
+        self._open_alerts = view.open_alerts
         busy = self._lanes.busy()
         abandoned = self._places.abandoned(self.spec, view)
         for region in self._places.watched(self.spec, view):
             if region not in busy and self._is_due(region, view):
-                look = self._look(region, known, unsure, view, abandoned=region in abandoned)
+                look = self._look(region, view, abandoned=region in abandoned)
                 self._lanes.start(region, look)
                 self._ask_advice(region, busy)
         await self._lanes.settle()
@@ -196,18 +203,13 @@ class ClusterManager:
         if lane not in busy and self._hints.wanted(self.spec, region):
             self._lanes.start(lane, self._hints.ask(self.spec, region))
 
-    async def _look(
-        self,
-        region: str,
-        known: frozenset[str],
-        unsure: frozenset[str],
-        view: View,
-        *,
-        abandoned: bool,
-    ) -> None:
+    async def _look(self, region: str, view: View, *, abandoned: bool) -> None:
+        known = frozenset(vm.name for vm in view.vms)
+        ran = frozenset(vm.name for vm in view.vms if vm.running_since is not None)
+        unsure = self._names_in(view, "create", "queue") | self._accepted_lately(view)
         snapshot = await self._observe(region, view, abandoned=abandoned)
         if snapshot is not None:
-            self._looks.append(Look(snapshot, known, unsure, abandoned))
+            self._looks.append(Look(snapshot, known, ran, unsure, abandoned))
 
     def _is_due(self, region: str, view: View) -> bool:
         last = self._observed_at.get(region)
@@ -234,9 +236,11 @@ class ClusterManager:
         return seen
 
     async def _fold_in(self, view: View, fresh: Sequence[Look]) -> Picture:
-        """Each snapshot is folded once, and only over VMs that were written down before it was
-        taken: no clocks are compared, so the absence of a newer one means nothing."""
+        """Each snapshot is folded once, and only over what was written down before it was taken: no
+        clocks are compared. So the absence of a newer VM means nothing, nor that of the machine of
+        one whose worker has spoken since."""
         vms = tuple(vm for vm in view.vms if vm.counted)
+        self._proofs = proofs(self._proofs, vms)
         troubles, experience = view.troubles, view.experience
         unsure = self._names_in(view, "create", "queue") | self._accepted_lately(view)
         policy = self._wiring.policy
@@ -247,8 +251,8 @@ class ClusterManager:
         changes += spoke.changes
         for look in fresh:
             snapshot, known = look.snapshot, look.known
-            older = tuple(vm for vm in vms if vm.name in known)
-            newer = tuple(vm for vm in vms if vm.name not in known)
+            older = tuple(vm for vm in vms if vm.name in known and not look.is_outdated(vm))
+            newer = tuple(vm for vm in vms if vm.name not in known or look.is_outdated(vm))
             folded = fold(
                 snapshot,
                 self.spec,
@@ -267,7 +271,7 @@ class ClusterManager:
             place = (snapshot.region, self.spec.machine_type, self.spec.spot)
             here = [t for t in troubles if (t.region, t.machine_type, t.spot) == place]
             open_ = for_humans(here, self._wiring.timers, view.now)
-            changes += self._alerts(snapshot, complaints(snapshot, known, open_), view)
+            changes += self._alerts(snapshot, complaints(snapshot, known, open_), view.now)
             changes += self._orphans.adopt(snapshot, known, view, self._wiring.ids)
         lost, troubles = heed(
             vms,
@@ -276,7 +280,8 @@ class ClusterManager:
             troubles,
             self._wiring.timers,
             view.now,
-            bus_steady=self._wiring.bus_steady(),
+            hears=self._wiring.hears(),
+            proofs=self._proofs,
         )
         changes += lost
         changes += self._forgotten(fresh, view)
@@ -521,7 +526,7 @@ class ClusterManager:
         key = (region, "", self.spec.machine_type, self.spec.spot, str(kind))
         trouble = learn(None, key, kind, str(error), self._wiring.timers, now)
         mig = self._calls.mig(region).mig
-        before = self._complaints.setdefault(region, {})
+        before = self._complaints.setdefault(region, self._left_open(mig))
         changes: list[Change] = [PutTrouble(trouble)]
         if before.get(f"cloud_{kind}") != str(error):
             before[f"cloud_{kind}"] = str(error)
@@ -558,12 +563,11 @@ class ClusterManager:
             return True
         return (before.why, before.target_size) != (status.why, status.target_size)
 
-    def _alerts(self, snapshot: MigSnapshot, after: dict[str, str], view: View) -> list[Change]:
+    def _alerts(self, snapshot: MigSnapshot, after: dict[str, str], now: datetime) -> list[Change]:
         """Only news: a complaint that stands as it was is not written again, and one that this
         observation does not repeat is over, also if it was a former leader's."""
-        now, mine = view.now, snapshot.mig
-        left = {kind: "" for kind, subject in view.open_alerts if subject == mine}
-        before = self._complaints.get(snapshot.region, left)
+        mine = snapshot.mig
+        before = self._complaints.get(snapshot.region, self._left_open(mine))
         self._complaints[snapshot.region] = after
         raised: list[Change] = [
             RaiseAlert(kind, mine, "error" if kind in COSTLY else "warning", words, now)
@@ -572,6 +576,10 @@ class ClusterManager:
         ]
         cleared = [ClearAlert(kind, mine, now) for kind in before if kind not in after]
         return raised + cleared
+
+    def _left_open(self, mig: str) -> dict[str, str]:
+        """What a former leader complained of."""
+        return {kind: "" for kind, subject in self._open_alerts if subject == mig}
 
     def _log(self, action: CloudCall) -> None:
         names, what = list(action.names), kind_of(action)

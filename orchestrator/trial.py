@@ -21,21 +21,21 @@ def on_trial(picture: Picture, timers: Timers, now: datetime) -> dict[str, int]:
     ends = {t.region: t.until for t in faults if not t.blocks(now)}
     if not ends:
         return {}
-    tried = Counter(
-        vm.region
+    new = [
+        vm
         for vm in picture.vms
-        if vm.region in ends
-        and vm.requested_at >= ends[vm.region]
-        and vm.state is not V.DELETING
-        and not vm.idle
-    )
-    return {region: tried[region] for region in ends}
+        if vm.region in ends and vm.requested_at >= ends[vm.region] and vm.state is not V.DELETING
+    ]
+    waits = {vm.region for vm in new if vm.idle}
+    tried = Counter(vm.region for vm in new)
+    return {region: tried[region] for region in ends if region not in waits}
 
 
 def trial_ends(picture: Picture, timers: Timers, now: datetime) -> Iterator[datetime]:
     """When what is known is forgotten."""
     memory = timedelta(seconds=timers.stockout_memory_s)
-    return (trouble.last_seen + memory for trouble in _faults(picture, timers, now))
+    faults = _faults(picture, timers, now)
+    return (max(trouble.last_seen, trouble.until) + memory for trouble in faults)
 
 
 def _faults(picture: Picture, timers: Timers, now: datetime) -> list[Trouble]:
@@ -50,5 +50,6 @@ def _faults(picture: Picture, timers: Timers, now: datetime) -> list[Trouble]:
 
 
 def is_remembered(trouble: Trouble, timers: Timers, now: datetime) -> bool:
-    """Whether what comes next is the next in a row."""
-    return now - trouble.last_seen < timedelta(seconds=timers.stockout_memory_s)
+    """Whether what comes next is the next in a row. Nothing can come while a block stands."""
+    last = max(trouble.last_seen, trouble.until) if trouble.is_fault else trouble.last_seen
+    return now - last < timedelta(seconds=timers.stockout_memory_s)

@@ -14,7 +14,7 @@ its group is hardly ever not alone with it (N1 machines, which take various GPUs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -59,18 +59,19 @@ def heed(
     timers: Timers,
     now: datetime,
     *,
-    bus_steady: bool,
+    hears: bool,
+    proofs: Mapping[str, datetime],
 ) -> tuple[list[Change], tuple[Trouble, ...]]:
-    """What to write, and what is known after it. `bus_steady`: workers can be heard. While they
-    cannot, a VM that is not READY has done nothing wrong."""
+    """What to write, and what is known after it. `hears`: workers can be heard. While they cannot,
+    a VM that is not READY has done nothing wrong. `proofs`: see there."""
     before = {trouble.key: trouble for trouble in troubles}
     known = dict(before)
     if spec.pool != "static":  # machines that are there anyway are not bought
-        for loss in _losses(vms, jobs, spec, timers, now, bus_steady=bus_steady):
+        for loss in _losses(vms, jobs, spec, timers, now, hears=hears):
             key = (loss.vm.region, "", spec.machine_type, spec.spot, str(loss.kind))
             if key not in before or loss.at > before[key].last_seen:
                 known[key] = _one_more(known.get(key), key, loss, timers, now)
-    for key in [key for key, t in known.items() if _is_over(t, spec, vms, jobs)]:
+    for key in [key for key, t in known.items() if _is_over(t, spec, vms, jobs, proofs)]:
         del known[key]
     changes: list[Change] = [DropTrouble(key) for key in before if key not in known]
     changes += [PutTrouble(t) for key, t in known.items() if before.get(key) is not t]
@@ -87,7 +88,7 @@ def _losses(
     timers: Timers,
     now: datetime,
     *,
-    bus_steady: bool,
+    hears: bool,
 ) -> list[Loss]:
     """In the order they were given up. What did not claim was judged by whoever gave the job."""
     found: list[Loss] = []
@@ -97,7 +98,7 @@ def _losses(
             given_at = vm.state_since - timedelta(seconds=timers.claim_timeout_s)
             found.append(Loss(K.UNCLAIMED, vm, given_at, vm.state_since))
             continue
-        at = _given_up_at(vm, timers, now) if bus_steady else None
+        at = _given_up_at(vm, timers, now) if hears else None
         if at is not None and (spec.worker == "v2" or _had_work(vm, jobs)):
             found.append(Loss(K.UNREADY, vm, vm.requested_at, at))
     return sorted(found, key=lambda loss: (loss.at, loss.vm.name))
@@ -162,14 +163,32 @@ def _words(loss: Loss, count: int, timers: Timers) -> str:
 # --- what ends it -------------------------------------------------------------------------
 
 
-def _is_over(trouble: Trouble, spec: ClusterSpec, vms: Iterable[Vm], jobs: Iterable[Job]) -> bool:
+def proofs(before: Mapping[str, datetime], vms: Iterable[Vm]) -> Mapping[str, datetime]:
+    """Region → when the newest VM that has been READY there was asked for. Kept, since those that
+    worked may be gone when the late ones of the same lot are given up; not stored: after a change
+    of leaders such a lot may block its place, once."""
+    after = dict(before)
+    for vm in vms:
+        if vm.ready_at is not None:
+            after[vm.region] = max(vm.requested_at, after.get(vm.region, vm.requested_at))
+    return after
+
+
+def _is_over(
+    trouble: Trouble,
+    spec: ClusterSpec,
+    vms: Iterable[Vm],
+    jobs: Iterable[Job],
+    proofs: Mapping[str, datetime],
+) -> bool:
     """READY does not end what was not claimed: the next VM would end its own block."""
     mine = (spec.machine_type, spec.spot) == (trouble.machine_type, trouble.spot)
     if not mine or trouble.kind not in NEVER_WORKS:
         return False
-    newer = [vm for vm in vms if vm.region == trouble.region and vm.requested_at >= trouble.since]
     if trouble.kind is K.UNREADY:
-        return any(vm.ready_at is not None for vm in newer)
+        proof = proofs.get(trouble.region)
+        return proof is not None and proof >= trouble.since
+    newer = [vm for vm in vms if vm.region == trouble.region and vm.requested_at >= trouble.since]
     # A short job may have come and gone since we looked: its VM has been idle twice.
     return any(map(_has_worked, newer)) or any(
         job.status in _CLAIMED

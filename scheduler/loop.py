@@ -206,12 +206,20 @@ class SchedulerLoop:
             # A stop or a scale-in came between: look again with the same mail.
             log.info("the world moved, looking again", guards=sorted(set(done.refusals.values())))
 
-    def bus_steady(self) -> bool:
-        """Whether workers hear us and we hear them: only then are they blamed for being late."""
+    def hears(self) -> bool:
+        """Whether workers can be heard: only then does their silence mean something."""
+        return self._bus_clock.steady(self._parts.clock.monotonic())
+
+    def _deaf(self) -> frozenset[str]:
+        """Clusters whose workers could not be told anything of late."""
         parts, names = self._parts, self._parts.names
-        orders = (names.control_topic, names.start_topic, names.stop_topic)
-        held = parts.relay.held(orders, parts.rules.timers.settling_s)
-        return self._bus_clock.steady(parts.clock.monotonic()) and not held
+        settling_s, v1 = parts.rules.timers.settling_s, self._v1()
+        deaf: frozenset[str] = frozenset()
+        if parts.relay.held((names.control_topic,), settling_s):
+            deaf |= parts.clusters().keys() - v1
+        if parts.relay.held((names.start_topic, names.stop_topic), settling_s):
+            deaf |= v1
+        return deaf
 
     async def canaries(self) -> None:
         """Send one at once and then every `canary_s`, while we lead."""
@@ -249,7 +257,7 @@ class SchedulerLoop:
         if parts.recall is not None:
             draft.recalled = parts.recall.recalled
         apply_beats(draft, mail.beats, self._v1())
-        steady = self._bus_clock.steady(parts.clock.monotonic())
+        steady = self.hears()
         silence = (
             find_silent(draft.living, draft.beats, self._bus_clock.bus_now, parts.rules.timers)
             if steady
@@ -259,12 +267,13 @@ class SchedulerLoop:
         around = Circumstances(
             parts.clusters(),
             silence,
-            self.bus_steady(),
+            steady,
             budgets,
             parts.typical_run_s(),
             parts.guess,
             self._checkpoints.saved_at,
             self._answers,
+            self._deaf(),
         )
         self._checkpoints.hear(draft.progress)
         whys = plan_jobs(draft, view, around, parts.ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from core.capacity import UNCLAIMED_REASON, VM_TRANSITIONS, Vm, VmState
@@ -58,14 +59,15 @@ def _loss_event(job: Job, now: datetime) -> JobEvent:
     return DEADLINE_EVENT[job.status] if late and job.status in _NEEDS_THE_BUS else E.VM_LOST
 
 
-def meet_deadlines(draft: Draft, bus_steady: bool) -> None:
-    """Every state that is not final moves by itself in the end."""
+def meet_deadlines(draft: Draft, bus_steady: bool, deaf: Collection[str] = frozenset()) -> None:
+    """Every state that is not final moves by itself in the end. `deaf`: clusters whose workers
+    could not be told anything of late; nobody is blamed for what he could not hear."""
     late = (job.uid for job in draft.living.due(draft.now))
     for job in [draft.jobs[uid] for uid in dict.fromkeys((*late, *draft.jobs.news))]:
         if job.deadline_at is None or job.deadline_at > draft.now:
             continue
         if job.status in _NEEDS_THE_BUS:
-            if bus_steady:
+            if bus_steady and job.cluster not in deaf:
                 _give_up_worker(draft, job)
             continue
         if joins_later(draft, job):

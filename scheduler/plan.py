@@ -50,13 +50,15 @@ class Circumstances:
     """When a job last saved its work."""
     answers: Answers = field(default_factory=Answers)
     """What came of the last trials; kept from turn to turn."""
+    deaf: frozenset[str] = frozenset()
+    """Clusters whose workers could not be told anything of late."""
 
 
 def plan_jobs(draft: Draft, view: View, around: Circumstances, ids: Ids) -> list[JobWhy]:
     """All steps of a turn, in order; returns the news about why jobs wait."""
     lose_vms(draft, around.silence)
     requeue_lost(draft, around.silence)
-    meet_deadlines(draft, around.bus_steady)
+    meet_deadlines(draft, around.bus_steady, around.deaf)
     retire_sick(draft, view)
     release(draft, view)
     couple(draft)
@@ -100,7 +102,7 @@ def run_queue(draft: Draft, view: View, around: Circumstances, ids: Ids) -> dict
         done = admit(
             *(draft, spec, waiting, leased, shares, quotas, troubles, ids_held, more, guess, made)
         )
-        slots = place(draft, spec, ids, done.admitted, done.promise)
+        slots = place(draft, spec, ids, done.admitted, done.promise, done.kept)
         admissions[name] = done
         if elastic and done.room is not None:
             left = Left(

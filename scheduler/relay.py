@@ -37,6 +37,8 @@ class Relay:
         self._works: dict[str, bool] = {}
         """Topic → whether the bus takes it, as people have been told. Of others a former leader may
         have told them that it does not."""
+        self._retry_at = 0.0
+        """When topics that the bus refuses are tried again."""
         self._held_at: dict[str, float] = {}
         """Topic → when messages for it could last not be sent."""
 
@@ -76,18 +78,26 @@ class Relay:
     async def send_batch(self) -> int:
         """Publish one batch; a crash between the two calls sends it twice, which is allowed.
         Returns how many were sent."""
-        rows = await self._store.outbox(BATCH)
+        refused = sorted(topic for topic, works in self._works.items() if not works)
+        sent = await self._send(await self._store.outbox(BATCH, refused))
+        # What is refused is tried apart, and not too often: however much there is of it, it does
+        # not stand before the others.
+        if refused and self._clock.monotonic() >= self._retry_at:
+            sent += await self._send(await self._store.outbox(BATCH, refused, besides=False))
+        return sent
+
+    async def _send(self, rows: Sequence[OutboxRow]) -> int:
         by_topic: dict[str, list[OutboxRow]] = {}
         for row in rows:
             by_topic.setdefault(row.message.topic, []).append(row)
-        sent = 0
+        full, sent = len(rows) == BATCH, 0
         for topic, group in by_topic.items():
-            sent += await self._send_topic(topic, group)
+            sent += await self._send_topic(topic, group, full=full)
         return sent
 
-    async def _send_topic(self, topic: str, rows: Sequence[OutboxRow]) -> int:
+    async def _send_topic(self, topic: str, rows: Sequence[OutboxRow], *, full: bool) -> int:
         try:
-            sent = await self._send_rows(rows)
+            sent = await self._send_rows(rows, full=full)
         except (BusDown, StoreDown, TermPassed):
             self._held_at[topic] = self._clock.monotonic()
             raise
@@ -97,23 +107,23 @@ class Relay:
         await self._topic_works(topic)
         return sent
 
-    async def _send_rows(self, rows: Sequence[OutboxRow]) -> int:
+    async def _send_rows(self, rows: Sequence[OutboxRow], *, full: bool) -> int:
         try:
             await self._bus.publish([row.message for row in rows], PUBLISH_TIMEOUT_S)
         except ContentRefused as error:
-            rows = await self._send_one_by_one(rows, error)
+            rows = await self._send_one_by_one(rows, error, full=full)
         await self._store.published([row.outbox_id for row in rows])
         return len(rows)
 
     async def _send_one_by_one(
-        self, rows: Sequence[OutboxRow], error: ContentRefused
+        self, rows: Sequence[OutboxRow], error: ContentRefused, *, full: bool
     ) -> Sequence[OutboxRow]:
         """What is refused alone, and again after another one has passed, is poison and becomes a
         dead letter, however many there are and wherever they stand. If none passes, all are kept
-        and a human is told: until one does, it may as well be the topic. A full batch does not
-        wait for that: it would stand before all others for ever. Returns those that are settled."""
+        and a human is told: until one does, it may as well be the topic. A batch that is full does
+        not wait for that: what it needs may never be read. Returns those that are settled."""
         refused = [row for row in rows if await self._refusal(row)]
-        if len(refused) == len(rows) < BATCH:
+        if len(refused) == len(rows) and not full:
             raise error
         # The topic may have come back between two tries: those refused before it did are good.
         letters = [(self._dead(row, why),) for row in refused if (why := await self._refusal(row))]
@@ -133,16 +143,16 @@ class Relay:
         if not isinstance(error, ContentRefused):  # else the next one may pass, and settle it
             self._held_at[topic] = self._clock.monotonic()
         if self._works.get(topic, True):
-            self._works[topic] = False
             log.error("the bus refuses a topic, its messages are kept", topic=topic, why=str(error))
             words = f"messages for {topic} cannot be sent: {error}"
             await self._tell(RaiseAlert(REFUSED, topic, "critical", words, self._clock.now()))
-        await asyncio.sleep(RETRY_S)
+            self._works[topic] = False  # not before it is told: the store may be away
+        self._retry_at = self._clock.monotonic() + RETRY_S
 
     async def _topic_works(self, topic: str) -> None:
         if not self._works.get(topic):
-            self._works[topic] = True
             await self._tell(ClearAlert(REFUSED, topic, self._clock.now()))
+            self._works[topic] = True
 
     async def _tell(self, change: Change) -> None:
         await self._store.commit([(change,)], self._leadership.term())

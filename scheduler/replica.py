@@ -242,12 +242,12 @@ class Replica:
             on_cloud_call=self.metrics.cloud_call,
             policy=self.settings.capacity,
             advice=self._adapters.advice,
-            bus_steady=self._bus_steady,
+            hears=self._hears,
         )
         return ClusterOrchestrator(self.settings.clusters, wiring, driven)
 
-    def _bus_steady(self) -> bool:
-        return self._loop is not None and self._loop.bus_steady()
+    def _hears(self) -> bool:
+        return self._loop is not None and self._loop.hears()
 
     def _mig(self, cluster: str, region: str) -> MigManager:
         """Who is asked for VMs there: the cloud, or a machine of a static pool. Also a group that

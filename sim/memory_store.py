@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import ChainMap
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -244,9 +244,13 @@ class MemoryStore:
         uid = self.tables.users.get(job_id, {}).get(user_id)
         return None if uid is None else (uid, self.tables.jobs[uid].content_hash)
 
-    async def outbox(self, limit: int) -> Sequence[OutboxRow]:
+    async def outbox(
+        self, limit: int, topics: Collection[str] = (), *, besides: bool = True
+    ) -> Sequence[OutboxRow]:
         await self.reach()
-        return [OutboxRow(*row) for row in islice(self.tables.outbox.items(), limit)]
+        rows = self.tables.outbox.items()
+        wanted = (row for row in rows if (row[1].topic in topics) is not besides)
+        return [OutboxRow(*row) for row in islice(wanted, limit)]
 
     async def published(self, outbox_ids: Sequence[int]) -> None:
         if not outbox_ids:

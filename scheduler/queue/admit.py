@@ -9,7 +9,7 @@ from core.capacity import ClusterSpec, Trouble
 from core.job import E, Job, S
 from core.queueing import QueueRule
 from scheduler.draft import Draft
-from scheduler.queue.answers import NOTHING_MADE, Made
+from scheduler.queue.answers import NOTHING_KEPT, NOTHING_MADE, Kept, Made
 from scheduler.queue.bound import protected_at
 from scheduler.queue.gang import Teams
 from scheduler.queue.muster import Regions, where
@@ -39,6 +39,7 @@ class Admission:
     """What is left."""
     promise: Promise | None = None
     """To the first of those without room."""
+    kept: Kept = NOTHING_KEPT
 
 
 def admit(
@@ -86,7 +87,7 @@ def admit(
             whole = len(fresh) == len(team)
             region = where(teams, regions, team) if whole else team[0].gang_region
             _admit_team(draft, spec, fresh, region, quotas)
-    return Admission(tuple(chosen), refused, found.short, room, found.promise)
+    return Admission(tuple(chosen), refused, found.short, room, found.promise, found.kept)
 
 
 def set_aside(
@@ -137,6 +138,7 @@ class _Picks:
         self.short: list[Sequence[Job]] = []
         self.promise: Promise | None = None
         """To the first without room."""
+        self.kept = NOTHING_KEPT
 
     def choose(self, order: Iterable[Job]) -> None:
         left_out: set[str] = set()
@@ -151,6 +153,7 @@ class _Picks:
                 self.short.append(team)
             elif self._take(team):
                 self.chosen.update((m.uid, team if m is team[0] else ()) for m in team)
+                self._keep_for(team)
                 if self._ids is not None:
                     self._ids[job.spec.job_id] = job.uid
             else:
@@ -159,18 +162,22 @@ class _Picks:
                 self.short.append(team)
                 left_out.update(member.uid for member in team)
                 self._promise_to(team)
+                self._keep_for(team)
                 if self._full() and len(self.short) > self._more:
                     break
 
     def _promise_to(self, team: Sequence[Job]) -> None:
         """Only the first is promised room, but all for whom others yield are promised theirs."""
-        made = team[0].uid in self._made.served
         if self.promise is None:
+            made = team[0].uid in self._made.served
             self.promise = Promise(
                 self._draft, self._spec, team, self._guess, self.chosen, made=made
             )
-        if made:
-            self.promise.keep(self._made.vms, {*self.chosen, *(job.uid for job in team)})
+
+    def _keep_for(self, team: Sequence[Job]) -> None:
+        """Also for one that has a place: there may be room elsewhere that it may not use."""
+        if team[0].uid in self._made.served:
+            self.kept = Kept(self._made.vms, {*self.chosen, *(job.uid for job in team)})
 
     def _may_be_served(self, job: Job) -> bool:
         if not has_a_region(job, self._spec) or job.blocked is not None:

@@ -36,6 +36,22 @@ class Made:
 NOTHING_MADE = Made()
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What others leave on these VMs is for these jobs, whether they have a place or wait for one.
+    It comes free piece by piece, and the first piece must not go to those who left it."""
+
+    vms: Collection[str] = ()
+    jobs: Collection[str] = ()
+
+    def keeps(self, vm_uid: str, job: Job) -> bool:
+        """Whether the VM is not for this job."""
+        return vm_uid in self.vms and job.uid not in self.jobs
+
+
+NOTHING_KEPT = Kept()
+
+
 @dataclass(slots=True)
 class Answers:
     """Of all clusters."""

@@ -9,6 +9,7 @@ from core.job import E, Job, Lease
 from core.messages import StartJob
 from core.ports import Ids
 from scheduler.draft import Draft
+from scheduler.queue.answers import NOTHING_KEPT, Kept
 from scheduler.queue.gang import Teams
 from scheduler.queue.muster import Post, Seat, muster, post_of
 from scheduler.queue.offer import offer
@@ -23,6 +24,7 @@ def place(
     ids: Ids,
     admitted: Sequence[str],
     promise: Promise | None = None,
+    kept: Kept = NOTHING_KEPT,
 ) -> Slots | None:
     """VMs with free GPUs serve the cluster's demand, the next job first; one that is promised to a
     job that waits for all of its GPUs is left alone. Returns what is left, if that was looked at;
@@ -39,17 +41,22 @@ def place(
             team = teams.of(job) or ()
             # None: a member has moved since they were admitted, in this very turn. Not now.
             if team and job.uid not in seen:
-                place_team(draft, spec, slots, team, teams.leader_of(job), ids)
+                place_team(draft, spec, slots, team, teams.leader_of(job), ids, kept)
             seen.update(member.uid for member in team)
-        elif (found := _best(slots, job, promise)) is not None:
+        elif (found := _best(slots, job, promise, kept)) is not None:
             assign(draft, job, Seat(found, slots.take(found, job.spec)), ids)
     return slots
 
 
-def _best(slots: Slots, job: Job, promise: Promise | None) -> Place | None:
-    if promise is None or not promise.keeps_some:
+def _best(slots: Slots, job: Job, promise: Promise | None, kept: Kept) -> Place | None:
+    if not kept.vms and (promise is None or not promise.vm):
         return slots.best(job.spec)
-    return slots.best(job.spec, lambda place: not promise.keeps(place.uid, job))
+
+    def may(place: Place) -> bool:
+        promised = promise is not None and promise.keeps(place.uid, job)
+        return not promised and not kept.keeps(place.uid, job)
+
+    return slots.best(job.spec, may)
 
 
 def place_team(
@@ -59,9 +66,10 @@ def place_team(
     team: Sequence[Job],
     leader: Job,
     ids: Ids,
+    kept: Kept = NOTHING_KEPT,
 ) -> None:
     """All of a gang in one unit: the store takes all of their leases or none."""
-    seats = muster(draft, slots, team, spec, leader)
+    seats = muster(draft, slots, team, spec, leader, kept)
     if not seats:
         return
     runs = leader.lease is not None

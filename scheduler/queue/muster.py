@@ -13,6 +13,7 @@ from core.capacity import ClusterSpec, RegionSpec, Trouble, Vm, VmState
 from core.job import E, Job, JobSpec, S
 from core.messages import Size
 from scheduler.draft import Draft
+from scheduler.queue.answers import NOTHING_KEPT, Kept
 from scheduler.queue.gang import Teams, team_of
 from scheduler.queue.slots import Place, Slots
 
@@ -122,18 +123,23 @@ class Seat:
 
 
 def muster(
-    draft: Draft, slots: Slots, team: Sequence[Job], spec: ClusterSpec, leader: Job
+    draft: Draft,
+    slots: Slots,
+    team: Sequence[Job],
+    spec: ClusterSpec,
+    leader: Job,
+    kept: Kept = NOTHING_KEPT,
 ) -> list[Seat]:
     """Places for all of them in one region (or zone), the one they were sent to if it has them.
     Empty: not now; then what is there is kept for them this turn, out of others' reach."""
     for region, zone in _choices(draft, team[0], spec, leader):
-        kept = slots.save()
-        found = _take(draft, slots, team, region, zone)
+        before = slots.save()
+        found = _take(draft, slots, team, region, zone, kept)
         if len(found) == len(team):
             return found
-        slots.restore(kept)
+        slots.restore(before)
     if team[0].gang_region:
-        _take(draft, slots, team, team[0].gang_region, None)
+        _take(draft, slots, team, team[0].gang_region, None, kept)
     return []
 
 
@@ -155,12 +161,13 @@ def _choices(
 
 
 def _take(
-    draft: Draft, slots: Slots, team: Sequence[Job], region: str, zone: str | None
+    draft: Draft, slots: Slots, team: Sequence[Job], region: str, zone: str | None, kept: Kept
 ) -> list[Seat]:
     """As many as there are."""
 
     def here(place: Place) -> bool:
-        return zone is None or draft.vms[place.uid].zone == zone
+        good = zone is None or draft.vms[place.uid].zone == zone
+        return good and not kept.keeps(place.uid, team[0])
 
     found: list[Seat] = []
     for job in team:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -88,7 +88,9 @@ def pool_of(seen: Seen, guess: Guesses) -> Pool:
     cold = max(0, spec.vm_max - sum(vm.state not in LEAVING or vm.busy for vm in seen.vms))
     heals = _heals(regions, seen.now)
     idle = _idle(seen, unit)
-    ready = _ready(regions, idle, zip(teams, busy, strict=True), zip(sure, coming, strict=True))
+    leaving = {vm.uid for vm in seen.vms if vm.state in LEAVING}
+    running = zip(teams, busy, strict=True)
+    ready = _ready(regions, idle, running, zip(sure, coming, strict=True), leaving)
     # They come when their region has room again. Of those in the cloud's own queue nobody knows.
     late = [vm for vm in asked if vm.running_since is None and not vm.queued]
     coming += [Busy(unit, 0.0, heals[vm.region]) for vm in late if vm.region in heals]
@@ -217,15 +219,19 @@ def _ready(
     idle: Counter[str],
     running: Iterable[tuple[Sequence[Job], Busy]],
     coming: Iterable[tuple[Vm, Busy]],
+    leaving: Container[str],
 ) -> dict[str, list[float]]:
-    """Of blocked regions, whose VMs are all that can be had there."""
+    """Of blocked regions, whose VMs are all that can be had there. One that leaves is nobody's
+    after its job."""
     found = {o.region: [0.0] * idle[o.region] for o in regions.values() if o.block is not None}
     if not found:
         return found
     for team, busy in running:
         each = busy.gpus // len(team)
         for job in team:
-            if job.lease is not None and job.lease.region in found:
+            if job.lease is None or job.lease.vm_uid in leaving:
+                continue
+            if job.lease.region in found:
                 found[job.lease.region] += [busy.ends_s(0.5)] * each
     for vm, busy in coming:
         if vm.region in found:

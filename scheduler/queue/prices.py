@@ -17,8 +17,10 @@ def within_cap(wish: JobSpec, spec: ClusterSpec) -> list[RegionSpec]:
 
 def price_words(wish: JobSpec, spec: ClusterSpec) -> str:
     """Why no region that the job allows may serve it; empty: its cap is not the reason."""
+    if wish.max_usd_per_hour is None:
+        return ""
     allowed = [r.region for r in spec.regions if wish.allows_region(r.region)]
-    if wish.max_usd_per_hour is None or not allowed or within_cap(wish, spec):
+    if not allowed or within_cap(wish, spec):
         return ""
     usd, cheapest = min((spec.usd_per_hour(region), region) for region in allowed)
     which = "no region" if len(allowed) == len(spec.regions) else "none of its regions"

@@ -9,7 +9,7 @@ those that must have ended when others must have, or that use other VMs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -57,15 +57,6 @@ class Promise:
         """The VM that is kept for it, where VMs are shared."""
         self._free_to: set[str] = set(ahead)
         """Jobs that may use it: those that go first, and those that will have ended in time."""
-        self._left: Collection[str] = ()
-        """VMs where others yield."""
-        self._left_to: Collection[str] = ()
-        """Jobs that may use what is left there."""
-
-    def keep(self, vms: Collection[str], jobs: Collection[str]) -> None:
-        """What others leave on these VMs is for these jobs. It comes free piece by piece, and the
-        first piece must not go to those who left it."""
-        self._left, self._left_to = vms, jobs
 
     def lets(self, team: Sequence[Job], room: Room, chosen: Iterable[str]) -> bool:
         """Whether a team that has room may take it. `chosen`: who has a place, and no VM yet."""
@@ -89,15 +80,8 @@ class Promise:
         moment = (self._draft.now + timedelta(seconds=self._held.at_s)).timestamp()
         return datetime.fromtimestamp(-(-moment // TOLD_S) * TOLD_S, self._draft.now.tzinfo)
 
-    @property
-    def keeps_some(self) -> bool:
-        """Whether there is a VM that is not for everybody."""
-        return bool(self.vm or self._left)
-
     def keeps(self, vm_uid: str, job: Job) -> bool:
         """Whether the VM is not for this job."""
-        if vm_uid in self._left and job.uid not in self._left_to:
-            return True
         return vm_uid == self.vm and job.uid not in self._free_to
 
     def _units(self, team: Sequence[Job]) -> int:

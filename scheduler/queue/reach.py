@@ -70,11 +70,17 @@ class _Reach:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._ready = {region: list(moments) for region, moments in pool.ready.items()}
+        self._of: dict[object, list[Outlook]] = {}
+        """Many wish alike."""
 
     def of(self, wish: JobSpec) -> list[Outlook]:
         """The regions that may serve it."""
-        known = self._pool.regions.values()
-        return [o for o in known if wish.allows_region(o.region) and wish.affords(o.usd_per_hour)]
+        kind = (wish.regions, wish.regions_denied, wish.max_usd_per_hour)
+        if kind not in self._of:
+            known = self._pool.regions.values()
+            allowed = (o for o in known if wish.allows_region(o.region))
+            self._of[kind] = [o for o in allowed if wish.affords(o.usd_per_hour)]
+        return self._of[kind]
 
     def is_narrow(self, mine: Sequence[Outlook]) -> bool:
         """Whether a part of the pool is not for it."""

@@ -40,6 +40,7 @@ def explain(
         spec, admission = clusters.get(name), admissions.get(name, _NOBODY)
         last = draft.jobs[admission.admitted[-1]] if admission.admitted else None
         words: dict[tuple[object, ...], str] = {}
+        dear: dict[tuple[object, ...], bool] = {}
         vms: list[Vm] | None = None
         together: dict[str, list[Vm]] | None = None
         for job in jobs:
@@ -55,6 +56,7 @@ def explain(
                 if vms is None and job.status is S.PROVISIONING:
                     vms = draft.vms_of(name)  # only what awaits one speaks of them
                 words[kind] = _why(job, spec, last, blocks, vms or ())
+                dear[kind] = spec is not None and words[kind] == price_words(job.spec, spec)
             why = words[kind]
             if job.status is S.PROVISIONING and job.gang is not None and spec is not None:
                 together = _queued(vms or (), spec) if together is None else together
@@ -62,7 +64,7 @@ def explain(
             if job.status is S.QUEUED:
                 refusal = admission.refused.get(job.uid) or gang_why(job, draft)
                 ahead = (answers.words(job) if answers else None) or promise_words(job, admission)
-                if spec is not None and not spec.drain and price_words(job.spec, spec):
+                if dear[kind]:
                     ahead = None  # whoever ends before it frees nothing that it may pay
                 why = budgets.why(job) or refusal or ahead or why
             if view.whys.get(job.uid) != why:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -252,7 +252,9 @@ class MemoryStore:
     async def view(self, queue_limit: int, ask: Ask | None = None) -> View:
         raise AssertionError("the API takes no view")
 
-    async def outbox(self, limit: int) -> Sequence[OutboxRow]:
+    async def outbox(
+        self, limit: int, topics: Collection[str] = (), *, besides: bool = True
+    ) -> Sequence[OutboxRow]:
         raise AssertionError("the API relays nothing")
 
     async def published(self, outbox_ids: Sequence[int]) -> None:

@@ -186,6 +186,38 @@ async def test_refusal_is_told_to_a_human_once_and_over_when_it_is(house: House)
     assert await house.alerts() == set()
 
 
+async def test_look_that_is_older_than_the_workers_word_does_not_take_its_vm(house: House) -> None:
+    """The answer was on its way when the machine came up and its worker spoke: the member without a
+    machine is old news, and a job may run there by now."""
+    await house.wait_for_work()
+    await house.rounds(1)
+    made = (await house.vms())[0]
+
+    async def now_known() -> Vm:
+        return next(vm for vm in await house.vms() if vm.name == made.name)
+
+    group = house.cloud.members[made.region]
+    group[made.name] = Member(made.name, "", "CREATING", "", "")
+    observe = house.cloud.observe
+
+    async def slowly(mig: str, cluster: str, region: str) -> MigSnapshot:
+        seen = await observe(mig, cluster, region)
+        before = await now_known()
+        if region == made.region and before.running_since is None:
+            facts = {"boot_nonce": "n", "running_since": house.clock.now()}
+            ready = move_vm(before, V.READY, house.clock.now(), "its worker is ready", **facts)
+            await house.put((VmMove(before, ready),))
+        return seen
+
+    house.cloud.observe = slowly  # type: ignore[method-assign]
+    await house.rounds(1)
+    after = await now_known()
+    assert (after.state, after.boot_nonce) == (V.READY, "n")
+    await house.rounds(3, every_s=60)
+    names = [vm.name for vm in await house.vms()]
+    assert made.name not in names, "a look that began later counts"
+
+
 async def test_missing_group_keeps_the_other_regions(house: House) -> None:
     """A create into nothing is gone at once and does not count."""
     await house.wait_for_work()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
@@ -21,14 +22,15 @@ from core.capacity import (
     Wish,
     move_vm,
 )
-from core.changes import Change, DropTrouble, PutTrouble, VmMove
+from core.changes import Change, DropTrouble, PutTrouble, RaiseAlert, VmMove
+from core.errors import Forbidden
 from core.job import E, Job, S
 from core.timers import Timers
 from orchestrator.fold import complaints, fold, for_humans
 from orchestrator.manager import ClusterManager
 from orchestrator.picture import Picture
 from orchestrator.plan import next_look, plan_cluster
-from orchestrator.unready import heed
+from orchestrator.unready import heed, proofs
 from tests.builders import NAMES, NOW, REGIONS, at, cluster, dice, job, snapshot, view, vm
 from tests.orchestrator.test_manager import House
 from tests.scheduler.test_plan_jobs import Turn
@@ -57,10 +59,12 @@ def seen(
     troubles: Sequence[Trouble] = (),
     now_s: float = LATE_S,
     jobs: Sequence[Job] = (),
-    steady: bool = True,
+    hears: bool = True,
+    worked: Mapping[str, datetime] | None = None,
     **spec: object,
 ) -> tuple[list[Change], tuple[Trouble, ...]]:
-    return heed(vms, jobs, cluster(**spec), troubles, TIMERS, at(now_s), bus_steady=steady)  # type: ignore[arg-type]
+    spec_, known = cluster(**spec), proofs(worked or {}, vms)  # type: ignore[arg-type]
+    return heed(vms, jobs, spec_, troubles, TIMERS, at(now_s), hears=hears, proofs=known)
 
 
 def learned(*vms: Vm, **around: object) -> Trouble:
@@ -187,7 +191,7 @@ def test_a_claim_ends_what_was_not_claimed() -> None:
 
 def test_a_bus_that_is_away_is_nobodys_fault() -> None:
     """READY cannot be heard; once it could be, and was not, it counts."""
-    assert seen(booting(), steady=False) == ([], ())
+    assert seen(booting(), hears=False) == ([], ())
     assert learned(booting(), now_s=LATE_S + 60).count == 1
 
 
@@ -287,7 +291,7 @@ def test_after_the_block_one_vm_is_tried_before_all_others() -> None:
 def test_the_trial_ends_when_all_is_forgotten_and_the_plan_knows_when() -> None:
     """Nobody wanted a VM there for hours."""
     known = (row(3, until_s=10),)
-    end_s = TIMERS.stockout_memory_s
+    end_s = 10 + TIMERS.stockout_memory_s
     quiet = picture(0, troubles=known)
     assert next_look(quiet, TIMERS, at(20)) == at(end_s + 0.001)
     assert created(plan(3, troubles=known, now_s=end_s + 1))[HERE] > 1
@@ -303,7 +307,7 @@ def test_people_are_told_of_a_fault_until_it_is_over() -> None:
     for moment in (at(1), at(3 * BOOT_S)):
         found = complaints(snapshot(), [], for_humans([fault], TIMERS, moment))
         assert found == {"cloud_unready": "it does not work"}
-    assert for_humans([fault], TIMERS, at(TIMERS.stockout_memory_s)) == []
+    assert for_humans([fault], TIMERS, at(BOOT_S + TIMERS.stockout_memory_s)) == []
 
 
 async def _lose(house: House, hours: float) -> None:
@@ -338,9 +342,55 @@ async def test_a_broken_image_costs_few_vms_and_one_alert_until_one_works() -> N
 async def test_a_bus_that_is_away_for_hours_blocks_nothing() -> None:
     """Boots that nobody can hear of are not counted."""
     house = await House().open()
-    house.manager = ClusterManager(house.spec, replace(house.wiring, bus_steady=lambda: False))
+    house.manager = ClusterManager(house.spec, replace(house.wiring, hears=lambda: False))
     await house.wait_for_work(1)
     await _lose(house, 2)
     assert house.cloud.calls["create"] > 5
     assert (await house.store.view(0)).troubles == ()
+    assert await house.alerts() == set()
+
+
+def test_those_that_worked_count_when_they_are_gone() -> None:
+    """Of ten that were asked for together seven have worked and were given back before the other
+    three are late."""
+    well = [vm(f"ok-{n}", requested_at=NOW, ready_at=at(120)) for n in range(7)]
+    bad = [booting(f"bad-{n}") for n in range(3)]
+    assert seen(*bad, worked=proofs({}, well))[1] == ()
+    assert learned(*bad).is_fault
+
+
+def test_gang_that_waits_for_its_others_is_proof_enough_to_ask_for_them() -> None:
+    """The first VM alone, all others after it: one by one would take an hour."""
+    whole = cluster(vm_max=8)
+    spec = replace(whole, regions=whole.regions[:1])
+    fault = (row(3, until_s=10, kind=K.UNCLAIMED),)
+    first = vm("first", requested_at=at(20), ready_at=at(150))
+    demand = Demand("1xl4", (Wish(since=NOW),) * 8)
+    picture = Picture(spec, demand, (first,), fault, frozenset())
+    assert created(plan_cluster(picture, NAMES, TIMERS, dice(), at(160))) == {HERE: 7}
+
+
+def test_block_that_lasts_longer_than_memory_is_remembered() -> None:
+    """Nothing can come while it stands."""
+    timers = replace(TIMERS, unready_block_max_s=6 * 3600.0)
+    fault = row(8, last_s=0, until_s=6 * 3600)
+    assert for_humans([fault], timers, at(4 * 3600)) == [fault]
+    whole = cluster(vm_max=50)
+    spec = replace(whole, regions=whole.regions[:1])
+    demand = Demand("1xl4", (Wish(since=NOW),) * 50)
+    picture = Picture(spec, demand, (), (fault,), frozenset())
+    assert created(plan_cluster(picture, NAMES, timers, dice(), at(6 * 3600 + 5))) == {HERE: 1}
+
+
+async def test_alert_of_a_former_leader_ends_though_its_successor_was_refused_first() -> None:
+    """Its region answers only later."""
+    whole = cluster()
+    house = await House(replace(whole, regions=whole.regions[:1])).open()
+    words = RaiseAlert("cloud_unready", NAMES.mig("1xl4", HERE), "error", "x", house.clock.now())
+    await house.put((words,))
+    house.manager = ClusterManager(house.spec, house.wiring)
+    house.cloud.fail["observe"] = Forbidden("no permission")
+    await house.rounds(2, every_s=60)
+    house.cloud.fail.clear()
+    await house.rounds(2 + int(2 * TIMERS.permission_block_s / 70), every_s=70)
     assert await house.alerts() == set()

@@ -449,6 +449,44 @@ def test_a_shared_vm_is_kept_for_the_job_that_needs_all_of_it() -> None:
     assert sum(vm_uid == two for vm_uid in found.values()) == 3
 
 
+def _two_beside_each_other(world: World, vm_uid: str) -> None:
+    for number in range(2):
+        world.waits(f"old-{number}", LOW, gpu_count=2)
+        world.run(f"old-{number}", vm_uid, slots=(2 * number, 2 * number + 1))
+
+
+def test_one_that_has_a_place_gets_what_was_yielded_to_it() -> None:
+    """There is room in a region that it may not use: so it is admitted, and waits all the same."""
+    world = World(cluster("4xl4", vm_max=2, share=True, cpus=48, memory_gb=192))
+    one, _ = world.vm("vm-1"), world.vm("vm-2", REGIONS[1])
+    _two_beside_each_other(world, one)
+    world.waits("big", URGENT, gpu_count=4, regions=(REGIONS[0],))
+    world.turn()
+    world.turn(after_s=LATE_S + 10)
+    assert world.asked() == {"old-0", "old-1"}
+    first, second = world.yielded()
+    world.turn(first, after_s=10)
+    world.turn(second, after_s=10)
+    assert world.jobs["big"].lease is not None
+
+
+def test_gang_does_not_take_what_is_yielded_to_another() -> None:
+    """The first piece would do for its members, and comes before the second."""
+    world = World(cluster("4xl4", vm_max=3, share=True, cpus=48, memory_gb=192))
+    one, two, three = (world.vm(f"vm-{n}") for n in range(3))
+    _two_beside_each_other(world, one)
+    for uid, there, slots in (("all", two, (0, 1, 2, 3)), ("one", three, (0,))):
+        world.waits(uid, URGENT, gpu_count=len(slots))
+        world.run(uid, there, slots=slots)
+    world.waits("big", URGENT, gpu_count=4)
+    world.turn()
+    world.gang("gang", 2)
+    first, second = world.yielded()
+    world.turn(first, after_s=5)
+    world.turn(second, after_s=5)
+    assert world.jobs["big"].lease is not None
+
+
 # --- whatever the world looks like ------------------------------------------------------
 
 ROWS = st.tuples(

@@ -162,3 +162,13 @@ def test_kinds() -> None:
     assert kind(job(8)).name == "true"
     assert kind(job(9, name="7")).name == "7"
     assert kind(job(10, name="a", cluster="cellar")).gpus == "1 x cellar"
+
+
+@pytest.mark.parametrize("state", [V.DRAINING, V.DELETING])
+def test_vm_that_leaves_with_its_job_is_nobodys_after_it(state: VmState) -> None:
+    """It is the only one of a blocked region."""
+    spec = cluster(vm_max=3)
+    blocks = tuple(stockout(region, 5060) for region in REGIONS)
+    there = vm("vm-1", state, leases=("lease-1",))
+    found = pool(spec, (job(1, *RUNS),), (there,), blocks)
+    assert not any(found.ready.values())

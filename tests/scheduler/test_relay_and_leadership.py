@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
 import pytest
 
 from core.changes import ClearAlert, Committed, DeadLetter, RaiseAlert, Unit
-from core.errors import BusDown, TermPassed
+from core.errors import BusDown, StoreDown, TermPassed
 from core.messages import OutboxRow, OutMessage
 from core.ports import Leadership as Answer
 from core.timers import Timers
 from messaging.errors import BusRefused, ContentRefused
 from scheduler.dbclock import DatabaseClock
 from scheduler.leadership import Leadership
-from scheduler.relay import Relay
+from scheduler.relay import RETRY_S, Relay
 from tests.builders import NOW, at
 
 
@@ -41,16 +41,22 @@ class Shelf:
         self.units: list[Unit] = []
         self.clock = clock
         self.answer_takes_s = 0.0
+        self.down = False
+        """Nothing can be written."""
         self.holder, self.term_now = "me", 1
         self.database_ahead = timedelta(0)
 
-    async def outbox(self, limit: int) -> Sequence[OutboxRow]:
-        return self.rows[:limit]
+    async def outbox(
+        self, limit: int, topics: Collection[str] = (), *, besides: bool = True
+    ) -> Sequence[OutboxRow]:
+        return [row for row in self.rows if (row.message.topic in topics) is not besides][:limit]
 
     async def published(self, outbox_ids: Sequence[int]) -> None:
         self.rows = [row for row in self.rows if row.outbox_id not in outbox_ids]
 
     async def commit(self, units: Sequence[Unit], term: int | None) -> Committed:
+        if self.down:
+            raise StoreDown("away")
         self.units += units
         return Committed((True,) * len(units))
 
@@ -231,6 +237,55 @@ async def test_refused_topic_is_kept_and_told_once_and_holds_no_other(
     await sender.send_batch()
     assert shelf.rows == []
     assert told_of("lost", shelf) == [RaiseAlert, ClearAlert]
+
+
+@pytest.mark.parametrize("poison", [True, False])
+async def test_refused_topic_does_not_stand_before_the_others_however_much_it_has(
+    clock: HandClock, monkeypatch: pytest.MonkeyPatch, poison: bool
+) -> None:
+    """It is tried apart."""
+    monkeypatch.setattr("scheduler.relay.BATCH", 4)
+    monkeypatch.setattr("scheduler.relay.RETRY_S", 0)
+    lost = [row(n, "lost") for n in range(9)]
+    shelf, wire = Shelf(*lost[:3], row(90, "lost, too"), *lost[3:], row(99), clock=clock), Wire()
+    wire.refuse_topics = set() if poison else {"lost", "lost, too"}
+    wire.refuse = {r.message.body for r in shelf.rows[:-1]} if poison else set()
+    sender = await relay(shelf, wire)
+    for _ in range(4):
+        await sender.send_batch()
+    assert wire.sent == [b"99"]
+    assert poison is (sum(isinstance(told, DeadLetter) for told in shelf.told) > 0)
+
+
+async def test_refused_topic_is_tried_again_at_a_pace(clock: HandClock) -> None:
+    """Others do not wait for it meanwhile."""
+    shelf, wire = Shelf(row(1, "lost"), clock=clock), Wire()
+    wire.refuse_topics = {"lost"}
+    sender = await relay(shelf, wire)
+    await sender.send_batch()
+    wire.refuse_topics = set()
+    shelf.rows.append(row(2))
+    await sender.send_batch()
+    assert wire.sent == [b"2"]
+    clock.passed_s = RETRY_S
+    await sender.send_batch()
+    assert wire.sent == [b"2", b"1"]
+
+
+async def test_people_are_told_though_the_database_was_away(
+    clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the refusal, and of its end."""
+    monkeypatch.setattr("scheduler.relay.RETRY_S", 0)
+    shelf, wire = Shelf(row(1, "lost"), clock=clock), Wire()
+    sender = await relay(shelf, wire)
+    for refused, said in (({"lost"}, [RaiseAlert]), (set[str](), [RaiseAlert, ClearAlert])):
+        wire.refuse_topics, shelf.down = refused, True
+        with pytest.raises(StoreDown):
+            await sender.send_batch()
+        shelf.down, shelf.rows = False, [row(2, "lost")]
+        await sender.send_batch()
+        assert told_of("lost", shelf) == said
 
 
 async def test_alert_of_a_former_leader_is_cleared_once_the_topic_works(clock: HandClock) -> None:

@@ -9,11 +9,13 @@ import pytest
 from core.changes import (
     JobMove,
     JobWhy,
+    Send,
     Unit,
     VmBeat,
 )
 from core.errors import Ambiguous, NotFound, TermPassed
 from core.job import JobEvent, JobStatus, Lease, Offer, advance, entry_for, offered
+from core.messages import OutMessage
 from core.ports import Store
 from core.reads import Reads
 from tests.db.builders import (
@@ -309,6 +311,22 @@ class Outbox:
         await store.published([rows[0].outbox_id, rows[2].outbox_id])
         await store.published([rows[0].outbox_id])
         assert [row.message.body for row in await store.outbox(10)] == [b"2"]
+
+    async def test_topics_can_be_left_out_or_asked_for(self, store: Store) -> None:
+        """What the bus refuses does not stand before the rest."""
+        other = Send(OutMessage("lost", b"2"))
+        await put(store, send(b"1"), other, send(b"3"))
+        topics = {row.message.topic for row in await store.outbox(10)}
+        (mine,) = topics - {"lost"}
+        for asked, besides, bodies in (
+            ([], True, [b"1", b"2", b"3"]),
+            (["lost"], True, [b"1", b"3"]),
+            (["lost"], False, [b"2"]),
+            (["lost", mine], False, [b"1", b"2", b"3"]),
+            (["lost", mine], True, []),
+        ):
+            rows = await store.outbox(10, asked, besides=besides)
+            assert [row.message.body for row in rows] == bodies
 
     async def test_nothing_appears_before_what_was_seen(self, store: Store) -> None:
         """While many commit at once, a message once visible is never preceded by a new one."""
