@@ -28,7 +28,7 @@ from sim.replay.figures import Figures
 from sim.replay.measured import load_lifetimes, load_probe
 from sim.replay.physics import Physics, Preemption
 from sim.replay.product import Setup
-from sim.replay.suites import OURS, POLICIES, Case, Traces, run_cases
+from sim.replay.suites import OURS, POLICIES, SPOT_ONLY, Case, Traces, run_cases
 from sim.replay.supply import Supply, load_prices, load_supply
 from sim.replay.synthetic import Recipe, make_jobs, make_supply
 from sim.replay.workload import Workload, load_jobs
@@ -107,6 +107,8 @@ def cases_of(args: argparse.Namespace, traces: Traces, rotations: int) -> list[C
                     seed=args.seed,
                 )
                 for policy in args.policies:
+                    if policy in SPOT_ONLY and not spot:
+                        continue
                     found += [replace(case, policy=policy, rotation=r) for r in range(rotations)]
                 if (
                     "dear" in traces.supplies
@@ -116,7 +118,7 @@ def cases_of(args: argparse.Namespace, traces: Traces, rotations: int) -> list[C
                 ):
                     found += [replace(case, supply="dear", rotation=r) for r in range(rotations)]
     # The longest first: no core is left idle at the end.
-    found.sort(key=lambda case: case.policy != OURS)
+    found.sort(key=lambda case: not case.policy.startswith(OURS))
     return found
 
 
@@ -197,13 +199,16 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--boots", type=float, nargs="+", default=[90.0, 300.0], metavar="S")
     parser.add_argument("--checkpoint-s", type=float, default=Physics().checkpoint_s)
     parser.add_argument("--vm-max", type=int, default=300)
-    parser.add_argument("--policies", nargs="+", choices=POLICIES, default=list(POLICIES))
+    parser.add_argument("--policies", nargs="+", choices=POLICIES, help="by default all of them")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--markdown", action="store_true", help="tables for docs/benchmarks.md")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write SVG files there")
-    return parser.parse_args(words)
+    args = parser.parse_args(words)
+    if args.policies is None:  # a quick run leaves out those that are not judged and take long
+        args.policies = [p for p in POLICIES if args.full or p not in SPOT_ONLY]
+    return args
 
 
 def _progress(done: int, of: int) -> None:

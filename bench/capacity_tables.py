@@ -50,6 +50,7 @@ _COLUMNS: tuple[tuple[str, str, str], ...] = (
     ("req ÷ used", "requested_per_used", ".3f"),
     ("inflation", "inflation", ".3f"),
     ("req/job", "requests_per_job", ".2f"),
+    ("asks/job", "creates_per_job", ".2f"),
     ("req/start", "requests_per_start", ".2f"),
     ("calls", "calls", ".0f"),
     ("jobs/h", "jobs_per_hour", ".1f"),

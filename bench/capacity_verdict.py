@@ -26,6 +26,7 @@ METRICS: Mapping[str, Metric] = {
     "requested_per_used": lambda f: f.requested_per_used,
     "inflation": lambda f: f.inflation,
     "requests_per_job": lambda f: f.requests_per_job,
+    "creates_per_job": lambda f: f.creates_per_job,
     "requests_per_start": lambda f: f.requests_per_start,
     "calls": lambda f: f.calls,
     "polls": lambda f: f.polls,

@@ -12,11 +12,13 @@ from sim.replay.suites import WORDS
 WIDTH, PANEL_H, LEFT, RIGHT, TOP, BOTTOM = 720, 250, 60, 220, 34, 40
 COLOURS = {
     "ours": "#0b6e4f",
+    "ours-untold": "#74c69d",
     "scale-every": "#c8553d",
     "scale-reuse": "#e39774",
     "sequential": "#326273",
     "single": "#8d99ae",
     "oracle": "#6a4c93",
+    "oracle-told": "#b185db",
 }
 _WASTE = (("never_ran_h", "never ran"), ("idle_h", "boot and idle"), ("lost_h", "lost"))
 _SHADES = ("#c8553d", "#e9c46a", "#6a4c93")

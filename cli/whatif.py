@@ -114,6 +114,8 @@ def whatif(
     assumed = _assumed(past, jobs, supply, prices)
     if spot and spot_prices is None:
         assumed += ("spot costs the same (other prices: --spot-prices)",)
+    if spot or present.setup.spot:
+        assumed += ("jobs save when SIGTERM tells them that their spot VM is about to be taken",)
     change = Change(added, tuple(drop_region or ()), vm_max, spot)
     answers = ask(
         present,

@@ -27,6 +27,8 @@ class Policy(Protocol):
 
     hears_supply: bool
     """Whether changes of the supply are news: only for those who are allowed to know."""
+    heeds_notices: bool
+    """Whether a job is told to save when its VM is about to be taken."""
 
     def step(self, cloud: Cloud, news: Sequence[News]) -> float | None:
         """Decide; returns when to be called again if nothing happens before."""
@@ -60,6 +62,7 @@ class Cloud:
         self.left = 0
         """Jobs that are not done."""
         self.hears_supply = False
+        self.heeds_notices = False
 
     # --- what a policy may do ------------------------------------------------------------
 
@@ -99,6 +102,7 @@ class Cloud:
         jobs = [Run(i, job.submit_s, job.duration_s) for i, job in enumerate(work.jobs)]
         self.left = len(jobs)
         self.hears_supply = policy.hears_supply
+        self.heeds_notices = policy.heeds_notices
         for job in jobs:
             self._push(job.submit_s, self._arrive, job)
         for zone in range(len(self.zones)):
@@ -172,7 +176,8 @@ class Cloud:
         if self.physics.preemption == "lifetimes":
             life_s = self._dice.choice(self.physics.lifetimes_s)
             if math.isfinite(life_s):
-                self._push(self.now + life_s, self._take, machine, attempt)
+                told_s = max(0.0, life_s - self.physics.notice_s)
+                self._push(self.now + told_s, self._warn, machine, attempt)
 
     def _ready(self, machine: Machine, attempt: int) -> None:
         if attempt == machine.attempt:
@@ -189,23 +194,44 @@ class Cloud:
         self.left -= 1
         self._news.append(News("done", machine.zone, machine, job))
 
+    def _warn(self, machine: Machine, attempt: int) -> None:
+        """The notice: the zone has no room for it any more, and takes it back in half a minute. A
+        job that is told saves, and is then free to go on elsewhere; a worker that waits for work
+        leaves at once. Others, and VMs that boot, stay until the end."""
+        if attempt != machine.attempt or machine.gone_at is not None:
+            return
+        if machine.granted:
+            machine.granted = False
+            self._held[machine.zone].remove(machine)
+        stays_s = self.physics.notice_s
+        if self.heeds_notices and machine.ready_at is not None:
+            machine.attempt += 1  # the job does not come to its end any more
+            machine.told_at = self.now
+            stays_s = 0.0 if machine.job is None else min(stays_s, self.physics.save_s)
+        self._push(self.now + stays_s, self._take, machine, machine.attempt)
+
     def _take(self, machine: Machine, attempt: int) -> None:
-        """The cloud takes it back. Its job goes on from its last checkpoint."""
+        """The cloud has taken it. Its job goes on from what it saved."""
         if attempt != machine.attempt or machine.gone_at is not None:
             return
         job = machine.job
         if job is not None:
-            worked = self.now - job.started_at
-            pace = self.physics.checkpoint_s
-            saved = math.floor(worked / pace) * pace
+            saved = self._saved_s(machine, job)
             machine.useful_s += saved
-            machine.lost_s += worked - saved
+            machine.lost_s += self.now - job.started_at - saved
             job.left_s -= saved
             job.queued_at = self.now
             machine.job = None
         self.account.taken += 1
         self._end(machine)
         self._news.append(News("taken", machine.zone, machine, job))
+
+    def _saved_s(self, machine: Machine, job: Run) -> float:
+        """All until the job was told, or until its last checkpoint."""
+        if machine.told_at is not None:
+            return machine.told_at - job.started_at
+        pace = self.physics.checkpoint_s
+        return math.floor((self.now - job.started_at) / pace) * pace
 
     def _end(self, machine: Machine) -> None:
         machine.attempt += 1
@@ -239,4 +265,4 @@ class Cloud:
         running = [m for m in self._held[zone] if m.running_at is not None]
         surplus = len(self._held[zone]) - self._counts[zone]
         for machine in self._dice.sample(running, max(0, min(surplus, len(running)))):
-            self._take(machine, machine.attempt)
+            self._warn(machine, machine.attempt)

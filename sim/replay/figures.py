@@ -41,6 +41,8 @@ class Figures:
     taken: int
     calls: int
     """Creates and deletes; those of one zone at one moment are one call."""
+    creates: int
+    """Of these calls, those that ask for VMs."""
     polls: int
     """Looks at a zone that holds something of ours, at the observing pace."""
     vms_most: int
@@ -57,6 +59,10 @@ class Figures:
     @property
     def requests_per_job(self) -> float:
         return self.requests / self.jobs
+
+    @property
+    def creates_per_job(self) -> float:
+        return self.creates / self.jobs
 
     @property
     def requests_per_start(self) -> float:
@@ -79,7 +85,7 @@ class Account:
         self.taken = 0
         self._requests = 0
         self._most = 0
-        self._calls = 0
+        self._calls = {"create": 0, "delete": 0}
         self._last_call: dict[tuple[str, int], float] = {}
         self._in_zone = [0] * len(prices)
         self._busy_since = [0.0] * len(prices)
@@ -102,7 +108,7 @@ class Account:
     def _call(self, kind: str, zone: int, now: float) -> None:
         if self._last_call.get((kind, zone)) != now:
             self._last_call[kind, zone] = now
-            self._calls += 1
+            self._calls[kind] += 1
 
     def ended(self, machine: Machine, now: float) -> None:
         """The bill of a VM, split by purpose."""
@@ -153,7 +159,8 @@ class Account:
             requests=self._requests,
             refused=self.refused,
             taken=self.taken,
-            calls=self._calls,
+            calls=sum(self._calls.values()),
+            creates=self._calls["create"],
             polls=round(self._watched_s / self._pace_s),
             vms_most=self._most,
             span_h=max(now, 1.0) / HOUR_S,

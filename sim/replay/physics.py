@@ -39,7 +39,11 @@ class Physics:
     """The shortest bill of a VM that ran."""
     preemption: Preemption = "none"
     checkpoint_s: float = 900.0
-    """Work since the last multiple of this is lost with its VM."""
+    """Work since the last multiple of this is lost with its VM, if its job was not told in time."""
+    notice_s: float = 30.0
+    """From the notice of a preemption until the VM is gone: what Google gives a spot VM."""
+    save_s: float = 20.0
+    """What a job needs to save all that it has done, once it is told."""
     lifetimes_s: tuple[float, ...] = ()
     """For preemption by lifetimes: one is drawn for each VM; infinity outlives the replay."""
 
@@ -49,7 +53,7 @@ class Machine:
 
     __slots__ = (
         "asked_at", "attempt", "gone_at", "granted", "job", "lost_s", "name", "ran", "ready_at",
-        "refusals", "running_at", "useful_s", "zone",
+        "refusals", "running_at", "told_at", "useful_s", "zone",
     )  # fmt: skip
 
     def __init__(self, name: str, zone: int, asked_at: float) -> None:
@@ -65,6 +69,8 @@ class Machine:
         self.ready_at: float | None = None
         self.gone_at: float | None = None
         self.job: Run | None = None
+        self.told_at: float | None = None
+        """When its job was told to save, because the cloud takes the VM back."""
         self.ran = False
         self.useful_s = 0.0
         self.lost_s = 0.0

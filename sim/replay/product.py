@@ -89,7 +89,10 @@ class Product:
 
     hears_supply = False
 
-    def __init__(self, cloud: Cloud, setup: Setup, *, seed: int) -> None:
+    def __init__(
+        self, cloud: Cloud, setup: Setup, *, seed: int, heeds_notices: bool = True
+    ) -> None:
+        self.heeds_notices = heeds_notices
         self._setup = setup
         self._spec = _spec(cloud, setup)
         self._zone = {zone.name: index for index, zone in enumerate(cloud.zones)}

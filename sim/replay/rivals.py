@@ -23,6 +23,7 @@ class ScaleEveryRegion:
     unless `reuse` lets it look for the next one. Targets are set every `loop_s`; 0: at once."""
 
     hears_supply = False
+    heeds_notices = False
 
     def __init__(self, vm_max: int, *, reuse: bool = False, loop_s: float = LOOP_S) -> None:
         self._vm_max = vm_max
@@ -92,6 +93,7 @@ class Failover:
     launch has learned is forgotten with it."""
 
     hears_supply = False
+    heeds_notices = False
 
     def __init__(self, cloud: Cloud, vm_max: int, zones: Sequence[int] | None = None) -> None:
         places = range(len(cloud.zones)) if zones is None else zones
@@ -164,7 +166,8 @@ class CountOracle:
 
     hears_supply = True
 
-    def __init__(self, cloud: Cloud, vm_max: int) -> None:
+    def __init__(self, cloud: Cloud, vm_max: int, *, heeds_notices: bool = False) -> None:
+        self.heeds_notices = heeds_notices
         self._order = sorted(
             range(len(cloud.zones)), key=lambda z: (cloud.zones[z].usd_per_hour, z)
         )

@@ -19,14 +19,21 @@ from sim.replay.supply import Supply
 from sim.replay.workload import Workload
 
 OURS: Final = "ours"
-POLICIES: Final = (OURS, "scale-every", "scale-reuse", "sequential", "single", "oracle")
+POLICIES: Final = (
+    OURS, "ours-untold", "scale-every", "scale-reuse", "sequential", "single", "oracle",
+    "oracle-told",
+)  # fmt: skip
+# The same policies with and without the notice of a preemption: without spot there is none.
+SPOT_ONLY: Final = frozenset({"ours-untold", "oracle-told"})
 WORDS: Final[Mapping[str, str]] = {
     OURS: "this planner",
+    "ours-untold": "this planner, jobs not told",
     "scale-every": "scale every region",
     "scale-reuse": "same, at once, VMs reused",
     "sequential": "sequential failover",
     "single": "single region",
     "oracle": "knows the counts, cold VMs",
+    "oracle-told": "knows the counts, jobs told",
 }
 # 97.5 % points of Student's t by degrees of freedom; beyond the table the normal one is near.
 _T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
@@ -59,6 +66,8 @@ def policy_of(name: str, cloud: Cloud, setup: Setup, seed: int) -> Policy:
     match name:
         case "ours":
             return Product(cloud, setup, seed=seed)
+        case "ours-untold":
+            return Product(cloud, setup, seed=seed, heeds_notices=False)
         case "scale-every":
             return ScaleEveryRegion(setup.vm_max)
         case "scale-reuse":
@@ -69,6 +78,8 @@ def policy_of(name: str, cloud: Cloud, setup: Setup, seed: int) -> Policy:
             return single_region(cloud, setup.vm_max)
         case "oracle":
             return CountOracle(cloud, setup.vm_max)
+        case "oracle-told":
+            return CountOracle(cloud, setup.vm_max, heeds_notices=True)
         case _:
             raise ValueError(f"no policy is named {name!r}: there are {', '.join(POLICIES)}")
 

@@ -138,16 +138,44 @@ def test_a_zone_gives_no_more_than_it_has() -> None:
 
 
 def test_the_cloud_takes_what_it_cannot_hold() -> None:
-    """When the count falls below what is held, the surplus goes, and its job goes on from its
-    last checkpoint."""
+    """When the count falls below what is held, the surplus goes half a minute later, and its job
+    goes on from its last checkpoint."""
     zones = supply(a=(1.0, [(0.0, 1), (1136.0, 0), (1200.0, 1)]))
     cloud = Cloud(zones, SPOT, seed=1)
     found = cloud.play(jobs((0, 3600)), CountOracle(cloud, 9))
     assert (found.taken, found.starts) == (1, 2)
-    assert found.lost_h * 3600 == pytest.approx(400)  # 1000 s worked, 600 s saved
+    assert found.lost_h * 3600 == pytest.approx(430)  # 1030 s worked, 600 s saved
     assert found.useful_h == pytest.approx(1.0)
     ended = 1200 + 136 + 3000
     assert found.inflation == pytest.approx(ended / 3600)
+
+
+def test_a_job_that_is_told_saves_all_it_has_done() -> None:
+    """It works until the notice, saves for 20 s, and goes on from there elsewhere."""
+    zones = supply(a=(1.0, [(0.0, 1), (1136.0, 0)]), b=(2.0, [(0.0, 0), (1100.0, 1)]))
+    cloud = Cloud(zones, SPOT, seed=1)
+    found = cloud.play(jobs((0, 3600)), CountOracle(cloud, 9, heeds_notices=True))
+    assert (found.taken, found.starts) == (1, 2)
+    assert found.lost_h * 3600 == pytest.approx(20)
+    assert found.inflation == pytest.approx((1136 + 20 + 136 + 2600) / 3600)
+    assert found.billed_h * 3600 == pytest.approx(90 + 1000 + 20 + 90 + 2600)
+
+
+def test_a_job_that_is_told_right_before_its_end_does_not_reach_it() -> None:
+    """It was stopped to save: what was left is done elsewhere."""
+    zones = supply(a=(1.0, [(0.0, 1), (1136.0, 0), (1200.0, 1)]))
+    cloud = Cloud(zones, SPOT, seed=1)
+    found = cloud.play(jobs((0, 1010)), CountOracle(cloud, 9, heeds_notices=True))
+    assert found.starts == 2
+    assert found.inflation == pytest.approx((1200 + 136 + 10) / 1010)
+
+
+def test_a_job_that_is_not_told_may_end_before_its_vm() -> None:
+    """The last half minute is good for work that ends within it."""
+    zones = supply(a=(1.0, [(0.0, 1), (1136.0, 0), (1200.0, 1)]))
+    cloud = Cloud(zones, SPOT, seed=1)
+    found = cloud.play(jobs((0, 1010)), CountOracle(cloud, 9))
+    assert (found.starts, found.taken, found.lost_h) == (1, 0, 0.0)
 
 
 def test_without_spot_what_is_held_is_kept() -> None:
@@ -186,6 +214,7 @@ class Impatient:
     """Asks for two VMs and gives the second back as soon as it hears `when` of it."""
 
     hears_supply = False
+    heeds_notices = False
 
     def __init__(self, when: str) -> None:
         self._when = when
@@ -219,6 +248,7 @@ class Patient:
     """Asks once and waits."""
 
     hears_supply = False
+    heeds_notices = False
 
     def __init__(self) -> None:
         self._jobs: list[Run] = []
@@ -252,6 +282,7 @@ def test_a_policy_that_does_nothing_is_caught() -> None:
 
     class Idle:
         hears_supply = False
+        heeds_notices = False
 
         def step(self, _: Cloud, __: Sequence[News]) -> float | None:
             return None
