@@ -423,39 +423,3 @@ def _troubles_at(
     place = (vm.region, spec.machine_type, spec.spot)
     ended = ((key, t) for key, t in known.items() if t.kind not in NEVER_WORKS)
     return [key for key, t in ended if (t.region, t.machine_type, t.spot) == place]
-
-
-def for_humans(troubles: Iterable[Trouble], timers: Timers, now: datetime) -> list[Trouble]:
-    """A stockout is weather, a quota or a permission is for a human. It stands until the region
-    delivers, or has not refused for as long again as it was left alone: between the end of a block
-    and the next refusal nothing is better. VMs that never get to work are for a human until one
-    does, or until they are forgotten."""
-    kinds = (TroubleKind.QUOTA, TroubleKind.PERMISSION)
-    return [
-        trouble
-        for trouble in troubles
-        if (trouble.is_fault and is_remembered(trouble, timers, now))
-        or (
-            trouble.kind in kinds
-            and trouble.blocks(
-                now - timedelta(seconds=block_s(trouble.kind, trouble.count, timers))
-            )
-        )
-    ]
-
-
-def complaints(
-    snapshot: MigSnapshot, ours: Iterable[str], troubles: Iterable[Trouble] = ()
-) -> dict[str, str]:
-    """What a human should know about the group: kind of alert → words. `troubles` are those that
-    are for humans."""
-    known = set(ours)
-    found = {f"cloud_{t.kind}": t.message for t in troubles}
-    strangers = sorted(m.name for m in snapshot.members if m.name not in known)
-    if strangers:
-        more = f" and {len(strangers) - 5} more" if len(strangers) > 5 else ""
-        names = ", ".join(strangers[:5])
-        found["unknown_vm"] = f"{snapshot.mig} holds VMs that we did not ask for: {names}{more}"
-    if snapshot.faults:
-        found["group_settings"] = "; ".join(snapshot.faults)
-    return found

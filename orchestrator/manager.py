@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import assert_never
 
 import structlog
 
 from core.capacity import (
-    NEVER_WORKS,
     Action,
     CloudCall,
     ClusterSpec,
@@ -33,14 +32,12 @@ from core.capacity import (
 )
 from core.changes import (
     Change,
-    ClearAlert,
     CloudRequest,
     ForgetRegion,
     NewRequest,
     NewVm,
     PutRegionStatus,
     PutTrouble,
-    RaiseAlert,
     RegionStatus,
     SettleRequest,
     Unit,
@@ -54,15 +51,8 @@ from core.ports import CapacityAdvice, Clock, Ids, Store
 from core.timers import Timers
 from migs.manager import MigManager
 from orchestrator.calls import CloudCalls, action_of, is_passing, kind_of, request_of
-from orchestrator.fold import (
-    UNLISTED_AFTER_S,
-    complaints,
-    delivered,
-    failed_requests,
-    fold,
-    for_humans,
-    learn,
-)
+from orchestrator.complaints import Complaints, complaints, for_humans
+from orchestrator.fold import UNLISTED_AFTER_S, Folded, delivered, failed_requests, fold, learn
 from orchestrator.hints import Hints
 from orchestrator.lanes import Lanes
 from orchestrator.orphans import Orphans
@@ -74,8 +64,6 @@ from orchestrator.unready import heed, proofs
 
 log = structlog.get_logger("orchestrator")
 V = VmState
-COSTLY = frozenset(f"cloud_{kind}" for kind in NEVER_WORKS)
-"""Alerts about what is paid for in vain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +127,7 @@ class ClusterManager:
         self._awaited: frozenset[str] = frozenset()
         """VMs that did not run yet when we looked last."""
         self._said: dict[str, RegionStatus] = {}
-        self._complaints: dict[str, dict[str, str]] = {}
-        self._open_alerts: Collection[tuple[str, str]] = ()
+        self._complaints = Complaints()
         self._proofs: Mapping[str, datetime] = {}
         """Region → when the newest VM that has been READY there was asked for."""
 
@@ -184,7 +171,7 @@ class ClusterManager:
 
     async def _observe_due(self, view: View) -> list[Look]:
         """All regions at once; a slow one holds only itself, and is heard when it has answered."""
-        self._open_alerts = view.open_alerts
+        self._complaints.remember(view.open_alerts)
         busy = self._lanes.busy()
         abandoned = self._places.abandoned(self.spec, view)
         for region in self._places.watched(self.spec, view):
@@ -236,82 +223,86 @@ class ClusterManager:
         return seen
 
     async def _fold_in(self, view: View, fresh: Sequence[Look]) -> Picture:
-        """Each snapshot is folded once, and only over what was written down before it was taken: no
-        clocks are compared. So the absence of a newer VM means nothing, nor that of the machine of
-        one whose worker has spoken since."""
+        """What was seen and heard, written down; then what to plan on."""
+        found = self._news(view, fresh)
+        changes = [*found.changes, *self._forgotten(fresh, view)]
+        self._awaited = frozenset(vm.uid for vm in found.vms if vm.running_since is None)
+        if changes and not await self._write([(change,) for change in changes]):
+            # Somebody was faster. What we folded is not what is stored, though its version may be
+            # the same number: plan on the rows as they are, the next observation folds again.
+            view = await self._view()
+            found = Folded((), tuple(view.vms), tuple(view.troubles), tuple(view.experience))
+        return self._picture(view, found)
+
+    def _news(self, view: View, fresh: Sequence[Look]) -> Folded:
+        """Each look is folded once, over what the one before it left."""
         vms = tuple(vm for vm in view.vms if vm.counted)
         self._proofs = proofs(self._proofs, vms)
-        troubles, experience = view.troubles, view.experience
         unsure = self._names_in(view, "create", "queue") | self._accepted_lately(view)
         policy = self._wiring.policy
-        changes, experience = self._hints.heed(self.spec, experience, policy, view.now)
+        changes, experience = self._hints.heed(self.spec, view.experience, policy, view.now)
         came = [vm for vm in vms if vm.uid in self._awaited]
-        spoke = delivered(came, self.spec, troubles, experience, policy, view.now)
-        troubles, experience = spoke.troubles, spoke.experience
-        changes += spoke.changes
+        spoke = delivered(came, self.spec, view.troubles, experience, policy, view.now)
+        found = Folded((*changes, *spoke.changes), vms, spoke.troubles, spoke.experience)
         for look in fresh:
-            snapshot, known = look.snapshot, look.known
-            older = tuple(vm for vm in vms if vm.name in known and not look.is_outdated(vm))
-            newer = tuple(vm for vm in vms if vm.name not in known or look.is_outdated(vm))
-            folded = fold(
-                snapshot,
-                self.spec,
-                older,
-                troubles,
-                unsure | look.unsure,
-                self._wiring.timers,
-                view.now,
-                experience=experience,
-                policy=policy,
-            )
-            vms, troubles = (*folded.vms, *newer), folded.troubles
-            experience = folded.experience
-            changes += folded.changes
-            self._note_requests(snapshot, older, folded.vms)
-            place = (snapshot.region, self.spec.machine_type, self.spec.spot)
-            here = [t for t in troubles if (t.region, t.machine_type, t.spot) == place]
-            open_ = for_humans(here, self._wiring.timers, view.now)
-            changes += self._alerts(snapshot, complaints(snapshot, known, open_), view.now)
-            changes += self._orphans.adopt(snapshot, known, view, self._wiring.ids)
+            found = self._folded(look, found, unsure, view)
         lost, troubles = heed(
-            vms,
+            found.vms,
             view.jobs,
             self.spec,
-            troubles,
+            found.troubles,
             self._wiring.timers,
             view.now,
             hears=self._wiring.hears(),
             proofs=self._proofs,
         )
-        changes += lost
-        changes += self._forgotten(fresh, view)
-        self._awaited = frozenset(vm.uid for vm in vms if vm.running_since is None)
-        if changes and not await self._write([(change,) for change in changes]):
-            # Somebody was faster. What we folded is not what is stored, though its version may be
-            # the same number: plan on the rows as they are, the next observation folds again.
-            view = await self._view()
-            vms = tuple(vm for vm in view.vms if vm.counted)
-            troubles, experience = view.troubles, view.experience
+        return replace(found, changes=(*found.changes, *lost), troubles=tuple(troubles))
+
+    def _folded(self, look: Look, before: Folded, unsure: frozenset[str], view: View) -> Folded:
+        """Only over what was written down before the look was taken: no clocks are compared. So
+        the absence of a newer VM means nothing, nor that of the machine of one whose worker has
+        spoken since."""
+        snapshot, known, timers = look.snapshot, look.known, self._wiring.timers
+        older = tuple(vm for vm in before.vms if vm.name in known and not look.is_outdated(vm))
+        newer = tuple(vm for vm in before.vms if vm.name not in known or look.is_outdated(vm))
+        folded = fold(
+            snapshot,
+            self.spec,
+            older,
+            before.troubles,
+            unsure | look.unsure,
+            timers,
+            view.now,
+            experience=before.experience,
+            policy=self._wiring.policy,
+        )
+        self._note_requests(snapshot, older, folded.vms)
+        place = (snapshot.region, self.spec.machine_type, self.spec.spot)
+        here = [t for t in folded.troubles if (t.region, t.machine_type, t.spot) == place]
+        told = complaints(snapshot, known, for_humans(here, timers, view.now))
+        alerts = self._complaints.heard(snapshot, told, view.now)
+        orphans = self._orphans.adopt(snapshot, known, view, self._wiring.ids)
+        changes = (*before.changes, *folded.changes, *alerts, *orphans)
+        return replace(folded, changes=changes, vms=(*folded.vms, *newer))
+
+    def _picture(self, view: View, found: Folded) -> Picture:
+        snapshots = self._snapshots.values()
         leaving = frozenset(
             member.name
-            for snapshot in self._snapshots.values()
+            for snapshot in snapshots
             for member in snapshot.members
             if member.action == "DELETING"
         )
         return Picture(
             spec=self.spec,
             demand=self._demand(view),
-            vms=tuple(vm for vm in vms if vm.counted),
-            troubles=tuple(t for t in troubles if self._concerns_us(t)),
+            vms=tuple(vm for vm in found.vms if vm.counted),
+            troubles=tuple(t for t in found.troubles if self._concerns_us(t)),
             asked=leaving | self._names_in(view, "delete", "unqueue"),
             quiet=self._calls.quiet(self._places.watched(self.spec, view)) | self._lanes.busy(),
-            refused={
-                snapshot.region: "; ".join(snapshot.deadly)
-                for snapshot in self._snapshots.values()
-                if snapshot.deadly
-            },
+            refused={s.region: "; ".join(s.deadly) for s in snapshots if s.deadly},
             spurned=self._calls.spurned(region.region for region in self.spec.regions),
-            experience=experience,
+            experience=found.experience,
             arrivals=view.arrivals.get(self.spec.name),
             policy=self._wiring.policy,
             at_work=at_work(view.jobs, self.spec),
@@ -526,12 +517,8 @@ class ClusterManager:
         key = (region, "", self.spec.machine_type, self.spec.spot, str(kind))
         trouble = learn(None, key, kind, str(error), self._wiring.timers, now)
         mig = self._calls.mig(region).mig
-        before = self._complaints.setdefault(region, self._left_open(mig))
-        changes: list[Change] = [PutTrouble(trouble)]
-        if before.get(f"cloud_{kind}") != str(error):
-            before[f"cloud_{kind}"] = str(error)
-            changes.append(RaiseAlert(f"cloud_{kind}", mig, "error", str(error), now))
-        await self._write([tuple(changes)])
+        news = self._complaints.refused(region, mig, f"cloud_{kind}", str(error), now)
+        await self._write([(PutTrouble(trouble), *news)])
 
     # --- telling -------------------------------------------------------------------------
 
@@ -542,10 +529,8 @@ class ClusterManager:
         said = {status.region: status for status in statuses if self._is_news(status)}
         news: list[Change] = [PutRegionStatus(status) for status in said.values()]
         held = {*whys, *(vm.region for vm in picture.vms)}
-        for region in [known for known in self._complaints if known not in held]:
-            # Withdrawn and empty: nobody will look there again, so nobody would take it back.
-            mig = self._calls.mig(region).mig
-            news += [ClearAlert(kind, mig, now) for kind in self._complaints.pop(region)]
+        for region in self._complaints.others(held):  # withdrawn, and empty by now
+            news += self._complaints.dropped(region, self._calls.mig(region).mig, now)
         if news:
             await self._write([tuple(news)])
         # Not before it is stored: the next leader knows by it where we may have VMs.
@@ -562,24 +547,6 @@ class ClusterManager:
         if before is None:
             return True
         return (before.why, before.target_size) != (status.why, status.target_size)
-
-    def _alerts(self, snapshot: MigSnapshot, after: dict[str, str], now: datetime) -> list[Change]:
-        """Only news: a complaint that stands as it was is not written again, and one that this
-        observation does not repeat is over, also if it was a former leader's."""
-        mine = snapshot.mig
-        before = self._complaints.get(snapshot.region, self._left_open(mine))
-        self._complaints[snapshot.region] = after
-        raised: list[Change] = [
-            RaiseAlert(kind, mine, "error" if kind in COSTLY else "warning", words, now)
-            for kind, words in after.items()
-            if before.get(kind) != words
-        ]
-        cleared = [ClearAlert(kind, mine, now) for kind in before if kind not in after]
-        return raised + cleared
-
-    def _left_open(self, mig: str) -> dict[str, str]:
-        """What a former leader complained of."""
-        return {kind: "" for kind, subject in self._open_alerts if subject == mig}
 
     def _log(self, action: CloudCall) -> None:
         names, what = list(action.names), kind_of(action)

@@ -15,7 +15,8 @@ from core.capacity import (
 )
 from core.changes import DropTrouble, PutTrouble
 from core.timers import Timers
-from orchestrator.fold import Folded, block_s, complaints, fold, for_humans
+from orchestrator.complaints import complaints, for_humans
+from orchestrator.fold import Folded, block_s, fold
 from tests.builders import NOW, at, cluster, snapshot, vm
 
 V = VmState

@@ -26,7 +26,8 @@ from core.changes import Change, DropTrouble, PutTrouble, RaiseAlert, VmMove
 from core.errors import Forbidden
 from core.job import E, Job, S
 from core.timers import Timers
-from orchestrator.fold import complaints, fold, for_humans
+from orchestrator.complaints import complaints, for_humans
+from orchestrator.fold import fold
 from orchestrator.manager import ClusterManager
 from orchestrator.picture import Picture
 from orchestrator.plan import next_look, plan_cluster

@@ -1,0 +1,98 @@
+"""What people are told about a group: that it begins, what its words are now, that it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+
+from core.capacity import NEVER_WORKS, MigSnapshot, Trouble, TroubleKind
+from core.changes import Change, ClearAlert, RaiseAlert
+from core.timers import Timers
+from orchestrator.fold import block_s
+from orchestrator.trial import is_remembered
+
+COSTLY = frozenset(f"cloud_{kind}" for kind in NEVER_WORKS)
+"""Alerts about what is paid for in vain."""
+
+
+class Complaints:
+    """What people have been told about the groups of one cluster, so that only news is written."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, dict[str, str]] = {}
+        """Region → kind of alert → words."""
+        self._open: Collection[tuple[str, str]] = ()
+
+    def remember(self, open_alerts: Collection[tuple[str, str]]) -> None:
+        """(kind, group) of what stands open, perhaps since a former leader."""
+        self._open = open_alerts
+
+    def heard(self, snapshot: MigSnapshot, after: dict[str, str], now: datetime) -> list[Change]:
+        """A complaint that stands as it was is not written again, and one that this observation
+        does not repeat is over, also if it was a former leader's."""
+        mine = snapshot.mig
+        before = self._told.get(snapshot.region, self._left_open(mine))
+        self._told[snapshot.region] = after
+        raised: list[Change] = [
+            RaiseAlert(kind, mine, "error" if kind in COSTLY else "warning", words, now)
+            for kind, words in after.items()
+            if before.get(kind) != words
+        ]
+        cleared = [ClearAlert(kind, mine, now) for kind in before if kind not in after]
+        return raised + cleared
+
+    def refused(self, region: str, mig: str, kind: str, words: str, now: datetime) -> list[Change]:
+        """The cloud refused a call there."""
+        before = self._told.setdefault(region, self._left_open(mig))
+        if before.get(kind) == words:
+            return []
+        before[kind] = words
+        return [RaiseAlert(kind, mig, "error", words, now)]
+
+    def others(self, held: Collection[str]) -> list[str]:
+        """Regions that people were told about, beyond these."""
+        return [region for region in self._told if region not in held]
+
+    def dropped(self, region: str, mig: str, now: datetime) -> list[Change]:
+        """Nobody will look there again, so nobody would take it back."""
+        return [ClearAlert(kind, mig, now) for kind in self._told.pop(region)]
+
+    def _left_open(self, mig: str) -> dict[str, str]:
+        """What a former leader complained of."""
+        return {kind: "" for kind, subject in self._open if subject == mig}
+
+
+def for_humans(troubles: Iterable[Trouble], timers: Timers, now: datetime) -> list[Trouble]:
+    """A stockout is weather, a quota or a permission is for a human. It stands until the region
+    delivers, or has not refused for as long again as it was left alone: between the end of a block
+    and the next refusal nothing is better. VMs that never get to work are for a human until one
+    does, or until they are forgotten."""
+    kinds = (TroubleKind.QUOTA, TroubleKind.PERMISSION)
+    return [
+        trouble
+        for trouble in troubles
+        if (trouble.is_fault and is_remembered(trouble, timers, now))
+        or (
+            trouble.kind in kinds
+            and trouble.blocks(
+                now - timedelta(seconds=block_s(trouble.kind, trouble.count, timers))
+            )
+        )
+    ]
+
+
+def complaints(
+    snapshot: MigSnapshot, ours: Iterable[str], troubles: Iterable[Trouble] = ()
+) -> dict[str, str]:
+    """What a human should know about the group: kind of alert → words. `troubles` are those that
+    are for humans."""
+    known = set(ours)
+    found = {f"cloud_{t.kind}": t.message for t in troubles}
+    strangers = sorted(m.name for m in snapshot.members if m.name not in known)
+    if strangers:
+        more = f" and {len(strangers) - 5} more" if len(strangers) > 5 else ""
+        names = ", ".join(strangers[:5])
+        found["unknown_vm"] = f"{snapshot.mig} holds VMs that we did not ask for: {names}{more}"
+    if snapshot.faults:
+        found["group_settings"] = "; ".join(snapshot.faults)
+    return found
