@@ -20,6 +20,7 @@ HALF_LIFE_S = 86400.0
 SIGHTING_S = 3600.0
 # What is believed of a place that was never asked: most zones can give a VM most of the time.
 PRIOR_HITS, PRIOR_MISSES = 1.5, 0.5
+PRIOR_BELIEF = PRIOR_HITS / (PRIOR_HITS + PRIOR_MISSES)
 # Preemptions per hour of a spot VM until we know better, and how many VM-hours that is worth.
 PRIOR_PREEMPTIONS_PER_HOUR, PRIOR_VM_HOURS = 0.1, 10.0
 # VMs that a place is asked for at once until it has shown how many it gives, and the bounds.
@@ -212,7 +213,7 @@ def belief(known: Experience | None, now: datetime, half_life_s: float = HALF_LI
     """How likely the place is to deliver now: the long-run mean, pulled towards the last outcome,
     the more the fresher it is."""
     if known is None:
-        return PRIOR_HITS / (PRIOR_HITS + PRIOR_MISSES)
+        return PRIOR_BELIEF
     left = fade(now - known.updated_at, half_life_s)
     hits, misses = known.hits * left + PRIOR_HITS, known.misses * left + PRIOR_MISSES
     mean = hits / (hits + misses)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from core.capacity import Action, Create, Hold, Wish
+from core.knowledge import PRIOR_BELIEF
 from core.names import Names
 from core.ports import Ids
 from orchestrator.outlook import Outlook
@@ -92,13 +93,24 @@ def _ask_for_each(scene: Scene, asks: Asks) -> tuple[Wish, ...]:
     left: list[Wish] = []
     most = scene.live_max - len(scene.fleet.fresh)
     for wish in scene.uncredited:
-        able = _askable_for(wish, scene, asks)
+        able = _within_room(_askable_for(wish, scene, asks), scene, asks)
         if not able or asks.places <= 0 or len(asks.found) >= most:
             left.append(wish)
             continue
         best = min(able, key=lambda outlook: _cost(outlook, scene, asks))
         asks.add(best.region, _grow_reason(best, scene))
     return tuple(left)
+
+
+def _within_room(able: list[Outlook], scene: Scene, asks: Asks) -> list[Outlook]:
+    """Where one more may be asked for when a refusal is likely: while a request is late, and of
+    spot VMs always. Jobs that lost their VMs together would else be asked for, all of them, in one
+    short place after the other. Beyond what a place usually gives at once it is asked only if it is
+    as likely to deliver as one that nobody has asked yet."""
+    if not scene.fleet.stale and not scene.picture.spec.spot:
+        return able
+    within = [outlook for outlook in able if asks.load(outlook) < 1]
+    return within or [outlook for outlook in able if outlook.belief >= PRIOR_BELIEF]
 
 
 def _hedge(scene: Scene, asks: Asks) -> None:
@@ -272,4 +284,6 @@ def _refusal(outlook: Outlook, scene: Scene, left: Sequence[Wish], asks: Asks) -
         return f"${outlook.usd_per_hour:.2f} per hour is above what the waiting jobs may cost"
     if not any(_may_pay(wish, outlook, scene, band) for wish in left):
         return f"${outlook.usd_per_hour:.2f} per hour is not worth it yet, cheaper ones may deliver"
+    if asks.load(outlook) >= 1:
+        return "asked for as many as it usually gives at once, more when these come"
     return "enough VMs are in flight"
