@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from core.capacity import NEVER_WORKS, MigSnapshot, Trouble, TroubleKind
@@ -11,28 +11,28 @@ from core.timers import Timers
 from orchestrator.fold import block_s
 from orchestrator.trial import is_remembered
 
+Told = Mapping[str, str]
+"""Kind of alert → words."""
 COSTLY = frozenset(f"cloud_{kind}" for kind in NEVER_WORKS)
 """Alerts about what is paid for in vain."""
 
 
 class Complaints:
-    """What people have been told about the groups of one cluster, so that only news is written."""
+    """What people have been told about the groups of one cluster, so that only news is written. It
+    is taken for told once it is stored: a commit may fail."""
 
     def __init__(self) -> None:
-        self._told: dict[str, dict[str, str]] = {}
-        """Region → kind of alert → words."""
+        self._told: dict[str, Told] = {}
         self._open: Collection[tuple[str, str]] = ()
 
     def remember(self, open_alerts: Collection[tuple[str, str]]) -> None:
         """(kind, group) of what stands open, perhaps since a former leader."""
         self._open = open_alerts
 
-    def heard(self, snapshot: MigSnapshot, after: dict[str, str], now: datetime) -> list[Change]:
+    def news(self, snapshot: MigSnapshot, after: Told, now: datetime) -> list[Change]:
         """A complaint that stands as it was is not written again, and one that this observation
         does not repeat is over, also if it was a former leader's."""
-        mine = snapshot.mig
-        before = self._told.get(snapshot.region, self._left_open(mine))
-        self._told[snapshot.region] = after
+        mine, before = snapshot.mig, self._before(snapshot.region, snapshot.mig)
         raised: list[Change] = [
             RaiseAlert(kind, mine, "error" if kind in COSTLY else "warning", words, now)
             for kind, words in after.items()
@@ -41,25 +41,31 @@ class Complaints:
         cleared = [ClearAlert(kind, mine, now) for kind in before if kind not in after]
         return raised + cleared
 
-    def refused(self, region: str, mig: str, kind: str, words: str, now: datetime) -> list[Change]:
-        """The cloud refused a call there."""
-        before = self._told.setdefault(region, self._left_open(mig))
-        if before.get(kind) == words:
-            return []
-        before[kind] = words
-        return [RaiseAlert(kind, mig, "error", words, now)]
+    def told(self, regions: Mapping[str, Told]) -> None:
+        """It is stored."""
+        self._told |= regions
+
+    def with_refusal(self, region: str, mig: str, kind: str, words: str) -> Told | None:
+        """What people know once they are told that the cloud refused a call; None: they do."""
+        before = self._before(region, mig)
+        return None if before.get(kind) == words else {**before, kind: words}
 
     def others(self, held: Collection[str]) -> list[str]:
         """Regions that people were told about, beyond these."""
         return [region for region in self._told if region not in held]
 
-    def dropped(self, region: str, mig: str, now: datetime) -> list[Change]:
+    def end(self, region: str, mig: str, now: datetime) -> list[Change]:
         """Nobody will look there again, so nobody would take it back."""
-        return [ClearAlert(kind, mig, now) for kind in self._told.pop(region)]
+        return [ClearAlert(kind, mig, now) for kind in self._told[region]]
 
-    def _left_open(self, mig: str) -> dict[str, str]:
-        """What a former leader complained of."""
-        return {kind: "" for kind, subject in self._open if subject == mig}
+    def forget(self, regions: Iterable[str]) -> None:
+        for region in regions:
+            self._told.pop(region, None)
+
+    def _before(self, region: str, mig: str) -> Told:
+        """Told by us, or what a former leader complained of."""
+        left_open = {kind: "" for kind, subject in self._open if subject == mig}
+        return self._told.get(region, left_open)
 
 
 def for_humans(troubles: Iterable[Trouble], timers: Timers, now: datetime) -> list[Trouble]:

@@ -38,6 +38,7 @@ from core.changes import (
     NewVm,
     PutRegionStatus,
     PutTrouble,
+    RaiseAlert,
     RegionStatus,
     SettleRequest,
     Unit,
@@ -51,7 +52,7 @@ from core.ports import CapacityAdvice, Clock, Ids, Store
 from core.timers import Timers
 from migs.manager import MigManager
 from orchestrator.calls import CloudCalls, action_of, is_passing, kind_of, request_of
-from orchestrator.complaints import Complaints, complaints, for_humans
+from orchestrator.complaints import Complaints, Told, complaints, for_humans
 from orchestrator.fold import UNLISTED_AFTER_S, Folded, delivered, failed_requests, fold, learn
 from orchestrator.hints import Hints
 from orchestrator.lanes import Lanes
@@ -225,9 +226,12 @@ class ClusterManager:
     async def _fold_in(self, view: View, fresh: Sequence[Look]) -> Picture:
         """What was seen and heard, written down; then what to plan on."""
         found = self._news(view, fresh)
-        changes = [*found.changes, *self._forgotten(fresh, view)]
+        told, alerts = self._alerts(fresh, found.troubles, view.now)
+        changes = [*found.changes, *alerts, *self._forgotten(fresh, view)]
         self._awaited = frozenset(vm.uid for vm in found.vms if vm.running_since is None)
-        if changes and not await self._write([(change,) for change in changes]):
+        if not changes or await self._write([(change,) for change in changes]):
+            self._complaints.told(told)
+        else:
             # Somebody was faster. What we folded is not what is stored, though its version may be
             # the same number: plan on the rows as they are, the next observation folds again.
             view = await self._view()
@@ -262,7 +266,7 @@ class ClusterManager:
         """Only over what was written down before the look was taken: no clocks are compared. So
         the absence of a newer VM means nothing, nor that of the machine of one whose worker has
         spoken since."""
-        snapshot, known, timers = look.snapshot, look.known, self._wiring.timers
+        snapshot, known = look.snapshot, look.known
         older = tuple(vm for vm in before.vms if vm.name in known and not look.is_outdated(vm))
         newer = tuple(vm for vm in before.vms if vm.name not in known or look.is_outdated(vm))
         folded = fold(
@@ -271,19 +275,29 @@ class ClusterManager:
             older,
             before.troubles,
             unsure | look.unsure,
-            timers,
+            self._wiring.timers,
             view.now,
             experience=before.experience,
             policy=self._wiring.policy,
         )
         self._note_requests(snapshot, older, folded.vms)
-        place = (snapshot.region, self.spec.machine_type, self.spec.spot)
-        here = [t for t in folded.troubles if (t.region, t.machine_type, t.spot) == place]
-        told = complaints(snapshot, known, for_humans(here, timers, view.now))
-        alerts = self._complaints.heard(snapshot, told, view.now)
         orphans = self._orphans.adopt(snapshot, known, view, self._wiring.ids)
-        changes = (*before.changes, *folded.changes, *alerts, *orphans)
+        changes = (*before.changes, *folded.changes, *orphans)
         return replace(folded, changes=changes, vms=(*folded.vms, *newer))
+
+    def _alerts(
+        self, fresh: Sequence[Look], troubles: Sequence[Trouble], now: datetime
+    ) -> tuple[dict[str, Told], list[Change]]:
+        """By region what people are to know of it, and what of that is news."""
+        told: dict[str, Told] = {}
+        news: list[Change] = []
+        for look in {look.snapshot.region: look for look in fresh}.values():  # the newest of each
+            snapshot = look.snapshot
+            here = [t for t in troubles if t.region == snapshot.region and self._concerns_us(t)]
+            open_ = for_humans(here, self._wiring.timers, now)
+            told[snapshot.region] = complaints(snapshot, look.known, open_)
+            news += self._complaints.news(snapshot, told[snapshot.region], now)
+        return told, news
 
     def _picture(self, view: View, found: Folded) -> Picture:
         snapshots = self._snapshots.values()
@@ -517,8 +531,13 @@ class ClusterManager:
         key = (region, "", self.spec.machine_type, self.spec.spot, str(kind))
         trouble = learn(None, key, kind, str(error), self._wiring.timers, now)
         mig = self._calls.mig(region).mig
-        news = self._complaints.refused(region, mig, f"cloud_{kind}", str(error), now)
-        await self._write([(PutTrouble(trouble), *news)])
+        alert = RaiseAlert(f"cloud_{kind}", mig, "error", str(error), now)
+        told = self._complaints.with_refusal(region, mig, alert.kind, alert.message)
+        await self._write(
+            [(PutTrouble(trouble),) if told is None else (PutTrouble(trouble), alert)]
+        )
+        if told is not None:
+            self._complaints.told({region: told})
 
     # --- telling -------------------------------------------------------------------------
 
@@ -529,10 +548,12 @@ class ClusterManager:
         said = {status.region: status for status in statuses if self._is_news(status)}
         news: list[Change] = [PutRegionStatus(status) for status in said.values()]
         held = {*whys, *(vm.region for vm in picture.vms)}
-        for region in self._complaints.others(held):  # withdrawn, and empty by now
-            news += self._complaints.dropped(region, self._calls.mig(region).mig, now)
+        ended = self._complaints.others(held)  # withdrawn, and empty by now
+        for region in ended:
+            news += self._complaints.end(region, self._calls.mig(region).mig, now)
         if news:
             await self._write([tuple(news)])
+        self._complaints.forget(ended)
         # Not before it is stored: the next leader knows by it where we may have VMs.
         self._said |= said
         self._places.drive(self.spec.regions)

@@ -263,7 +263,7 @@ class SchedulerLoop:
             if steady
             else Silence(())
         )
-        budgets = parts.budgets()
+        budgets, timers = parts.budgets(), parts.rules.timers
         around = Circumstances(
             parts.clusters(),
             silence,
@@ -274,6 +274,7 @@ class SchedulerLoop:
             self._checkpoints.saved_at,
             self._answers,
             self._deaf(),
+            parts.relay.unsent(timers.claim_timeout_s + timers.settling_s),
         )
         self._checkpoints.hear(draft.progress)
         whys = plan_jobs(draft, view, around, parts.ids)

@@ -59,16 +59,22 @@ def _loss_event(job: Job, now: datetime) -> JobEvent:
     return DEADLINE_EVENT[job.status] if late and job.status in _NEEDS_THE_BUS else E.VM_LOST
 
 
-def meet_deadlines(draft: Draft, bus_steady: bool, deaf: Collection[str] = frozenset()) -> None:
+def meet_deadlines(
+    draft: Draft,
+    bus_steady: bool,
+    deaf: Collection[str] = frozenset(),
+    unsent: Collection[str] = frozenset(),
+) -> None:
     """Every state that is not final moves by itself in the end. `deaf`: clusters whose workers
-    could not be told anything of late; nobody is blamed for what he could not hear."""
+    could not be told anything of late; `unsent`: VMs that one order could not be sent to. Nobody is
+    blamed for what he could not hear."""
     late = (job.uid for job in draft.living.due(draft.now))
     for job in [draft.jobs[uid] for uid in dict.fromkeys((*late, *draft.jobs.news))]:
         if job.deadline_at is None or job.deadline_at > draft.now:
             continue
         if job.status in _NEEDS_THE_BUS:
             if bus_steady and job.cluster not in deaf:
-                _give_up_worker(draft, job)
+                _give_up_worker(draft, job, unsent)
             continue
         if joins_later(draft, job):
             continue
@@ -81,7 +87,7 @@ def meet_deadlines(draft: Draft, bus_steady: bool, deaf: Collection[str] = froze
             draft.distrust(draft.vms[vm.uid], reason)
 
 
-def _give_up_worker(draft: Draft, job: Job) -> None:
+def _give_up_worker(draft: Draft, job: Job, unsent: Collection[str]) -> None:
     """It did not claim, start or yield the job in time, but may be about to: it is told to stop and
     its VM goes; the job goes back once nothing can run there. A worker that has other jobs as well
     is asked first: its answer frees the job, and only without one are its neighbours given up."""
@@ -90,6 +96,8 @@ def _give_up_worker(draft: Draft, job: Job) -> None:
     if vm is None or V.DELETING not in VM_TRANSITIONS[vm.state]:
         return
     reason = _deadline_reason(job, DEADLINE_EVENT[job.status])
+    if vm.name in unsent:
+        reason = "the bus refuses its orders"
     answer_s = job.spec.stop_grace_s + draft.rules.timers.stop_margin_s
     asked = vm.state is V.DRAINING and vm.reason == reason
     if asked and len(vm.leases) > 1 and draft.now - vm.state_since < timedelta(seconds=answer_s):

@@ -52,13 +52,15 @@ class Circumstances:
     """What came of the last trials; kept from turn to turn."""
     deaf: frozenset[str] = frozenset()
     """Clusters whose workers could not be told anything of late."""
+    unsent: frozenset[str] = frozenset()
+    """VMs that an order did not reach of late: the bus refuses what it says."""
 
 
 def plan_jobs(draft: Draft, view: View, around: Circumstances, ids: Ids) -> list[JobWhy]:
     """All steps of a turn, in order; returns the news about why jobs wait."""
     lose_vms(draft, around.silence)
     requeue_lost(draft, around.silence)
-    meet_deadlines(draft, around.bus_steady, around.deaf)
+    meet_deadlines(draft, around.bus_steady, around.deaf, around.unsent)
     retire_sick(draft, view)
     release(draft, view)
     couple(draft)

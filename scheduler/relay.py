@@ -19,6 +19,9 @@ log = structlog.get_logger("relay")
 BATCH = 500
 PUBLISH_TIMEOUT_S = 10.0
 RETRY_S = 1.0
+TRIED = 16
+"""Messages of a refused topic that are tried at once."""
+UNSENT_MAX = 10_000
 REFUSED = "bus_refused"
 
 
@@ -41,6 +44,9 @@ class Relay:
         """When topics that the bus refuses are tried again."""
         self._held_at: dict[str, float] = {}
         """Topic → when messages for it could last not be sent."""
+        self._unsent: dict[str, float] = {}
+        """Worker → when an order for it was last refused for what it says; the newest last."""
+        self._turn = 0
 
     def poke(self) -> None:
         """There may be something to send."""
@@ -51,6 +57,11 @@ class Relay:
         something cannot be blamed yet for not having done it."""
         since = self._clock.monotonic() - within_s
         return any(self._held_at.get(topic, -math.inf) >= since for topic in topics)
+
+    def unsent(self, within_s: float) -> frozenset[str]:
+        """Workers that an order did not reach, so lately, since the bus refuses what it says."""
+        since = self._clock.monotonic() - within_s
+        return frozenset(worker for worker, at in self._unsent.items() if at >= since)
 
     async def run(self) -> None:
         """For ever, while we lead."""
@@ -66,7 +77,7 @@ class Relay:
 
     async def _drain(self) -> None:
         try:
-            while await self.send_batch() == BATCH:
+            while await self.send_batch() >= BATCH:
                 pass
         except (BusDown, StoreDown) as error:
             log.warning("outbox kept, trying again", why=str(error))
@@ -83,64 +94,95 @@ class Relay:
         # What is refused is tried apart, and not too often: however much there is of it, it does
         # not stand before the others.
         if refused and self._clock.monotonic() >= self._retry_at:
-            sent += await self._send(await self._store.outbox(BATCH, refused, besides=False))
+            for topic in refused:
+                sent += await self._send(await self._store.outbox(BATCH, [topic], besides=False))
         return sent
 
     async def _send(self, rows: Sequence[OutboxRow]) -> int:
         by_topic: dict[str, list[OutboxRow]] = {}
         for row in rows:
             by_topic.setdefault(row.message.topic, []).append(row)
-        full, sent = len(rows) == BATCH, 0
+        sent = 0
         for topic, group in by_topic.items():
-            sent += await self._send_topic(topic, group, full=full)
+            sent += await self._send_topic(topic, group)
         return sent
 
-    async def _send_topic(self, topic: str, rows: Sequence[OutboxRow], *, full: bool) -> int:
+    async def _send_topic(self, topic: str, rows: Sequence[OutboxRow]) -> int:
         try:
-            sent = await self._send_rows(rows, full=full)
+            sent = await self._send_rows(topic, rows)
         except (BusDown, StoreDown, TermPassed):
             self._held_at[topic] = self._clock.monotonic()
             raise
         except ZenError as error:
-            await self._topic_refused(topic, error)
+            await self._topic_refused(topic, rows, error)
             return 0
         await self._topic_works(topic)
         return sent
 
-    async def _send_rows(self, rows: Sequence[OutboxRow], *, full: bool) -> int:
+    async def _send_rows(self, topic: str, rows: Sequence[OutboxRow]) -> int:
         try:
             await self._bus.publish([row.message for row in rows], PUBLISH_TIMEOUT_S)
         except ContentRefused as error:
-            rows = await self._send_one_by_one(rows, error, full=full)
-        await self._store.published([row.outbox_id for row in rows])
+            await self._send_one_by_one(topic, rows, error)
+        else:
+            await self._store.published([row.outbox_id for row in rows])
         return len(rows)
 
     async def _send_one_by_one(
-        self, rows: Sequence[OutboxRow], error: ContentRefused, *, full: bool
-    ) -> Sequence[OutboxRow]:
+        self, topic: str, rows: Sequence[OutboxRow], error: ContentRefused
+    ) -> None:
         """What is refused alone, and again after another one has passed, is poison and becomes a
         dead letter, however many there are and wherever they stand. If none passes, all are kept
         and a human is told: until one does, it may as well be the topic. A batch that is full does
-        not wait for that: what it needs may never be read. Returns those that are settled."""
-        refused = [row for row in rows if await self._refusal(row)]
-        if len(refused) == len(rows) and not full:
+        not wait for that: what it needs may never be read."""
+        full = len(rows) == BATCH
+        some = rows if full or self._works.get(topic, True) else self._some(rows)
+        refused = [row for row in some if await self._refusal(row)]
+        passes = len(refused) < len(some)
+        if not passes and not full:
             raise error
+        tried = {row.outbox_id for row in some}
+        others = [row for row in rows if row.outbox_id not in tried]
+        refused += [row for row in others if await self._refusal(row)]
         # The topic may have come back between two tries: those refused before it did are good.
         letters = [(self._dead(row, why),) for row in refused if (why := await self._refusal(row))]
         if letters:
             await self._store.commit(letters, self._leadership.term())
-        return rows
+        await self._store.published([row.outbox_id for row in rows])
+        if not passes and len(letters) == len(rows):
+            raise error
+
+    def _some(self, rows: Sequence[OutboxRow]) -> Sequence[OutboxRow]:
+        """To find out whether anything passes: few, others each time, and the first of each worker,
+        so that none overtakes another."""
+        heads: dict[object, OutboxRow] = {}
+        for row in rows:
+            heads.setdefault(row.message.ordering_key or row.outbox_id, row)
+        first = list(heads.values())
+        self._turn += TRIED
+        return [first[(self._turn + i) % len(first)] for i in range(min(TRIED, len(first)))]
 
     async def _refusal(self, row: OutboxRow) -> str:
         """Why the bus refuses the message; empty: it took it."""
         try:
             await self._bus.publish([row.message], PUBLISH_TIMEOUT_S)
         except ContentRefused as refusal:
+            self._remember_unsent(row.message.ordering_key)
             return str(refusal)
         return ""
 
-    async def _topic_refused(self, topic: str, error: ZenError) -> None:
-        if not isinstance(error, ContentRefused):  # else the next one may pass, and settle it
+    def _remember_unsent(self, worker: str) -> None:
+        if worker:
+            self._unsent.pop(worker, None)
+            self._unsent[worker] = self._clock.monotonic()
+            if len(self._unsent) > UNSENT_MAX:
+                del self._unsent[next(iter(self._unsent))]
+
+    async def _topic_refused(self, topic: str, rows: Sequence[OutboxRow], error: ZenError) -> None:
+        # Orders for one worker that are refused for what they say are that worker's matter: the
+        # next one for another may pass, and settle it.
+        workers = {row.message.ordering_key or row.outbox_id for row in rows}
+        if not isinstance(error, ContentRefused) or len(workers) > 1:
             self._held_at[topic] = self._clock.monotonic()
         if self._works.get(topic, True):
             log.error("the bus refuses a topic, its messages are kept", topic=topic, why=str(error))

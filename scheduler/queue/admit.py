@@ -16,6 +16,7 @@ from scheduler.queue.muster import Regions, where
 from scheduler.queue.offer import offered_first, twin_words
 from scheduler.queue.order import ranked
 from scheduler.queue.predict import unknown
+from scheduler.queue.prices import may_be_bought, price_words
 from scheduler.queue.promise import Guesses, Promise
 from scheduler.queue.quota import Quotas
 from scheduler.queue.shares import Shares
@@ -56,11 +57,12 @@ def admit(
     made: Made = NOTHING_MADE,
 ) -> Admission:
     """The first `room` waiting jobs count as demand; one that lost its rank goes back. One that no
-    region may serve any more, or that its tenant's quota forbids, has no rank: it must not hold a
-    place that others could use. A gang is admitted whole, and all of it is sent to one region.
-    `ids`: of v1 clusters, job id → the job that has it to itself; those admitted are added.
-    `more`: how many are to be named that find no room, besides the first. That one has a promise:
-    those behind it pass only if they do not delay it. `made`: the room that others make."""
+    region may serve any more, or none at its price, or that its tenant's quota forbids, has no
+    rank: it must not hold a place that others could use. A gang is admitted whole, and all of it
+    is sent to one region. `ids`: of v1 clusters, job id → the job that has it to itself; those
+    admitted are added. `more`: how many are to be named that find no room, besides the first. That
+    one has a promise: those behind it pass only if they do not delay it. `made`: the room that
+    others make."""
     held = [job for job in jobs if job.status is S.PROVISIONING]
     for job in held:
         quotas.take(job, -1)
@@ -77,7 +79,7 @@ def admit(
     # First those that go: the store counts what they held as free for those that come.
     for job in held:
         if job.uid not in chosen:
-            lost = refused.get(job.uid, DISPLACED)
+            lost = refused.get(job.uid) or price_words(job.spec, spec) or DISPLACED
             servable = has_a_region(job, spec)
             draft.step(job, E.WITHDRAWN, lost if servable else "its regions were withdrawn")
     regions = Regions(draft, spec, troubles)
@@ -105,8 +107,12 @@ def set_aside(
             continue
         for job in jobs:
             known = longest.get(job.spec.tenant_id)
-            waits = job.status is S.QUEUED and job.due <= draft.now and has_a_region(job, spec)
-            if waits and (known is None or (job.due, job.uid) < (known.due, known.uid)):
+            waits = job.status is S.QUEUED and job.due <= draft.now
+            if (
+                waits
+                and may_be_bought(job.spec, spec)
+                and (known is None or (job.due, job.uid) < (known.due, known.uid))
+            ):
                 longest[job.spec.tenant_id] = job
     teams = Teams(draft)
     found = ((job, teams.of(job)) for job in longest.values())
@@ -180,12 +186,21 @@ class _Picks:
             self.kept = Kept(self._made.vms, {*self.chosen, *(job.uid for job in team)})
 
     def _may_be_served(self, job: Job) -> bool:
-        if not has_a_region(job, self._spec) or job.blocked is not None:
+        if job.blocked is not None or not (
+            may_be_bought(job.spec, self._spec) or self._has_one_it_affords(job)
+        ):
             return False
         if self._ids is not None and self._ids.get(job.spec.job_id, job.uid) != job.uid:
             self.refused[job.uid] = twin_words(job)
             return False
         return True
+
+    def _has_one_it_affords(self, job: Job) -> bool:
+        """A VM keeps the price that it was made with; prices may have risen since."""
+        return has_a_region(job, self._spec) and any(
+            vm.counted and job.spec.allows_region(vm.region) and job.spec.affords(vm.usd_per_hour)
+            for vm in self._draft.vms_of(self._spec.name)
+        )
 
     def _take(self, team: Sequence[Job]) -> bool:
         """Room for all of them, that is not promised to another one."""

@@ -15,6 +15,14 @@ def within_cap(wish: JobSpec, spec: ClusterSpec) -> list[RegionSpec]:
     ]
 
 
+def may_be_bought(wish: JobSpec, spec: ClusterSpec) -> bool:
+    """Whether a region may serve it: one that it allows, at a price that it may pay."""
+    return any(
+        wish.allows_region(r.region) and wish.affords(spec.usd_per_hour(r.region))
+        for r in spec.regions
+    )
+
+
 def price_words(wish: JobSpec, spec: ClusterSpec) -> str:
     """Why no region that the job allows may serve it; empty: its cap is not the reason."""
     if wish.max_usd_per_hour is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -19,8 +20,19 @@ from core.capacity import (
     VmState,
     move_vm,
 )
-from core.changes import JobMove, NewJob, NewVm, PutTrouble, Unit, VmMove
-from core.errors import CloudBusy, CloudUnsure, Forbidden, MigMissing, ZenError
+from core.changes import (
+    Change,
+    ClearAlert,
+    Committed,
+    JobMove,
+    NewJob,
+    NewVm,
+    PutTrouble,
+    RaiseAlert,
+    Unit,
+    VmMove,
+)
+from core.errors import CloudBusy, CloudUnsure, Forbidden, MigMissing, StoreDown, ZenError
 from core.job import E, JobEvent, entry_for
 from core.timers import Timers
 from migs.manager import MigManager
@@ -184,6 +196,33 @@ async def test_refusal_is_told_to_a_human_once_and_over_when_it_is(house: House)
     house.cloud.fail.clear()
     await house.rounds(2 + int(2 * TIMERS.permission_block_s / 70), every_s=70)
     assert await house.alerts() == set()
+
+
+@pytest.mark.parametrize("lost", [RaiseAlert, ClearAlert])
+async def test_people_are_told_though_the_database_was_away_for_a_moment(
+    house: House, monkeypatch: pytest.MonkeyPatch, lost: type[Change]
+) -> None:
+    """Of a refusal, and of its end: what could not be stored is told with the next look."""
+    stored, failures = house.store.commit, 0
+
+    async def commit(units: Sequence[Unit], term: int | None) -> Committed:
+        nonlocal failures
+        if not failures and any(isinstance(change, lost) for unit in units for change in unit):
+            failures += 1
+            raise StoreDown("away")
+        return await stored(units, term)
+
+    monkeypatch.setattr(house.store, "commit", commit)
+    house.cloud.fail["observe us-central1"] = Forbidden("no permission")
+    told: list[bool] = []
+    for end in (2, 2 + int(2 * TIMERS.permission_block_s / 70)):
+        for _ in range(end + 1):
+            with suppress(StoreDown):
+                await house.rounds(1)
+            house.clock.passed_s += 70
+        told.append(bool(await house.alerts()))
+        house.cloud.fail.clear()
+    assert (told, failures) == ([True, False], 1)
 
 
 async def test_look_that_is_older_than_the_workers_word_does_not_take_its_vm(house: House) -> None:

@@ -261,6 +261,21 @@ def test_why_names_the_price_cap_that_no_region_is_within() -> None:
     assert "the cheapest is us-east1 at $2:" in why
 
 
+def test_job_that_no_price_is_low_enough_for_holds_no_place() -> None:
+    """Prices rose after it was let in: it goes back, and the next one has the cluster's last VM."""
+    capped, other = job(1, E.ADMITTED, max_usd_per_hour=0.5), job(2)
+    turn = Turn(view((capped, other), (vm("vm-9"),)), vm_max=1)
+    assert (turn.job(1).status, turn.job(2).status) == (S.QUEUED, S.ASSIGNED)
+    assert turn.job(1).reason.startswith("no region is within its price cap of $0.5 ")
+
+
+def test_job_keeps_its_place_for_a_vm_that_was_bought_when_prices_were_lower() -> None:
+    """A VM costs what it was made for."""
+    booting = vm("vm-9", V.BOOTING, usd_per_hour=0.4)
+    turn = Turn(view((job(1, E.ADMITTED, max_usd_per_hour=0.5),), (booting,)), vm_max=1)
+    assert turn.job(1).status is S.PROVISIONING
+
+
 def test_why_names_the_regions_that_the_cap_rules_out() -> None:
     """While those within it are blocked; with one of them open the cap is no reason to wait, and
     what blocks above the cap does not matter."""

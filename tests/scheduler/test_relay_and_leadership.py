@@ -79,9 +79,11 @@ class Wire:
         self.refuse: set[bytes] = set()
         self.refuse_topics: set[str] = set()
         self.refuse_calls = 0
+        self.calls = 0
         self.down = False
 
     async def publish(self, messages: Sequence[OutMessage], timeout_s: float) -> Sequence[str]:
+        self.calls += 1
         if self.down:
             raise BusDown("away")
         self.refuse_calls -= 1
@@ -101,8 +103,8 @@ def told_of(topic: str, shelf: Shelf) -> list[type]:
     return [type(change) for change in alerts if change.subject == topic]
 
 
-def row(number: int, topic: str = "control") -> OutboxRow:
-    return OutboxRow(number, OutMessage(topic, b"%d" % number))
+def row(number: int, topic: str = "control", worker: str = "") -> OutboxRow:
+    return OutboxRow(number, OutMessage(topic, b"%d" % number, ordering_key=worker))
 
 
 @pytest.fixture
@@ -179,8 +181,9 @@ async def test_poison_alone_waits_for_one_that_passes(
 async def test_batch_full_of_poison_does_not_stand_before_all_others(
     clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing behind it could ever pass and settle it."""
+    """Nothing behind it could ever pass and settle it. Until one does, people are told."""
     monkeypatch.setattr("scheduler.relay.BATCH", 3)
+    monkeypatch.setattr("scheduler.relay.RETRY_S", 0)
     shelf, wire = Shelf(*(row(n) for n in range(4)), clock=clock), Wire()
     wire.refuse = {b"0", b"1", b"2"}
     sender = await relay(shelf, wire)
@@ -188,6 +191,53 @@ async def test_batch_full_of_poison_does_not_stand_before_all_others(
     await sender.send_batch()
     assert (wire.sent, shelf.rows) == ([b"3"], [])
     assert sum(isinstance(change, DeadLetter) for change in shelf.told) == 3
+
+
+async def test_batch_full_of_others_does_not_make_poison_of_a_refused_topic(
+    clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three orders are refused beside a backlog of another topic: kept, and a human is told."""
+    monkeypatch.setattr("scheduler.relay.BATCH", 5)
+    monkeypatch.setattr("scheduler.relay.RETRY_S", 0)
+    orders = [row(n) for n in range(3)]
+    shelf, wire = Shelf(*orders, row(8, "others"), row(9, "others"), clock=clock), Wire()
+    wire.refuse = {order.message.body for order in orders}
+    await (await relay(shelf, wire)).send_batch()
+    assert (wire.sent, shelf.rows) == ([b"8", b"9"], orders)
+    assert told_of("control", shelf) == [RaiseAlert]
+
+
+async def test_topic_that_refuses_whatever_it_is_sent_blames_no_worker(clock: HandClock) -> None:
+    """Somebody gave it a schema: orders for several workers are refused for what they say."""
+    shelf, wire = Shelf(row(1, worker="a"), row(2, worker="b"), clock=clock), Wire()
+    wire.refuse = {b"1", b"2"}
+    sender = await relay(shelf, wire)
+    await sender.send_batch()
+    assert sender.held(["control"], 30)
+    assert sender.unsent(30) == {"a", "b"}
+    clock.passed_s = 31
+    assert not sender.unsent(30)
+
+
+async def test_refused_topic_is_tried_with_few_messages_others_each_time(
+    clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of them would hold up the other topics; one that passes is found in the end, and
+    then those that do not are poison."""
+    monkeypatch.setattr("scheduler.relay.RETRY_S", 0)
+    monkeypatch.setattr("scheduler.relay.TRIED", 4)
+    shelf, wire = Shelf(*(row(n, worker=f"vm-{n}") for n in range(20)), clock=clock), Wire()
+    wire.refuse = {b"%d" % n for n in range(20)}
+    sender = await relay(shelf, wire)
+    await sender.send_batch()  # all of them: it was not known
+    before = wire.calls
+    await sender.send_batch()
+    assert wire.calls - before == 1 + 4  # the batch, and four alone
+    wire.refuse.discard(b"13")
+    for _ in range(5):
+        await sender.send_batch()
+    assert (wire.sent, shelf.rows) == ([b"13"], [])
+    assert sum(isinstance(change, DeadLetter) for change in shelf.told) == 19
 
 
 @pytest.mark.parametrize("down", [True, False])
