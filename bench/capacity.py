@@ -199,7 +199,12 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--boots", type=float, nargs="+", default=[90.0, 300.0], metavar="S")
     parser.add_argument("--checkpoint-s", type=float, default=Physics().checkpoint_s)
     parser.add_argument("--vm-max", type=int, default=300)
-    parser.add_argument("--policies", nargs="+", choices=POLICIES, help="by default all of them")
+    parser.add_argument(
+        "--policies",
+        nargs="+",
+        choices=POLICIES,
+        help=f"default: all; without --full not {', '.join(sorted(SPOT_ONLY))}",
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", action="store_true")
