@@ -38,7 +38,8 @@ def capacity(
 
     BELIEF is the chance that a VM can be had now; DELIVERY and BOOT are the usual times from the
     request to RUNNING, and from there to READY; TAKEN/H is how often a spot VM is taken back.
-    LAST is the newest news: hit (it delivered), miss (it had none), hint (Google's own advice).
+    LAST is the newest news: hit (it delivered), miss (it had none), hint (Google's own advice),
+    taken (it took spot VMs back, so it had none).
 
     \b
     Examples:

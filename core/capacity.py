@@ -535,6 +535,9 @@ class Wish:
         able = vm.gang == self.gang if vm.together else vm.lasts(self.run_s, now)
         return able and self.allows(vm.region, vm.usd_per_hour)
 
+    def waited_s(self, now: datetime) -> float:
+        return 0.0 if self.since is None else max(0.0, (now - self.since).total_seconds())
+
     def in_reach(self, region: str) -> bool:
         return region not in self.denied and (not self.regions or region in self.regions)
 

@@ -38,17 +38,23 @@ SHORT_PER_HOUR, SHORT_SHARE, SHORT_LEAST_H = 0.09, 0.48, 0.08
 # Shortages of a place that are remembered at most, each of them milder than the one before.
 SHORTAGES_MAX = 16
 
+# A place that takes fewer VMs back at once than this share of those that it has given is not short:
+# in a large fleet some go all the time.
+TAKEN_SHARE = 0.1
+
 # Submissions that are looked at for the rate at which jobs come.
 ARRIVALS_HORIZON_S, ARRIVALS_MAX = 2 * 3600.0, 256
 
 
 class Outcome(StrEnum):
-    """What came of the last request."""
+    """What was last seen of a place, mostly what came of a request."""
 
     HIT = "hit"
     MISS = "miss"
     HINT = "hint"
     """The cloud named the zone as one that has capacity; nobody has tried it since."""
+    TAKEN = "taken"
+    """It took spot VMs back, so it had none to give."""
 
 
 Place = tuple[str, str, str, bool]
@@ -219,17 +225,21 @@ def belief(known: Experience | None, now: datetime, half_life_s: float = HALF_LI
     mean = hits / (hits + misses)
     if known.last is None or known.last_at is None:
         return mean
-    last = 0.0 if known.last is Outcome.MISS else 1.0
+    last = 0.0 if known.last in (Outcome.MISS, Outcome.TAKEN) else 1.0
     age_s = max(0.0, (now - known.last_at).total_seconds())
     return mean + (last - mean) / (1.0 + age_s / SIGHTING_S)
 
 
 def room(known: Experience | None, now: datetime) -> int:
     """How many may be asked for at once; what was learned fades like any other sighting."""
-    if known is None or known.last_at is None:
-        return round(ROOM)
+    return max(1, round(ROOM if known is None else _faded_room(known, now)))
+
+
+def _faded_room(known: Experience, now: datetime) -> float:
+    if known.last_at is None:
+        return ROOM
     age_s = max(0.0, (now - known.last_at).total_seconds())
-    return max(1, round(ROOM + (known.room - ROOM) / (1.0 + age_s / SIGHTING_S)))
+    return ROOM + (known.room - ROOM) / (1.0 + age_s / SIGHTING_S)
 
 
 def preemptions_per_hour(
@@ -252,6 +262,21 @@ def with_shortage(known: Experience, kept: int, now: datetime) -> Experience:
     deeper = tuple(shortage for shortage in known.shortages if shortage.kept < kept)
     shortages = (*deeper, Shortage(kept, now))[-SHORTAGES_MAX:]
     return replace(known, shortages=shortages)
+
+
+def after_taking(known: Experience, at: datetime) -> Experience:
+    """The record of a place that took VMs back then, unless something newer was seen of it. It had
+    none to give; but no request missed: what it gives on the whole, and how many at once, stays."""
+    if known.last_at is not None and known.last_at > at:
+        return known
+    return replace(known, last=Outcome.TAKEN, last_at=at, room=_faded_room(known, at))
+
+
+def was_short(known: Experience, now: datetime) -> bool:
+    """Whether its last shortage is younger than an hour."""
+    if not known.shortages:
+        return False
+    return (now - known.shortages[-1].at).total_seconds() < SIGHTING_S
 
 
 def taken_after_shortage(shortages: Sequence[Shortage], number: int, now: datetime) -> float:

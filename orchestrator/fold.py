@@ -23,7 +23,7 @@ from core.capacity import (
     move_vm,
 )
 from core.changes import Change, DropTrouble, PutTrouble, VmMove
-from core.knowledge import CapacityPolicy, Experience, Outcome
+from core.knowledge import TAKEN_SHARE, CapacityPolicy, Experience, Outcome
 from core.timers import Timers
 from migs.classify import classify
 from orchestrator.learning import Lessons
@@ -87,7 +87,7 @@ def fold(
         changes.append(DropTrouble(key))
     here = [vm for vm in vms if vm.region == snapshot.region]
     failed = failed_requests(snapshot, here)
-    news = _untold(snapshot, spec, known, experience)
+    news = _untold(snapshot, spec, here, known, experience)
     refusals = _refusals(snapshot, here) | {name: _final(failed[name]) for name in failed}
     refusals[""] = _blocking((line.error, line.error.zone) for line in news)
     for vm in vms:
@@ -117,8 +117,8 @@ def fold(
     # After the deliveries: a region that gave some and refused others has no more to give.
     heard = _learn_refusals(snapshot, spec, refusals, known, lessons, timers, now)
     changes += heard
-    if spec.spot and (_is_stockout(heard) or _took(vms, after)):
-        lessons.short(snapshot.region, _kept(after, snapshot.region))
+    if spec.spot:
+        _learn_shortage(snapshot.region, vms, after, heard, lessons)
     changes += lessons.changes
     return Folded(tuple(changes), tuple(after), tuple(known.values()), lessons.experience)
 
@@ -146,15 +146,34 @@ def delivered(
     return Folded(changes, came, tuple(known.values()), lessons.experience)
 
 
+def _learn_shortage(
+    region: str,
+    before: Sequence[Vm],
+    after: Sequence[Vm],
+    heard: Iterable[Change],
+    lessons: Lessons,
+) -> None:
+    """The place took VMs back, or refused one more."""
+    taken = _taken(before, after)
+    kept = _kept(after, region)
+    if taken and len(taken) >= TAKEN_SHARE * (len(taken) + kept):
+        lessons.took(region, max(taken))
+    if taken or _is_stockout(heard):
+        lessons.short(region, kept)
+
+
 def _is_stockout(heard: Iterable[Change]) -> bool:
     """Whether one was heard of that is news."""
     troubles = [change.trouble for change in heard if isinstance(change, PutTrouble)]
     return any(t.kind is TroubleKind.STOCKOUT for t in troubles)
 
 
-def _took(before: Iterable[Vm], after: Iterable[Vm]) -> bool:
+def _taken(before: Iterable[Vm], after: Iterable[Vm]) -> list[datetime]:
+    """When those went that are found gone now. One that was off, or told, and then deleted is found
+    gone minutes later."""
     pairs = zip(before, after, strict=True)
-    return any(b.state is V.GONE and b.taken and a.state is not V.GONE for a, b in pairs)
+    gone = [(a, b) for a, b in pairs if b.state is V.GONE and b.taken and a.state is not V.GONE]
+    return [a.state_since if a.state is V.DELETING else b.state_since for a, b in gone]
 
 
 def _kept(vms: Iterable[Vm], region: str) -> int:
@@ -182,6 +201,7 @@ def _refusals(snapshot: MigSnapshot, vms: Sequence[Vm]) -> dict[str, tuple[Refus
 def _untold(
     snapshot: MigSnapshot,
     spec: ClusterSpec,
+    vms: Iterable[Vm],
     known: Mapping[TroubleKey, Trouble],
     experience: Iterable[Experience],
 ) -> list[GroupError]:
@@ -191,7 +211,9 @@ def _untold(
         return []
     place = (snapshot.region, "", spec.machine_type, spec.spot)
     heard = {t.kind: t.last_seen for t in known.values() if t.key[:4] == place}
-    good = [e.last_at for e in experience if e.place == place and e.last is not Outcome.MISS]
+    bad = (Outcome.MISS, Outcome.TAKEN)
+    good = [e.last_at for e in experience if e.place == place and e.last not in bad]
+    good += [vm.running_since for vm in vms]
     since = max((at for at in good if at is not None), default=None)
     return [
         line
@@ -296,8 +318,9 @@ def _missing(vm: Vm, unsettled: frozenset[str], now: datetime) -> Vm:
 
 
 def _may_be_taken(vm: Vm) -> bool:
-    """Spot, or the end of the time that was asked for: the cloud's doing, not a loss."""
-    return vm.spot or bool(vm.together)
+    """Spot, or the end of the time that was asked for: the cloud's doing, not a loss. A v1 worker
+    that has done its one job deletes its VM itself."""
+    return (vm.spot and vm.kept_until is None) or bool(vm.together)
 
 
 def _present(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) -> Vm:

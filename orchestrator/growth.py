@@ -17,9 +17,13 @@ from orchestrator.trial import on_trial
 from orchestrator.warm import BILLED_AT_LEAST_S, at_least
 
 NAME_TRIES = 64
-# Requests that are more likely than this to do without get no company: one job is one VM, unless
-# there is a reason for doubt.
-DOUBT = 0.4
+# A request that is more likely than this to do without gets no company: one job is one VM, unless
+# there is a reason for doubt. Where many are asked for, those that become free help out: it takes
+# more doubt.
+DOUBT_ALONE, DOUBT = 0.4, 0.6
+# Whoever has waited for this long has been refused several times over: nothing is lost by asking a
+# place that has just given one for more than it may have.
+LONG_WAIT_S = 300.0
 
 
 class Asks:
@@ -63,8 +67,9 @@ class Asks:
         """How many times over the region is asked for what it may have."""
         return self._waiting[outlook.region] // outlook.room
 
-    def asked(self, region: str) -> bool:
-        return self._waiting[region] > 0
+    def waiting(self, region: str) -> int:
+        """How many the region is asked for and has not delivered, but may in time."""
+        return self._waiting[region]
 
 
 def growth(scene: Scene, names: Names, ids: Ids) -> list[Action]:
@@ -93,7 +98,7 @@ def _ask_for_each(scene: Scene, asks: Asks) -> tuple[Wish, ...]:
     left: list[Wish] = []
     most = scene.live_max - len(scene.fleet.fresh)
     for wish in scene.uncredited:
-        able = _within_room(_askable_for(wish, scene, asks), scene, asks)
+        able = _within_room(wish, _askable_for(wish, scene, asks), scene, asks)
         if not able or asks.places <= 0 or len(asks.found) >= most:
             left.append(wish)
             continue
@@ -102,15 +107,20 @@ def _ask_for_each(scene: Scene, asks: Asks) -> tuple[Wish, ...]:
     return tuple(left)
 
 
-def _within_room(able: list[Outlook], scene: Scene, asks: Asks) -> list[Outlook]:
+def _within_room(wish: Wish, able: list[Outlook], scene: Scene, asks: Asks) -> list[Outlook]:
     """Where one more may be asked for when a refusal is likely: while a request is late, and of
     spot VMs always. Jobs that lost their VMs together would else be asked for, all of them, in one
-    short place after the other. Beyond what a place usually gives at once it is asked only if it is
-    as likely to deliver as one that nobody has asked yet."""
+    short place after the other. Beyond what a place is likely to give now it is asked only if it is
+    as likely to deliver as one that nobody has asked yet, and was not short lately; or, for who has
+    waited for long, although it was: an opening may be over before one has shown how wide it is."""
     if not scene.fleet.stale and not scene.picture.spec.spot:
         return able
-    within = [outlook for outlook in able if asks.load(outlook) < 1]
-    return within or [outlook for outlook in able if outlook.belief >= PRIOR_BELIEF]
+    within = [outlook for outlook in able if asks.waiting(outlook.region) < outlook.likely_room]
+    if within:
+        return within
+    long = wish.waited_s(scene.now) > LONG_WAIT_S
+    good = [outlook for outlook in able if outlook.belief >= PRIOR_BELIEF]
+    return [outlook for outlook in good if long or not outlook.was_short]
 
 
 def _hedge(scene: Scene, asks: Asks) -> None:
@@ -125,9 +135,14 @@ def _hedge(scene: Scene, asks: Asks) -> None:
             room = asks.places > 0 and len(in_flight) < scene.live_max
             likely = outlook.belief >= scene.picture.policy.belief_bar
             # A single request gets company elsewhere; of many, some may fail anywhere.
-            other = asks.load(outlook) < 1 if len(in_flight) > 1 else not asks.asked(outlook.region)
+            other = (
+                asks.load(outlook) < 1 if len(in_flight) > 1 else not asks.waiting(outlook.region)
+            )
             if room and likely and other:
-                if not _is_worth_company(outlook, able[0], failures, hedges, scene):
+                fails = at_least(hedges + 1, failures)
+                if fails < (DOUBT if len(in_flight) > 1 else DOUBT_ALONE):
+                    return
+                if not _is_worth_company(outlook, able[0], fails, scene):
                     return
                 asks.add(outlook.region, f"in case {', '.join(sorted(set(in_flight)))} fails")
                 in_flight.append(outlook.region)
@@ -139,7 +154,7 @@ def _stock_up(scene: Scene, asks: Asks) -> None:
     next ones wait less."""
     fleet, wish = scene.fleet, scene.stream.next_wish
     company = max(0, len(asks.found) - len(scene.uncredited))
-    missing = scene.spares - scene.spares_among(fleet.fresh) - company
+    missing = scene.spares.wanted - scene.spares_among(fleet.fresh) - company
     if missing <= 0:
         return
     able = askable(wish, scene, asks)
@@ -152,15 +167,10 @@ def _stock_up(scene: Scene, asks: Asks) -> None:
             asks.add(best.region, "jobs come in numbers, more are expected")
 
 
-def _is_worth_company(
-    outlook: Outlook, best: Outlook, failures: float, hedges: int, scene: Scene
-) -> bool:
+def _is_worth_company(outlook: Outlook, best: Outlook, fails: float, scene: Scene) -> bool:
     """One more hedge saves a wait if more requests fail than there are hedges; if not, it is paid
     for as long as the shortest bill, or wins the race and is dearer for as long as a job runs."""
     policy, gpus = scene.picture.policy, scene.picture.spec.gpus
-    fails = at_least(hedges + 1, failures)
-    if fails < DOUBT:
-        return False
     saved = fails * outlook.late_after_s * policy.waiting_usd_per_gpu_hour * gpus
     second = outlook.usd_per_hour * BILLED_AT_LEAST_S
     dearer = max(0.0, outlook.price - best.price) * policy.typical_run_s / 2
@@ -284,6 +294,6 @@ def _refusal(outlook: Outlook, scene: Scene, left: Sequence[Wish], asks: Asks) -
         return f"${outlook.usd_per_hour:.2f} per hour is above what the waiting jobs may cost"
     if not any(_may_pay(wish, outlook, scene, band) for wish in left):
         return f"${outlook.usd_per_hour:.2f} per hour is not worth it yet, cheaper ones may deliver"
-    if asks.load(outlook) >= 1:
-        return "asked for as many as it usually gives at once, more when these come"
+    if asks.waiting(region) >= outlook.likely_room:
+        return "asked for as many as it is likely to give at once, more when these come"
     return "enough VMs are in flight"

@@ -20,6 +20,7 @@ from core.knowledge import (
     Experience,
     Outcome,
     Place,
+    after_taking,
     faded,
     with_shortage,
 )
@@ -77,6 +78,10 @@ class Lessons:
                 room=max(ROOM_MIN, seen.room / 2),
             ),
         )
+
+    def took(self, region: str, at: datetime) -> None:
+        """It took VMs back then, so it had none to give."""
+        self._put(region, "", lambda seen: after_taking(seen, at))
 
     def short(self, region: str, kept: int) -> None:
         """It took VMs back, or refused one more: it has room for so many of ours."""

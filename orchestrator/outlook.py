@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -13,14 +13,17 @@ from core.capacity import NEVER_WORKS, Trouble, TroubleKind, Vm, Wish, block_on
 from core.knowledge import (
     DELIVERIES_MIN,
     HOUR_S,
+    TAKEN_SHARE,
     Experience,
     Shortage,
     Spread,
+    after_taking,
     belief,
     preemptions_per_hour,
     room,
     taken_after_shortage,
     usual_vms,
+    was_short,
 )
 from core.timers import Timers
 from orchestrator.picture import Picture
@@ -73,6 +76,8 @@ class Outlook:
     boot_s: float
     room: int
     """How many it may be asked for at once."""
+    was_short: bool
+    """Whether it took VMs back, or refused one more, within the last hour."""
     block: Trouble | None
     risk: Risk
     held: int
@@ -81,6 +86,11 @@ class Outlook:
     def price_of(self, number: int) -> float:
         """As `price`, of VM number so many."""
         return self.price + self.risk.of(number) - self.risk.of(self.held + 1)
+
+    @property
+    def likely_room(self) -> int:
+        """How many it is likely to give now; one may be asked for anywhere."""
+        return max(1, round(self.room * self.belief))
 
     @property
     def stocked_out(self) -> bool:
@@ -126,7 +136,7 @@ class Outlooks(Mapping[str, Outlook]):
         picture, policy, now = self._picture, self._picture.policy, self._now
         known = self._seen.get(region)
         usual_s, late_s = _delivery_s(known, self._timers)
-        likely = belief(known, now, policy.memory_half_life_s)
+        likely = belief(self._with_takings(known, region), now, policy.memory_half_life_s)
         cold_start_s = usual_s + self.boot_s
         waiting = policy.waiting_usd_per_gpu_hour * picture.spec.gpus
         lost_s = policy.preemption_loss_s + cold_start_s
@@ -152,6 +162,7 @@ class Outlooks(Mapping[str, Outlook]):
             cold_start_s=cold_start_s,
             boot_s=self.boot_s,
             room=room(known, now),
+            was_short=known is not None and was_short(known, now),
             block=block_on(picture.troubles, picture.spec, region, now),
             risk=risk,
             held=held,
@@ -173,6 +184,24 @@ class Outlooks(Mapping[str, Outlook]):
     def _preemptions(self, region: str, known: Experience | None) -> float:
         half_life_s = self._picture.policy.memory_half_life_s
         return preemptions_per_hour(known, self._lived_h[region], self._now, half_life_s)
+
+    def _with_takings(self, known: Experience | None, region: str) -> Experience | None:
+        """The record, with what it will say once those VMs are gone that the cloud is taking."""
+        leaving = self._leaving.get(region, ())
+        if len(leaving) < max(1.0, TAKEN_SHARE * self._held[region]):
+            return known
+        spec, at = self._picture.spec, max(leaving)
+        place = (region, "", spec.machine_type, spec.spot)
+        return after_taking(known or Experience(*place, updated_at=at), at)
+
+    @cached_property
+    def _leaving(self) -> Mapping[str, Sequence[datetime]]:
+        """Spot VMs that are being taken, by region: since when they are told, off, or deleted."""
+        found: dict[str, list[datetime]] = defaultdict(list)
+        for vm in self._picture.vms if self._picture.spec.spot else ():
+            if vm.taken and not vm.together:
+                found[vm.region].append(vm.state_since)
+        return found
 
     @cached_property
     def _held(self) -> Counter[str]:
@@ -242,10 +271,7 @@ class Prices:
         the region would have: never more than about twice the best choice in hindsight."""
         if wish.start_by is not None and self._now >= wish.start_by:
             return math.inf
-        waited_s = 0.0
-        if wish.since is not None:
-            waited_s = max(0.0, (self._now - wish.since).total_seconds())
-        lost = self._usd_per_s * waited_s * HOUR_S / self._policy.typical_run_s
+        lost = self._usd_per_s * wish.waited_s(self._now) * HOUR_S / self._policy.typical_run_s
         return self.cheapest(wish) * (1.0 + band) + lost
 
     def affordable_at(self, wish: Wish, outlook: Outlook) -> datetime | None:

@@ -9,7 +9,7 @@ from core.capacity import Action, Delete, Drain, Queue, Undrain, Unqueue, Vm, Vm
 from core.names import Names, request_for
 from core.ports import Ids
 from core.timers import Timers
-from orchestrator.growth import Asks, askable, fresh_names, growth
+from orchestrator.growth import LONG_WAIT_S, Asks, askable, fresh_names, growth
 from orchestrator.picture import Picture, match
 from orchestrator.scene import Scene, is_expired, survey
 from orchestrator.together import given_up, is_awaited
@@ -80,6 +80,8 @@ def _wish_moments(scene: Scene) -> Iterator[datetime]:
     for wish in scene.uncredited:
         if wish.start_by is not None:
             yield wish.start_by
+        if wish.since is not None:
+            yield wish.since + timedelta(seconds=LONG_WAIT_S)
         for outlook in scene.known.values():
             at = scene.prices.affordable_at(wish, outlook)
             if at is not None:
@@ -144,7 +146,7 @@ def _surplus_fresh(scene: Scene) -> dict[str, str]:
     """Cancelling before RUNNING costs nothing: whatever is beyond the demand and its slack goes
     as soon as the first ones have come."""
     spare = match(scene.need, scene.fleet.fresh, scene.now).spare
-    over = len(scene.fleet.fresh) - scene.live_max
+    over = len(scene.fleet.fresh) - scene.keep_max
     dearest = sorted(spare, key=lambda vm: (-scene.known[vm.region].price, vm.name))
     return {vm.name: "not needed any more" for vm in dearest[: max(0, over)]}
 

@@ -18,7 +18,7 @@ from core.timers import Timers
 from orchestrator.outlook import Outlook, Prices, outlooks
 from orchestrator.picture import Picture, match, wishes_of
 from orchestrator.together import NOBODY, Together, free_to_use, gather, is_gangs
-from orchestrator.warm import Stream, spares_wanted
+from orchestrator.warm import NO_SPARES, Spares, Stream, spares_wanted
 
 V = VmState
 
@@ -56,7 +56,7 @@ class Scene:
     prices: Prices
     stream: Stream
     """How jobs have come lately."""
-    spares: int = 0
+    spares: Spares = NO_SPARES
     """VMs without work that the jobs to come are worth."""
     lacking: tuple[Wish, ...] = ()
     """Wishes of gangs that no idle and no running VM serves, where gangs' VMs come together."""
@@ -65,10 +65,18 @@ class Scene:
     @property
     def live_max(self) -> int:
         """How many may be in flight before RUNNING, without the probes."""
+        return self._live_max(self.spares.wanted)
+
+    @property
+    def keep_max(self) -> int:
+        """How many of those in flight are not cancelled yet."""
+        return self._live_max(self.spares.kept)
+
+    def _live_max(self, spares: int) -> int:
         slack = self.picture.policy.slack
         if self.need:
             return len(self.need) + slack
-        return min(slack, max(0, self.spares - self.spares_among(())))
+        return min(slack, max(0, spares - self.spares_among(())))
 
     def spares_among(self, coming: tuple[Vm, ...]) -> int:
         """How many there are beyond the demand that the next job may use: of those that run, and of
@@ -105,7 +113,7 @@ def survey(picture: Picture, timers: Timers, now: datetime) -> Scene:
         # Where gangs come, a single spare one serves none of them.
         spares=spares_wanted(stream, known, len(need), picture, timers)
         if picture.spec.flex_start_wait_s is None
-        else 0,
+        else NO_SPARES,
         lacking=lacking,
         together=gather(picture, known, lacking, uncredited, fleet.bound, timers),
     )

@@ -11,8 +11,9 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from operator import attrgetter
+from typing import NamedTuple
 
 from core.capacity import Vm, Wish
 from core.timers import Timers
@@ -28,8 +29,10 @@ BATCH_S = 20.0
 # Jobs that were never seen to end are taken to run for longer than this, all together.
 RUNS_LEAST_S = 3600.0
 # Of a cold start, what a VM that was asked for ahead saves: half of it if its job comes while it is
-# made, all of it if later.
-SAVED_SHARE = 0.75
+# made, all of it if later, so about three quarters. It is asked for if less than that would pay,
+# and cancelled on its way only if more would not: what is expected changes with each second, and
+# who follows it at once asks for VMs and takes them back a moment later.
+ASK_SHARE, KEEP_SHARE = 0.55, 0.9
 # A spare that nobody came for is given up after about so many cold starts.
 GIVEN_UP_SPANS = 2
 # Means above this are taken for this: so many at once make no difference to one VM more.
@@ -185,46 +188,57 @@ def spare_worth(likely: float, usd_per_hour: float, outlook: Outlook, picture: P
     return likely * saved >= usd_per_hour
 
 
+class Spares(NamedTuple):
+    """VMs without work that the jobs to come are worth."""
+
+    wanted: int = 0
+    """So many are asked for."""
+    kept: int = 0
+    """So many are not cancelled once they are on their way."""
+
+
+NO_SPARES = Spares()
+
+
 def spares_wanted(
     stream: Stream,
     known: Mapping[str, Outlook],
     waiting: int,
     picture: Picture,
     timers: Timers,
-) -> int:
+) -> Spares:
     """How many VMs to have ahead of jobs that have not come yet: none unless a stream of jobs is on
     (two came apart lately, one of them within a cold start); no more than it has brought, or than a
     part of those that wait. A spare that found its job is replaced in the same way."""
     # A v1 worker does not wait for work: it would delete its VM.
     if math.isinf(stream.newest_s) or not known or picture.spec.worker == "v1":
-        return 0
+        return NO_SPARES
     able = [known[r.region] for r in picture.spec.regions]
     wish = stream.next_wish
     able = [outlook for outlook in able if wish.allows(outlook.region, outlook.usd_per_hour)]
     if not able:
-        return 0
+        return NO_SPARES
     best = min(able, key=attrgetter("usd_per_hour"))
     if stream.newest_s > best.cold_start_s:
-        return 0
+        return NO_SPARES
     batches = stream.batches(BURST_SPANS * best.cold_start_s)
     if batches < 2:
-        return 0
+        return NO_SPARES
     most = max(batches - 1, waiting // STOCK_SHARE)
-    count = 0
-    while count < most and _is_worth_asking(
-        stream.lacks(count + 1, best.cold_start_s), best, picture, timers
-    ):
-        count += 1
-    return count
+    asked, kept = (_chance_asked(share, best, picture, timers) for share in (ASK_SHARE, KEEP_SHARE))
+    chances = (stream.lacks(k, best.cold_start_s) for k in range(1, most + 1))
+    likely = list(takewhile(lambda chance: chance >= kept, chances))
+    return Spares(sum(chance >= asked for chance in likely), len(likely))
 
 
-def _is_worth_asking(likely: float, best: Outlook, picture: Picture, timers: Timers) -> bool:
-    """Whether a spare VM that is so likely to be of use is worth asking for; if it is not of use, a
-    boot and the idling until it is given up are paid for nothing."""
+def _chance_asked(share: float, best: Outlook, picture: Picture, timers: Timers) -> float:
+    """How likely a spare VM must be of use to be worth it, if that share of a cold start is saved
+    then; if it is not of use, a boot and the idling until it is given up are paid for nothing."""
     waiting = picture.policy.waiting_usd_per_gpu_hour * picture.spec.gpus
-    saved = likely * waiting * best.cold_start_s * SAVED_SHARE
+    saved = waiting * best.cold_start_s * share
     idle_s = min(idle_limit_s(picture, timers), GIVEN_UP_SPANS * best.cold_start_s)
-    return saved >= (1.0 - likely) * best.usd_per_hour * (best.boot_s + idle_s)
+    lost = best.usd_per_hour * (best.boot_s + idle_s)
+    return lost / (saved + lost) if lost > 0.0 else 0.0
 
 
 def idle_limit_s(picture: Picture, timers: Timers) -> float:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from core.capacity import ClusterSpec, RegionSpec
 from core.job import JobSpec
 
 
-def within_cap(wish: JobSpec, spec: ClusterSpec) -> list[RegionSpec]:
+def within_cap(wish: JobSpec, spec: ClusterSpec) -> Iterator[RegionSpec]:
     """The regions that the job allows and may pay."""
-    return [
-        r
-        for r in spec.regions
-        if wish.allows_region(r.region) and wish.affords(spec.usd_per_hour(r.region))
-    ]
+    for r in spec.regions:
+        if wish.allows_region(r.region) and wish.affords(spec.usd_per_hour(r.region)):
+            yield r
 
 
 def may_be_bought(wish: JobSpec, spec: ClusterSpec) -> bool:
-    """Whether a region may serve it: one that it allows, at a price that it may pay."""
-    return any(
-        wish.allows_region(r.region) and wish.affords(spec.usd_per_hour(r.region))
-        for r in spec.regions
-    )
+    """Whether there is such a region."""
+    return any(True for _ in within_cap(wish, spec))
 
 
 def price_words(wish: JobSpec, spec: ClusterSpec) -> str:
@@ -28,7 +25,7 @@ def price_words(wish: JobSpec, spec: ClusterSpec) -> str:
     if wish.max_usd_per_hour is None:
         return ""
     allowed = [r.region for r in spec.regions if wish.allows_region(r.region)]
-    if not allowed or within_cap(wish, spec):
+    if not allowed or may_be_bought(wish, spec):
         return ""
     usd, cheapest = min((spec.usd_per_hour(region), region) for region in allowed)
     which = "no region" if len(allowed) == len(spec.regions) else "none of its regions"

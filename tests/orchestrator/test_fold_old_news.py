@@ -5,23 +5,33 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from core.capacity import AttemptError, Create, GroupError, Member, Trouble, TroubleKind
+from core.capacity import (
+    AttemptError,
+    Create,
+    GroupError,
+    Member,
+    Trouble,
+    TroubleKind,
+    Vm,
+    VmState,
+)
 from core.changes import PutExperience, PutTrouble
 from core.knowledge import Experience, Outcome
 from core.timers import Timers
 from orchestrator.fold import Folded, fold
-from tests.builders import NOW, at, cluster, snapshot
+from tests.builders import NOW, at, cluster, snapshot, vm
 from tests.orchestrator.test_manager import House
 
+V = VmState
 STOCKOUT = AttemptError("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "no L4 left", "stockout")
 
 
 def remembered(
-    *, troubles: tuple[Trouble, ...] = (), experience: tuple[Experience, ...] = ()
+    *vms: Vm, troubles: tuple[Trouble, ...] = (), experience: tuple[Experience, ...] = ()
 ) -> Folded:
     """A look at a group that has nothing but the memory of a refusal a minute ago."""
     seen = replace(snapshot(), errors=(GroupError(at(-60), "vm-0", "CREATING", STOCKOUT),))
-    return fold(seen, cluster(), (), troubles, frozenset(), Timers(), NOW, experience=experience)
+    return fold(seen, cluster(), vms, troubles, frozenset(), Timers(), NOW, experience=experience)
 
 
 def known(last: Outcome, last_s: float) -> Experience:
@@ -55,6 +65,16 @@ def test_a_delivery_since_then_overtakes_it() -> None:
     older = remembered(experience=(known(Outcome.HIT, -90),))
     assert [c for c in older.changes if isinstance(c, PutTrouble)]
     assert timedelta(seconds=0) < older.troubles[0].until - NOW
+
+
+def test_a_taking_since_then_does_not() -> None:
+    """What a place took back it may have given yesterday. If one of its VMs came after the refusal,
+    that is a delivery, whatever was seen last."""
+    taken = known(Outcome.TAKEN, -30)
+    assert [c for c in remembered(experience=(taken,)).changes if isinstance(c, PutTrouble)]
+    young, old = (vm("vm-1", V.DELETING, running_since=at(s)) for s in (-50, -600))
+    assert not remembered(young, experience=(taken,)).troubles
+    assert remembered(old, experience=(taken,)).troubles
 
 
 async def test_a_refused_vm_that_was_taken_back_frees_its_place_at_once() -> None:

@@ -274,6 +274,16 @@ def test_doubtful_request_gets_company() -> None:
     assert creates(replace(unsure, experience=())) == {"us-central1": 1}
 
 
+def test_several_requests_need_more_doubt_to_get_company() -> None:
+    """One of two may fail: whatever becomes free first serves who is left. Of three, one nearly
+    surely does: a fourth is asked for."""
+    doubtful = replace(seen("us-central1", Outcome.HIT, 0), last=None, hits=1.5, misses=1.5)
+    known = (doubtful, seen("us-east1", Outcome.HIT))
+    spec = replace(flat(1.0, 1.2, 9.0), vm_max=9)
+    two, three = (picture_of((Wish(since=NOW),) * n, spec=spec, experience=known) for n in (2, 3))
+    assert [sum(creates(picture).values()) for picture in (two, three)] == [2, 4]
+
+
 def test_many_wishes_are_spread_by_what_regions_give() -> None:
     """A region is asked for as many at once as it has shown that it gives; the rest goes on."""
     small = replace(seen("us-central1", Outcome.HIT, 0), room=2.0)
@@ -386,6 +396,20 @@ def test_spare_on_its_way_is_cancelled_when_the_stream_ends() -> None:
     assert plan_cluster(busy, NAMES, TIMERS, dice(), NOW) == ()
     (gone,) = plan_cluster(replace(busy, arrivals=None), NAMES, TIMERS, dice(), NOW)
     assert isinstance(gone, Delete)
+
+
+def test_spare_on_its_way_outlives_a_small_change_of_mind() -> None:
+    """With each second without a job the next one is a little less likely. Who followed that at
+    once would ask for a VM and take it back a moment later."""
+    stream = Arrivals(at(-7200), tuple(at(-40 * i) for i in range(6, -1, -1)))
+    nobody = picture_of((), spec=cluster(vm_max=20), arrivals=stream)
+    asked = [sum(creates(nobody, now_s).values()) for now_s in range(0, 120, 5)]
+    drops = next(i for i, count in enumerate(asked) if count < asked[0])
+    fresh = [vm(f"vm-{i}", V.REQUESTED, requested_at=NOW) for i in range(asked[0])]
+    flying = replace(nobody, vms=tuple(fresh))
+    assert plan_cluster(flying, NAMES, TIMERS, dice(), at(drops * 5)) == ()
+    later = plan_cluster(flying, NAMES, TIMERS, dice(), at(110))
+    assert any(isinstance(action, Delete) for action in later)
 
 
 def test_stream_of_jobs_is_met_half_way() -> None:

@@ -11,7 +11,11 @@ from core.capacity import ClusterSpec, Demand, Member, RegionSpec, Vm, VmState
 from core.knowledge import (
     SHORTAGES_MAX,
     Experience,
+    Outcome,
     Shortage,
+    after_taking,
+    belief,
+    room,
     taken_after_shortage,
     with_shortage,
 )
@@ -73,6 +77,70 @@ def test_taken_vms_are_a_shortage_of_what_is_left() -> None:
     left = [Member(v.name, f"{HERE}-a", "NONE", "RUNNING", v.instance_id) for v in vms[:3]]
     found = fold(snapshot(*left), spec, vms, (), frozenset(), TIMERS, NOW).experience
     assert [e.shortages for e in found if not e.zone] == [(Shortage(3, NOW),)]
+
+
+def test_what_takes_vms_back_has_none_to_give_for_a_while() -> None:
+    """The last that was seen of it is that it lacks VMs. No request missed, so what it gives on the
+    whole and how many at once stay; the next delivery makes it good again."""
+    spec, vms = spot(), [running("vm-1"), running("vm-2")]
+    before = replace(PLACE, hits=9.0, last=Outcome.HIT, last_at=NOW, room=8.0)
+    left = Member("vm-1", f"{HERE}-a", "NONE", "RUNNING", "i-vm-1")
+    folded = fold(snapshot(left), spec, vms, (), frozenset(), TIMERS, NOW, experience=(before,))
+    (after,) = [e for e in folded.experience if not e.zone]
+    assert after.last is Outcome.TAKEN
+    assert (after.hits, after.misses, after.room) == (9.0, 0.0, 8.0)
+    beliefs = [belief(after, NOW + timedelta(minutes=m)) for m in (0, 10, 60, 600)]
+    assert beliefs == sorted(beliefs)
+    assert beliefs[0] == 0.0 < beliefs[1] < 0.25 < beliefs[2]
+    born = vm("vm-3", V.BOOTING, region=HERE, spot=True, requested_at=NOW, running_since=None)
+    came = Member("vm-3", f"{HERE}-a", "NONE", "RUNNING", "i-vm-3")
+    healed = fold(
+        *(snapshot(left, came), spec, [vms[0], born], (), frozenset(), TIMERS, NOW),
+        experience=(after,),
+    )
+    assert [belief(e, NOW) for e in healed.experience if not e.zone] == [1.0]
+
+
+def test_what_was_forgotten_stays_forgotten() -> None:
+    """How many may be asked for at once fades with the newest sighting; a taking is one, and
+    revives nothing that was seen days ago."""
+    old = replace(PLACE, last=Outcome.HIT, last_at=NOW - timedelta(days=5), room=32.0)
+    assert room(after_taking(old, NOW), NOW) == room(old, NOW) == 4
+
+
+def last_seen(gone: Vm, left: int = 0) -> Outcome | None:
+    """Of a place that delivered a minute ago, after that VM has gone and so many have stayed."""
+    stay = [running(f"stays-{i}") for i in range(left)]
+    members = [Member(v.name, f"{HERE}-a", "NONE", "RUNNING", v.instance_id) for v in stay]
+    hit = replace(PLACE, hits=9.0, last=Outcome.HIT, last_at=at(-60))
+    found = fold(
+        *(snapshot(*members), spot(), [gone, *stay], (), frozenset(), TIMERS, NOW),
+        experience=(hit,),
+    )
+    return next(e.last for e in found.experience if not e.zone)
+
+
+def test_an_old_taking_does_not_overtake_a_delivery() -> None:
+    """It was off three minutes ago, and is found gone now: a VM came in between."""
+    one = running("vm-1")
+    assert last_seen(one) is Outcome.TAKEN
+    leaves = replace(one, state=V.DELETING, taken=True)
+    assert last_seen(replace(leaves, state_since=at(-180))) is Outcome.HIT
+    assert last_seen(replace(leaves, state_since=at(-30))) is Outcome.TAKEN
+
+
+def test_one_of_many_is_no_shortage_of_all() -> None:
+    assert last_seen(running("vm-1"), left=9) is Outcome.TAKEN
+    assert last_seen(running("vm-1"), left=10) is Outcome.HIT
+
+
+def test_v1_workers_delete_their_vms_themselves() -> None:
+    """They are kept for that once they have done their one job."""
+    done = replace(running("vm-1"), state=V.DRAINING, kept_until=at(60))
+    assert last_seen(done) is Outcome.HIT
+    off = Member(done.name, f"{HERE}-a", "NONE", "STOPPING", done.instance_id)
+    (seen,) = fold(snapshot(off), spot(), [done], (), frozenset(), TIMERS, NOW).vms
+    assert not seen.taken
 
 
 def test_vms_that_we_delete_are_none() -> None:

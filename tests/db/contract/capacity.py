@@ -65,10 +65,12 @@ class Experiences:
         )
         whole = Experience("us-central1", "", "g2-standard-4", True, updated_at=at(1))
         await put(store, PutExperience(seen), PutExperience(whole))
-        newer = replace(seen, hits=3.5, last=Outcome.HIT, last_at=at(9), updated_at=at(9))
-        await put(store, PutExperience(newer))
-        assert (await store.view(0)).experience == (whole, newer)
-        assert tuple(await reads.experience()) == (whole, newer)
+        for second, outcome in enumerate(Outcome, 9):
+            then = at(second)
+            newer = replace(seen, hits=3.5, last=outcome, last_at=then, updated_at=then)
+            await put(store, PutExperience(newer))
+            assert (await store.view(0)).experience == (whole, newer)
+            assert tuple(await reads.experience()) == (whole, newer)
 
     async def test_arrivals_are_the_newest_submissions_of_each_cluster(
         self, store: Store, maker: Maker
