@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from pathlib import Path
 
 import pytest
 
@@ -16,31 +14,18 @@ from sim.virtual.world import Plan, simulate
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
-ROOMS = ("agent", "config", "core", "messaging", "migs", "orchestrator", "scheduler", "sim")
-"""What a run is made of."""
-SEEDS, JOBS = 60, 210
-
-
-def first_seed(root: Path) -> int:
-    """From the content of the source: each version of it meets other misfortunes than the last,
-    and a rerun repeats."""
-    digest = hashlib.sha256()
-    for path in sorted(path for room in ROOMS for path in (root / room).rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0")
-        digest.update(path.read_bytes() + b"\0")
-    return int.from_bytes(digest.digest()[:4]) % 10**8
+FIRST_SEED, SEEDS, JOBS = 1_410_000, 60, 210
+"""A fixed list: the same source gives the same verdict. `zen simulate --seed N` tries others."""
 
 
 @pytest.mark.timeout(1200)
 def test_seeds_keep_every_promise() -> None:
     """200 jobs each over 8 clusters × 4 regions: nothing is lost, nothing runs twice, everything
     comes to rest; every fault fires and every step of the job's table is taken."""
-    first = first_seed(ROOT)
-    plans = [Plan(seed=seed, jobs=JOBS) for seed in range(first, first + SEEDS)]
+    plans = [Plan(seed=FIRST_SEED + n, jobs=JOBS) for n in range(SEEDS)]
     summary = Summary(tuple(simulate_all(plans, workers=os.cpu_count() or 1)))
     assert not summary.failed, "\n\n".join(failure_text(outcome) for outcome in summary.failed)
-    again = f"repeat them: zen simulate --seed {first} --seeds {SEEDS} --jobs {JOBS}"
+    again = f"repeat them: zen simulate --seed {FIRST_SEED} --seeds {SEEDS} --jobs {JOBS}"
     assert summary.missing == [], again
     # Messages that name a cluster which is just being drained are refused, and stay so.
     ended = [sum(outcome.statuses.values()) for outcome in summary.outcomes]
@@ -50,18 +35,6 @@ def test_seeds_keep_every_promise() -> None:
     assert summary.bus_shares == pytest.approx(
         {"twice": 0.3, "reordered": 0.3, "delayed": 0.05}, abs=0.02
     )
-
-
-def test_the_first_seed_follows_from_the_source(tmp_path: Path) -> None:
-    """The same content, the same seed; one letter or one name changes it."""
-    (tmp_path / "core").mkdir()
-    (tmp_path / "core" / "a.py").write_text("x = 1\n")
-    before = first_seed(tmp_path)
-    assert before == first_seed(tmp_path)
-    (tmp_path / "core" / "a.py").write_text("x = 2\n")
-    changed = first_seed(tmp_path)
-    (tmp_path / "core" / "a.py").rename(tmp_path / "core" / "b.py")
-    assert len({before, changed, first_seed(tmp_path)}) == 3
 
 
 def test_without_faults_every_job_ends_as_its_nature_says() -> None:
