@@ -36,6 +36,7 @@ from cli import (
     versions,
     whatif,
 )
+from cli.clients import verify as clients
 from cli.place import PROGRAM
 from core.errors import ZenError
 
@@ -102,6 +103,7 @@ app.add_typer(tenants.app, name="tenants")
 app.add_typer(letters.app, name="dead-letters")
 app.add_typer(simctl.app, name="sim")
 app.add_typer(versions.app, name="config")
+app.add_typer(clients.app, name="clients")
 app.add_typer(operate.infra_app, name="infra")
 app.add_typer(operate.db_app, name="db")
 app.command()(operate.serve)

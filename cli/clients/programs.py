@@ -1,0 +1,7 @@
+"""The programs that we promise to serve, in the order of docs/compatibility.md."""
+
+from __future__ import annotations
+
+from cli.clients.frame import Program
+
+PROGRAMS: tuple[Program, ...] = ()
