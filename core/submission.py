@@ -121,7 +121,7 @@ def json_schema() -> dict[str, object]:
     return {
         "type": "object",
         "additionalProperties": False,
-        "anyOf": [{"required": ["command"]}, {"required": ["image"]}, {"required": ["workflow"]}],
+        "anyOf": [{"required": [name]} for name in ("command", "script", "image", "workflow")],
         "properties": {f.name: {**f.schema, "description": f.doc} for f in FIELDS.values()},
     }
 
@@ -146,7 +146,8 @@ def _unknown(key: object) -> Fault:
 def _relations(data: Mapping[object, object]) -> list[Fault]:
     faults = []
     command = data.get("command")
-    if command in (None, [], "") and not data.get("workflow") and not data.get("image"):
+    programs = ("workflow", "image", "script")
+    if command in (None, [], "") and not any(data.get(name) for name in programs):
         faults.append(
             Fault("command", shown(command), 'a non-empty list, e.g. ["python3", "train.py"]')
         )
@@ -156,6 +157,7 @@ def _relations(data: Mapping[object, object]) -> list[Fault]:
         expected = "an image as well: a process has a directory of its own"
         faults.append(Fault("working_dir", shown(data["working_dir"]), expected))
     faults += _contradictions(data)
+    faults += _two_programs(data)
     if data.get("array") and data.get("group"):
         expected = "no group: the jobs of an array are the group of its job_id"
         faults.append(Fault("group", shown(data["group"]), expected))
@@ -167,6 +169,17 @@ def _relations(data: Mapping[object, object]) -> list[Fault]:
             Fault("command", f"{len(command)} words", "one string, because shell is true")
         )
     return faults
+
+
+def _two_programs(data: Mapping[object, object]) -> list[Fault]:
+    """A script is the whole program of a job."""
+    if not data.get("script"):
+        return []
+    return [
+        Fault(name, shown(data[name]), "nothing beside script: it is all that runs")
+        for name in ("command", "args", "workflow")
+        if data.get(name)
+    ]
 
 
 def _contradictions(data: Mapping[object, object]) -> list[Fault]:
@@ -250,13 +263,14 @@ def _build(data: Mapping[object, object], timers: Timers, fresh_id: str) -> JobS
     minutes, spot = data.get("max_runtime_minutes"), data.get("spot")
     runtime_s = minutes * 60 if isinstance(minutes, int | float) else timers.max_runtime_s
     least, most = sizes(data.get("replicas", 1)) or (1, 1)
+    script = text("script")
     return JobSpec(
         job_id=text("job_id", fresh_id),
         user_id=text("user_id", "0"),
         tenant_id=text("tenant_id", "default"),
         name=text("name"),
-        command=words("command") + words("args"),
-        shell=bool(data.get("shell")),
+        command=(script,) if script else words("command") + words("args"),
+        shell=bool(data.get("shell") or script),
         environment=pairs("environment"),
         gpu_type=text("gpu_type").lower() or None,
         gpu_types=tuple(word.lower() for word in words("gpu_types")),
@@ -290,7 +304,7 @@ def _build(data: Mapping[object, object], timers: Timers, fresh_id: str) -> JobS
         replace_members=bool(data.get("replace_members")),
         image=text("image") or None,
         working_dir=text("working_dir"),
-        keep_entrypoint=bool(data.get("image")) and not words("command"),
+        keep_entrypoint=bool(data.get("image")) and not words("command") and not script,
     )
 
 
@@ -338,6 +352,14 @@ def _argv(value: object) -> str | None:
     if any("\0" in word for word in value):
         return expected
     size = sum(len(word.encode(errors="surrogatepass")) for word in value)
+    return None if size <= COMMAND_BYTES_MAX else expected
+
+
+def _script(value: object) -> str | None:
+    expected = "a string without NUL, at most 128 KiB"
+    if not isinstance(value, str) or "\0" in value:
+        return expected
+    size = len(value.encode(errors="surrogatepass"))
     return None if size <= COMMAND_BYTES_MAX else expected
 
 
@@ -441,6 +463,7 @@ FIELDS: Mapping[str, Field] = _table(
         Field("command", _argv, _LIST, "The program and its arguments; no shell unless asked."),
         Field("args", _argv, _LIST, "More arguments, put after the command."),
         Field("shell", _flag, _BOOL, "Run the one string in `command` with /bin/sh -c."),
+        Field("script", _script, _TEXT, "Runs with /bin/sh -c, instead of a command."),
         Field("job_id", _pattern(JOB_ID, _ID_WORDS), _TEXT, f"Your own id ({_ID_WORDS})."),
         Field("user_id", _pattern(_TENANT, _ID_WORDS), _TEXT, "Who asks; half of the identity."),
         Field("tenant_id", _pattern(_TENANT, _ID_WORDS), _TEXT, "Who pays."),

@@ -163,7 +163,9 @@ class PostgresReads:
             raise Ambiguous(f"several users have a job {job_id}: say which user_id")
         return _job_row(rows[0])
 
-    async def jobs(self, where: JobFilter, size: int, token: str | None) -> JobPage:
+    async def jobs(
+        self, where: JobFilter, size: int, token: str | None, offset: int = 0
+    ) -> JobPage:
         words: dict[str, Any] = {
             "tenant_id": where.tenant_id,
             "user_id": where.user_id,
@@ -180,6 +182,7 @@ class PostgresReads:
             ("j.submitted_at", "j.uid"),
             (_JOB_CONDITIONS, words),
             (place_of(question, token), _bounded(size)),
+            offset,
         )
         shown = [_job_row(row) for row in rows[: _bounded(size)]]
         last = shown[-1].job if len(rows) > len(shown) else None
@@ -302,6 +305,7 @@ class PostgresReads:
         order: tuple[str, str],
         filters: tuple[Mapping[str, str], Mapping[str, Any]],
         window: tuple[Place | None, int],
+        offset: int = 0,
     ) -> tuple[list[Row], int]:
         """A page, with one row more if there is more, and how many there are in all."""
         conditions, words = filters
@@ -312,7 +316,9 @@ class PostgresReads:
         at, uid = order
         after = "" if place is None else f"AND ({at}, {uid}) < (%(at)s, %(uid)s)"
         ends = {"at": place and place.at, "uid": place and place.uid, "size": size + 1}
-        page = f"{select} WHERE {where} {after} ORDER BY {at} DESC, {uid} DESC LIMIT %(size)s"
+        ends |= {"offset": offset}
+        order_by = f"ORDER BY {at} DESC, {uid} DESC LIMIT %(size)s OFFSET %(offset)s"
+        page = f"{select} WHERE {where} {after} {order_by}"
         total = f"SELECT count(*) FROM {select.rpartition(' FROM ')[2]} WHERE {where}"
         rows, counts = await self._ask_both((page, {**words, **ends}), (total, words))
         return rows, counts[0][0]

@@ -54,7 +54,9 @@ class MemoryReads:
         found = await self._store.find_job(job_id, user_id)
         return self._job_row(self._tables.jobs[found.uid])
 
-    async def jobs(self, where: JobFilter, size: int, token: str | None) -> JobPage:
+    async def jobs(
+        self, where: JobFilter, size: int, token: str | None, offset: int = 0
+    ) -> JobPage:
         await self._store.reach()
         question = ("jobs", where.tenant_id, where.user_id, where.statuses, where.cluster)
         labels = (*sorted(where.labels.items()), where.group, where.job_ids)
@@ -62,6 +64,7 @@ class MemoryReads:
             (record for record in self._tables.jobs.values() if _fits(record.job, where)),
             lambda record: (record.job.submitted_at, record.job.uid),
             ((*question, labels), size, token),
+            offset=offset,
         )
         return JobPage(tuple(self._job_row(record) for record in rows), total, next_token)
 
@@ -274,12 +277,14 @@ def _page(
     order: Callable[[T], tuple[datetime, str]],
     asked: tuple[object, int, str | None],
     form: Callable[[str], object] = UUID,
+    offset: int = 0,
 ) -> tuple[list[T], int, str | None]:
     """Newest first, beginning behind the token's place; how many there are in all."""
     question, size, token = asked
     place = place_of(question, token, form)
     found = sorted(rows, key=order, reverse=True)
     rest = found if place is None else [r for r in found if order(r) < (place.at, place.uid)]
+    rest = rest[offset:]
     shown = rest[: _bounded(size)]
     next_token = token_for(question, *order(shown[-1])) if len(rest) > len(shown) else None
     return shown, len(found), next_token

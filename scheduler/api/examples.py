@@ -90,6 +90,7 @@ ALREADY_ENDED = {
 
 JOB: dict[str, object] = {
     "job_id": "j-7k2m9qw0xc",
+    "id": "j-7k2m9qw0xc",
     "user_id": "0",
     "tenant_id": "default",
     "name": "resnet",
@@ -103,6 +104,7 @@ JOB: dict[str, object] = {
     "memory_mb": 0,
     "priority": 500,
     "command": ["python3", "train.py", "--epochs", "10"],
+    "script": "",
     "image": None,
     "environment": {"SEED": "7"},
     "gang_scheduling": False,
@@ -123,6 +125,9 @@ JOB: dict[str, object] = {
     "attempt": 1,
     "vm": {"name": _VM, "region": "us-central1", "zone": "us-central1-a", "slots": [0, 1]},
     "last_vm": {"name": _VM, "region": "us-central1", "zone": "us-central1-a", "slots": [0, 1]},
+    "node_name": _VM,
+    "allocated_gpus": [f"{_VM}/0", f"{_VM}/1"],
+    "message": "started",
     "submitted_at": "2026-01-31T12:00:00.000Z",
     "queued_since": "2026-01-31T12:00:00.000Z",
     "started_at": "2026-01-31T12:01:30.250Z",
@@ -134,6 +139,7 @@ JOB: dict[str, object] = {
     "reason": "started",
     "why": "",
     "position": None,
+    "queue_position": 0,
     "eta": None,
     "progress": {"step": 120.0, "total": 1000.0},
     "checkpoint_step": 100.0,

@@ -47,6 +47,8 @@ REPEAT = "Zen-Repeat"
 TAG = "jobs"
 PAGE_SIZE = Param("page_size", "whole", "Rows per page.", 50, 1, 500)
 PAGE_TOKEN = Param("page_token", "text", "`next_page_token` of the page before.")
+OFFSET_MAX = 100_000
+"""Rows that are passed over are read all the same: tokens are for those who go further."""
 LIST_PARAMS = (
     Param("tenant_id", "text", "Only this tenant's."),
     Param("user_id", "text", "Only this user's."),
@@ -57,6 +59,8 @@ LIST_PARAMS = (
     Param("label", "text", "`key=value`: only with all of these labels.", repeat=True),
     PAGE_SIZE,
     PAGE_TOKEN,
+    Param("limit", "whole", "Another word for `page_size`.", None, 1, 500),
+    Param("offset", "whole", "Passes over so many; not with `page_token`.", 0, 0, OFFSET_MAX),
 )
 STOP_BODY = Body(
     schema={
@@ -92,9 +96,11 @@ class JobRoutes:
             labels=_labels(query.texts("label")),
             group=query.text("group"),
         )
-        page = await self._services.reads.jobs(
-            where, query.whole("page_size"), query.text("page_token")
-        )
+        token, offset = query.text("page_token"), query.whole("offset")
+        if token is not None and offset:
+            raise BadInput([Fault("offset", str(offset), "none beside page_token")])
+        size = query.whole_or_none("limit") or query.whole("page_size")
+        page = await self._services.reads.jobs(where, size, token, offset)
         rows = await jobs_out(self._services, page.rows)
         return reply(JobsOut(rows, page.total, page.next_token))
 
@@ -126,14 +132,23 @@ class JobRoutes:
         rows = await reads.attempts(row.job.uid)
         return reply(AttemptsOut(tuple(attempt_out(attempt) for attempt in rows)))
 
+    async def delete(self, request: Request, query: Query) -> Response:
+        """As `stop`, but always 200: clients of multi-tenant schedulers take 202 for a failure."""
+        _, stopped = await self._stop(request, query)
+        return reply(stopped)
+
     async def stop(self, request: Request, query: Query) -> Response:
+        had_ended, stopped = await self._stop(request, query)
+        return reply(stopped, 200 if had_ended else 202)
+
+    async def _stop(self, request: Request, query: Query) -> tuple[bool, StoppedOut]:
+        """(whether it had ended before, what became of it)."""
         services = self._services
         body = await read_optional_object(request, ("reason",))
         spec = (await find_job(services.reads, request, query)).job.spec
         words = stop_words(body.get("reason"))
         stopped = await services.stop(spec.job_id, spec.user_id, words)
-        was_final = stopped.before is None and stopped.job.status.final
-        return reply(stopped_out(stopped), 200 if was_final else 202)
+        return stopped.before is None and stopped.job.status.final, stopped_out(stopped)
 
 
 def _statuses(states: tuple[str, ...], statuses: tuple[str, ...]) -> tuple[JobStatus, ...]:
@@ -198,8 +213,8 @@ def endpoints(services: Services) -> list[Endpoint]:
         200: Answer("It had ended before.", StoppedOut, examples.ALREADY_ENDED),
     }
     stop = Endpoint(
-        method="DELETE",
-        path=job,
+        method="POST",
+        path=f"{job}/stop",
         summary="Stop a job",
         tag=TAG,
         handle=on.stop,
@@ -249,8 +264,14 @@ def endpoints(services: Services) -> list[Endpoint]:
             params=(USER, TENANT),
             errors=(404, 409, 422, 503),
         ),
+        replace(
+            stop,
+            method="DELETE",
+            path=job,
+            handle=on.delete,
+            answers={200: Answer("It is stopping, or has ended.", StoppedOut, examples.STOPPED)},
+        ),
         stop,
-        replace(stop, method="POST", path=f"{job}/stop"),
         Endpoint(
             method="GET",
             path=f"{job}/events",

@@ -33,6 +33,7 @@ from scheduler.reload import LiveConfig
 
 ALERTS_MAX = 500
 TAG = "service"
+HEALTHY = "healthy"
 
 
 class VmCountsOut(Struct, frozen=True):
@@ -110,6 +111,13 @@ class HealthOut(Struct, frozen=True):
     status: str
 
 
+class HealthyOut(Struct, frozen=True):
+    """The process lives, in the words of other systems' clients."""
+
+    status: str
+    timestamp: Time
+
+
 class ReadyOut(Struct, frozen=True):
     """The service can work."""
 
@@ -171,6 +179,9 @@ class ServiceRoutes:
 
     async def health(self, _: Request, __: Query) -> Response:
         return reply(HealthOut(OK))
+
+    async def healthy(self, _: Request, __: Query) -> Response:
+        return reply(HealthyOut(HEALTHY, iso(self._services.clock.now())))
 
     async def ready(self, _: Request, __: Query) -> Response:
         checks = await self._services.readiness()
@@ -263,6 +274,21 @@ def endpoints(services: Services) -> list[Endpoint]:
             tag=TAG,
             handle=on.health,
             answers={200: Answer("It does.", HealthOut, {"status": OK})},
+            errors=(422,),
+        ),
+        Endpoint(
+            method="GET",
+            path="/health",
+            summary="Does the process live? As clients of other systems ask",
+            tag=TAG,
+            handle=on.healthy,
+            answers={
+                200: Answer(
+                    "It does.",
+                    HealthyOut,
+                    {"status": HEALTHY, "timestamp": "2026-01-31T12:00:00.000Z"},
+                )
+            },
             errors=(422,),
         ),
         Endpoint(

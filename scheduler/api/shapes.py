@@ -17,6 +17,7 @@ from core.groups import hold_words
 from core.job import WAITING, Job, JobStatus
 from core.names import BadName, parse_cluster
 from core.reads import AlertRow, AttemptRow, EventRow, JobRow, VmRow
+from scheduler.api.compat.multitenant import job_words
 from scheduler.queue.gang import JOINS_LATER
 from scheduler.stop import Stopped
 from scheduler.submit import Accepted
@@ -167,6 +168,8 @@ class JobOut(Struct, frozen=True):
     """A job."""
 
     job_id: str
+    id: str
+    """The same; clients of multi-tenant schedulers read it in lists."""
     user_id: str
     tenant_id: str
     name: str
@@ -180,6 +183,8 @@ class JobOut(Struct, frozen=True):
     memory_mb: int
     priority: int
     command: tuple[str, ...]
+    script: str
+    """What /bin/sh -c runs; empty: there is no shell."""
     image: str | None
     environment: Mapping[str, str]
     gang_scheduling: bool
@@ -205,6 +210,11 @@ class JobOut(Struct, frozen=True):
     """The one that works for it now."""
     last_vm: JobVmOut | None
     """The one of its newest attempt; stays when the job has ended."""
+    node_name: str | None
+    """The name of `vm`; with the next two, what clients of multi-tenant schedulers read."""
+    allocated_gpus: tuple[str, ...]
+    message: str
+    """`why` while it waits, else `reason`."""
     submitted_at: Time
     queued_since: Time
     started_at: Time | None
@@ -218,6 +228,8 @@ class JobOut(Struct, frozen=True):
     reason: str
     why: str
     position: int | None
+    queue_position: int
+    """The same; 0: it does not wait."""
     eta: EtaOut | None
     """Of one that waits."""
     progress: ProgressOut | None
@@ -240,8 +252,10 @@ def job_out(row: JobRow, eta: EtaOut | None = None) -> JobOut:
     job, spec = row.job, row.job.spec
     progress = row.progress
     fresh = job.status in WAITING and job.attained_gpu_s == 0
+    why = _why(row)
     return JobOut(
         job_id=spec.job_id,
+        **job_words(job, why, row.position),
         user_id=spec.user_id,
         tenant_id=spec.tenant_id,
         name=spec.name,
@@ -284,7 +298,7 @@ def job_out(row: JobRow, eta: EtaOut | None = None) -> JobOut:
         starts_by=iso_or_none(job.starts_by) if fresh else None,
         exit_code=job.exit_code,
         reason=job.reason,
-        why=_why(row),
+        why=why,
         position=row.position,
         eta=eta,
         progress=ProgressOut(progress.step, progress.total) if progress else None,

@@ -22,7 +22,7 @@ from scheduler.api.compat.multitenant import TIERS, native_of_tenant, tenant_ref
 from scheduler.api.endpoint import PREFIX, Answer, Body, Endpoint, read_json, reply
 from scheduler.api.params import Query
 from scheduler.api.services import Services
-from scheduler.submit import refuse_unstorable
+from scheduler.submit import key_job_id, readable_id, refuse_unstorable
 
 TAG = "tenants"
 TRIES = 5
@@ -44,7 +44,7 @@ class TenantOut(Struct, frozen=True):
 
     tenant_id: str
     id: str
-    """The same; with the next nine what clients of multi-tenant schedulers read."""
+    """The same; with those down to `active` what clients of multi-tenant schedulers read."""
     name: str
     max_gpus: int | None
     max_gpu_memory_mb: int | None
@@ -54,6 +54,10 @@ class TenantOut(Struct, frozen=True):
     priority_tier: str
     fair_share_weight: float
     allow_preemption: bool
+    can_preempt_others: bool
+    current_gpus: int
+    current_jobs: int
+    active: bool
     weight: float
     priority_max: int
     priority_class_max: str
@@ -104,10 +108,11 @@ class TenantRoutes:
 
     async def create(self, request: Request, _: Query) -> Response:
         """Equal settings under the same id are the same tenant; one that has only submitted so far
-        was never set up by anybody."""
+        was never set up by anybody. Without an id each call makes another tenant, unless it has an
+        Idempotency-Key."""
         data = await read_json(request)
         refuse_unstorable(data)
-        name, settings = native_of_tenant(data)
+        name, settings = native_of_tenant(data, self._fresh_id(request))
         try:
             wanted = changed(name, None, settings)
         except BadInput as error:
@@ -122,6 +127,12 @@ class TenantRoutes:
             if not (await self._services.store.commit([unit], None)).all_applied:
                 raise Conflict(f"tenant {name} is being changed by others: look again and repeat")
         return reply(await self._one(name), 201)
+
+    def _fresh_id(self, request: Request) -> str:
+        key = request.headers.get("idempotency-key")
+        ids = self._services.ids
+        word = key_job_id(key) if key else readable_id(ids.uid(self._services.clock.now()))
+        return f"tenant-{word.partition('-')[2]}"
 
     async def _one(self, name: str) -> TenantOut:
         found = await self._shown(name)
@@ -167,6 +178,9 @@ def tenant_out(
     return TenantOut(
         tenant_id=tenant.tenant_id,
         **tenant_words(tenant),
+        current_gpus=round(used.get("gpus", 0)),
+        current_jobs=round(used.get("jobs", 0)),
+        active=True,
         weight=tenant.weight,
         priority_max=tenant.priority_max,
         priority_class_max=class_of(tenant.priority_max).name.lower(),
@@ -202,6 +216,10 @@ EXAMPLE = {
     "priority_tier": "high",
     "fair_share_weight": 2.0,
     "allow_preemption": True,
+    "can_preempt_others": True,
+    "current_gpus": 40,
+    "current_jobs": 9,
+    "active": True,
     "weight": 2.0,
     "priority_max": 1999,
     "priority_class_max": "high",
@@ -251,7 +269,8 @@ _CREATE = {
         **dict.fromkeys(("max_memory_mb", "max_concurrent_jobs"), _LIMIT),
         "priority_tier": {"type": "string", "enum": list(TIERS)},
         "fair_share_weight": {"type": "number", "exclusiveMinimum": 0},
-        "allow_preemption": {"type": "boolean"},
+        **{key: {"type": "boolean"} for key in ("allow_preemption", "can_preempt_others")},
+        **{key: {"type": "string"} for key in ("email", "organization")},
         **_SETTINGS,
     },
 }
@@ -280,6 +299,9 @@ def endpoints(services: Services) -> list[Endpoint]:
             tag=TAG,
             handle=on.create,
             answers={201: Answer("As it is now.", TenantOut, EXAMPLE)},
+            headers={
+                "Idempotency-Key": "Used when the body has no id: the same key is the same tenant."
+            },
             body=Body(_CREATE, {"a tenant": {"id": "vision", "name": "Vision", "max_gpus": 64}}),
             errors=(400, 409, 413, 415, 422, 503),
         ),

@@ -274,12 +274,14 @@ class MemoryStore:
         found = (j.status for j in self.jobs.values() if j.spec.group == group)
         return GroupRow(group, owner, Counter(found))
 
-    async def list_jobs(self, where: JobFilter, size: int, token: str | None) -> JobPage:
+    async def list_jobs(
+        self, where: JobFilter, size: int, token: str | None, offset: int = 0
+    ) -> JobPage:
         self._answer()
         if token is not None and not token.isdigit():
             raise BadInput([Fault("page_token", token, "a next_page_token of ours")])
         found = [job for job in reversed(self.jobs.values()) if _matches(job, where)]
-        start = int(token or 0)
+        start = int(token or offset)
         more = start + size < len(found)
         rows = tuple(_row(job) for job in found[start : start + size])
         return JobPage(rows, len(found), str(start + size) if more else None)

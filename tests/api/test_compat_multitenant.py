@@ -85,9 +85,11 @@ def client(store: MemoryStore) -> httpx.AsyncClient:
 
 
 async def test_health(client: httpx.AsyncClient) -> None:
-    """GET /health says ok."""
+    """GET /api/v1/health says ok; GET /health says healthy, as those clients and others ask."""
     answer = await client.get("/health")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+    other = await client.get("http://zen/health")
+    assert (other.status_code, other.json()["status"]) == (200, "healthy")
 
 
 async def test_cluster_status(client: httpx.AsyncClient) -> None:
@@ -134,8 +136,8 @@ async def test_tenant_again(client: httpx.AsyncClient) -> None:
 
 
 async def test_tenant_without_limits(client: httpx.AsyncClient) -> None:
-    """What is left out is not limited, and is null; the name alone can be the id."""
-    answer = await client.post("/tenants", json={"name": "open"})
+    """What is left out is not limited, and is null."""
+    answer = await client.post("/tenants", json={"id": "open"})
     assert answer.status_code == 201
     told = {name: answer.json()[name] for name in TENANT}
     limits = dict.fromkeys(name for name in TENANT if name.startswith("max_"))
@@ -143,10 +145,89 @@ async def test_tenant_without_limits(client: httpx.AsyncClient) -> None:
         "id": "open",
         "name": "open",
         **limits,
-        "priority_tier": "urgent",
+        "priority_tier": "critical",
         "fair_share_weight": 1.0,
         "allow_preemption": True,
     }
+
+
+async def test_tenant_by_name_gets_an_id(client: httpx.AsyncClient) -> None:
+    """A name is free text: without an id each call makes another tenant with an id of its own,
+    unless it carries the same Idempotency-Key."""
+    body = {"name": "AI Research Team 🔥", "max_gpus": 8}
+    first, second = [(await client.post("/tenants", json=body)).json() for _ in range(2)]
+    assert first["id"].startswith("tenant-")
+    assert first["id"] != second["id"]
+    assert (first["name"], first["max_gpus"]) == ("AI Research Team 🔥", 8)
+    assert (first["current_gpus"], first["current_jobs"], first["active"]) == (0, 0, True)
+    job = await client.post("/jobs", json={**JOB, "tenant_id": first["id"]})
+    assert job.status_code == 201
+    key = {"Idempotency-Key": "k1"}
+    twice = [(await client.post("/tenants", json=body, headers=key)).json() for _ in range(2)]
+    assert twice[0] == twice[1]
+    body = assert_error(await client.post("/tenants", json={"max_gpus": 8}), 422, "bad_input")
+    assert [fault["field"] for fault in body["faults"]] == ["id"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("tier", "priority_max", "told"),
+    [
+        ("low", 499, "low"),
+        ("medium", 999, "medium"),
+        ("normal", 999, "medium"),
+        ("high", 1999, "high"),
+        ("critical", 9999, "critical"),
+        ("urgent", 9999, "critical"),
+    ],
+)
+async def test_tiers(client: httpx.AsyncClient, tier: str, priority_max: int, told: str) -> None:
+    """Tiers are read in those clients' words and in ours, and told in theirs."""
+    answer = (await client.post("/tenants", json={"id": "t", "priority_tier": tier})).json()
+    assert (answer["priority_max"], answer["priority_tier"]) == (priority_max, told)
+
+
+async def test_preemption_flags(client: httpx.AsyncClient) -> None:
+    """allow_preemption is whether the tenant's jobs may be preempted, can_preempt_others whether
+    they may preempt; contact fields are taken and passed over."""
+    flags = {"allow_preemption": False, "can_preempt_others": True}
+    extra = {"email": "a@example.org", "organization": "Example"}
+    answer = await client.post("/tenants", json={"id": "t", **flags, **extra})
+    told = answer.json()
+    assert answer.status_code == 201
+    assert (told["preemptible"], told["may_preempt"]) == (False, True)
+    assert {name: told[name] for name in flags} == flags
+
+
+async def test_script(client: httpx.AsyncClient) -> None:
+    """A script runs with /bin/sh -c, with or without an image; beside a command it is refused."""
+    body = {"image": "nvidia/cuda:12.0-base", "script": "nvidia-smi | head"}
+    job_id = (await client.post("/jobs", json=body)).json()["job_id"]
+    found = (await client.get(f"/jobs/{job_id}")).json()
+    assert (found["id"], found["script"]) == (job_id, "nvidia-smi | head")
+    assert (found["node_name"], found["allocated_gpus"]) == (None, [])
+    assert found["queue_position"] == found["position"]
+    assert (await client.post("/jobs", json={"script": "true"})).status_code == 201
+    assert (await client.post("/jobs", json={"script": "", "command": ["x"]})).status_code == 201
+    answer = await client.post("/jobs", json={"script": "true", "command": ["x"], "args": ["y"]})
+    faults = assert_error(answer, 422, "bad_input")["faults"]
+    assert [fault["field"] for fault in faults] == ["command", "args"]  # type: ignore[attr-defined]
+    assert_error(await client.post("/jobs", json={"script": ""}), 422, "bad_input")
+    assert_error(await client.post("/jobs", json={"script": ["true"]}), 422, "bad_input")
+
+
+async def test_limit_and_offset(client: httpx.AsyncClient) -> None:
+    """Lists are paged by limit and offset too; offset and a page token contradict each other."""
+    for number in range(5):
+        await client.post("/jobs", json={**JOB, "job_id": f"j{number}"})
+    everything = [job["id"] for job in (await client.get("/jobs")).json()["jobs"]]
+    page = (await client.get("/jobs", params={"limit": 2, "offset": 1})).json()
+    assert ([job["id"] for job in page["jobs"]], page["total"]) == (everything[1:3], 5)
+    rest = {"page_token": page["next_page_token"]}
+    after = (await client.get("/jobs", params=rest)).json()
+    assert [job["id"] for job in after["jobs"]] == everything[3:]
+    assert (await client.get("/jobs", params={"offset": 9})).json()["jobs"] == []
+    assert_error(await client.get("/jobs", params={**rest, "offset": 1}), 422, "bad_input")
+    assert_error(await client.get("/jobs", params={"limit": 0}), 422, "bad_input")
 
 
 @pytest.mark.parametrize(
@@ -191,7 +272,8 @@ async def test_job_is_submitted_listed_read_and_deleted(client: httpx.AsyncClien
     assert (page["total"], page["next_page_token"]) == (1, None)
     assert page["jobs"] == [found]
     gone = await client.delete(f"/jobs/{job_id}")
-    assert (gone.status_code, gone.json()["status"]) == (202, "cancelled")
+    assert (gone.status_code, gone.json()["status"]) == (200, "cancelled")
+    assert (await client.delete(f"/jobs/{job_id}")).status_code == 200
     assert (await client.get(f"/jobs/{job_id}")).json()["state"] == "cancelled"
 
 
@@ -227,7 +309,7 @@ async def test_no_tenant_reads_or_stops_anothers(client: httpx.AsyncClient) -> N
     owner = {"tenant_id": "b"}
     assert (await client.get("/jobs/theirs", params=owner)).json()["status"] == JobStatus.QUEUED
     assert_error(await client.delete("/jobs/two", params=owner), 409, "ambiguous")
-    assert (await client.delete("/jobs/mine", params=mine)).status_code == 202
+    assert (await client.delete("/jobs/mine", params=mine)).status_code == 200
 
 
 async def test_v1_user_is_no_way_around(client: httpx.AsyncClient) -> None:

@@ -235,9 +235,8 @@ async def test_stopping_a_waiting_job_cancels_it() -> None:
         await client.post(JOBS, json={**HELLO, "job_id": "mine"})
         answer = await client.delete(f"{JOBS}/mine")
         again = await client.delete(f"{JOBS}/mine")
-    assert answer.status_code == 202
+    assert (answer.status_code, again.status_code) == (200, 200)
     assert answer.json()["status"] == "cancelled"
-    assert again.status_code == 200
     assert again.json()["status"] == "cancelled"
     assert again.json()["message"].startswith("already cancelled")
     assert house.store.sent == []
@@ -313,7 +312,7 @@ async def test_unknown_and_ambiguous_jobs() -> None:
             named = await client.get(f"{JOBS}/mine{path}?user_id=ada")
             assert named.status_code == 200
         assert_error(await client.delete(f"{JOBS}/mine"), 409, "ambiguous")
-        assert (await client.delete(f"{JOBS}/mine?user_id=bob")).status_code == 202
+        assert (await client.delete(f"{JOBS}/mine?user_id=bob")).status_code == 200
     assert house.store.jobs["ada", "mine"].status is JobStatus.QUEUED
 
 

@@ -65,6 +65,9 @@ async def test_pages_are_newest_first_and_whole(
     ]
     for size in (1, 3, 10, 50):
         assert await all_ids(reads, JobFilter(), size) == expected
+    page = await reads.jobs(JobFilter(), 3, None, offset=4)
+    assert [row.job.spec.job_id for row in page.rows] == expected[4:7]
+    assert page.total == 10
 
 
 async def test_new_jobs_do_not_shift_pages(

@@ -282,6 +282,8 @@ async def test_pages(store: MemoryStore, reads: MemoryReads, maker: Maker) -> No
         if token is None:
             break
     assert seen == ["j4", "j3", "j2", "j1", "j0"]
+    page = await reads.jobs(where, 2, None, offset=1)
+    assert [row.job.spec.job_id for row in page.rows] == ["j3", "j2"]
 
 
 async def test_summary(store: MemoryStore, reads: MemoryReads, maker: Maker) -> None:

@@ -1,5 +1,5 @@
-"""Tenants in the words of multi-tenant clients. Their API is our native one; only tenants have two
-sets of names, theirs beside ours."""
+"""Tenants and jobs in the words of multi-tenant clients. Their API is our native one; tenants and
+jobs carry their names beside ours."""
 
 from __future__ import annotations
 
@@ -7,14 +7,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.errors import BadInput, Fault
+from core.job import Job
 from core.queueing import class_of
 from core.submission import nearest, shown
 from core.tenant_settings import FIELDS
 from core.tenants import Tenant
 
-TIERS: Mapping[str, int] = {"low": 499, "normal": 999, "high": 1999, "urgent": 9999}
+TIERS: Mapping[str, int] = {"low": 499, "medium": 999, "high": 1999, "critical": 9999}
 """Tier → the highest priority that its jobs may ask for."""
-_OTHER_TIERS = {"standard": "normal", "premium": "high", "critical": "urgent"}
+_OTHER_TIERS = {
+    "normal": "medium",
+    "standard": "medium",
+    "premium": "high",
+    "urgent": "critical",
+}
 _LIMITS: Mapping[str, tuple[str, int]] = {
     "max_gpus": ("gpus", 1),
     "max_gpu_memory_mb": ("gpu_memory_gb", 1024),
@@ -23,14 +29,33 @@ _LIMITS: Mapping[str, tuple[str, int]] = {
     "max_concurrent_jobs": ("jobs", 1),
 }
 """Theirs → ours, and how many of theirs are one of ours."""
-_SETTINGS = {"fair_share_weight": "weight", "allow_preemption": "may_preempt"}
+_SETTINGS = {
+    "fair_share_weight": "weight",
+    "allow_preemption": "preemptible",
+    "can_preempt_others": "may_preempt",
+}
 _IDS = ("id", "tenant_id")
-KNOWN = (*_IDS, *_LIMITS, "priority_tier", *_SETTINGS, *FIELDS)
+_PASSED_OVER = ("email", "organization")
+"""Documented by those clients; nothing here depends on them, and they are not kept."""
+KNOWN = (*_IDS, *_LIMITS, "priority_tier", *_SETTINGS, *_PASSED_OVER, *FIELDS)
 _RENAMED = {
     **{f"quota.{ours}": theirs for theirs, (ours, _) in _LIMITS.items()},
     **{ours: theirs for theirs, ours in _SETTINGS.items()},
     "tenant_id": "id",
 }
+
+
+def job_words(job: Job, why: str, position: int | None) -> dict[str, Any]:
+    """The fields of a job that those clients read."""
+    lease = job.lease
+    return {
+        "id": job.spec.job_id,
+        "message": why or job.reason,
+        "script": job.spec.command[0] if job.spec.shell and job.spec.command else "",
+        "node_name": lease.vm_name if lease else None,
+        "allocated_gpus": tuple(f"{lease.vm_name}/{slot}" for slot in lease.slots) if lease else (),
+        "queue_position": position or 0,
+    }
 
 
 def tenant_words(tenant: Tenant) -> dict[str, Any]:
@@ -39,14 +64,19 @@ def tenant_words(tenant: Tenant) -> dict[str, Any]:
     for theirs, (ours, factor) in _LIMITS.items():
         limit = getattr(tenant.quota, ours)
         words[theirs] = None if limit is None else round(limit * factor)
-    words["priority_tier"] = class_of(tenant.priority_max).name.lower()
-    words["fair_share_weight"] = tenant.weight
-    words["allow_preemption"] = tenant.may_preempt
+    words["priority_tier"] = _tier(tenant.priority_max)
+    words |= {theirs: getattr(tenant, ours) for theirs, ours in _SETTINGS.items()}
     return words
 
 
-def native_of_tenant(body: object) -> tuple[str, dict[str, object]]:
-    """(id, settings in our words); BadInput for what neither of us knows."""
+def _tier(priority_max: int) -> str:
+    own = class_of(priority_max).name.lower()
+    return _OTHER_TIERS.get(own, own)
+
+
+def native_of_tenant(body: object, fresh_id: str) -> tuple[str, dict[str, object]]:
+    """(id, settings in our words); BadInput for what neither of us knows. `fresh_id` is the id of
+    a tenant that comes with a name alone: the name is free text, and several may have the same."""
     if not isinstance(body, Mapping):
         raise BadInput([Fault("body", shown(body), "an object")])
     faults = [
@@ -54,9 +84,11 @@ def native_of_tenant(body: object) -> tuple[str, dict[str, object]]:
         for key in body
         if key not in KNOWN
     ]
-    given = next((body[name] for name in (*_IDS, "name") if body.get(name) is not None), None)
+    given = next((body[name] for name in _IDS if body.get(name) is not None), None)
+    if given is None and body.get("name"):
+        given = fresh_id
     if not isinstance(given, str):
-        faults.append(Fault("id", shown(given), "the id of the tenant"))
+        faults.append(Fault("id", shown(given), "the id of the tenant, or a name"))
     native = {name: body[name] for name in FIELDS if name in body}
     native |= {ours: body[theirs] for theirs, ours in _SETTINGS.items() if theirs in body}
     limits = {ours: _ours(body[w], by) for w, (ours, by) in _LIMITS.items() if w in body}
