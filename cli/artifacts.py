@@ -11,7 +11,7 @@ import typer
 
 from cli.options import Api, AsJson, JobId, User
 from cli.place import PROGRAM
-from cli.screen import clean, console, emit, note, say, table
+from cli.screen import clean, console, emit, fitted, note, say
 from core.errors import ZenError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def artifacts(
         return
     rows = [(_size(row["size"]), row["sha256"][:12], row["path"]) for row in found["artifacts"]]
     if rows:
-        console().print(table(("SIZE", "SHA256", "PATH"), rows, right="SIZE"))
+        console().print(fitted(("SIZE", "SHA256", "PATH"), rows, right="SIZE", below="PATH"))
         files = "1 file" if found["total"] == 1 else f"{found['total']} files"
         say(
             f"{files}, {_size(found['bytes'])}, of attempt {found['attempt']}; "

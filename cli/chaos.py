@@ -14,7 +14,7 @@ import typer
 
 from cli.options import AsJson
 from cli.scenarios import Scenario
-from cli.screen import console, emit, note, say, table
+from cli.screen import console, emit, fitted, note, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +77,7 @@ def chaos(
     if as_json:
         emit(verdict.as_json())
     else:
-        console().print(table(("WHAT", "MEASURED", "MUST HOLD"), verdict.rows()))
+        console().print(fitted(("WHAT", "MEASURED", "MUST HOLD"), verdict.rows()))
         for fault in verdict.faults[:FAULTS_SHOWN]:
             say(f"NOT AS IT MUST BE: {fault}")
         if verdict.faults:

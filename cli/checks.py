@@ -15,7 +15,7 @@ import typer
 
 from cli.options import AsJson
 from cli.place import ROOT
-from cli.screen import console, emit, note, say, table
+from cli.screen import console, emit, fitted, note, say
 from core.clock import SystemClock
 
 FAST_TESTS = "fast tests"
@@ -107,7 +107,8 @@ def run_tests(ctx: typer.Context, as_json: AsJson = False) -> None:
     else:
         headings = ("PART", "PASSED", "FAILED", "SKIPPED", "SECONDS", "RESULT")
         rows = [part.row() for part in results]
-        console().print(table(headings, rows, right="PASSED FAILED SKIPPED SECONDS"))
+        numbers = "PASSED FAILED SKIPPED SECONDS"
+        console().print(fitted(headings, rows, right=numbers, below="RESULT"))
     raise typer.Exit(max(part.code for part in results))
 
 

@@ -79,8 +79,7 @@ def cost_table(found: Json) -> Fitted:
     rows = [_cells(row["key"] or NOBODY.get(by, "-"), row["amount"]) for row in found["rows"]]
     rows.append(_cells("TOTAL", found["total"]))
     headings = (by.upper(), "USD", "USEFUL", *map(str.upper, WASTED), "WASTE", "VM-H", "GPU-H")
-    right = " ".join(headings[1:])
-    return fitted(headings, rows, right=right, drop="GPU-H VM-H HEDGE LOST PREEMPTED BOOT IDLE")
+    return fitted(headings, rows, right=headings[1:], drop="WASTE")
 
 
 def _cells(name: str, amount: Json) -> list[object]:

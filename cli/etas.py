@@ -29,9 +29,10 @@ def eta_words(job: Json, now: datetime) -> str:
     if p50 is None or p90 is None:
         return str(eta.get("based_on") or "")
     if p90 <= now:
-        when = f"later than was said ({_at(eta['p90'])})"
+        when = f"later than was said ({_at(eta['p90'], now)})"
     else:
-        when = f"{_at(eta['p50'])} {_left(p50, now)}, nine times of ten before {_at(eta['p90'])}"
+        early, late = _at(eta["p50"], now), _at(eta["p90"], now)
+        when = f"{early} {_left(p50, now)}, 90 % likely by {late}"
     return f"{when} {_left(p90, now)}; {eta['based_on']}".replace("  ", " ")
 
 
@@ -41,7 +42,7 @@ def run_words(job: Json) -> str:
     if eta.get("run_p50_s") is None:
         return str(eta.get("run_based_on") or "")
     p50, p90 = short(eta["run_p50_s"]), short(eta["run_p90_s"])
-    return f"about {p50}, nine times of ten less than {p90}; {eta['run_based_on']}"
+    return f"about {p50}, 90 % likely less than {p90}; {eta['run_based_on']}"
 
 
 def rough(span_s: float) -> str:
@@ -56,5 +57,5 @@ def _left(at: datetime, now: datetime) -> str:
     return f"(in {rough((at - now).total_seconds())})" if at > now else ""
 
 
-def _at(text: object) -> str:
-    return clock_time(text).partition(".")[0]
+def _at(text: object, now: datetime) -> str:
+    return clock_time(text, now).partition(".")[0]

@@ -9,7 +9,6 @@ import typer
 
 from cli.options import Api, AsJson
 from cli.screen import (
-    cap,
     console,
     emit,
     fitted,
@@ -17,7 +16,6 @@ from cli.screen import (
     note,
     price,
     say,
-    table,
     watch_json,
     watch_lines,
     watch_table,
@@ -33,10 +31,10 @@ if TYPE_CHECKING:
 
 PAGES_MAX = 40
 CLUSTER_HEADINGS = (
-    *("CLUSTER", "VMS", "WAITING", "RUNNING", "REGION", "PRICE/H"),
-    *("TARGET", "BOOTING", "IDLE", "BUSY", "LEAVING", "BLOCKED", "WHY"),
+    *("CLUSTER", "VMS", "WAIT", "RUN", "REGION", "PRICE/H"),
+    *("TARGET", "BOOT", "IDLE", "BUSY", "LEAVE", "BLOCKED", "WHY"),
 )
-NUMBERS = "VMS WAITING RUNNING PRICE/H TARGET BOOTING IDLE BUSY LEAVING"
+NUMBERS = "VMS WAIT RUN PRICE/H TARGET BOOT IDLE BUSY LEAVE"
 
 
 def clusters(
@@ -146,13 +144,21 @@ def alerts(
     if not found:
         say("no alerts" if everything else "no open alerts")
         return
+    console().print(alerts_table(found, _now()))
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+
+def alerts_table(found: list[Json], now: datetime) -> Fitted:
+    """One row each; the message may take lines of its own."""
     rows = [
         [
             alert["id"],
             alert["severity"],
             alert["kind"],
             alert["subject"],
-            clock_time(alert["raised_at"]),
+            clock_time(alert["raised_at"], now),
             alert["count"],
             "over" if alert.get("cleared_at") else "open",
             alert["message"],
@@ -160,16 +166,13 @@ def alerts(
         for alert in found
     ]
     headings = ("ID", "SEVERITY", "KIND", "SUBJECT", "SINCE", "COUNT", "STATE", "MESSAGE")
-    console().print(table(headings, rows, right="ID COUNT"))
-
-
-# --- tables -------------------------------------------------------------------------------------
+    return fitted(headings, rows, right="ID COUNT", below="MESSAGE")
 
 
 def clusters_table(
     found: list[Json],
     now: datetime,
-    height: int = 10_000,
+    height: int | None = None,
     *,
     busy_only: bool = False,
     every_region: bool = False,
@@ -195,13 +198,17 @@ def clusters_table(
         if len(regions) < len(cluster["regions"]) and not (busy_only and regions):
             cells.append(_quiet_cells([r for r in cluster["regions"] if r not in regions]))
         for index, shown in enumerate(cells):
-            mine = head if index == 0 else [" "] * len(head)
+            mine = head if index == 0 else [head[0], *[" "] * (len(head) - 1)]
             rows.append([*mine, *shown])
-    shown_rows = cap(rows, height - 2)
-    if hidden:
-        shown_rows = [*shown_rows, [f"… {hidden} clusters without work"]]
-    drop = "LEAVING PRICE/H TARGET RUNNING WAITING"
-    return fitted(CLUSTER_HEADINGS, shown_rows, right=NUMBERS, drop=drop, below="WHY")
+    return fitted(
+        CLUSTER_HEADINGS,
+        rows,
+        right=NUMBERS,
+        drop="PRICE/H TARGET",
+        below="WHY",
+        foot=[f"… {hidden} clusters without work"] if hidden else (),
+        height=height,
+    )
 
 
 def _kind(cluster: Json) -> str:

@@ -12,7 +12,6 @@ from cli.groups import stop_group, summary
 from cli.options import Api, AsJson, JobId, User
 from cli.place import PROGRAM
 from cli.screen import (
-    cap,
     console,
     emit,
     fitted,
@@ -27,11 +26,12 @@ from cli.spans import between, moment, short
 from core.clock import SystemClock
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from rich.text import Text
 
-    from cli.client import Json
+    from cli.client import Client, Json
     from cli.fitted import Fitted
 
 STATES = ("pending", "scheduled", "running", "preempted", "completed", "failed", "cancelled")
@@ -91,7 +91,7 @@ def jobs(
         if watch and as_json:
             watch_json(read)
         elif watch and sys.stdout.isatty():
-            watch_table(lambda height: jobs_table(read(), _now(), height))
+            watch_table(lambda height: _watched(client, read(), group, user, filtered, height))
         elif watch:
             watch_lines(lambda: {_key(j): _job_line(j) for j in reversed(read()["jobs"])})
         elif as_json:
@@ -186,8 +186,31 @@ def stop(
 # --- tables -------------------------------------------------------------------------------------
 
 
-def jobs_table(page: Json, now: datetime, height: int = 10_000) -> Fitted:
-    """The jobs of one page, cut to a height."""
+def _watched(
+    client: Client, page: Json, group: str | None, user: str | None, filtered: bool, height: int
+) -> Fitted:
+    """The jobs with their totals: what does not fit on the screen is counted."""
+    shown = len(page["jobs"])
+    match = f"{page['total']} jobs" + (" match" if filtered else "")
+    newest = f", the newest {shown} are listed (more: --limit)" if page["total"] > shown else ""
+    if group is not None:
+        counts = f": {summary(client, group, user)['message']}"
+    elif filtered:
+        counts = ""
+    else:
+        counts = f": {counted(client.get('/status')['jobs']) or 'none'}"
+    return jobs_table(page, _now(), height, (f"{match}{counts}{newest}",))
+
+
+def counted(counts: Json) -> str:
+    """3 running, 12 queued."""
+    return ", ".join(f"{n} {name.lower()}" for name, n in counts.items() if n)
+
+
+def jobs_table(
+    page: Json, now: datetime, height: int | None = None, foot: Sequence[str] = ()
+) -> Fitted:
+    """The jobs of one page; on a screen of that height as many as fit."""
     found = page["jobs"]
     rows: list[list[object]] = [
         [
@@ -207,10 +230,12 @@ def jobs_table(page: Json, now: datetime, height: int = 10_000) -> Fitted:
     ]
     return fitted(
         HEADINGS,
-        cap(rows, height - 1),
+        rows,
         right="AGE ETA RUN",
         drop="PROGRESS NAME RUN VM ETA",
         below="WHY",
+        foot=foot,
+        height=height,
     )
 
 

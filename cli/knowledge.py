@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import Api, AsJson
-from cli.screen import console, emit, price, say, table
+from cli.screen import console, emit, fitted, price, say
 from cli.spans import between, clock_time, short
 from core.clock import SystemClock
 
@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cli.client import Json
+    from cli.fitted import Fitted
 
 HEADINGS = (
-    *("CLUSTER", "REGION", "PRICE/H", "BELIEF", "LAST", "AGO"),
-    *("DELIVERY", "BOOT", "TAKEN/H", "BLOCKED", "UNTIL", "WHY"),
+    *("CLUSTER", "REGION", "PRICE/H", "CHANCE", "LAST", "AGO"),
+    *("DELIVERY", "BOOT", "RECLAIMS/H", "BLOCKED", "UNTIL", "WHY"),
 )
-NUMBERS = "PRICE/H BELIEF AGO DELIVERY BOOT TAKEN/H"
+NUMBERS = "PRICE/H CHANCE AGO DELIVERY BOOT RECLAIMS/H"
+DROPPABLE = "DELIVERY BOOT RECLAIMS/H AGO LAST PRICE/H"
 
 
 def capacity(
@@ -36,10 +38,10 @@ def capacity(
 ) -> None:
     """What each region has delivered and refused, how likely it is to deliver, and what blocks it.
 
-    BELIEF is the chance that a VM can be had now; DELIVERY and BOOT are the usual times from the
-    request to RUNNING, and from there to READY; TAKEN/H is how often a spot VM is taken back.
-    LAST is the newest news: hit (it delivered), miss (it had none), hint (Google's own advice),
-    taken (it took spot VMs back, so it had none).
+    CHANCE is the probability that a VM can be had now; DELIVERY and BOOT are the usual times from
+    the request to RUNNING, and from there to READY; RECLAIMS/H is how often Google takes a spot
+    VM back. LAST is the newest observation: hit (it delivered), miss (it had none), hint
+    (Google's own advice), taken (it took spot VMs back, so it had none).
 
     \b
     Examples:
@@ -59,9 +61,13 @@ def capacity(
     if not found:
         say("nothing is known yet: no region was asked for a VM (all regions: zen capacity --all)")
         return
-    now = SystemClock().now()
-    rows = [_row(place, now) for place in found]
-    console().print(table(HEADINGS, rows, right=NUMBERS))
+    console().print(capacity_table(found, SystemClock().now()))
+
+
+def capacity_table(places: list[Json], now: datetime) -> Fitted:
+    """One row for each region, or zone."""
+    rows = [_row(place, now) for place in places]
+    return fitted(HEADINGS, rows, right=NUMBERS, drop=DROPPABLE, below="WHY")
 
 
 def _is_known(place: Json) -> bool:
@@ -82,7 +88,7 @@ def _row(place: Json, now: datetime) -> tuple[str, ...]:
         _span(place["usual_boot_s"]),
         "-" if taken is None else f"{taken:.2f}",
         block.get("kind", "-"),
-        clock_time(block["until"]) if block else "-",
+        clock_time(block["until"], now) if block else "-",
         block.get("message", ""),
     )
 

@@ -8,13 +8,15 @@ import typer
 
 from cli.options import Api, AsJson
 from cli.place import PROGRAM
-from cli.screen import clean, console, emit, note, say, table
+from cli.screen import clean, console, emit, fitted, note, say
 from cli.spans import clock_time
+from core.clock import SystemClock
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from datetime import datetime
 
     from cli.client import Json
+    from cli.fitted import Fitted
 
 app = typer.Typer(
     help="Messages that could not be used, with the reason: list, show, send again.",
@@ -50,7 +52,7 @@ def list_letters(
     elif not page["dead_letters"]:
         say("no dead letters: every message could be used")
     else:
-        console().print(_letters_table(page["dead_letters"]))
+        console().print(_letters_table(page["dead_letters"], SystemClock().now()))
         if page["total"] > len(page["dead_letters"]):
             note(f"{len(page['dead_letters'])} of {page['total']} shown; more with --limit")
 
@@ -75,13 +77,16 @@ def show(
     if as_json:
         emit(found)
         return
+    now = SystemClock().now()
     lines = {
         "id": found["id"],
         "source": f"{found['source']} ({found['topic']})",
-        "came": clock_time(found["at"]),
+        "came": clock_time(found["at"], now),
         "reason": found["reason"],
         "attributes": ", ".join(f"{k}={v}" for k, v in found["attributes"].items()),
-        "sent again": clock_time(found["replayed_at"]) if found.get("replayed_at") else "never",
+        "sent again": clock_time(found["replayed_at"], now)
+        if found.get("replayed_at")
+        else "never",
         "body": f"{found['size']} bytes, {found['encoding']}:",
     }
     for name, value in lines.items():
@@ -128,12 +133,12 @@ def replay(
         raise typer.Exit(1)
 
 
-def _letters_table(found: list[Json]) -> Table:
+def _letters_table(found: list[Json], now: datetime) -> Fitted:
     rows = [
         [
             letter["id"],
             letter["source"],
-            clock_time(letter["at"]),
+            clock_time(letter["at"], now),
             letter["size"],
             "yes" if letter.get("replayed_at") else "no",
             letter["preview"][:40],
@@ -142,4 +147,4 @@ def _letters_table(found: list[Json]) -> Table:
         for letter in found
     ]
     headings = ("ID", "SOURCE", "CAME", "BYTES", "SENT AGAIN", "BODY", "REASON")
-    return table(headings, rows, right="BYTES")
+    return fitted(headings, rows, right="BYTES", drop=("SENT AGAIN", "BODY"), below="REASON")

@@ -17,6 +17,7 @@ from core.vocabularies import priority_of_tgpu
 
 if TYPE_CHECKING:
     from cli.client import Json
+    from cli.fitted import Fitted
 
 TGPU = "tgpu"
 GPU_CLI = "gpu-cli"
@@ -64,7 +65,7 @@ def _state(job: Json, words: str) -> str:
     return told.tgpu if words == TGPU else told.multi_tenant
 
 
-def _table(jobs: Sequence[Json]) -> object:
+def _table(jobs: Sequence[Json]) -> Fitted:
     from core.clock import SystemClock
 
     now = SystemClock().now()

@@ -15,7 +15,7 @@ from cli.client import Client, Json, path
 from cli.follow import FINAL, Follower
 from cli.jobs import jobs_table, short_vm
 from cli.place import ROOT
-from cli.screen import console, money, say, table
+from cli.screen import console, fitted, money, say
 from core.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -288,7 +288,9 @@ class Play:
         jobs = jobs_table(
             {"jobs": self._jobs}, self._clock.now(), max(4, height - EVENTS_SHOWN - 4)
         )
-        return Group(jobs, "", table(("AT", "WHO", "STATUS", "WHAT"), self._events))
+        newest = list(reversed(self._events))
+        headings = ("AT", "WHO", "STATUS", "WHAT")
+        return Group(jobs, "", fitted(headings, newest, below="WHAT", height=EVENTS_SHOWN + 1))
 
     @contextmanager
     def _screen(self) -> Iterator[Live | None]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.table import Table
     from rich.text import Text
 
     from cli.fitted import Fitted
@@ -57,46 +57,50 @@ def clean(text: object) -> str:
 
 
 def console(*, error: bool = False) -> Console:
+    """Where tables go. Lines are never cut: what is too long is wrapped by the terminal."""
     from rich.console import Console
 
     file = sys.stderr if error else sys.stdout
-    width = None if file.isatty() else PIPE_WIDTH
-    return Console(file=file, width=width, markup=False, highlight=False, emoji=False)
+    return Console(
+        file=file,
+        width=None if file.isatty() else pipe_width(os.environ),
+        soft_wrap=True,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, right: str = "") -> Table:
-    """A plain table: no frames, so that it can be cut and searched. `right` names the columns
-    that hold numbers."""
-    from rich.table import Table
-
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    last = len(headings) - 1
-    for index, heading in enumerate(headings):
-        made.add_column(
-            heading,
-            justify="right" if heading in right.split() else "left",
-            no_wrap=index != last,
-            overflow="fold" if index == last else "ellipsis",
-        )
-    for row in rows:
-        made.add_row(*(_cell(value) for value in row))
-    return made
+def pipe_width(environment: Mapping[str, str]) -> int:
+    """Of output that goes to a file or another program: COLUMNS if somebody set it."""
+    told = environment.get("COLUMNS", "")
+    return int(told) if told.isdecimal() and int(told) > 0 else PIPE_WIDTH
 
 
 def fitted(
     headings: Sequence[str],
     rows: Iterable[Sequence[object]],
     *,
-    right: str = "",
-    drop: str = "",
+    right: str | Sequence[str] = "",
+    drop: str | Sequence[str] = "",
     below: str = "",
+    foot: Sequence[str] = (),
+    height: int | None = None,
 ) -> Fitted:
-    """As table(), for rows that people copy from: cells are never cut. Columns of `drop` go first
-    when the terminal is narrow, and `below` gets a line of its own."""
+    """A plain table, without frames, so that it can be cut and searched. `right` names the columns
+    that hold numbers. When the terminal is narrow, the columns of `drop` go, `below` gets lines of
+    its own, and after that each row becomes a block; no cell is ever cut. Name nothing in `drop`
+    that adds up, that is an id or that is a message."""
     from cli.fitted import Fitted
 
     cells = [[_cell(value) for value in row] for row in rows]
-    return Fitted(headings, cells, frozenset(right.split()), drop.split(), below)
+    numbers = frozenset(_words(right))
+    shown_foot = [clean(line) for line in foot]
+    return Fitted(headings, cells, numbers, _words(drop), below, shown_foot, height)
+
+
+def _words(names: str | Sequence[str]) -> Sequence[str]:
+    return names.split() if isinstance(names, str) else names
 
 
 def status_text(status: object) -> Text:
@@ -111,14 +115,6 @@ def _cell(value: object) -> Text:
     if isinstance(value, Text):
         return value
     return Text("-" if value in (None, "") else clean(value))
-
-
-def cap(rows: Sequence[Sequence[object]], height: int) -> list[Sequence[object]]:
-    """At most `height` rows; the last one then says how many are not shown."""
-    if len(rows) <= height:
-        return list(rows)
-    kept = list(rows[: max(1, height - 1)])
-    return [*kept, (f"… {len(rows) - len(kept)} more",)]
 
 
 def watch_table(draw: Callable[[int], RenderableType]) -> None:

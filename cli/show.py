@@ -54,11 +54,11 @@ def show(job: JobId, user: User = None, api: Api = None, as_json: AsJson = False
         screen.print("\nAttempts", style="bold")
         screen.print(_attempts_table(attempts, _now()))
     screen.print("\nTimeline", style="bold")
-    screen.print(_events_table(events))
+    screen.print(_events_table(events, _now()))
 
 
 def _header(job: Json, now: datetime) -> list[str]:
-    vm = vm_of(job)
+    vm, submitted = vm_of(job), job["submitted_at"]
     place = f"{vm['name']} in {vm['zone'] or vm['region']}, GPUs {vm['slots']}" if vm else ""
     counts = job.get("retries") or {}
     again = ", ".join(f"{n} {what}" for what, n in counts.items() if n and what != "retries")
@@ -79,7 +79,7 @@ def _header(job: Json, now: datetime) -> list[str]:
         "VM": place,
         "progress": progress(job),
         "checkpoint": f"step {job['checkpoint_step']:g}" if job.get("checkpoint_step") else "",
-        "submitted": f"{clock_time(job['submitted_at'])} ({between(job['submitted_at'], now)} ago)",
+        "submitted": f"{clock_time(submitted, now)} ({between(submitted, now)} ago)",
         "run time": run_time(job, now) if job.get("started_at") else "",
         "wanted by": _wanted(job, now),
         "time limit": _limit(job, now),
@@ -164,10 +164,10 @@ def _events(client: Client, job: str, user: str | None) -> list[Json]:
     return found
 
 
-def _events_table(events: list[Json]) -> Fitted:
+def _events_table(events: list[Json], now: datetime) -> Fitted:
     rows = [
         [
-            clock_time(event["at"]),
+            clock_time(event["at"], now),
             event["event"],
             status_text(event["to"]),
             event["attempt"] or "",
@@ -206,7 +206,7 @@ def _attempts_table(attempts: list[Json], now: datetime) -> Fitted:
             attempt["vm_name"],
             attempt["zone"] or attempt["region"],
             ",".join(str(slot) for slot in attempt["slots"]),
-            clock_time(attempt["assigned_at"]),
+            clock_time(attempt["assigned_at"], now),
             between(attempt["assigned_at"], moment(attempt.get("ended_at")) or now),
             price(attempt["usd_per_hour"]) + "/h",
             attempt.get("exit_code"),
@@ -215,7 +215,7 @@ def _attempts_table(attempts: list[Json], now: datetime) -> Fitted:
         for attempt in attempts
     ]
     headings = ("ATTEMPT", "VM", "ZONE", "GPUS", "ASSIGNED", "HELD", "PRICE", "EXIT", "OUTCOME")
-    return fitted(headings, rows, drop="GPUS PRICE ZONE ASSIGNED ATTEMPT")
+    return fitted(headings, rows, drop="GPUS PRICE ZONE ASSIGNED")
 
 
 def _now() -> datetime:

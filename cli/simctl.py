@@ -8,7 +8,7 @@ import typer
 
 from cli.options import AsJson, ConfigFile
 from cli.place import PROGRAM
-from cli.screen import console, emit, say, table
+from cli.screen import console, emit, fitted, say
 from cli.spans import seconds, short
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ def faults(as_json: AsJson = False) -> None:
         say(f"no faults; set one, for example: {PROGRAM} sim stockout us-central1 '*' --for 10m")
     else:
         rows = [[fault["id"], fault["kind"], _left(fault), _details(fault)] for fault in found]
-        console().print(table(("ID", "KIND", "LEFT", "WHAT"), rows))
+        console().print(fitted(("ID", "KIND", "LEFT", "WHAT"), rows, below="WHAT"))
 
 
 @app.command()
@@ -301,7 +301,8 @@ def state(as_json: AsJson = False) -> None:
         f" {len(answer['vms'])} VMs, {len(answer['faults'])} faults"
     )
     if rows:
-        console().print(table(("MEMBER", "ZONE", "ACTION", "STATUS", "KIND", "TROUBLE"), rows))
+        headings = ("MEMBER", "ZONE", "ACTION", "STATUS", "KIND", "TROUBLE")
+        console().print(fitted(headings, rows, drop="KIND ZONE", below="TROUBLE"))
 
 
 # --- calls --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import AsJson
-from cli.screen import console, emit, note, say, table
+from cli.screen import console, emit, fitted, note, say
 
 if TYPE_CHECKING:
     from sim.virtual.report import Summary
@@ -98,7 +98,7 @@ def _crash_points(every: int, workers: int, *, as_json: bool) -> None:
         rows = [dict(zip(names, row, strict=True)) for row in found.rows()]
         emit({"faults": faults, "boundaries": rows})
     else:
-        console().print(table(headings, found.rows(), right="PASSED CRASHED RECOVERED"))
+        console().print(fitted(headings, found.rows(), right="PASSED CRASHED RECOVERED"))
         longest_s = max(run.virtual_s for run in found.crashes) - found.calm.virtual_s
         later = f"at rest at most {longest_s:.0f} virtual seconds later than without"
         say(f"{len(found.crashes)} crashes; {later}")
@@ -125,13 +125,13 @@ def _print(summary: Summary) -> None:
 
     screen = console()
     totals = _totals(summary)
-    screen.print(table(list(totals), [list(totals.values())], right=" ".join(totals)))
+    screen.print(fitted(list(totals), [list(totals.values())], right=list(totals)))
     say("")
     faults = sorted(summary.faults.items())
-    screen.print(table(("FAULT", "FIRED"), faults, right="FIRED"))
+    screen.print(fitted(("FAULT", "FIRED"), faults, right="FIRED"))
     say("")
     steps = [(*step.split(), count) for step, count in sorted(summary.transitions.items())]
-    screen.print(table(("STATE", "EVENT", "TAKEN"), steps, right="TAKEN"))
+    screen.print(fitted(("STATE", "EVENT", "TAKEN"), steps, right="TAKEN"))
     left_out = ", ".join(f"{status} {event}" for status, event in excluded_steps())
     say("")
     say(f"Not counted, being rare or no part of the simulated work: {left_out}")

@@ -51,10 +51,12 @@ def between(start: object, end: datetime) -> str:
     return "-" if since is None else short((end - since).total_seconds())
 
 
-def clock_time(text: object) -> str:
-    """An API time as the reader's own time of day, to the tenth of a second."""
+def clock_time(text: object, now: datetime) -> str:
+    """An API time as the reader's own: to the tenth of a second today, with its date otherwise."""
     at = moment(text)
     if at is None:
         return "-"
     local = at.astimezone()
+    if local.date() != now.astimezone().date():
+        return f"{local:%Y-%m-%d %H:%M:%S}"
     return f"{local:%H:%M:%S}.{local.microsecond // 100_000}"

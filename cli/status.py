@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from cli.jobs import counted
 from cli.options import Api, AsJson
 from cli.place import PROGRAM
 from cli.screen import emit, say
@@ -61,10 +62,10 @@ def _lines(found: Json, address: str, processes: dict[str, int]) -> dict[str, st
     left = f", lease {short((until - now).total_seconds())}" if until else ""
     leader = found.get("leader")
     lines["leader"] = f"{leader} (term {found['term']}{left})" if leader else "none"
-    lines["jobs"] = _counts(found["jobs"]) or "none"
+    lines["jobs"] = counted(found["jobs"]) or "none"
     if found.get("oldest_waiting_since"):
         lines["waiting"] = f"the oldest for {between(found['oldest_waiting_since'], now)}"
-    lines["VMs"] = _counts(found["vms"]) or "none (started when there is work)"
+    lines["VMs"] = counted(found["vms"]) or "none (started when there is work)"
     if found.get("burn_usd_per_hour"):
         lines["burn rate"] = f"${found['burn_usd_per_hour']:.2f}/h"
     etas = found.get("etas") or {}
@@ -88,10 +89,6 @@ def _config(config: Json) -> str:
     if config["state"] != "in force":
         words += f": see {PROGRAM} config diff"
     return words
-
-
-def _counts(counts: Json) -> str:
-    return ", ".join(f"{n} {name.lower()}" for name, n in counts.items() if n)
 
 
 def _processes(processes: dict[str, int]) -> str:

@@ -165,8 +165,8 @@ def _of_type(word: str) -> tuple[str, float | int | None]:
 def tenants_table(rows: list[Json]) -> Fitted:
     """One line each."""
     headings = ("TENANT", "WEIGHT", "USED GPU-H", "JOBS", "GPUS", "TODAY", "MONTH", "MAX CLASS")
-    right = " ".join(("WEIGHT", "USED GPU-H", "JOBS", "GPUS", "TODAY", "MONTH"))
-    return fitted(headings, [_line(row) for row in rows], right=right, drop="MONTH MAX CLASS")
+    rows_ = [_line(row) for row in rows]
+    return fitted(headings, rows_, right=headings[1:-1], drop=("MAX CLASS", "WEIGHT"))
 
 
 def _line(row: Json) -> list[object]:

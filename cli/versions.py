@@ -10,8 +10,9 @@ import typer
 from cli.operate import config_app
 from cli.options import Api, AsJson
 from cli.place import PROGRAM
-from cli.screen import console, emit, note, say, table
+from cli.screen import console, emit, fitted, note, say
 from cli.spans import clock_time
+from core.clock import SystemClock
 
 if TYPE_CHECKING:
     from cli.client import Json
@@ -136,10 +137,11 @@ def history(
     if as_json:
         emit(page)
         return
+    now = SystemClock().now()
     rows = [
         [
             row["version"],
-            clock_time(row["at"]),
+            clock_time(row["at"], now),
             row["author"],
             row["source"],
             "; ".join(row["diff"]) or ("the first" if row["version"] == 1 else "nothing"),
@@ -147,7 +149,7 @@ def history(
         for row in page["versions"]
     ]
     headings = ("VERSION", "SINCE", "BY", "FROM", "CHANGES")
-    console().print(table(headings, rows, right="VERSION"))
+    console().print(fitted(headings, rows, right="VERSION", below="CHANGES"))
     if page["next_before"]:
         note(f"{len(rows)} of {page['total']} shown; older: --before {page['next_before']}")
 

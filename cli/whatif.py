@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import Api, AsJson
-from cli.screen import console, emit, money, note, say, table
+from cli.screen import console, emit, fitted, money, note, say
 
 if TYPE_CHECKING:
     from cli.client import Json
@@ -258,8 +258,7 @@ def _print(present: Present, answers: list[Answer], assumed: tuple[str, ...]) ->
         )
         for a in answers
     ]
-    right = " ".join(HEADINGS[:-1])
-    console().print(table(HEADINGS, rows, right=right))
+    console().print(fitted(HEADINGS, rows, right=HEADINGS[:-1], below="WHAT"))
     for line in (*work.notes, *assumed):
         note(line)
 

@@ -65,7 +65,14 @@ class Ended:
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No test sees the state directory, the address or the configuration of whoever runs it."""
-    for name in ("ZEN_API", "ZEN_SIM", "ZEN_CONFIG", "DATABASE_URL", "PUBSUB_EMULATOR_HOST"):
+    for name in (
+        "ZEN_API",
+        "ZEN_SIM",
+        "ZEN_CONFIG",
+        "DATABASE_URL",
+        "PUBSUB_EMULATOR_HOST",
+        "COLUMNS",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ZEN_HOME", str(tmp_path / "zen"))
     monkeypatch.setenv("ZEN_API", "http://127.0.0.1:8080")

@@ -273,4 +273,4 @@ def test_missing_times_are_a_dash() -> None:
     assert now is not None
     assert between("2026-11-16T07:00:00.500Z", now) == "4s"
     assert between(None, now) == "-"
-    assert clock_time("garbage") == "-"
+    assert clock_time("garbage", now) == "-"
