@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,6 +14,7 @@ from config.document import read_yaml
 from config.errors import ConfigError
 from config.load import DEFAULT_PATH, load_settings
 from config.settings import Settings
+from core.timers import Timers
 
 VM_MB = 120
 """What one pretend VM takes: its agent and a small job."""
@@ -82,9 +83,14 @@ def this_machine() -> Cap:
 
 
 def overlay(
-    base: Settings, store: Path, cap: Cap, more: Mapping[str, Any] | None = None
+    base: Settings,
+    store: Path,
+    cap: Cap,
+    more: Mapping[str, Any] | None = None,
+    set_timers: Collection[str] = (),
 ) -> dict[str, Any]:
-    """What a local run changes in a configuration. `more` is merged over it by cluster."""
+    """What a local run changes in a configuration. `more` is merged over it by cluster;
+    `set_timers`: spans that the user's own file sets, which are never changed."""
     clusters: dict[str, Any] = {
         cluster.name: {
             "vm_max": min(cluster.vm_max, cap.vms),
@@ -98,9 +104,16 @@ def overlay(
         "store_url": f"file://{quote(str(store))}",
         # A hundred groups are looked at more often than a real project could afford.
         "calls_per_minute": 20_000,
-        "timers": {**TIMERS, **(more or {}).get("timers", {})},
+        "timers": {**local_timers(base.timers, set_timers), **(more or {}).get("timers", {})},
         "clusters": clusters,
     }
+
+
+def local_timers(base: Timers, given: Collection[str] = ()) -> Mapping[str, float]:
+    """The spans that a local run shortens: none that the user's own file sets (`given`). Where the
+    two do not go together (a heartbeat of 10 s, lost after 20 s), the file alone counts."""
+    ours = {name: span for name, span in TIMERS.items() if name not in given}
+    return {} if replace(base, **ours).faults() else ours
 
 
 def write_config(
@@ -111,7 +124,9 @@ def write_config(
     if document.faults:
         raise ConfigError(document.faults)
     settings = load_settings(base, {})
-    document.overlay(overlay(settings, store, cap, more))
+    timers = document.values.get("timers") if base is not None else None
+    given = tuple(timers) if isinstance(timers, dict) else ()
+    document.overlay(overlay(settings, store, cap, more, given))
     return write_sealed(target, document.values, f"zen up ({cap.note})")
 
 

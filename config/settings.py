@@ -74,4 +74,10 @@ class Settings:
     @property
     def rules(self) -> Rules:
         """What the job's state machine needs of all this."""
-        return Rules(timers=self.timers, budgets=self.budgets, queue=self.queue, health=self.health)
+        return Rules(
+            timers=self.timers,
+            budgets=self.budgets,
+            queue=self.queue,
+            health=self.health,
+            v1_clusters=frozenset(spec.name for spec in self.clusters if spec.worker == "v1"),
+        )

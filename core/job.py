@@ -68,6 +68,7 @@ class JobEvent(StrEnum):
     SPOT_TAKEN = "spot_taken"
     CLAIM_TIMEOUT = "claim_timeout"
     START_TIMEOUT = "start_timeout"
+    START_REFUSED = "start_refused"
     GANG_TIMEOUT = "gang_timeout"
     QUEUE_TIMEOUT = "queue_timeout"
     MAX_RUNTIME = "max_runtime"
@@ -98,10 +99,12 @@ TRANSITIONS: Mapping[tuple[JobStatus, JobEvent], tuple[JobStatus, ...]] = {
     (S.PROVISIONING, E.REROUTED): (S.QUEUED,),
     (S.PROVISIONING, E.STOP_ASKED): (S.CANCELLED,),
     (S.PROVISIONING, E.QUEUE_TIMEOUT): (S.FAILED,),
+    (S.PROVISIONING, E.START_REFUSED): (S.FAILED,),
     (S.ASSIGNED, E.CLAIMED): (S.STARTING,),
     (S.ASSIGNED, E.STARTED): (S.RUNNING,),
-    (S.ASSIGNED, E.CLAIM_TIMEOUT): (S.QUEUED,),
-    (S.ASSIGNED, E.VM_LOST): (S.QUEUED,),
+    (S.ASSIGNED, E.CLAIM_TIMEOUT): (S.QUEUED, S.FAILED),
+    (S.ASSIGNED, E.VM_LOST): (S.QUEUED, S.FAILED),
+    (S.ASSIGNED, E.START_REFUSED): (S.FAILED,),
     (S.ASSIGNED, E.SPOT_TAKEN): (S.QUEUED,),
     (S.ASSIGNED, E.YIELD_ASKED): (S.PREEMPTING,),
     (S.ASSIGNED, E.GANG_FAILED): (S.STOPPING,),
@@ -311,6 +314,12 @@ class Rules:
     budgets: Budgets = field(default_factory=Budgets)
     queue: QueuePolicy = field(default_factory=QueuePolicy)
     health: HealthRules = field(default_factory=HealthRules)
+    v1_clusters: frozenset[str] = frozenset()
+    """Clusters whose VMs run v1 workers."""
+
+    def timers_of(self, cluster: str) -> Timers:
+        """The spans of time that fit the workers of the cluster."""
+        return self.timers.of_worker("v1" if cluster in self.v1_clusters else "v2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -485,7 +494,8 @@ def advance(
     moved = _park(_apply_service(moved, job, now, rules))
     deadline = _deadline(moved, now, rules)
     if event is E.FOUND_BY_V1:  # it is claimed already: what is awaited is that it runs
-        deadline = now + timedelta(seconds=rules.timers.start_timeout_s)
+        start_s = rules.timers.of_worker("v1").start_timeout_s
+        deadline = now + timedelta(seconds=start_s)
     return replace(moved, deadline_at=deadline)
 
 
@@ -552,7 +562,7 @@ def _choose(job: Job, event: JobEvent, targets: tuple[JobStatus, ...], rules: Ru
         return beyond if failed else within
     if event in _USER_FAILURES:
         return within if job.failures <= job.spec.retries else beyond
-    if not job.spec.reschedulable:
+    if not job.spec.reschedulable and job.status is not S.ASSIGNED:  # there it has not begun
         return beyond
     if event in _PREEMPTIONS:
         return within if job.preemptions <= rules.budgets.preemptions else beyond
@@ -563,7 +573,8 @@ def _spent(job: Job, event: JobEvent, target: JobStatus, rules: Rules) -> str:
     """Added to the reason when a budget is spent: else the last loss looks like the others."""
     if target is not S.FAILED or job.status is S.STOPPING:
         return ""
-    if not job.spec.reschedulable and event in _INFRA_LOSSES | _PREEMPTIONS:
+    began = job.status is not S.ASSIGNED
+    if began and not job.spec.reschedulable and event in _INFRA_LOSSES | _PREEMPTIONS:
         return "; it does not begin again (reschedulable is false)"
     if event in _INFRA_LOSSES:
         return f"; {job.losses} VMs lost, {rules.budgets.losses} are forgiven (budgets.losses)"
@@ -627,7 +638,7 @@ def _apply_service(moved: Job, before: Job, now: datetime, rules: Rules) -> Job:
 
 
 def _deadline(job: Job, now: datetime, rules: Rules) -> datetime | None:
-    timers = rules.timers
+    timers = rules.timers_of(job.cluster)
     match job.status:
         case S.QUEUED | S.PROVISIONING:
             far = job.blocked is not None or job.spare

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from core.errors import Fault
 
@@ -12,6 +13,15 @@ AGENT_TIMERS = (
 )
 """The spans that the worker's half of the lease depends on: instance templates carry them, and
 the worker refuses any other."""
+V1_LEAST_S = {
+    "lost_after_s": 90.0,
+    "boot_timeout_s": 300.0,
+    "start_timeout_s": 180.0,
+    "stop_margin_s": 60.0,
+}
+"""What v1 workers need at least. They wait 30 s at boot and are silent for 30 s after FOUND_VM;
+they report, and look for a stop message, about every 10 s plus two calls of `gcloud`; they delete
+their VM with a third one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +98,11 @@ class Timers:
     agent_idle_off_s: float = 900.0
     """A worker without work and without a control message for this long powers its VM off."""
 
+    def of_worker(self, worker: str) -> Timers:
+        """The spans for VMs with workers of this kind: those of v1 workers are never shorter than
+        what such a worker needs, however impatient the configuration is."""
+        return _for_v1(self) if worker == "v1" else self
+
     def faults(self) -> list[Fault]:
         """Relations between timers that would break a promise."""
         found = [
@@ -139,3 +154,9 @@ class Timers:
             if not holds
         ]
         return found
+
+
+@lru_cache(maxsize=16)
+def _for_v1(timers: Timers) -> Timers:
+    spans = {name: max(getattr(timers, name), least) for name, least in V1_LEAST_S.items()}
+    return replace(timers, **spans)

@@ -43,6 +43,7 @@ __all__ = [
     "encode_heartbeat",
     "encode_start_v1",
     "encode_stop_v1",
+    "start_lease",
 ]
 
 REASON_CHARS_MAX = 2000
@@ -312,6 +313,8 @@ def encode_start_v1(start: StartJob, names: Names) -> OutMessage:
     body = _job_object(spec, spec.gpu_type or parse_cluster(start.cluster)[1], args)
     if override_env is not None:
         body["override_env"] = override_env
+    # The workers read both from here, as their own scheduler sends a whole job object.
+    body["gcp"] = {"keep_alive": spec.keep_alive, "cluster": start.cluster}
     body |= {"attempt": start.attempt, "lease_id": start.lease_id, "spec_version": 1}
     return OutMessage(
         topic=names.start_topic,
@@ -341,6 +344,17 @@ def encode_for(message: Control, names: Names, v1: Collection[str]) -> OutMessag
 def decode_v1_order(message: InMessage) -> wire.WireV1Order:
     """What tells a start or a stop for v1 workers from others of its kind."""
     return wire.from_bytes(message.body, wire.WireV1Order)
+
+
+def start_lease(message: OutMessage) -> str:
+    """The lease that a start message of either version is about; empty: it is no start."""
+    if message.attributes.get("kind", "start") != "start":
+        return ""
+    try:
+        order = wire.from_bytes(message.body, wire.WireV1Order, len(message.body))
+    except BadMessage:
+        return ""
+    return order.lease_id if order.action == "start" else ""
 
 
 # --- heartbeats: VM -> scheduler --------------------------------------------------------

@@ -117,7 +117,7 @@ class ClusterManager:
         self._calls = CloudCalls(
             lambda region: wiring.mig_of(spec.name, region), wiring.clock, wiring.on_cloud_call
         )
-        self._orphans = Orphans(spec, wiring.names, wiring.timers)
+        self._orphans = Orphans(spec, wiring.names, self._timers)
         self._places = Places(wiring.names, driven)
         self._lanes = Lanes(spec.name)
         self._looks: list[Look] = []
@@ -132,6 +132,11 @@ class ClusterManager:
         self._proofs: Mapping[str, datetime] = {}
         """Region → when the newest VM that has been READY there was asked for."""
 
+    @property
+    def _timers(self) -> Timers:
+        """The spans of time that fit the workers of this cluster."""
+        return self._wiring.timers.of_worker(self.spec.worker)
+
     def update(self, spec: ClusterSpec, wiring: Wiring) -> None:
         """As configured from now on. A round under way takes it over before it plans; one that has
         planned already ends its actions, but grows no further than the new limit."""
@@ -140,7 +145,7 @@ class ClusterManager:
     def _as_configured(self) -> None:
         before = self._places.withdrawn(self.spec)
         self.spec, self._wiring = self._configured
-        self._orphans.update(self.spec, self._wiring.timers)
+        self._orphans.update(self.spec, self._timers)
         for region in self._places.withdrawn(self.spec):
             if region not in before:
                 self._observed_at.pop(region, None)  # what it holds waits for nobody
@@ -155,7 +160,7 @@ class ClusterManager:
         view = await self._view()
         picture = await self._fold_in(view, fresh)
         actions = plan_cluster(
-            picture, self._wiring.names, self._wiring.timers, self._wiring.ids, view.now
+            picture, self._wiring.names, self._timers, self._wiring.ids, view.now
         )
         await self._report(picture, actions, view.now)
         await self._act(actions, picture, view.now)
@@ -203,7 +208,7 @@ class ClusterManager:
         last = self._observed_at.get(region)
         if last is None:
             return True
-        timers = self._wiring.timers
+        timers = self._timers
         in_motion = any(vm.region == region for vm in view.vms)
         pace = timers.observe_s if in_motion else timers.observe_idle_s
         return self._wiring.clock.monotonic() - last >= pace
@@ -255,7 +260,7 @@ class ClusterManager:
             view.jobs,
             self.spec,
             found.troubles,
-            self._wiring.timers,
+            self._timers,
             view.now,
             hears=self._wiring.hears(),
             proofs=self._proofs,
@@ -275,7 +280,7 @@ class ClusterManager:
             older,
             before.troubles,
             unsure | look.unsure,
-            self._wiring.timers,
+            self._timers,
             view.now,
             experience=before.experience,
             policy=self._wiring.policy,
@@ -294,7 +299,7 @@ class ClusterManager:
         for look in {look.snapshot.region: look for look in fresh}.values():  # the newest of each
             snapshot = look.snapshot
             here = [t for t in troubles if t.region == snapshot.region and self._concerns_us(t)]
-            open_ = for_humans(here, self._wiring.timers, now)
+            open_ = for_humans(here, self._timers, now)
             told[snapshot.region] = complaints(snapshot, look.known, open_)
             news += self._complaints.news(snapshot, told[snapshot.region], now)
         return told, news
@@ -529,7 +534,7 @@ class ClusterManager:
         }
         kind = kinds.get(type(error), TroubleKind.OTHER)
         key = (region, "", self.spec.machine_type, self.spec.spot, str(kind))
-        trouble = learn(None, key, kind, str(error), self._wiring.timers, now)
+        trouble = learn(None, key, kind, str(error), self._timers, now)
         mig = self._calls.mig(region).mig
         alert = RaiseAlert(f"cloud_{kind}", mig, "error", str(error), now)
         told = self._complaints.with_refusal(region, mig, alert.kind, alert.message)

@@ -275,6 +275,7 @@ class SchedulerLoop:
             self._answers,
             self._deaf(),
             parts.relay.unsent(timers.claim_timeout_s + timers.settling_s),
+            parts.relay.refused_starts,
         )
         self._checkpoints.hear(draft.progress)
         whys = plan_jobs(draft, view, around, parts.ids)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 from core.capacity import UNCLAIMED_REASON, VM_TRANSITIONS, Vm, VmState
@@ -47,6 +47,19 @@ def requeue_lost(draft: Draft, silence: Silence) -> None:
             continue
         cause = f": {vm.reason}" if vm is not None and vm.reason else ""
         draft.step(job, _loss_event(job, draft.now), f"{job.lease.vm_name} was lost{cause}")
+
+
+def end_refused(draft: Draft, refused: Mapping[str, str]) -> None:
+    """Jobs whose start message the bus refuses for what it says: another VM would not get it
+    either. `refused`: lease of the message → why."""
+    if not refused:
+        return
+    for job in list(draft.living.jobs.values()):
+        holds = job.lease if job.status is S.ASSIGNED else job.offer
+        if holds is not None and holds.lease_id in refused:
+            now = draft.jobs[job.uid]
+            if now.status is job.status:
+                draft.step(now, E.START_REFUSED, refused[holds.lease_id])
 
 
 def _is_dead(vm: Vm) -> bool:

@@ -169,7 +169,7 @@ def _stop(vm: Vm, beat: Heartbeat) -> StopJob:
 def retire(draft: Draft, vm_uid: str, job: Job) -> None:
     """A v1 worker has one job and deletes its VM. It has a moment for that; with keep_alive the VM
     is its owner's for as long as is allowed, and is deleted then."""
-    vm, timers = draft.vms[vm_uid], draft.rules.timers
+    vm, timers = draft.vms[vm_uid], draft.rules.timers.of_worker("v1")
     if vm.state is not V.READY or vm.leases:
         return
     kept = job.spec.keep_alive and job.status.final

@@ -14,7 +14,7 @@ from core.tenants import machines_of
 from scheduler.budgets import Standing
 from scheduler.draft import Draft
 from scheduler.fallback import fall_back
-from scheduler.losses import lose_vms, meet_deadlines, requeue_lost
+from scheduler.losses import end_refused, lose_vms, meet_deadlines, requeue_lost
 from scheduler.queue.admit import Admission, admit, set_aside
 from scheduler.queue.answers import Answers
 from scheduler.queue.elastic import Left, bending, late_teams, resize
@@ -54,11 +54,14 @@ class Circumstances:
     """Clusters whose workers could not be told anything of late."""
     unsent: frozenset[str] = frozenset()
     """VMs that an order did not reach of late: the bus refuses what it says."""
+    refused_starts: Mapping[str, str] = field(default_factory=dict)
+    """Lease of each start message that the bus refused for what it says → why."""
 
 
 def plan_jobs(draft: Draft, view: View, around: Circumstances, ids: Ids) -> list[JobWhy]:
     """All steps of a turn, in order; returns the news about why jobs wait."""
     lose_vms(draft, around.silence)
+    end_refused(draft, around.refused_starts)
     requeue_lost(draft, around.silence)
     meet_deadlines(draft, around.bus_steady, around.deaf, around.unsent)
     retire_sick(draft, view)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 
 from core.changes import Change, ClearAlert, DeadLetter, RaiseAlert
 from core.errors import BusDown, StoreDown, TermPassed, ZenError
-from core.messages import OutboxRow
+from core.messages import OutboxRow, OutMessage
 from core.ports import Bus, Clock, Store
+from messaging.codec import start_lease
 from messaging.errors import ContentRefused
 from scheduler.leadership import Leadership
 
@@ -46,6 +47,9 @@ class Relay:
         """Topic → when messages for it could last not be sent."""
         self._unsent: dict[str, float] = {}
         """Worker → when an order for it was last refused for what it says; the newest last."""
+        self._refused_starts: dict[str, str] = {}
+        """Lease of a start that became a dead letter → why, with the letter's id; the newest
+        last."""
         self._turn = 0
 
     def poke(self) -> None:
@@ -62,6 +66,11 @@ class Relay:
         """Workers that an order did not reach, so lately, since the bus refuses what it says."""
         since = self._clock.monotonic() - within_s
         return frozenset(worker for worker, at in self._unsent.items() if at >= since)
+
+    @property
+    def refused_starts(self) -> Mapping[str, str]:
+        """Lease of each start that the bus refused for what it says → why, with its dead letter."""
+        return self._refused_starts
 
     async def run(self) -> None:
         """For ever, while we lead."""
@@ -148,6 +157,8 @@ class Relay:
         letters = [(self._dead(row, why),) for row in refused if (why := await self._refusal(row))]
         if letters:
             await self._store.commit(letters, self._leadership.term())
+            for (letter,) in letters:
+                self._remember_refused(letter)
         await self._store.published([row.outbox_id for row in rows])
         if not passes and len(letters) == len(rows):
             raise error
@@ -177,6 +188,16 @@ class Relay:
             self._unsent[worker] = self._clock.monotonic()
             if len(self._unsent) > UNSENT_MAX:
                 del self._unsent[next(iter(self._unsent))]
+
+    def _remember_refused(self, letter: DeadLetter) -> None:
+        message = OutMessage(letter.source, letter.body, letter.attributes)
+        lease_id = start_lease(message)
+        if not lease_id:
+            return
+        words = f"the bus refuses its start message: {letter.reason} ({letter.message_id})"
+        self._refused_starts[lease_id] = words
+        if len(self._refused_starts) > UNSENT_MAX:
+            del self._refused_starts[next(iter(self._refused_starts))]
 
     async def _topic_refused(self, topic: str, rows: Sequence[OutboxRow], error: ZenError) -> None:
         # Orders for one worker that are refused for what they say are that worker's matter: the

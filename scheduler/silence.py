@@ -60,16 +60,18 @@ class Silence:
 def find_silent(
     living: Living, beats: Mapping[str, datetime], bus_now: datetime | None, timers: Timers
 ) -> Silence:
-    """VMs that have said READY once and then nothing for `lost_after_s`. One that is being
-    deleted counts as long as a job hangs on it: its silence is what lets the job go. `beats`: of
-    this turn, by VM."""
+    """VMs that have said READY once and then nothing for the `lost_after_s` of their kind of
+    worker. One that is being deleted counts as long as a job hangs on it: its silence is what lets
+    the job go. `beats`: of this turn, by VM."""
     if bus_now is None:
         return Silence(())
-    last = bus_now - timedelta(seconds=timers.lost_after_s)
+    ours, theirs = (
+        bus_now - timedelta(seconds=timers.of_worker(kind).lost_after_s) for kind in ("v2", "v1")
+    )
     lost = tuple(
         vm
-        for vm in living.quiet(last)
-        if _speaks(vm) and (vm.uid not in beats or beats[vm.uid] < last)
+        for vm in living.quiet(ours)
+        if _speaks(vm) and _last_heard(vm, beats) < (theirs if vm.speaks_v1 else ours)
     )
     if len(lost) >= FLEET_SILENT_MIN:
         speaking = sum(map(_speaks, living.vms.values()))
@@ -80,6 +82,11 @@ def find_silent(
             )
             return Silence((), why)
     return Silence(lost)
+
+
+def _last_heard(vm: Vm, beats: Mapping[str, datetime]) -> datetime:
+    assert vm.last_beat_at is not None, f"{vm.name} has never spoken"
+    return beats.get(vm.uid, vm.last_beat_at)
 
 
 def _speaks(vm: Vm) -> bool:

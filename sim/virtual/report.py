@@ -29,6 +29,7 @@ NOT_SIMULATED = frozenset(
     {
         # Workers of the older kind have a world of their own (sim/virtual/older.py).
         *(step for step in TRANSITIONS if step[1] in _ABSENT),
+        (JobStatus.PROVISIONING, JobEvent.START_REFUSED),
         # A gang that shrinks loses its first member in the seconds in which another one leaves: met
         # once or twice in twenty seeds, although it is looked for (sim/virtual/rare.py).
         (JobStatus.PREEMPTING, JobEvent.GANG_FAILED),

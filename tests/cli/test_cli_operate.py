@@ -16,9 +16,9 @@ from cli import checks
 from cli.embedded import TIMERS, clean_environment, vm_cap, write_config
 from cli.place import ROOT
 from cli.world import build_world
-from config.load import load_settings
+from config.load import DEFAULT_PATH, load_settings
 from core.names import Names
-from core.timers import AGENT_TIMERS
+from core.timers import AGENT_TIMERS, Timers
 from sim.world import parse_world
 
 if TYPE_CHECKING:
@@ -177,6 +177,23 @@ def test_embedded_configuration_caps_and_hurries(tmp_path: Path) -> None:
     assert settings.timers.idle_timeout_s == TIMERS["idle_timeout_s"] == 60
     assert settings.store_url == f"file://{tmp_path}/a%20store"
     assert load_settings(tmp_path / "zen.yaml", {}) == settings
+
+
+def test_timers_that_a_file_sets_are_never_shortened(tmp_path: Path) -> None:
+    """The others are, as long as they go together with what the file says."""
+    own = tmp_path / "own.yaml"
+    text = DEFAULT_PATH.read_text().partition("timers:")
+    rest = "budgets:" + text[2].partition("budgets:")[2]
+
+    def written(timers: str) -> Timers:
+        own.write_text(f"{text[0]}timers: {timers}\n{rest}")
+        return write_config(tmp_path / "zen.yaml", own, tmp_path, vm_cap(10_000, 2)).timers
+
+    found = written("{lost_after_s: 90, boot_timeout_s: 300}")
+    assert (found.lost_after_s, found.boot_timeout_s) == (90, 300)
+    assert found.heartbeat_s == TIMERS["heartbeat_s"]
+    slow = written("{heartbeat_s: 15}")
+    assert (slow.heartbeat_s, slow.lost_after_s) == (15, Timers().lost_after_s)
 
 
 def test_local_processes_see_no_real_world() -> None:

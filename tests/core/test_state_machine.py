@@ -168,6 +168,25 @@ def test_infra_budget_ends_a_job_that_loses_its_vm_again_and_again() -> None:
     assert job.reason == "vm_lost; 3 VMs lost, 2 are forgiven (budgets.losses)"
 
 
+@pytest.mark.parametrize("loss", [E.VM_LOST, E.CLAIM_TIMEOUT])
+def test_losses_count_before_the_job_runs_too(loss: JobEvent) -> None:
+    """A job whose VM is lost again and again while it is ASSIGNED ends as well."""
+    job = fresh(reschedulable=False)  # it has not begun: beginning again is allowed
+    for _ in range(2):
+        job = go(job, E.ADMITTED, E.PLACED, loss)
+        assert job.status is S.QUEUED
+    job = go(job, E.ADMITTED, E.PLACED, loss)
+    assert (job.status, job.losses, job.lease) == (S.FAILED, 3, None)
+    assert job.reason == f"{loss}; 3 VMs lost, 2 are forgiven (budgets.losses)"
+
+
+def test_start_that_the_bus_refuses_ends_the_job() -> None:
+    """Another VM would not get the message either."""
+    assert go(in_state(S.ASSIGNED), E.START_REFUSED).status is S.FAILED
+    with pytest.raises(IllegalTransition):
+        go(in_state(S.RUNNING), E.START_REFUSED)
+
+
 def test_stop_ends_cancelled_but_max_runtime_ends_failed() -> None:
     """The reason of the stop decides."""
     assert go(in_state(S.STOPPING), E.STOPPED).status is S.CANCELLED

@@ -73,6 +73,7 @@ def test_v1_start_to_the_byte() -> None:
             b'{"job_id":"j-1","user_id":"u-7","workflow":"torchtunewrapper",'
             b'"args":{"model":"llama","num_gpus":"2","job_id":"j-1","user_id":"u-7"},'
             b'"gpu_type":"a100-40gb","num_gpus":2,"keep_alive":false,"override_env":{"A":"b"},'
+            b'"gcp":{"keep_alive":false,"cluster":"2xa100-40gb"},'
             b'"attempt":3,"lease_id":"feedbeef","spec_version":1}'
         ),
         attributes={"cluster": "2xa100-40gb"},
@@ -92,6 +93,7 @@ def test_v1_start_of_another_workflow_has_no_num_gpus_in_args() -> None:
         "gpu_type": "a100-40gb",
         "num_gpus": 1,
         "keep_alive": True,
+        "gcp": {"keep_alive": True, "cluster": "2xa100-40gb"},
         "attempt": 3,
         "lease_id": "feedbeef",
         "spec_version": 1,

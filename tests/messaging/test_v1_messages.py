@@ -58,7 +58,7 @@ def test_start_and_stop_go_out_in_v1s_words() -> None:
         "pipeline-zen-jobs-start",
         b'{"job_id":"j-1","user_id":"ada","workflow":"train",'
         b'"args":{"lr":0.1,"job_id":"j-1","user_id":"ada"},"gpu_type":"l4","num_gpus":1,'
-        b'"keep_alive":false,"attempt":1,"lease_id":"feedbeef","spec_version":1}',
+        b'"keep_alive":false,"gcp":{"keep_alive":false,"cluster":"1xl4"},"attempt":1,"lease_id":"feedbeef","spec_version":1}',
         {"cluster": "1xl4"},
     )
     assert encode_for(stop(), NAMES, V1) == OutMessage(

@@ -160,6 +160,25 @@ async def test_poison_at_the_head_does_not_hold_the_others_however_much_it_is(
     assert not sender.held(["control"], 30)
 
 
+async def test_refused_start_is_remembered_with_its_dead_letter(clock: HandClock) -> None:
+    """By its lease, so that the job it belongs to ends and says where the message is; a refused
+    stop ends nobody."""
+    start, stop = (
+        b'{"job_id":"j","lease_id":"%s"%s}' % words for words in ((b"a1", b""), (b"b2", b',"x":1'))
+    )
+    rows = [
+        OutboxRow(1, OutMessage("control", start, {"kind": "start"})),
+        OutboxRow(2, OutMessage("control", stop, {"kind": "stop"})),
+        OutboxRow(3, OutMessage("control", b"good", {})),
+    ]
+    shelf, wire = Shelf(*rows, clock=clock), Wire()
+    wire.refuse = {start, stop}
+    sender = await relay(shelf, wire)
+    await sender.send_batch()
+    assert list(sender.refused_starts) == ["a1"]
+    assert sender.refused_starts["a1"].endswith("(outbox-1)")
+
+
 async def test_poison_alone_waits_for_one_that_passes(
     clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

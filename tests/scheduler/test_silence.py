@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from core.capacity import V1_BOOT
 from core.living import Living
 from core.timers import Timers
 from scheduler.silence import BusClock, find_silent
@@ -19,6 +22,16 @@ def test_vm_silent_past_its_time_is_lost() -> None:
     """On the bus's clock: newest canary minus newest beat."""
     quiet, fresh = vm("vm-1", last_beat_at=at(-91)), vm("vm-2", last_beat_at=at(-89))
     assert find_silent(Living.of((), [quiet, fresh]), {}, NOW, TIMERS).lost == (quiet,)
+
+
+def test_v1_worker_may_be_silent_for_longer() -> None:
+    """It says nothing for 30 s after FOUND_VM, which is longer than a local run waits for ours."""
+    timers = replace(TIMERS, lost_after_s=20.0)
+    theirs = vm("vm-1", boot_nonce=V1_BOOT, last_beat_at=at(-89))
+    ours = vm("vm-2", last_beat_at=at(-21))
+    living = Living.of((), [theirs, ours])
+    assert find_silent(living, {}, NOW, timers).lost == (ours,)
+    assert find_silent(living, {}, at(2), timers).lost == (theirs, ours)
 
 
 def test_clock_is_steady_only_after_the_settling_time() -> None:

@@ -11,9 +11,10 @@ from core.capacity import V1_BOOT, Vm, VmState
 from core.changes import JobMove, JobNote, Send
 from core.job import E, Job, Lease, Offer, S, advance
 from core.messages import BeatStatus, Control, Heartbeat, OutMessage, StartJob, StopJob
+from core.timers import V1_LEAST_S, Timers
 from scheduler.beats import Beat, apply_beats
 from scheduler.draft import Draft
-from scheduler.losses import lose_vms, meet_deadlines, requeue_lost
+from scheduler.losses import end_refused, lose_vms, meet_deadlines, requeue_lost
 from scheduler.plan import Circumstances, plan_jobs
 from scheduler.silence import Silence
 from tests.builders import RULES, at, cluster, dice, job, view, vm
@@ -221,7 +222,7 @@ def test_the_road_of_a_v1_job() -> None:
     assert [after.status for _, after in turn.draft.moves] == [S.ASSIGNED, S.RUNNING, S.SUCCEEDED]
     on = turn.vm("vm-a")
     assert (on.state, on.leases) == (V.DRAINING, ())
-    assert on.kept_until == at(RULES.timers.stop_margin_s)
+    assert on.kept_until == at(V1_LEAST_S["stop_margin_s"])
 
 
 def test_vms_that_took_each_others_messages_change_places() -> None:
@@ -342,7 +343,7 @@ def test_a_retry_does_not_keep_the_vm() -> None:
     """Else every attempt would leave a VM for a day."""
     held = taken(1, "vm-a", E.STARTED, keep_alive=True, retries=3)
     turn = Turn([held], [busy("vm-a")], said(B.FAILED, "vm-a"))
-    assert turn.vm("vm-a").kept_until == at(RULES.timers.stop_margin_s)
+    assert turn.vm("vm-a").kept_until == at(V1_LEAST_S["stop_margin_s"])
 
 
 def test_progress_notes_land_on_the_timeline() -> None:
@@ -381,3 +382,41 @@ def test_a_worker_that_never_runs_its_job_is_given_up_without_a_stop() -> None:
     assert turn.vm("vm-a").state is V.DELETING
     assert turn.stops == []
     assert turn.job().status is S.ASSIGNED
+
+
+# --- spans of time that fit ----------------------------------------------------------------
+
+IMPATIENT = Timers(lost_after_s=20, boot_timeout_s=60, start_timeout_s=60, stop_margin_s=5)
+
+
+def test_v1_workers_get_the_time_they_need() -> None:
+    """However impatient the configuration is; longer spans of it stay as they are."""
+    theirs = IMPATIENT.of_worker("v1")
+    assert {name: getattr(theirs, name) for name in V1_LEAST_S} == V1_LEAST_S
+    assert (theirs.lost_after_s, theirs.boot_timeout_s) == (90, 300)
+    assert IMPATIENT.of_worker("v2") is IMPATIENT
+    assert Timers(boot_timeout_s=900).of_worker("v1").boot_timeout_s == 900
+
+
+def test_deadlines_of_a_v1_job_are_those_of_its_worker() -> None:
+    """It has 180 s from FOUND_VM to RUNNING, and a minute over its grace to stop."""
+    rules = replace(RULES, timers=IMPATIENT, v1_clusters=V1)
+    lease = Lease("lease-1", "vm-a", "uid-vm-a", "us-central1", "z", (0,))
+    found = advance(waiting(1), E.FOUND_BY_V1, at(0), rules, lease=lease)
+    assert found.deadline_at == at(180)
+    stopping = advance(found, E.STOP_ASKED, at(0), rules)
+    assert stopping.deadline_at == at(found.spec.stop_grace_s + 60)
+    elsewhere = replace(found, cluster="1xt4")
+    assert advance(elsewhere, E.STOP_ASKED, at(0), rules).deadline_at == at(
+        found.spec.stop_grace_s + 5
+    )
+
+
+def test_start_that_the_bus_refuses_ends_a_v1_job() -> None:
+    """Else VM after VM would come up, find nothing to do and delete itself."""
+    picture = view((out(1, "vm-a"),), (booting("vm-a"),))
+    draft = Draft(picture, RULES, lambda _: OutMessage("topic", b""))
+    end_refused(draft, {"lease-1": "the bus refuses its start message: too long (outbox-7)"})
+    ended = draft.jobs["job-uid-0001"]
+    assert (ended.status, ended.offer) == (S.FAILED, None)
+    assert "outbox-7" in ended.reason
