@@ -53,7 +53,10 @@ B = BeatStatus
 RETRY_S = 1.0
 """Pause after a publish that failed."""
 SHUT_DOWN_GRACE_S = 5.0
-"""From SIGTERM to SIGKILL when the agent itself is told to go: its own killer waits too."""
+"""From SIGTERM to SIGKILL when only the agent is told to go: its own killer waits too."""
+SPOT_OFF_GRACE_S = 25.0
+"""From SIGTERM to SIGKILL when the cloud takes the VM. systemd's SIGTERM means a soft off, and 30 s
+later the power is cut: the rest is for the last heartbeats."""
 LAST_WORDS_S = 3.0
 """How long a shutdown waits for the bus to take the last beats."""
 FINISHED_MAX = 1024
@@ -88,7 +91,10 @@ class AgentMachine:
     _retry_at: float = -math.inf
     _draining: bool = False
     _preempted: bool = False
+    _preempted_by: str = ""
+    """What takes the VM, if it is not a reclaim of a spot VM."""
     _shut_down: str = ""
+    _shut_down_at: float = math.inf
     _shut_down_by: float = math.inf
     _over: bool = False
 
@@ -148,10 +154,10 @@ class AgentMachine:
                     self.jobs[lease_id].learn(event)
             case Listening() | GpusRead() | Tick():
                 self._note(event)
-            case PreemptNotice():
-                self._preempt(now)
-            case ShutDown(reason):
-                self._begin_shut_down(reason, now)
+            case PreemptNotice(reason):
+                self._preempt(reason, now)
+            case ShutDown():
+                self._begin_shut_down(event, now)
             case ParentGone():
                 self._kill_all()
                 self._exit(ExitKind.PARENT_GONE, "the parent process is gone")
@@ -284,25 +290,49 @@ class AgentMachine:
             self._quiet_since = now
             self._say_idle()
 
-    def _preempt(self, now: float) -> None:
+    def _preempt(self, reason: str, now: float) -> None:
         if self._preempted:
             return
-        self._preempted = True
+        self._preempted, self._preempted_by = True, reason
+        if self._shut_down:
+            self._lengthen_shut_down()
         for work in list(self.jobs.values()):
             # No kill: the cloud does that. What is left of the notice belongs to the checkpoint.
             self._end(work, PREEMPTED, math.inf, now, kill_frozen=False)
         self._outgoing.drop("", B.READY, B.DRAINED)
         self._say_idle()
 
-    def _begin_shut_down(self, reason: str, now: float) -> None:
+    def _begin_shut_down(self, told: ShutDown, now: float) -> None:
+        """Whoever only stops the agent waits for it but a short while. When the machine goes off,
+        the jobs have the whole time until then: it belongs to their checkpoints."""
         if self._shut_down:
             return
-        self._shut_down = reason
+        self._shut_down, self._shut_down_at = told.reason, now
         self._outgoing.drop("", B.READY, B.DRAINED)
-        grace_s = min(SHUT_DOWN_GRACE_S, self.timers.stop_grace_s)
-        self._shut_down_by = now + LAST_WORDS_S + (2 * grace_s if self.jobs else 0.0)
+        grace_s, last_s = min(SHUT_DOWN_GRACE_S, self.timers.stop_grace_s), LAST_WORDS_S
+        if self._preempted:
+            grace_s = SPOT_OFF_GRACE_S
+        elif told.grace_s is not None:
+            grace_s = told.grace_s
+        else:
+            last_s += grace_s
+        self._shut_down_by = now + LAST_WORDS_S if not self.jobs else now + grace_s + last_s
         for work in list(self.jobs.values()):
-            self._end(work, f"agent shut down: {reason}", now + grace_s, now)
+            self._end(work, self._shut_down_words, now + grace_s, now)
+
+    def _lengthen_shut_down(self) -> None:
+        """SIGTERM came first, the notice that explains it a moment later."""
+        self._shut_down_by = max(
+            self._shut_down_by, self._shut_down_at + SPOT_OFF_GRACE_S + LAST_WORDS_S
+        )
+        for work in self.jobs.values():
+            if work.ending == self._shut_down_words:
+                work.ending = PREEMPTED
+                work.kill_at = self._shut_down_at + SPOT_OFF_GRACE_S
+
+    @property
+    def _shut_down_words(self) -> str:
+        return f"agent shut down: {self._shut_down}"
 
     # --- time ---------------------------------------------------------------------------
 
@@ -336,7 +366,9 @@ class AgentMachine:
 
     def _perhaps_exit(self, now: float) -> None:
         if self._shut_down:
-            said = not self.jobs and not self._outgoing.owes_final_words
+            # That the cloud takes the VM must be known before somebody gives it a job.
+            untold = self._preempted and self._outgoing.waiting
+            said = not self.jobs and not self._outgoing.owes_final_words and not untold
             if said or now >= self._shut_down_by:
                 self._kill_all()
                 self._exit(ExitKind.SHUT_DOWN, self._shut_down)
@@ -427,7 +459,8 @@ class AgentMachine:
     def _say_idle(self) -> None:
         """The VM's own beat, when no job's beat speaks for it. A preempted VM always says so."""
         if self._preempted:
-            self._outgoing.put(self._vm_beat(B.PREEMPTED))
+            beat = self._vm_beat(B.PREEMPTED)
+            self._outgoing.put(replace(beat, reason=self._preempted_by))
         elif self.listening and not self.jobs and not self._shut_down:
             self._outgoing.put(self._vm_beat(B.DRAINED if self._draining else B.READY))
 

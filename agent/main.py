@@ -19,6 +19,7 @@ from agent.gpus import Gpus, is_real, open_gpus
 from agent.journal import Journal
 from agent.machine import AgentMachine
 from agent.metadata import Source, VmSettings, source
+from agent.power import grace_of_machine
 from agent.runner import JobRunner
 from agent.words import (
     Exit,
@@ -73,7 +74,7 @@ class Agent:
         sides: list[Coroutine[object, object, None]] = [
             self._listen(),
             self._read_gpus(),
-            self.metadata.watch_preempted(lambda: self.driver.post(PreemptNotice())),
+            self.metadata.watch_preempted(lambda why: self.driver.post(PreemptNotice(why))),
         ]
         tasks = [asyncio.create_task(self._guarded(side)) for side in sides]
         try:
@@ -175,8 +176,22 @@ class Agent:
 
     def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()
+        told: set[asyncio.Task[None]] = set()
+
+        def tell(name: str) -> None:
+            told.add(asyncio.create_task(self._told_to_go(name)))
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.driver.post, ShutDown(number.name))
+            loop.add_signal_handler(number, tell, number.name)
+
+    async def _told_to_go(self, name: str) -> None:
+        """Without a notice period of its own, a reclaimed spot VM hears SIGTERM together with the
+        notice: it is the same news, and leaves the jobs the whole time until the power goes."""
+        if await self.metadata.is_preempted():
+            self.driver.post(PreemptNotice())
+            self.driver.post(ShutDown(name))
+        else:
+            self.driver.post(ShutDown(name, await grace_of_machine(self.metadata)))
 
 
 async def _watch_parent(fd: int, driver: Driver) -> None:

@@ -26,6 +26,12 @@ RETRY_MAX_S = 5.0
 LONG_POLL_S = 60
 WATCH_PAUSE_MAX_S = 1.0
 """A spot VM has 30 s from the notice to its end."""
+LAST_LOOK_S = 1.0
+"""How long a VM that is told to go may ask why: its seconds belong to the jobs."""
+PREEMPTED = "instance/preempted"
+MAINTENANCE = "instance/maintenance-event"
+STOPPED_FOR_MAINTENANCE = "TERMINATE_ON_HOST_MAINTENANCE"
+"""What VMs with GPUs are told: they cannot move to another host, they are stopped."""
 GPUS_MAX = 64
 TIMERS = (
     "heartbeat_s",
@@ -77,8 +83,17 @@ class Source(Protocol):
         """Everything, or BadInput with every fault."""
         ...
 
-    async def watch_preempted(self, notice: Callable[[], None]) -> None:
-        """Calls `notice` once when the VM is taken away. Never ends by an error."""
+    async def watch_preempted(self, notice: Callable[[str], None]) -> None:
+        """Calls `notice` when the VM is to be taken away, with what takes it (empty: a reclaim of a
+        spot VM), and ends. Never ends by an error."""
+        ...
+
+    async def is_preempted(self) -> bool:
+        """Whether the VM is being reclaimed at this moment. Answers within LAST_LOOK_S."""
+        ...
+
+    async def is_spot(self) -> bool:
+        """Whether the cloud may reclaim the VM. Answers within LAST_LOOK_S."""
         ...
 
     async def token(self) -> str:
@@ -101,8 +116,14 @@ class FixedMachine:
             raise BadInput([Fault(SETTINGS, shown(self.text), "a JSON object of texts")])
         return parse_settings(values)
 
-    async def watch_preempted(self, _: Callable[[], None]) -> None:
+    async def watch_preempted(self, _: Callable[[str], None]) -> None:
         return
+
+    async def is_preempted(self) -> bool:
+        return False
+
+    async def is_spot(self) -> bool:
+        return False
 
     async def token(self) -> str:
         return ""
@@ -192,19 +213,47 @@ class MetadataServer:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_MAX_S)
 
-    async def watch_preempted(self, notice: Callable[[], None]) -> None:
-        """Calls `notice` once when the cloud takes the VM away. Never ends by an error."""
+    async def is_preempted(self) -> bool:
+        return await self._says_true(PREEMPTED)
+
+    async def is_spot(self) -> bool:
+        return await self._says_true("instance/scheduling/preemptible")
+
+    async def _says_true(self, path: str) -> bool:
+        try:
+            answer = await self.get(path, LAST_LOOK_S)
+        except MetadataDown:
+            return False
+        return answer.status == 200 and answer.body.strip() == "TRUE"
+
+    async def watch_preempted(self, notice: Callable[[str], None]) -> None:
+        """Reclaims, and maintenance of the host that stops the VM. Ends with the first of them."""
+        wanted = {
+            (PREEMPTED, "TRUE"): "",
+            (MAINTENANCE, STOPPED_FOR_MAINTENANCE): "host maintenance: the cloud stops it",
+        }
+        watches = {asyncio.create_task(self._watch(*key)): why for key, why in wanted.items()}
+        try:
+            done, _ = await asyncio.wait(watches, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for watch in watches:
+                watch.cancel()
+        for watch in done:
+            watch.result()
+            notice(watches[watch])
+
+    async def _watch(self, what: str, wanted: str) -> None:
+        """Until the value is the wanted one. Never ends by an error."""
         etag, pause_s = "", RETRY_FIRST_S
         while True:
             # The first look does not wait: the notice may be older than we are.
             wait = {"wait_for_change": "true", "last_etag": etag, "timeout_sec": LONG_POLL_S}
-            path = "instance/preempted" + (f"?{urlencode(wait)}" if etag else "")
+            path = what + (f"?{urlencode(wait)}" if etag else "")
             try:
                 answer = await self.get(path, LONG_POLL_S + CALL_TIMEOUT_S)
             except MetadataDown:
                 answer = Answer(503, etag, "")
-            if answer.status == 200 and answer.body.strip() == "TRUE":
-                notice()
+            if answer.status == 200 and answer.body.strip() == wanted:
                 return
             if answer.status == 200 and answer.etag != etag:
                 etag, pause_s = answer.etag, RETRY_FIRST_S

@@ -99,7 +99,10 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class PreemptNotice:
-    """The cloud takes this VM away within seconds."""
+    """The cloud takes this VM away, mostly within seconds."""
+
+    reason: str = ""
+    """Empty: a spot VM that is reclaimed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,8 @@ class ShutDown:
     """Asked to end in an orderly way."""
 
     reason: str
+    grace_s: float | None = None
+    """How long jobs may go on: the machine itself goes off then. None: only the agent goes."""
 
 
 @dataclass(frozen=True, slots=True)

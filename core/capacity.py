@@ -175,6 +175,11 @@ class Vm:
         return bool(self.together) and self.state is V.REQUESTED
 
     @property
+    def taken_words(self) -> str:
+        """That the cloud took it, and why."""
+        return f"{self.name} was taken back by the cloud ({'spot' if self.spot else self.reason})"
+
+    @property
     def gang(self) -> str:
         """For whom it was asked for; empty: for nobody in particular."""
         return gang_of(self.together) if self.together else ""

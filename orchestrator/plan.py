@@ -19,6 +19,8 @@ from orchestrator.warm import LOOK_AGAIN_S, idle_limit_s, tired
 V = VmState
 # Beliefs and prices drift with time alone; while somebody waits they are looked at this often.
 DRIFT_S = 60.0
+# The cloud cuts the power of a spot VM 30 s after it began to stop it; past this it hangs.
+CLOUD_STOPS_S = 60.0
 
 
 def plan_cluster(
@@ -70,6 +72,8 @@ def _vm_moments(scene: Scene) -> Iterator[datetime]:
     if spare or (scene.fleet.fresh and not scene.need):
         yield now + timedelta(seconds=LOOK_AGAIN_S)
     yield from (vm.kept_until for vm in scene.picture.vms if vm.kept_until is not None)
+    stops = timedelta(seconds=CLOUD_STOPS_S)
+    yield from (vm.state_since + stops for vm in scene.picture.vms if _has_notice(vm, now))
     limit = timedelta(seconds=idle_limit_s(scene.picture, timers))
     yield from (vm.idle_since + limit for vm in spare if vm.idle_since is not None)
 
@@ -111,7 +115,7 @@ def _deletes(scene: Scene) -> dict[tuple[str, str], list[str]]:
 def _over(vm: Vm, scene: Scene) -> str:
     """Why the VM is beyond use, whatever the demand."""
     if vm.state is V.DELETING:
-        return vm.reason or "to be deleted"
+        return "" if _has_notice(vm, scene.now) else vm.reason or "to be deleted"
     if vm.state is V.DRAINING and not vm.leases:
         kept = vm.kept_until is not None and scene.now < vm.kept_until
         return "" if kept else vm.reason or "drained"
@@ -121,6 +125,13 @@ def _over(vm: Vm, scene: Scene) -> str:
         return f"{vm.region} was withdrawn from the cluster"
     expired = is_expired(vm, scene.timers, scene.now)
     return f"not ready within {scene.timers.boot_timeout_s:g} s" if expired else ""
+
+
+def _has_notice(vm: Vm, now: datetime) -> bool:
+    """Whether the cloud is stopping a spot VM by itself while a job of ours uses its notice to
+    checkpoint: asking for the deletion now could cut that short."""
+    uses = vm.spot and vm.taken and vm.busy and bool(vm.boot_nonce) and vm.stopped_at is None
+    return uses and now < vm.state_since + timedelta(seconds=CLOUD_STOPS_S)
 
 
 def _surplus_running(scene: Scene) -> dict[str, str]:

@@ -147,13 +147,15 @@ def _vm_beat(draft: Draft, vm: Vm, item: Beat, latest: Latest) -> None:
             running_since=vm.running_since or draft.now,
         )
     if beat.status is B.PREEMPTED and not vm.taken:
-        _spot_notice(draft, draft.vms[vm.uid])
+        _preemption_notice(draft, draft.vms[vm.uid], beat.reason)
 
 
-def _spot_notice(draft: Draft, vm: Vm) -> None:
-    """The cloud will take this VM in seconds: no new work; its jobs checkpoint now."""
+def _preemption_notice(draft: Draft, vm: Vm, cause: str) -> None:
+    """The cloud will take this VM soon: no new work; its jobs checkpoint now. `cause`: what takes
+    it, if it is not a reclaim of a spot VM."""
     if vm.state is VmState.READY:
-        draft.move_vm(vm, VmState.DRAINING, "spot notice: the cloud takes it back", taken=True)
+        reason = cause or "spot notice: the cloud takes it back"
+        draft.move_vm(vm, VmState.DRAINING, reason, taken=True)
     else:
         draft.put_vm(vm, replace(vm, version=vm.version + 1, taken=True))
     for job in draft.jobs_on(vm.uid):
@@ -163,7 +165,7 @@ def _spot_notice(draft: Draft, vm: Vm) -> None:
             from_status=job.status,
             to_status=job.status,
             attempt=job.attempt,
-            reason="the cloud takes the VM back: SIGTERM sent, checkpoint now",
+            reason=f"{cause or 'the cloud takes the VM back'}: SIGTERM sent, checkpoint now",
             vm_name=vm.name,
             region=vm.region,
             dedup_key=f"spot-notice-{job.attempt}",
@@ -192,7 +194,7 @@ def _job_beat(draft: Draft, vm: Vm, item: Beat, uid: str | None, latest: Latest)
     if not isinstance(beat.status, BeatStatus):
         note(draft, job, beat, item.message_id)
         return
-    for event, reason in _events(job, beat):
+    for event, reason in _events(job, beat, draft.vms[vm.uid]):
         current = draft.jobs[job.uid]
         draft.step(current, event, reason, exit_code=beat.exit_code)
         note_end(draft, vm.uid, current, event)
@@ -239,7 +241,7 @@ def _answer_frozen(draft: Draft, job: Job, beat: Heartbeat) -> None:
     )
 
 
-def _events(job: Job, beat: Heartbeat) -> list[tuple[JobEvent, str]]:
+def _events(job: Job, beat: Heartbeat, vm: Vm) -> list[tuple[JobEvent, str]]:
     """The steps that a beat stands for. A beat that overtook its elders implies them: an exit
     from ASSIGNED means that the worker had claimed it."""
     claimed = [(E.CLAIMED, f"claimed by {beat.vm_name}")] if job.status is S.ASSIGNED else []
@@ -263,7 +265,7 @@ def _events(job: Job, beat: Heartbeat) -> list[tuple[JobEvent, str]]:
         case B.STOPPED:
             return _stopped(job, beat)
         case B.PREEMPTED:
-            return [(E.SPOT_TAKEN, f"{beat.vm_name} was taken back by the cloud (spot)")]
+            return [(E.SPOT_TAKEN, vm.taken_words)]
         case _:
             return []
 

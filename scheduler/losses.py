@@ -43,7 +43,7 @@ def requeue_lost(draft: Draft, silence: Silence) -> None:
         if vm is not None and not frozen and not _is_dead(vm):
             continue
         if vm is not None and vm.taken:
-            draft.step(job, E.SPOT_TAKEN, f"{vm.name} was taken back by the cloud (spot)")
+            draft.step(job, E.SPOT_TAKEN, vm.taken_words)
             continue
         cause = f": {vm.reason}" if vm is not None and vm.reason else ""
         draft.step(job, _loss_event(job, draft.now), f"{job.lease.vm_name} was lost{cause}")

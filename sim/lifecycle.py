@@ -20,6 +20,7 @@ from sim.model import (
     PreemptNotice,
     RequestState,
     ResizeRequest,
+    SoftOff,
     Timed,
     Trouble,
     Vm,
@@ -236,6 +237,7 @@ class Lifecycle:
             member.vm.plan += 1
             if member.vm.status is not VmStatus.TERMINATED:
                 member.vm.status = VmStatus.STOPPING
+            self._soft_off(member.vm, self.now)
         self._later(gone_at, member, lambda t: self._removed(member, t))
 
     def _removed(self, member: Member, at: float) -> None:
@@ -252,6 +254,7 @@ class Lifecycle:
         vm.plan += 1
         if vm.status is not VmStatus.TERMINATED:
             vm.status = VmStatus.STOPPING
+        self._soft_off(vm, self.now)
         self._later(self.now + takes_s, vm, lambda t: then(vm, t))
 
     def stop(self, vm: Vm, takes_s: float) -> None:
@@ -264,10 +267,23 @@ class Lifecycle:
             vm.deleting = True
             self._stop_later(vm, takes_s, self._vm_deleted)
 
-    def preempt(self, vm: Vm, notice_s: float) -> None:
+    def preempt(self, vm: Vm, shutdown_s: float) -> None:
+        """The metadata says so. The soft off follows at once, unless the instance template asks for
+        a notice before it (preemptionNoticeDuration); the VM runs on meanwhile."""
         vm.preempted = True
-        self.stop(vm, notice_s)
         self._effects.append(PreemptNotice(vm.info, self.now))
+        notice_s = vm.member.mig.spec.preemption_notice_s if vm.member is not None else 0.0
+        if notice_s:
+            vm.plan += 1
+            self._later(self.now + notice_s, vm, lambda _: self.stop(vm, shutdown_s))
+        else:
+            self.stop(vm, shutdown_s)
+
+    def _soft_off(self, vm: Vm, at: float) -> None:
+        """Once: a guest that is told again hears nothing new."""
+        if vm.powered and not vm.told_off:
+            vm.told_off = True
+            self._effects.append(SoftOff(vm.info, at))
 
     def end(self, vm: Vm, at: float) -> None:
         """The power goes: crash, shutdown from inside, or the end of a stop."""

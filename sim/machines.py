@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, assert_never
 
 from sim.metadata_server import MetadataServer, VmMetadata
-from sim.model import Effect, PowerOff, PowerOn, PreemptNotice, VmInfo
+from sim.model import Effect, PowerOff, PowerOn, PreemptNotice, SoftOff, VmInfo
 from sim.processes import ask_to_stop, die_with_parent, kill_machine, marked
 from sim.reading import BadInput
 from sim.world import World
@@ -102,6 +102,8 @@ class Machines:
             case PreemptNotice(vm):
                 if vm.id in self._machines:
                     self._machines[vm.id].metadata.metadata.preempt()
+            case SoftOff(vm):
+                self._soft_off(vm)
             case PowerOff(vm):
                 self._power_off(vm)
             case _:
@@ -172,6 +174,13 @@ class Machines:
         if not machine.off:
             log.info("VM %s shut itself down, exit code %s", machine.vm.name, code)
             self._guest_exited(machine.vm.id)
+
+    def _soft_off(self, vm: VmInfo) -> None:
+        """As systemd does: SIGTERM to the service, which tells its own."""
+        machine = self._machines.get(vm.id)
+        process = machine.process if machine is not None else None
+        if process is not None and process.returncode is None:
+            ask_to_stop(process.pid)
 
     def _power_off(self, vm: VmInfo) -> None:
         machine = self._machines.pop(vm.id, None)

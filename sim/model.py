@@ -71,12 +71,20 @@ class PreemptNotice:
 
 
 @dataclass(frozen=True, slots=True)
+class SoftOff:
+    """ACPI G2: the guest's init ends its services, each by SIGTERM. The power goes later."""
+
+    vm: VmInfo
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class PowerOff:
     vm: VmInfo
     at: float
 
 
-Effect = PowerOn | PreemptNotice | PowerOff
+Effect = PowerOn | PreemptNotice | SoftOff | PowerOff
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +132,7 @@ class Vm(Timed):
     status: VmStatus = VmStatus.PROVISIONING
     powered: bool = False
     preempted: bool = False
+    told_off: bool = False  # the soft off was sent
     deleting: bool = False  # by instances.delete
     member: "Member | None" = None
     hold: Hold | None = None

@@ -384,6 +384,7 @@ class Cloud:
 
     def _preempt(self, fault: Preempt) -> tuple[str, ...]:
         on = [v for v in self._life.vms.values() if v.status is VmStatus.RUNNING]
+        on = [v for v in on if not v.preempted]
         if fault.vm is None:
             hit = [v for v in on if v.info.zone == fault.zone and v.info.spot]
         else:

@@ -7,7 +7,8 @@ defaults::
      "migs": [{"name": "pipeline-zen-jobs-2xa100-40gb-us-central1-mig",
                "region": "us-central1", "zones": ["us-central1-a", "us-central1-f"],
                "base_instance_name": "pipeline-zen-jobs-2xa100-40gb-us-central1-vm",
-               "machine_type": "a2-highgpu-2g", "gpus": 2, "spot": false, "target_size": 0,
+               "machine_type": "a2-highgpu-2g", "gpus": 2, "spot": false,
+               "preemption_notice_s": 0, "target_size": 0,
                "metadata": {"zen-cluster": "2xa100-40gb", "zen-gpus": "2"},
                "labels": {"zen": "1"}, "default_action_on_failure": "DO_NOTHING",
                "list_mode": "PAGELESS", "target_shape": "ANY"}],
@@ -56,6 +57,7 @@ class MigSpec:
     gpus: int = 0
     accelerator: str | None = None
     spot: bool = False
+    preemption_notice_s: float = 0.0  # of spot VMs: from the notice to the soft off
     target_size: int = 0
     metadata: tuple[tuple[str, str], ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
@@ -187,6 +189,7 @@ def _mig(fields: Fields) -> MigSpec:
         gpus=fields.whole("gpus", 0, high=64),
         accelerator=fields.optional_text("accelerator"),
         spot=fields.flag("spot", False),
+        preemption_notice_s=fields.number("preemption_notice_s", 0.0, high=120.0),
         target_size=fields.whole("target_size", 0, high=2000),
         metadata=fields.mapping("metadata"),
         labels=fields.mapping("labels"),

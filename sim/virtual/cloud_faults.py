@@ -134,7 +134,6 @@ class CloudFaults(Misfortunes):
             return False
         info = worker.info
         self._cloud.cloud.stop_instance(info.zone, info.name, None, self._loop.time())
-        worker.shut_down()
         self._cloud.settle()
         return True
 

@@ -36,6 +36,7 @@ from sim.model import (
     PreemptNotice,
     RequestState,
     ResizeRequest,
+    SoftOff,
     Trouble,
     VmInfo,
 )
@@ -52,12 +53,13 @@ ADVICE_S = 300.0
 
 
 class Machines:
-    """What happens to machines; the VMs' side gives the three answers."""
+    """What happens to machines; the VMs' side gives the answers."""
 
     def __init__(self) -> None:
         self.power_on: Callable[[VmInfo], None] = lambda _: None
         self.power_off: Callable[[VmInfo], None] = lambda _: None
         self.notice: Callable[[VmInfo], None] = lambda _: None
+        self.soft_off: Callable[[VmInfo], None] = lambda _: None
 
 
 class CloudInTime:
@@ -94,6 +96,8 @@ class CloudInTime:
                 self.machines.power_off(vm)
             case PreemptNotice(vm):
                 self.machines.notice(vm)
+            case SoftOff(vm):
+                self.machines.soft_off(vm)
             case _:
                 assert_never(effect)
 

@@ -170,7 +170,7 @@ class Fleet:
         self._workers: dict[int, Boot] = {}
         machines = site.cloud.machines
         machines.power_on, machines.power_off = self._power_on, self._power_off
-        machines.notice = self._notice
+        machines.notice, machines.soft_off = self._notice, self._soft_off
 
     def workers(self) -> list[Boot]:
         """In the order of their machines' ids, which is the order of their creation."""
@@ -208,6 +208,10 @@ class Fleet:
         worker = self._workers.pop(vm.id, None)
         if worker is not None:
             worker.kill()
+
+    def _soft_off(self, vm: VmInfo) -> None:
+        if vm.id in self._workers:
+            self._workers[vm.id].shut_down()
 
     def _notice(self, vm: VmInfo) -> None:
         self._site.trace.note("spot notice", vm.name, vm.name)

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from agent.machine import SHUT_DOWN_GRACE_S
 from core.job import JobSpec
 from core.messages import ContinueJob, Heartbeat, StartJob, StopJob
 from messaging.pubsub import delete_subscription
@@ -179,6 +180,22 @@ async def test_preemption_notice(site: Site) -> None:
         end = await site.scheduler.beat("PREEMPTED", "lease-1")
         assert (end.job_id, end.reason) == ("j1", "preempted; exit code 9")
         assert "saved" in await site.log()
+
+
+async def test_sigterm_of_a_reclaimed_vm_leaves_the_job_its_notice(site: Site) -> None:
+    """systemd's SIGTERM comes with the notice, perhaps before we have read it: the job may use more
+    than the few seconds that an agent alone would have, and its end is an interruption."""
+    async with agent_process(site.metadata_host, site.root / "vm") as agent:
+        ready = await site.scheduler.beat("READY")
+        save = f"sleep {SHUT_DOWN_GRACE_S + 1}; echo saved; exit 9"
+        await site.run(ready, f"trap '{save}' TERM; echo up; while :; do sleep 0.05; done")
+        await site.first_line()
+        site.metadata.values["instance/preempted"] = "TRUE"  # nobody is told
+        agent.send_signal(signal.SIGTERM)
+        end = await site.scheduler.beat("PREEMPTED", "lease-1")
+        assert (end.job_id, end.reason) == ("j1", "preempted; exit code 9")
+        assert "saved" in await site.log()
+        assert await agent.wait() == 0
 
 
 async def test_bus_outage_freezes_the_job(site: Site) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.machine import LAST_WORDS_S, RETRY_S, SHUT_DOWN_GRACE_S
+from agent.machine import LAST_WORDS_S, RETRY_S, SHUT_DOWN_GRACE_S, SPOT_OFF_GRACE_S
 from agent.words import (
     BeatsConfirmed,
     BeatsFailed,
@@ -15,6 +15,7 @@ from agent.words import (
     ExitKind,
     GpusRead,
     Heard,
+    Input,
     Listening,
     Output,
     ParentGone,
@@ -590,6 +591,37 @@ def test_shutdown_ends_jobs_first() -> None:
     out = bench.feed(Exited("l1", 137, "killed by SIGKILL"))
     assert said(out) == ["STOPPED"]
     assert only(out, Exit) != []
+
+
+@pytest.mark.parametrize("order", [("notice", "sigterm"), ("sigterm", "notice")])
+def test_a_reclaimed_vm_gives_its_job_the_whole_notice(order: tuple[str, str]) -> None:
+    """Google cuts the power 30 s after the soft off. SIGTERM by systemd comes with the notice, in
+    either order: the job is killed only when the last heartbeats need the rest."""
+    bench = running()
+    events: dict[str, Input] = {"notice": PreemptNotice(), "sigterm": ShutDown("SIGTERM")}
+    out = [output for name in order for output in bench.feed(events[name])]
+    assert only(out, SignalGroup) == [SignalGroup("l1", Signal.TERM)]
+    assert only(bench.later(SPOT_OFF_GRACE_S - 1, Tick()), SignalGroup) == []
+    assert SignalGroup("l1", Signal.KILL) in bench.later(1, Tick())
+    assert SPOT_OFF_GRACE_S + LAST_WORDS_S < 30
+    out = bench.feed(Exited("l1", 137, "killed by SIGKILL"))
+    assert (beats(out)[0].status, beats(out)[0].lease_id) == ("PREEMPTED", "l1")
+    assert only(bench.outputs, Exit) != []
+
+
+def test_a_machine_that_goes_off_gives_its_jobs_that_time() -> None:
+    """SIGTERM of a shutdown that is no reclaim: until the machine is off the jobs may go on."""
+    bench = running()
+    bench.feed(ShutDown("SIGTERM", grace_s=2 * SHUT_DOWN_GRACE_S))
+    assert only(bench.later(2 * SHUT_DOWN_GRACE_S - 1, Tick()), SignalGroup) == []
+    assert SignalGroup("l1", Signal.KILL) in bench.later(1, Tick())
+
+
+def test_what_takes_the_vm_is_said() -> None:
+    """Maintenance of the host is not a reclaim: the VM's heartbeat names it."""
+    bench = running()
+    out = bench.feed(PreemptNotice("host maintenance: the cloud stops it"))
+    assert beats(out)[0].reason == "host maintenance: the cloud stops it"
 
 
 def test_shutdown_does_not_wait_for_ever() -> None:

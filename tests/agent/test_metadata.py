@@ -74,9 +74,9 @@ async def test_old_notice_is_found() -> None:
     fake = FakeMetadata({"instance/preempted": "TRUE"})
     noticed = asyncio.Event()
     async with fake.serve() as host, asyncio.timeout(5):
-        await MetadataServer(host).watch_preempted(noticed.set)
+        await MetadataServer(host).watch_preempted(lambda _: noticed.set())
     assert noticed.is_set()
-    assert len(fake.requests) == 1
+    assert [path for path, _ in fake.requests].count("/computeMetadata/v1/instance/preempted") == 1
 
 
 @pytest.mark.slow
@@ -85,13 +85,32 @@ async def test_new_notice_is_awaited() -> None:
     fake = FakeMetadata({"instance/preempted": "FALSE"})
     noticed = asyncio.Event()
     async with fake.serve() as host, asyncio.timeout(5):
-        watch = asyncio.create_task(MetadataServer(host).watch_preempted(noticed.set))
-        while len(fake.requests) < 2:  # noqa: ASYNC110  # the fake has no event for a request
-            await asyncio.sleep(0.005)
-        assert "last_etag=1" in fake.requests[1][0]
+        watch = asyncio.create_task(MetadataServer(host).watch_preempted(lambda _: noticed.set()))
+        while not any("preempted?" in path for path, _ in fake.requests):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)  # the fake has no event for a request
+        assert any("preempted?" in path and "last_etag=1" in path for path, _ in fake.requests)
         await fake.put("instance/preempted", "TRUE")
         await watch
     assert noticed.is_set()
+
+
+@pytest.mark.slow
+async def test_maintenance_that_stops_the_vm_is_a_notice() -> None:
+    """A VM with GPUs cannot move to another host: it is told that it will be stopped, and says why
+    it goes. A move to another host is no reason to go."""
+    fake = FakeMetadata({"instance/preempted": "FALSE", "instance/maintenance-event": "NONE"})
+    told: list[str] = []
+    async with fake.serve() as host, asyncio.timeout(5):
+        watch = asyncio.create_task(MetadataServer(host).watch_preempted(told.append))
+        while not any("event?" in path for path, _ in fake.requests):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)  # the fake has no event for a request
+        await fake.put("instance/maintenance-event", "MIGRATE_ON_HOST_MAINTENANCE")
+        while sum("event?" in path for path, _ in fake.requests) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        assert told == []
+        await fake.put("instance/maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE")
+        await watch
+    assert told == ["host maintenance: the cloud stops it"]
 
 
 @pytest.mark.slow

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,6 +106,34 @@ def test_spot_templates_say_so(zen: Zen, tmp_path: Path) -> None:
     ended = zen("infra", "gcloud", "--cluster", "1xl4", "--config", str(tmp_path / "zen.yaml"))
     assert "--provisioning-model=SPOT" in ended.out
     assert "--instance-termination-action=STOP" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("knows", "flag"), [("--preemption-notice-duration=D", True), ("--other", False)]
+)
+def test_spot_templates_ask_for_the_whole_notice(
+    zen: Zen, tmp_path: Path, knows: str, flag: bool
+) -> None:
+    """120 s before the soft off, by a gcloud that has the flag; an older one makes the template
+    without it and says what that costs."""
+    write_config(tmp_path / "zen.yaml", None, tmp_path, vm_cap(10_000, 2), SPOT)
+    ended = zen("infra", "gcloud", "--cluster", "1xl4", "--config", str(tmp_path / "zen.yaml"))
+    gcloud = tmp_path / "gcloud"
+    gcloud.write_text(f'#!/bin/sh\necho "$@ {knows}"\n')
+    gcloud.chmod(0o700)
+    script = tmp_path / "groups.sh"
+    script.write_text(ended.out)
+    given = {"ZEN_IMAGE": "i", "ZEN_IMAGE_PROJECT": "p", "ZEN_SERVICE_ACCOUNT": "s"}
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    ran = subprocess.run(
+        ["sh", str(script)],
+        env={**given, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ("--preemption-notice-duration=120s" in ran.stdout) is flag
+    assert ("spot VMs will be told 30 s" in ran.stderr) is not flag
 
 
 def test_templates_for_requests_say_so(zen: Zen, tmp_path: Path) -> None:

@@ -140,6 +140,20 @@ def test_draining_vm_with_a_lease_is_left_alone() -> None:
     assert plan(0, vm("vm-1", V.DRAINING, leases=("a",)), now_s=10_000) == ()
 
 
+def test_a_spot_vm_that_the_cloud_stops_is_not_deleted_under_its_job() -> None:
+    """The rest of the notice is for the checkpoint; a VM without a job is deleted at once, one that
+    hangs in its stop after a minute."""
+    spot = cluster(spot=True)
+    stopping = vm(
+        "vm-1", V.DELETING, spot=True, taken=True, leases=("a",), boot_nonce="b", state_since=NOW
+    )
+    assert plan(0, stopping, spec=spot, now_s=29) == ()
+    (action,) = plan(0, replace(stopping, leases=()), spec=spot, now_s=29)
+    assert isinstance(action, Delete)
+    (action,) = plan(0, stopping, spec=spot, now_s=61)
+    assert isinstance(action, Delete)
+
+
 def test_floor_keeps_warm_vms() -> None:
     """vm_min VMs stay, however idle, and are made if they are missing."""
     assert plan(0, vm("vm-1"), spec=cluster(vm_min=1), now_s=10_000) == ()

@@ -134,6 +134,17 @@ def test_worker_that_started_anew_lost_its_job() -> None:
     assert (heard.vm.boot_nonce, heard.vm.leases, heard.vm.state) == ("second", (), V.READY)
 
 
+def test_maintenance_of_the_host_is_named() -> None:
+    """It takes a VM as a reclaim does; the VM and the job say what it was."""
+    cause = "host maintenance: the cloud stops it"
+    said = beat(B.PREEMPTED)
+    told = replace(said, beat=replace(said.beat, reason=cause))
+    heard = Heard(*running(), told, job_beat(B.PREEMPTED, exit_code=143))
+    assert heard.vm.reason == cause
+    assert heard.job.status is S.QUEUED
+    assert heard.job.reason == f"{heard.vm.name} was taken back by the cloud ({cause})"
+
+
 def test_spot_notice_drains_the_vm_and_the_job_goes_back_when_it_has_ended() -> None:
     """First the notice with a note on the timeline, then the job's own last word."""
     heard = Heard(*running(), beat(B.PREEMPTED))

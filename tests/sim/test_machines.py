@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from sim import machines
+from sim.faults import Preempt
 from sim.machines import Machines
 from sim.reading import BadInput
 from sim.server import PretendCloud
@@ -35,8 +36,9 @@ MIG = "zen-mig"
 # A guest that writes what it is told to its directory, has a child in a session of its own, and
 # reads its metadata with the standard library alone.
 GUEST = """
-import json, os, pathlib, subprocess, sys, time, urllib.request
+import json, os, pathlib, signal, subprocess, sys, time, urllib.request
 
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
 here = pathlib.Path(os.environ["ZEN_VM_DIR"])
 child = subprocess.Popen(["sleep", "600"], start_new_session=True)
 
@@ -140,6 +142,30 @@ async def test_preemption_reaches_the_guest_before_the_power_goes(
     await eventually(lambda: notice.exists() and notice.read_text() == "TRUE")
     await eventually(lambda: status(pretend, "a") == "TERMINATED")
     await eventually(lambda: gone(seen["pid"]) and gone(seen["child"]))
+
+
+async def test_a_preempted_guest_gets_sigterm(tmp_path: Path) -> None:
+    """As by systemd at the soft off; what ends in time, ends its VM before the power goes."""
+    guest = """
+import os, pathlib, signal, sys
+
+def told(*_):
+    (pathlib.Path(os.environ["ZEN_VM_DIR"]).parent / "told").write_text("SIGTERM")
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, told)
+(pathlib.Path(os.environ["ZEN_VM_DIR"]).parent / "up").touch()
+while True:
+    signal.pause()
+"""
+    world = make_world(mig_json(spot=True), physics={**FAST, "spot_notice_s": 600.0})
+    async with PretendCloud(world, tmp_path, command=[sys.executable, "-c", guest]) as pretend:
+        create(pretend, "a")
+        await eventually((tmp_path / "vms" / "up").exists)
+        pretend.cloud.set_fault(Preempt(vm="a"), pretend.clock())
+        pretend.wake()
+        await eventually((tmp_path / "vms" / "told").exists)
+        await eventually(lambda: status(pretend, "a") == "TERMINATED")
 
 
 async def test_a_guest_that_exits_has_shut_its_vm_down(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sim.faults import Crash, Preempt, SlowBoots, Stockout
-from sim.model import ApiError, PowerOff, PowerOn, PreemptNotice, VmStatus
+from sim.model import ApiError, PowerOff, PowerOn, PreemptNotice, SoftOff, VmStatus
 from sim.operations import OPERATIONS_KEPT
 from sim.physics import Cloud
 from sim.world import World
@@ -35,7 +35,10 @@ def test_power_follows_the_vm() -> None:
         REGION, MIG, [f"zones/{effects[0].vm.zone}/instances/a"], False, None, 30
     )
     effects = cloud.advance(60.0)
-    assert [(type(e), e.vm.name, e.at) for e in effects] == [(PowerOff, "a", 34.0)]
+    assert [(type(e), e.vm.name, e.at) for e in effects] == [
+        (SoftOff, "a", 30.0),
+        (PowerOff, "a", 34.0),
+    ]
     assert cloud.next_event_at() is None
 
 
@@ -64,12 +67,39 @@ def cloud_url(cloud: Cloud, name: str) -> str:
 
 
 def test_preemption_warns_before_it_strikes() -> None:
-    """The notice comes at once, the power goes after spot_notice_s."""
+    """Without a notice period the soft off comes with the notice; the power goes spot_notice_s
+    later."""
     cloud = up(make_world(mig_json(spot=True)), "a")
     assert cloud.set_fault(Preempt(vm="a"), 20.0) == ("a",)
     assert cloud.next_event_at() == 20.0
     effects = cloud.advance(100.0)
-    assert [(type(e), e.at) for e in effects] == [(PreemptNotice, 20.0), (PowerOff, 50.0)]
+    assert [(type(e), e.at) for e in effects] == [
+        (PreemptNotice, 20.0),
+        (SoftOff, 20.0),
+        (PowerOff, 50.0),
+    ]
+
+
+def test_a_template_may_ask_for_notice_before_the_soft_off() -> None:
+    """preemptionNoticeDuration: the VM runs on for so long after the notice, and is hit once."""
+    cloud = up(make_world(mig_json(spot=True, preemption_notice_s=120.0)), "a")
+    cloud.set_fault(Preempt(vm="a"), 20.0)
+    assert cloud.vms(20.0)[0].status is VmStatus.RUNNING
+    assert cloud.set_fault(Preempt(zone=cloud.vms(30.0)[0].info.zone), 30.0) == ()
+    effects = cloud.advance(300.0)
+    assert [(type(e), e.at) for e in effects] == [
+        (PreemptNotice, 20.0),
+        (SoftOff, 140.0),
+        (PowerOff, 170.0),
+    ]
+
+
+def test_a_deletion_is_a_soft_off_first() -> None:
+    """Of a VM that runs: its guest is told, once, before the power goes."""
+    cloud = up(make_world(), "a")
+    cloud.delete_instances(REGION, MIG, [cloud_url(cloud, "a")], False, None, 61.0)
+    effects = cloud.advance(200.0)
+    assert [type(e) for e in effects] == [SoftOff, PowerOff]
 
 
 def test_preempting_a_zone_takes_its_spot_vms_only() -> None:
@@ -125,7 +155,10 @@ def test_a_deletion_is_not_put_off() -> None:
     cloud.delete_instance(vm.zone, "a", None, 17.0)
     cloud.stop_instance(vm.zone, "a", None, 17.0)
     cloud.guest_exited(vm.id, 18.0)
-    assert [(type(e), e.at) for e in cloud.advance(18.0)] == [(PowerOff, 18.0)]
+    assert [(type(e), e.at) for e in cloud.advance(18.0)] == [
+        (SoftOff, 15.0),
+        (PowerOff, 18.0),
+    ]
     assert [v.status.value for v in cloud.vms(18.9)] == ["TERMINATED"]
     assert cloud.vms(19.0) == []
 

@@ -75,12 +75,12 @@ def test_with_all_guards_in_place_the_first_seeds_are_quiet() -> None:
 def test_fencing_by_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """A beat that is believed whatever lease it speaks for ends another attempt's work."""
 
-    def believe(draft: Draft, _: Vm, item: Beat, __: str | None, ___: Latest) -> None:
+    def believe(draft: Draft, vm: Vm, item: Beat, _: str | None, __: Latest) -> None:
         beat = item.beat
         job = next((j for j in draft.jobs.values() if j.spec.job_id == beat.job_id), None)
         if job is None or job.lease is None or beat.status is BeatStatus.FROZEN:
             return
-        for event, reason in scheduler.beats._events(job, beat):
+        for event, reason in scheduler.beats._events(job, beat, vm):
             current = draft.jobs[job.uid]
             draft.step(current, event, reason, exit_code=beat.exit_code)
 
