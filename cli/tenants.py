@@ -106,7 +106,7 @@ def set_tenant(
     \b
     Examples:
       zen tenants set vision --weight 2 --gpus 64
-      zen tenants set vision --gpus-of h100=16 --usd-per-day 5000
+      zen tenants set vision --gpus-of h100-80gb=16 --usd-per-day 5000
       zen tenants set vision --gpus none --priority-max 999
     """
     from cli.client import Client, api_address, path
@@ -144,6 +144,28 @@ def set_tenant(
     _say_tenant(found)
 
 
+@app.command()
+def delete(tenant: Name, api: Api = None, as_json: AsJson = False) -> None:
+    """Delete a tenant: its settings and limits go, its jobs and its bill stay.
+
+    Refused while it has jobs that have not ended. `zen cost --by tenant` goes on showing what it
+    cost, for as long as the retention keeps it; a tenant that is set up later under the same id
+    begins with the defaults and with the share that was used.
+
+    \b
+    Examples:
+      zen tenants delete vision
+    """
+    from cli.client import Client, api_address, path
+
+    with Client(api_address(api)) as client:
+        found = client.delete(path("tenants", tenant))
+    if as_json:
+        emit(found)
+    else:
+        say(found["message"])
+
+
 def _number(name: str, word: str) -> float | int | None:
     if word == NONE:
         return None
@@ -158,7 +180,7 @@ def _number(name: str, word: str) -> float | int | None:
 def _of_type(word: str) -> tuple[str, float | int | None]:
     name, found, number = word.partition("=")
     if not found or not name:
-        raise BadInput([Fault("--gpus-of", word[:80], "TYPE=N, e.g. h100=16")])
+        raise BadInput([Fault("--gpus-of", word[:80], "TYPE=N, e.g. h100-80gb=16")])
     return name, _number("gpus_of", number)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 from core.errors import BadInput, Fault
 from core.queueing import PRIORITY_HIGHEST
-from core.submission import shown
+from core.submission import nearest, shown
 from core.tenants import Quota, Tenant
 
 TENANT_WORDS = "1 to 63 letters, digits, '.', '_' or '-', beginning with a letter or digit"
@@ -64,8 +64,9 @@ FIELDS = (*SETTINGS, "quota")
 QUOTA_FIELDS = (*LIMITS, "gpus_by_type")
 
 
-def changed(name: str, stored: Tenant | None, data: object) -> Tenant:
-    """The tenant as it is to be stored, one version on; BadInput with every fault."""
+def changed(name: str, stored: Tenant | None, data: object, gpu_types: Collection[str]) -> Tenant:
+    """The tenant as it is to be stored, one version on; BadInput with every fault. `gpu_types`:
+    those that some cluster has. A deleted tenant begins anew."""
     faults: list[Fault] = []
     if _TENANT.fullmatch(name) is None:
         faults.append(Fault("tenant_id", shown(name), TENANT_WORDS))
@@ -75,13 +76,19 @@ def changed(name: str, stored: Tenant | None, data: object) -> Tenant:
     settings = {k: data[k] for k in SETTINGS if k in data}
     faults += _faults("", settings, SETTINGS, nullable=False)
     before = stored or Tenant(name, version=0)
-    quota, bad = _quota(before.quota, data.get("quota", {}))
+    before = replace(before, deleted=False)
+    quota, bad = _quota(before.quota, data.get("quota", {}), gpu_types)
     if faults or bad:
         raise BadInput([*faults, *bad])
     return replace(before, **settings, quota=quota, version=before.version + 1)
 
 
-def _quota(before: Quota, data: object) -> tuple[Quota, list[Fault]]:
+def deleted(stored: Tenant) -> Tenant:
+    """The tenant as it is stored when nobody needs it any more: without settings and limits."""
+    return Tenant(stored.tenant_id, version=stored.version + 1, deleted=True)
+
+
+def _quota(before: Quota, data: object, gpu_types: Collection[str]) -> tuple[Quota, list[Fault]]:
     if data is None:
         return Quota(), []
     if not isinstance(data, Mapping):
@@ -89,12 +96,15 @@ def _quota(before: Quota, data: object) -> tuple[Quota, list[Fault]]:
     faults = _unknown("quota.", data, QUOTA_FIELDS)
     limits = {k: data[k] for k in LIMITS if k in data}
     faults += _faults("quota.", limits, LIMITS, nullable=True)
-    types, bad = _types(before.gpus_by_type, data.get("gpus_by_type", {}))
+    types, bad = _types(before.gpus_by_type, data.get("gpus_by_type", {}), gpu_types)
     faults += bad
     return (before, faults) if faults else (replace(before, **limits, gpus_by_type=types), [])
 
 
-def _types(before: Mapping[str, int], data: object) -> tuple[dict[str, int], list[Fault]]:
+def _types(
+    before: Mapping[str, int], data: object, known: Collection[str]
+) -> tuple[dict[str, int], list[Fault]]:
+    """A limit of a type that no cluster has would limit nothing, and nobody would notice."""
     if data is None:
         return {}, []
     if not isinstance(data, Mapping):
@@ -104,6 +114,13 @@ def _types(before: Mapping[str, int], data: object) -> tuple[dict[str, int], lis
         Fault(f"quota.gpus_by_type.{name}"[:80], shown(number), f"{expected}, or null")
         for name, number in data.items()
         if number is not None and not good(number)
+    ]
+    faults += [
+        Fault(
+            "quota.gpus_by_type", shown(name), f"a GPU type of a cluster ({nearest(name, known)})"
+        )
+        for name, number in data.items()
+        if number is not None and name not in known
     ]
     merged: dict[str, Any] = {**before, **data}
     return {name: number for name, number in merged.items() if number is not None}, faults

@@ -68,6 +68,9 @@ class Tenant:
     version: int = 1
     name: str = ""
     """For people; empty: as its id."""
+    deleted: bool = False
+    """Nobody's any more: shown in no list, and unknown to a submission. Its row stays, with the
+    defaults, so that a job that came at the same moment still finds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,8 @@ class TenantRow:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a GPU of a cluster brings along: a job that names no CPUs or memory takes its part."""
+    """What a GPU of a cluster brings along: a job that names no GPU memory, no CPUs or no memory
+    takes its part."""
 
     gpu_type: str
     gpu_memory_gb: float
@@ -124,7 +128,9 @@ def machines_of(clusters: Iterable[ClusterSpec]) -> dict[str, Machine]:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What jobs ask for, summed. Those that name no CPUs (or memory) are counted by their GPUs."""
+    """What jobs ask for, summed. Those that name no GPU memory (or CPUs, or memory) are counted by
+    their GPUs. A job's `gpu_memory_mb` counts once, however many GPUs it has: that is how quotas of
+    multi-tenant clients are meant."""
 
     jobs: int = 0
     gpus: int = 0
@@ -132,6 +138,8 @@ class Tally:
     gpus_without_cpus: int = 0
     memory_mb: float = 0.0
     gpus_without_memory: int = 0
+    gpu_memory_mb: float = 0.0
+    gpus_without_gpu_memory: int = 0
 
     @staticmethod
     def of(spec: JobSpec) -> Tally:
@@ -143,6 +151,8 @@ class Tally:
             gpus_without_cpus=0 if spec.cpu_cores else gpus,
             memory_mb=spec.memory_mb,
             gpus_without_memory=0 if spec.memory_mb else gpus,
+            gpu_memory_mb=spec.gpu_memory_mb,
+            gpus_without_gpu_memory=0 if spec.gpu_memory_mb else gpus,
         )
 
     def plus(self, other: Tally, sign: int = 1) -> Tally:
@@ -153,15 +163,18 @@ class Tally:
             self.gpus_without_cpus + sign * other.gpus_without_cpus,
             self.memory_mb + sign * other.memory_mb,
             self.gpus_without_memory + sign * other.gpus_without_memory,
+            self.gpu_memory_mb + sign * other.gpu_memory_mb,
+            self.gpus_without_gpu_memory + sign * other.gpus_without_gpu_memory,
         )
 
     def amounts(self, machine: Machine | None) -> Amounts:
         """A cluster that is not configured any more has no types, and no parts to take."""
         found: Amounts = {"jobs": self.jobs, "gpus": self.gpus}
         cpus, memory_gb = self.cpus, self.memory_mb / 1024
+        found["gpu_memory_gb"] = self.gpu_memory_mb / 1024
         if machine is not None:
             found[f"gpus:{machine.gpu_type}"] = self.gpus
-            found["gpu_memory_gb"] = self.gpus * machine.gpu_memory_gb
+            found["gpu_memory_gb"] += self.gpus_without_gpu_memory * machine.gpu_memory_gb
             cpus += self.gpus_without_cpus * machine.cpus
             memory_gb += self.gpus_without_memory * machine.memory_gb
         return found | {"cpus": cpus, "memory_gb": memory_gb}

@@ -249,6 +249,7 @@ tenants = Table(
     Column("usage_gpu_s", Double, nullable=False, server_default=text("0")),
     _time("usage_at", nullable=True),
     _text("name", default=True),
+    Column("deleted", Boolean, nullable=False, server_default=text("false")),
     Column("moved", BigInteger),
     Index("ix_tenants_moved", "moved", postgresql_where=text("moved IS NOT NULL")),
     CheckConstraint("weight > 0", "weight"),

@@ -18,7 +18,7 @@ _HOLDS = ", ".join(f"'{status}'" for status in sorted(HOLDS))
 
 TENANT_SELECT = (
     "tenant_id, weight, priority_max, may_preempt, preemptible, quota::text, version, "
-    "usage_gpu_s, usage_at, name"
+    "usage_gpu_s, usage_at, name, deleted"
 )
 SETTINGS = f"SELECT {TENANT_SELECT} FROM tenants WHERE tenant_id = ANY(%s::text[])"
 VERSIONS = "SELECT tenant_id, version, usage_gpu_s, usage_at FROM tenants ORDER BY tenant_id"
@@ -29,11 +29,13 @@ _ALL = f"SELECT {TENANT_SELECT} FROM tenants ORDER BY tenant_id"
 _SUMS = f"""
 SELECT j.tenant_id, j.cluster, count(*), sum(x.gpus), sum(x.cpus),
     coalesce(sum(x.gpus) FILTER (WHERE x.cpus = 0), 0), sum(x.memory_mb),
-    coalesce(sum(x.gpus) FILTER (WHERE x.memory_mb = 0), 0)
+    coalesce(sum(x.gpus) FILTER (WHERE x.memory_mb = 0), 0), sum(x.gpu_memory_mb),
+    coalesce(sum(x.gpus) FILTER (WHERE x.gpu_memory_mb = 0), 0)
 FROM jobs AS j CROSS JOIN LATERAL (
     SELECT coalesce((j.spec ->> 'gpu_count')::int, 1) AS gpus,
         coalesce((j.spec ->> 'cpu_cores')::float8, 0) AS cpus,
-        coalesce((j.spec ->> 'memory_mb')::float8, 0) AS memory_mb
+        coalesce((j.spec ->> 'memory_mb')::float8, 0) AS memory_mb,
+        coalesce((j.spec ->> 'gpu_memory_mb')::float8, 0) AS gpu_memory_mb
 ) AS x
 WHERE j.status IN ({_HOLDS}) AND j.tenant_id
 """
@@ -49,14 +51,19 @@ ENSURE = """
 INSERT INTO tenants (tenant_id) SELECT x FROM unnest(%s::text[]) AS x ORDER BY 1
 ON CONFLICT DO NOTHING
 """
+# A second statement: an upsert would lock the rows of all tenants that submit.
+REVIVE = """
+UPDATE tenants SET deleted = false, version = version + 1
+WHERE tenant_id = ANY(%s::text[]) AND deleted
+"""
 _PUT = """
 INSERT INTO tenants
-    (tenant_id, weight, priority_max, may_preempt, preemptible, quota, version, name)
-VALUES (%s, %s, %s, %s, %s, %s::jsonb, %s, %s)
+    (tenant_id, weight, priority_max, may_preempt, preemptible, quota, version, name, deleted)
+VALUES (%s, %s, %s, %s, %s, %s::jsonb, %s, %s, %s)
 ON CONFLICT (tenant_id) DO UPDATE SET weight = excluded.weight,
     priority_max = excluded.priority_max, may_preempt = excluded.may_preempt,
     preemptible = excluded.preemptible, quota = excluded.quota, version = excluded.version,
-    name = excluded.name
+    name = excluded.name, deleted = excluded.deleted
 """
 # The exponents are bounded: PostgreSQL refuses what underflows.
 _CHARGE = """
@@ -76,7 +83,7 @@ def tenant_of(row: TupleRow) -> Tenant:
     """A row of TENANT_SELECT."""
     tenant_id, weight, priority_max, may_preempt, preemptible, quota, version = row[:7]
     settings = (weight, priority_max, may_preempt, preemptible)
-    return Tenant(tenant_id, *settings, _quota.decode(quota), version, row[9])
+    return Tenant(tenant_id, *settings, _quota.decode(quota), version, *row[9:11])
 
 
 def usage_of(gpu_s: float, at: object) -> Usage:
@@ -87,8 +94,9 @@ def held_of(rows: Sequence[TupleRow]) -> dict[str, Holding]:
     """Tenant → cluster → what its jobs hold."""
     found: dict[str, dict[str, Tally]] = {}
     for tenant_id, cluster, *sums in rows:
-        jobs, gpus, cpus, bare_cpus, memory_mb, bare_memory = sums
-        tally = Tally(jobs, int(gpus), cpus, int(bare_cpus), memory_mb, int(bare_memory))
+        jobs, gpus, cpus, bare_cpus, memory_mb, bare_memory, gpu_mb, bare_gpu = sums
+        asked = (cpus, int(bare_cpus), memory_mb, int(bare_memory), gpu_mb, int(bare_gpu))
+        tally = Tally(jobs, int(gpus), *asked)
         found.setdefault(tenant_id, {})[cluster] = tally
     return dict(found)
 
@@ -105,7 +113,8 @@ async def write_tenants(
     """What a commit brings, inside its pipeline."""
     for t in tenants:
         settings = (t.tenant_id, t.weight, t.priority_max, t.may_preempt, t.preemptible)
-        await connection.execute(_PUT, (*settings, quota_json(t.quota), t.version, t.name))
+        rest = (quota_json(t.quota), t.version, t.name, t.deleted)
+        await connection.execute(_PUT, (*settings, *rest))
     if charged:
         names = sorted(charged)
         rows = [charged[name] for name in names]

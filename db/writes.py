@@ -19,7 +19,7 @@ from db.locks import OUTBOX_LOCK
 from db.named import EventWrite, Locked, number_events
 from db.plain import write_plain
 from db.rows import JOB_BIRTH, JOB_STATE, VM, Field, Shape, clean, to_json
-from db.tenants import ENSURE, write_tenants
+from db.tenants import ENSURE, REVIVE, write_tenants
 
 Connection = AsyncConnection[TupleRow]
 Item = TypeVar("Item")
@@ -244,6 +244,7 @@ async def _write_new_jobs(
     ]
     names = sorted({job.spec.tenant_id for job in writes.new_jobs.values()})
     await connection.execute(ENSURE, (names,))
+    await connection.execute(REVIVE, (names,))
     cursor = await connection.execute(_INSERT_JOBS, _JOB_NEW.arrays(rows))
     if cursor.rowcount != len(rows):
         raise Raced

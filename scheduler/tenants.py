@@ -32,7 +32,7 @@ COUNTS_MAX = 10_000
 _FIELDS = {
     "jobs": "tenant_id",
     "gpus": "gpu_count",
-    "gpu_memory_gb": "gpu_count",
+    "gpu_memory_gb": "gpu_memory_mb",
     "cpus": "cpu_cores",
     "memory_gb": "memory_mb",
 }
@@ -105,7 +105,9 @@ class Door:
             return known
         self._read_at = now  # before the wait: others go on with what is known
         rows = await self._store.tenants()
-        known = self._tenants = {row.tenant.tenant_id: row.tenant for row in rows}
+        known = self._tenants = {
+            row.tenant.tenant_id: row.tenant for row in rows if not row.tenant.deleted
+        }
         return known
 
     async def _refusal(self, short: Shortage, cluster: ClusterSpec) -> QuotaExceeded:

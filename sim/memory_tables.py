@@ -7,7 +7,7 @@ import asyncio
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from itertools import islice, takewhile
 from typing import Any, Generic, TypeVar
@@ -243,11 +243,16 @@ class Tables:
     def add_job(self, job: Job, content_hash: str) -> None:
         self.jobs[job.uid] = JobRecord(job, content_hash)
         self.users[job.spec.job_id][job.spec.user_id] = job.uid
-        self.tenants.setdefault(job.spec.tenant_id, Tenant(job.spec.tenant_id))
+        self._ensure_tenant(job.spec.tenant_id)
         self.newest.add((job.submitted_at, job.uid))
         self.last_arrivals = None
         self.holds.index(job)
         self._index_job(job)
+
+    def _ensure_tenant(self, name: str) -> None:
+        tenant = self.tenants.setdefault(name, Tenant(name))
+        if tenant.deleted:
+            self.tenants[name] = replace(tenant, deleted=False, version=tenant.version + 1)
 
     def set_job(self, job: Job) -> None:
         record = self.jobs[job.uid]

@@ -13,11 +13,21 @@ from starlette.responses import Response
 
 from core.changes import PutTenant
 from core.cost import Spent, TenantBudget
-from core.errors import BadInput, Conflict, NotFound
+from core.errors import BadInput, Conflict, Fault, NotFound
+from core.job import JobStatus
 from core.queueing import class_of
+from core.reads import JobFilter
 from core.submission import nearest
-from core.tenant_settings import FIELDS, QUOTA_FIELDS, changed
-from core.tenants import Amounts, Tenant, TenantRow, budgets_of, held_by, machines_of
+from core.tenant_settings import FIELDS, QUOTA_FIELDS, changed, deleted
+from core.tenants import (
+    DEFAULT_TENANT,
+    Amounts,
+    Tenant,
+    TenantRow,
+    budgets_of,
+    held_by,
+    machines_of,
+)
 from scheduler.api.compat.multitenant import TIERS, native_of_tenant, tenant_refusal, tenant_words
 from scheduler.api.endpoint import PREFIX, Answer, Body, Endpoint, read_json, reply
 from scheduler.api.params import Query
@@ -78,6 +88,14 @@ class TenantsOut(Struct, frozen=True):
     total: int
 
 
+class TenantDeletedOut(Struct, frozen=True):
+    """It is gone."""
+
+    tenant_id: str
+    id: str
+    message: str
+
+
 class TenantRoutes:
     """The handlers."""
 
@@ -97,14 +115,50 @@ class TenantRoutes:
         data = await read_json(request)
         refuse_unstorable(data)
         for _ in range(TRIES):
-            rows = {
-                row.tenant.tenant_id: row.tenant for row in await self._services.store.tenants()
-            }
-            tenant = changed(name, rows.get(name), data)
-            done = await self._services.store.commit([(PutTenant(tenant),)], None)
-            if done.all_applied:
-                return reply(await self._one(name), 200 if name in rows else 201)
-        raise Conflict(f"tenant {name} is being changed by others: look again and repeat")
+            stored = await self._stored(name)
+            tenant = changed(name, stored, data, self._gpu_types())
+            if await self._put(tenant):
+                new = stored is None or stored.deleted
+                return reply(await self._one(name), 201 if new else 200)
+        raise _busy(name)
+
+    async def delete(self, request: Request, __: Query) -> Response:
+        """Its settings go; its jobs, its bill and what it has used stay. A job that was accepted at
+        the same moment runs to its end."""
+        name = request.path_params["tenant_id"]
+        for _ in range(TRIES):
+            stored = await self._stored(name)
+            if stored is None or stored.deleted:
+                raise await self._not_found(name)
+            await self._refuse_deletion(name)
+            if await self._put(deleted(stored)):
+                return reply(TenantDeletedOut(name, name, f"tenant {name} deleted"))
+        raise _busy(name)
+
+    async def _refuse_deletion(self, name: str) -> None:
+        if name == DEFAULT_TENANT:
+            raise BadInput(
+                [Fault("tenant_id", name, "another tenant: jobs that name none are its")]
+            )
+        open_ = tuple(status for status in JobStatus if not status.final)
+        page = await self._services.reads.jobs(JobFilter(tenant_id=name, statuses=open_), 1, None)
+        if page.total:
+            first = page.rows[0].job.spec.job_id
+            jobs = f"{page.total} jobs that have" if page.total > 1 else "a job that has"
+            raise Conflict(
+                f"tenant {name} has {jobs} not ended (e.g. {first}): stop them, or wait for them"
+            )
+
+    async def _stored(self, name: str) -> Tenant | None:
+        rows = await self._services.store.tenants()
+        return next((row.tenant for row in rows if row.tenant.tenant_id == name), None)
+
+    async def _put(self, tenant: Tenant) -> bool:
+        """Whether nobody was faster."""
+        return (await self._services.store.commit([(PutTenant(tenant),)], None)).all_applied
+
+    def _gpu_types(self) -> frozenset[str]:
+        return frozenset(c.gpu_type for c in self._services.clusters() if c.gpus)
 
     async def create(self, request: Request, _: Query) -> Response:
         """Equal settings under the same id are the same tenant; one that has only submitted so far
@@ -114,18 +168,17 @@ class TenantRoutes:
         refuse_unstorable(data)
         name, settings = native_of_tenant(data, self._fresh_id(request))
         try:
-            wanted = changed(name, None, settings)
+            wanted = changed(name, None, settings, self._gpu_types())
         except BadInput as error:
             raise tenant_refusal(error) from error
-        rows = {row.tenant.tenant_id: row.tenant for row in await self._services.store.tenants()}
-        stored = rows.get(name)
-        if stored is not None and replace(stored, version=1) not in (wanted, Tenant(name)):
+        stored = await self._stored(name)
+        known = None if stored is None else replace(stored, version=1)
+        if known is not None and known not in (wanted, Tenant(name), Tenant(name, deleted=True)):
             raise Conflict(f"tenant {name} exists with other settings: change it with PATCH")
-        if stored is None or replace(stored, version=1) != wanted:
+        if known != wanted:
             version = stored.version + 1 if stored is not None else 1
-            unit = (PutTenant(replace(wanted, version=version)),)
-            if not (await self._services.store.commit([unit], None)).all_applied:
-                raise Conflict(f"tenant {name} is being changed by others: look again and repeat")
+            if not await self._put(replace(wanted, version=version)):
+                raise _busy(name)
         return reply(await self._one(name), 201)
 
     def _fresh_id(self, request: Request) -> str:
@@ -137,13 +190,21 @@ class TenantRoutes:
     async def _one(self, name: str) -> TenantOut:
         found = await self._shown(name)
         if not found:
-            known = [row.tenant.tenant_id for row in await self._services.store.tenants()]
-            raise NotFound(f"there is no tenant {name[:80]} ({nearest(name[:80], known)})")
+            raise await self._not_found(name)
         return found[0]
+
+    async def _not_found(self, name: str) -> NotFound:
+        rows = await self._services.store.tenants()
+        known = [row.tenant.tenant_id for row in rows if not row.tenant.deleted]
+        return NotFound(f"there is no tenant {name[:80]} ({nearest(name[:80], known)})")
 
     async def _shown(self, name: str | None) -> tuple[TenantOut, ...]:
         services = self._services
-        rows = [r for r in await services.store.tenants() if name in (None, r.tenant.tenant_id)]
+        rows = [
+            row
+            for row in await services.store.tenants()
+            if name in (None, row.tenant.tenant_id) and not row.tenant.deleted
+        ]
         held = await services.store.holdings(name)
         budgets = budgets_of(services.tenants(), (row.tenant for row in rows))
         spent = await services.store.spent() if budgets else {}
@@ -160,6 +221,10 @@ class TenantRoutes:
             )
             for row in rows
         )
+
+
+def _busy(name: str) -> Conflict:
+    return Conflict(f"tenant {name} is being changed by others: look again and repeat")
 
 
 def tenant_out(
@@ -225,17 +290,18 @@ EXAMPLE = {
     "priority_class_max": "high",
     "may_preempt": True,
     "preemptible": True,
-    "quota": {"gpus": 64, "gpus_by_type": {"h100": 16}, "usd_per_day": 5000.0},
+    "quota": {"gpus": 64, "gpus_by_type": {"h100-80gb": 16}, "usd_per_day": 5000.0},
     "limits": [
         {"resource": "jobs", "quota": None, "used": 9.0},
         {"resource": "gpus", "quota": 64.0, "used": 40.0},
-        {"resource": "gpus:h100", "quota": 16.0, "used": 8.0},
+        {"resource": "gpus:h100-80gb", "quota": 16.0, "used": 8.0},
         {"resource": "usd_per_day", "quota": 5000.0, "used": 1312.5},
         {"resource": "usd_per_month", "quota": None, "used": 20110.0},
     ],
     "gpu_hours": 1830.25,
     "version": 3,
 }
+_DELETED = {"tenant_id": "vision", "id": "vision", "message": "tenant vision deleted"}
 _SETTINGS: Mapping[str, object] = {
     "name": {"type": "string", "maxLength": 128},
     "weight": {"type": "number", "exclusiveMinimum": 0},
@@ -326,5 +392,14 @@ def endpoints(services: Services) -> list[Endpoint]:
             },
             body=Body(_BODY, {"limits": {"weight": 2, "quota": {"gpus": 64, "jobs": None}}}),
             errors=(400, 409, 413, 415, 422, 503),
+        ),
+        Endpoint(
+            method="DELETE",
+            path=one,
+            summary="Delete a tenant that has no job left that has not ended; its history stays",
+            tag=TAG,
+            handle=on.delete,
+            answers={200: Answer("It is deleted.", TenantDeletedOut, _DELETED)},
+            errors=(404, 409, 422, 503),
         ),
     ]

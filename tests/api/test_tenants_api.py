@@ -65,6 +65,49 @@ async def test_every_fault_is_named(house: House) -> None:
     assert list(house.store.tenant_rows) == ["default"]
 
 
+async def test_gpu_types_that_no_cluster_has_are_refused(house: House) -> None:
+    """With the nearest types; taking such a limit away is possible."""
+    house.store.tenant_rows["old"] = Tenant("old", quota=Quota(gpus_by_type={"k80": 4}))
+    async with house.client() as client:
+        answer = await client.patch(f"{PATH}/a", json={"quota": {"gpus_by_type": {"h100": 4}}})
+        gone = await client.patch(f"{PATH}/old", json={"quota": {"gpus_by_type": {"k80": None}}})
+    assert answer.status_code == 422
+    (fault,) = answer.json()["faults"]
+    assert (fault["field"], fault["got"]) == ("quota.gpus_by_type", '"h100"')
+    assert "nearest: h100-80gb" in fault["expected"]
+    assert "a" not in house.store.tenant_rows
+    assert (gone.status_code, gone.json()["quota"]) == (200, {})
+
+
+async def test_a_tenant_is_deleted(house: House) -> None:
+    """Its settings go and no list shows it; its jobs stay. Set up again it begins anew, as new."""
+    async with house.client() as client:
+        await client.patch(f"{PATH}/vision", json={"weight": 3, "quota": {"gpus": 4}})
+        await client.post("/api/v1/jobs", json={**JOB, "job_id": "j", "tenant_id": "vision"})
+        await client.delete("/api/v1/jobs/j")
+        answer = await client.delete(f"{PATH}/vision")
+        assert (answer.status_code, answer.json()["id"]) == (200, "vision")
+        assert [t["id"] for t in (await client.get(PATH)).json()["tenants"]] == ["default"]
+        for again in (await client.get(f"{PATH}/vision"), await client.delete(f"{PATH}/vision")):
+            assert again.status_code == 404
+        assert (await client.get("/api/v1/jobs/j")).json()["tenant_id"] == "vision"
+        back = await client.patch(f"{PATH}/vision", json={"priority_max": 999})
+    assert (back.status_code, back.json()["weight"], back.json()["quota"]) == (201, 1.0, {})
+
+
+async def test_a_tenant_with_open_jobs_is_not_deleted(house: House) -> None:
+    """Nor the default one, whose jobs name no tenant; the answer names a job."""
+    async with house.client() as client:
+        await client.post("/api/v1/jobs", json={**JOB, "job_id": "j", "tenant_id": "vision"})
+        await client.patch(f"{PATH}/vision", json={"weight": 3})
+        refused = await client.delete(f"{PATH}/vision")
+        default = await client.delete(f"{PATH}/default")
+        found = (await client.get(f"{PATH}/vision")).json()
+    assert refused.status_code == 409
+    assert "has a job that has not ended (e.g. j)" in refused.json()["error"]
+    assert (default.status_code, found["weight"]) == (422, 3.0)
+
+
 async def test_the_list_shows_use_beside_limits(house: House) -> None:
     """What jobs hold now, by resource; the default tenant needs no set-up."""
     async with house.client() as client:

@@ -28,7 +28,7 @@ def test_show(zen: Zen, api: Api) -> None:
     api.on("GET", f"{PATH}/vision", EXAMPLE)
     ended = zen("tenants", "show", "vision")
     assert ended.code == 0
-    assert "gpus:h100:       8 of 16" in ended.out
+    assert "gpus:h100-80gb:  8 of 16" in ended.out
     assert "jobs:            9, no limit" in ended.out
     assert "at most 1999 (high)" in ended.out
 
@@ -36,11 +36,11 @@ def test_show(zen: Zen, api: Api) -> None:
 def test_set_sends_only_what_was_named(zen: Zen, api: Api) -> None:
     """`none` takes a limit away."""
     api.on("PATCH", f"{PATH}/vision", EXAMPLE)
-    words = ("--weight", "2", "--gpus", "none", "--gpus-of", "h100=16", "--not-preemptible")
+    words = ("--weight", "2", "--gpus", "none", "--gpus-of", "h100-80gb=16", "--not-preemptible")
     ended = zen("tenants", "set", "vision", *words)
     assert ended.code == 0
     assert ended.out.startswith("tenant vision changed")
-    quota = {"gpus": None, "gpus_by_type": {"h100": 16}}
+    quota = {"gpus": None, "gpus_by_type": {"h100-80gb": 16}}
     assert api.body() == {"weight": 2.0, "preemptible": False, "quota": quota}
 
 
@@ -51,3 +51,11 @@ def test_words_that_are_no_numbers_are_named(zen: Zen, api: Api) -> None:
         assert ended.code != 0
         assert "expected" in ended.err
     assert not api.requests
+
+
+def test_delete(zen: Zen, api: Api) -> None:
+    """Says what was deleted; a refusal is told in the API's words."""
+    gone = {"tenant_id": "vision", "id": "vision", "message": "tenant vision deleted"}
+    api.on("DELETE", f"{PATH}/vision", gone)
+    ended = zen("tenants", "delete", "vision")
+    assert (ended.code, ended.out.strip()) == (0, "tenant vision deleted")

@@ -44,7 +44,17 @@ def test_only_jobs_with_a_place_hold_anything() -> None:
 def test_a_cluster_that_is_gone_still_counts_its_gpus() -> None:
     """Its type is not known any more, but what runs there runs."""
     held = held_by({"1xold": Tally.of(JobSpec("j", gpu_count=4, memory_mb=2048))}, {})
-    assert held == {"jobs": 1, "gpus": 4, "cpus": 0.0, "memory_gb": 2.0}
+    assert held == {"jobs": 1, "gpus": 4, "gpu_memory_gb": 0.0, "cpus": 0.0, "memory_gb": 2.0}
+
+
+def test_stated_gpu_memory_counts_once() -> None:
+    """However many GPUs the job has; one that states none counts for all of its GPUs."""
+    stated = Tally.of(JobSpec("j", gpu_count=8, gpu_memory_mb=20480))
+    silent = Tally.of(JobSpec("k", gpu_count=2))
+    assert stated.amounts(L4)["gpu_memory_gb"] == 20.0
+    assert silent.amounts(L4)["gpu_memory_gb"] == 48.0
+    assert stated.plus(silent).amounts(L4)["gpu_memory_gb"] == 68.0
+    assert stated.plus(silent).plus(stated, -1) == silent
 
 
 def test_shortage_names_asked_quota_and_use() -> None:

@@ -49,6 +49,19 @@ class Tenants:
         assert view.tenants["new"] == Tenant("new")
         assert view.usage["new"] == Usage()
 
+    async def test_a_submission_brings_a_deleted_tenant_back(
+        self, store: Store, maker: Maker
+    ) -> None:
+        """Its row says that it is deleted until a job of it is stored again."""
+        await put(store, PutTenant(Tenant("a", deleted=True)))
+        (gone,) = [r.tenant for r in await store.tenants() if r.tenant.tenant_id == "a"]
+        assert gone == Tenant("a", deleted=True)
+        assert (await store.view(10)).tenants["a"].deleted
+        await queued(store, maker, 1, tenant_id="a")
+        (back,) = [r.tenant for r in await store.tenants() if r.tenant.tenant_id == "a"]
+        assert back == Tenant("a", version=2)
+        assert (await store.view(10)).tenants["a"] == back
+
     async def test_settings_are_written_over_what_was_read(self, store: Store) -> None:
         """The version guards: of two who read the same, one is told to look again."""
         quota = Quota(gpus=4, gpus_by_type={"h100": 2}, memory_gb=1.5, usd_per_day=10.0)
@@ -90,7 +103,8 @@ class Tenants:
         """A job that names no CPUs or memory takes its GPUs' part of the machine."""
         quota = Quota(gpus_by_type={"h100": 1}, gpu_memory_gb=999.0, cpus=99.0, memory_gb=999.0)
         await put(store, PutTenant(Tenant("a", quota=quota)))
-        (big,) = await queued(store, maker, 1, tenant_id="a", cluster="1xh100")
+        facts = {"tenant_id": "a", "cluster": "1xh100", "gpu_memory_mb": 40960}
+        (big,) = await queued(store, maker, 1, **facts)
         small, bare = await queued(store, maker, 2, tenant_id="a", cpu_cores=2.0, memory_mb=1024)
         other = maker.job(tenant_id="a", cluster="1xh100")
         await put(store, submitted(other))
@@ -102,8 +116,8 @@ class Tenants:
         assert done.all_applied, done.refusals
         held = (await store.holdings("a"))["a"]
         assert held == {
-            "1xh100": Tally(1, 1, 0.0, 1, 0.0, 1),
-            "1xl4": Tally(2, 2, 4.0, 0, 2048.0, 0),
+            "1xh100": Tally(1, 1, 0.0, 1, 0.0, 1, 40960.0, 0),
+            "1xl4": Tally(2, 2, 4.0, 0, 2048.0, 0, 0.0, 2),
         }
 
     async def test_a_tenant_without_a_quota_is_not_counted(
