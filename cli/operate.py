@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.in_force import Source, source, unreachable_hint
 from cli.options import Api, AsJson, ConfigFile
-from cli.screen import emit, note, say
+from cli.place import PROGRAM
+from cli.screen import clean, emit, note, say
 
 if TYPE_CHECKING:
     from config.settings import Settings
@@ -28,11 +32,12 @@ db_app = _group("The database's schema.")
 @config_app.command("check")
 def config_check(
     file: Annotated[
-        str | None, typer.Argument(metavar="FILE", help="Default: what is in force.")
+        str | None,
+        typer.Argument(metavar="FILE", help="Default: the running stack's, else what ships."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Reads the configuration and prints every fault, or a summary.
+    """Reads the configuration and prints every fault, or a summary. Says which file it read.
 
     \b
     Examples:
@@ -41,19 +46,24 @@ def config_check(
     """
     from config.errors import ConfigError
 
+    found = source(file)
     try:
-        settings = load(file)
+        settings = found.load()
     except ConfigError as error:
         if not as_json:
+            note(f"read {found.words}")
             raise
         faults = [{"field": f.field, "got": f.got, "expected": f.expected} for f in error.faults]
-        emit({"ok": False, "faults": faults})
+        emit({"ok": False, "file": found.name, "faults": faults})
         raise typer.Exit(1) from error
     regions = {region.region for cluster in settings.clusters for region in cluster.regions}
     groups = sum(len(cluster.regions) for cluster in settings.clusters)
     if as_json:
-        emit({"ok": True, "clusters": len(settings.clusters), "regions": len(regions)})
+        counts = {"clusters": len(settings.clusters), "regions": len(regions)}
+        emit({"ok": True, "file": found.name, "running": found.running, **counts})
         return
+    say(f"read {found.words}")
+    _say_if_not_in_force(found)
     say(
         f"ok: project {settings.project}, {len(settings.clusters)} clusters over"
         f" {len(regions)} regions ({groups} groups), prices of {settings.prices_as_of}"
@@ -79,18 +89,43 @@ def config_show(
 ) -> None:
     """The settings of a file with the environment, or a recorded version. Passwords are not shown.
 
+    Without a file: that of the running stack; without one, the file that ships.
+
     \b
     Examples:
+      zen config show
       zen config show --json
       zen config show --version 6 > zen.yaml
     """
-    shown = _plain(load(config)) if version is None else _recorded(version, api)
+    if version is None:
+        found = source(config)
+        shown = _plain(found.load())
+        note(f"read {found.words}")
+        _say_if_not_in_force(found)
+    else:
+        shown = _recorded(version, api)
     if as_json:
         emit(shown)
         return
     import yaml
 
     say_lines(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True))
+
+
+def _say_if_not_in_force(found: Source) -> None:
+    """The service may have refused the newest edit, or was rolled back."""
+    from cli.client import Client, Refused, Unreachable, api_address
+
+    if not found.running:
+        return
+    try:
+        with Client(api_address(None)) as client:
+            told = client.get("/config")
+    except (Unreachable, Refused):
+        return  # it starts or stops at this moment: the file is all there is
+    if told["file"]["path"] == found.name and told["file"]["state"] != "in force":
+        version, state = told["in_force"]["version"], told["file"]["state"]
+        note(f"version {version} is in force, this file is not ({state}): {PROGRAM} config diff")
 
 
 def _recorded(version: int, api: str | None) -> Any:
@@ -110,6 +145,8 @@ def infra_apply(
 ) -> None:
     """Makes what is missing. Running it twice changes nothing.
 
+    Without a configuration and a bus (PUBSUB_EMULATOR_HOST): those of the running stack.
+
     \b
     Example:
       zen infra apply --pubsub
@@ -118,7 +155,9 @@ def infra_apply(
         raise typer.BadParameter("say what: --pubsub (for groups see zen infra gcloud)")
     import asyncio
 
-    applied = asyncio.run(_apply_pubsub(load(config)))
+    found = source(config)
+    note(f"read {found.words}")
+    applied = asyncio.run(_apply_pubsub(found.load()))
     if as_json:
         emit({"items": _plain(applied)})
     else:
@@ -174,9 +213,9 @@ def db_upgrade(config: ConfigFile = None, as_json: AsJson = False) -> None:
     """
     from db.migrate import current, upgrade
 
-    url = load(config).database_url
-    upgrade(url)
-    revision = current(url)
+    with _database(config) as url:
+        upgrade(url)
+        revision = current(url)
     if as_json:
         emit({"revision": revision})
     else:
@@ -185,7 +224,7 @@ def db_upgrade(config: ConfigFile = None, as_json: AsJson = False) -> None:
 
 @db_app.command("current")
 def db_current(config: ConfigFile = None, as_json: AsJson = False) -> None:
-    """The schema the database is at.
+    """The schema the database is at: of the running stack, unless another one is named.
 
     \b
     Example:
@@ -193,11 +232,25 @@ def db_current(config: ConfigFile = None, as_json: AsJson = False) -> None:
     """
     from db.migrate import current
 
-    revision = current(load(config).database_url)
+    with _database(config) as url:
+        revision = current(url)
     if as_json:
         emit({"revision": revision})
     else:
         say(f"the database is at {revision}" if revision else "the database has no schema yet")
+
+
+@contextmanager
+def _database(config: str | None) -> Iterator[str]:
+    """Its address; when nothing answers there, what to do."""
+    from core.errors import StoreDown
+
+    found = source(config)
+    try:
+        yield found.load().database_url
+    except StoreDown as error:
+        hint = unreachable_hint(found, "database", "DATABASE_URL")
+        raise StoreDown(f"{clean(error)}; {hint}") from error
 
 
 def serve(config: ConfigFile = None) -> None:

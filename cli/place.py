@@ -41,6 +41,8 @@ class Running:
     processes: Mapping[str, int] = field(default_factory=dict)
     apis: Sequence[str] = ()
     """Of every replica, the first one's among them: each answers everything."""
+    database: str = ""
+    """Its URL; the directory is its owner's alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -280,6 +280,7 @@ class Stack:
             config=str(self._config),
             processes={name: child.pid for name, child in self._children.items()},
             apis=self._apis,
+            database=self._environment["DATABASE_URL"],
         )
         self._home.write(running)
         return running

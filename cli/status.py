@@ -20,30 +20,26 @@ DOWN_CODE = 3
 
 
 def status(api: Api = None, as_json: AsJson = False) -> None:
-    """Processes, API, leader, jobs, VMs. Exit code 0 when it answers, 3 when nothing runs.
+    """Processes, API, leader, jobs, VMs. Exit code 0 when it answers, 3 when it does not.
 
     \b
     Examples:
       zen status
       zen status --json || zen up --detach
     """
-    from cli.client import Client, Unreachable, api_address
+    from cli.client import Client, Refused, Unreachable, api_address
     from cli.place import alive, home
 
     running = home().read() if api is None else None
     processes = dict(running.processes) if running else {}
-    address = api_address(api)
+    address = ""
     try:
+        address = api_address(api)
         with Client(address) as client:
             found = client.get("/status")
-    except Unreachable as error:
+    except (Unreachable, Refused) as error:
         left = {name: pid for name, pid in processes.items() if alive(pid)}
-        if as_json:
-            emit({"up": False, "api": address, "processes": left, "message": str(error)})
-        elif left:
-            say(f"the API at {address} does not answer; running: {_processes(left)}")
-        else:
-            say(f"down: {error}")
+        _say_down(address, left, str(error), as_json)
         raise typer.Exit(DOWN_CODE) from error
     if as_json:
         emit({"up": True, "api": address, "processes": processes, **found})
@@ -51,6 +47,15 @@ def status(api: Api = None, as_json: AsJson = False) -> None:
     others = [known for known in running.apis if known != address] if running else []
     for name, value in _lines(found, ", ".join([address, *others]), processes).items():
         say(f"{name + ':':<11}{value}")
+
+
+def _say_down(address: str, left: dict[str, int], message: str, as_json: bool) -> None:
+    if as_json:
+        emit({"up": False, "api": address or None, "processes": left, "message": message})
+    else:
+        say(f"down: {message}")
+        if left:
+            say(f"running: {_processes(left)}")
 
 
 def _lines(found: Json, address: str, processes: dict[str, int]) -> dict[str, str]:

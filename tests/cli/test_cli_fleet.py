@@ -11,6 +11,7 @@ import pytest
 from cli.fleet import clusters_table
 from cli.place import Home, Running
 from cli.spans import moment
+from tests.cli.conftest import refusal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -193,3 +194,26 @@ def test_status_when_down(zen: Zen, api: Api, monkeypatch: pytest.MonkeyPatch) -
     assert ended.code == 3
     assert "start it with ./zen up" in ended.out
     assert zen("status", "--json").json["up"] is False
+
+
+@pytest.mark.parametrize("address", [None, "http://127.0.0.1:1"])
+def test_status_when_nothing_ever_ran(
+    zen: Zen, monkeypatch: pytest.MonkeyPatch, address: str | None
+) -> None:
+    """No stack, or nothing at the address: exit code 3, and one JSON object with --json."""
+    monkeypatch.delenv("ZEN_API")
+    words = ("--api", address) if address else ()
+    assert zen("status", *words).code == 3
+    ended = zen("status", *words, "--json")
+    assert ended.code == 3
+    assert ended.json["up"] is False
+    assert ended.json["api"] == address
+    assert "start it with" in ended.json["message"]
+
+
+def test_status_when_the_service_cannot_answer(zen: Zen, api: Api) -> None:
+    """An API without its database is not up: exit code 3 and its own words."""
+    api.on("GET", "/api/v1/status", lambda _: refusal(503, "store_down", "no database"))
+    ended = zen("status", "--json")
+    assert ended.code == 3
+    assert ended.json["message"] == "no database"

@@ -16,15 +16,17 @@ import pytest
 from agent.metadata import TIMERS as READ_BY_THE_AGENT
 from cli import checks
 from cli.embedded import TIMERS, clean_environment, vm_cap, write_config
-from cli.place import ROOT
+from cli.in_force import choose
+from cli.place import ROOT, Home, Running
 from cli.world import build_world
 from config.load import DEFAULT_PATH, load_settings
 from core.names import Names
 from core.timers import AGENT_TIMERS, Timers
+from db import migrate
 from sim.world import parse_world
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Ended
+    from tests.cli.conftest import Api, Ended
 
 Zen = Callable[..., "Ended"]
 
@@ -33,7 +35,8 @@ def test_config_check_sums_up(zen: Zen) -> None:
     """A good configuration: clusters, regions, limits, prices."""
     ended = zen("config", "check")
     assert ended.code == 0
-    assert ended.out.startswith("ok: project ")
+    assert "\nok: project " in ended.out
+    assert "which ships with zen" in ended.out
     assert "2xa100-40gb" in ended.out
     assert zen("config", "check", "--json").json["ok"] is True
 
@@ -56,6 +59,81 @@ def test_config_show_hides_the_password(zen: Zen, monkeypatch: pytest.MonkeyPatc
     ended = zen("config", "show")
     assert "secret" not in ended.out
     assert zen("config", "show", "--json").json["database_url"] == "(hidden)"
+
+
+@pytest.fixture
+def running(tmp_path: Path, home: Path) -> Running:
+    """A stack that runs in this state directory, with a configuration of its own."""
+    file = tmp_path / "stack.yaml"
+    write_config(file, None, tmp_path / "store", vm_cap(8192, 1), {"clusters": {}})
+    file.write_text(file.read_text().replace("my-gpu-project", "the-running-one"))
+    found = Running(
+        *(os.getpid(), "http://127.0.0.1:9", "http://127.0.0.1:9", "127.0.0.1:8", "", ""),
+        config=str(file),
+        database="postgresql://127.0.0.1:7/stack",
+    )
+    place = Home(home)
+    place.make()
+    place.write(found)
+    return found
+
+
+def test_config_commands_read_what_runs(zen: Zen, api: Api, running: Running) -> None:
+    """Without a file, check and show read the running stack's, and say so."""
+    ended = zen("config", "check")
+    assert ended.out.startswith(f"read {running.config}, which the running stack reads")
+    assert "ok: project the-running-one" in ended.out
+    checked = zen("config", "check", "--json").json
+    assert (checked["file"], checked["running"]) == (running.config, True)
+    ended = zen("config", "show", "--json")
+    assert ended.json["project"] == "the-running-one"
+    assert ended.json["pubsub_host"] == running.bus
+    assert running.config in ended.err
+
+
+def test_config_show_tells_of_another_version_in_force(
+    zen: Zen, api: Api, running: Running
+) -> None:
+    """A file whose newest edit was refused is not in force; the version that is gets named."""
+    seen = {"path": running.config, "state": "refused", "diff": [], "faults": []}
+    api.on("GET", "/api/v1/config", {"file": seen, "in_force": {"version": 3}})
+    assert "version 3 is in force, this file is not (refused)" in zen("config", "show").err
+
+
+def test_a_named_file_wins_over_what_runs(running: Running, tmp_path: Path) -> None:
+    """A file that is named is read as it is, with the environment alone."""
+    found = choose(str(tmp_path / "my.yaml"), {"A": "b"}, running)
+    assert (found.file, found.environ) == (tmp_path / "my.yaml", {"A": "b"})
+    assert not found.running
+
+
+def test_addresses_of_the_running_stack(running: Running) -> None:
+    """Its database and its bus, unless the environment names others; a stack that has ended has
+    none."""
+    found = choose(None, {}, running).load()
+    assert found.database_url == "postgresql://127.0.0.1:7/stack"
+    assert found.pubsub_host == "127.0.0.1:8"
+    for variable in ("DATABASE_URL", "ZEN_DATABASE_URL"):
+        other = choose(None, {variable: "postgresql://elsewhere/zen"}, running).load()
+        assert other.database_url == "postgresql://elsewhere/zen"
+    assert choose(None, {}, None).file is None
+
+
+def test_db_current_asks_the_running_stack(
+    zen: Zen, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """zen db current asks the database of the stack that runs."""
+    monkeypatch.setattr(migrate, "current", lambda url: f"asked {url}")
+    assert f"asked {running.database}" in zen("db", "current").out
+
+
+def test_db_current_without_a_database(zen: Zen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that does not answer: one line that says how to name a database."""
+    monkeypatch.setenv("DATABASE_URL", "postgresql://127.0.0.1:1/zen")
+    ended = zen("db", "current")
+    assert ended.code == 1
+    assert ended.err.count("\n") == 1
+    assert "DATABASE_URL" in ended.err
 
 
 def words_of(command: str) -> list[str]:
