@@ -217,7 +217,7 @@ def jobs_table(
             job["job_id"],
             job.get("name"),
             _status(job),
-            job["cluster"],
+            cluster_of(job),
             vm_of(job).get("region"),
             short_vm(vm_of(job).get("name")),
             between(job["submitted_at"], now),
@@ -237,6 +237,12 @@ def jobs_table(
         foot=foot,
         height=height,
     )
+
+
+def cluster_of(job: Json) -> str:
+    """Its cluster; spot VMs are named as such, unless the cluster's own name says it."""
+    name = str(job["cluster"])
+    return f"{name} (spot)" if job.get("on_spot") and not name.endswith("-spot") else name
 
 
 def vm_of(job: Json) -> Json:
@@ -266,7 +272,7 @@ def _print_jobs(page: Json, filtered: bool) -> None:
 
 
 def _job_line(job: Json) -> str:
-    words = [job["job_id"], job["status"], job["cluster"]]
+    words = [job["job_id"], job["status"], cluster_of(job)]
     if job.get("vm"):
         words.append(f"{job['vm']['name']} in {job['vm']['region']}")
     if job.get("progress"):

@@ -55,6 +55,7 @@ class Task:
             "command": command,
             "cluster": self.cluster,
             "gpu_count": self.gpus,
+            "spot": self.cluster == SPOT_CLUSTER,
             "labels": {"demo": "yes"},
         }
 

@@ -71,7 +71,7 @@ def _header(job: Json, now: datetime) -> list[str]:
         "image": str(job.get("image") or ""),
         "command": " ".join(job.get("command") or []),
         "asked for": _asked(job),
-        "cluster": job["cluster"],
+        "cluster": _cluster(job),
         "owner": f"user {job['user_id']}, tenant {job['tenant_id']}, priority {job['priority']}",
         "labels": ", ".join(f"{k}={v}" for k, v in (job.get("labels") or {}).items()),
         "group": str(job.get("group") or ""),
@@ -100,9 +100,20 @@ def _asked(job: Json) -> str:
         f"in {' or '.join(job['regions'])}" if job.get("regions") else "",
         f"not in {', '.join(job['regions_denied'])}" if job.get("regions_denied") else "",
         "" if cap_usd is None else f"at most ${cap_usd:g}/h for the VM",
-        "" if spot is None else "spot is welcome" if spot else "never spot",
+        "" if spot is None else "spot" if spot else "never spot",
+        "larger VMs allowed" if job.get("allow_larger") else "",
     ]
     return ", ".join(word for word in words if word)
+
+
+def _cluster(job: Json) -> str:
+    """Its name, whether its VMs are spot VMs, and what one costs."""
+    on_spot, least, most = (job.get(k) for k in ("on_spot", "usd_per_hour", "usd_per_hour_max"))
+    if on_spot is None or least is None or most is None:
+        return str(job["cluster"])
+    price = f"{money(least)}/h" if least == most else f"{money(least)} to {money(most)}/h by region"
+    each = " for each VM" if vms_of(job) != "1" else ""
+    return f"{job['cluster']} ({'spot' if on_spot else 'standard'} VMs, {price}{each})"
 
 
 def _cost(job: Json) -> str:

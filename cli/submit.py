@@ -104,6 +104,13 @@ def submit(
         bool | None,
         typer.Option("--spot/--no-spot", help="Cheaper VMs that may be taken back: yes or never."),
     ] = None,
+    allow_larger: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-larger/--no-allow-larger",
+            help="VMs with more GPUs than asked for may be taken, and are paid for.",
+        ),
+    ] = None,
     array: Annotated[
         str | None,
         typer.Option("--array", metavar="1-1000", help="One job per index: 1-9, 1,5,9 or 0-90:10."),
@@ -198,6 +205,7 @@ def submit(
         "max_usd_per_hour": max_price,
         "deadline": deadline,
         "spot": spot,
+        "allow_larger": allow_larger,
         "array": array,
         "after": after or None,
         "group": group,

@@ -210,7 +210,11 @@ class JobSpec:
     max_usd_per_hour: float | None = None
     """What the VM may cost at most."""
     spot: bool | None = None
-    """True: spot VMs are welcome; False: never; None: as the cluster comes."""
+    """True: spot VMs are wanted; False: never. None: stored before consent was asked, as its
+    cluster comes."""
+    allow_larger: bool | None = None
+    """Whether VMs with more GPUs than it asks for may be taken. None: stored before consent was
+    asked, they may."""
     deadline: datetime | None = None
     """When the result is wanted; without it the price decides."""
     max_runtime_s: float = 7 * 86400.0

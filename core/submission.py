@@ -100,6 +100,7 @@ def content_hash(spec: JobSpec) -> str:
 # submission that is repeated after an upgrade is still the same one.
 _LATER: Mapping[str, object] = {
     **dict.fromkeys(("max_usd_per_hour", "spot", "deadline", "group", "array", "image")),
+    "allow_larger": None,
     "working_dir": "",
     "keep_entrypoint": False,
     "replicas": 1,
@@ -261,6 +262,7 @@ def _build(data: Mapping[object, object], timers: Timers, fresh_id: str) -> JobS
 
     workflow_args = data.get("workflow_args")
     minutes, spot = data.get("max_runtime_minutes"), data.get("spot")
+    larger = data.get("allow_larger")
     runtime_s = minutes * 60 if isinstance(minutes, int | float) else timers.max_runtime_s
     least, most = sizes(data.get("replicas", 1)) or (1, 1)
     script = text("script")
@@ -284,6 +286,7 @@ def _build(data: Mapping[object, object], timers: Timers, fresh_id: str) -> JobS
         regions_denied=words("regions_denied"),
         max_usd_per_hour=number("max_usd_per_hour", 0.0) or None,
         spot=spot if isinstance(spot, bool) else None,
+        allow_larger=larger if isinstance(larger, bool) else None,
         deadline=_moment(data.get("deadline")),
         max_runtime_s=runtime_s,
         queue_timeout_s=number("queue_timeout_s", timers.queue_timeout_s),
@@ -510,8 +513,16 @@ FIELDS: Mapping[str, Field] = _table(
             "spot",
             _flag,
             _BOOL,
-            "true: cheaper VMs that Google may take back are welcome, as long as the deadline "
-            "allows; false: never.",
+            "true: on spot VMs, which are cheaper and which Google may take back, as long as the "
+            "deadline allows; false: never. Without it: the tenant's default, else never.",
+        ),
+        Field(
+            "allow_larger",
+            _flag,
+            _BOOL,
+            "true: a VM with more GPUs than asked for (or with GPUs, for a job without) may be "
+            "taken if no other fits; all of it is paid for. Without it: the tenant's default, "
+            "else the job is refused and the nearest fit offered.",
         ),
         Field(
             "deadline",

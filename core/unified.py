@@ -40,6 +40,8 @@ _JOB_SPEC: Mapping[str, str] = {
     "cluster": "cluster",
     "regions": "regions",
     "spot": "spot",
+    "allowLarger": "allow_larger",
+    "maxUsdPerHour": "max_usd_per_hour",
 }
 """Theirs → ours. All but the first three are our additions."""
 _PLACES: Mapping[str, str] = {

@@ -1,18 +1,23 @@
-"""Which cluster a job is for, and why. Pure; the order of the clusters never matters."""
+"""Cluster selection: which cluster a job is for, and why. Pure; the order of the clusters never
+matters. More GPUs than asked for and spot VMs are taken by consent alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from core.capacity import ClusterSpec
 from core.errors import BadInput, Fault
 from core.job import JobSpec
 from core.submission import nearest, shown
+from scheduler.quotes import Quote, is_larger, prices_of, quote_of
 
 DEARER_MAX = 2.0
 """What another cluster may cost at most, in prices of the best one."""
+OFFERS_MAX = 3
+"""How many clusters a refusal offers."""
+_ANY_NUMBER = 10_000
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -22,6 +27,8 @@ class Choice:
 
     cluster: str
     reason: str
+    quote: Quote | None = None
+    """None: the cluster is not in the configuration any more."""
 
 
 def choose_cluster(
@@ -34,52 +41,94 @@ def choose_cluster(
     _refuse_unknown_regions(spec, clusters)
     if spec.cluster is not None:
         return _named(spec, spec.cluster, clusters)
-    clusters = [cluster for cluster in clusters if not cluster.drain]
-    if not clusters:
-        raise BadInput([Fault("cluster", "no cluster", "one that is not being drained")])
-    serving = in_preference(spec, clusters)
+    serving = _serving(spec, clusters)
+    drained = _drained_before(spec, clusters, serving[0])
     best = next((cluster for cluster in serving if cluster.name not in blocked), None)
     if best is None:
-        first = serving[0]
-        words = f"{_why(spec, first)}; it has nothing to give now ({blocked[first.name]}), and no "
-        return Choice(first.name, words + "other that serves the job has")
-    if best is serving[0]:
-        return Choice(best.name, _why(spec, best))
-    before = [f"{c.name}: {blocked[c.name]}" for c in serving[: serving.index(best)]]
-    return Choice(best.name, f"the next that serves the job; before it {'; '.join(before)}")
+        best = serving[0]
+        drained += (
+            f"; it has nothing to give now ({blocked[best.name]}), and no other cluster that "
+        )
+        drained += "serves the job has"
+    reason = _why(spec, best)
+    before = [f"{c.name} ({blocked[c.name]})" for c in serving[: serving.index(best)]]
+    if before:
+        reason += f"; passed over: {', '.join(before)}"
+    return Choice(best.name, reason + drained, quote_of(spec, best))
+
+
+def _serving(spec: JobSpec, clusters: Sequence[ClusterSpec]) -> list[ClusterSpec]:
+    """Clusters that take new jobs and serve this one. A refusal names the drained cluster that
+    would have served it."""
+    try:
+        serving = in_preference(spec, [cluster for cluster in clusters if not cluster.drain])
+        if spec.spot and not any(cluster.spot for cluster in serving):
+            raise BadInput([_no_spot(spec, [c for c in clusters if not c.drain])])
+        return serving
+    except BadInput as refusal:
+        drained = _in_use(spec, [cluster for cluster in clusters if cluster.drain])
+        if not drained:
+            raise
+        name, words = drained[0].name, quote_of(spec, drained[0]).words()
+        expected = f"another cluster: {name} ({words}) would be the match and is being drained"
+        raise BadInput([Fault("cluster", shown(name), expected), *refusal.faults]) from refusal
+
+
+def _drained_before(spec: JobSpec, clusters: Sequence[ClusterSpec], best: ClusterSpec) -> str:
+    """Which drained cluster would have been the better match; empty: none."""
+    if not any(cluster.drain for cluster in clusters):
+        return ""
+    first = _in_use(spec, clusters)[0]
+    if first.name == best.name:
+        return ""
+    return f"; {first.name} would be the better match and is being drained"
+
+
+def _in_use(spec: JobSpec, clusters: Sequence[ClusterSpec]) -> list[ClusterSpec]:
+    """Those that would serve the job if none of them were drained."""
+    used = [replace(c, drain=False, vm_max=_ANY_NUMBER) if c.drain else c for c in clusters]
+    try:
+        found = in_preference(spec, used)
+    except BadInput:
+        return []
+    return found if not spec.spot or any(c.spot for c in found) else []
 
 
 def in_preference(spec: JobSpec, clusters: Sequence[ClusterSpec]) -> list[ClusterSpec]:
-    """All that give the job what it asks for, the best one first; BadInput if there is none. Types
-    in the order of the job, and of one type the VMs that have least to spare; without a type the
-    cheapest. One that costs more than twice the best of its type (for its size or its price) is
-    none, unless the job says itself what it may cost."""
-    types = spec.gpu_types or ((spec.gpu_type,) if spec.gpu_type is not None else ())
+    """All that give the job what it asks for, the best one first; BadInput if there is none. Exact
+    fits before larger VMs, spot VMs first for a job that wants them, then types in the order of the
+    job; of one type the VMs that have least to spare, without a type the cheapest. One that costs
+    more than twice the best of its type (for its size or its price) is none, unless the job says
+    itself what it may cost."""
+    if not clusters:
+        raise BadInput([Fault("cluster", "no cluster", "one that is not being drained")])
+    types = _types(spec)
     for gpu_type in types:
         _refuse_unknown_type(spec, gpu_type, clusters)
-    groups = [[c for c in clusters if c.gpu_type == gpu_type] for gpu_type in types]
-    groups = groups or [list(clusters)]
-    every = [cluster for group in groups for cluster in group]
+    every = [c for c in clusters if not types or c.gpu_type in types]
     _refuse_too_many(spec, every, f"with {' or '.join(types)}" if types else "of all")
-    fitting = {cluster.name for cluster in _fitting(spec, every)}
+    first_usd: dict[str, float] = {}
     found: list[ClusterSpec] = []
-    for group in groups:
-        able = [cluster for cluster in group if cluster.name in fitting]
-        able.sort(key=lambda c: _rank(spec, c) if types else _price_rank(spec, c))
-        most = DEARER_MAX * _share(spec, able[0]) if able else 0.0
-        cheap = [c for c in able if spec.max_usd_per_hour or _share(spec, c) <= most]
-        found += cheap
+    for cluster in sorted(_fitting(spec, every), key=lambda c: _rank(spec, c)):
+        share = _share(spec, cluster)
+        most = DEARER_MAX * first_usd.setdefault(cluster.gpu_type if types else "", share)
+        if spec.max_usd_per_hour or share <= most:
+            found.append(cluster)
     return found
 
 
+def _types(spec: JobSpec) -> tuple[str, ...]:
+    return spec.gpu_types or ((spec.gpu_type,) if spec.gpu_type is not None else ())
+
+
 def _rank(spec: JobSpec, cluster: ClusterSpec) -> tuple[object, ...]:
-    exact = f"{spec.gpu_count}x{cluster.gpu_type}"
-    odd = cluster.name != exact and not spec.spot
-    return (_spare(spec, cluster), odd, _share(spec, cluster), cluster.gpus, cluster.name)
-
-
-def _price_rank(spec: JobSpec, cluster: ClusterSpec) -> tuple[object, ...]:
-    return (_share(spec, cluster), cluster.gpus, cluster.name)
+    first = (is_larger(spec, cluster), bool(spec.spot) and not cluster.spot)
+    types = _types(spec)
+    price = (_share(spec, cluster), cluster.gpus, cluster.name)
+    if not types:
+        return (*first, *price)
+    odd = cluster.name != f"{spec.gpu_count}x{cluster.gpu_type}" and not spec.spot
+    return (*first, types.index(cluster.gpu_type), _spare(spec, cluster), odd, *price)
 
 
 def _spare(spec: JobSpec, cluster: ClusterSpec) -> int:
@@ -89,31 +138,90 @@ def _spare(spec: JobSpec, cluster: ClusterSpec) -> int:
 
 def _share(spec: JobSpec, cluster: ClusterSpec) -> float:
     """What the job costs per hour there: its part of a VM that it shares, else all of it."""
-    whole = _price(spec, cluster)
-    return whole * spec.gpu_count / cluster.gpus if cluster.share else whole
+    return prices_of(spec, cluster)[0]
 
 
 def _why(spec: JobSpec, cluster: ClusterSpec) -> str:
-    """Why the first in preference is the first."""
-    count, gpu_type = spec.gpu_count, cluster.gpu_type
-    if spec.gpu_type is None and not spec.gpu_types:
-        return (
-            f"no gpu_type was asked for, this is the cheapest that fits "
-            f"(from ${_price(spec, cluster):.2f} per VM and hour)"
-        )
-    first = (
-        f"{gpu_type} is your choice {spec.gpu_types.index(gpu_type) + 1}: "
-        if spec.gpu_types
-        else ""
+    """Why the first in preference is the first, and what it costs."""
+    quote = quote_of(spec, cluster)
+    types = _types(spec)
+    if is_larger(spec, cluster):
+        kind = f"larger than the {spec.gpu_count} asked for, as the job allows"
+    elif not types:
+        kind = "cheapest match"
+    else:
+        kind = "exact match"
+    if len(types) > 1:
+        kind = f"choice {types.index(cluster.gpu_type) + 1} of {len(types)}, {kind}"
+    return f"{kind}: {quote.words()}"
+
+
+# --- consent ------------------------------------------------------------------------------
+
+
+def needed_consent(spec: JobSpec, cluster: ClusterSpec) -> tuple[str, ...]:
+    """Fields that the job must set to true before it may have this cluster. A job that names its
+    cluster has agreed to the size of its VMs, not to spot VMs."""
+    larger = spec.allow_larger is False and spec.cluster is None and is_larger(spec, cluster)
+    spot = spec.spot is False and cluster.spot
+    return (*(("allow_larger",) if larger else ()), *(("spot",) if spot else ()))
+
+
+def _consent_faults(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
+    words = quote_of(spec, cluster).words()
+    return [
+        Fault(field, "false", f"true to take {cluster.name} ({words})")
+        for field in needed_consent(spec, cluster)
+    ]
+
+
+def _offers(spec: JobSpec, able: Sequence[ClusterSpec]) -> list[ClusterSpec]:
+    """The nearest fits for a job that may have none of them as it stands."""
+
+    def distance(cluster: ClusterSpec) -> tuple[object, ...]:
+        return (len(needed_consent(spec, cluster)), *_rank(spec, cluster))
+
+    return sorted(able, key=distance)[:OFFERS_MAX]
+
+
+def _offer_words(spec: JobSpec, cluster: ClusterSpec) -> str:
+    flags = " ".join(f"--{field.replace('_', '-')}" for field in needed_consent(spec, cluster))
+    words = f"{cluster.name} ({quote_of(spec, cluster).words()})"
+    return f"{words} with {flags}" if flags else words
+
+
+def _not_agreed(spec: JobSpec, able: Sequence[ClusterSpec]) -> Fault:
+    """Some clusters serve the job, and it has agreed to none of them."""
+    offers = _offers(spec, able)
+    field = needed_consent(spec, offers[0])[0]
+    types = " or ".join(kind.upper() for kind in _types(spec))
+    if field == "spot":
+        lack = "every cluster that fits has spot VMs"
+    elif spec.gpu_count:
+        lack = f"no cluster has exactly {spec.gpu_count} {f'× {types}' if types else 'GPUs'} per VM"
+        lack += " that fits" if any(c.gpus == spec.gpu_count for c in able) else ""
+    else:
+        lack = "no cluster without GPUs fits"
+    nearest_fits = "; ".join(_offer_words(spec, cluster) for cluster in offers)
+    return Fault(field, "no consent", f"true: {lack}; nearest fit: {nearest_fits}")
+
+
+def _no_spot(spec: JobSpec, clusters: Sequence[ClusterSpec]) -> Fault:
+    """The job wants spot VMs, and no cluster that it may have is spot."""
+    types = _types(spec)
+    able = [c for c in clusters if not _lacks(spec, c) and (not types or c.gpu_type in types)]
+    spot, standard = ([c for c in able if c.spot is kind] for kind in (True, False))
+    offers = [*_offers(spec, spot)[:1], *_offers(spec, standard)[: OFFERS_MAX - 1]]
+    words = [
+        _offer_words(spec, cluster) + ("" if cluster.spot else " without --spot")
+        for cluster in offers
+    ]
+    return Fault(
+        "spot", "true", f"false: no cluster with spot VMs fits; instead: {'; '.join(words)}"
     )
-    if cluster.gpus == count:
-        return f"{first}its VMs have exactly the {count} {gpu_type} asked for"
-    if cluster.share:
-        return f"{first}its VMs are shared, the job has {count} of their {cluster.gpus} GPUs"
-    return (
-        f"{first}no cluster with exactly {count} {gpu_type} fits, "
-        f"this is the smallest that does ({cluster.gpus} GPUs)"
-    )
+
+
+# --- fit ----------------------------------------------------------------------------------
 
 
 def _no_gang(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
@@ -168,6 +276,12 @@ def _is_allowed(spec: JobSpec, cluster: ClusterSpec, region: str) -> bool:
 
 
 def misfits(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
+    """Everything the job asks for that this cluster does not have, and every consent that the job
+    has not given."""
+    return _lacks(spec, cluster) + _consent_faults(spec, cluster)
+
+
+def _lacks(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
     """Everything the job asks for that this cluster does not have."""
     limits = (
         ("gpu_count", spec.gpu_count, cluster.gpus, "GPUs"),
@@ -196,8 +310,6 @@ def misfits(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
     if has and regions_fit and not any(map(spec.allows_region, has)):
         expected = f"at least one region of {cluster.name} left: {', '.join(has)}"
         faults.append(Fault("regions_denied", shown(list(spec.regions_denied)), expected))
-    if spec.spot is False and cluster.spot:
-        faults.append(Fault("spot", "false", f"true: the VMs of {cluster.name} are spot VMs"))
     if spec.gpu_type is not None and spec.gpu_type != cluster.gpu_type:
         expected = f"{cluster.gpu_type}, the GPU type of cluster {cluster.name}"
         faults.append(Fault("gpu_type", shown(spec.gpu_type), expected))
@@ -218,7 +330,12 @@ def _named(spec: JobSpec, name: str, clusters: Sequence[ClusterSpec]) -> Choice:
         raise BadInput([Fault("cluster", shown(name), expected)])
     if faults := misfits(spec, found):
         raise BadInput(faults)
-    return Choice(name, "you asked for this cluster")
+    if spec.spot and not found.spot:
+        raise BadInput([_no_spot(spec, [found])])
+    quote = quote_of(spec, found)
+    unused = quote.gpus - quote.used if not quote.shared else 0
+    rest = f", of which {unused} stay unused" if unused > 0 else ""
+    return Choice(name, f"cluster asked for: {quote.words()}{rest}", quote)
 
 
 def _refuse_unknown_type(spec: JobSpec, gpu_type: str, clusters: Sequence[ClusterSpec]) -> None:
@@ -230,13 +347,17 @@ def _refuse_unknown_type(spec: JobSpec, gpu_type: str, clusters: Sequence[Cluste
 
 
 def _fitting(spec: JobSpec, clusters: Iterable[ClusterSpec]) -> list[ClusterSpec]:
-    """Those that fit; if none does, BadInput with the faults of the one that comes closest."""
-    judged = [(misfits(spec, cluster), cluster) for cluster in clusters]
-    fitting = [cluster for faults, cluster in judged if not faults]
-    if not fitting:
+    """Those that fit and that the job has agreed to; if none does, BadInput with the faults of the
+    one that comes closest, or with the offers that the job may agree to."""
+    judged = [(_lacks(spec, cluster), cluster) for cluster in clusters]
+    able = [cluster for faults, cluster in judged if not faults]
+    if not able:
         closest = min(judged, key=lambda j: _distance(spec, *j))
         raise BadInput(closest[0])
-    return fitting
+    agreed = [cluster for cluster in able if not needed_consent(spec, cluster)]
+    if not agreed:
+        raise BadInput([_not_agreed(spec, able)])
+    return agreed
 
 
 def _distance(

@@ -18,6 +18,7 @@ from core.ports import Bus, Clock, Inbound, Store
 from messaging.codec import BadMessage, decode_submission
 from messaging.submissions import encode_dead, encode_reply, reply_topic
 from scheduler.api.compat.words import is_v1, native_of_v1, v1_refusal
+from scheduler.api.shapes import price_fields
 from scheduler.letters import SUBMIT
 from scheduler.submit import Accepted, NotStored, Submissions
 
@@ -162,6 +163,7 @@ def _accepted(accepted: Accepted) -> dict[str, object]:
         "user_id": accepted.user_id,
         "cluster": accepted.cluster,
         "message": accepted.message,
+        **price_fields(accepted.quote),
     }
 
 

@@ -22,7 +22,8 @@ from core.timers import Timers
 from core.unified import in_manifest_words, is_manifest, native_of_manifest
 from scheduler.blocks import KnownTroubles, blocked_clusters
 from scheduler.choice import Choice, choose_cluster
-from scheduler.tenants import Door, bound_words, told_bound_s
+from scheduler.quotes import Quote, quote_of
+from scheduler.tenants import Door, told_bound_s
 
 Writer = Callable[[Unit], Awaitable[str | None]]
 """Writes one unit durably; the refusal's text if a guard said no."""
@@ -61,6 +62,8 @@ class Accepted:
     promise, or too many wait before it."""
     jobs: int = 1
     """Of an array: how many there are; `job_id` is their group."""
+    quote: Quote | None = None
+    """What it costs; None: its cluster is not in the configuration any more."""
     repeated: bool = field(default=False, compare=False)
     """It was stored before: nothing was written now."""
 
@@ -140,6 +143,8 @@ class Submissions:
         spec = parse_submission(data, self.timers, key_id or readable_id(uid))
         digest = content_hash(spec)
         fresh = key_id is None and not _brings_id(data)
+        # What a repeat is compared by is what was sent; what is stored says what was agreed to.
+        spec = agreed(spec)
         specs = expand(spec)
         try:
             choice = await self._choose(spec)
@@ -264,16 +269,15 @@ class Submissions:
             what += f" to run on {spec.least} to {spec.replicas} VMs"
         elif spec.replicas > 1:
             what += f" as a gang of {spec.replicas} VMs"
-        message = f"{what} for cluster {choice.cluster}: {choice.reason}"
+        message = f"{what} for cluster {choice.cluster}{_machine(choice.quote)}: {choice.reason}"
         if spec.after:
             message += f"; {hold_words(spec.after)}"
-        found = next((c for c in self._clusters() if c.name == choice.cluster), None)
         bound_s = None
-        if self._door is not None and found is not None:
-            if job.starts_by is not None:
-                bound_s = (job.starts_by - job.submitted_at).total_seconds()
-            message += f"; {bound_words(job, found.queue, self.timers.max_runtime_s)}"
-        return Accepted(spec.job_id, spec.user_id, choice.cluster, message, bound_s, count)
+        if self._door is not None and job.starts_by is not None:
+            bound_s = (job.starts_by - job.submitted_at).total_seconds()
+        return Accepted(
+            spec.job_id, spec.user_id, choice.cluster, message, bound_s, count, choice.quote
+        )
 
     async def _stored(self, spec: JobSpec) -> str | None:
         """The content hash of the job that has this id already."""
@@ -291,8 +295,22 @@ class Submissions:
             )
         job = await self._store.find_job(expand(spec)[0].job_id, spec.user_id)
         if choice is None or choice.cluster != job.cluster:
-            choice = Choice(job.cluster, "chosen when the job was first submitted")
+            found = next((c for c in self._clusters() if c.name == job.cluster), None)
+            quote = quote_of(job.spec, found) if found is not None else None
+            words = f": {quote.words()}" if quote is not None else ""
+            choice = Choice(job.cluster, f"chosen when first submitted{words}", quote)
         return replace(self._accepted(spec, choice, job), repeated=True)
+
+
+def agreed(spec: JobSpec) -> JobSpec:
+    """The submission with every consent said: what was not said was not given."""
+    return replace(spec, spot=bool(spec.spot), allow_larger=bool(spec.allow_larger))
+
+
+def _machine(quote: Quote | None) -> str:
+    if quote is None:
+        return ""
+    return f" ({quote.machine_type}, {'spot' if quote.spot else 'standard'} VMs)"
 
 
 class NotStored(ZenError):

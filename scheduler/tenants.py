@@ -135,23 +135,6 @@ def told_bound_s(job: Job, cluster: ClusterSpec, longest_s: float, ahead: int) -
     return bound_s(patience_s, longest_s, ahead, cluster.vm_max, shared=cluster.share)
 
 
-def bound_words(job: Job, rule: QueueRule, longest_s: float) -> str:
-    """What a job may expect, for the answer to its submission."""
-    spec = job.spec
-    if rule is QueueRule.PRIORITY:
-        return "jobs with a higher priority go first, however late they come"
-    if rule is QueueRule.FIFO:
-        return "no job that comes later goes first"
-    kind = class_of(spec.priority).name.lower()
-    patience = span((job.due - job.submitted_at).total_seconds())
-    after = f"after {patience} no later {kind} job of tenant {spec.tenant_id} goes first"
-    if job.starts_by is None:
-        return f"{after}; so many wait before it that no latest start can be told"
-    bound = span((job.starts_by - job.submitted_at).total_seconds())
-    # What it does not count (higher classes, other tenants, quotas, the cloud): docs/queue.md.
-    return f"{after}, it starts within {bound} at the latest (runs end within {span(longest_s)})"
-
-
 def span(seconds: float) -> str:
     """Short: 90 s, 2 h 46 min, 3 d 4 h."""
     whole = round(seconds)

@@ -48,12 +48,18 @@ ACCEPTED = {
     "job_id": "j-7k2m9qw0xc",
     "user_id": "0",
     "status": "submitted",
-    "message": "queued for cluster 2xa100-40gb: its VMs have exactly the 2 a100-40gb asked for; "
-    "after 20 h no later normal job of tenant default goes first, it starts within 14 d 20 h at "
-    "the latest (runs end within 7 d)",
+    "message": "queued for cluster 2xa100-40gb (a2-highgpu-2g, standard VMs): exact match: "
+    "2 × A100-40GB per VM, $7.35/h",
     "cluster": "2xa100-40gb",
     "jobs": 1,
     "starvation_bound_s": 1281600.0,
+    "machine_type": "a2-highgpu-2g",
+    "gpus_per_vm": 2,
+    "spot": False,
+    "usd_per_hour": 7.35,
+    "usd_per_hour_max": 7.35,
+    "vms": 1,
+    "total_usd_per_hour": 7.35,
 }
 
 GROUP = {
@@ -118,7 +124,11 @@ JOB: dict[str, object] = {
     "regions": ["us-central1", "us-west1"],
     "regions_denied": [],
     "max_usd_per_hour": 8.0,
-    "spot": None,
+    "spot": False,
+    "allow_larger": False,
+    "on_spot": False,
+    "usd_per_hour": 7.35,
+    "usd_per_hour_max": 7.35,
     "deadline": "2026-02-01T08:00:00.000Z",
     "rank": 0,
     "members_running": None,

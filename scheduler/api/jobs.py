@@ -35,7 +35,6 @@ from scheduler.api.shapes import (
     accepted_out,
     attempt_out,
     event_out,
-    job_out,
     statuses_of,
     stopped_out,
 )
@@ -115,7 +114,8 @@ class JobRoutes:
         gang = row.job.gang
         found = await self._services.store.members(gang.uid) if gang is not None else []
         rows = [await reads.job(job.spec.job_id, job.spec.user_id) for job in found]
-        return reply(JobsOut(tuple(job_out(r) for r in rows), len(rows), None))
+        told = await jobs_out(self._services, rows)
+        return reply(JobsOut(told, len(told), None))
 
     async def events(self, request: Request, query: Query) -> Response:
         reads = self._services.reads

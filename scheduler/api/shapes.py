@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from core.capacity import VmState
+from core.capacity import ClusterSpec, VmState
 from core.cost import vm_usd
 from core.forecast import Forecast, JobForecast
 from core.groups import hold_words
@@ -19,6 +19,7 @@ from core.names import BadName, parse_cluster
 from core.reads import AlertRow, AttemptRow, EventRow, JobRow, VmRow
 from scheduler.api.compat.multitenant import job_words
 from scheduler.queue.gang import JOINS_LATER
+from scheduler.quotes import Quote, prices_of
 from scheduler.stop import Stopped
 from scheduler.submit import Accepted
 
@@ -81,6 +82,32 @@ class AcceptedOut(Struct, frozen=True):
     starvation_bound_s: float | None = None
     """It waits for its first start no longer than this, if no run lasts longer than the default
     max_runtime; higher classes, other tenants' turns, quotas and the cloud come on top."""
+    machine_type: str | None = None
+    gpus_per_vm: int | None = None
+    spot: bool | None = None
+    usd_per_hour: float | None = None
+    """One VM (of a shared one: the job's part) in the cheapest region that the job allows."""
+    usd_per_hour_max: float | None = None
+    """The same in the dearest region that the job allows."""
+    vms: int | None = None
+    """Most VMs of the submission that run at once."""
+    total_usd_per_hour: float | None = None
+    """The whole submission, at most: `vms` × `usd_per_hour_max`."""
+
+
+def price_fields(quote: Quote | None) -> dict[str, Any]:
+    """The price of a submission as answers tell it; nothing if its cluster is gone."""
+    if quote is None:
+        return {}
+    return {
+        "machine_type": quote.machine_type,
+        "gpus_per_vm": quote.gpus,
+        "spot": quote.spot,
+        "usd_per_hour": round(quote.usd_per_hour, 4),
+        "usd_per_hour_max": round(quote.usd_per_hour_max, 4),
+        "vms": quote.vms,
+        "total_usd_per_hour": round(quote.total_usd_per_hour, 4),
+    }
 
 
 class StoppedOut(Struct, frozen=True):
@@ -100,6 +127,7 @@ def accepted_out(accepted: Accepted) -> AcceptedOut:
         accepted.cluster,
         accepted.jobs,
         accepted.starvation_bound_s,
+        **price_fields(accepted.quote),
     )
 
 
@@ -201,6 +229,14 @@ class JobOut(Struct, frozen=True):
     regions_denied: tuple[str, ...]
     max_usd_per_hour: float | None
     spot: bool | None
+    """What it agreed to; `on_spot` says what the VMs of its cluster are."""
+    allow_larger: bool | None
+    on_spot: bool | None
+    """Whether the VMs of its cluster are spot VMs; null: the cluster is not configured any more."""
+    usd_per_hour: float | None
+    """One VM (of a shared one: its part) in the cheapest region that the job allows."""
+    usd_per_hour_max: float | None
+    """The same in the dearest region that the job allows."""
     deadline: Time | None
     """When the result is wanted; `deadline_at` is when the job is moved on by itself."""
     rank: int
@@ -248,7 +284,9 @@ class JobsOut(Struct, frozen=True):
     next_page_token: str | None
 
 
-def job_out(row: JobRow, eta: EtaOut | None = None) -> JobOut:
+def job_out(row: JobRow, eta: EtaOut | None = None, cluster: ClusterSpec | None = None) -> JobOut:
+    """`cluster`: the job's own, as configured now."""
+    usd = prices_of(row.job.spec, cluster) if cluster is not None else None
     job, spec = row.job, row.job.spec
     progress = row.progress
     fresh = job.status in WAITING and job.attained_gpu_s == 0
@@ -283,6 +321,10 @@ def job_out(row: JobRow, eta: EtaOut | None = None) -> JobOut:
         regions_denied=spec.regions_denied,
         max_usd_per_hour=spec.max_usd_per_hour,
         spot=spec.spot,
+        allow_larger=spec.allow_larger,
+        on_spot=cluster.spot if cluster is not None else None,
+        usd_per_hour=round(usd[0], 4) if usd is not None else None,
+        usd_per_hour_max=round(usd[1], 4) if usd is not None else None,
         deadline=iso_or_none(spec.deadline),
         rank=job.gang.rank if job.gang else 0,
         members_running=row.members_running,

@@ -31,7 +31,8 @@ async def jobs_out(services: Services, rows: Iterable[JobRow]) -> tuple[JobOut, 
     known = services.forecasts
     etas = await known.of(told) if known is not None else {}
     said = {uid: eta_out(*words) for uid, words in etas.items()}
-    return tuple(job_out(row, said.get(row.job.uid)) for row in told)
+    clusters = {cluster.name: cluster for cluster in services.clusters()}
+    return tuple(job_out(row, said.get(row.job.uid), clusters.get(row.job.cluster)) for row in told)
 
 
 def _unsaid(row: JobRow) -> bool:

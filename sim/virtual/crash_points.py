@@ -85,7 +85,8 @@ def nature(job_id: str, attempt: int) -> Nature:
 
 def orders() -> list[Order]:
     """Over both doors, in both clusters."""
-    l4, a100 = ({"cluster": name, "command": ["pretend"]} for name in CLUSTERS)
+    spot, a100 = ({"cluster": name, "command": ["pretend"]} for name in CLUSTERS)
+    l4 = {**spot, "spot": True}
     return [
         Order(1.0, {"job_id": "ends-well", **a100}, False, 1, None),
         Order(2.0, {"job_id": "loses-its-vm", **l4}, True, 1, None),

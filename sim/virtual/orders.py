@@ -125,6 +125,7 @@ def _manifest(body: Mapping[str, object]) -> dict[str, object]:
         "gpusPerReplica": body["gpu_count"],
         "priority": body["priority"],
         "retries": body["retries"],
+        "spot": body.get("spot", False),
     }
     return {
         "apiVersion": "v1alpha1",
@@ -170,7 +171,7 @@ def _order(dice: random.Random, number: int, at: float, clusters: Sequence[Clust
         {"cluster": cluster.name, "gpu_count": dice.randint(1, cluster.gpus)},
         {"gpu_type": cluster.gpu_type, "gpu_count": cluster.gpus},
         {"gpu_memory_mb": 1000},
-        {"gpu_types": [cluster.gpu_type, other.gpu_type], "gpu_count": 1},
+        {"gpu_types": [cluster.gpu_type, other.gpu_type], "gpu_count": 1, "allow_larger": True},
     )
     body: dict[str, object] = {
         "job_id": f"job-{number}",
@@ -181,6 +182,8 @@ def _order(dice: random.Random, number: int, at: float, clusters: Sequence[Clust
         "retries": dice.choice((0, 0, 1, 2)),
         "stop_grace_s": dice.choice((2, 10, 30)),
     }
+    if body.get("cluster") is not None and cluster.spot:
+        body["spot"] = True
     if "gpu_type" in body and cluster.spot:
         # Time enough for spot now, and too little in a while: what is usual to run, and some.
         left_s = CapacityPolicy().typical_run_s + dice.uniform(60, 400)
@@ -215,6 +218,7 @@ def _gangs(
             "cluster": cluster.name,
             "gpu_count": cluster.gpus,
             "replicas": _replicas(dice),
+            **({"spot": True} if cluster.spot else {}),
             "replace_members": dice.random() < 0.3,
             "retries": dice.choice((0, 0, 1)),
             "stop_grace_s": dice.choice((2, 10)),
@@ -231,10 +235,12 @@ def _sweeps(
     """Arrays, and for each a job that waits for all of it."""
     orders = []
     for number in range(count):
+        cluster = dice.choice(clusters)
         body: dict[str, object] = {
             "job_id": f"sweep-{number}",
             "command": ["pretend"],
-            "cluster": dice.choice(clusters).name,
+            "cluster": cluster.name,
+            **({"spot": True} if cluster.spot else {}),
             "gpu_count": 1,
             "array": f"0-{SWEEP - 1}",
         }

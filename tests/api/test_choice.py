@@ -53,14 +53,21 @@ def test_type_and_count_give_the_exact_cluster() -> None:
     """Type and count that match a cluster's name lead to it."""
     choice = choose_cluster(spec(gpu_type="a100-40gb", gpu_count=2), CLUSTERS)
     assert choice.cluster == "2xa100-40gb"
-    assert "exactly" in choice.reason
+    assert choice.reason == "exact match: 2 × A100-40GB per VM, $7.40 to $8.40/h by region"
 
 
-def test_count_between_two_sizes_takes_the_larger_and_says_so() -> None:
-    """Three GPUs run on a VM with four, and the reason says that it is the smallest that fits."""
-    choice = choose_cluster(spec(gpu_type="a100-40gb", gpu_count=3), CLUSTERS)
+def test_count_between_two_sizes_takes_the_larger_by_consent_and_says_so() -> None:
+    """Three GPUs run on a VM with four if the job allows it, and the reason says so; otherwise the
+    job is refused and the VM offered by name and price."""
+    three = spec(gpu_type="a100-40gb", gpu_count=3, allow_larger=True)
+    choice = choose_cluster(three, CLUSTERS)
     assert choice.cluster == "4xa100-40gb"
-    assert "smallest" in choice.reason
+    assert choice.reason.startswith("larger than the 3 asked for, as the job allows: 4 × A100-40GB")
+    (text,) = refused(gpu_type="a100-40gb", gpu_count=3, allow_larger=False)
+    assert text == (
+        "allow_larger: true: no cluster has exactly 3 × A100-40GB per VM; nearest fit: "
+        "4xa100-40gb (4 × A100-40GB per VM, $14.70 to $15.70/h by region) with --allow-larger"
+    )
 
 
 def test_needs_beyond_the_exact_size_move_to_a_larger_vm() -> None:
@@ -200,19 +207,22 @@ def test_types_are_tried_in_the_order_of_the_job() -> None:
     first = choose_cluster(spec(gpu_types=WISH), (A100, H100))
     assert first.cluster == H100.name
     assert first.reason == (
-        "h100-80gb is your choice 1: its VMs have exactly the 1 h100-80gb asked for"
+        "choice 1 of 2, exact match: 1 × H100-80GB per VM, $0.70 to $1.70/h by region"
     )
     blocked = {H100.name: "stockout in all its 3 regions"}
     second = choose_cluster(spec(gpu_types=WISH), (A100, H100), blocked)
     assert (second.cluster, second.reason) == (
         A100.name,
-        "the next that serves the job; before it 1xh100-80gb: stockout in all its 3 regions",
+        (
+            "choice 2 of 2, exact match: 1 × A100-80GB per VM, $0.70 to $1.70/h by region; "
+            "passed over: 1xh100-80gb (stockout in all its 3 regions)"
+        ),
     )
     both = {**blocked, A100.name: "quota in its region"}
     stays = choose_cluster(spec(gpu_types=WISH), (A100, H100), both)
     assert stays.cluster == H100.name
     assert stays.reason.endswith(
-        "(stockout in all its 3 regions), and no other that serves the job has"
+        "(stockout in all its 3 regions), and no other cluster that serves the job has"
     )
 
 

@@ -124,6 +124,6 @@ async def test_a_manifest_is_a_submission(kind: str) -> None:
 
 async def test_the_example_of_an_elastic_job_is_accepted() -> None:
     text = (EXAMPLES / "elastic.yaml").read_text(encoding="utf-8")
-    body = yaml.safe_load(text) | {"gpu_type": "a100-40gb"}
+    body = yaml.safe_load(text) | {"gpu_type": "a100-40gb", "gpu_count": 2}
     status, answer = await submit(House(), body)
     assert (status, "to run on 1 to 3 VMs" in answer["message"]) == (201, True)

@@ -18,7 +18,7 @@ HELLO = {"command": ["echo", "hello"]}
 
 
 async def test_submission_is_stored_and_told() -> None:
-    """A submission is answered 201 with its id, its cluster and why that one."""
+    """A submission is answered 201 with its id, its cluster, why that one and what it costs."""
     house = House()
     async with house.client() as client:
         answer = await client.post(JOBS, json=HELLO)
@@ -33,8 +33,18 @@ async def test_submission_is_stored_and_told() -> None:
         "cluster": "1xl4",
         "jobs": 1,
         "starvation_bound_s": None,
+        "machine_type": "machine-1xl4",
+        "gpus_per_vm": 1,
+        "spot": False,
+        "usd_per_hour": 0.7,
+        "usd_per_hour_max": 1.7,
+        "vms": 1,
+        "total_usd_per_hour": 1.7,
     }
-    assert "cheapest" in body["message"]
+    assert body["message"] == (
+        "queued for cluster 1xl4 (machine-1xl4, standard VMs): cheapest match: 1 × L4 per VM, "
+        "$0.70 to $1.70/h by region"
+    )
     (job,) = house.store.jobs.values()
     assert job.status is JobStatus.QUEUED
     (entry,) = house.store.timeline[job.uid]

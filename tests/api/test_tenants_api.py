@@ -180,20 +180,16 @@ async def test_a_strict_door_knows_its_tenants(house: House) -> None:
 
 
 async def test_the_bound_is_told_at_submission(house: House) -> None:
-    """Computed from the rule: in words, and as a number; strict priority has none."""
+    """As a number, computed from the rule; strict priority has none."""
     told = await door(house).submit(JOB, idempotency_key=None)
     calm_s, week = patience_s(JobSpec("j"), 0.0, QueuePolicy()), RULES.timers.max_runtime_s
     assert told.starvation_bound_s == bound_s(calm_s, week, 0, VMS)
-    words = f"after {span(calm_s)} no later normal job of tenant default goes first"
-    assert words in told.message
-    assert f"starts within {span(told.starvation_bound_s)} at the latest" in told.message
     (job,) = house.store.jobs.values()
     assert job.starts_by == NOW + timedelta(seconds=told.starvation_bound_s)
     assert house.store.timeline[job.uid][0].data["starvation_bound_s"] == told.starvation_bound_s
     house.clusters = tuple(replace(c, queue=QueueRule.PRIORITY) for c in house.clusters)
     told = await door(house).submit(JOB, idempotency_key=None)
     assert told.starvation_bound_s is None
-    assert "however late they come" in told.message
 
 
 async def test_what_is_expected_of_a_job_makes_its_bound(house: House) -> None:

@@ -171,7 +171,7 @@ def test_spot_notice_checkpoints_and_goes_on_elsewhere(up: Stack) -> None:
         "trap 'echo step-7 > $ZEN_CHECKPOINT_DIR/at; exit 143' TERM; "
         "echo up; while :; do sleep 0.05; done"
     )
-    job_id = up.submit("sh", "-c", script, gpu_type="t4")
+    job_id = up.submit("sh", "-c", script, gpu_type="t4", spot=True)
     wait_for("its first line", lambda: up.log(job_id) == "up\n" or None)
     up.zen("sim", "preempt", up.job(job_id)["vm"]["name"])
     job = up.wait(job_id, seconds=60)
