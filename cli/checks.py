@@ -115,12 +115,14 @@ def run_tests(ctx: typer.Context, as_json: AsJson = False) -> None:
 def parts_of_tests() -> tuple[Step, ...]:
     """Whole stacks of processes mostly wait, on deadlines that are real: the simulation, which
     only computes, must not be in their way."""
-    stacks = "tests/e2e"
+    stacks = ("tests/e2e", "tests/clients")
+    examples = "tests/examples"
     simulation = ("tests/sim/test_simulation.py", "tests/sim/test_simulator_can_fail.py")
-    others = tuple(f"--ignore={path}" for path in (stacks, *simulation))
+    others = tuple(f"--ignore={path}" for path in (*stacks, examples, *simulation))
     return (
         Step("units and adapters", (*PYTEST, *SIDE_BY_SIDE, *others)),
-        Step("whole stacks", (*PYTEST, *SIDE_BY_SIDE, stacks)),
+        Step("whole stacks", (*PYTEST, *SIDE_BY_SIDE, *stacks)),
+        Step("examples", (*PYTEST, *SIDE_BY_SIDE, examples)),
         Step("simulation", (*PYTEST, "-n", "2", *simulation)),
     )
 

@@ -84,11 +84,11 @@ def whatif(
 
     \b
     Examples:
-      zen whatif --make-traces /tmp/traces
-      zen whatif --jobs jobs.csv --supply supply.csv --prices prices.csv --add-region us-east4
-      zen whatif --jobs jobs.csv.gz --supply supply.csv.gz --vm-max-now 20 --vm-max 40 --spot
+      zen whatif --make-traces traces --days 1
+      zen whatif --jobs traces/jobs.csv --supply traces/supply.csv --add-region synth-region6
+      zen whatif --jobs traces/jobs.csv --supply traces/supply.csv --vm-max 40 --spot
       zen whatif --cluster 1xl4 --vm-max 16
-      zen whatif --cluster 1xl4 --supply supply.csv --add-region us-west1 --json
+      zen whatif --cluster 1xl4 --drop-region us-east4 --json
     """
     from sim.replay.physics import Physics
     from sim.replay.product import Setup

@@ -216,19 +216,21 @@ def stack(*, environ: Mapping[str, str] | None = None, replicas: int = 1) -> Ite
 
 async def publish(stack: Stack, topic: str, body: bytes, **attributes: str) -> str:
     """With Google's own client, as an upstream pipeline would."""
+    bus, project = stack.run["bus"], project_of(stack)
+    return await asyncio.to_thread(publish_bytes, bus, project, topic, body, **attributes)
 
-    def send() -> str:
-        os.environ["PUBSUB_EMULATOR_HOST"] = stack.run["bus"]
-        try:
-            client = pubsub_v1.PublisherClient()
-        finally:
-            del os.environ["PUBSUB_EMULATOR_HOST"]
-        path = client.topic_path(project_of(stack), topic)
-        message_id = str(client.publish(path, body, **attributes).result(timeout=10))
-        client.stop()
-        return message_id
 
-    return await asyncio.to_thread(send)
+def publish_bytes(bus: str, project: str, topic: str, body: bytes, **attributes: str) -> str:
+    """To the bus at that address; returns the message's id."""
+    os.environ["PUBSUB_EMULATOR_HOST"] = bus
+    try:
+        client = pubsub_v1.PublisherClient()
+    finally:
+        del os.environ["PUBSUB_EMULATOR_HOST"]
+    path = client.topic_path(project, topic)
+    message_id = str(client.publish(path, body, **attributes).result(timeout=10))
+    client.stop()
+    return message_id
 
 
 def project_of(stack: Stack) -> str:
