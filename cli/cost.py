@@ -39,7 +39,8 @@ def cost(
     """What VMs cost: useful work, and what was wasted on what. VMs that live count up to now.
 
     Days are UTC. Waste is boot (until the worker is ready), idle, hedge (VMs that never ran a
-    job), and what attempts lost after their last checkpoint (preempted, lost).
+    job), and what attempts lost after their last checkpoint (preempted, lost). All of it is the
+    tenant's whose job caused it; (no tenant) is what nobody caused: VMs that a floor keeps.
 
     \b
     Examples:
@@ -76,19 +77,34 @@ def cost_table(found: Json) -> Fitted:
     by = found["by"]
     if by == "kind":
         return _kinds_table(found)
-    rows = [_cells(row["key"] or NOBODY.get(by, "-"), row["amount"]) for row in found["rows"]]
-    rows.append(_cells("TOTAL", found["total"]))
+    digits = _digits(found)
+    rows = [
+        _cells(row["key"] or NOBODY.get(by, "-"), row["amount"], digits) for row in found["rows"]
+    ]
+    if found.get("others"):
+        rows.append(_cells("(other jobs)", found["others"], digits))
+    rows.append(_cells("TOTAL", found["total"], digits))
     headings = (by.upper(), "USD", "USEFUL", *map(str.upper, WASTED), "WASTE", "VM-H", "GPU-H")
     return fitted(headings, rows, right=headings[1:], drop="WASTE")
 
 
-def _cells(name: str, amount: Json) -> list[object]:
+def _digits(found: Json) -> int:
+    """As the service has rounded; an older one does not say."""
+    return int(found.get("decimals") or (2 if found["total"]["usd"] >= 100 else 4))
+
+
+def _dollars(value: float, digits: int) -> str:
+    """All of a table as finely, so that it adds up as printed."""
+    return f"${value:.{digits}f}"
+
+
+def _cells(name: str, amount: Json, digits: int) -> list[object]:
     kinds = amount["kinds"]
     return [
         name,
-        money(amount["usd"]),
-        money(amount["useful_usd"]),
-        *(money(kinds[kind]) if kinds[kind] else "" for kind in WASTED),
+        _dollars(amount["usd"], digits),
+        _dollars(amount["useful_usd"], digits),
+        *(_dollars(kinds[kind], digits) if kinds[kind] else "" for kind in WASTED),
         f"{amount['waste_share']:.1%}",
         f"{amount['vm_hours']:.2f}",
         f"{amount['gpu_hours']:.2f}",
@@ -96,24 +112,25 @@ def _cells(name: str, amount: Json) -> list[object]:
 
 
 def _kinds_table(found: Json) -> Fitted:
-    total = found["total"]
+    total, digits = found["total"], _digits(found)
     rows: list[list[object]] = [
-        [row["key"], *_plain_cells(row["amount"], total["usd"])] for row in found["rows"]
+        [row["key"], *_plain_cells(row["amount"], total["usd"], digits)] for row in found["rows"]
     ]
-    rows.append(["TOTAL", *_plain_cells(total, total["usd"])])
+    rows.append(["TOTAL", *_plain_cells(total, total["usd"], digits)])
     headings = ("KIND", "USD", "SHARE", "VM-H", "GPU-H")
     return fitted(headings, rows, right="USD SHARE VM-H GPU-H")
 
 
-def _plain_cells(amount: Json, everything: float) -> list[object]:
+def _plain_cells(amount: Json, everything: float, digits: int) -> list[object]:
     share = amount["usd"] / everything if everything else 0.0
     hours = (f"{amount['vm_hours']:.3f}", f"{amount['gpu_hours']:.3f}")
-    return [money(amount["usd"]), f"{share:.1%}", *hours]
+    return [_dollars(amount["usd"], digits), f"{share:.1%}", *hours]
 
 
 def _below(found: Json) -> list[str]:
-    total = found["total"]
-    wasted = f"{money(total['wasted_usd'])} of {money(total['usd'])} ({total['waste_share']:.1%})"
+    total, digits = found["total"], _digits(found)
+    parts = (_dollars(total["wasted_usd"], digits), _dollars(total["usd"], digits))
+    wasted = f"{' of '.join(parts)} ({total['waste_share']:.1%})"
     forecast = f"{money(found['forecast_usd'])} by 24:00 UTC if all goes on as it is"
     return [
         f"wasted:    {wasted}, {found['since']} to {found['until']} (UTC)",

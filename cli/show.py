@@ -12,6 +12,7 @@ from cli.spans import between, clock_time, moment, short
 from core.clock import SystemClock
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
     from cli.client import Client, Json
@@ -43,7 +44,7 @@ def show(job: JobId, user: User = None, api: Api = None, as_json: AsJson = False
         return
     if members:
         found["cost_usd"] = sum(member["cost_usd"] for member in members)
-        found["wasted_usd"] = sum(member["wasted_usd"] for member in members)
+        found["cost_kinds"] = _summed(member["cost_kinds"] for member in members)
     for line in _header(found, _now()):
         say(line)
     screen = console()
@@ -116,10 +117,24 @@ def _cluster(job: Json) -> str:
     return f"{job['cluster']} ({'spot' if on_spot else 'standard'} VMs, {price}{each})"
 
 
+def _summed(costs: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for kinds in costs:
+        for kind, usd in kinds.items():
+            found[kind] = found.get(kind, 0.0) + usd
+    return found
+
+
 def _cost(job: Json) -> str:
-    """What its VMs cost, and what of it was lost with one."""
-    whole, wasted = money(job.get("cost_usd")), job.get("wasted_usd")
-    return f"{whole} ({money(wasted)} of it wasted)" if wasted else whole
+    """All that it caused, and on what it was spent."""
+    whole, kinds = job.get("cost_usd"), job.get("cost_kinds") or {}
+    digits = 2 if (whole or 0) >= 1 else 4
+    parts = [
+        f"{'work' if kind == 'useful' else kind} ${usd:.{digits}f}"
+        for kind, usd in kinds.items()
+        if round(usd, digits)
+    ]
+    return f"{money(whole)}: {', '.join(parts)}" if len(parts) > 1 else money(whole)
 
 
 def _bound(job: Json, now: datetime) -> str:

@@ -168,6 +168,12 @@ class Vm:
     gang waits it is nobody else's."""
     ends_at: datetime | None = None
     """Of one that was asked for with others: when the cloud ends it."""
+    caused_by: str | None = None
+    """The uid of the job whose wait made the service ask for it; None: a floor, or nobody."""
+    idle_max_s: float = 0.0
+    """How long it may idle, as configured when it was asked for."""
+    leaving_since: datetime | None = None
+    """Since when it is DRAINING or DELETING."""
 
     @property
     def queued(self) -> bool:
@@ -228,7 +234,15 @@ def move_vm(vm: Vm, state: VmState, now: datetime, reason: str, **facts: object)
     """The VM in its next state, or IllegalVmMove. `facts` are fields learned with the step."""
     if state not in VM_TRANSITIONS[vm.state]:
         raise IllegalVmMove(f"VM {vm.name} is {vm.state}: it cannot become {state} ({reason})")
-    moved = replace(vm, state=state, version=vm.version + 1, state_since=now, reason=reason)
+    leaving = (vm.leaving_since or now) if state in (V.DRAINING, V.DELETING) else None
+    moved = replace(
+        vm,
+        state=state,
+        version=vm.version + 1,
+        state_since=now,
+        reason=reason,
+        leaving_since=vm.leaving_since if state is V.GONE else leaving,
+    )
     if state is V.GONE:
         moved = replace(moved, gone_at=now)
     if state is V.READY and vm.ready_at is None:
@@ -412,6 +426,8 @@ class Create:
     names: tuple[str, ...]
     request_id: str
     reason: str
+    causes: tuple[str, ...] = ()
+    """For each name, the job whose wait made us ask; empty: a floor, or not said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,6 +452,8 @@ class Queue:
     """The cloud deletes the VMs after this long."""
     request_id: str
     reason: str
+    causes: tuple[str, ...] = ()
+    """For each name, the member of the gang that it is for."""
 
 
 class QueueState(StrEnum):
@@ -529,6 +547,9 @@ class Wish:
     """Whose member it is; empty: nobody's."""
     run_s: float = 0.0
     """How long it may run."""
+    job: str = ""
+    """The uid of the job that waits; of several that share a VM, the first in the queue. Empty: a
+    floor."""
 
     def allows(self, region: str, usd_per_hour: float) -> bool:
         """Whether a VM there, at that price, serves it."""

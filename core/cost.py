@@ -1,8 +1,14 @@
-"""What every billed VM-second was spent on. Pure: the history of a VM in, shares of its bill out.
+"""What every billed VM-second was spent on, and who caused it. Pure: the history of a VM in, shares
+of its bill out.
 
 Google bills a VM from RUNNING until it is off, and never less than a minute. Each of these
 seconds falls to exactly one share: whole microseconds are dealt out, so the shares of a VM add up
 to its bill to the last one.
+
+Who pays: an attempt pays for the time that it holds the VM. Time that nobody holds is paid by the
+job that held the VM last; before the first one, by the job whose wait made the service ask for the
+VM. Nobody pays for a VM that no job asked for (a floor), nor for idling beyond the idle time-out:
+only a floor keeps a VM for longer.
 """
 
 from __future__ import annotations
@@ -22,6 +28,8 @@ SETTLE_MARGIN = timedelta(minutes=1)
 """A living VM is settled up to this long ago: what is being written just now may still say
 otherwise."""
 DAY_S = 86400.0
+GIVE_BACK = timedelta(minutes=1)
+"""Within this time after its idle time-out a VM that no floor keeps is being given back."""
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -31,11 +39,11 @@ class CostKind(StrEnum):
     USEFUL = "useful"
     """A VM worked for an attempt, and what it did was not lost."""
     BOOT = "boot"
-    """From RUNNING until its worker said READY."""
+    """From RUNNING until its worker said READY: of the job that it was asked for."""
     IDLE = "idle"
-    """READY (or leaving) without a lease."""
+    """READY (or leaving) without a lease: of the job that held it last."""
     HEDGE = "hedge"
-    """All of a VM that never ran any job."""
+    """All of a VM that never ran any job: of the job that it was asked for."""
     PREEMPTED = "preempted"
     """Of an attempt that had to give its VM away: what came after its last checkpoint."""
     LOST = "lost"
@@ -57,13 +65,20 @@ _SPOILT_BY: Mapping[str, CostKind] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
-    """One attempt on a VM."""
+class Payer:
+    """A job, and whose it is."""
 
     job_uid: str
     job_id: str
     tenant_id: str
     user_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """One attempt on a VM."""
+
+    payer: Payer
     gpus: int
     since: datetime
     until: datetime | None
@@ -101,11 +116,33 @@ class Life:
     settled_until: datetime | None
     """What came before is in the daily sums."""
     stays: tuple[Stay, ...] = ()
+    """Those that are not settled, and the last one that is: idling after it is its job's."""
+    cause: Payer | None = None
+    """The job whose wait made the service ask for it; None: a floor, or nobody."""
+    idle_max_s: float = 0.0
+    leaving_since: datetime | None = None
+    """Since when it is given back."""
 
     @property
     def used(self) -> bool:
         """Only VMs that ran a job are settled before their end."""
         return bool(self.stays) or self.settled_until is not None
+
+    def keeps_until(self, idle_since: datetime) -> datetime:
+        """Until when idling is the job's after which it began; then a floor keeps the VM."""
+        return idle_since + timedelta(seconds=self.idle_max_s) + GIVE_BACK
+
+    def idle_payer(self, at: datetime, last: Stay | None) -> Payer | None:
+        """Who caused it to be there at a moment when no attempt holds it."""
+        if self.cause is None:
+            return None
+        payer, since = self.cause, self.ready_at
+        if last is not None:
+            payer, since = last.payer, last.until
+        if since is None or at < (ends := self.keeps_until(since)):
+            return payer
+        given_back = self.leaving_since is not None and self.leaving_since <= ends
+        return payer if given_back else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +151,18 @@ class Share:
 
     day: date
     kind: CostKind
-    stay: Stay | None
+    payer: Payer | None
+    """None: nobody caused it."""
     life: Life
     micros: int
 
     @property
     def tenant_id(self) -> str:
-        return self.stay.tenant_id if self.stay else ""
+        return self.payer.tenant_id if self.payer else ""
 
     @property
     def user_id(self) -> str:
-        return self.stay.user_id if self.stay else ""
+        return self.payer.user_id if self.payer else ""
 
     @property
     def amount(self) -> Amount:
@@ -176,30 +214,45 @@ def final_until(life: Life, now: datetime) -> datetime | None:
 def attribute(life: Life, until: datetime) -> list[Share]:
     """The shares of the bill from where it is settled up to `until`."""
     start = life.settled_until or life.running_since
-    shares: dict[tuple[date, CostKind, Stay | None], int] = {}
-    for at, end, holders in _segments(life, start, until):
+    shares: dict[tuple[date, CostKind, Payer | None], int] = {}
+    for at, end, holders, last in _segments(life, start, until):
         micros = (end - at) // _MICROSECOND
-        for kind, stay, part in _deal(life, at, holders, micros):
-            key = (at.astimezone(UTC).date(), kind, stay)
+        for kind, payer, part in _deal(life, at, holders, last, micros):
+            key = (at.astimezone(UTC).date(), kind, payer)
             shares[key] = shares.get(key, 0) + part
-    return [Share(day, kind, stay, life, n) for (day, kind, stay), n in shares.items() if n]
+    return [Share(day, kind, payer, life, n) for (day, kind, payer), n in shares.items() if n]
 
 
 def _segments(
     life: Life, start: datetime, end: datetime
-) -> Iterator[tuple[datetime, datetime, list[Stay]]]:
-    """Spans in which nothing changes, with the attempts that hold the VM in each."""
-    edges: set[datetime | None] = {life.ready_at, *_midnights(start, end)}
-    for stay in life.stays:
-        edges |= {stay.since, stay.until, stay.checkpoint_at}
-    inner = sorted(edge for edge in edges if edge is not None and start < edge < end)
-    coming = sorted(life.stays, key=lambda s: (s.since, s.job_uid), reverse=True)
+) -> Iterator[tuple[datetime, datetime, list[Stay], Stay | None]]:
+    """Spans in which nothing changes, with the attempts that hold the VM in each, and the one that
+    left it last."""
+    inner = sorted(edge for edge in _edges(life, start, end) if start < edge < end)
+    coming = sorted(life.stays, key=lambda s: (s.since, s.payer.job_uid), reverse=True)
     here: list[Stay] = []
+    last: Stay | None = None
     for at, following in pairwise([start, *inner, max(start, end)]):
         while coming and coming[-1].since <= at:
             here.append(coming.pop())
+        last = _last_to_leave((stay for stay in here if not stay.holds(at)), last)
         here = [stay for stay in here if stay.holds(at)]
-        yield at, following, here
+        yield at, following, here, last
+
+
+def _edges(life: Life, start: datetime, end: datetime) -> set[datetime]:
+    edges: set[datetime | None] = {life.ready_at, *_midnights(start, end)}
+    for stay in life.stays:
+        edges |= {stay.since, stay.until, stay.checkpoint_at}
+    idle_from = (life.ready_at, *(stay.until for stay in life.stays))
+    edges |= {life.keeps_until(since) for since in idle_from if since is not None}
+    return {edge for edge in edges if edge is not None}
+
+
+def _last_to_leave(left: Iterable[Stay], last: Stay | None) -> Stay | None:
+    """Of several that left at the same moment, the one that came last."""
+    known = [*left, *(() if last is None else (last,))]
+    return max(known, key=lambda s: (s.until, s.since, s.payer.job_uid), default=None)
 
 
 def _midnights(start: datetime, end: datetime) -> Iterator[datetime]:
@@ -210,36 +263,38 @@ def _midnights(start: datetime, end: datetime) -> Iterator[datetime]:
 
 
 def _deal(
-    life: Life, at: datetime, holders: Sequence[Stay], micros: int
-) -> Iterator[tuple[CostKind, Stay | None, int]]:
-    """By the GPUs that each holds; whoever is alone pays for the whole VM, since nobody else
+    life: Life, at: datetime, holders: Sequence[Stay], last: Stay | None, micros: int
+) -> Iterator[tuple[CostKind, Payer | None, int]]:
+    """By the GPUs that each holds; a job that is alone pays for the whole VM, since no other job
     could use the rest of it."""
     if not holders:
-        yield _unused(life, at), None, micros
+        yield _unused(life, at, last), life.idle_payer(at, last), micros
         return
     weights = [max(1, stay.gpus) for stay in holders]
     total, before = sum(weights), 0
     for stay, weight in zip(holders, weights, strict=True):
         part = micros * (before + weight) // total - micros * before // total
         before += weight
-        yield stay.kind(at), stay, part
+        yield stay.kind(at), stay.payer, part
 
 
-def _unused(life: Life, at: datetime) -> CostKind:
+def _unused(life: Life, at: datetime, last: Stay | None) -> CostKind:
     if life.off_at is not None and not life.used:
         return K.HEDGE
-    return K.IDLE if life.ready_at is not None and at >= life.ready_at else K.BOOT
+    booted = last is not None or (life.ready_at is not None and at >= life.ready_at)
+    return K.IDLE if booted else K.BOOT
 
 
-def burn(life: Life, now: datetime) -> list[tuple[Stay | None, float]]:
+def burn(life: Life, now: datetime) -> list[tuple[Payer | None, float]]:
     """Dollars per hour at this moment, and for whom; nothing for a VM that is off."""
     if life.off_at is not None:
         return []
     holders = [stay for stay in life.stays if stay.holds(now)]
     if not holders:
-        return [(None, life.usd_per_hour)]
+        left = (stay for stay in life.stays if stay.until is not None and stay.until <= now)
+        return [(life.idle_payer(now, _last_to_leave(left, None)), life.usd_per_hour)]
     total = sum(max(1, stay.gpus) for stay in holders)
-    return [(stay, life.usd_per_hour * max(1, stay.gpus) / total) for stay in holders]
+    return [(stay.payer, life.usd_per_hour * max(1, stay.gpus) / total) for stay in holders]
 
 
 def day_start(day: date) -> datetime:
@@ -294,7 +349,8 @@ def settled(settlements: Sequence[Settlement], vms: int) -> Settled:
 
 @dataclass(frozen=True, slots=True)
 class TenantBudget:
-    """What a tenant's jobs may cost. None: no limit of that kind."""
+    """What a tenant's jobs may cost, with the boot and idle time that they cause. None: no limit of
+    that kind."""
 
     usd_per_day: float | None = None
     usd_per_month: float | None = None
@@ -319,7 +375,7 @@ def add_live_spend(
     found = dict(spent)
     for life in lives:
         for share in attribute(life, billed_until(life.running_since, life.off_at, now)):
-            if share.stay is None or share.day < month:
+            if share.payer is None or share.day < month:
                 continue
             known, dollars = found.get(share.tenant_id, Spent()), share.amount.usd
             found[share.tenant_id] = replace(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Literal
 
 from core.cost import Amount, CostKind, Life, Share, attribute, billed_until, burn, day_start
+
+CENTS, FINE = 2, 4
+"""Decimals of a report: cents, or hundredths of a cent while all of it is less than FINE_BELOW."""
+FINE_BELOW_USD = 100.0
 
 By = Literal["kind", "job", "tenant", "user", "cluster", "region", "spot", "day"]
 Costs = Mapping[CostKind, Amount]
@@ -38,6 +43,13 @@ class CostReport:
     today: Amount
     """Since midnight UTC, whatever days were asked for."""
     burn_usd_per_hour: float
+    others: Costs = field(default_factory=dict)
+    """Of a report by job: all jobs that are not named."""
+
+    @property
+    def decimals(self) -> int:
+        """How finely it is printed."""
+        return FINE if usd(self.total.values()) < FINE_BELOW_USD else CENTS
 
     @property
     def forecast_usd(self) -> float:
@@ -78,16 +90,62 @@ class Tally:
             if asked.since <= share.day <= asked.until:
                 self.add_row(key_of(share, asked.by), share.kind, share.amount)
                 self.add_total(share.kind, share.amount)
-        for stay, usd_per_hour in burn(life, self.now):
-            if asked.tenant_id in (None, stay.tenant_id if stay else ""):
+        for payer, usd_per_hour in burn(life, self.now):
+            if asked.tenant_id in (None, payer.tenant_id if payer else ""):
                 self.burn_usd_per_hour += usd_per_hour
 
     def report(self) -> CostReport:
-        rows = self.rows
+        rows, others = self.rows, {}
         if self.question.by == "job":
-            dearest = sorted(rows, key=lambda key: -usd(rows[key].values()))
-            rows = {key: rows[key] for key in dearest[: self.question.limit]}
-        return CostReport(self.now, rows, self.total, self.today, self.burn_usd_per_hour)
+            # What nobody caused is no job: it is always named.
+            dearest = sorted(rows, key=lambda key: (key != "", -usd(rows[key].values())))
+            rows = {key: rows[key] for key in dearest[: self.question.limit + ("" in rows)]}
+            others = _rest(self.total, rows.values())
+        return CostReport(self.now, rows, self.total, self.today, self.burn_usd_per_hour, others)
+
+
+def _rest(total: Costs, rows: Iterable[Costs]) -> dict[CostKind, Amount]:
+    """What is in the total and in no row."""
+    named: dict[CostKind, Amount] = {}
+    for costs in rows:
+        for kind, amount in costs.items():
+            named[kind] = named.get(kind, Amount()) + amount
+    found: dict[CostKind, Amount] = {}
+    for kind, amount in total.items():
+        known = named.get(kind, Amount())
+        left_usd = amount.usd - known.usd
+        if left_usd > 0.5 * 10**-FINE:  # less is the noise of sums
+            vm_s, gpu_s = amount.vm_seconds, amount.gpu_seconds
+            found[kind] = Amount(vm_s - known.vm_seconds, gpu_s - known.gpu_seconds, left_usd)
+    return found
+
+
+def dealt_out(parts: Sequence[float], whole: int) -> list[int]:
+    """Whole numbers near the parts that add up to `whole`: each part is rounded down, and what is
+    missing goes to the largest remainders, one each; of equal ones, to the first."""
+    if not parts:
+        return []
+    floors = [math.floor(part) for part in parts]
+    by_remainder = sorted(range(len(parts)), key=lambda n: (floors[n] - parts[n], n))
+    missing = whole - sum(floors)
+    step = 1 if missing > 0 else -1
+    order = by_remainder if missing > 0 else by_remainder[::-1]
+    for turn in range(abs(missing)):
+        floors[order[turn % len(order)]] += step
+    return floors
+
+
+def printed(rows: Sequence[Costs], decimals: int) -> list[dict[CostKind, float]]:
+    """The dollars of each row by kind as they are printed. All rows together are the bill, rounded;
+    it is dealt out over the rows, and what a row gets over its kinds. So a printed table adds up in
+    both directions, and each row is less than one unit away from what it is exactly."""
+    unit = 10**decimals
+    exact = [usd(row.values()) * unit for row in rows]
+    found: list[dict[CostKind, float]] = []
+    for row, whole in zip(rows, dealt_out(exact, round(sum(exact))), strict=True):
+        parts = dealt_out([amount.usd * unit for amount in row.values()], whole)
+        found.append({kind: part / unit for kind, part in zip(row, parts, strict=True)})
+    return found
 
 
 def usd(amounts: Iterable[Amount]) -> float:
@@ -101,7 +159,7 @@ def key_of(share: Share, by: By) -> str:
         case "kind":
             return share.kind
         case "job":
-            return job_key(share.stay.job_id, share.stay.user_id) if share.stay else ""
+            return job_key(share.payer.job_id, share.payer.user_id) if share.payer else ""
         case "tenant":
             return share.tenant_id
         case "user":
@@ -126,6 +184,6 @@ def job_amounts(lives: Iterable[Life], job_uid: str, now: datetime) -> Costs:
     found: dict[CostKind, Amount] = {}
     for life in lives:
         for share in attribute(life, billed_until(life.running_since, life.off_at, now)):
-            if share.stay is not None and share.stay.job_uid == job_uid:
+            if share.payer is not None and share.payer.job_uid == job_uid:
                 found[share.kind] = found.get(share.kind, Amount()) + share.amount
     return found

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from core.capacity import Trouble, Vm, VmState
 from core.changes import DeadLetter, RegionStatus
+from core.cost import CostKind
 from core.cost_report import CostQuestion, CostReport
 from core.job import Job, JobStatus, TimelineEntry
 from core.knowledge import Experience
@@ -51,14 +52,22 @@ class JobRow:
     that a queue is not rewritten each time its head leaves."""
     progress: Progress | None
     checkpoint_step: float | None
-    cost_usd: float
-    """Its share of the bills of its VMs so far."""
-    wasted_usd: float = 0.0
-    """The part of it that was lost with a VM, or given away."""
+    costs: Mapping[CostKind, float]
+    """What it has caused so far, in dollars: its work, and boot, idle and hedge time."""
     members_running: int | None = None
     """Of a gang, with its first member: how many run."""
     last: Worked | None = None
     """Its newest attempt, over or not: a job that has ended holds no lease any more."""
+
+    @property
+    def cost_usd(self) -> float:
+        """All that it has caused."""
+        return sum(self.costs.values())
+
+    @property
+    def wasted_usd(self) -> float:
+        """What of it was not work that counts."""
+        return sum(usd for kind, usd in self.costs.items() if kind is not CostKind.USEFUL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,15 +33,27 @@ Connection = AsyncConnection[TupleRow]
 _CHUNK = 200
 """VMs between two breaths: whoever else runs in this process is not held up."""
 
-# A VM as core.cost.Life reads it, with its attempts since it was last settled.
-_UNSETTLED = "(s.ended_at IS NULL OR v.settled_until IS NULL OR s.ended_at > v.settled_until)"
+# A VM as core.cost.Life reads it, with its attempts since it was last settled, and the last one
+# before: idling after it is its job's.
+_UNSETTLED = """(s.ended_at IS NULL OR v.settled_until IS NULL OR s.ended_at >= coalesce((
+            SELECT max(l.ended_at) FROM attempts AS l
+            WHERE l.vm_uid = v.uid AND l.ended_at <= v.settled_until), v.settled_until))"""
+
+
+def _payer(job: str) -> str:
+    return f"""jsonb_build_object('job_uid', {job}.uid, 'job_id', {job}.job_id,
+            'tenant_id', {job}.tenant_id, 'user_id', {job}.user_id)"""
+
+
 LIFE = f"""
 jsonb_build_object('vm_uid', v.uid, 'cluster', v.cluster, 'region', v.region, 'spot', v.spot,
     'gpus', v.gpus, 'usd_per_hour', v.usd_per_hour, 'running_since', v.running_since,
     'ready_at', v.ready_at, 'off_at', coalesce(v.stopped_at, v.gone_at),
-    'settled_until', v.settled_until, 'stays', coalesce((
-        SELECT jsonb_agg(jsonb_build_object('job_uid', s.uid, 'job_id', o.job_id,
-            'tenant_id', o.tenant_id, 'user_id', o.user_id,
+    'settled_until', v.settled_until, 'idle_max_s', v.idle_max_s,
+    'leaving_since', v.leaving_since,
+    'cause', (SELECT {_payer("c")} FROM jobs AS c WHERE c.uid = v.caused_by),
+    'stays', coalesce((
+        SELECT jsonb_agg(jsonb_build_object('payer', {_payer("o")},
             'gpus', jsonb_array_length(s.slots), 'since', s.assigned_at, 'until', s.ended_at,
             'checkpoint_at', s.checkpoint_at, 'outcome', s.outcome)
             ORDER BY s.assigned_at, s.uid)
@@ -50,12 +62,14 @@ jsonb_build_object('vm_uid', v.uid, 'cluster', v.cluster, 'region', v.region, 's
 """
 LIVES = f"SELECT {LIFE}::text FROM vms AS v WHERE NOT v.settled AND v.running_since IS NOT NULL"
 
-# What one job (j) has cost: long ago, settled by kind, and the VMs on which it is not settled.
+# What one job (j) has caused: long ago, settled by kind, and the VMs that are not settled, those
+# on which it ran and those that were asked for because it waited.
 JOB_COSTS = f"""
 j.past_cost_usd, (SELECT jsonb_object_agg(k.kind, k.usd) FROM (
     SELECT kind, sum(usd) AS usd FROM job_costs AS c WHERE c.uid = j.uid GROUP BY kind) AS k)::text,
 (SELECT jsonb_agg({LIFE}) FROM vms AS v
-    WHERE v.uid IN (SELECT a.vm_uid FROM attempts AS a WHERE a.uid = j.uid)
+    WHERE v.uid IN (SELECT a.vm_uid FROM attempts AS a WHERE a.uid = j.uid
+        UNION ALL SELECT w.uid FROM vms AS w WHERE w.caused_by = j.uid AND NOT w.settled)
     AND NOT v.settled AND v.running_since IS NOT NULL)::text, now()
 """
 
@@ -162,8 +176,8 @@ async def _add(connection: Connection, done: Sequence[Settlement]) -> None:
         for share in settlement.shares:
             key = (share.day, share.tenant_id, share.user_id, *place, str(share.kind))
             daily[key] = daily.get(key, Amount()) + share.amount
-            if share.stay is not None:
-                job = (share.stay.job_uid, share.day, str(share.kind))
+            if share.payer is not None:
+                job = (share.payer.job_uid, share.day, str(share.kind))
                 jobs[job] = jobs.get(job, Amount()) + share.amount
     if daily:
         await connection.execute(_ADD_DAILY, _columns(daily))
@@ -240,7 +254,10 @@ WHERE {_DAYS} AND {_FITS.format("c")} GROUP BY 1, 2
 async def _settled_jobs(
     connection: Connection, tally: Tally, words: Mapping[str, Any], texts: Sequence[TupleRow]
 ) -> None:
-    live = sorted({s.job_uid for (text,) in texts for s in _life.decode(text).stays})
+    lives = [_life.decode(text) for (text,) in texts]
+    payers = [stay.payer for life in lives for stay in life.stays]
+    payers += [life.cause for life in lives if life.cause is not None]
+    live = sorted({payer.job_uid for payer in payers})
     jobs = {**words, "limit": tally.question.limit, "live": live}
     for job_id, user_id, kind, *amount in await (await connection.execute(_JOBS, jobs)).fetchall():
         tally.add_row(job_key(job_id, user_id), CostKind(kind), Amount(*amount))
@@ -253,13 +270,13 @@ def _chunks(texts: Sequence[TupleRow]) -> Iterable[list[Life]]:
         yield [_life.decode(text) for (text,) in texts[start : start + _CHUNK]]
 
 
-def job_costs_of(uid: str, row: Sequence[Any]) -> tuple[float, float]:
-    """(all, wasted) of a job, from the columns of JOB_COSTS."""
+def job_costs_of(uid: str, row: Sequence[Any]) -> Mapping[CostKind, float]:
+    """What a job has caused, from the columns of JOB_COSTS."""
     past, by_kind, open_lives, now = row
     sums = dict(_by_kind.decode(by_kind)) if by_kind else {}
     if open_lives:
         for kind, amount in job_amounts(_lives.decode(open_lives), uid, now).items():
             sums[kind] = sums.get(kind, 0.0) + amount.usd
-    useful = sums.pop(CostKind.USEFUL, 0.0) + past
-    wasted = sum(sums.values())
-    return useful + wasted, wasted
+    if past:
+        sums[CostKind.USEFUL] = sums.get(CostKind.USEFUL, 0.0) + past
+    return sums

@@ -352,11 +352,11 @@ def _job_row(row: Row) -> JobRow:
     why, position, step, total, checkpoint, running, last, *costs = row[JOB_WIDTH:]
     job = job_of(row)
     waits = job.status in WAITING
-    cost, wasted = job_costs_of(job.uid, costs)
+    spent = job_costs_of(job.uid, costs)
     progress = progress_of(step, total)
     why = why if waits else ""
     worked = _worked(last)
-    return JobRow(job, why, position, progress, checkpoint, cost, wasted, running, worked)
+    return JobRow(job, why, position, progress, checkpoint, spent, running, worked)
 
 
 def _worked(text: str | None) -> Worked | None:

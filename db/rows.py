@@ -190,6 +190,9 @@ VM: Shape[Vm] = Shape(
         Field("kept_until", "timestamptz", lambda v: v.kept_until),
         Field("together", "text", lambda v: v.together),
         Field("ends_at", "timestamptz", lambda v: v.ends_at),
+        Field("caused_by", "uuid", lambda v: v.caused_by),
+        Field("idle_max_s", "float8", lambda v: float(v.idle_max_s)),
+        Field("leaving_since", "timestamptz", lambda v: v.leaving_since),
     )
 )
 

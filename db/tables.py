@@ -366,6 +366,10 @@ vms = Table(
     _time("kept_until", nullable=True),
     _text("together", default=True),
     _time("ends_at", nullable=True),
+    # The job whose wait made the service ask for it; boot, idle and hedge time is its tenant's.
+    Column("caused_by", UUID),
+    Column("idle_max_s", Double, nullable=False, server_default=text("0")),
+    _time("leaving_since", nullable=True),
     # Its bill up to here is in cost_daily and job_costs; `settled`: all of it is.
     _time("settled_until", nullable=True),
     Column("settled", Boolean, nullable=False, server_default=text("false")),
@@ -390,6 +394,7 @@ vms = Table(
     ),
     Index("ix_vms_newest", text("requested_at DESC"), text("uid DESC")),
     Index("ix_vms_unsettled", "uid", postgresql_where=text("NOT settled")),
+    Index("ix_vms_caused_by", "caused_by", postgresql_where=text("NOT settled")),
 )
 
 # What billed VM time was spent on, by day (UTC). Reports read this and the VMs that live, never

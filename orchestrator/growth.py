@@ -41,14 +41,17 @@ class Asks:
         """Left under the limit of the cluster."""
         self.found: list[tuple[str, str]] = []
         """(region, reason), one for each VM."""
+        self.causes: dict[str, list[str]] = {}
+        """Region → for each VM the job whose wait it is asked for."""
 
-    def add(self, region: str, reason: str) -> None:
+    def add(self, region: str, reason: str, wish: Wish) -> None:
         self._taken[region] += 1
         self._waiting[region] += 1
         if region in self._trials:
             self._trials[region] += 1
         self.places -= 1
         self.found.append((region, reason))
+        self.causes.setdefault(region, []).append(wish.job)
 
     def fits(self, region: str) -> bool:
         """Whether the region's own limit, if it has one, allows one more, and none is tried."""
@@ -88,7 +91,8 @@ def growth(scene: Scene, names: Names, ids: Ids) -> list[Action]:
     # One call per region; what was asked for first is its reason.
     for region, reason in sorted(dict(reversed(asks.found)).items()):
         fresh = fresh_names(names, picture.spec.name, region, counts[region], used, ids)
-        actions.append(Create(region, fresh, ids.request_id(), reason))
+        causes = tuple(asks.causes[region])
+        actions.append(Create(region, fresh, ids.request_id(), reason, causes))
     return actions + (_refusals(scene, left, asks) if left else [])
 
 
@@ -103,7 +107,7 @@ def _ask_for_each(scene: Scene, asks: Asks) -> tuple[Wish, ...]:
             left.append(wish)
             continue
         best = min(able, key=lambda outlook: _cost(outlook, scene, asks))
-        asks.add(best.region, _grow_reason(best, scene))
+        asks.add(best.region, _grow_reason(best, scene), wish)
     return tuple(left)
 
 
@@ -144,7 +148,8 @@ def _hedge(scene: Scene, asks: Asks) -> None:
                     return
                 if not _is_worth_company(outlook, able[0], fails, scene):
                     return
-                asks.add(outlook.region, f"in case {', '.join(sorted(set(in_flight)))} fails")
+                reason = f"in case {', '.join(sorted(set(in_flight)))} fails"
+                asks.add(outlook.region, reason, wish)
                 in_flight.append(outlook.region)
                 hedges += 1
 
@@ -164,7 +169,7 @@ def _stock_up(scene: Scene, asks: Asks) -> None:
     room = scene.live_max - len(fleet.fresh) - len(asks.found)
     for _ in range(min(missing, room, asks.places)):
         if asks.fits(best.region):
-            asks.add(best.region, "jobs come in numbers, more are expected")
+            asks.add(best.region, "jobs come in numbers, more are expected", wish)
 
 
 def _is_worth_company(outlook: Outlook, best: Outlook, fails: float, scene: Scene) -> bool:
@@ -184,10 +189,11 @@ def _probe(scene: Scene, left: Sequence[Wish], asks: Asks) -> None:
     watched = {vm.region for vm in (*scene.fleet.stale, *scene.fleet.fresh)}
     watched |= scene.picture.quiet | scene.picture.refused.keys()
     for outlook in sorted(scene.known.values(), key=attrgetter("price", "region")):
-        wanted = any(_may_pay(wish, outlook, scene, band) for wish in left)
+        first = next((wish for wish in left if _may_pay(wish, outlook, scene, band)), None)
         idle = outlook.region not in watched and asks.fits(outlook.region)
-        if asks.places > 0 and outlook.stocked_out and wanted and idle:
-            asks.add(outlook.region, "one standing request, to catch the end of the stockout")
+        if asks.places > 0 and outlook.stocked_out and first is not None and idle:
+            reason = "one standing request, to catch the end of the stockout"
+            asks.add(outlook.region, reason, first)
 
 
 def _askable_for(wish: Wish, scene: Scene, asks: Asks) -> list[Outlook]:

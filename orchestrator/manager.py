@@ -424,7 +424,8 @@ class ClusterManager:
         spec, _ = self._configured
         if all(region.region != action.region for region in spec.regions):
             return False  # withdrawn in the meantime
-        vms = [self._new_vm(name, action, now) for name in action.names]
+        causes = dict(zip(action.names, action.causes, strict=False))
+        vms = [self._new_vm(name, action, causes.get(name, ""), now) for name in action.names]
         rows: list[Change] = [NewVm(vm, vm_max=spec.vm_max) for vm in vms]
         rows.append(NewRequest(request_of(action, spec.name, now)))
         if not await self._write([tuple(rows)]):
@@ -433,7 +434,7 @@ class ClusterManager:
         self._log(action)
         return True
 
-    def _new_vm(self, name: str, action: Create | Queue, now: datetime) -> Vm:
+    def _new_vm(self, name: str, action: Create | Queue, cause: str, now: datetime) -> Vm:
         spec = self.spec
         return Vm(
             uid=self._wiring.ids.uid(now),
@@ -450,6 +451,8 @@ class ClusterManager:
             state_since=now,
             reason=action.reason,
             together=action.name if isinstance(action, Queue) else "",
+            caused_by=cause or None,
+            idle_max_s=spec.idle_timeout_s or self._wiring.timers.idle_timeout_s,
         )
 
     async def _delete(self, action: Delete | Unqueue, picture: Picture, now: datetime) -> bool:

@@ -72,6 +72,7 @@ def at_work(jobs: Iterable[Job], spec: ClusterSpec) -> tuple[Wish, ...]:
             job.spec.max_usd_per_hour,
             job.started_at,
             denied=job.spec.regions_denied,
+            job=job.uid,
         )
         for job in jobs
         if job.cluster == spec.name and job.started_at is not None and job.lease is not None
@@ -94,6 +95,7 @@ def wish_of(job: Job, run_s: float) -> Wish:
         memory_mb=spec.memory_mb,
         gang=job.gang.uid if job.gang is not None else "",
         run_s=spec.max_runtime_s,
+        job=job.uid,
     )
 
 

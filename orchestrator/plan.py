@@ -226,7 +226,9 @@ def _asked_together(scene: Scene, names: Names, ids: Ids) -> list[Action]:
             continue  # no names left: never a part of a gang
         name = request_for(ask.gang, ids.suffix())
         reason = f"a gang lacks {ask.count} VMs, all or none: asked for together"
-        actions.append(Queue(ask.region, name, fresh, ask.run_s, ids.request_id(), reason))
+        actions.append(
+            Queue(ask.region, name, fresh, ask.run_s, ids.request_id(), reason, ask.jobs)
+        )
     return actions
 
 

@@ -36,6 +36,8 @@ class Ask:
     count: int
     run_s: float
     """How long it may run, and what comes with it."""
+    jobs: tuple[str, ...] = ()
+    """The members that lack a VM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,8 @@ def gather(
             holds.append(Hold(region, f"a gang lacks {count} VMs, all or none: {why}"))
             continue
         run_s = max(wish.run_s for wish in wishes) + timers.boot_timeout_s + MARGIN_S
-        asks.append(Ask(gang, region, count, min(max(run_s, RUN_MIN_S), RUN_MAX_S)))
+        jobs = tuple(wish.job for wish in wishes[-count:])
+        asks.append(Ask(gang, region, count, min(max(run_s, RUN_MIN_S), RUN_MAX_S), jobs))
         kept += count
         taken[region] += count
     return Together(tuple(asks), tuple(holds), kept)

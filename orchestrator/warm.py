@@ -109,10 +109,19 @@ class Stream:
         for what it wishes for."""
         known = [w for w in (*self._picture.demand.wishes, *self._picture.at_work) if w.since]
         if not known:
-            return Wish()
+            return Wish(job=self._last_cause)
         newest = max(known, key=lambda wish: wish.since or self._now)
         cap = newest.max_usd_per_hour
-        return Wish(regions=newest.regions, denied=newest.denied, max_usd_per_hour=cap)
+        return Wish(
+            regions=newest.regions, denied=newest.denied, max_usd_per_hour=cap, job=newest.job
+        )
+
+    @property
+    def _last_cause(self) -> str:
+        """The job for which the newest VM was asked for: a spare one follows from it."""
+        caused = [vm for vm in self._picture.vms if vm.caused_by]
+        newest = max(caused, key=attrgetter("requested_at", "name"), default=None)
+        return newest.caused_by or "" if newest is not None else ""
 
     @cached_property
     def _ages(self) -> Sequence[float]:

@@ -10,6 +10,7 @@ from core.cost import (
     Amount,
     CostKind,
     Life,
+    Payer,
     Settled,
     Settlement,
     Spent,
@@ -41,24 +42,36 @@ def life_of(tables: Tables, record: VmRecord) -> Life | None:
         off_at=vm.stopped_at or vm.gone_at,
         settled_until=record.settled_until,
         stays=tuple(_stays(tables, record)),
+        cause=_payer(tables, vm.caused_by) if vm.caused_by in tables.jobs else None,
+        idle_max_s=vm.idle_max_s,
+        leaving_since=vm.leaving_since,
     )
 
 
+def _payer(tables: Tables, uid: str) -> Payer:
+    spec = tables.jobs[uid].job.spec
+    return Payer(uid, spec.job_id, spec.tenant_id, spec.user_id)
+
+
 def _stays(tables: Tables, record: VmRecord) -> Iterator[Stay]:
+    """Those that are not settled, and the last one that is."""
+    settled_until = record.settled_until
+    found = list(_all_stays(tables, record))
+    if settled_until is None:
+        yield from found
+        return
+    ends = [stay.until for stay in found if stay.until is not None and stay.until <= settled_until]
+    last = max(ends, default=settled_until)
+    yield from (stay for stay in found if stay.until is None or stay.until >= last)
+
+
+def _all_stays(tables: Tables, record: VmRecord) -> Iterator[Stay]:
     for uid, number in tables.stays.get(record.vm.uid, ()):
-        job = tables.jobs[uid]
-        row = job.attempts.get(number)
+        row = tables.jobs[uid].attempts.get(number)
         if row is None:
             continue  # pruned: it is settled
-        since = record.settled_until
-        if row.ended_at is not None and since is not None and row.ended_at <= since:
-            continue
-        spec = job.job.spec
         yield Stay(
-            job_uid=uid,
-            job_id=spec.job_id,
-            tenant_id=spec.tenant_id,
-            user_id=spec.user_id,
+            payer=_payer(tables, uid),
             gpus=len(row.slots),
             since=row.assigned_at,
             until=row.ended_at,
@@ -114,8 +127,8 @@ def _add(tables: Tables, settlement: Settlement) -> None:
     for share in settlement.shares:
         key: CostKey = (share.day, share.tenant_id, share.user_id, *place, share.kind)
         tables.cost_daily[key] = tables.cost_daily.get(key, Amount()) + share.amount
-        if share.stay is not None:
-            costs = tables.jobs[share.stay.job_uid].costs
+        if share.payer is not None:
+            costs = tables.jobs[share.payer.job_uid].costs
             day = (share.day, share.kind)
             costs[day] = costs.get(day, Amount()) + share.amount
     tables.mark_settled(life.vm_uid, settlement.until, whole=settlement.whole)
@@ -182,19 +195,19 @@ def _settled_jobs(tables: Tables, tally: Tally) -> None:
                 tally.add_row(job_key(spec.job_id, spec.user_id), kind, amount)
 
 
-def job_costs(tables: Tables, record: JobRecord, now: datetime) -> tuple[float, float]:
-    """(all, wasted) of a job."""
+def job_costs(tables: Tables, record: JobRecord, now: datetime) -> Mapping[CostKind, float]:
+    """What a job has caused."""
     uid = record.job.uid
     sums: dict[CostKind, float] = {}
     for kind, dollars in _costs(record.costs):
         sums[kind] = sums.get(kind, 0.0) + dollars
     vms = {tables.lease_ids[row.lease_id] for row in record.attempts.values()}
+    vms |= {vm for vm in tables.unsettled if tables.vms[vm].vm.caused_by == uid}
     found = [life_of(tables, tables.vms[vm]) for vm in sorted(vms) if vm in tables.unsettled]
     lives = [life for life in found if life is not None]
     for kind, amount in job_amounts(lives, uid, now).items():
         sums[kind] = sums.get(kind, 0.0) + amount.usd
-    everything = sum(sums.values())
-    return everything, everything - sums.get(CostKind.USEFUL, 0.0)
+    return sums
 
 
 def _costs(costs: Mapping[tuple[date, CostKind], Amount]) -> Iterable[tuple[CostKind, float]]:

@@ -188,15 +188,13 @@ class MemoryReads:
 
     def _job_row(self, record: JobRecord) -> JobRow:
         now = self._clock.now()
-        cost, wasted = job_costs(self._tables, record, now)
         return JobRow(
             job=record.job,
             why=record.why,
             position=self._position(record.job),
             progress=record.progress,
             checkpoint_step=record.checkpoint_step,
-            cost_usd=cost,
-            wasted_usd=wasted,
+            costs=job_costs(self._tables, record, now),
             members_running=self._running(record.job),
             last=_worked(record),
         )

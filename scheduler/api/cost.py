@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, timedelta
 from typing import cast, get_args
 
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from core.cost import CostKind, Spent, TenantBudget
-from core.cost_report import By, CostQuestion, CostReport, Costs, usd
+from core.cost_report import By, CostQuestion, CostReport, Costs, printed
 from core.errors import BadInput, Fault
 from core.submission import shown
 from core.tenants import budgets_of
@@ -42,7 +42,7 @@ class AmountOut(Struct, frozen=True):
 
 
 class CostRowOut(Struct, frozen=True):
-    """One group of a report; an empty key is what belongs to nobody."""
+    """One group of a report; an empty key is what nobody caused."""
 
     key: str
     amount: AmountOut
@@ -68,7 +68,12 @@ class CostOut(Struct, frozen=True):
     since: str
     until: str
     rows: tuple[CostRowOut, ...]
+    others: AmountOut | None
+    """By job: all jobs that are not named."""
     total: AmountOut
+    """Rows and others add up to it, as they are printed here."""
+    decimals: int
+    """To so many decimals the dollars of rows, others and total are rounded."""
     burn_usd_per_hour: float
     today_usd: float
     forecast_usd: float
@@ -134,7 +139,10 @@ def cost_out(
     spent: Mapping[str, Spent],
 ) -> CostOut:
     """Dearest first; days in their order."""
-    rows = [CostRowOut(key, amount_out(costs)) for key, costs in report.rows.items()]
+    costs = [*report.rows.values(), *((report.others,) if report.others else ())]
+    dollars = printed(costs, report.decimals)
+    amounts = [amount_out(*pair, report.decimals) for pair in zip(costs, dollars, strict=True)]
+    rows = [CostRowOut(*pair) for pair in zip(report.rows, amounts, strict=False)]
     by_day = question.by == "day"
     rows.sort(key=lambda row: (row.key,) if by_day else (-row.amount.usd, row.key))
     return CostOut(
@@ -143,7 +151,9 @@ def cost_out(
         since=question.since.isoformat(),
         until=question.until.isoformat(),
         rows=tuple(rows),
-        total=amount_out(report.total),
+        others=amounts[-1] if report.others else None,
+        total=amount_out(report.total, _summed(dollars), report.decimals),
+        decimals=report.decimals,
         burn_usd_per_hour=round(report.burn_usd_per_hour, 6),
         today_usd=round(report.today.usd, 6),
         forecast_usd=round(report.forecast_usd, 6),
@@ -167,16 +177,25 @@ def _budget(tenant: str, budget: TenantBudget, spent: Spent) -> BudgetOut:
     )
 
 
-def amount_out(costs: Costs) -> AmountOut:
-    everything = usd(costs.values())
-    useful = costs[CostKind.USEFUL].usd if CostKind.USEFUL in costs else 0.0
+def _summed(dollars: Iterable[Mapping[CostKind, float]]) -> Mapping[CostKind, float]:
+    found: dict[CostKind, float] = {}
+    for kinds in dollars:
+        for kind, value in kinds.items():
+            found[kind] = found.get(kind, 0.0) + value
+    return found
+
+
+def amount_out(costs: Costs, dollars: Mapping[CostKind, float], decimals: int) -> AmountOut:
+    """The time of `costs`, with its dollars as they are printed."""
+    everything = sum(dollars.values())
+    useful = dollars.get(CostKind.USEFUL, 0.0)
     wasted = everything - useful
     return AmountOut(
-        usd=round(everything, 6),
-        useful_usd=round(useful, 6),
-        wasted_usd=round(wasted, 6),
+        usd=round(everything, decimals),
+        useful_usd=round(useful, decimals),
+        wasted_usd=round(wasted, decimals),
         waste_share=round(wasted / everything, 6) if everything else 0.0,
-        kinds={str(kind): round(costs[kind].usd, 6) if kind in costs else 0.0 for kind in CostKind},
+        kinds={str(kind): round(dollars.get(kind, 0.0), decimals) for kind in CostKind},
         vm_hours=round(sum(amount.vm_seconds for amount in costs.values()) / 3600, 6),
         gpu_hours=round(sum(amount.gpu_seconds for amount in costs.values()) / 3600, 6),
     )
@@ -198,7 +217,9 @@ EXAMPLE = {
     "since": "2026-01-25",
     "until": "2026-01-31",
     "rows": [{"key": "2xa100-40gb", "amount": _AMOUNT}],
+    "others": None,
     "total": _AMOUNT,
+    "decimals": 4,
     "burn_usd_per_hour": 7.35,
     "today_usd": 3.2,
     "forecast_usd": 91.4,
@@ -230,7 +251,7 @@ def endpoints(services: Services) -> list[Endpoint]:
                 Param("by", "text", "What to group by.", default="kind", words=get_args(By)),
                 Param("since", "text", f"First day (UTC): {_EXPECTED}.", default="7d"),
                 Param("until", "text", "Last day (UTC), included; as `since`. Default: today."),
-                Param("tenant", "text", "Only what jobs of this tenant cost."),
+                Param("tenant", "text", "Only what this tenant's jobs caused."),
                 Param("cluster", "text", "Only this cluster."),
                 Param("limit", "whole", "Most jobs by name.", default=100, low=1, high=1000),
             ),

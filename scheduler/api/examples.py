@@ -156,6 +156,14 @@ JOB: dict[str, object] = {
     "cost_usd": 1.25,
     "useful_usd": 1.0,
     "wasted_usd": 0.25,
+    "cost_kinds": {
+        "useful": 1.0,
+        "boot": 0.1,
+        "idle": 0.15,
+        "hedge": 0.0,
+        "preempted": 0.0,
+        "lost": 0.0,
+    },
     "retries": {"failures": 0, "retries": 1, "losses": 0, "preemptions": 0},
 }
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from core.capacity import ClusterSpec, VmState
-from core.cost import vm_usd
+from core.cost import CostKind, vm_usd
 from core.forecast import Forecast, JobForecast
 from core.groups import hold_words
 from core.job import WAITING, Job, JobStatus
@@ -273,6 +273,8 @@ class JobOut(Struct, frozen=True):
     cost_usd: float
     useful_usd: float
     wasted_usd: float
+    cost_kinds: Mapping[str, float]
+    """useful, boot, idle, hedge, preempted, lost → dollars; their sum is cost_usd."""
     retries: RetriesOut
 
 
@@ -348,6 +350,7 @@ def job_out(row: JobRow, eta: EtaOut | None = None, cluster: ClusterSpec | None 
         cost_usd=round(row.cost_usd, 6),
         useful_usd=round(row.cost_usd - row.wasted_usd, 6),
         wasted_usd=round(row.wasted_usd, 6),
+        cost_kinds={str(kind): round(row.costs.get(kind, 0.0), 6) for kind in CostKind},
         retries=RetriesOut(job.failures, spec.retries, job.losses, job.preemptions),
     )
 

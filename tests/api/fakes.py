@@ -23,7 +23,7 @@ from core.changes import (
     Unit,
     View,
 )
-from core.cost import Life, Settled, Spent, TenantBudget, add_live_spend
+from core.cost import CostKind, Life, Settled, Spent, TenantBudget, add_live_spend
 from core.cost_report import CostQuestion, CostReport, Tally
 from core.errors import Ambiguous, BadInput, Fault, NotFound, StoreDown
 from core.forecast import Forecast, Run
@@ -390,7 +390,9 @@ class MemoryReads:
 
 
 def _row(job: Job, why: str = "no idle VM", position: int = 1) -> JobRow:
-    return JobRow(job, why if not job.status.final else "", position, None, None, 0.5)
+    return JobRow(
+        job, why if not job.status.final else "", position, None, None, {CostKind.USEFUL: 0.5}
+    )
 
 
 def _matches(job: Job, where: JobFilter) -> bool:

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from core.cost import Life, Stay, TenantBudget
+from core.cost import Life, Payer, Stay, TenantBudget
 from tests.api.fakes import NOW, House, assert_error
 
 
@@ -14,10 +14,7 @@ def life(tenant: str, hours: float, *, busy: bool = True) -> Life:
     """A VM at two dollars an hour that has run for so long, half of it idle if not busy."""
     begun = NOW - timedelta(hours=hours)
     stay = Stay(
-        job_uid=tenant,
-        job_id=f"job-of-{tenant}",
-        tenant_id=tenant,
-        user_id="0",
+        payer=Payer(tenant, f"job-of-{tenant}", tenant, "0"),
         gpus=1,
         since=begun,
         until=None if busy else begun + timedelta(hours=hours / 2),
@@ -59,6 +56,32 @@ async def test_costs_by_tenant(house: House) -> None:
     assert body["burn_usd_per_hour"] == 4.0
     assert body["today_usd"] == 10.0
     assert body["forecast_usd"] == 10.0 + 12 * 4.0
+
+
+async def test_printed_table_adds_up(house: House) -> None:
+    """Thirds of a cent are dealt out: rows add up to the total, kinds to their row, as printed."""
+    house.store.lives = tuple(life(f"t{n}", 1 / 3 + n / 1000, busy=False) for n in range(7))
+    async with house.client() as client:
+        body = (await client.get("/api/v1/cost?by=tenant")).json()
+    unit = 10 ** body["decimals"]
+    rows, total = [row["amount"] for row in body["rows"]], body["total"]
+    assert round(total["usd"] * unit) == sum(round(row["usd"] * unit) for row in rows)
+    for amount in (*rows, total):
+        assert round(amount["usd"] * unit) == sum(
+            round(dollars * unit) for dollars in amount["kinds"].values()
+        )
+
+
+async def test_jobs_that_are_not_named_are_in_the_sum(house: House) -> None:
+    """Of a report by job only the dearest are named; the rest is one amount beside them."""
+    async with house.client() as client:
+        body = (await client.get("/api/v1/cost?by=job&limit=1")).json()
+    assert {row["key"]: row["amount"]["usd"] for row in body["rows"]} == {
+        "job-of-a": 6.0,
+        "": 2.0,
+    }
+    assert body["others"]["usd"] == 2.0
+    assert body["total"]["usd"] == 10.0
 
 
 async def test_budgets_are_told(house: House) -> None:

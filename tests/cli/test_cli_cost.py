@@ -33,7 +33,9 @@ def answer(by: str, **rows: dict[str, Any]) -> dict[str, Any]:
         "since": "2026-01-24",
         "until": "2026-01-31",
         "rows": [{"key": key.strip("_"), "amount": row} for key, row in rows.items()],
+        "others": None,
         "total": amount(6.0, idle=2.0),
+        "decimals": 2,
         "burn_usd_per_hour": 4.0,
         "today_usd": 8.0,
         "forecast_usd": 56.0,
@@ -61,7 +63,7 @@ def test_table_by_tenant(zen: Zen, api: Api) -> None:
     assert rows["acme"][1:3] == ["$6.00", "$6.00"]
     assert rows["(no tenant)"][2:] == [
         "$2.00",
-        "$0.0000",
+        "$0.00",
         "-",
         "$2.00",
         *["-"] * 3,

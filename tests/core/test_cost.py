@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from core.cost import (
     Amount,
     CostKind,
     Life,
+    Payer,
     Share,
     Spent,
     Stay,
@@ -24,7 +27,7 @@ from core.cost import (
     settle,
     vm_usd,
 )
-from core.cost_report import CostQuestion, Tally
+from core.cost_report import CostQuestion, Tally, dealt_out, printed, usd
 from core.job import JobEvent
 from tests.builders import vm
 
@@ -55,14 +58,20 @@ def life(*stays: Stay, off: float | None = None, ready: float | None = 100, **mo
     return replace(made, **more)  # type: ignore[arg-type]
 
 
+def payer(job: str, tenant: str = "t") -> Payer:
+    return Payer(job, job, tenant, "0")
+
+
 def stay(
-    since: float, until: float | None, outcome: str = "exited_ok", job: str = "j", **more: object
+    since: float,
+    until: float | None,
+    outcome: str = "exited_ok",
+    job: str = "j",
+    tenant: str = "t",
+    **more: object,
 ) -> Stay:
     made = Stay(
-        job_uid=job,
-        job_id=job,
-        tenant_id="t",
-        user_id="0",
+        payer=payer(job, tenant),
         gpus=1,
         since=at(since),
         until=None if until is None else at(until),
@@ -129,7 +138,7 @@ def test_whoever_is_alone_has_the_whole_vm_and_two_share_by_gpus() -> None:
     """One of four GPUs alone: all of it. With three more GPUs of another job: a quarter."""
     small, big = stay(100, 300, job="small"), stay(200, 300, job="big", gpus=3)
     shares = attribute(life(small, big, off=300), at(300))
-    seconds = {s.stay.job_uid: s.micros / 1e6 for s in shares if s.stay}
+    seconds = {s.payer.job_uid: s.micros / 1e6 for s in shares if s.payer}
     assert seconds == {"small": 100 + 25, "big": 75}
 
 
@@ -149,6 +158,87 @@ def test_amounts() -> None:
     assert (share.tenant_id, share.user_id) == ("", "")
 
 
+# --- who caused it ------------------------------------------------------------------------
+
+
+def paid(shares: list[Share]) -> dict[tuple[str, str], float]:
+    """(tenant, kind) → seconds; an empty tenant: nobody."""
+    found: dict[tuple[str, str], float] = {}
+    for share in shares:
+        key = (share.tenant_id, str(share.kind))
+        found[key] = found.get(key, 0.0) + share.micros / 1e6
+    return found
+
+
+def asked(*stays: Stay, **more: Any) -> Life:
+    """A VM that a job of the tenant a asked for."""
+    return life(*stays, cause=payer("asker", "a"), idle_max_s=300.0, **more)
+
+
+def test_boot_and_first_idling_are_the_tenants_that_asked() -> None:
+    """Also when another tenant's job is the first to use the VM."""
+    made = asked(stay(150, 400, tenant="b"), off=500)
+    assert paid(attribute(made, at(500))) == {
+        ("a", "boot"): 100,
+        ("a", "idle"): 50,
+        ("b", "useful"): 250,
+        ("b", "idle"): 100,
+    }
+
+
+def test_hedge_is_the_tenants_whose_wait_made_it() -> None:
+    """A VM that never ran a job."""
+    assert paid(attribute(asked(off=300), at(300))) == {("a", "hedge"): 300}
+
+
+def test_idling_between_jobs_is_the_job_before() -> None:
+    """Until another job takes the VM; of jobs that share it, the one that left last."""
+    first, second = stay(100, 200, job="1", tenant="b"), stay(150, 300, job="2", tenant="c")
+    made = asked(first, second, stay(350, 400, job="3", tenant="d"), off=400)
+    found = paid(attribute(made, at(400)))
+    assert {key: s for key, s in found.items() if key[1] == "idle"} == {("c", "idle"): 50}
+
+
+def test_floor_is_nobodys() -> None:
+    """A VM that no job asked for, before and after the job that used it."""
+    made = life(stay(150, 400), off=500)
+    assert paid(attribute(made, at(500))) == {
+        ("", "boot"): 100,
+        ("", "idle"): 50 + 100,
+        ("t", "useful"): 250,
+    }
+
+
+def test_vm_that_a_floor_keeps_is_nobodys_after_the_idle_timeout() -> None:
+    """A job pays for the idle time-out after it and for giving the VM back, not for the nights in
+    which a floor keeps it."""
+    made = asked(stay(100, 400))
+    found = paid(attribute(made, at(100_000)))
+    assert found["t", "idle"] == 300 + 60
+    assert found["", "idle"] == 100_000 - 400 - 360
+    given_back = replace(made, leaving_since=at(700), off_at=at(2000))
+    assert ("", "idle") not in paid(attribute(given_back, at(2000)))
+
+
+def test_vm_that_is_kept_for_its_owner_is_the_owners() -> None:
+    """keep_alive drains the VM at the end of its job: however long it is kept, the job pays."""
+    made = asked(stay(100, 400), leaving_since=at(400))
+    assert paid(attribute(made, at(50_000)))["t", "idle"] == 50_000 - 400
+
+
+def test_idling_after_what_is_settled_is_still_the_last_jobs() -> None:
+    """The last settled attempt is among those of a life: who idles is known without history."""
+    made = asked(stay(100, 400), settled_until=at(450))
+    assert paid(attribute(made, at(500))) == {("t", "idle"): 50}
+    assert burn(made, at(500)) == [(payer("j"), 3.6)]
+
+
+def test_budgets_count_what_a_tenant_caused() -> None:
+    """Boot, idle and hedge time too."""
+    found = add_live_spend({}, [asked(ready=None)], at(1000))
+    assert found["a"].day_usd == pytest.approx(1.0)
+
+
 # --- any history --------------------------------------------------------------------------
 
 _WHEN = st.integers(0, 200_000).map(lambda n: n / 2)
@@ -158,6 +248,7 @@ _STAY = st.builds(
         None if long is None else since + long,
         outcome or "exited_ok",
         job=job,
+        tenant=f"tenant-{job}",
         gpus=gpus,
         checkpoint_at=None if saved is None else at(since + saved),
     ),
@@ -169,9 +260,20 @@ _STAY = st.builds(
     st.sampled_from("abc"),
 )
 _LIFE = st.builds(
-    lambda stays, ready, off: life(*stays, ready=ready, off=off),
+    lambda stays, ready, off, cause, price, leaving: life(
+        *stays,
+        ready=ready,
+        off=off,
+        cause=cause and payer(cause, f"tenant-{cause}"),
+        usd_per_hour=price,
+        idle_max_s=300.0,
+        leaving_since=None if leaving is None else at(leaving),
+    ),
     st.lists(_STAY, max_size=6),
     st.none() | _WHEN,
+    st.none() | _WHEN,
+    st.none() | st.sampled_from("abcd"),
+    st.integers(0, 10_000_000).map(lambda n: n / 1e5),
     st.none() | _WHEN,
 )
 
@@ -186,6 +288,47 @@ def test_the_parts_are_the_bill(made: Life, now: float) -> None:
     assert all(share.micros > 0 for share in shares)
     hedge = {share.kind for share in shares} & {K.HEDGE}
     assert not hedge or not made.stays
+
+
+@settings(max_examples=100)
+@given(st.lists(_LIFE, max_size=6), _WHEN)
+def test_tenants_add_up_to_the_bill(fleet: list[Life], now: float) -> None:
+    """Whatever VMs, jobs, hedges, shared GPUs, losses and preemptions there were: the sums of the
+    tenants and of what nobody caused are the bill, exactly, and to the cent as printed. What nobody
+    caused is of VMs that no job asked for, or that a floor keeps past the idle time-out."""
+    tally = Tally(CostQuestion("tenant", date(2026, 1, 1), date(2027, 1, 1)), at(now))
+    bill, tenants = Fraction(0), Fraction(0)
+    for made in fleet:
+        end = billed_until(made.running_since, made.off_at, at(now))
+        bill += _exact((end - T0) // timedelta(microseconds=1), made)
+        shares = attribute(made, end)
+        tenants += sum((_exact(share.micros, made) for share in shares), Fraction(0))
+        tally.add_life(made)
+        if made.cause is not None:
+            unpaid = {str(share.kind) for share in shares if share.payer is None}
+            assert unpaid <= {"idle", "hedge"}
+    assert tenants == bill
+    report = tally.report()
+    assert set(report.rows) <= {"", *(f"tenant-{name}" for name in "abcd")}
+    for decimals in (2, 4):
+        rows = printed(list(report.rows.values()), decimals)
+        units = [round(sum(row.values()) * 10**decimals) for row in rows]
+        assert sum(units) == pytest.approx(float(bill) * 10**decimals, abs=0.5001)
+        exact = [usd(costs.values()) * 10**decimals for costs in report.rows.values()]
+        assert all(abs(unit - part) < 1.0001 for unit, part in zip(units, exact, strict=True))
+
+
+def _exact(micros: int, made: Life) -> Fraction:
+    return Fraction(micros, 3_600_000_000) * Fraction(made.usd_per_hour)
+
+
+@given(st.lists(st.floats(0, 1e6), max_size=20))
+def test_what_is_dealt_out_adds_up(parts: list[float]) -> None:
+    """Each part is rounded up or down, and together they are the whole, rounded."""
+    whole = round(sum(parts))
+    found = dealt_out(parts, whole)
+    assert sum(found) == (whole if parts else 0)
+    assert all(abs(units - part) < 1.001 for units, part in zip(found, parts, strict=True))
 
 
 @settings(max_examples=100)
@@ -255,7 +398,7 @@ def test_report_of_what_lives() -> None:
     """Only what fits the question; today, burn and forecast whatever days were asked for."""
     midnight = 2 * 3600
     ours = life(stay(0, None), ready=0)
-    theirs = life(stay(0, None, job="k", tenant_id="u"), ready=0, vm_uid="vm2")
+    theirs = life(stay(0, None, job="k", tenant="u"), ready=0, vm_uid="vm2")
     asked = CostQuestion("day", date(2026, 3, 31), date(2026, 3, 31), tenant_id="t")
     tally = Tally(asked, at(midnight + 3600))
     for each in (ours, theirs):

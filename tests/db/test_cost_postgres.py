@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -27,9 +28,10 @@ SELECT gen_random_uuid(), 't' || n % 3, 'u' || n % 5, 'j' || n, '', 'c', 'SUCCEE
 """
 _VM = """
 INSERT INTO vms (uid, name, cluster, region, state, version, request_id, gpus, spot, usd_per_hour,
-    requested_at, state_since, running_since, ready_at, stopped_at, gone_at)
+    requested_at, state_since, caused_by, idle_max_s, running_since, ready_at, stopped_at, gone_at)
 VALUES (gen_random_uuid(), %(name)s, %(cluster)s, %(region)s, %(state)s, 1, 'q', 4, %(spot)s, 2.5,
-    now(), now(), now() - make_interval(secs => %(run)s), now() - make_interval(secs => %(ready)s),
+    now(), now(), (SELECT uid FROM jobs WHERE job_id = %(asker)s), 1e9,
+    now() - make_interval(secs => %(run)s), now() - make_interval(secs => %(ready)s),
     now() - make_interval(secs => %(off)s), now() - make_interval(secs => %(gone)s))
 RETURNING uid
 """
@@ -69,6 +71,7 @@ async def make_history(url: str, dice: random.Random, vms: int) -> None:
                 "ready": ready,
                 "off": dice.choice([None, off]),
                 "gone": off and off * 0.9,
+                "asker": dice.choice([None, f"j{dice.randrange(1, vms * 5)}"]),
             }
             row = await (await connection.execute(_VM.encode(), words)).fetchone()
             assert row is not None
@@ -121,6 +124,10 @@ async def test_random_histories_add_up(store: PostgresStore, database_url: str) 
     assert summed is not None
     assert float(whole[0]) == pytest.approx(summed[0])
     assert summed[1] == pytest.approx(4 * summed[0])
+    tenants = await asker.cost(replace(question, by="tenant"))
+    everything = sum(usd(costs.values()) for costs in tenants.rows.values())
+    assert round(everything, 2) == round(usd(tenants.total.values()), 2)
+    assert {"boot", "idle", "hedge", "useful"} <= {str(kind) for kind in tenants.rows["t0"]}
 
 
 async def test_audit_sees_what_is_wrong(store: PostgresStore, database_url: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -22,6 +22,14 @@ from tests.db.contract.retention import days_ago
 E, K = JobEvent, CostKind
 HOUR = timedelta(hours=1)
 RULES = RetentionRules()
+
+
+def _by_group(report: CostReport) -> dict[str, dict[str, float]]:
+    """Row → kind → dollars."""
+    return {
+        key: {str(kind): round(amount.usd, 6) for kind, amount in costs.items()}
+        for key, costs in report.rows.items()
+    }
 
 
 def dollars(report: CostReport) -> dict[str, float]:
@@ -168,7 +176,7 @@ class Costs:
         )
 
     async def test_spend_of_tenants(self, store: Store, maker: Maker) -> None:
-        """What a tenant's jobs cost today and this month, settled or not; idle VMs are nobody's."""
+        """What a tenant's jobs cost today and this month, settled or not; floors are nobody's."""
         now = await days_ago(store, 0)
         await self._working(store, maker, now - timedelta(minutes=3), tenant_id="a")
         await self._history(store, maker, await days_ago(store, 40), tenant_id="old")
@@ -185,6 +193,69 @@ class Costs:
         await put(store, NewVm(maker.vm(), 9))
         assert (await reads.summary()).burn_usd_per_hour == {"1xl4": 2.0}
 
+    async def test_tenants_pay_for_what_they_caused(
+        self, store: Store, reads: Reads, maker: Maker
+    ) -> None:
+        """Boot and first idling are the tenant's whose job asked for the VM, the idling afterwards
+        the tenant's whose job left it; their sums are the bill, before and after settling, with
+        and without history."""
+        begun = await days_ago(store, 100)
+        asker = maker.job("asker", tenant_id="asking")
+        await put(store, submitted(asker))
+        job, _ = await self._history(
+            store, maker, begun, caused_by=asker.uid, idle_max_s=9e9, tenant_id="working"
+        )
+        for settles in range(3):
+            tenants = await self._report(store, reads, "tenant")
+            assert _by_group(tenants) == {
+                "asking": {"boot": 2.0},
+                "working": {"useful": 4.0, "idle": 2.0},
+            }
+            jobs = await self._report(store, reads, "job")
+            assert _by_group(jobs) == {
+                "asker": {"boot": 2.0},
+                job.spec.job_id: {"useful": 4.0, "idle": 2.0},
+            }
+            assert (await reads.job("asker", None)).costs == pytest.approx({K.BOOT: 2.0})
+            assert (await reads.job(job.spec.job_id, None)).costs == pytest.approx(
+                {K.USEFUL: 4.0, K.IDLE: 2.0}
+            )
+            if settles == 0:
+                await store.settle_costs(10)
+            else:
+                await store.prune(RULES, 10)
+
+    async def test_hedge_is_its_jobs(self, store: Store, reads: Reads, maker: Maker) -> None:
+        """Of the job that it was asked for, although another VM served it; budgets count it."""
+        now = await days_ago(store, 0)
+        job, ran = maker.job("asker", tenant_id="a"), maker.vm("ran")
+        await put(store, submitted(job))
+        ran = replace(ran, caused_by=job.uid)
+        up = ready(ran, now - timedelta(minutes=1))
+        gone = move_vm(up.after, VmState.GONE, now, "gone")
+        await put(store, NewVm(ran, 9), up, VmMove(up.after, gone))
+        for _ in range(2):
+            assert (await reads.job("asker", None)).costs == pytest.approx({K.HEDGE: 2.0 / 60})
+            assert (await store.spent())["a"].month_usd == pytest.approx(2.0 / 60)
+            await store.settle_costs(10)
+
+    async def test_idling_after_a_piece_that_is_settled(
+        self, store: Store, reads: Reads, maker: Maker
+    ) -> None:
+        """Of the job that left last, also when its attempt is settled already."""
+        begun = (await days_ago(store, 0)) - 6 * HOUR
+        job, vm = await self._working(store, maker, begun, caused_by=True, idle_max_s=9e9)
+        over = step(job, E.EXITED_OK, begun + 2 * HOUR)
+        idle = drop_lease(vm, vm.leases[0], begun + 2 * HOUR)
+        await put(store, over, VmMove(vm, idle))
+        assert (await store.settle_costs(10)).vms == 1
+        gone = move_vm(idle, VmState.GONE, begun + 6 * HOUR, "gone")
+        await put(store, VmMove(idle, gone))
+        for _ in range(2):
+            found = (await reads.job(job.spec.job_id, None)).costs
+            assert found == pytest.approx({K.USEFUL: 4.0, K.IDLE: 8.0})
+            await store.settle_costs(10)
+
     # --- what happened -------------------------------------------------------------------
 
     async def _report(
@@ -200,7 +271,7 @@ class Costs:
         return await reads.cost(CostQuestion(by, since, today, tenant_id, cluster))
 
     async def _history(
-        self, store: Store, maker: Maker, begun: datetime, **spec: object
+        self, store: Store, maker: Maker, begun: datetime, **spec: Any
     ) -> tuple[Job, Vm]:
         """One hour of boot, two of a job, one idle, at two dollars an hour."""
         job, vm = await self._working(store, maker, begun, boot=HOUR, **spec)
@@ -216,10 +287,15 @@ class Costs:
         maker: Maker,
         begun: datetime,
         boot: timedelta = timedelta(0),
+        caused_by: str | bool = False,
+        idle_max_s: float = 0.0,
         **spec: object,
     ) -> tuple[Job, Vm]:
-        """A VM that runs since `begun`, and a job on it since it booted."""
+        """A VM that runs since `begun`, and a job on it since it booted. True: it was asked for
+        because that job waited."""
         vm, job = maker.vm(), maker.job(**spec)  # type: ignore[arg-type]
+        cause = job.uid if caused_by is True else caused_by or None
+        vm = replace(vm, caused_by=cause, idle_max_s=idle_max_s)
         up = VmMove(vm, move_vm(vm, VmState.READY, begun + boot, "said READY", running_since=begun))
         await put(store, NewVm(vm, 9), up, submitted(job))
         return await self._place(store, maker, job, up.after, begun + boot)
