@@ -199,12 +199,14 @@ class Stack:
         ]
         async with asyncio.TaskGroup() as group:
             for name, number in zip(names, ports, strict=True):
-                group.create_task(self._start_scheduler(name, number))
+                group.create_task(self._start_scheduler(name, number, first=name == names[0]))
         self._apis = [str(self._children[name].ready["api"]) for name in names]
         self.api = self._apis[0]
 
-    async def _start_scheduler(self, name: str, port: int) -> None:
+    async def _start_scheduler(self, name: str, port: int, *, first: bool) -> None:
         extra = {"ZEN_API__PORT": str(port)}
+        if not first:
+            extra["ZEN_API__METRICS_PORT"] = ""  # one port, one replica
         ready = await self._launch(name, ("-m", "scheduler"), stop_s=3.0, extra=extra)
         fixed = {**extra, "ZEN_API__PORT": str(ready["api"]).rpartition(":")[2]}
         program = self._programs[name]

@@ -76,7 +76,7 @@ def settings_of(document: Document, environ: Mapping[str, str]) -> Settings:
         pubsub_host=values["pubsub_host"],
         compute_url=values["compute_url"],
         store_url=values["store_url"],
-        api=ApiSettings(**values["api"]),
+        api=ApiSettings(**{**values["api"], "cors_origins": tuple(values["api"]["cors_origins"])}),
         calls_per_minute=values["calls_per_minute"],
         queue_limit=values["queue_limit"],
         log_level=values["log_level"],

@@ -141,8 +141,19 @@ def _is_floor_list(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
+def _is_origin_list(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(word, str) and re.fullmatch(r"\*|https?://[^\s/,]+", word) for word in value
+    )
+
+
 FLOORS = Kind("a list of floors, each with days, from, to, timezone and vm_min", _is_floor_list)
 MOUNTS = Kind(MOUNTS_WORDS, are_mounts, lambda t: [word for word in t.split(",") if word])
+ORIGINS = Kind(
+    'a list of origins, e.g. [https://dash.example.org], or ["*"]',
+    _is_origin_list,
+    lambda t: [word for word in t.split(",") if word],
+)
 FLAG = Kind("true or false", lambda v: isinstance(v, bool), _flag_of)
 ZONES = Kind("a list of zones, each a letter or a full name, e.g. [a, us-central1-b]", _zone_list)
 DATE = Kind("a date, e.g. 2026-08-21", _is_date)
@@ -267,6 +278,19 @@ _GENERAL: Sequence[Key] = (
         whole(1024, 64 * 1024 * 1024),
         _API.max_body_bytes,
         "A larger request is refused.",
+    ),
+    Key(
+        "api.cors_origins",
+        ORIGINS,
+        list(_API.cors_origins),
+        "Web pages of these origins may call the API from a browser; `*`: of any. Nobody is asked "
+        "who they are, so name origins that you trust.",
+    ),
+    Key(
+        "api.metrics_port",
+        optional(whole(1, 65535)),
+        _API.metrics_port,
+        "Prometheus metrics on a port of their own, beside `/metrics` of the API.",
     ),
 )
 

@@ -26,6 +26,10 @@ class ApiSettings:
     host: str = "127.0.0.1"
     port: int = 8080
     max_body_bytes: int = 1024 * 1024
+    cors_origins: tuple[str, ...] = ()
+    """Pages of these origins may call the API from a browser; "*": of any."""
+    metrics_port: int | None = None
+    """Prometheus metrics on a port of their own as well."""
 
 
 @dataclass(frozen=True, slots=True)

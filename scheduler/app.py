@@ -13,6 +13,7 @@ from importlib import metadata
 
 import structlog
 import uvicorn
+from starlette.types import ASGIApp
 
 from core.clock import SystemClock
 from core.errors import StoreDown, ZenError
@@ -24,7 +25,7 @@ from db.store import PostgresStore
 from db.submit import GroupCommit
 from messaging.pubsub import PubSubBus
 from migs.google_compute import GoogleCompute
-from scheduler.api.app import create_app
+from scheduler.api.app import create_app, create_metrics_app
 from scheduler.api.etas import KnownForecasts
 from scheduler.api.services import OK, Embedded, Services
 from scheduler.api.shelf import Shelf
@@ -113,6 +114,7 @@ class Production:
             forecasts=KnownForecasts(self._store.forecasts, replica.clock),
             config=replica.config,
             max_body_bytes=settings.api.max_body_bytes,
+            cors_origins=settings.api.cors_origins,
         )
 
     async def _readiness(self) -> Mapping[str, str]:
@@ -146,25 +148,35 @@ async def serve(
         loop.add_signal_handler(number, stop.set)
     if parent_fd is not None:
         loop.add_reader(parent_fd, stop.set)
-    listening = _bind(settings.api.host, settings.api.port)
+    api = settings.api
+    listening = _bind(api.host, api.port)
+    scraped = _bind(api.host, api.metrics_port) if api.metrics_port is not None else None
     production = Production(start)
     await production.open()
-    server = _Server(
+    services = production.services(embedded)
+    servers = [(_server(create_app(services)), listening)]
+    if scraped is not None:
+        servers.append((_server(create_metrics_app(services)), scraped))
+    serving = [asyncio.create_task(server.serve(sockets=[at])) for server, at in servers]
+    host, port = listening.getsockname()[:2]
+    on_ready(f"http://{host}:{port}")
+    await stop.wait()
+    log.info("stopping")
+    for server, _ in servers:
+        server.should_exit = True
+    await asyncio.gather(*serving, production.close(), return_exceptions=True)
+
+
+def _server(app: ASGIApp) -> _Server:
+    return _Server(
         uvicorn.Config(
-            create_app(production.services(embedded)),
+            app,
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=int(DRAIN_S),
             lifespan="off",
         )
     )
-    serving = asyncio.create_task(server.serve(sockets=[listening]))
-    host, port = listening.getsockname()[:2]
-    on_ready(f"http://{host}:{port}")
-    await stop.wait()
-    log.info("stopping")
-    server.should_exit = True
-    await asyncio.gather(serving, production.close(), return_exceptions=True)
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -8,7 +8,9 @@ from typing import Any
 
 import structlog
 from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
@@ -33,7 +35,7 @@ from scheduler.api.edge import Edge
 from scheduler.api.endpoint import Endpoint, routes
 from scheduler.api.openapi import document
 from scheduler.api.page import render as render_page
-from scheduler.api.problems import CODES, Problem, internal, problem_of, render
+from scheduler.api.problems import CODES, REQUEST_ID, Problem, internal, problem_of, render
 from scheduler.api.services import Services
 
 _log = structlog.get_logger(__name__)
@@ -56,6 +58,22 @@ def create_app(services: Services) -> FastAPI:
     app.router.routes.append(Route("/docs", _docs_page(app), include_in_schema=False))
     app.add_exception_handler(ZenError, _on_zen_error)
     app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_middleware(Edge, ids=services.ids, max_body_bytes=services.max_body_bytes)
+    if services.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=services.cors_origins,
+            allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
+            allow_headers=("Content-Type", "Authorization", "Idempotency-Key", REQUEST_ID),
+            expose_headers=(REQUEST_ID, jobs.REPEAT),
+        )
+    return app
+
+
+def create_metrics_app(services: Services) -> Starlette:
+    """`/metrics` alone, for a port of its own."""
+    table = [endpoint for endpoint in service.endpoints(services) if endpoint.path == "/metrics"]
+    app = Starlette(routes=routes(table), exception_handlers={HTTPException: _on_http_error})
     app.add_middleware(Edge, ids=services.ids, max_body_bytes=services.max_body_bytes)
     return app
 

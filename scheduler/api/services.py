@@ -59,6 +59,8 @@ class Services:
     config: LiveConfig | None = None
     """None: the configuration does not change while this runs."""
     max_body_bytes: int = 1024 * 1024
+    cors_origins: tuple[str, ...] = ()
+    """Whose pages may call from a browser."""
     log_poll_s: float = 0.2
     """First pause of a waiting log request; each further one is longer, up to a second."""
 

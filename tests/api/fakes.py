@@ -420,6 +420,7 @@ class House:
     checks: Mapping[str, str] = field(default_factory=lambda: {"database": "ok", "bus": "ok"})
     metrics: Metrics = field(default_factory=Metrics)
     tenants: Mapping[str, TenantBudget] = field(default_factory=dict)
+    cors_origins: tuple[str, ...] = ()
 
     def services(self) -> Services:
         async def readiness() -> Mapping[str, str]:
@@ -452,6 +453,7 @@ class House:
             tenants=lambda: self.tenants,
             forecasts=KnownForecasts(self.store.forecasts, self.clock),
             max_body_bytes=self.max_body_bytes,
+            cors_origins=self.cors_origins,
             log_poll_s=0.001,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import httpx
 import pytest
 
 from core.capacity import Trouble, TroubleKind, Vm, VmState
@@ -12,6 +13,7 @@ from core.changes import RegionStatus
 from core.job import JobStatus
 from core.messages import GpuReading
 from core.reads import AlertRow, Summary, VmCount, VmRow
+from scheduler.api.app import create_metrics_app
 from tests.api.fakes import CLUSTERS, NOW, TO_RUNNING, House, assert_error
 
 A100 = "2xa100-40gb"
@@ -258,3 +260,38 @@ async def test_preemptions_are_counted_by_kind() -> None:
     text = house.metrics.text().decode()
     assert 'gpu_scheduler_preemptions_total{cluster="1xl4",kind="spot"} 1.0' in text
     assert 'gpu_scheduler_preemptions_total{cluster="1xl4",kind="yield"} 1.0' in text
+
+
+async def test_pages_of_named_origins_may_call() -> None:
+    """Off unless configured; a browser's question beforehand is answered for origins that were
+    named, and so are errors."""
+    asks = {"Origin": "https://dash.example", "Access-Control-Request-Method": "DELETE"}
+    async with House().client() as client:
+        assert (await client.options("/api/v1/jobs", headers=asks)).status_code == 405
+        plain = await client.get("/api/v1/health", headers=asks)
+    assert "access-control-allow-origin" not in plain.headers
+    async with House(cors_origins=("https://dash.example",)).client() as client:
+        before = await client.options("/api/v1/jobs", headers=asks)
+        missing = await client.get("/api/v1/jobs/nobody", headers=asks)
+        other = await client.get("/api/v1/health", headers={"Origin": "https://evil.example"})
+    assert before.status_code == 200
+    assert "DELETE" in before.headers["access-control-allow-methods"]
+    assert missing.status_code == 404
+    assert missing.headers["access-control-allow-origin"] == "https://dash.example"
+    assert "access-control-allow-origin" not in other.headers
+    async with House(cors_origins=("*",)).client() as client:
+        anybody = await client.get("/api/v1/health", headers=asks)
+    assert anybody.headers["access-control-allow-origin"] == "*"
+
+
+async def test_metrics_on_a_port_of_their_own() -> None:
+    """The same metrics, and nothing else of the API."""
+    house = House()
+    house.store.the_summary = full_summary()
+    transport = httpx.ASGITransport(create_metrics_app(house.services()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://zen") as client:
+        answer = await client.get("/metrics")
+        nothing = await client.get("/api/v1/jobs")
+    assert answer.status_code == 200
+    assert "gpu_scheduler_queue_size" in answer.text
+    assert_error(nothing, 404, "not_found")

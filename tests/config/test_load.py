@@ -424,3 +424,14 @@ def test_what_v1_workers_cannot_do(write: Write, more: str, fault: str) -> None:
     assert load_settings(write(v1), {}).cluster("1xl4").worker == "v1"
     (found,) = faults_of(write(v1.replace("worker: v1", f"worker: v1\n    {more}")))
     assert fault in found
+
+
+def test_origins_and_the_port_of_metrics(write: Write) -> None:
+    """Both are off unless they are set."""
+    api = load_settings(write(MINIMAL), {}).api
+    assert (api.cors_origins, api.metrics_port) == ((), None)
+    text = f"{MINIMAL}\napi: {{cors_origins: ['*'], metrics_port: 9091}}\n"
+    api = load_settings(write(text), {}).api
+    assert (api.cors_origins, api.metrics_port) == (("*",), 9091)
+    (fault,) = faults_of(write(f"{MINIMAL}\napi: {{cors_origins: [example.org]}}\n"))
+    assert "a list of origins" in fault
