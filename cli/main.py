@@ -90,6 +90,8 @@ app.command()(artifacts.fetch)
 # Words of other command lines (cli/names.py); also here, so that habits do no harm.
 app.command("list", hidden=True)(names.list_jobs)
 app.command("cancel", hidden=True)(jobs.stop)
+app.command("get", hidden=True)(show.show)
+app.command("create-tenant", hidden=True)(names.create_tenant)
 app.command()(fleet.clusters)
 app.command()(fleet.vms)
 app.command()(knowledge.capacity)

@@ -21,14 +21,21 @@ if TYPE_CHECKING:
 
 TGPU = "tgpu"
 GPU_CLI = "gpu-cli"
-_COMMANDS = {"cancel": "stop"}
-_OPTIONS = {"--tenant-id": "--tenant"}
+_COMMANDS = {"cancel": "stop", "get": "show"}
+_OPTIONS = {"--tenant-id": "--tenant", "--api-url": "--api"}
+_OF_TENANTS = ("submit", "list")
+"""gpu-cli takes --tenant-id with every command; only these ask for it."""
+DEFAULT_SCRIPT = "nvidia-smi"
+"""What gpu-cli runs when nothing is said."""
 HEADINGS = ("ID", "NAME", "STATE", "GPUS", "PRIORITY", "TENANT", "AGE")
 
 
 def list_jobs(
     words: Annotated[str, typer.Option("--words", hidden=True)] = GPU_CLI,
     tenant: Annotated[str | None, typer.Option("--tenant", metavar="ID")] = None,
+    state: Annotated[
+        str | None, typer.Option("--state", metavar="STATE", help="Only in this state.")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Newest first.")] = 50,
     api: Api = None,
     as_json: AsJson = False,
@@ -38,13 +45,14 @@ def list_jobs(
     \b
     Examples:
       tgpu list
-      gpu-cli list --tenant-id vision
+      gpu-cli list --tenant-id vision --state running
       tgpu list --json
     """
     from cli.client import Client, api_address
 
     with Client(api_address(api)) as client:
-        page = client.get("/jobs", {"tenant_id": tenant, "page_size": limit})
+        asked = {"tenant_id": tenant, "page_size": limit, **_asked_state(state, words)}
+        page = client.get("/jobs", asked)
     for job in page["jobs"]:
         job["state"] = _state(job, words)
     if as_json:
@@ -55,6 +63,49 @@ def list_jobs(
         console().print(_table(page["jobs"]))
         if page["total"] > len(page["jobs"]):
             note(f"{len(page['jobs'])} of {page['total']} shown; more with --limit")
+
+
+def create_tenant(
+    name: Annotated[str, typer.Option("--name", metavar="TEXT", help="For people.")],
+    max_gpus: Annotated[
+        int, typer.Option("--max-gpus", min=0, metavar="N", help="GPUs at once.")
+    ] = 10,
+    priority: Annotated[
+        str, typer.Option("--priority", metavar="TIER", help="low, medium, high or critical.")
+    ] = "medium",
+    api: Api = None,
+    as_json: AsJson = False,
+) -> None:
+    """Sets up a tenant under a new id (`zen tenants set ID` chooses the id and says more).
+
+    \b
+    Examples:
+      gpu-cli create-tenant --name my-team --max-gpus 10 --priority high
+    """
+    from cli.client import Client, api_address
+
+    body = {"name": name, "max_gpus": max_gpus, "priority_tier": priority}
+    with Client(api_address(api)) as client:
+        found = client.post("/tenants", body)
+    if as_json:
+        emit(found)
+        return
+    say("Tenant created successfully!")
+    say(f"Tenant ID: {found['id']}")
+
+
+def _asked_state(state: str | None, words: str) -> dict[str, object]:
+    """The filter of the API for a state in the words of that command line."""
+    from core.vocabularies import WORDS
+
+    if state is None:
+        return {}
+    if words != TGPU:
+        return {"state": state}
+    known = {said.tgpu for said in WORDS.values()}
+    if state not in known:
+        raise typer.BadParameter(f"--state: got {state!r}, expected one of {sorted(known)}")
+    return {"status": [status for status, said in WORDS.items() if said.tgpu == state]}
 
 
 def _state(job: Json, words: str) -> str:
@@ -87,12 +138,18 @@ def _table(jobs: Sequence[Json]) -> Fitted:
 def translated(name: str, arguments: Sequence[str]) -> list[str]:
     """What `zen` is asked for. Nothing of a job's command is touched but `cmd=…`, which stands for
     a command line: its words, by the shell's rules of quoting, without a shell."""
+    shared, arguments = _shared(arguments)
     if not arguments:
-        return []
+        return [*shared]
     command, *words = arguments
     command = _COMMANDS.get(command, command)
+    words = [*shared, *words]
+    if name == GPU_CLI and command not in _OF_TENANTS:
+        words = _without("--tenant-id", words)[1]
     if command == "submit":
         words, job = _parted(words)
+        if name == GPU_CLI:
+            words, job = _with_script(words, job)
         words = [_option(word) for word in words]
         if name == TGPU:
             words = _with_our_priority(words)
@@ -103,6 +160,40 @@ def translated(name: str, arguments: Sequence[str]) -> list[str]:
     if command == "list" and name == TGPU:
         words = ["--words", TGPU, *words]
     return [command, *words]
+
+
+def _shared(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(options that stand before the command, the rest): gpu-cli takes them there as well."""
+    at = 0
+    while at < len(arguments) and arguments[at].partition("=")[0] in _OPTIONS:
+        at += 1 if "=" in arguments[at] else 2
+    return list(arguments[:at]), list(arguments[at:])
+
+
+def _without(option: str, words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """(the last value of an option, the words without it)."""
+    value, rest, at = None, [], 0
+    while at < len(words):
+        name, equals, attached = words[at].partition("=")
+        if name != option:
+            rest.append(words[at])
+        elif equals:
+            value = attached
+        else:
+            value, at = (words[at + 1] if at + 1 < len(words) else ""), at + 1
+        at += 1
+    return value, rest
+
+
+def _with_script(words: Sequence[str], job: Sequence[str]) -> tuple[list[str], list[str]]:
+    """A script is one line for the shell. Without a command, a script or a file gpu-cli runs
+    nvidia-smi."""
+    script, rest = _without("--script", words)
+    if script is None and (job or {"-h", "--help", "-f", "--file"} & set(rest)):
+        return rest, list(job)
+    if job:
+        raise typer.BadParameter("--script: nothing may follow it; it is all that runs")
+    return [*rest, "--shell"], [script or DEFAULT_SCRIPT]
 
 
 def _parted(words: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -223,10 +223,11 @@ def submit(
     _merge(body, "environment", pairs(env, "--env"))
     _merge(body, "labels", pairs(label, "--label"))
     if command:
+        body.pop("script", None)
         body["command"] = [" ".join(command)] if shell else command
     if shell:
         body["shell"] = True
-    if not {"command", "workflow", "image"} & set(body):
+    if not {"command", "script", "workflow", "image"} & set(body):
         raise typer.BadParameter(
             f"no command; put it after --, for example: {PROGRAM} submit -- python3 train.py"
         )

@@ -112,6 +112,54 @@ def test_translation(words: list[str], expected: list[str]) -> None:
     assert translated(TGPU, words) == expected
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--api-url", "http://h:1", "get", "j"], ["show", "--api", "http://h:1", "j"]),
+        (["--tenant-id=t", "list", "--state", "running"],
+         ["list", "--tenant=t", "--state", "running"]),
+        (["status", "--tenant-id", "t"], ["status"]),
+        (["cancel", "--tenant-id=t", "j"], ["stop", "j"]),
+        (["create-tenant", "--api-url=http://h:1", "--name", "a b"],
+         ["create-tenant", "--api=http://h:1", "--name", "a b"]),
+        (["submit", "--script", "echo hi; sleep 1", "--gpus", "1"],
+         ["submit", "--gpus", "1", "--shell", "--", "echo hi; sleep 1"]),
+        (["submit", "--name", "n"], ["submit", "--name", "n", "--shell", "--", "nvidia-smi"]),
+        (["submit", "-f", "j.yaml"], ["submit", "-f", "j.yaml"]),
+        (["--tenant-id", "t", "submit", "--", "x"], ["submit", "--tenant", "t", "--", "x"]),
+    ],
+)  # fmt: skip
+def test_translation_of_gpu_cli(words: list[str], expected: list[str]) -> None:
+    """Its shared options stand before or behind the command; --script is a line for the shell."""
+    assert translated(GPU_CLI, words) == expected
+
+
+def test_a_script_beside_a_command_is_a_usage_error(call: Run, api: Api) -> None:
+    """Which of the two runs would be a guess."""
+    ended = call(GPU_CLI, "submit", "--script", "true", "--", "false")
+    assert (ended.code, api.requests) == (2, [])
+    assert "--script" in ended.err
+
+
+def test_create_tenant(call: Run, api: Api) -> None:
+    """The last line ends with the id, which scripts cut out."""
+    api.on("POST", "/api/v1/tenants", lambda _: httpx.Response(201, json={"id": "tenant-1"}))
+    words = ("--name", "research team", "--max-gpus", "8", "--priority", "high")
+    ended = call(GPU_CLI, "create-tenant", *words)
+    assert (ended.code, ended.out.splitlines()[-1]) == (0, "Tenant ID: tenant-1")
+    assert api.body() == {"name": "research team", "max_gpus": 8, "priority_tier": "high"}
+
+
+@pytest.mark.parametrize(("name", "state"), [(TGPU, "finished"), (GPU_CLI, "completed")])
+def test_list_by_state(call: Run, api: Api, name: str, state: str) -> None:
+    """Each name filters by its own words."""
+    api.on("GET", "/api/v1/jobs", {"jobs": [], "total": 0, "next_page_token": None})
+    assert call(name, "list", "--state", state).code == 0
+    asked = api.query()
+    assert asked.get("state", asked.get("status")) in ("completed", "SUCCEEDED")
+    assert call(TGPU, "list", "--state", "nonsense").code == 2
+
+
 def test_cancel(call: Run, api: Api) -> None:
     """`cancel ID` stops the job."""
     told = {"job_id": "a", "status": "cancelled", "message": "cancelled: it had not started"}
