@@ -10,6 +10,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+from typer import BadParameter
+
 from cli.place import PROGRAM, alive, home
 from core.errors import ZenError
 
@@ -76,7 +78,11 @@ def sim_address() -> str:
 
 
 def path(*words: str) -> str:
-    """A path of the API from words that may hold anything."""
+    """A path of the API from words that may hold anything; but an id is never empty, nor one of
+    the two words that lead elsewhere."""
+    for word in words:
+        if word.strip() in ("", ".", ".."):
+            raise BadParameter(f"got {word!r}, expected an id")
     return "/" + "/".join(quote(word, safe="") for word in words)
 
 

@@ -158,7 +158,7 @@ def slow_boots(
     if factor is not None:
         fault["factor"] = factor
     if by is not None:
-        fault["seconds"] = seconds(by)
+        fault["seconds"] = seconds(by, "--by")
     _set(fault, lasts, after, as_json)
 
 
@@ -188,7 +188,7 @@ def api_errors(
     """
     fault: Json = {"kind": "api-errors", "rate": rate, "kinds": kind or ["503"], "region": region}
     if latency is not None:
-        fault["latency_s"] = seconds(latency)
+        fault["latency_s"] = seconds(latency, "--latency")
     _set(fault, lasts, after, as_json)
 
 
@@ -316,9 +316,9 @@ def _sim() -> Client:
 
 def _set(fault: Json, lasts: str | None, after: str | None, as_json: bool) -> None:
     if lasts is not None:
-        fault["for_s"] = seconds(lasts)
+        fault["for_s"] = seconds(lasts, "--for")
     if after is not None:
-        fault["after_s"] = seconds(after)
+        fault["after_s"] = seconds(after, "--after")
     with _sim() as sim:
         answer = sim.post("/faults", fault)
     if as_json:

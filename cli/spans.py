@@ -12,14 +12,20 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _EXPECTED = "a span of time such as 90s, 10m, 2h, 1d or 1h30m"
 
 
-def seconds(text: str) -> float:
-    """Parses a span; a bare number counts seconds."""
+def seconds(text: str, option: str) -> float:
+    """Parses the span that an option was given. A bare number is refused: of the minutes that one
+    system counts and the seconds of another, nobody can tell which were meant."""
     word = text.strip().lower()
     if re.fullmatch(r"\d+(\.\d+)?", word):
-        return float(word)
-    if not re.fullmatch(rf"(?:{_PART.pattern})+", word):
-        raise BadParameter(f"got {text!r}, expected {_EXPECTED}")
+        raise BadParameter(f"{option} {word}: say the unit, e.g. {word}s, 15m or 2h")
+    if not is_span(word):
+        raise BadParameter(f"{option}: got {text!r}, expected {_EXPECTED}")
     return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(word))
+
+
+def is_span(text: str) -> bool:
+    """Whether it is written as a span: 90s, 1h30m."""
+    return re.fullmatch(rf"(?:{_PART.pattern})+", text.strip().lower()) is not None
 
 
 def short(span_s: float) -> str:

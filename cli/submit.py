@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,14 +15,26 @@ from cli.groups import wait_for_group
 from cli.options import Api, AsJson, pairs
 from cli.place import PROGRAM
 from cli.screen import emit, note, say
-from cli.spans import between, moment, seconds
+from cli.spans import between, is_span, seconds
 from core.clock import SystemClock
 from core.errors import ZenError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cli.client import Client, Json
 
 FILE_BYTES_MAX = 1024 * 1024
+# Options that are not called as the field is.
+_OPTIONS = {
+    "gpu_types": "--gpu-type",
+    "tenant_id": "--tenant",
+    "user_id": "--user",
+    "job_id": "--id",
+    "regions": "--region",
+    "regions_denied": "--not-region",
+    "working_dir": "--workdir",
+}
 
 
 class BadFile(ZenError):
@@ -98,7 +110,9 @@ def submit(
     ] = None,
     deadline: Annotated[
         str | None,
-        typer.Option("--deadline", metavar="TIME", help="Result wanted by, 2026-09-01T18:00Z."),
+        typer.Option(
+            "--deadline", metavar="TIME", help="Result wanted by: 12h, or 2030-09-01T18:00Z."
+        ),
     ] = None,
     spot: Annotated[
         bool | None,
@@ -167,18 +181,18 @@ def submit(
 
     \b
     Examples:
-      zen submit -- nvidia-smi
-      zen submit --gpus 2 --gpu-type a100-40gb -- python3 train.py --epochs 3
-      zen submit --wait --max-runtime 2h -e SEED=7 -l team=vision -- python3 train.py
-      zen submit --shell -- 'echo $CUDA_VISIBLE_DEVICES | tee out.txt'
-      zen submit --gpu-type h100-80gb --gpu-type a100-80gb --not-region us-west1 -- python3 t.py
-      zen submit --max-price 2.50 --deadline 2026-09-01T18:00Z -- python3 train.py
-      zen submit --spot --gpu-type l4 --deadline 2026-09-01T18:00Z -- python3 train.py
-      zen submit --image python:3.12 --memory 16 -- python3 -c 'print(42)'
-      zen submit --array 1-1000 --id sweep --shell -- 'python3 run.py --seed $ZEN_ARRAY_INDEX'
-      zen submit --after sweep:ok --after prepare:any -- python3 report.py
-      zen submit --replicas 4 --gpus 8 -- torchrun --nnodes 4 train.py
-      zen submit --replicas 2-8 --gpus 8 -- torchrun train.py
+      zen submit -- python3 -c 'print(42)'
+      zen submit --wait --shell -- 'echo GPUs: $CUDA_VISIBLE_DEVICES'
+      zen submit --gpus 2 --gpu-type a100-40gb --max-runtime 2h -- sleep 30
+      zen submit -e SEED=7 -l team=vision --shell -- 'echo $SEED > $ZEN_OUTPUT_DIR/seed.txt'
+      zen submit --gpu-type a100-80gb --gpu-type a100-40gb --not-region us-west1 -- hostname
+      zen submit --max-price 2.50 --deadline 12h -- sleep 30
+      zen submit --spot --gpus 4 --gpu-type t4 --deadline 12h -- sleep 30
+      zen submit --image python:3.12 --memory 14 -- python3 -c 'print(42)'
+      zen submit --array 1-20 --id sweep --shell -- 'echo seed $ZEN_ARRAY_INDEX'
+      zen submit --after sweep:ok -- echo 'all of them are done'
+      zen submit --replicas 2 --gpus 8 --shell -- 'echo $ZEN_RANK of $ZEN_WORLD_SIZE'
+      zen submit --replicas 2-8 --shell -- 'echo $ZEN_RANK of $ZEN_WORLD_SIZE'
       zen submit -f examples/train.yaml --wait
       zen submit -f examples/unifiedjob.yaml --gpu-type l4
     """
@@ -196,14 +210,14 @@ def submit(
         "tenant_id": tenant,
         "user_id": user,
         "job_id": job_id,
-        "max_runtime_minutes": seconds(max_runtime) / 60 if max_runtime else None,
-        "queue_timeout_s": seconds(queue_timeout) if queue_timeout else None,
-        "stop_grace_s": seconds(grace) if grace else None,
+        "max_runtime_minutes": _span("--max-runtime", max_runtime, 60),
+        "queue_timeout_s": _span("--queue-timeout", queue_timeout),
+        "stop_grace_s": _span("--grace", grace),
         "retries": retries,
         "regions": region or None,
         "regions_denied": not_region or None,
         "max_usd_per_hour": max_price,
-        "deadline": deadline,
+        "deadline": None if deadline is None else _deadline(deadline),
         "spot": spot,
         "allow_larger": allow_larger,
         "array": array,
@@ -217,6 +231,7 @@ def submit(
         "same_zone": same_zone or None,
         "replace_members": replace_members or None,
     }
+    _refuse_empty(given)
     if gpu_type:  # one or several: either takes the place of what the file says
         body = {key: value for key, value in body.items() if key not in ("gpu_type", "gpu_types")}
     body |= {key: value for key, value in given.items() if value is not None}
@@ -229,7 +244,7 @@ def submit(
         body["shell"] = True
     if not {"command", "script", "workflow", "image"} & set(body):
         raise typer.BadParameter(
-            f"no command; put it after --, for example: {PROGRAM} submit -- python3 train.py"
+            f"no command; put it after --, for example: {PROGRAM} submit -- python3 -c 'print(42)'"
         )
     _send(body, api, wait, quiet, as_json)
 
@@ -258,8 +273,6 @@ def _send(body: Json, api: str | None, wait: bool, quiet: bool, as_json: bool) -
         job_id = answer["job_id"]
         say(job_id)
         say(f"  {answer.get('message', 'submitted')}")
-        if not repeated and is_past(body.get("deadline")):
-            note(f"its deadline {body['deadline']} has passed already; it runs all the same")
         if array:
             say(f"  look: {PROGRAM} jobs --group {job_id}   stop: {PROGRAM} stop --group {job_id}")
         else:
@@ -280,10 +293,25 @@ def _existing(client: Client, answer: Json) -> str:
     )
 
 
-def is_past(text: object) -> bool:
-    """Whether a moment that somebody wrote is over."""
-    at = moment(text)
-    return at is not None and at < SystemClock().now()
+def _span(option: str, text: str | None, unit_s: float = 1) -> float | None:
+    return None if text is None else seconds(text, option) / unit_s
+
+
+def _deadline(text: str) -> str:
+    """A moment as it was written, or from now on: 12h."""
+    if not is_span(text):
+        return text
+    at = SystemClock().now() + timedelta(seconds=seconds(text, "--deadline"))
+    return at.isoformat(timespec="seconds")
+
+
+def _refuse_empty(given: Mapping[str, object]) -> None:
+    """An option with an empty value, as an unset variable of a script leaves it, is not taken for
+    one that was left out."""
+    for field, value in given.items():
+        if value == "" or (isinstance(value, list) and "" in value):
+            option = _OPTIONS.get(field, "--" + field.replace("_", "-"))
+            raise typer.BadParameter(f"{option}: got '', expected a value; leave it out for none")
 
 
 def _wait(client: Client, answer: Json, quiet: bool, as_json: bool) -> int:

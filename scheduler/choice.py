@@ -229,12 +229,17 @@ def _no_gang(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
     if cluster.worker == "v1":
         expected = f"1: the v1 workers of {cluster.name} know no gangs"
         return [Fault("replicas", str(spec.replicas), expected)]
-    each = cluster.gpus // spec.gpu_count if cluster.share and spec.gpu_count else 1
-    most = cluster.vm_max * max(1, each)
+    most = _members_max(spec, cluster)
     if spec.least <= most:
         return []
     expected = f"at most {most}, what cluster {cluster.name} can run at once"
     return [Fault("replicas", str(spec.least), expected)]
+
+
+def _members_max(spec: JobSpec, cluster: ClusterSpec) -> int:
+    """How many members of a gang the cluster can run at once."""
+    each = cluster.gpus // spec.gpu_count if cluster.share and spec.gpu_count else 1
+    return cluster.vm_max * max(1, each)
 
 
 def _not_for_v1(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
@@ -352,22 +357,35 @@ def _fitting(spec: JobSpec, clusters: Iterable[ClusterSpec]) -> list[ClusterSpec
     judged = [(_lacks(spec, cluster), cluster) for cluster in clusters]
     able = [cluster for faults, cluster in judged if not faults]
     if not able:
-        closest = min(judged, key=lambda j: _distance(spec, *j))
-        raise BadInput(closest[0])
+        faults, closest = min(judged, key=lambda j: _distance(spec, *j))
+        raise BadInput([_of_the_largest(fault, spec, closest) for fault in faults])
     agreed = [cluster for cluster in able if not needed_consent(spec, cluster)]
     if not agreed:
         raise BadInput([_not_agreed(spec, able)])
     return agreed
 
 
+def _of_the_largest(fault: Fault, spec: JobSpec, cluster: ClusterSpec) -> Fault:
+    """The number of VMs is judged by the largest cluster that the job could use otherwise."""
+    if fault.field != "replicas" or cluster.worker == "v1":
+        return fault
+    words = f"at most {_members_max(spec, cluster)}: {cluster.name} is the largest cluster that "
+    return Fault(fault.field, fault.got, words + "the job can use")
+
+
 def _distance(
     spec: JobSpec, faults: Sequence[Fault], cluster: ClusterSpec
-) -> tuple[int, float, int, float, str]:
+) -> tuple[int, float, int, int, int, float, str]:
     """How far a cluster is from what the job asks for: of those that are too dear the cheapest
-    comes closest, otherwise the one with the most GPUs."""
-    dear = any(fault.field == "max_usd_per_hour" for fault in faults)
-    over = _price(spec, cluster) if dear else 0.0
-    return (len(faults), over, -cluster.gpus, _whole_price(cluster), cluster.name)
+    comes closest, of those that are too small for a gang the largest, otherwise the one with the
+    most GPUs."""
+    fields = {fault.field for fault in faults}
+    over = _price(spec, cluster) if "max_usd_per_hour" in fields else 0.0
+    members, consents = 0, 0
+    if "replicas" in fields:  # one that the job may have as it stands, then the largest
+        members, consents = _members_max(spec, cluster), len(needed_consent(spec, cluster))
+    size = (consents, -members, -cluster.gpus)
+    return (len(faults), over, *size, _whole_price(cluster), cluster.name)
 
 
 def _refuse_too_many(spec: JobSpec, clusters: Sequence[ClusterSpec], which: str) -> None:

@@ -114,6 +114,24 @@ class Submissions:
         except BadInput as error:
             raise BadInput(in_manifest_words(error.faults)) from error
 
+    async def refuse_past_deadline(self, data: object, idempotency_key: str | None) -> None:
+        """BadInput for a new job whose deadline is over. For doors where somebody waits for the
+        answer: a message may have been on the bus for long, and its job runs all the same. A
+        repeat gets its first answer, however late it comes."""
+        if not isinstance(data, Mapping) or data.get("deadline") is None:
+            return
+        refuse_unstorable(data)
+        now = self._clock.now()
+        key_id = None if idempotency_key is None else key_job_id(idempotency_key)
+        spec = parse_submission(data, self.timers, key_id or "new")
+        if spec.deadline is None or spec.deadline > now:
+            return
+        named = key_id is not None or _brings_id(data)
+        if named and await self._stored(expand(spec)[0]) is not None:
+            return
+        expected = f"a time that is still to come: it is {now:%Y-%m-%dT%H:%M:%SZ}"
+        raise BadInput([Fault("deadline", shown(data["deadline"]), expected)])
+
     async def _submit(self, data: object, idempotency_key: str | None) -> Accepted:
         if idempotency_key is not None:
             return await self._try_key(data, idempotency_key)

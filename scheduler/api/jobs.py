@@ -81,6 +81,7 @@ class JobRoutes:
     async def submit(self, request: Request, _: Query) -> Response:
         data = await read_document(request)
         key = request.headers.get("idempotency-key")
+        await self._services.submissions.refuse_past_deadline(data, key)
         accepted = await self._services.submissions.submit(data, idempotency_key=key)
         # Equal answers for equal submissions; only the header knows which one was the first.
         headers = {REPEAT: "true"} if accepted.repeated else None

@@ -280,3 +280,20 @@ def test_a_cap_below_all_prices_names_the_cheapest() -> None:
     (text,) = refused(gpu_type="l4", max_usd_per_hour=0.01)
     assert text.startswith(f"max_usd_per_hour: at least {cheapest.cheapest_usd_per_hour:g}, ")
     assert f"a VM of {cheapest.name} costs" in text
+
+
+def test_a_gang_is_judged_by_the_largest_cluster() -> None:
+    """More VMs than any cluster has: the largest that the job can use is named, with its limit."""
+    small = replace(cluster("8xl4", 8, "l4", 8.0), vm_max=2)
+    large = replace(cluster("1xl4", 1, "l4", 0.7), vm_max=8)
+    dear = replace(cluster("1xt4", 1, "t4", 0.5), vm_max=5)
+    for clusters in ([small, large, dear], [dear, large, small]):
+        with pytest.raises(BadInput) as caught:
+            choose_cluster(spec(replicas=9), clusters)
+        (fault,) = caught.value.faults
+        assert (fault.field, fault.got) == ("replicas", "9")
+        assert fault.expected == "at most 8: 1xl4 is the largest cluster that the job can use"
+    with pytest.raises(BadInput) as caught:
+        choose_cluster(spec(replicas=3, gpu_count=8), [small, large, dear])
+    assert [str(fault.expected)[:9] for fault in caught.value.faults] == ["at most 2"]
+    assert choose_cluster(spec(replicas=6), [small, large, dear]).cluster == "1xl4"

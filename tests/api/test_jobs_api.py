@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from dataclasses import replace
+from datetime import timedelta
 
 from core.changes import Unit
 from core.job import JobEvent, JobStatus, advance
@@ -85,6 +86,28 @@ async def test_repeat_outlives_its_cluster() -> None:
         again = await client.post(JOBS, json=wish)
     assert again.status_code == 201
     assert again.json()["cluster"] == "2xa100-40gb"
+
+
+async def test_a_past_deadline_is_refused_but_not_of_a_repeat() -> None:
+    """A new job whose deadline is over is refused with the time it is; a repeat of a job that was
+    in time gets its first answer, under its own id, under a key, and as an array."""
+    house = House()
+    soon = (NOW + timedelta(seconds=60)).isoformat()
+    mine, sweep = {**HELLO, "job_id": "mine"}, {**HELLO, "job_id": "sweep", "array": "1-3"}
+    key = {"Idempotency-Key": "k"}
+    async with house.client() as client:
+        for wish in (mine, sweep):
+            assert (await client.post(JOBS, json={**wish, "deadline": soon})).status_code == 201
+        await client.post(JOBS, json={**HELLO, "deadline": soon}, headers=key)
+        house.clock.at += timedelta(seconds=120)
+        for wish in (mine, sweep):
+            assert (await client.post(JOBS, json={**wish, "deadline": soon})).status_code == 201
+        again = await client.post(JOBS, json={**HELLO, "deadline": soon}, headers=key)
+        assert again.status_code == 201
+        late = await client.post(JOBS, json={**HELLO, "deadline": soon})
+    body = assert_error(late, 422, "bad_input")
+    assert late.json()["faults"][0]["field"] == "deadline"
+    assert "still to come" in str(body["message"])
 
 
 async def test_other_content_under_the_same_id_conflicts() -> None:

@@ -241,21 +241,36 @@ def test_half_a_run_file_is_no_run_file(home: Path) -> None:
         ("1h30m", 5400),
         ("0.5s", 0.5),
         ("250ms", 0.25),
-        ("45", 45),
         (" 2H ", 7200),
     ],
 )
 def test_spans_are_read(text: str, expected: float) -> None:
-    """Units from milliseconds to weeks, alone or together; a bare number is seconds."""
-    assert seconds(text) == expected
+    """Units from milliseconds to weeks, alone or together."""
+    assert seconds(text, "--for") == expected
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-5s", "5 s", "s", "1x", "1h soon", "inf", "nan"])
 def test_bad_spans_name_what_came(text: str) -> None:
     """The error names what came and shows examples."""
     with pytest.raises(Exception, match="expected a span of time") as caught:
-        seconds(text)
+        seconds(text, "--for")
     assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["90", "1.5", "0"])
+def test_a_bare_number_is_no_span(text: str) -> None:
+    """Seconds or minutes? The option is named, with examples."""
+    with pytest.raises(Exception, match=f"--max-runtime {text}: say the unit, e.g. {text}s, 15m"):
+        seconds(text, "--max-runtime")
+
+
+@pytest.mark.parametrize("words", [("show", ""), ("logs", " "), ("show", ".."), ("stop", "")])
+def test_an_id_is_never_empty(zen: Zen, api: Api, words: tuple[str, ...]) -> None:
+    """An empty id, as an unset variable leaves it, is a wrong call: nobody is asked."""
+    ended = zen(*words)
+    assert ended.code == 2
+    assert "expected an id" in ended.err
+    assert not api.requests
 
 
 @pytest.mark.parametrize(
