@@ -49,7 +49,8 @@ class Runtime:
     async def brief(self, order: StartJob, places: Places) -> dict[str, object]:
         """What the keeper of a container needs to know, or NoContainer."""
         address = self._address()
-        way = await asyncio.to_thread(self._gpu_way, address) if self._real_gpus else ""
+        needs_gpus = self._real_gpus and bool(order.gpus)
+        way = await asyncio.to_thread(self._gpu_way, address) if needs_gpus else ""
         return {
             "docker": address,
             "name": container_name(order),
@@ -114,9 +115,9 @@ def create_body(
 ) -> dict[str, object]:
     """The body of `POST /containers/create`."""
     spec = order.spec
-    slots = [str(slot) for slot in order.slots]
+    gpus = [str(gpu) for gpu in order.gpus]
     # A container that is handed some GPUs counts them from 0; else it sees what the VM sees.
-    devices = ",".join(str(number) for number in range(len(slots))) if way else ",".join(slots)
+    devices = ",".join(str(number) for number in range(len(gpus))) if way else ",".join(gpus)
     env = {**environment_inside(order, places, devices), **marks}
     body: dict[str, object] = {
         "Image": spec.image,
@@ -163,11 +164,13 @@ def _host_config(
         config |= {"Memory": spec.memory_mb * 1024**2, "MemorySwap": spec.memory_mb * 1024**2}
     if spec.cpu_cores:
         config["NanoCpus"] = int(spec.cpu_cores * 1e9)
-    return config | gpu_request(way, order.slots)
+    return config | gpu_request(way, order.gpus)
 
 
 def gpu_request(way: str, slots: tuple[int, ...]) -> dict[str, object]:
     """As `--gpus device=…` does it, where the runtime knows that."""
+    if not slots:
+        return {}
     names = [str(slot) for slot in slots]
     cdi = [f"nvidia.com/gpu={name}" for name in names]
     match way:

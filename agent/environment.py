@@ -160,7 +160,7 @@ def _facts(order: StartJob, places: Places, seen: Places) -> dict[str, str]:
         "ZEN_TENANT": spec.tenant_id,
         "ZEN_CLUSTER": order.cluster,
         "ZEN_REGION": order.region,
-        "CUDA_VISIBLE_DEVICES": ",".join(str(slot) for slot in order.slots),
+        "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in order.gpus),
         "ZEN_GANG_ID": gang_id(order),
         "ZEN_RANK": str(order.rank),
         "ZEN_WORLD_SIZE": str(order.world_size),

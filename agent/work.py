@@ -53,10 +53,13 @@ class Work:
 
 
 def slots_refusal(order: StartJob, held: Iterable[StartJob], gpu_count: int) -> str:
-    """Why the order cannot have its slots; empty if it can."""
-    wrong = [slot for slot in order.slots if not 0 <= slot < gpu_count]
+    """Why the order cannot have its slots; empty if it can. A VM without GPUs has one slot."""
+    slot_count = max(1, gpu_count)
+    if order.gpus and not gpu_count:
+        return f"slots: got GPUs {order.gpus}, but this VM has none"
+    wrong = [slot for slot in order.slots if not 0 <= slot < slot_count]
     if wrong or len(set(order.slots)) != len(order.slots):
-        return f"slots: got {order.slots}, expected different ones below {gpu_count}"
+        return f"slots: got {order.slots}, expected different ones below {slot_count}"
     for other in held:
         if set(other.slots) & set(order.slots):
             return (

@@ -16,6 +16,8 @@ from config.load import DEFAULT_PATH, load_settings
 from config.settings import Settings
 from core.timers import Timers
 
+CPU_FLOOR = 1
+"""VMs without GPUs that `zen up` keeps ready."""
 VM_MB = 120
 """What one pretend VM takes: its agent and a small job."""
 VMS_PER_CORE = 8
@@ -88,13 +90,15 @@ def overlay(
     cap: Cap,
     more: Mapping[str, Any] | None = None,
     set_timers: Collection[str] = (),
+    cpu_floor: int = 0,
 ) -> dict[str, Any]:
     """What a local run changes in a configuration. `more` is merged over it by cluster;
-    `set_timers`: spans that the user's own file sets, which are never changed."""
+    `set_timers`: spans that the user's own file sets, which are never changed; `cpu_floor`: VMs of
+    a CPU cluster that are kept ready, at pretend prices."""
     clusters: dict[str, Any] = {
         cluster.name: {
             "vm_max": min(cluster.vm_max, cap.vms),
-            "vm_min": min(cluster.vm_min, cap.vms),
+            "vm_min": min(max(cluster.vm_min, 0 if cluster.gpus else cpu_floor), cap.vms),
         }
         for cluster in base.clusters
     }
@@ -126,7 +130,9 @@ def write_config(
     settings = load_settings(base, {})
     timers = document.values.get("timers") if base is not None else None
     given = tuple(timers) if isinstance(timers, dict) else ()
-    document.overlay(overlay(settings, store, cap, more, given))
+    # The shipped file keeps nothing warm, which costs money; here a first job waits for no VM.
+    cpu_floor = CPU_FLOOR if base is None and cap.vms > CPU_FLOOR else 0
+    document.overlay(overlay(settings, store, cap, more, given, cpu_floor))
     return write_sealed(target, document.values, f"zen up ({cap.note})")
 
 

@@ -60,7 +60,8 @@ def show(job: JobId, user: User = None, api: Api = None, as_json: AsJson = False
 
 def _header(job: Json, now: datetime) -> list[str]:
     vm, submitted = vm_of(job), job["submitted_at"]
-    place = f"{vm['name']} in {vm['zone'] or vm['region']}, GPUs {vm['slots']}" if vm else ""
+    gpus = f", GPUs {vm['slots']}" if vm and vm["slots"] else ""
+    place = f"{vm['name']} in {vm['zone'] or vm['region']}{gpus}" if vm else ""
     counts = job.get("retries") or {}
     again = ", ".join(f"{n} {what}" for what, n in counts.items() if n and what != "retries")
     lines = {
@@ -93,7 +94,8 @@ def _header(job: Json, now: datetime) -> list[str]:
 
 
 def _asked(job: Json) -> str:
-    each = f"{job['gpu_count']} × {job.get('gpu_type') or 'any GPU'}"
+    kind = job.get("gpu_type") or "any GPU"
+    each = f"{job['gpu_count']} × {kind}" if job["gpu_count"] else "no GPUs"
     vms = vms_of(job)
     cap_usd, spot = job.get("max_usd_per_hour"), job.get("spot")
     words = [

@@ -48,7 +48,8 @@ def submit(
         list[str] | None, typer.Argument(metavar="-- CMD…", help="The program and its arguments.")
     ] = None,
     gpus: Annotated[
-        int | None, typer.Option("--gpus", "-g", metavar="N", help="Default: 1.")
+        int | None,
+        typer.Option("--gpus", "-g", metavar="N", help="Default: 1; 0: a VM without GPUs."),
     ] = None,
     gpu_type: Annotated[
         list[str] | None,

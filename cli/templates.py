@@ -20,8 +20,8 @@ _ACCELERATORS = {
 
 
 def accelerator(cluster: ClusterSpec) -> str | None:
-    """What is attached; None for machine types that bring their GPUs."""
-    if not cluster.machine_type.startswith("n1-"):
+    """What is attached; None for machine types that bring their GPUs, and without GPUs."""
+    if not cluster.gpus or not cluster.machine_type.startswith("n1-"):
         return None
     return _ACCELERATORS.get(cluster.gpu_type, f"nvidia-{cluster.gpu_type}")
 

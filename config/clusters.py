@@ -9,7 +9,7 @@ from typing import Any
 from config.document import Document, KeyPath
 from config.floors import build_floors
 from core.capacity import ClusterSpec, RegionSpec
-from core.names import SPOT_SUFFIX, Names, parse_cluster
+from core.names import CPU_TYPE, SPOT_SUFFIX, Names, parse_cluster
 from core.queueing import QueueRule
 from core.submission import nearest, shown
 
@@ -66,8 +66,10 @@ def _cluster(
 ) -> ClusterSpec | None:
     path = ("clusters", name)
     gpus, gpu_type = parse_cluster(name)
-    if gpu_type not in catalogue.gpus:
+    if gpus and gpu_type not in catalogue.gpus:
         document.fault(path, f"the GPU type {gpu_type!r}", nearest(gpu_type, catalogue.gpus))
+    if not gpus:
+        _check_without_gpus(document, path, given)
     if name.endswith(SPOT_SUFFIX) and given.get("spot") is False:
         document.fault((*path, "spot"), "false", f"true, as the name ends with {SPOT_SUFFIX}")
     static = given.get("pool") == "static"
@@ -100,7 +102,7 @@ def _cluster(
         drain=given["drain"],
         worker=given["worker"],
         pool=given["pool"],
-        gpu_memory_gb=catalogue.gpus[gpu_type].get("memory_gb", 0),
+        gpu_memory_gb=catalogue.gpus[gpu_type].get("memory_gb", 0) if gpus else 0,
         cpus=machine.get("cpus", 0),
         memory_gb=machine.get("memory_gb", 0),
         idle_timeout_s=given["idle_timeout_s"],
@@ -140,6 +142,17 @@ def _check_v1(document: Document, path: KeyPath, given: Mapping[str, Any]) -> No
     for key, got, expected in wrong:
         if given.get(key) not in (None, False, 0, [], {}, "mig"):
             document.fault((*path, key), got, expected)
+
+
+def _check_without_gpus(document: Document, path: KeyPath, given: Mapping[str, Any]) -> None:
+    """What VMs without GPUs cannot be."""
+    wrong = (
+        ("share", True, "false: a VM without GPUs runs one job at a time"),
+        ("worker", "v1", "v2: v1 workers run on VMs with GPUs"),
+    )
+    for key, value, expected in wrong:
+        if given.get(key) == value:
+            document.fault((*path, key), shown(value), expected)
 
 
 def _check_flex_start(document: Document, path: KeyPath, given: Mapping[str, Any]) -> None:
@@ -226,7 +239,9 @@ def _zones(
         return tuple(_full_zone(region, zone) for zone in known[region])
     if static:
         return (f"{region}-a",)
-    if gpu_type in catalogue.gpus:
+    if gpu_type.startswith(CPU_TYPE):
+        document.fault((*path, "zones"), "nothing", "the zones of the region, e.g. [a, b, c]")
+    elif gpu_type in catalogue.gpus:
         expected = f"a region that has {gpu_type} ({nearest(region, known)}), or `zones` here"
         document.fault(path, f"a region without known {gpu_type}", expected)
     return None
@@ -259,11 +274,14 @@ def _price(
     key: str,
     static: bool,
 ) -> float | None:
-    """The whole VM per hour: what the region says, or host + GPUs."""
+    """The whole VM per hour: what the region says, or host + GPUs; without GPUs the host alone."""
     if given.get(key) is not None:
         return float(given[key])
     region = path[3]
     gpus, gpu_type = parse_cluster(path[1])
+    if not gpus:
+        host_price = (machine or {}).get(key)
+        return None if host_price is None else float(host_price)
     table: Mapping[str, Any] = catalogue.prices.get(gpu_type, {})
     if region in table:
         gpu_price, host_price = table[region].get(key), (machine or {}).get(key)

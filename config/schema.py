@@ -184,7 +184,8 @@ HOST = text("a host name or an address", r"[^\s/]+")
 # --- names that people choose, by the path of what they name ----------------------------
 
 CLUSTER_NAME = text(
-    "<gpus>x<gpu type>, e.g. 4xa100-40gb", r"[1-9][0-9]{0,2}x[a-z0-9][a-z0-9-]{0,30}"
+    "<gpus>x<gpu type>, e.g. 4xa100-40gb, or 0xcpu",
+    r"(?:[1-9][0-9]{0,2}x[a-z0-9][a-z0-9-]{0,30}|0xcpu(?:-[a-z0-9-]{1,27})?)",
 )
 REGION_NAME = text("a region, e.g. us-central1", r"[a-z]+-[a-z]+[0-9]+")
 GPU_NAME = text("a GPU type, e.g. a100-40gb", r"[a-z0-9][a-z0-9-]{0,30}")

@@ -36,6 +36,7 @@ class ClusterSpec:
     name: str
     gpu_type: str
     gpus: int
+    """Per VM; 0: a CPU cluster, whose VMs run jobs without GPUs."""
     machine_type: str
     vm_max: int
     """Binds booting + idle + busy VMs over all regions: a promise about money."""
@@ -62,6 +63,17 @@ class ClusterSpec:
     flex_start_wait_s: float | None = None
     """A gang's VMs are asked for by one request, all or none, which waits in the cloud's own queue
     for at most this long. None: they are asked for one by one, as any others."""
+
+    @property
+    def slots(self) -> int:
+        """How many parts of a VM can be leased: its GPUs, or the one of a VM without GPUs."""
+        return max(1, self.gpus)
+
+    @property
+    def offering(self) -> str:
+        """What region blocks and the supply history are kept for. The same machine type without
+        GPUs is another one: that n1-standard-4 with a T4 is sold out says nothing about it."""
+        return self.machine_type if self.gpus else f"{self.machine_type} without GPUs"
 
     def region(self, name: str) -> RegionSpec:
         """The region by name; it must be one of this cluster's."""
@@ -174,6 +186,11 @@ class Vm:
     """How long it may idle, as configured when it was asked for."""
     leaving_since: datetime | None = None
     """Since when it is DRAINING or DELETING."""
+
+    @property
+    def slots(self) -> int:
+        """How many parts of it can be leased: its GPUs, or the one of a VM without GPUs."""
+        return max(1, self.gpus)
 
     @property
     def queued(self) -> bool:
@@ -337,7 +354,7 @@ def block_on(
     troubles: Iterable[Trouble], spec: ClusterSpec, region: str, now: datetime
 ) -> Trouble | None:
     """What blocks the cluster in a region now: the block that ends last."""
-    place = (region, spec.machine_type, spec.spot)
+    place = (region, spec.offering, spec.spot)
     blocks = [t for t in troubles if (t.region, t.machine_type, t.spot) == place and t.blocks(now)]
     return max(blocks, key=attrgetter("until"), default=None)
 

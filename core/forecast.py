@@ -114,7 +114,6 @@ def run_of(job: Job) -> Run | None:
     by_itself = exited and job.stop_reason is None
     if not by_itself and job.stop_reason is not StopReason.MAX_RUNTIME:
         return None
-    gpus = max(1, spec.gpu_count)
     return Run(
         job.uid,
         spec.tenant_id,
@@ -122,7 +121,7 @@ def run_of(job: Job) -> Run | None:
         spec.workflow,
         spec.command,
         job.cluster,
-        spec.gpu_count * spec.replicas,
-        job.attained_gpu_s / gpus,
+        spec.slots * spec.replicas,
+        job.attained_gpu_s / spec.slots,
         job.ended_at,
     )

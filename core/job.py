@@ -200,6 +200,7 @@ class JobSpec:
     gpu_types: tuple[str, ...] = ()
     """Several that will do, the preferred one first."""
     gpu_count: int = 1
+    """On each VM; 0: it runs on a VM without GPUs."""
     cluster: str | None = None
     gpu_memory_mb: int = 0
     cpu_cores: float = 0
@@ -249,6 +250,11 @@ class JobSpec:
     """In the container; empty: the image's own."""
     keep_entrypoint: bool = False
     """The command is arguments for the image's own entrypoint, not a program."""
+
+    @property
+    def slots(self) -> int:
+        """How many parts of a VM it is given: its GPUs, or one without a GPU."""
+        return max(1, self.gpu_count)
 
     @property
     def least(self) -> int:
@@ -632,7 +638,7 @@ def _apply_service(moved: Job, before: Job, now: datetime, rules: Rules) -> Job:
         return moved
     if before.started_at is not None:
         ran_s = max(0.0, (now - before.started_at).total_seconds())
-        attained = before.attained_gpu_s + ran_s * before.spec.gpu_count
+        attained = before.attained_gpu_s + ran_s * before.spec.slots
         moved = replace(moved, attained_gpu_s=attained)
     if moved.queued_since == before.queued_since:
         return moved  # it never really left the queue: it keeps its place

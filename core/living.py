@@ -33,7 +33,7 @@ class Census:
     leased: Counter[str] = field(default_factory=Counter)
     """Cluster → jobs with a VM."""
     gpus: Counter[str] = field(default_factory=Counter)
-    """Tenant → GPUs at work."""
+    """Tenant → GPUs at work; a job without GPUs counts as one."""
     began: dict[str, float] = field(default_factory=dict)
     """Tenant → sum of GPUs × the moment since which they work."""
     holding: dict[str, Holding] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Census:
     def count(self, job: Job, sign: int = 1) -> None:
         """The job gets a VM, or loses it."""
         self.counted += 1
-        tenant, gpus = job.spec.tenant_id, job.spec.gpu_count * sign
+        tenant, gpus = job.spec.tenant_id, job.spec.slots * sign
         since = (job.started_at or job.status_since).timestamp()
         self.leased[job.cluster] += sign
         self.gpus[tenant] += gpus

@@ -126,6 +126,11 @@ class StartJob:
     size: Size | None = None
     """Of an elastic job."""
 
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """The GPUs of its slots; the slot of a job without GPUs is none."""
+        return self.slots if self.spec.gpu_count else ()
+
 
 @dataclass(frozen=True, slots=True)
 class StopJob:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from core.errors import ZenError
 
 JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
-CLUSTER = re.compile(r"(?P<gpus>[1-9][0-9]{0,2})x(?P<gpu_type>[a-z0-9][a-z0-9-]{0,30})\Z")
+CLUSTER = re.compile(r"(?P<gpus>0|[1-9][0-9]{0,2})x(?P<gpu_type>[a-z0-9][a-z0-9-]{0,30})\Z")
+CPU_TYPE = "cpu"
+"""Begins what stands for the GPU type in the name of a cluster without GPUs: 0xcpu."""
 SPOT_SUFFIX = "-spot"
 """Ends the name of a spot cluster whose GPU type has a standard one as well."""
 _REGION = r"[a-z]+-[a-z]+[0-9]+"

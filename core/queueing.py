@@ -104,7 +104,7 @@ class QueuePolicy:
 
 def gpus_of(spec: JobSpec) -> int:
     """Of all members of a gang that it needs."""
-    return max(1, spec.gpu_count * spec.least)
+    return spec.slots * spec.least
 
 
 def level_of(spec: JobSpec, attained_gpu_s: float) -> int:

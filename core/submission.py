@@ -276,7 +276,7 @@ def _build(data: Mapping[object, object], timers: Timers, fresh_id: str) -> JobS
         environment=pairs("environment"),
         gpu_type=text("gpu_type").lower() or None,
         gpu_types=tuple(word.lower() for word in words("gpu_types")),
-        gpu_count=int(number("gpu_count", 1)),
+        gpu_count=int(number("gpu_count", 0 if text("cluster").startswith("0x") else 1)),
         cluster=text("cluster") or None,
         gpu_memory_mb=int(number("gpu_memory_mb", 0)),
         cpu_cores=number("cpu_cores", 0),
@@ -472,7 +472,12 @@ FIELDS: Mapping[str, Field] = _table(
         Field("tenant_id", _pattern(_TENANT, _ID_WORDS), _TEXT, "Who pays."),
         Field("name", _pattern(_NAME, "at most 128 printable characters"), _TEXT, "For people."),
         Field("priority", _whole(0, 9999), _INT, "Higher runs earlier; 500 is normal."),
-        Field("gpu_count", _whole(1, GPU_COUNT_MAX), _INT, "GPUs on one VM."),
+        Field(
+            "gpu_count",
+            _whole(0, GPU_COUNT_MAX),
+            _INT,
+            "GPUs on one VM; 0: on a VM without GPUs, of a CPU cluster.",
+        ),
         Field(
             "gpu_type",
             _pattern(_ANY_CASE_SLUG, "a GPU type, e.g. a100-40gb"),

@@ -107,20 +107,21 @@ class TenantRow:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a GPU of a cluster brings along: a job that names no GPU memory, no CPUs or no memory
-    takes its part."""
+    """What a GPU of a cluster (or a VM without GPUs) brings along: a job that names no GPU memory,
+    no CPUs or no memory takes its part."""
 
     gpu_type: str
     gpu_memory_gb: float
     cpus: float
     memory_gb: float
+    has_gpus: bool = True
 
 
 def machines_of(clusters: Iterable[ClusterSpec]) -> dict[str, Machine]:
     """Cluster → what one of its GPUs stands for."""
     return {
         c.name: Machine(
-            c.gpu_type, c.gpu_memory_gb, c.cpus / max(1, c.gpus), c.memory_gb / max(1, c.gpus)
+            c.gpu_type, c.gpu_memory_gb, c.cpus / c.slots, c.memory_gb / c.slots, c.gpus > 0
         )
         for c in clusters
     }
@@ -129,8 +130,8 @@ def machines_of(clusters: Iterable[ClusterSpec]) -> dict[str, Machine]:
 @dataclass(frozen=True, slots=True)
 class Tally:
     """What jobs ask for, summed. Those that name no GPU memory (or CPUs, or memory) are counted by
-    their GPUs. A job's `gpu_memory_mb` counts once, however many GPUs it has: that is how quotas of
-    multi-tenant clients are meant."""
+    their GPUs; one without GPUs has its VM to itself. A job's `gpu_memory_mb` counts once, however
+    many GPUs it has: that is how quotas of multi-tenant clients are meant."""
 
     jobs: int = 0
     gpus: int = 0
@@ -143,16 +144,15 @@ class Tally:
 
     @staticmethod
     def of(spec: JobSpec) -> Tally:
-        gpus = spec.gpu_count
         return Tally(
             jobs=1,
-            gpus=gpus,
+            gpus=spec.gpu_count,
             cpus=spec.cpu_cores,
-            gpus_without_cpus=0 if spec.cpu_cores else gpus,
+            gpus_without_cpus=0 if spec.cpu_cores else spec.slots,
             memory_mb=spec.memory_mb,
-            gpus_without_memory=0 if spec.memory_mb else gpus,
+            gpus_without_memory=0 if spec.memory_mb else spec.slots,
             gpu_memory_mb=spec.gpu_memory_mb,
-            gpus_without_gpu_memory=0 if spec.gpu_memory_mb else gpus,
+            gpus_without_gpu_memory=0 if spec.gpu_memory_mb else spec.gpu_count,
         )
 
     def plus(self, other: Tally, sign: int = 1) -> Tally:

@@ -27,7 +27,7 @@ _FORECASTS = "SELECT document::text FROM forecasts ORDER BY cluster"
 _RUNS = """
 SELECT uid::text, tenant_id, name, coalesce(spec ->> 'workflow', ''),
     coalesce(spec -> 'command', '[]')::text, cluster,
-    coalesce((spec ->> 'gpu_count')::int, 1), coalesce((spec ->> 'replicas')::int, 1),
+    greatest(coalesce((spec ->> 'gpu_count')::int, 1), 1), coalesce((spec ->> 'replicas')::int, 1),
     attained_gpu_s, ended_at
 FROM (
     SELECT * FROM jobs WHERE ended_at IS NOT NULL AND NOT history_pruned AND ended_at > %s

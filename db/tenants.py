@@ -28,8 +28,8 @@ _ALL = f"SELECT {TENANT_SELECT} FROM tenants ORDER BY tenant_id"
 # are those of the partial index.
 _SUMS = f"""
 SELECT j.tenant_id, j.cluster, count(*), sum(x.gpus), sum(x.cpus),
-    coalesce(sum(x.gpus) FILTER (WHERE x.cpus = 0), 0), sum(x.memory_mb),
-    coalesce(sum(x.gpus) FILTER (WHERE x.memory_mb = 0), 0), sum(x.gpu_memory_mb),
+    coalesce(sum(greatest(x.gpus, 1)) FILTER (WHERE x.cpus = 0), 0), sum(x.memory_mb),
+    coalesce(sum(greatest(x.gpus, 1)) FILTER (WHERE x.memory_mb = 0), 0), sum(x.gpu_memory_mb),
     coalesce(sum(x.gpus) FILTER (WHERE x.gpu_memory_mb = 0), 0)
 FROM jobs AS j CROSS JOIN LATERAL (
     SELECT coalesce((j.spec ->> 'gpu_count')::int, 1) AS gpus,

@@ -40,7 +40,7 @@ class Adviser:
         """The newest advice; empty if there is none. Google has it for spot VMs only."""
         if not spec.spot:
             return ()
-        key = (region, spec.machine_type)
+        key = (region, spec.offering)
         kept = self._kept.get(key)
         if kept is None or self._clock.monotonic() >= kept.until:
             kept = self._kept[key] = await self._ask(spec, region)
@@ -84,7 +84,7 @@ def read_hints(
         score = min(1.0, max(0.0, scores.obtainability))
         uptime_s = _seconds(scores.estimated_uptime)
         return tuple(
-            CapacityHint(region, zone, spec.machine_type, spec.spot, score, now, uptime_s)
+            CapacityHint(region, zone, spec.offering, spec.spot, score, now, uptime_s)
             for zone in dict.fromkeys(zones or [""])
         )
     return ()
@@ -92,7 +92,7 @@ def read_hints(
 
 def _question(spec: ClusterSpec, region: str) -> dict[str, object]:
     machine: dict[str, object] = {"machine_types": [spec.machine_type]}
-    if spec.machine_type.startswith("n1-"):
+    if spec.gpus and spec.machine_type.startswith("n1-"):
         # The only family whose GPUs are attached: the others bring them with the machine type.
         kind = f"nvidia-tesla-{spec.gpu_type}"
         machine["guest_accelerators"] = [{"accelerator_type": kind, "accelerator_count": spec.gpus}]

@@ -209,7 +209,7 @@ def _untold(
     was overtaken by a delivery: a new leader reads the whole past."""
     if not snapshot.errors:
         return []
-    place = (snapshot.region, "", spec.machine_type, spec.spot)
+    place = (snapshot.region, "", spec.offering, spec.spot)
     heard = {t.kind: t.last_seen for t in known.values() if t.key[:4] == place}
     bad = (Outcome.MISS, Outcome.TAKEN)
     good = [e.last_at for e in experience if e.place == place and e.last not in bad]
@@ -284,7 +284,7 @@ def _learn_refusals(
     for kind, error, zone in (refusal for group in refusals.values() for refusal in group):
         heard.setdefault(kind, (error, zone))
     for kind, (error, zone) in heard.items():
-        key = (region, "", spec.machine_type, spec.spot, str(kind))
+        key = (region, "", spec.offering, spec.spot, str(kind))
         before = known.get(key)
         trouble = learn(before, key, kind, error.message or error.code, timers, now)
         if before is not None and before.until == trouble.until and _is_same(before, trouble):
@@ -435,7 +435,7 @@ def block_s(kind: TroubleKind, in_a_row: int, timers: Timers) -> float:
 def _is_missing_no_more(trouble: Trouble, snapshot: MigSnapshot, spec: ClusterSpec) -> bool:
     return trouble.kind is TroubleKind.MISSING and (trouble.region, trouble.machine_type) == (
         snapshot.region,
-        spec.machine_type,
+        spec.offering,
     )
 
 
@@ -443,6 +443,6 @@ def _troubles_at(
     vm: Vm, spec: ClusterSpec, known: Mapping[TroubleKey, Trouble]
 ) -> list[TroubleKey]:
     """What a delivery there ends."""
-    place = (vm.region, spec.machine_type, spec.spot)
+    place = (vm.region, spec.offering, spec.spot)
     ended = ((key, t) for key, t in known.items() if t.kind not in NEVER_WORKS)
     return [key for key, t in ended if (t.region, t.machine_type, t.spot) == place]

@@ -175,7 +175,7 @@ def _stock_up(scene: Scene, asks: Asks) -> None:
 def _is_worth_company(outlook: Outlook, best: Outlook, fails: float, scene: Scene) -> bool:
     """One more hedge saves a wait if more requests fail than there are hedges; if not, it is paid
     for as long as the shortest bill, or wins the race and is dearer for as long as a job runs."""
-    policy, gpus = scene.picture.policy, scene.picture.spec.gpus
+    policy, gpus = scene.picture.policy, scene.picture.spec.slots
     saved = fails * outlook.late_after_s * policy.waiting_usd_per_gpu_hour * gpus
     second = outlook.usd_per_hour * BILLED_AT_LEAST_S
     dearer = max(0.0, outlook.price - best.price) * policy.typical_run_s / 2
@@ -231,7 +231,7 @@ def _cost(outlook: Outlook, scene: Scene, asks: Asks) -> tuple[bool, float, str]
     a refusal costs the time until it is noticed: that much dearer another region may be. For the
     same reason doubt alone sends nobody to a dearer one, unless a refusal is nearly sure."""
     policy = scene.picture.policy
-    waiting = policy.waiting_usd_per_gpu_hour * scene.picture.spec.gpus
+    waiting = policy.waiting_usd_per_gpu_hour * scene.picture.spec.slots
     refused = outlook.belief * (1.0 - 0.5 ** asks.load(outlook))
     dearer = waiting * refused * outlook.late_after_s / policy.typical_run_s
     hopeless = outlook.belief < policy.belief_bar / 2

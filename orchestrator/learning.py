@@ -135,7 +135,7 @@ class Lessons:
             self._put(region, zone, lesson)
 
     def _put(self, region: str, zone: str, lesson: Callable[[Experience], Experience]) -> None:
-        place = (region, zone, self._spec.machine_type, self._spec.spot)
+        place = (region, zone, self._spec.offering, self._spec.spot)
         before = self._known.get(place) or Experience(*place, updated_at=self._now)
         self._known[place] = lesson(faded(before, self._now, self._half_life_s))
         self._news.add(place)

@@ -357,7 +357,7 @@ class ClusterManager:
         return packed(demand, self.spec, view.vms, view.jobs) if self.spec.share else demand
 
     def _concerns_us(self, trouble: Trouble) -> bool:
-        kind = (self.spec.machine_type, self.spec.spot)
+        kind = (self.spec.offering, self.spec.spot)
         return (trouble.machine_type, trouble.spot) == kind
 
     def _names_in(self, view: View, *kinds: str) -> frozenset[str]:
@@ -536,7 +536,7 @@ class ClusterManager:
             MigMissing: TroubleKind.MISSING,
         }
         kind = kinds.get(type(error), TroubleKind.OTHER)
-        key = (region, "", self.spec.machine_type, self.spec.spot, str(kind))
+        key = (region, "", self.spec.offering, self.spec.spot, str(kind))
         trouble = learn(None, key, kind, str(error), self._timers, now)
         mig = self._calls.mig(region).mig
         alert = RaiseAlert(f"cloud_{kind}", mig, "error", str(error), now)

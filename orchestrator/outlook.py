@@ -113,7 +113,7 @@ class Outlooks(Mapping[str, Outlook]):
         self._seen = {
             e.region: e
             for e in picture.experience
-            if not e.zone and e.machine_type == spec.machine_type and e.spot == spec.spot
+            if not e.zone and e.machine_type == spec.offering and e.spot == spec.spot
         }
         self._found: dict[str, Outlook] = {}
 
@@ -138,7 +138,7 @@ class Outlooks(Mapping[str, Outlook]):
         usual_s, late_s = _delivery_s(known, self._timers)
         likely = belief(self._with_takings(known, region), now, policy.memory_half_life_s)
         cold_start_s = usual_s + self.boot_s
-        waiting = policy.waiting_usd_per_gpu_hour * picture.spec.gpus
+        waiting = policy.waiting_usd_per_gpu_hour * picture.spec.slots
         lost_s = policy.preemption_loss_s + cold_start_s
         risk = Risk(
             usd=_lost_usd(usd, waiting, lost_s) if picture.spec.spot else 0.0,
@@ -191,7 +191,7 @@ class Outlooks(Mapping[str, Outlook]):
         if len(leaving) < max(1.0, TAKEN_SHARE * self._held[region]):
             return known
         spec, at = self._picture.spec, max(leaving)
-        place = (region, "", spec.machine_type, spec.spot)
+        place = (region, "", spec.offering, spec.spot)
         return after_taking(known or Experience(*place, updated_at=at), at)
 
     @cached_property
@@ -261,7 +261,7 @@ class Prices:
     def __init__(self, known: Mapping[str, Outlook], picture: Picture, now: datetime) -> None:
         self._known = known
         self._policy = picture.policy
-        self._usd_per_s = picture.policy.waiting_usd_per_gpu_hour * picture.spec.gpus / HOUR_S
+        self._usd_per_s = picture.policy.waiting_usd_per_gpu_hour * picture.spec.slots / HOUR_S
         self._now = now
         self._cheapest: dict[tuple[object, ...], float] = {}
 

@@ -59,7 +59,7 @@ class _Holes:
     is filled first."""
 
     def __init__(self, spec: ClusterSpec, vms: Iterable[Vm], jobs: Iterable[Job]) -> None:
-        self._gpus = spec.gpus
+        self._gpus = spec.slots
         self._at: dict[Where, dict[int, list[_Hole]]] = {}
         left = _left(spec, jobs)
         ours = {region.region for region in spec.regions}
@@ -136,7 +136,7 @@ def _left(spec: ClusterSpec, jobs: Iterable[Job]) -> Mapping[str, _Hole]:
 
 
 def _whole(spec: ClusterSpec) -> _Hole:
-    return _Hole(spec.gpus, spec.cpus, spec.memory_gb * 1024)
+    return _Hole(spec.slots, spec.cpus, spec.memory_gb * 1024)
 
 
 _reach = attrgetter("regions", "denied", "max_usd_per_hour")

@@ -90,7 +90,7 @@ def wish_of(job: Job, run_s: float) -> Wish:
         start_by=None if spec.deadline is None else spec.deadline - runs,
         priority=spec.priority,
         denied=spec.regions_denied,
-        gpus=spec.gpu_count,
+        gpus=spec.slots,
         cpus=spec.cpu_cores,
         memory_mb=spec.memory_mb,
         gang=job.gang.uid if job.gang is not None else "",

@@ -39,7 +39,7 @@ def trial_ends(picture: Picture, timers: Timers, now: datetime) -> Iterator[date
 
 
 def _faults(picture: Picture, timers: Timers, now: datetime) -> list[Trouble]:
-    place = (picture.spec.machine_type, picture.spec.spot)
+    place = (picture.spec.offering, picture.spec.spot)
     return [
         trouble
         for trouble in picture.troubles

@@ -68,7 +68,7 @@ def heed(
     known = dict(before)
     if spec.pool != "static":  # machines that are there anyway are not bought
         for loss in _losses(vms, jobs, spec, timers, now, hears=hears):
-            key = (loss.vm.region, "", spec.machine_type, spec.spot, str(loss.kind))
+            key = (loss.vm.region, "", spec.offering, spec.spot, str(loss.kind))
             if key not in before or loss.at > before[key].last_seen:
                 known[key] = _one_more(known.get(key), key, loss, timers, now)
     for key in [key for key, t in known.items() if _is_over(t, spec, vms, jobs, proofs)]:
@@ -182,7 +182,7 @@ def _is_over(
     proofs: Mapping[str, datetime],
 ) -> bool:
     """READY does not end what was not claimed: the next VM would end its own block."""
-    mine = (spec.machine_type, spec.spot) == (trouble.machine_type, trouble.spot)
+    mine = (spec.offering, spec.spot) == (trouble.machine_type, trouble.spot)
     if not mine or trouble.kind not in NEVER_WORKS:
         return False
     if trouble.kind is K.UNREADY:

@@ -192,7 +192,7 @@ def at_least(k: int, mean: float) -> float:
 def spare_worth(likely: float, usd_per_hour: float, outlook: Outlook, picture: Picture) -> bool:
     """Whether a spare VM that is so likely to be of use within a cold start saves more than it
     costs: the wait, and the boot of another."""
-    waiting = picture.policy.waiting_usd_per_gpu_hour * picture.spec.gpus
+    waiting = picture.policy.waiting_usd_per_gpu_hour * picture.spec.slots
     saved = waiting + usd_per_hour * outlook.boot_s / outlook.cold_start_s
     return likely * saved >= usd_per_hour
 
@@ -243,7 +243,7 @@ def spares_wanted(
 def _chance_asked(share: float, best: Outlook, picture: Picture, timers: Timers) -> float:
     """How likely a spare VM must be of use to be worth it, if that share of a cold start is saved
     then; if it is not of use, a boot and the idling until it is given up are paid for nothing."""
-    waiting = picture.policy.waiting_usd_per_gpu_hour * picture.spec.gpus
+    waiting = picture.policy.waiting_usd_per_gpu_hour * picture.spec.slots
     saved = waiting * best.cold_start_s * share
     idle_s = min(idle_limit_s(picture, timers), GIVEN_UP_SPANS * best.cold_start_s)
     lost = best.usd_per_hour * (best.boot_s + idle_s)

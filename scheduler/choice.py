@@ -344,7 +344,7 @@ def _named(spec: JobSpec, name: str, clusters: Sequence[ClusterSpec]) -> Choice:
 
 
 def _refuse_unknown_type(spec: JobSpec, gpu_type: str, clusters: Sequence[ClusterSpec]) -> None:
-    known = {cluster.gpu_type for cluster in clusters}
+    known = {c.gpu_type for c in clusters if c.gpus or not spec.gpu_count}
     if gpu_type not in known:
         field = "gpu_types" if spec.gpu_types else "gpu_type"
         expected = f"a GPU type that exists ({nearest(gpu_type, known)})"

@@ -211,7 +211,7 @@ class Draft:
         """What the attempt has used counts from its start on; one that never ran is free."""
         if job.started_at is None or self.now <= job.started_at:
             return []
-        gpu_s = (self.now - job.started_at).total_seconds() * job.spec.gpu_count
+        gpu_s = (self.now - job.started_at).total_seconds() * job.spec.slots
         tenant = job.spec.tenant_id
         charge = Charge(tenant, gpu_s, self.now, self.rules.queue.half_life_s)
         self.charges.append(charge)

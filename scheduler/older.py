@@ -99,7 +99,7 @@ class Claims:
             vm_uid=vm.uid,
             region=vm.region,
             zone=vm.zone,
-            slots=tuple(range(vm.gpus)),
+            slots=tuple(range(vm.slots)),
         )
         with draft.together():
             self._change_places(job, vm)

@@ -213,7 +213,7 @@ def block_out(
     troubles: Sequence[Trouble], cluster: ClusterSpec, region: str, now: datetime
 ) -> BlockOut | None:
     """The block that ends last: trouble in one zone holds the whole group of a region."""
-    key = (region, cluster.machine_type, cluster.spot)
+    key = (region, cluster.offering, cluster.spot)
     blocks = [t for t in troubles if (t.region, t.machine_type, t.spot) == key and t.blocks(now)]
     last = max(blocks, key=attrgetter("until"), default=None)
     return BlockOut(str(last.kind), iso(last.until), last.message) if last else None

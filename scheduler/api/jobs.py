@@ -131,7 +131,7 @@ class JobRoutes:
         reads = self._services.reads
         row = await find_job(reads, request, query)
         rows = await reads.attempts(row.job.uid)
-        return reply(AttemptsOut(tuple(attempt_out(attempt) for attempt in rows)))
+        return reply(AttemptsOut(tuple(attempt_out(attempt, row.job.spec) for attempt in rows)))
 
     async def delete(self, request: Request, query: Query) -> Response:
         """As `stop`, but always 200: clients of multi-tenant schedulers take 202 for a failure."""

@@ -84,7 +84,7 @@ def places_out(
     for region in cluster.regions:
         block = block_out(troubles, cluster, region.region, now)
         for zone in ("", *region.zones) if zones else ("",):
-            place = (region.region, zone, cluster.machine_type, cluster.spot)
+            place = (region.region, zone, cluster.offering, cluster.spot)
             yield _place_out(cluster, place, seen.get(place), None if zone else block, now)
 
 

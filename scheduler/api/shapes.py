@@ -14,7 +14,7 @@ from core.capacity import ClusterSpec, VmState
 from core.cost import CostKind, vm_usd
 from core.forecast import Forecast, JobForecast
 from core.groups import hold_words
-from core.job import WAITING, Job, JobStatus
+from core.job import WAITING, Job, JobSpec, JobStatus
 from core.names import BadName, parse_cluster
 from core.reads import AlertRow, AttemptRow, EventRow, JobRow, VmRow
 from scheduler.api.compat.multitenant import job_words
@@ -302,7 +302,7 @@ def job_out(row: JobRow, eta: EtaOut | None = None, cluster: ClusterSpec | None 
         state=STATES[job.status],
         status=job.status,
         cluster=job.cluster,
-        gpu_type=spec.gpu_type or _type_of(job.cluster),
+        gpu_type=(spec.gpu_type or _type_of(job.cluster)) if spec.gpu_count else None,
         gpu_count=spec.gpu_count,
         gpu_memory_mb=spec.gpu_memory_mb,
         cpu_cores=spec.cpu_cores,
@@ -363,12 +363,14 @@ def _why(row: JobRow) -> str:
 
 def _job_vm(job: Job) -> JobVmOut | None:
     lease = job.lease
-    return JobVmOut(lease.vm_name, lease.region, lease.zone, lease.slots) if lease else None
+    slots = lease.slots if lease and job.spec.gpu_count else ()
+    return JobVmOut(lease.vm_name, lease.region, lease.zone, slots) if lease else None
 
 
 def _last_vm(row: JobRow) -> JobVmOut | None:
     last = row.last
-    return JobVmOut(last.vm_name, last.region, last.zone, last.slots) if last else None
+    slots = last.slots if last and row.job.spec.gpu_count else ()
+    return JobVmOut(last.vm_name, last.region, last.zone, slots) if last else None
 
 
 def _type_of(cluster: str) -> str | None:
@@ -440,14 +442,14 @@ class AttemptsOut(Struct, frozen=True):
     attempts: tuple[AttemptOut, ...]
 
 
-def attempt_out(row: AttemptRow) -> AttemptOut:
+def attempt_out(row: AttemptRow, spec: JobSpec) -> AttemptOut:
     return AttemptOut(
         attempt=row.attempt,
         lease_id=row.lease_id,
         vm_name=row.vm_name,
         region=row.region,
         zone=row.zone,
-        slots=row.slots,
+        slots=row.slots if spec.gpu_count else (),
         assigned_at=iso(row.assigned_at),
         started_at=iso_or_none(row.started_at),
         ended_at=iso_or_none(row.ended_at),

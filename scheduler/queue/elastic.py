@@ -89,9 +89,9 @@ def surplus(draft: Draft, spec: ClusterSpec, jobs: Sequence[Bending]) -> list[Jo
 
 def _stretch(draft: Draft, spec: ClusterSpec, job: Bending) -> Stretch:
     """What it was written for is not known: its least."""
-    each = job.leader.spec.gpu_count if spec.share else spec.gpus
+    each = job.leader.spec.slots if spec.share else spec.slots
     began = job.leader.started_at or draft.now
-    had_s = job.leader.attained_gpu_s / max(1, job.leader.spec.gpu_count)
+    had_s = job.leader.attained_gpu_s / job.leader.spec.slots
     ran_s = had_s + (draft.now - began).total_seconds()
     most = len(job.here) + len(job.waiting)
     usual = job.leader.spec.least * each
@@ -244,7 +244,7 @@ class Trial:
 
     def _could_use(self, job: Job, member: Job) -> bool:
         lease = member.lease
-        enough = not self._spec.share or job.spec.gpu_count <= member.spec.gpu_count
+        enough = not self._spec.share or job.spec.slots <= member.spec.slots
         return lease is not None and enough and self._serves(lease.vm_uid, job)
 
     def _serves(self, vm_uid: str, job: Job) -> bool:
@@ -262,10 +262,10 @@ class Trial:
         self._count(member, -1)
         vm = self._draft.vms.get(member.lease.vm_uid) if member.lease else None
         if vm is None or not self._spec.share:
-            self._room.free_up(self._spec.gpus)
+            self._room.free_up(self._spec.slots)
             return
         beside = len(free_gpus(vm, self._held.get(vm.uid)))
-        self._room.free_up(member.spec.gpu_count, beside)
+        self._room.free_up(member.spec.slots, beside)
 
 
 def shrink(

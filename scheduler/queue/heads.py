@@ -119,7 +119,7 @@ def _room(spec: ClusterSpec, census: Census) -> int:
         return UNSERVED
     # Without a rank among tenants, those that may not start stand in the way: look past them.
     spare = SPARE if spec.queue is QueueRule.FAIR else UNSERVED
-    jobs = spec.vm_max * spec.gpus if spec.share else spec.vm_max
+    jobs = spec.vm_max * spec.slots if spec.share else spec.vm_max
     return max(0, jobs - census.leased[spec.name]) + spare
 
 
@@ -131,10 +131,11 @@ def _left(limits: Amounts, holding: Holding, machines: Mapping[str, Machine]) ->
 
 def _may_start(left: Amounts, machine: Machine) -> bool:
     """Whether the smallest job fits on such a machine: one GPU, and some of the rest."""
+    gpus = float(machine.has_gpus)
     least = {
         "jobs": 1.0,
-        "gpus": 1.0,
-        f"gpus:{machine.gpu_type}": 1.0,
+        "gpus": gpus,
+        f"gpus:{machine.gpu_type}": gpus,
         "gpu_memory_gb": machine.gpu_memory_gb,
     }
     others = (left[what] > 0 for what in ("cpus", "memory_gb") if what in left)

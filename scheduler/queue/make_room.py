@@ -170,7 +170,7 @@ class Round:
                 break  # what is freed is promised to it
             shapes.add(self._shape(team))
             self._yard.give(team, gone)
-            self._given[team[0].spec.tenant_id] += sum(job.spec.gpu_count for job in team)
+            self._given[team[0].spec.tenant_id] += sum(job.spec.slots for job in team)
             leaving += gone
             if leaving and team[0].status is S.QUEUED:
                 told = "waits for the places of others that yield or end"
@@ -182,9 +182,7 @@ class Round:
         that are alike it does not matter which one each gets."""
         spec = team[0].spec
         where = (spec.regions, spec.regions_denied, spec.max_usd_per_hour, len(team))
-        return (
-            (where, spec.gpu_count, spec.cpu_cores, spec.memory_mb) if self._spec.share else where
-        )
+        return (where, spec.slots, spec.cpu_cores, spec.memory_mb) if self._spec.share else where
 
     def _victims(self, team: Sequence[Job]) -> Sequence[Job] | None:
         """Who yields to the team; None: nobody."""
@@ -267,7 +265,7 @@ class Round:
         first, now = team[0], self._draft.now
         return Wants(
             uid=first.uid,
-            gpus=sum(job.spec.gpu_count for job in team),
+            gpus=sum(job.spec.slots for job in team),
             # Elsewhere arrival or the number decides: nobody of its class yields to it.
             due_s=first.due.timestamp() if self._fair else math.inf,
             waited_s=(now - first.queued_since).total_seconds(),
@@ -308,7 +306,7 @@ class Round:
                 self._members[member.uid] = [member]
                 found[member.uid] = Runs(
                     uid=member.uid,
-                    gpus=member.spec.gpu_count,
+                    gpus=member.spec.slots,
                     due_s=_LAST_S - place,
                     ran_s=math.inf,
                     unsaved_s=0.0,
@@ -337,11 +335,11 @@ class Round:
         began = max(job.started_at or job.status_since for job in members)
         saved = max(self._ask.saved_at(job) or began for job in members)
         ran_s = (now - began).total_seconds()
-        had = first.attained_gpu_s + ran_s * first.spec.gpu_count
+        had = first.attained_gpu_s + ran_s * first.spec.slots
         due = due_at(first.submitted_at, first.spec, had, self._draft.rules.queue)
         return Runs(
             uid=uid,
-            gpus=sum(job.spec.gpu_count for job in members),
+            gpus=sum(job.spec.slots for job in members),
             due_s=max(first.due, due).timestamp(),
             ran_s=ran_s,
             unsaved_s=max(0.0, (now - max(saved, began)).total_seconds()),
@@ -383,7 +381,7 @@ def _just_placed(draft: Draft) -> Counter[str]:
     found: Counter[str] = Counter()
     for before, after in draft.moves:
         if before.status is S.PROVISIONING and after.lease is not None:
-            found[after.spec.tenant_id] += after.spec.gpu_count
+            found[after.spec.tenant_id] += after.spec.slots
     return found
 
 

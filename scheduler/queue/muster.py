@@ -93,7 +93,7 @@ def blocked_regions(
     spec: ClusterSpec, troubles: Sequence[Trouble], now: datetime
 ) -> dict[str, Trouble]:
     """Where nothing is to be had."""
-    place = (spec.machine_type, spec.spot)
+    place = (spec.offering, spec.spot)
     blocks = (t for t in troubles if (t.machine_type, t.spot) == place and not t.zone)
     return {t.region: t for t in blocks if t.blocks(now)}
 

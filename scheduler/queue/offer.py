@@ -119,7 +119,7 @@ def _send(draft: Draft, job: Job, vm: Vm, ids: Ids) -> None:
         region=vm.region,
         attempt=job.attempt + 1,
         lease_id=out.lease_id,
-        slots=tuple(range(vm.gpus)),
+        slots=tuple(range(vm.slots)),
         resume=job.attempt > 0,
     )
     words = f"its start message is out for the v1 worker on {vm.name}, or whichever is sooner"

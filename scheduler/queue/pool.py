@@ -105,12 +105,12 @@ def pool_of(seen: Seen, guess: Guesses) -> Pool:
 
 def unit_of(spec: ClusterSpec) -> int:
     """How much of the pool one VM is."""
-    return spec.gpus if spec.share else 1
+    return spec.slots if spec.share else 1
 
 
 def units_of(spec: ClusterSpec, job: JobSpec, members: int) -> int:
     """How much of the pool a job takes."""
-    return members * (max(1, job.gpu_count) if spec.share else 1)
+    return members * (job.slots if spec.share else 1)
 
 
 def waits_of(spec: ClusterSpec, job: Job, guess: Guesses) -> Waits:
@@ -120,11 +120,11 @@ def waits_of(spec: ClusterSpec, job: Job, guess: Guesses) -> Waits:
         uid=gang_uid(job),
         gpus=units_of(spec, job.spec, members),
         guess=guess(job),
-        had_s=job.attained_gpu_s / max(1, job.spec.gpu_count),
+        had_s=job.attained_gpu_s / job.spec.slots,
         most_s=job.spec.max_runtime_s,
         tenant=job.spec.tenant_id,
         jobs=members,
-        asks=job.spec.gpu_count * members,
+        asks=job.spec.slots * members,
     )
 
 
@@ -143,8 +143,10 @@ def cap_of(
         return None
     elsewhere = {name: tally for name, tally in holding.items() if name != cluster}
     used = held_by(elsewhere, machines)
-    one = Tally(jobs=0, gpus=1, gpus_without_cpus=1, gpus_without_memory=1)
-    each = one.amounts(machines.get(cluster))
+    machine = machines.get(cluster)
+    gpus_each = int(machine is None or machine.has_gpus)
+    one = Tally(jobs=0, gpus=gpus_each, gpus_without_cpus=1, gpus_without_memory=1)
+    each = one.amounts(machine)
     left = {name: limit - used.get(name, 0.0) for name, limit in limits.items()}
     gpus = [left[name] / cost for name, cost in each.items() if name in left and cost > 0]
     return Cap(left.get("jobs", math.inf), min(gpus, default=math.inf))
@@ -160,7 +162,7 @@ def _teams(leased: Sequence[Job]) -> list[list[Job]]:
 
 def _running(team: Sequence[Job], spec: ClusterSpec, now: datetime, guess: Guesses) -> Busy:
     job = team[0]
-    ran_s = job.attained_gpu_s / max(1, job.spec.gpu_count)
+    ran_s = job.attained_gpu_s / job.spec.slots
     most_s = job.spec.max_runtime_s
     if job.started_at is not None:
         here_s = (now - job.started_at).total_seconds()
@@ -174,7 +176,7 @@ def _running(team: Sequence[Job], spec: ClusterSpec, now: datetime, guess: Guess
         most_s=max(0.0, most_s),
         tenant=job.spec.tenant_id,
         jobs=len(team),
-        asks=sum(member.spec.gpu_count for member in team),
+        asks=sum(member.spec.slots for member in team),
     )
 
 
@@ -262,5 +264,5 @@ def _idle(seen: Seen, unit: int) -> Counter[str]:
         free[vm.region] += unit
     for job in seen.leased:
         if job.lease and job.lease.vm_uid in ready:
-            free[ready[job.lease.vm_uid].region] -= job.spec.gpu_count
+            free[ready[job.lease.vm_uid].region] -= job.spec.slots
     return +free

@@ -58,7 +58,7 @@ _COMMAND_CHARS = 200
 def kind_of(spec: JobSpec, cluster: str) -> Kind:
     """What a job is compared by."""
     name = _name(spec.name, spec.workflow, spec.command)
-    return Kind(spec.tenant_id, name, _gpus(cluster, spec.gpu_count * spec.replicas))
+    return Kind(spec.tenant_id, name, _gpus(cluster, spec.slots * spec.replicas))
 
 
 def kind_of_run(run: Run) -> Kind:

@@ -85,13 +85,13 @@ class Promise:
         return vm_uid == self.vm and job.uid not in self._free_to
 
     def _units(self, team: Sequence[Job]) -> int:
-        return sum(job.spec.gpu_count for job in team) if self._spec.share else len(team)
+        return sum(job.spec.slots for job in team) if self._spec.share else len(team)
 
     def _reserve(self, room: Room, chosen: Iterable[str]) -> Reservation:
         if self._spec.share and len(self.team) == 1:
             return self._reserve_vm(room)
         units, draft = self._units(self.team), self._draft
-        free = room.gpus if self._spec.share else room.gpus // max(1, self._spec.gpus)
+        free = room.gpus if self._spec.share else room.gpus // self._spec.slots
         ending = [(self._left_s(j), self._units((j,))) for j in draft.leased_in(self._spec.name)]
         given = (draft.jobs[uid] for uid in chosen)
         ending += [(self._runs_s(job), self._units((job,))) for job in given]
@@ -101,7 +101,7 @@ class Promise:
 
     def _reserve_vm(self, room: Room) -> Reservation:
         """The VM that will have enough first."""
-        need, best = self.team[0].spec.gpu_count, Reservation(0, float("inf"), room.gpus)
+        need, best = self.team[0].spec.slots, Reservation(0, float("inf"), room.gpus)
         for vm in self._draft.vms_of(self._spec.name):
             if not Slots.serves(vm, self._spec):
                 continue

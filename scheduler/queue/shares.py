@@ -35,7 +35,7 @@ class Shares:
 
     def cost(self, job: Job) -> float:
         """What one more job adds to its tenant's share."""
-        return self.part(job.spec.tenant_id, job.spec.gpu_count)
+        return self.part(job.spec.tenant_id, job.spec.slots)
 
     def part(self, tenant: str, gpus: int) -> float:
         """What so many GPUs at work add to a tenant's share."""

@@ -1,7 +1,7 @@
 """Free GPUs: of VMs that are there (Slots), of those that a cluster may still have (Room). Pure.
 
 A VM of a shared cluster takes jobs side by side, each on GPUs of its own; elsewhere a job has its
-VM to itself. A bad GPU is never free.
+VM to itself. A bad GPU is never free. A VM without GPUs has one slot, which is no GPU.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Place:
     def fits(self, spec: JobSpec) -> bool:
         cheap = spec.max_usd_per_hour is None or self.usd_per_hour <= spec.max_usd_per_hour
         room = spec.cpu_cores <= self.cpus and spec.memory_mb <= self.memory_mb
-        enough = spec.gpu_count <= len(self.free) and min(spec.max_runtime_s, LONG_S) <= self.left_s
+        enough = spec.slots <= len(self.free) and min(spec.max_runtime_s, LONG_S) <= self.left_s
         return enough and cheap and room and spec.allows_region(self.region)
 
     def without(self, spec: JobSpec) -> Place:
@@ -50,7 +50,7 @@ class Place:
             self.name,
             self.uid,
             self.region,
-            self.free[spec.gpu_count :],
+            self.free[spec.slots :],
             self.cpus - spec.cpu_cores,
             self.memory_mb - spec.memory_mb,
             self.gang,
@@ -97,7 +97,7 @@ class Slots:
         gang: str = "",
     ) -> Place | None:
         """Where the job, of that gang if it is of one, should go; None: nowhere now."""
-        for free in range(spec.gpu_count, self._spec.gpus + 1):
+        for free in range(spec.slots, self._spec.slots + 1):
             for place in self._by_free.get(free, ()):
                 if place.gang in ("", gang) and place.fits(spec) and among(place):
                     return place
@@ -110,7 +110,7 @@ class Slots:
             left = place.without(spec)
             if left.free:
                 insort(self._by_free.setdefault(len(left.free), []), left)
-        return place.free[: spec.gpu_count]
+        return place.free[: spec.slots]
 
     def save(self) -> dict[int, list[Place]]:
         """As it is now, for a trial."""
@@ -126,16 +126,16 @@ class Room:
 
     def __init__(self, draft: Draft, spec: ClusterSpec, leased: int) -> None:
         """`leased`: how many of its jobs have a VM."""
-        self._share, self._gpus = spec.share, spec.gpus
+        self._share, self._gpus = spec.share, spec.slots
         self._holes: Counter[int] = Counter()
         if not spec.share:
-            self._holes[spec.gpus] = max(0, spec.vm_max - leased)
+            self._holes[spec.slots] = max(0, spec.vm_max - leased)
             return
         held, vms = held_in(draft, spec), draft.vms_of(spec.name)
         for vm in vms:
             if vm.state in (V.REQUESTED, V.BOOTING, V.READY) and not vm.taken:
                 self._holes[len(free_gpus(vm, held.get(vm.uid)))] += 1
-        self._holes[spec.gpus] += max(0, spec.vm_max - sum(vm.counted for vm in vms))
+        self._holes[spec.slots] += max(0, spec.vm_max - sum(vm.counted for vm in vms))
 
     def take_all(self, specs: Iterable[JobSpec]) -> bool:
         """Room for all of them, or nothing is taken."""
@@ -166,12 +166,12 @@ class Room:
 
     def fits(self, spec: JobSpec) -> bool:
         """Whether there is room."""
-        need = spec.gpu_count if self._share else self._gpus
+        need = spec.slots if self._share else self._gpus
         return any(self._holes[hole] > 0 for hole in range(need, self._gpus + 1))
 
     def take(self, spec: JobSpec) -> bool:
         """Whether there is room, which is the job's then: the smallest hole that is enough."""
-        need = spec.gpu_count if self._share else self._gpus
+        need = spec.slots if self._share else self._gpus
         for hole in range(need, self._gpus + 1):
             if self._holes[hole] > 0:
                 self._holes[hole] -= 1
@@ -214,10 +214,10 @@ def free_gpus(vm: Vm, held: Held | None) -> tuple[int, ...]:
     to be let go of: its GPUs are not known to be free, so none of the VM's are."""
     held = held or _NOTHING
     taken = held.gpus
-    if len(taken) >= vm.gpus or not held.leases.issuperset(vm.leases):
+    if len(taken) >= vm.slots or not held.leases.issuperset(vm.leases):
         return ()
     bad = vm.health.bad if vm.health.gpus else ()
-    return tuple(gpu for gpu in range(vm.gpus) if gpu not in taken and gpu not in bad)
+    return tuple(gpu for gpu in range(vm.slots) if gpu not in taken and gpu not in bad)
 
 
 def place_on(draft: Draft, vm: Vm, spec: ClusterSpec, free: tuple[int, ...], held: Held) -> Place:

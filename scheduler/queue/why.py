@@ -195,5 +195,5 @@ def _together_words(queued: Sequence[Vm]) -> str:
 
 
 def _concerns(trouble: Trouble, spec: ClusterSpec) -> bool:
-    place = (trouble.machine_type, trouble.spot) == (spec.machine_type, spec.spot)
+    place = (trouble.machine_type, trouble.spot) == (spec.offering, spec.spot)
     return place and any(r.region == trouble.region for r in spec.regions)

@@ -285,9 +285,7 @@ class Checkers:
     def _check_slots(self, job: Job, lease: Lease, vm: Vm) -> None:
         """No GPU is given to two live leases of a VM, nor one that the VM does not have."""
         name = job.spec.job_id
-        if len(set(lease.slots)) != job.spec.gpu_count or not set(lease.slots) <= set(
-            range(vm.gpus)
-        ):
+        if len(set(lease.slots)) != job.spec.slots or not set(lease.slots) <= set(range(vm.slots)):
             words = f"{name} wants {job.spec.gpu_count} GPUs, has {lease.slots} of {vm.gpus}"
             self.broken("slots", words, name, vm.name)
         if set(lease.slots) & vm.health.bad:

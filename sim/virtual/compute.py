@@ -229,7 +229,7 @@ class VirtualCompute:
     async def advise(self, spec: ClusterSpec, region: str) -> tuple[CapacityHint, ...]:
         if not spec.spot:
             return ()
-        key, now = (region, spec.machine_type), self._loop.time()
+        key, now = (region, spec.offering), self._loop.time()
         until, hints = self._advice.get(key, (0.0, ()))
         if now >= until:
             hints = (self._hint(spec, region, now),)
@@ -245,7 +245,7 @@ class VirtualCompute:
         return CapacityHint(
             region=region,
             zone=zone if there else "",
-            machine_type=spec.machine_type,
+            machine_type=spec.offering,
             spot=spec.spot,
             score=0.9 if there else 0.1,
             at=EPOCH + timedelta(seconds=now),

@@ -86,7 +86,7 @@ class Worker:
         self._driver: Driver | None = None
         self._runner: PretendRunner | None = None
         self._gpus = tuple(GpuReading(index) for index in range(info.gpus))
-        if site.dice.random() < site.bad_gpus:
+        if site.dice.random() < site.bad_gpus and info.gpus:
             bad = site.dice.randrange(info.gpus)
             site.trace.count_fault("bad_gpu")
             self._gpus = tuple(replace(g, ecc_errors=int(g.index == bad)) for g in self._gpus)

@@ -87,6 +87,7 @@ CLUSTERS = (
     cluster("2xa100-40gb", 2, "a100-40gb", 7.4),
     cluster("4xa100-40gb", 4, "a100-40gb", 14.7),
     cluster("8xh100-80gb", 8, "h100-80gb", 88.0, "us-east4"),
+    replace(cluster("0xcpu", 0, "cpu", 0.19), gpu_memory_gb=0, cpus=4, memory_gb=15),
 )
 
 

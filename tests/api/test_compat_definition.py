@@ -68,13 +68,15 @@ async def test_image_is_run() -> None:
 
 
 @pytest.mark.parametrize("resources", [None, {}, {"gpu_count": 0}, {"gpu_type": None}])
-async def test_a_job_without_gpus_gets_one(resources: object) -> None:
-    """Every VM has GPUs and one is the smallest part: the answer says what it really gets."""
-    async with House().client() as client:
+async def test_a_job_without_gpus_has_none(resources: object) -> None:
+    """No GPUs unless some are asked for: it runs on a CPU cluster."""
+    house = House()
+    async with house.client() as client:
         body = {"definition": {"name": "n", "command": ["true"], "resources": resources}}
         answer = await client.post("/jobs", json=body)
     assert answer.status_code == 201
-    assert answer.json()["definition"]["resources"]["gpu_count"] == 1
+    assert answer.json()["definition"]["resources"]["gpu_count"] == 0
+    assert [job.cluster for job in house.store.jobs.values()] == ["0xcpu"]
 
 
 async def test_same_key_is_the_same_job() -> None:
@@ -106,7 +108,7 @@ async def test_same_key_is_the_same_job() -> None:
             [f"definition.resources.{name}" for name in ("cpu_cores", "gpu_count", "memory_mb")],
         ),
         (
-            {**DEFINITION, "resources": {"gpu_type": "abacus"}},
+            {**DEFINITION, "resources": {"gpu_type": "abacus", "gpu_count": 1}},
             ["definition.resources.gpu_type"],
         ),
     ],

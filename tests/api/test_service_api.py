@@ -61,7 +61,7 @@ async def test_status_counts_everything() -> None:
         "deleting": 0,
     }
     assert (body["leader"], body["term"], body["outbox"]) == ("replica-1", 4, 5)
-    assert (body["clusters"], body["embedded"], body["version"]) == (4, None, "9.9")
+    assert (body["clusters"], body["embedded"], body["version"]) == (5, None, "9.9")
     assert body["oldest_waiting_since"] == "2026-01-31T11:59:00.000Z"
 
 

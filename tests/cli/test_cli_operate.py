@@ -304,6 +304,23 @@ def test_timers_that_a_file_sets_are_never_shortened(tmp_path: Path) -> None:
     assert (slow.heartbeat_s, slow.lost_after_s) == (15, Timers().lost_after_s)
 
 
+def test_embedded_configuration_keeps_a_cpu_vm_ready(tmp_path: Path) -> None:
+    """The shipped file keeps no VM without work; a local run keeps one without GPUs, where the
+    machine carries more than that one."""
+    assert {c.vm_min for c in load_settings(None, {}).clusters} == {0}
+    local = write_config(tmp_path / "zen.yaml", None, tmp_path, vm_cap(10_000, 2))
+    assert {c.name: c.vm_min for c in local.clusters if c.vm_min} == {"0xcpu": 1}
+    tiny = write_config(tmp_path / "tiny.yaml", None, tmp_path, vm_cap(100, 1))
+    assert {c.vm_min for c in tiny.clusters} == {0}
+
+
+def test_templates_without_gpus_attach_none(zen: Zen) -> None:
+    """An n1 machine of a CPU cluster gets no accelerator; its agent is told of no GPUs."""
+    ended = zen("infra", "gcloud", "--cluster", "0xcpu")
+    assert "--accelerator" not in ended.out
+    assert "zen-gpus=0;;" in ended.out
+
+
 def test_local_processes_see_no_real_world() -> None:
     """A DATABASE_URL for something else is never used, let alone migrated, by a local run."""
     given = {"DATABASE_URL": "x", "GOOGLE_APPLICATION_CREDENTIALS": "y", "PATH": "/bin"}

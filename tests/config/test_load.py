@@ -69,12 +69,45 @@ def test_default_file_loads() -> None:
     assert machines["2xa100-40gb"] == "a2-highgpu-2g"
     assert machines["8xa100-80gb"] == "a2-ultragpu-8g"
     assert machines["8xh100-80gb"] == "a3-highgpu-8g"
-    assert len(machines) == 19
+    assert machines["0xcpu"] == "n1-standard-4"
+    assert len(machines) == 20
     for cluster in settings.clusters:
         assert 3 <= len(cluster.regions) <= 6
         assert 1 <= cluster.vm_max <= 8
         assert cluster.spot == (cluster.name == "4xt4")
         assert all(0 < r.spot_usd_per_hour < r.usd_per_hour for r in cluster.regions)
+
+
+CPU = MINIMAL.replace(
+    "machines:\n",
+    "machines:\n  n1: {cpus: 4, memory_gb: 15, usd_per_hour: 0.19, spot_usd_per_hour: 0.1}\n",
+)
+
+
+def test_cpu_cluster_has_no_gpu_type(write: Write) -> None:
+    """A cluster without GPUs costs what its machine does, in zones that its regions name."""
+    regions = "regions: {us-east1: {zones: [b]}}"
+    text = f"{CPU}  0xcpu:\n    machine_type: n1\n    vm_max: 2\n    {regions}\n"
+    cluster = load_settings(write(text), {}).cluster("0xcpu")
+    assert (cluster.gpus, cluster.slots, cluster.gpu_memory_gb) == (0, 1, 0)
+    assert cluster.region("us-east1").zones == ("us-east1-b",)
+    assert cluster.usd_per_hour("us-east1") == pytest.approx(0.19)
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "expected"),
+    [
+        ("0xcpu", "regions: [us-east1]", "clusters.0xcpu.regions.us-east1.zones"),
+        ("0xcpu", "regions: {us-east1: {zones: [b]}}\n    share: true", "one job at a time"),
+        ("0xcpu", "regions: {us-east1: {zones: [b]}}\n    worker: v1", "clusters.0xcpu.worker"),
+        ("0xl4", "regions: [us-central1]", "0xcpu"),
+        ("1xcpu", "regions: [us-central1]", "the GPU type 'cpu'"),
+    ],
+)
+def test_faults_of_a_cpu_cluster(write: Write, name: str, more: str, expected: str) -> None:
+    """What VMs without GPUs cannot be is refused, with the key."""
+    text = f"{CPU}  {name}:\n    machine_type: n1\n    vm_max: 2\n    {more}\n"
+    assert expected in " ".join(faults_of(write(text)))
 
 
 def test_minimal_file(write: Write) -> None:

@@ -100,9 +100,8 @@ def native_of_definition(body: Mapping[str, object]) -> dict[str, object]:
         native |= {name: fields[name] for name in names if fields.get(name) is not None}
     if native["command"] is None and "image" in native:
         del native["command"]  # the image knows what to run
-    # Every VM here has GPUs, and a GPU is the smallest part of one that a job can have.
-    if native.get("gpu_count") == 0 and not isinstance(native["gpu_count"], bool):
-        native["gpu_count"] = 1
+    if native.setdefault("gpu_count", 0) == 0:
+        native.pop("gpu_type", None)  # no GPUs unless some are asked for, whatever the type
     return native
 
 

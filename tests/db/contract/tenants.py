@@ -120,6 +120,15 @@ class Tenants:
             "1xl4": Tally(2, 2, 4.0, 0, 2048.0, 0, 0.0, 2),
         }
 
+    async def test_a_job_without_gpus_takes_its_whole_machine(
+        self, store: Store, maker: Maker
+    ) -> None:
+        """It counts no GPUs; of CPUs and memory it counts one part, all that its VM has."""
+        await put(store, PutTenant(Tenant("a", quota=Quota(cpus=99.0))))
+        (job,) = await queued(store, maker, 1, tenant_id="a", cluster="0xcpu", gpu_count=0)
+        await put(store, *admitted(job))
+        assert (await store.holdings("a"))["a"] == {"0xcpu": Tally(1, 0, 0.0, 1, 0.0, 1)}
+
     async def test_a_tenant_without_a_quota_is_not_counted(
         self, store: Store, maker: Maker
     ) -> None:
