@@ -1,15 +1,24 @@
-"""GPU readings: from NVML where there is one, else as many zeros as the VM says it has."""
+"""GPU readings: from NVML, or from GPUs that the VM was told to pretend."""
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import json
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Protocol
 
+from core.errors import ZenError
 from core.messages import GpuReading
 
 _LIBRARY = "libnvidia-ml.so.1"
+DRIVER_WAIT_S = 420.0
+"""An image that installs its driver at the first boot takes minutes. Shorter than boot_timeout_s,
+so that the reason is said before the VM is taken back."""
+DRIVER_LOOK_S = 5.0
 
 
 class Gpus(Protocol):
@@ -96,10 +105,68 @@ def is_real(gpus: Gpus) -> bool:
     return isinstance(gpus, NvmlGpus)
 
 
-def open_gpus(count: int, said: Path | None = None) -> Gpus:
-    """NVML's if its library is there, else `count` pretend ones."""
+class UnusableGpus(ZenError):
+    """The GPUs that the machine should have are not there, or not yet."""
+
+    code = "unusable_gpus"
+
+
+def open_gpus(count: int, *, pretend: bool, said: Path | None = None) -> Gpus:
+    """As many as the machine should have, or UnusableGpus. May take a while, or hang with the
+    driver: call it from a thread. Nothing is pretended unless that was said: a job would start, and
+    fail for want of its GPUs."""
+    if pretend or count == 0:
+        return PretendGpus(count, said)
     try:
         ctypes.CDLL(_LIBRARY)
-    except OSError:
-        return PretendGpus(count, said)
-    return NvmlGpus()
+        gpus = NvmlGpus()
+    except OSError as error:
+        raise UnusableGpus(f"no NVIDIA driver: {error}") from error
+    except Exception as error:  # NVML's own, which exist only where it does
+        raise UnusableGpus(f"the NVIDIA driver does not answer: {error}") from error
+    if gpus.count < count:
+        raise UnusableGpus(f"the driver sees {gpus.count} of {count} GPUs")
+    return gpus
+
+
+async def wait_for_gpus(attempt: Callable[[], Gpus], wait_s: float = DRIVER_WAIT_S) -> Gpus:
+    """The GPUs, when the driver has them: it may still be installing. UnusableGpus after the wait,
+    with the last reason."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + wait_s
+    while True:
+        try:
+            return await _in_a_thread(attempt, max(1.0, until - loop.time()))
+        except TimeoutError:
+            raise UnusableGpus("the NVIDIA driver hangs") from None
+        except UnusableGpus:
+            if loop.time() + DRIVER_LOOK_S > until:
+                raise
+        await asyncio.sleep(DRIVER_LOOK_S)
+
+
+async def _in_a_thread(attempt: Callable[[], Gpus], wait_s: float) -> Gpus:
+    """A thread that nobody waits for at the end, as NVML may hang for ever."""
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[Gpus] = loop.create_future()
+
+    def settle(result: Gpus | Exception) -> None:
+        if found.done():
+            return
+        if isinstance(result, Exception):
+            found.set_exception(result)
+        else:
+            found.set_result(result)
+
+    def run() -> None:
+        result: Gpus | Exception
+        try:
+            result = attempt()
+        except Exception as error:  # it is raised where somebody waits
+            result = error
+        with suppress(RuntimeError):  # the loop is closed: we are leaving
+            loop.call_soon_threadsafe(settle, result)
+
+    Thread(target=run, name="gpus", daemon=True).start()
+    async with asyncio.timeout(wait_s):
+        return await found

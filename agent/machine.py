@@ -75,6 +75,8 @@ class AgentMachine:
     listening: bool = True
     """Until we listen we are silent: who says READY may be sent work at once."""
     gpus: tuple[GpuReading, ...] = ()
+    unready: str = ""
+    """Why this machine cannot work at all; it says so instead of READY."""
     jobs: dict[str, Work] = field(default_factory=dict)
     """By lease id."""
     _finished: OrderedDict[str, Heartbeat] = field(default_factory=OrderedDict)
@@ -242,6 +244,8 @@ class AgentMachine:
             self._out.append(TellSize(news.lease_id, news.size))
 
     def _refusal(self, order: StartJob) -> str:
+        if self.unready:
+            return self.unready
         if self._shut_down or self._preempted or self._draining:
             word = "shutting down" if self._shut_down else "draining"
             return "the VM is being preempted" if self._preempted else f"the agent is {word}"
@@ -461,6 +465,8 @@ class AgentMachine:
         if self._preempted:
             beat = self._vm_beat(B.PREEMPTED)
             self._outgoing.put(replace(beat, reason=self._preempted_by))
+        elif self.unready:
+            self._outgoing.put(replace(self._vm_beat(B.UNREADY), reason=self.unready))
         elif self.listening and not self.jobs and not self._shut_down:
             self._outgoing.put(self._vm_beat(B.DRAINED if self._draining else B.READY))
 

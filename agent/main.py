@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,15 @@ from threading import Thread
 from agent.containers import Runtime
 from agent.driver import Driver
 from agent.ear import Ear
-from agent.gpus import Gpus, is_real, open_gpus
+from agent.gpus import (
+    DRIVER_WAIT_S,
+    Gpus,
+    PretendGpus,
+    UnusableGpus,
+    is_real,
+    open_gpus,
+    wait_for_gpus,
+)
 from agent.journal import Journal
 from agent.machine import AgentMachine
 from agent.metadata import Source, VmSettings, source
@@ -32,10 +40,11 @@ from agent.words import (
     ShutDown,
 )
 from core.clock import SystemClock
-from core.errors import BadInput, BusDown, ZenError
+from core.errors import BadInput, BusDown, Fault, ZenError
 from core.ids import RandomIds
 from core.messages import GpuReading
 from core.names import Names
+from core.submission import shown
 from messaging.pubsub import PubSubBus, create_control_subscription, delete_subscription
 from stores.base import Store, open_store
 
@@ -45,6 +54,8 @@ DEFAULT_VM_DIR = "/var/lib/zen"
 RECONNECT_FIRST_S = 0.1
 RECONNECT_MAX_S = 5.0
 CLOSE_TIMEOUT_S = 2.0
+DRIVER_WAIT = "ZEN_DRIVER_WAIT_S"
+DRIVER_WAIT_MAX_S = 3600.0
 GPUS_LATE_MAX = 3
 """Heartbeats without a reading before all GPUs count as broken."""
 
@@ -217,10 +228,16 @@ async def run_agent(journal: Journal, clock: SystemClock) -> Exit:
     journal = journal.bind(vm_name=identity.vm_name, boot_nonce=identity.boot_nonce)
     names = Names(settings.prefix)
     vm_dir = Path(os.environ.get("ZEN_VM_DIR", DEFAULT_VM_DIR))
-    gpus = open_gpus(settings.gpus, vm_dir / "gpus.json")
+    gpus, unready = await _gpus_of(settings, vm_dir, journal)
     bus = PubSubBus(settings.project, emulator_host=settings.pubsub_host)
     machine = AgentMachine(
-        identity, settings.timers, gpus.count, clock.monotonic(), listening=False, gpus=gpus.read()
+        identity,
+        settings.timers,
+        gpus.count,
+        clock.monotonic(),
+        listening=False,
+        gpus=gpus.read(),
+        unready=unready,
     )
     driver = Driver(machine, bus, names, clock, journal)
     agent = Agent(
@@ -242,6 +259,34 @@ async def run_agent(journal: Journal, clock: SystemClock) -> Exit:
         ),
     )
     return await agent.run(vm_dir)
+
+
+async def _gpus_of(settings: VmSettings, vm_dir: Path, journal: Journal) -> tuple[Gpus, str]:
+    """The GPUs, or none and why they cannot be used. Until then the VM is silent, as one that still
+    boots."""
+
+    def attempt() -> Gpus:
+        said = vm_dir / "gpus.json"
+        return open_gpus(settings.gpus, pretend=settings.pretend_gpus, said=said)
+
+    try:
+        return await wait_for_gpus(attempt, _driver_wait_s(os.environ)), ""
+    except UnusableGpus as error:
+        journal.error("GPUs cannot be used", reason=str(error))
+        return PretendGpus(0), str(error)
+
+
+def _driver_wait_s(environ: Mapping[str, str]) -> float:
+    """An image whose driver takes longer to install says so here."""
+    text = environ.get(DRIVER_WAIT, "")
+    try:
+        wait_s = float(text) if text else DRIVER_WAIT_S
+    except ValueError:
+        wait_s = -1.0
+    if not 0 <= wait_s <= DRIVER_WAIT_MAX_S:
+        expected = f"seconds, from 0 to {DRIVER_WAIT_MAX_S:g}"
+        raise BadInput([Fault(DRIVER_WAIT, shown(text), expected)])
+    return wait_s
 
 
 def main() -> int:

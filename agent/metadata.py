@@ -43,7 +43,9 @@ TIMERS = (
 )
 _INSTANCE = ("name", "id", "zone")
 _REQUIRED = ("zen-cluster", "zen-project", "zen-prefix", "zen-store")
-_OPTIONAL = ("zen-gpus", "zen-pubsub-host", "zen-timers", "zen-containers")
+PRETEND = "zen-pretend-gpus"
+"""Said only to a VM whose GPUs do not exist, by whoever pretends them."""
+_OPTIONAL = ("zen-gpus", PRETEND, "zen-pubsub-host", "zen-timers", "zen-containers")
 _ADDRESS = "network-interfaces/0/ip"
 SETTINGS = "ZEN_VM_SETTINGS"
 """The variable that says all this on a machine that no cloud made: a JSON object of texts."""
@@ -67,13 +69,15 @@ class VmSettings:
     prefix: str
     store: str
     gpus: int
-    """Used where there is no NVML."""
+    """As many as the machine type has."""
     pubsub_host: str | None
     """None: Google's own."""
     timers: Timers
     address: str = ""
     """Where other VMs of its network reach it."""
     containers: ContainerRules = field(default_factory=ContainerRules)
+    pretend_gpus: bool = False
+    """Its GPUs exist by agreement: a pretend VM."""
 
 
 class Source(Protocol):
@@ -270,6 +274,7 @@ def parse_settings(values: Mapping[str, str]) -> VmSettings:
         Fault(f"metadata {name}", "nothing", "a value") for name in names if not values.get(name)
     ]
     gpus = _gpus(values.get("zen-gpus", "0"), faults)
+    pretend = _flag(PRETEND, values.get(PRETEND, ""), faults)
     timers = _timers(values.get("zen-timers", "{}"), faults)
     containers = _containers(values.get("zen-containers", "{}"), faults)
     if faults:
@@ -287,6 +292,7 @@ def parse_settings(values: Mapping[str, str]) -> VmSettings:
         timers=timers,
         address=values.get(_ADDRESS, ""),
         containers=containers,
+        pretend_gpus=pretend,
     )
 
 
@@ -295,6 +301,12 @@ def _gpus(text: str, faults: list[Fault]) -> int:
         return int(text)
     faults.append(Fault("metadata zen-gpus", shown(text), f"a whole number from 0 to {GPUS_MAX}"))
     return 0
+
+
+def _flag(name: str, text: str, faults: list[Fault]) -> bool:
+    if text not in ("", "true", "false"):
+        faults.append(Fault(f"metadata {name}", shown(text), "true or false"))
+    return text == "true"
 
 
 def _containers(text: str, faults: list[Fault]) -> ContainerRules:

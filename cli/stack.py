@@ -18,7 +18,7 @@ from typing import Any
 
 from cli.child import Child, ChildFailed, Program, last_words, start
 from cli.embedded import Cap, clean_environment, edited, write_config, write_sealed
-from cli.node_config import PLACE, NodePlan, node_values, socket_of
+from cli.node_config import PLACE, PRETEND_TYPE, NodePlan, node_values, socket_of
 from cli.place import ROOT, Home, Running
 from cli.regroup import Regrouper
 from cli.templates import metadata
@@ -163,6 +163,8 @@ class Stack:
         """The machine's own service; the scheduler finds its socket in the configuration."""
         spec = next(cluster for cluster in settings.clusters if cluster.pool == "static")
         told = {**metadata(settings, spec), "zone": spec.region(PLACE).zones[0]}
+        if spec.gpu_type == PRETEND_TYPE:  # asked for by --gpus, where there are none
+            told["zen-pretend-gpus"] = "true"
         words = self._data / "worker.json"
         words.write_text(json.dumps(told, indent=1), encoding="utf-8")
         arguments = (

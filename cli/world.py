@@ -39,6 +39,7 @@ def _mig(
 ) -> dict[str, object]:
     attached = accelerator(cluster)
     words = metadata(settings, cluster)
+    words["zen-pretend-gpus"] = "true"
     if cluster.worker == "v1":
         words["startup-script"] = v1_worker or NOBODY
     return {

@@ -75,6 +75,8 @@ class VmHealth:
     gpus: tuple[BadGpu, ...] = ()
     failures: tuple[FailedRun, ...] = ()
     """Those since the last job that went well, oldest first."""
+    unready: str = ""
+    """Why its own worker says that no job can run there."""
 
     @property
     def bad(self) -> frozenset[int]:
@@ -87,6 +89,8 @@ class VmHealth:
         if self.failures:
             names = ", ".join(run.job_id for run in self.failures)
             parts.append(f"failed on it in a row: {names}")
+        if self.unready:
+            parts.append(self.unready)
         return "; ".join(parts)
 
 

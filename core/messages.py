@@ -25,6 +25,8 @@ class BeatStatus(StrEnum):
     """Idle, and will take no more work."""
     PREEMPTED = "PREEMPTED"
     """The cloud takes this VM away."""
+    UNREADY = "UNREADY"
+    """The machine is not what it should be (`reason`): no job can run here."""
     FROZEN = "FROZEN"
     """The bus was away too long: the job is frozen until we hear `continue`."""
 

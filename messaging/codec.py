@@ -49,7 +49,9 @@ __all__ = [
 REASON_CHARS_MAX = 2000
 GPU_FAULT_CHARS_MAX = 200
 _NOTE_PREFIX = "wf-"
-_VM_STATUSES = frozenset({BeatStatus.READY, BeatStatus.DRAINED, BeatStatus.PREEMPTED})
+_VM_STATUSES = frozenset(
+    {BeatStatus.READY, BeatStatus.DRAINED, BeatStatus.PREEMPTED, BeatStatus.UNREADY}
+)
 _V2_STATUSES = _VM_STATUSES | {BeatStatus.FROZEN}
 _NUM_GPUS_AS_TEXT = "torchtunewrapper"
 

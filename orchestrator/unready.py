@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from core.capacity import (
+    BAD_LUCK_MAX,
     NEVER_WORKS,
     UNCLAIMED_REASON,
     ClusterSpec,
@@ -98,6 +99,9 @@ def _losses(
             given_at = vm.state_since - timedelta(seconds=timers.claim_timeout_s)
             found.append(Loss(K.UNCLAIMED, vm, given_at, vm.state_since))
             continue
+        if vm.state is V.DELETING and vm.health.unready and vm.ready_at is None:
+            found.append(Loss(K.UNREADY, vm, vm.requested_at, vm.state_since))
+            continue
         at = _given_up_at(vm, timers, now) if hears else None
         if at is not None and (spec.worker == "v2" or _had_work(vm, jobs)):
             found.append(Loss(K.UNREADY, vm, vm.requested_at, at))
@@ -130,6 +134,8 @@ def _one_more(
         return replace(before, last_seen=loss.at)
     in_a_row = before is not None and is_remembered(before, timers, loss.at)
     count = before.count + 1 if before is not None and in_a_row else 1
+    if loss.vm.health.unready:  # its worker has said what is wrong: the next VM would be no better
+        count = max(count, BAD_LUCK_MAX + 1)
     held_s = block_s(loss.kind, count, timers)
     region, zone, machine_type, spot, _ = key
     return Trouble(
@@ -147,6 +153,10 @@ def _one_more(
 
 
 def _words(loss: Loss, count: int, timers: Timers) -> str:
+    if loss.vm.health.unready:
+        return (
+            f"{loss.vm.name} in {loss.vm.region} came up and cannot work: {loss.vm.health.unready}"
+        )
     if loss.kind is K.UNREADY:
         return (
             f"{count} VMs in a row came up and never were READY (within {timers.boot_timeout_s:g} "

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import structlog
 
-from core.capacity import Vm, VmState
+from core.capacity import VM_TRANSITIONS, Vm, VmState
 from core.changes import JobNote, JobProgress, VmBeat
 from core.job import E, Job, JobEvent, JobStatus, S, TimelineEntry
 from core.messages import BeatStatus, ContinueJob, Heartbeat, StopJob
@@ -135,6 +135,9 @@ def _identify(draft: Draft, vm: Vm, item: Beat, latest: Latest) -> Vm | None:
 def _vm_beat(draft: Draft, vm: Vm, item: Beat, latest: Latest) -> None:
     beat = item.beat
     latest.hear(vm.uid, item)
+    if beat.status is B.UNREADY:
+        _give_up_unready(draft, draft.vms[vm.uid], beat)
+        return
     if vm.state in (VmState.REQUESTED, VmState.BOOTING):
         draft.move_vm(
             draft.vms[vm.uid],
@@ -148,6 +151,22 @@ def _vm_beat(draft: Draft, vm: Vm, item: Beat, latest: Latest) -> None:
         )
     if beat.status is B.PREEMPTED and not vm.taken:
         _preemption_notice(draft, draft.vms[vm.uid], beat.reason)
+
+
+def _give_up_unready(draft: Draft, vm: Vm, beat: Heartbeat) -> None:
+    """It is paid for and cannot work: deleted, and its place is judged by it (cloud_unready)."""
+    if VmState.DELETING not in VM_TRANSITIONS[vm.state]:
+        return
+    draft.move_vm(
+        vm,
+        VmState.DELETING,
+        f"its worker cannot work: {beat.reason}",
+        instance_id=beat.instance_id or vm.instance_id,
+        boot_nonce=beat.boot_nonce,
+        zone=beat.zone or vm.zone,
+        running_since=vm.running_since or draft.now,
+        health=replace(vm.health, unready=beat.reason or "it says no more"),
+    )
 
 
 def _preemption_notice(draft: Draft, vm: Vm, cause: str) -> None:

@@ -198,6 +198,16 @@ async def test_sigterm_of_a_reclaimed_vm_leaves_the_job_its_notice(site: Site) -
         assert await agent.wait() == 0
 
 
+async def test_a_real_vm_without_its_gpus_is_not_ready(site: Site) -> None:
+    """Metadata that does not say that the GPUs are pretended: without a driver no READY is said,
+    but what is missing."""
+    del site.metadata.values["instance/attributes/zen-pretend-gpus"]
+    async with agent_process(site.metadata_host, site.root / "vm", ZEN_DRIVER_WAIT_S="0"):
+        said = await site.scheduler.beat("UNREADY")
+        assert "NVIDIA driver" in said.reason
+        assert [beat.status for beat in site.scheduler.beats if beat.status == "READY"] == []
+
+
 async def test_bus_outage_freezes_the_job(site: Site) -> None:
     """Without the bus the job stands still; back again it says FROZEN and goes on at `continue`."""
     site.metadata.values["instance/attributes/zen-timers"] = (

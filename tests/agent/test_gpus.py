@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from agent import gpus
-from agent.gpus import NvmlGpus, PretendGpus, open_gpus
+from agent.gpus import Gpus, NvmlGpus, PretendGpus, UnusableGpus, open_gpus, wait_for_gpus
 from core.messages import GpuReading
 
 
@@ -39,12 +40,57 @@ def refuses(*_: object) -> object:
     raise NvmlError
 
 
-def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is no NVML the VM has as many quiet GPUs as it was told."""
+def test_pretend_gpus_only_where_that_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pretend VM has as many quiet GPUs as it was told; a real one without a driver has none, and
+    says so. A machine without GPUs needs no driver."""
     monkeypatch.setattr(gpus, "_LIBRARY", "libno-such-thing.so")
-    found = open_gpus(3)
+    found = open_gpus(3, pretend=True)
     assert isinstance(found, PretendGpus)
     assert found.read() == (GpuReading(0), GpuReading(1), GpuReading(2))
+    assert open_gpus(0, pretend=False).count == 0
+    with pytest.raises(UnusableGpus, match=r"no NVIDIA driver: libno-such-thing\.so"):
+        open_gpus(3, pretend=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "the driver sees 2 of 4 GPUs"),
+        ({"nvmlInit": refuses}, "the NVIDIA driver does not answer"),
+    ],
+)
+def test_fewer_gpus_than_the_machine_has(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], words: str
+) -> None:
+    """Fewer than the machine type has, or a driver that refuses: not usable, with the reason."""
+    monkeypatch.setattr(gpus, "_LIBRARY", "libc.so.6")
+    monkeypatch.setitem(sys.modules, "pynvml", driver(**changes))
+    with pytest.raises(UnusableGpus, match=words):
+        open_gpus(4, pretend=False)
+
+
+async def test_a_driver_that_is_being_installed_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is looked for again and again, within a bound; then the last reason is told."""
+    monkeypatch.setattr(gpus, "DRIVER_LOOK_S", 0.0)
+    tries: Iterator[Gpus | UnusableGpus] = iter(
+        [UnusableGpus("no driver"), UnusableGpus("no driver"), PretendGpus(1)]
+    )
+
+    def attempt() -> Gpus:
+        found = next(tries)
+        if isinstance(found, UnusableGpus):
+            raise found
+        return found
+
+    assert (await wait_for_gpus(attempt)).count == 1
+
+    def never() -> Gpus:
+        raise UnusableGpus("still no driver")
+
+    with pytest.raises(UnusableGpus, match="still no driver"):
+        await wait_for_gpus(never, wait_s=0.0)
 
 
 def test_with_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,18 @@ def test_deaf_vm_is_silent() -> None:
     assert only(deaf.later(TIMERS.agent_idle_off_s, Tick()), Exit) != []
 
 
+def test_a_machine_that_cannot_work_is_not_ready() -> None:
+    """It says UNREADY and why, again and again, takes no job, and goes off when nobody comes."""
+    bench = Bench()
+    bench.machine.unready = "the driver sees 2 of 4 GPUs"
+    (beat,) = beats(bench.feed(Tick()))
+    assert (beat.status, beat.reason) == ("UNREADY", "the driver sees 2 of 4 GPUs")
+    out = bench.hear(start())
+    assert only(out, StartProcess) == []
+    assert (said(out), beats(out)[0].reason) == (["FAILED"], "the driver sees 2 of 4 GPUs")
+    assert said(bench.later(TIMERS.heartbeat_s, Tick())) == ["UNREADY"]
+
+
 def test_ready_comes_every_interval() -> None:
     """While idle, READY is repeated every heartbeat_s and not in between."""
     bench = Bench()

@@ -25,6 +25,7 @@ SETTINGS = {
     "zen-project": "this-machine",
     "zen-prefix": "zen",
     "zen-gpus": "2",
+    "zen-pretend-gpus": "true",
     # Nobody listens there: a worker waits patiently for its bus.
     "zen-pubsub-host": "127.0.0.1:1",
 }

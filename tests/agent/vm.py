@@ -101,6 +101,7 @@ def instance(store: str, pubsub_host: str, **timers: float) -> dict[str, str]:
         "instance/attributes/zen-prefix": NAMES.prefix,
         "instance/attributes/zen-store": store,
         "instance/attributes/zen-gpus": "2",
+        "instance/attributes/zen-pretend-gpus": "true",
         "instance/attributes/zen-pubsub-host": pubsub_host,
         "instance/attributes/zen-timers": json.dumps(timers),
     }

@@ -24,6 +24,7 @@ from core.capacity import (
 )
 from core.changes import Change, DropTrouble, PutTrouble, RaiseAlert, VmMove
 from core.errors import Forbidden
+from core.health import VmHealth
 from core.job import E, Job, S
 from core.timers import Timers
 from orchestrator.complaints import complaints, for_humans
@@ -53,6 +54,19 @@ def booting(name: str = "vm-1", asked_s: float = 0, **facts: object) -> Vm:
 def unclaimed(name: str = "vm-1", at_s: float = 60) -> Vm:
     """A VM that was given up because it did not claim its job."""
     return vm(name, V.DELETING, reason=UNCLAIMED_REASON, state_since=at(at_s), ready_at=NOW)
+
+
+def unfit(name: str = "vm-1", at_s: float = 60) -> Vm:
+    """A VM whose worker says that no job can run there."""
+    why = "the driver sees 2 of 4 GPUs"
+    return vm(
+        name,
+        V.DELETING,
+        state_since=at(at_s),
+        running_since=NOW,
+        health=VmHealth(unready=why),
+        reason=f"its worker cannot work: {why}",
+    )
 
 
 def seen(
@@ -103,6 +117,17 @@ def test_one_that_is_not_ready_in_time_is_bad_luck() -> None:
     assert (first.kind, first.count, first.since) == (K.UNREADY, 1, NOW)
     assert not first.blocks(at(LATE_S))
     assert seen(booting(), troubles=(first,), now_s=LATE_S + 5) == ([], (first,))
+
+
+def test_a_worker_that_says_why_it_cannot_work_blocks_its_place_at_once() -> None:
+    """No driver, or fewer GPUs than the machine has: the next VM would be no better. The alert
+    names the VM, its region and the reason, and the same VM is counted once."""
+    known = learned(unfit(), now_s=60)
+    assert (known.kind, known.count) == (K.UNREADY, 3)
+    assert known.until == at(60 + BOOT_S)
+    assert known.message == f"vm-1 in {HERE} came up and cannot work: the driver sees 2 of 4 GPUs"
+    assert for_humans([known], TIMERS, at(60)) == [known]
+    assert seen(unfit(), troubles=(known,), now_s=65) == ([], (known,))
 
 
 def test_the_third_in_a_row_blocks_and_each_after_it_for_twice_as_long() -> None:

@@ -134,6 +134,17 @@ def test_worker_that_started_anew_lost_its_job() -> None:
     assert (heard.vm.boot_nonce, heard.vm.leases, heard.vm.state) == ("second", (), V.READY)
 
 
+def test_a_vm_that_cannot_work_is_given_up_with_its_reason() -> None:
+    """UNREADY never makes a VM READY: it is deleted, billed from now, and remembers why."""
+    said = beat(B.UNREADY)
+    told = replace(said, beat=replace(said.beat, reason="no NVIDIA driver"))
+    heard = Heard(None, vm("vm-1", V.BOOTING, running_since=None), told, told)
+    assert (heard.vm.state, heard.vm.ready_at) == (V.DELETING, None)
+    assert heard.vm.running_since == heard.draft.now
+    assert heard.vm.health.unready == "no NVIDIA driver"
+    assert heard.vm.reason == "its worker cannot work: no NVIDIA driver"
+
+
 def test_maintenance_of_the_host_is_named() -> None:
     """It takes a VM as a reclaim does; the VM and the job say what it was."""
     cause = "host maintenance: the cloud stops it"
