@@ -18,6 +18,7 @@ from agent.environment import Places, places_for, write_size
 from agent.journal import Journal
 from agent.kinds import CannotStart, Containers, Kind, Processes
 from agent.logs import CHUNK, LOG_CAP, carry_log
+from agent.meta_file import MetaFile
 from agent.outputs import judge, store_outputs
 from agent.status_file import StatusTail
 from agent.words import Exited, Input, Progressed, Signal, Started, StartFailed
@@ -166,8 +167,7 @@ class JobRunner:
         or was ended is worth a moment, no more."""
         good = ended.exit_code == 0
         wait_s = LEFTOVERS_TOLD_S if kept.told_to_end else LEFTOVERS_S
-        spec = kept.order.spec
-        path = ArtifactPath(spec.tenant_id, spec.user_id, spec.job_id, kept.order.attempt)
+        path = self._artifacts(kept.order)
         kept.saving = asyncio.create_task(store_outputs(self._store, path, kept.places.outputs))
         await asyncio.wait([kept.saving], timeout=None if good else wait_s)
         kept.saving.cancel()
@@ -183,6 +183,10 @@ class JobRunner:
                 await writer.write(f"[zen: {note}]\n".encode(errors="replace"))
         except ZenError as error:
             self._journal.error("log lost", lease_id=order.lease_id, reason=str(error))
+
+    def _artifacts(self, order: StartJob) -> ArtifactPath:
+        spec = order.spec
+        return ArtifactPath(spec.tenant_id, spec.user_id, spec.job_id, order.attempt)
 
     def _log_path(self, order: StartJob) -> LogPath:
         spec = order.spec
@@ -203,9 +207,14 @@ class JobRunner:
             self._post(Started(lease_id))
             kept.pid = int(str(first["started"]))
         tail = StatusTail(kept.places.status_file)
-        following = asyncio.create_task(self._follow_status(lease_id, tail))
+        meta = MetaFile(self._store, self._artifacts(kept.order), kept.places.outputs)
+        following = [
+            asyncio.create_task(self._follow_status(lease_id, tail)),
+            asyncio.create_task(meta.follow()),
+        ]
         last = await _words(reader)
-        following.cancel()
+        for task in following:
+            task.cancel()
         self._look(lease_id, tail)
         if not last:
             await kept.kind.abandon(kept.order, kept.pid)

@@ -192,6 +192,7 @@ def settings_for(size: Size) -> Settings:
         pubsub_host=None,
         compute_url=None,
         store_url="file:///nowhere",
+        v1_results_url=None,
         api=ApiSettings(),
         calls_per_minute=600,
         queue_limit=QUEUE_LIMIT,

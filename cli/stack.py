@@ -22,7 +22,7 @@ from cli.node_config import PLACE, PRETEND_TYPE, NodePlan, node_values, socket_o
 from cli.place import ROOT, Home, Running
 from cli.regroup import Regrouper
 from cli.templates import metadata
-from cli.v1 import gcloud_environment, v1_worker
+from cli.v1 import gcloud_environment, v1_metadata, v1_worker
 from cli.world import build_world
 from config.load import load_settings
 from config.settings import Settings
@@ -176,10 +176,11 @@ class Stack:
 
     async def _start_cloud(self, settings: Settings) -> None:
         script = v1_worker(settings, lambda words: self._report("note", words))
+        told = v1_metadata()
 
         def build(grown: Settings) -> dict[str, object]:
             bound = replace(grown, pubsub_host=settings.pubsub_host)
-            return build_world(bound, self._cap.vms, script)
+            return build_world(bound, self._cap.vms, script, told)
 
         groups = Regrouper(self._config, self._data / "world.json", build, self._report)
         world = groups.write(settings)

@@ -11,6 +11,8 @@ from config.settings import Settings
 
 V1_WORKER = "ZEN_V1_WORKER"
 """The variable that names the script of v1 workers for a local run."""
+V1_METADATA = "ZEN_V1_METADATA"
+"""The variable that names what the instance templates of v1 workers say: PZ_ENV=dev,OTHER=x."""
 PUBSUB_OVERRIDE = "CLOUDSDK_API_ENDPOINT_OVERRIDES_PUBSUB"
 
 
@@ -39,3 +41,14 @@ def v1_worker(settings: Settings, note: Callable[[str], None]) -> str:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ChildFailed(f"{V1_WORKER}={path} cannot be read: {error}") from error
+
+
+def v1_metadata() -> dict[str, str]:
+    """What v1 workers find in the metadata of their pretend VMs, besides our own keys."""
+    text = os.environ.get(V1_METADATA, "")
+    pairs = [pair.partition("=") for pair in text.split(",") if pair]
+    if any(not name or not equals for name, equals, _ in pairs):
+        raise ChildFailed(
+            f"{V1_METADATA}={text}: got no name and value, expected PZ_ENV=dev,OTHER=x"
+        )
+    return {name.strip(): value for name, _, value in pairs}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from cli.templates import accelerator, labels, metadata
 from config.settings import Settings
 from core.capacity import ClusterSpec, RegionSpec
@@ -19,13 +21,20 @@ NOBODY = "#!/bin/sh\nexec sleep 86400\n"
 """A VM on which no worker lives."""
 
 
-def build_world(settings: Settings, vms_max: int, v1_worker: str = "") -> dict[str, object]:
+def build_world(
+    settings: Settings,
+    vms_max: int,
+    v1_worker: str = "",
+    v1_metadata: Mapping[str, str] | None = None,
+) -> dict[str, object]:
     """The world file of the pretend cloud, as JSON values. `vms_max` binds all clusters together:
-    the pretend VMs share one machine. `v1_worker`: the script that VMs with v1 workers run."""
+    the pretend VMs share one machine. `v1_worker`: the script that VMs with v1 workers run,
+    `v1_metadata`: what their instance templates say besides."""
+    v1 = {**(v1_metadata or {}), "startup-script": v1_worker or NOBODY}
     return {
         "project": settings.project,
         "migs": [
-            _mig(settings, cluster, region, v1_worker)
+            _mig(settings, cluster, region, v1)
             for cluster in settings.clusters
             if cluster.pool == "mig"
             for region in cluster.regions
@@ -35,13 +44,13 @@ def build_world(settings: Settings, vms_max: int, v1_worker: str = "") -> dict[s
 
 
 def _mig(
-    settings: Settings, cluster: ClusterSpec, region: RegionSpec, v1_worker: str
+    settings: Settings, cluster: ClusterSpec, region: RegionSpec, v1: Mapping[str, str]
 ) -> dict[str, object]:
     attached = accelerator(cluster)
     words = metadata(settings, cluster)
     words["zen-pretend-gpus"] = "true"
     if cluster.worker == "v1":
-        words["startup-script"] = v1_worker or NOBODY
+        words |= v1
     return {
         "name": settings.names.mig(cluster.name, region.region),
         "region": region.region,

@@ -77,6 +77,7 @@ def settings_of(document: Document, environ: Mapping[str, str]) -> Settings:
         compute_url=values["compute_url"],
         store_url=values["store_url"],
         api=ApiSettings(**{**values["api"], "cors_origins": tuple(values["api"]["cors_origins"])}),
+        v1_results_url=values["v1_results_url"],
         calls_per_minute=values["calls_per_minute"],
         queue_limit=values["queue_limit"],
         log_level=values["log_level"],

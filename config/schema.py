@@ -253,6 +253,15 @@ _GENERAL: Sequence[Key] = (
     Key("compute_url", optional(URL), None, "An endpoint instead of Google Compute Engine's."),
     Key("store_url", STORE, "file:///var/lib/zen/store", "Where logs and artifacts are kept."),
     Key(
+        "v1_results_url",
+        optional(STORE),
+        None,
+        "Where pipeline-zen's workflows store their results, e.g. "
+        "gs://lum-prod-pipeline-zen-jobs-{multi_region}. <user>/<job>/job-meta.json there becomes "
+        "`artifacts` on v1 routes. {region} and {multi_region} (us, europe, asia, me-west1) are "
+        "filled in.",
+    ),
+    Key(
         "calls_per_minute",
         whole(1, 100_000),
         600,

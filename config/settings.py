@@ -49,6 +49,8 @@ class Settings:
     compute_url: str | None
     """Endpoint instead of Google's own; None: Google's."""
     store_url: str
+    v1_results_url: str | None
+    """Where v1 workflows store what they made; {region} and {multi_region} are filled in."""
     """Logs and artifacts: file:///directory or gs://bucket/prefix."""
     api: ApiSettings
     calls_per_minute: int

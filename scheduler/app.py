@@ -27,6 +27,7 @@ from messaging.pubsub import PubSubBus
 from migs.google_compute import GoogleCompute
 from scheduler.api.app import create_app, create_metrics_app
 from scheduler.api.etas import KnownForecasts
+from scheduler.api.job_meta import JobMetas
 from scheduler.api.services import OK, Embedded, Services
 from scheduler.api.shelf import Shelf
 from scheduler.blocks import KnownTroubles
@@ -108,6 +109,7 @@ class Production:
             readiness=self._readiness,
             logs=files,
             shelf=Shelf(files),
+            metas=JobMetas(files, lambda: replica.settings.v1_results_url),
             version=metadata_version(),
             tenants=lambda: replica.settings.tenants,
             embedded=embedded,

@@ -171,6 +171,10 @@ class Machines:
     async def _watch(self, machine: _Machine) -> None:
         assert machine.process is not None
         code = await machine.process.wait()
+        if STARTUP_SCRIPT in dict(machine.vm.metadata):
+            # As on Google: the VM goes on when its startup script has ended, and costs.
+            log.info("VM %s: its startup script ended, exit code %s", machine.vm.name, code)
+            return
         if not machine.off:
             log.info("VM %s shut itself down, exit code %s", machine.vm.name, code)
             self._guest_exited(machine.vm.id)

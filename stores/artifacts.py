@@ -20,6 +20,10 @@ MANIFEST_BYTES_MAX = 64 * 1024 * 1024
 PATH_CHARS_MAX = 512
 """Of a file below its output directory, all of them printable: people have to name it."""
 KIND = "artifacts"
+META_FILE = "job-meta.json"
+"""What a job says of itself: workflows of pipeline-zen write it, and their customer API reads
+progress and model from it. Stored while the job runs, and however it ends."""
+META_BYTES_MAX = 8 * 1024 * 1024
 _KEY_BYTES_MAX = 800
 """A bucket takes names of 1024 bytes; the rest is for its prefix."""
 
@@ -75,6 +79,12 @@ class ArtifactPath:
     @property
     def manifest(self) -> str:
         return f"{self.key}/manifest.json"
+
+    @property
+    def live_meta(self) -> str:
+        """META_FILE while the job runs. Not where it lies in the end: a late write of the one must
+        not replace the other."""
+        return f"{self.key}/live/{META_FILE}"
 
     def file(self, path: str) -> str:
         """Where a file lies. Each part is quoted by itself, so none leads anywhere else."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cli.clients import pipeline_zen
 from cli.clients.frame import Program
 
-PROGRAMS: tuple[Program, ...] = ()
+PROGRAMS: tuple[Program, ...] = (pipeline_zen.PROGRAM,)

@@ -11,6 +11,7 @@ from core.names import Names
 from core.ports import Clock, Ids, Store
 from core.reads import Reads
 from scheduler.api.etas import KnownForecasts
+from scheduler.api.job_meta import JobMetas
 from scheduler.api.shelf import Shelf
 from scheduler.metrics import Metrics
 from scheduler.reload import LiveConfig
@@ -50,6 +51,8 @@ class Services:
     """None: this deployment keeps no logs."""
     shelf: Shelf | None = None
     """Stored outputs; None: this deployment keeps none."""
+    metas: JobMetas | None = None
+    """What jobs say of themselves; None: this deployment keeps nothing."""
     version: str = ""
     embedded: Embedded | None = None
     tenants: Callable[[], Mapping[str, TenantBudget]] = dict

@@ -70,6 +70,7 @@ def settings() -> Settings:
         pubsub_host=None,
         compute_url=None,
         store_url="file:///nowhere",
+        v1_results_url=None,
         api=ApiSettings(),
         calls_per_minute=600,
         queue_limit=1000,

@@ -54,6 +54,7 @@ from core.tenants import Holding, Tenant, TenantRow, Usage, holdings
 from core.timers import Timers
 from scheduler.api.app import create_app
 from scheduler.api.etas import KnownForecasts
+from scheduler.api.job_meta import JobMetas
 from scheduler.api.services import Services
 from scheduler.api.shelf import Shelf
 from scheduler.metrics import Metrics
@@ -417,6 +418,7 @@ class House:
     clusters: tuple[ClusterSpec, ...] = CLUSTERS
     logs: LogStore | None = None
     files: ObjectStore | None = None
+    results_url: str | None = None
     max_body_bytes: int = 64 * 1024
     checks: Mapping[str, str] = field(default_factory=lambda: {"database": "ok", "bus": "ok"})
     metrics: Metrics = field(default_factory=Metrics)
@@ -450,6 +452,7 @@ class House:
             readiness=readiness,
             logs=self.logs,
             shelf=Shelf(self.files) if self.files is not None else None,
+            metas=JobMetas(self.files, lambda: self.results_url) if self.files else None,
             version="9.9",
             tenants=lambda: self.tenants,
             forecasts=KnownForecasts(self.store.forecasts, self.clock),

@@ -255,11 +255,54 @@ async def test_only_nine_statuses_ever_appear() -> None:
         for event in road:
             at = advance(at, event, NOW, RULES, lease=LEASE if event is E.PLACED else None)
         told = v1_job(at, Milestones({}, "vm-old", "us-west1"), {})
+        assert told.gcp is not None
         assert told.status == told.gcp.status
         assert getattr(told.timestamps, told.status.lower()) == "2026-01-31T12:00:00Z"
         assert told.gcp.vm_name == ("vm-1" if at.lease else "vm-old")
         seen.add(at.status)
     assert seen == set(JobStatus)
+
+
+async def test_older_clients_name_the_cluster() -> None:
+    """`cluster` stands for gpu_type and num_gpus where there is no gpu_type; faults name it."""
+    house = House()
+    body = {"job_id": "old", "workflow": "torchtunewrapper", "args": {"num_gpus": 4}}
+    async with house.client() as client:
+        answer = await client.post("/jobs", json={**body, "cluster": "4xA100-40gb"})
+        assert answer.json() == {"job_id": "old", "status": "new"}
+        wrong = await client.post("/jobs", json={**body, "job_id": "b", "cluster": "9xabacus"})
+        text = str(assert_error(wrong, 422, "bad_input")["error"])
+        assert_error(await client.post("/jobs", json={**body, "job_id": "c"}), 422, "bad_input")
+    (job,) = house.store.jobs.values()
+    assert (job.cluster, job.spec.gpu_type, job.spec.gpu_count) == ("4xa100-40gb", "a100-40gb", 4)
+    assert text.startswith("cluster: ")
+    assert "gpu_type" not in text
+
+
+async def test_jobs_of_the_protocol() -> None:
+    """POST /jobs/lum answers as /jobs/gcp does, with or without a GPU type; the job is told with
+    `lum` and without `gcp`."""
+    house = House()
+    bare = {
+        "job_id": "p",
+        "user_id": "ada",
+        "workflow": "torchtunewrapper",
+        "args": {"num_gpus": "4"},
+    }
+    async with house.client() as client:
+        for body in (bare, {**bare, "job_id": "q", "gpu_type": "l4", "num_gpus": 1}):
+            answer = await client.post("/jobs/lum", json=body)
+            assert (answer.status_code, answer.json()["status"]) == (200, "new")
+        again = await client.post("/jobs/lum", json=bare)
+        told = await client.post(BY_IDS, json={"user_id": "ada", "job_ids": ["p", "q"]})
+    assert_error(again, 422, "bad_input")
+    assert [job["provider"] for job in told.json()] == ["LUM", "LUM"]
+    assert told.json()[0]["lum"] == {"tx_hash": None, "lum_id": None}
+    assert told.json()[0]["gcp"] is None
+    found = {
+        job.spec.job_id: (job.cluster, job.spec.gpu_count) for job in house.store.jobs.values()
+    }
+    assert found == {"p": ("4xa100-40gb", 4), "q": ("1xl4", 1)}
 
 
 def test_requeued_job_keeps_its_first_moment() -> None:
@@ -273,7 +316,7 @@ def test_requeued_job_keeps_its_first_moment() -> None:
 
 
 async def test_status() -> None:
-    """GET /status has every key of the contract; VMs count once they are up."""
+    """GET /status has every key of the contract, of both ages; VMs count once they are up."""
     house = House(clusters=(House().clusters[0],))
     jobs = {("1xl4", JobStatus.RUNNING): 2, ("1xl4", JobStatus.QUEUED): 3}
     jobs |= {("1xl4", JobStatus.SUCCEEDED): 4, ("1xl4", JobStatus.FAILED): 5}
@@ -335,6 +378,9 @@ async def test_status() -> None:
                 {"timestamp": at, "activity": "stockout 1xl4: none to be had"},
                 {"timestamp": at, "activity": "1xl4 in us-central1: 3 jobs wait"},
             ],
+            "cluster_status": {"1xl4": {"us-central1": [3, 2], "europe-west4": [0, 0]}},
+            "running_jobs": 2,
+            "pending_jobs": 3,
         },
     )
 

@@ -15,9 +15,11 @@ import pytest
 
 from agent.metadata import TIMERS as READ_BY_THE_AGENT
 from cli import checks
+from cli.child import ChildFailed
 from cli.embedded import TIMERS, clean_environment, vm_cap, write_config
 from cli.in_force import choose
 from cli.place import ROOT, Home, Running
+from cli.v1 import v1_metadata
 from cli.world import build_world
 from config.load import DEFAULT_PATH, load_settings
 from core.names import Names
@@ -325,6 +327,25 @@ def test_local_processes_see_no_real_world() -> None:
     """A DATABASE_URL for something else is never used, let alone migrated, by a local run."""
     given = {"DATABASE_URL": "x", "GOOGLE_APPLICATION_CREDENTIALS": "y", "PATH": "/bin"}
     assert clean_environment(given) == {"PATH": "/bin"}
+
+
+def test_templates_of_v1_workers_say_what_they_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZEN_V1_METADATA is on the VMs of v1 clusters and no others; nonsense is refused."""
+    changes = {"clusters": {"1xl4": {"worker": "v1", "vm_min": 0}}}
+    cap = vm_cap(10_000, 2)
+    settings = write_config(tmp_path / "zen.yaml", None, tmp_path, cap, changes)
+    monkeypatch.setenv("ZEN_V1_METADATA", "PZ_ENV=dev,OTHER=a=b")
+    world = parse_world(json.loads(json.dumps(build_world(settings, 7, "", v1_metadata()))))
+    told = {mig.name: dict(mig.metadata) for mig in world.migs}
+    for name, words in told.items():
+        assert (words.get("PZ_ENV"), words.get("OTHER")) == (
+            ("dev", "a=b") if "-1xl4-" in name else (None, None)
+        )
+    monkeypatch.setenv("ZEN_V1_METADATA", "PZ_ENV")
+    with pytest.raises(ChildFailed, match="expected PZ_ENV=dev"):
+        v1_metadata()
 
 
 def test_world_has_a_group_for_each_cluster_and_region(tmp_path: Path) -> None:

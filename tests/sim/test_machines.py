@@ -377,5 +377,18 @@ async def test_a_startup_script_runs_instead_of_the_agent(
         assert "OVERRIDES_PUBSUB=http://127.0.0.1:9/\n" in words
 
 
+async def test_a_vm_goes_on_when_its_startup_script_has_ended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on Google: it costs until somebody deletes it."""
+    caplog.set_level("INFO", "sim.machines")
+    mig = mig_json(metadata={"startup-script": "#!/bin/sh\nexit 0\n"})
+    world = make_world(mig, physics=FAST)
+    async with PretendCloud(world, tmp_path, command=["false"]) as pretend:
+        create(pretend, "vm-1")
+        await eventually(lambda: "its startup script ended" in caplog.text)
+        assert "shut itself down" not in caplog.text
+
+
 def _environments(state_dir: Path) -> list[str]:
     return [path.read_text() for path in state_dir.glob("vms/vm-1-*.env")]

@@ -19,8 +19,17 @@ from core.reads import JobFilter, Milestones
 from core.submission import shown
 from core.vocabularies import WORDS
 from scheduler.api.compat import examples
-from scheduler.api.compat.words import native_of_v1, taken, texts, v1_refusal
+from scheduler.api.compat.words import (
+    is_lum,
+    names_cluster,
+    native_of_lum,
+    native_of_v1,
+    taken,
+    texts,
+    v1_refusal,
+)
 from scheduler.api.endpoint import Answer, Body, Endpoint, read_json, reply
+from scheduler.api.job_meta import told
 from scheduler.api.params import Param, Query, read_job_id
 from scheduler.api.services import Services
 from scheduler.api.shelf import Stored
@@ -62,6 +71,13 @@ class GcpOut(Struct, frozen=True):
     region: str | None
 
 
+class LumOut(Struct, frozen=True):
+    """Where the job is in the Lumino protocol: nowhere, our clusters run it."""
+
+    tx_hash: str | None = None
+    lum_id: int | None = None
+
+
 class TimestampsOut(Struct, frozen=True):
     """When the job last came to each status."""
 
@@ -87,8 +103,8 @@ class V1JobOut(Struct, frozen=True):
     args: Mapping[str, Any]
     status: str
     provider: str
-    lum: None
-    gcp: GcpOut
+    lum: LumOut | None
+    gcp: GcpOut | None
     timestamps: TimestampsOut
     artifacts: Mapping[str, Any]
 
@@ -102,14 +118,24 @@ class CustomerRoutes:
     async def submit(self, request: Request, _: Query) -> Response:
         return await self.take(request, await read_json(request))
 
+    async def submit_lum(self, request: Request, _: Query) -> Response:
+        """For the Lumino protocol. There is no chain here: our clusters run it."""
+        body = await read_json(request)
+        return await self._take(request, native_of_lum(body), names_cluster(body))
+
     async def take(self, request: Request, body: object) -> Response:
-        """Stores a v1 body. 200 and not 201: that client reads 201 as failure."""
+        """Stores a v1 body."""
+        return await self._take(request, native_of_v1(body), names_cluster(body))
+
+    async def _take(
+        self, request: Request, native: Mapping[str, object], by_cluster: bool
+    ) -> Response:
+        """200 and not 201: that client reads 201 as failure."""
         key = request.headers.get("idempotency-key")
-        native = native_of_v1(body)
         try:
             accepted = await self._services.submissions.submit(native, idempotency_key=key)
         except BadInput as error:
-            raise v1_refusal(error) from error
+            raise v1_refusal(error, by_cluster) from error
         except Conflict as error:
             raise taken(str(native["job_id"]), str(native["user_id"])) from error
         if accepted.repeated and key is None:
@@ -148,15 +174,24 @@ class CustomerRoutes:
         jobs = {row.job.spec.job_id: row.job for row in page.rows}
         known = await reads.milestones([job.uid for job in jobs.values()])
         found = [jobs[job_id] for job_id in dict.fromkeys(job_ids) if job_id in jobs]
-        stored = await asyncio.gather(*(self._artifacts(job) for job in found))
+        whens = [known.get(job.uid, Milestones()) for job in found]
+        stored = await asyncio.gather(*map(self._artifacts, found, whens))
         return reply(
             [
-                v1_job(job, known.get(job.uid, Milestones()), artifacts)
-                for job, artifacts in zip(found, stored, strict=True)
+                v1_job(job, when, artifacts)
+                for job, when, artifacts in zip(found, whens, stored, strict=True)
             ]
         )
 
-    async def _artifacts(self, job: Job) -> Mapping[str, Any]:
+    async def _artifacts(self, job: Job, known: Milestones) -> Mapping[str, Any]:
+        """What the job's job-meta.json says, beside the list of what it stored."""
+        services = self._services
+        region = job.lease.region if job.lease else known.region
+        v1 = job.cluster in services.v1_clusters
+        files = {} if v1 else await self._files(job)
+        return {**files, **await told(services.metas, job, region, v1)}
+
+    async def _files(self, job: Job) -> Mapping[str, Any]:
         """Of jobs that have ended: clients ask for many jobs often, and an end is read only once.
         A store that does not answer must not hide the jobs."""
         shelf = self._services.shelf
@@ -194,6 +229,14 @@ def v1_job(job: Job, known: Milestones, artifacts: Mapping[str, Any]) -> V1JobOu
     """The v1 job object."""
     status = WORDS[job.status].v1
     lease, spec = job.lease, job.spec
+    lum = is_lum(spec.labels)
+    gcp = GcpOut(
+        keep_alive=spec.keep_alive,
+        cluster=job.cluster,
+        status=status,
+        vm_name=lease.vm_name if lease else known.vm_name,
+        region=lease.region if lease else known.region,
+    )
     return V1JobOut(
         job_id=spec.job_id,
         user_id=spec.user_id,
@@ -202,15 +245,9 @@ def v1_job(job: Job, known: Milestones, artifacts: Mapping[str, Any]) -> V1JobOu
         workflow=spec.workflow,
         args=spec.workflow_args,
         status=status,
-        provider="GCP",
-        lum=None,
-        gcp=GcpOut(
-            keep_alive=spec.keep_alive,
-            cluster=job.cluster,
-            status=status,
-            vm_name=lease.vm_name if lease else known.vm_name,
-            region=lease.region if lease else known.region,
-        ),
+        provider="LUM" if lum else "GCP",
+        lum=LumOut() if lum else None,
+        gcp=None if lum else gcp,
         timestamps=_timestamps(job, known.at),
         artifacts=artifacts,
     )
@@ -255,7 +292,7 @@ def submit_body() -> Mapping[str, object]:
     text, whole = {"type": "string"}, {"type": "integer"}
     return {
         "type": "object",
-        "required": ["job_id", "workflow", "gpu_type"],
+        "required": ["job_id", "workflow"],
         "properties": {
             "job_id": text,
             "user_id": {**text, "default": "0"},
@@ -263,6 +300,7 @@ def submit_body() -> Mapping[str, object]:
             "args": {"type": "object"},
             "gpu_type": text,
             "num_gpus": {**whole, "default": 1},
+            "cluster": {**text, "description": "Instead of gpu_type and num_gpus: 4xa100-40gb."},
             "keep_alive": {"type": "boolean", "default": False},
         },
     }
@@ -288,6 +326,18 @@ def endpoints(services: Services) -> Sequence[Endpoint]:
             answers={200: Answer("Stored.", NewJobOut, examples.NEW_JOB)},
             headers=KEY,
             body=Body(submit_body(), examples.V1_SUBMISSIONS),
+            errors=ERRORS,
+            lenient=True,
+        ),
+        Endpoint(
+            method="POST",
+            path="/jobs/lum",
+            summary="Submit a job of the Lumino protocol (v1)",
+            tag=TAG,
+            handle=on.submit_lum,
+            answers={200: Answer("Stored.", NewJobOut, examples.NEW_JOB)},
+            headers=KEY,
+            body=Body(submit_body(), examples.LUM_SUBMISSIONS),
             errors=ERRORS,
             lenient=True,
         ),

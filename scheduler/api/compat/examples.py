@@ -16,6 +16,14 @@ V1_SUBMISSIONS: Mapping[str, object] = {
         "keep_alive": False,
     }
 }
+LUM_SUBMISSIONS: Mapping[str, object] = {
+    "lum": {
+        "job_id": "ftj-8",
+        "user_id": "ada",
+        "workflow": "torchtunewrapper",
+        "args": {"dataset_id": "gs://data/ada/set.jsonl", "num_gpus": 1},
+    }
+}
 NEW_JOB = {"job_id": "ftj-7", "status": "new"}
 STOPPING = {"status": "stopping"}
 V1_QUESTIONS: Mapping[str, object] = {"two jobs": {"user_id": "ada", "job_ids": ["ftj-7", "ftj-8"]}}
@@ -88,6 +96,9 @@ V1_STATUS: Mapping[str, object] = {
             "activity": "4xa100-40gb in us-central1: 2 VMs asked for, 2 jobs wait",
         }
     ],
+    "cluster_status": {"4xa100-40gb": {"us-central1": [3, 1]}},
+    "running_jobs": 1,
+    "pending_jobs": 2,
 }
 _RESOURCES = {"cpu_cores": 8, "memory_mb": 32768, "gpu_type": "l4", "gpu_count": 1}
 DEFINITIONS: Mapping[str, object] = {

@@ -96,6 +96,10 @@ class V1StatusOut(Struct, frozen=True):
     clusters: tuple[V1ClusterOut, ...]
     timestamp: str
     recent_activities: tuple[ActivityOut, ...]
+    cluster_status: Mapping[str, Mapping[str, tuple[int, int]]]
+    """For older clients: cluster → region → target size and VMs."""
+    running_jobs: int
+    pending_jobs: int
 
 
 class StatusRoute:
@@ -111,13 +115,22 @@ class StatusRoute:
         running = await reads.running_by_region()
         sizes = Sizes(self._services.names, summary, statuses, running)
         clusters = tuple(sizes.cluster(spec) for spec in self._services.clusters())
+        overall = _overall(summary, clusters)
         return reply(
             V1StatusOut(
-                overall_summary=_overall(summary, clusters),
+                overall_summary=overall,
                 clusters=clusters,
                 timestamp=v1_time(summary.now),
                 # No job is named: whoever asks here has no tenant.
                 recent_activities=_activities(statuses, await reads.alerts(False, ACTIVITIES_MAX)),
+                cluster_status={
+                    cluster.name: {
+                        r.region: (r.target_size, r.current_size) for r in cluster.regions
+                    }
+                    for cluster in clusters
+                },
+                running_jobs=overall.running_jobs,
+                pending_jobs=overall.pending_jobs,
             )
         )
 

@@ -6,11 +6,14 @@ import json
 from collections.abc import Mapping, Sequence
 
 from core.errors import BadInput, Fault
+from core.names import BadName, parse_cluster
 from core.submission import shown
 
 DEFINITION_QUEUE_TIMEOUT_S = 15.0
 """Clients that submit a `definition` expect to learn soon that there is no room."""
 V1_ONLY = frozenset({"num_gpus"})
+LUM_LABELS: Mapping[str, str] = {"provider": "lum"}
+"""By which a job is known that came as one of the Lumino protocol."""
 _V1_FIELDS: Mapping[str, str] = {
     "gpu_count": "num_gpus",
     "workflow_args": "args",
@@ -18,6 +21,7 @@ _V1_FIELDS: Mapping[str, str] = {
     # They name no cluster: it is <num_gpus>x<gpu_type>.
     "cluster": "gpu_type, num_gpus",
 }
+_BY_CLUSTER: Mapping[str, str] = dict.fromkeys(("gpu_type", "gpu_count", "cluster"), "cluster")
 _RESOURCES = ("cpu_cores", "memory_mb", "gpu_type", "gpu_count")
 _DEFINITION_FIELDS: Mapping[str, str] = {
     **{name: f"definition.resources.{name}" for name in _RESOURCES},
@@ -40,6 +44,9 @@ def native_of_v1(body: object) -> dict[str, object]:
     one table of fields: nothing is checked twice."""
     given = _object(body, "body")
     gpu_type, count = given.get("gpu_type"), _or(given.get("num_gpus"), 1)
+    named = given.get("cluster") if names_cluster(given) else None
+    if isinstance(named, str):  # an older client: it names the cluster and nothing else
+        gpu_type, count = _of_cluster(named)
     native: dict[str, object] = {
         # Those without a default are always there, so that a missing one is a fault.
         "job_id": given.get("job_id"),
@@ -51,13 +58,44 @@ def native_of_v1(body: object) -> dict[str, object]:
         "keep_alive": _or(given.get("keep_alive"), False),
     }
     if isinstance(gpu_type, str) and isinstance(count, int):
-        native["cluster"] = f"{count}x{gpu_type}".lower()
+        name = named if isinstance(named, str) else f"{count}x{gpu_type}"
+        native["cluster"] = name.lower()
     if isinstance(native["workflow"], str) and isinstance(native["workflow_args"], Mapping):
         whose = {"job_id": native["job_id"], "user_id": native["user_id"]}
         native["command"] = workflow_command(
             native["workflow"], {**native["workflow_args"], **whose}
         )
     return native
+
+
+def native_of_lum(body: object) -> dict[str, object]:
+    """A submission for the Lumino protocol in our fields. It need not say which GPUs: then any
+    cluster with as many as its arguments say will do."""
+    given = _object(body, "body")
+    native = native_of_v1(given)
+    native["labels"] = LUM_LABELS
+    if native["gpu_type"] is None:
+        args = given.get("args")
+        wanted = args.get("num_gpus") if isinstance(args, Mapping) else None
+        native.pop("cluster", None)
+        del native["gpu_type"]
+        if given.get("num_gpus") is None and str(wanted).isdecimal():
+            native["gpu_count"] = int(str(wanted))
+    return native
+
+
+def is_lum(labels: Mapping[str, str]) -> bool:
+    """Whether the job came as one of the Lumino protocol."""
+    return labels.get("provider") == LUM_LABELS["provider"]
+
+
+def _of_cluster(name: str) -> tuple[str, int]:
+    """GPU type and count; of a name that is none, what makes the submission say so."""
+    try:
+        gpus, gpu_type = parse_cluster(name.lower())
+    except BadName:
+        return name, 1
+    return gpu_type, gpus
 
 
 def workflow_command(workflow: str, args: Mapping[str, object]) -> list[str]:
@@ -71,11 +109,16 @@ def workflow_command(workflow: str, args: Mapping[str, object]) -> list[str]:
     return words
 
 
-def v1_refusal(error: BadInput) -> BadInput:
+def names_cluster(body: object) -> bool:
+    """An older client says `cluster`; newer ones say gpu_type and num_gpus."""
+    return isinstance(body, Mapping) and body.get("gpu_type") is None and "cluster" in body
+
+
+def v1_refusal(error: BadInput, by_cluster: bool = False) -> BadInput:
     """The same faults in v1's fields. A job without a workflow has no command either: said once."""
     fields = {fault.field for fault in error.faults}
     faults = [f for f in error.faults if f.field != "command" or "workflow" not in fields]
-    return _renamed(faults, _V1_FIELDS)
+    return _renamed(faults, {**_V1_FIELDS, **(_BY_CLUSTER if by_cluster else {})})
 
 
 def taken(job_id: str, user_id: str) -> BadInput:
