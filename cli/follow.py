@@ -110,7 +110,7 @@ class Follower:
                 return job
             offset = 0
             if not quiet:
-                note(f"attempt {attempt} ended ({job.get('reason') or job['status']}), waiting")
+                note(between_attempts(job, attempt))
             attempt = self._next_attempt(attempt or 0, quiet)
 
     def _attempt(self, sink: Sink, attempt: int, offset: int) -> None:
@@ -150,6 +150,13 @@ class Follower:
                 note(f"{job['status'].lower()}: {why}")
                 told = why
             time.sleep(PAUSE_S)
+
+
+def between_attempts(job: Json, attempt: int | None) -> str:
+    """What ended the attempt. The reason of one that is tried again names both attempts itself."""
+    if job.get("retry_at"):
+        return str(job["reason"])
+    return f"attempt {attempt} ended ({job.get('reason') or job['status']}), waiting"
 
 
 def patiently(call: Callable[[], T]) -> T:

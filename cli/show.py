@@ -87,10 +87,11 @@ def _header(job: Json, now: datetime) -> list[str]:
         "time limit": _limit(job, now),
         "starvation": _bound(job, now),
         "attempt": f"{job['attempt']}" + (f" ({again})" if again else ""),
+        "next attempt": _next_attempt(job, now),
         "exit code": "" if job.get("exit_code") is None else str(job["exit_code"]),
         "cost so far": _cost(job),
     }
-    return [f"{name + ':':<13}{clean(value)}" for name, value in lines.items() if value]
+    return [f"{name + ':':<14}{clean(value)}" for name, value in lines.items() if value]
 
 
 def _asked(job: Json) -> str:
@@ -163,6 +164,17 @@ def _wanted(job: Json, now: datetime) -> str:
     if ended is not None:
         return f"{job['deadline']} (ended {short(abs(left_s))} {when} it)"
     return f"{job['deadline']} ({f'in {short(left_s)}' if left_s >= 0 else 'it has passed'})"
+
+
+def _next_attempt(job: Json, now: datetime) -> str:
+    """Of a job whose last attempt failed: which one comes, and when."""
+    at = moment(job.get("retry_at"))
+    counts = job.get("retries") or {}
+    if at is None or not counts:
+        return ""
+    number, most = counts["failures"] + 1, counts["retries"] + 1
+    left_s = max(0.0, (at - now).total_seconds())
+    return f"{number} of {most}, at {clock_time(job['retry_at'])} (in {short(left_s)})"
 
 
 def _limit(job: Json, now: datetime) -> str:

@@ -298,6 +298,16 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
+class Saved:
+    """What the last checkpoint of one attempt holds."""
+
+    ran_s: float
+    """For how long the attempt had run when it was written."""
+    share: float = 0.0
+    """Of all the work, as the job reported it; 0: it did not say."""
+
+
+@dataclass(frozen=True, slots=True)
 class Membership:
     """Whose gang a job belongs to, and as which of how many. The one with rank 0 is the job that
     people know; its end is the gang's."""
@@ -373,6 +383,12 @@ class Job:
     """Only while it waits for a v1 worker: its start message is out."""
     starts_by: datetime | None = None
     """What it was told at its submission: it first starts no later; None: no such bound."""
+    saved_s: float = 0.0
+    """Seconds of its run that its checkpoints hold, of attempts that are over."""
+    saved_share: float = 0.0
+    """The share of its work that they hold, as the job itself reported it; 0: it did not say."""
+    retry_at: datetime | None = None
+    """Only while it is queued after a failed attempt: the next one starts no sooner."""
 
     @property
     def due(self) -> datetime:
@@ -387,6 +403,10 @@ class Job:
     @property
     def parked(self) -> bool:
         return self.blocked is not None and self.spare
+
+    def is_backing_off(self, now: datetime) -> bool:
+        """Whether it waits for the moment of its next attempt: until then it is in no queue."""
+        return self.retry_at is not None and now < self.retry_at
 
     @property
     def evictions(self) -> int:
@@ -473,10 +493,11 @@ def advance(
     exit_code: int | None = None,
     cluster: str | None = None,
     gang_region: str | None = None,
+    saved: Saved | None = None,
 ) -> Job:
     """The job after the event; the same object if the event is a repeat; else IllegalTransition.
     `lease` belongs to a placement, `cluster` to a move to another cluster, `gang_region` to the
-    admission of a gang."""
+    admission of a gang, `saved` to the end of an attempt: what its last checkpoint holds."""
     if (job.status, event) in REPEATS:
         return job
     targets = TRANSITIONS.get((job.status, event))
@@ -486,7 +507,9 @@ def advance(
     assert (cluster is not None) == (event is E.REROUTED), f"{event} with cluster {cluster}"
     counted = _count(job, event)
     target = _choose(counted, event, targets, rules)
+    delay_s = _retry_delay_s(counted, event, target, rules)
     reason = (reason or str(event)) + _spent(counted, event, target, rules)
+    reason = _attempt_words(counted, event, reason, delay_s)
     moved = replace(
         counted,
         cluster=cluster or job.cluster,
@@ -496,12 +519,15 @@ def advance(
         status_since=now,
         reason=reason,
         exit_code=exit_code if exit_code is not None else counted.exit_code,
+        retry_at=job.retry_at if target is S.QUEUED else None,
     )
+    if delay_s is not None:
+        moved = replace(moved, retry_at=now + timedelta(seconds=delay_s))
     if target is not S.PROVISIONING and moved.offer is not None:
         moved = replace(moved, offer=None)
     moved = _apply_lease(moved, job, event, lease)
     moved = _apply_times(moved, job, event, now)
-    moved = _park(_apply_service(moved, job, now, rules))
+    moved = _park(_apply_service(_apply_saved(moved, job, saved), job, now, rules))
     deadline = _deadline(moved, now, rules)
     if event is E.FOUND_BY_V1:  # it is claimed already: what is awaited is that it runs
         start_s = rules.timers.of_worker("v1").start_timeout_s
@@ -579,6 +605,25 @@ def _choose(job: Job, event: JobEvent, targets: tuple[JobStatus, ...], rules: Ru
     return within if job.losses <= rules.budgets.losses else beyond
 
 
+def _retry_delay_s(job: Job, event: JobEvent, target: JobStatus, rules: Rules) -> float | None:
+    """How long the next attempt waits after one that failed by itself; twice as long after each."""
+    if target is not S.QUEUED or event not in _USER_FAILURES:
+        return None
+    first_s, most_s = rules.timers.retry_backoff_s, rules.timers.retry_backoff_max_s
+    return min(most_s, first_s * 2.0 ** min(job.failures - 1, 64))
+
+
+def _attempt_words(job: Job, event: JobEvent, reason: str, delay_s: float | None) -> str:
+    """Which of its attempts failed, and when the next one comes. Counted are those that ended by
+    themselves: what a lost VM cost is no attempt of the job's own."""
+    if event not in _USER_FAILURES or not job.spec.retries or job.status is S.STOPPING:
+        return reason
+    number, most = job.failures, job.spec.retries + 1
+    if delay_s is None:
+        return f"attempt {number} of {most} failed: {reason}; it has no more"
+    return f"attempt {number} failed: {reason}; attempt {number + 1} of {most} in {delay_s:g} s"
+
+
 def _spent(job: Job, event: JobEvent, target: JobStatus, rules: Rules) -> str:
     """Added to the reason when a budget is spent: else the last loss looks like the others."""
     if target is not S.FAILED or job.status is S.STOPPING:
@@ -624,6 +669,18 @@ def _apply_times(moved: Job, before: Job, event: JobEvent, now: datetime) -> Job
     if moved.status.final:
         moved = replace(moved, blocked=None)
     return moved
+
+
+def _apply_saved(moved: Job, before: Job, saved: Saved | None) -> Job:
+    """An attempt that is over leaves what its last checkpoint holds to the next one. One without a
+    checkpoint of its own began from what was there before, and leaves that."""
+    if saved is None or before.lease is None or moved.lease is not None:
+        return moved
+    return replace(
+        moved,
+        saved_s=before.saved_s + max(0.0, saved.ran_s),
+        saved_share=max(before.saved_share, saved.share),
+    )
 
 
 def _apply_service(moved: Job, before: Job, now: datetime, rules: Rules) -> Job:

@@ -178,6 +178,8 @@ class HeadsOf:
     rule: QueueRule = QueueRule.PRIORITY
     tenants: Sequence[str] = ()
     """Of a fair queue: these alone, in this order, until there are enough."""
+    backing_off: bool = False
+    """Also those that wait for the moment of their next attempt: who forecasts asks for them."""
 
 
 Ask = Callable[[Live], Sequence[HeadsOf]]

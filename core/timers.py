@@ -63,6 +63,10 @@ class Timers:
     """From SIGTERM to SIGKILL, unless the job says otherwise."""
     stop_margin_s: float = 30.0
     """How much longer than the grace we wait for the worker's word; then its VM is deleted."""
+    retry_backoff_s: float = 10.0
+    """From an attempt that failed by itself to the next one (`retries`); doubles with each."""
+    retry_backoff_max_s: float = 600.0
+    """Longest wait before the next attempt."""
     gang_hold_s: float = 600.0
     """How long a gang may keep some VMs while it waits for the others."""
     boot_timeout_s: float = 900.0
@@ -146,6 +150,12 @@ class Timers:
                 "stockout_block_s",
                 f"{self.stockout_block_s}",
                 f"at most stockout_block_max_s ({self.stockout_block_max_s})",
+            ),
+            (
+                self.retry_backoff_s <= self.retry_backoff_max_s,
+                "retry_backoff_s",
+                f"{self.retry_backoff_s}",
+                f"at most retry_backoff_max_s ({self.retry_backoff_max_s})",
             ),
         ]
         found += [

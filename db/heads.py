@@ -38,6 +38,7 @@ CROSS JOIN LATERAL (
         SELECT uid, version, why FROM jobs
         WHERE status = 'QUEUED' AND blocked IS NULL AND cluster = c.cluster AND tier = c.tier
             AND tenant_id = t.tenant
+            AND (retry_at IS NULL OR retry_at <= now() OR %(backing_off)s)
         ORDER BY due_at, uid LIMIT c.each
     ) AS j LIMIT c.most
 ) AS h
@@ -48,6 +49,7 @@ FROM unnest(%(clusters)s::text[], %(most)s::int[]) AS c(cluster, most)
 CROSS JOIN LATERAL (
     SELECT uid, version, why FROM jobs
     WHERE status = 'QUEUED' AND blocked IS NULL AND cluster = c.cluster
+        AND (retry_at IS NULL OR retry_at <= now() OR %(backing_off)s)
     ORDER BY {order} LIMIT c.most
 ) AS h
 """
@@ -70,6 +72,7 @@ async def queue_heads(
             asked = {
                 "clusters": [heads.cluster for heads in plain],
                 "most": [min(most, heads.limit) for heads in plain],
+                "backing_off": any(heads.backing_off for heads in plain),
             }
             cursor = await connection.execute(query, asked, binary=True)
             found += await cursor.fetchall()
@@ -112,5 +115,6 @@ async def _ask_fair(
         "most": [min(most, heads.limit) for heads, _, _ in kinds],
         "each": [each for _, _, each in kinds],
         "tenants": list(kinds[0][0].tenants),
+        "backing_off": any(heads.backing_off for heads, _, _ in kinds),
     }
     return await (await connection.execute(FAIR, asked, binary=True)).fetchall()

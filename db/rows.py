@@ -142,6 +142,9 @@ JOB_STATE: tuple[Field[Job], ...] = (
     Field("attained_gpu_s", "float8", lambda j: float(j.attained_gpu_s)),
     Field("due_at", "timestamptz", lambda j: j.due),
     Field("starts_by", "timestamptz", lambda j: j.starts_by),
+    Field("saved_s", "float8", lambda j: float(j.saved_s)),
+    Field("saved_share", "float8", lambda j: float(j.saved_share)),
+    Field("retry_at", "timestamptz", lambda j: j.retry_at),
 )
 JOB_BIRTH: tuple[Field[Job], ...] = (
     Field("tenant_id", "text", lambda j: j.spec.tenant_id),
@@ -205,9 +208,9 @@ JOB_SELECT = (
     "j.lease_region, j.lease_zone, j.slots::text, j.started_at, j.ended_at, j.failures, "
     "j.losses, j.preemptions, j.exit_code, j.reason, j.stop_reason, j.attained_gpu_s, "
     "j.due_at, j.blocked::text, j.gang::text, j.rank, j.gang_size, j.gang_region, j.holds, "
-    "j.offer::text, j.starts_by"
+    "j.offer::text, j.starts_by, j.saved_s, j.saved_share, j.retry_at"
 )
-JOB_WIDTH = 34
+JOB_WIDTH = 37
 
 
 def job_of(row: Row) -> Job:
@@ -243,6 +246,9 @@ def job_of(row: Row) -> Job:
         holds=row[31],
         offer=None if row[32] is None else _offer.decode(row[32]),
         starts_by=row[33],
+        saved_s=row[34],
+        saved_share=row[35],
+        retry_at=row[36],
     )
 
 

@@ -90,6 +90,7 @@ def _job_checks() -> list[CheckConstraint]:
         CheckConstraint(f"status IN {_any_of(WAITING)} OR why = ''", "waiting"),
         # Behind a hold there is nothing but the queue.
         CheckConstraint("blocked IS NULL OR status = 'QUEUED'", "blocked"),
+        CheckConstraint("retry_at IS NULL OR status = 'QUEUED'", "retry"),
         CheckConstraint(
             "rank >= 0 AND rank < gang_size AND holds >= 0 AND (gang IS NULL) = (gang_size = 1)",
             "gang",
@@ -164,6 +165,11 @@ jobs = Table(
     Column("attained_gpu_s", Double, nullable=False, server_default=text("0")),
     # The bound that it was told at its submission.
     Column("starts_by", DateTime(timezone=True)),
+    # What its checkpoints hold: seconds of its run, and the share of its work as it reported it.
+    Column("saved_s", Double, nullable=False, server_default=text("0")),
+    Column("saved_share", Double, nullable=False, server_default=text("0")),
+    # After a failed attempt: the next one starts no sooner.
+    Column("retry_at", DateTime(timezone=True)),
     # The transaction that moved it last, put there by a trigger: how a turn finds what has changed.
     Column("moved", BigInteger),
     Index("ix_jobs_moved", "moved", postgresql_where=text("moved IS NOT NULL")),

@@ -202,7 +202,7 @@ class Forecaster:
         held = self._around.budgets().held
         tenants = tuple(name for name in house.shares.in_order() if name not in held)
         specs = self._around.clusters().values()
-        wanted = [HeadsOf(spec.name, AHEAD_MAX, spec.queue, tenants) for spec in specs]
+        wanted = [HeadsOf(spec.name, AHEAD_MAX, spec.queue, tenants, True) for spec in specs]
         found = {job.uid: job for job in await self._store.heads(wanted, AHEAD_MAX)}
         found.update((job.uid, job) for job in house.admitted)
         queues: dict[str, list[Job]] = {}
@@ -221,7 +221,8 @@ class Forecaster:
         await self._breathe()
         longest_s = self._around.rules().timers.max_runtime_s
         protected = protected_at(mine.now, longest_s)
-        line = line_up(spec, ranked(queue, spec.queue, house.shares, protected), pool, guess)
+        order = ranked(queue, spec.queue, house.shares, protected)
+        line = line_up(spec, order, pool, guess, mine.now)
         plays = plays_of(spec, pool, line, guess, self._caps(spec, house, queue))
         for number in range(PLAYS if line.playable else 0):
             await self._breathe()

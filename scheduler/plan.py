@@ -85,7 +85,7 @@ def run_queue(draft: Draft, view: View, around: Circumstances, ids: Ids) -> dict
     flexible = bending(draft)
     joining = {m.uid for jobs in flexible.values() for job in jobs for m in job.waiting}
     queues = {
-        name: [job for job in jobs if job.blocked is None and job.uid not in joining]
+        name: [job for job in jobs if job.uid not in joining and not job.is_backing_off(now)]
         for name, jobs in draft.waiting_by_cluster().items()
     }
     admitted = (j for jobs in queues.values() for j in jobs if j.status is S.PROVISIONING)

@@ -160,7 +160,8 @@ class MemoryStore:
 
     async def heads(self, wanted: Sequence[HeadsOf], limit: int) -> Sequence[Job]:
         await self.reach()
-        uids = (uid for heads in wanted for uid in self.tables.heads_of(heads, limit))
+        now = self.clock.now()
+        uids = (uid for heads in wanted for uid in self.tables.heads_of(heads, limit, now))
         return [self.tables.jobs[uid].job for uid in dict.fromkeys(uids)]
 
     async def runs(self, since: datetime, limit: int) -> Sequence[Run]:

@@ -174,6 +174,8 @@ class Tables:
     tenants: dict[str, Tenant] = field(default_factory=lambda: {"default": Tenant("default")})
     usage: dict[str, Usage] = field(default_factory=dict)
     queue_ends: Ordered[TimeKey] = field(default_factory=Ordered)
+    backing_off: dict[str, datetime] = field(default_factory=dict)
+    """QUEUED ones after a failed attempt → when the next one may start."""
     holds: Holds = field(default_factory=Holds)
     ended: Ordered[TimeKey] = field(default_factory=Ordered)
     """Final ones whose history has not been pruned."""
@@ -269,6 +271,8 @@ class Tables:
         if job.status is JobStatus.QUEUED:
             assert job.deadline_at is not None, "checked before: every waiting job has a deadline"
             self.queue_ends.add((job.deadline_at, job.uid))
+            if job.retry_at is not None:
+                self.backing_off[job.uid] = job.retry_at
             if job.blocked is not None:
                 return
             self.queues[job.cluster].add(queue_key(job))
@@ -280,6 +284,7 @@ class Tables:
             self.living.put_job(job, self.jobs[job.uid].why)
 
     def _unindex_job(self, job: Job) -> None:
+        self.backing_off.pop(job.uid, None)
         if job.status is JobStatus.QUEUED:
             self.queues[job.cluster].discard(queue_key(job))
             self.arrived[job.cluster].discard((job.queued_since, job.uid))
@@ -291,7 +296,7 @@ class Tables:
 
     def heads(self, wanted: Sequence[HeadsOf], limit: int, now: datetime) -> Iterator[Job]:
         """The heads that were asked for, then those past their deadline."""
-        uids = dict.fromkeys(uid for heads in wanted for uid in self.heads_of(heads, limit))
+        uids = dict.fromkeys(uid for heads in wanted for uid in self.heads_of(heads, limit, now))
         uids |= dict.fromkeys(uid for _, uid in self.queue_ends.until(now, limit))
         uids |= dict.fromkeys(islice(self.holds.released(limit), limit))
         uids = dict.fromkeys(uid for uid in uids if uid not in self.live)
@@ -310,7 +315,7 @@ class Tables:
         record = self.jobs.get(uid)
         return None if record is None else record.job
 
-    def heads_of(self, heads: HeadsOf, limit: int) -> Iterator[str]:
+    def heads_of(self, heads: HeadsOf, limit: int, now: datetime) -> Iterator[str]:
         """Of one queue, the next one first."""
         most, queue = min(heads.limit, limit), self.queues.get(heads.cluster)
         if queue is None or not len(queue):
@@ -318,21 +323,30 @@ class Tables:
         if heads.rule is QueueRule.FAIR:
             each = min(most, each_of(heads))
             for tier in _TIERS:
-                found = self._fair_heads(heads, tier, each, most)
+                found = self._fair_heads(heads, tier, each, most, now)
                 if len(found) < most and each < most:
-                    found = self._fair_heads(heads, tier, most, most)
+                    found = self._fair_heads(heads, tier, most, most, now)
                 yield from found
         elif heads.rule is QueueRule.FIFO:
-            yield from (uid for _, uid in self.arrived[heads.cluster].first(most))
+            yield from self._first(self.arrived[heads.cluster], most, heads, now)
         else:
-            yield from (uid for _, _, uid in self.queues[heads.cluster].first(most))
+            yield from self._first(self.queues[heads.cluster], most, heads, now)
 
-    def _fair_heads(self, heads: HeadsOf, tier: int, each: int, most: int) -> list[str]:
+    def _first(self, queue: Ordered[Any], most: int, heads: HeadsOf, now: datetime) -> list[str]:
+        """Looks past those that wait for the moment of their next attempt."""
+        first = [key[-1] for key in queue.first(most + len(self.backing_off))]
+        if not heads.backing_off:
+            first = [uid for uid in first if self.backing_off.get(uid, now) <= now]
+        return first[:most]
+
+    def _fair_heads(
+        self, heads: HeadsOf, tier: int, each: int, most: int, now: datetime
+    ) -> list[str]:
         found: list[str] = []
         for tenant in heads.tenants:
             queue = self.fair.get((heads.cluster, tier, tenant))
             if queue is not None:
-                found += [uid for _, uid in queue.first(min(each, most - len(found)))]
+                found += self._first(queue, min(each, most - len(found)), heads, now)
             if len(found) >= most:
                 break
         return found

@@ -118,6 +118,8 @@ def _broken_by_job(job: Job) -> Iterator[str]:
         yield "ck_jobs_started"
     if job.blocked is not None and status is not JobStatus.QUEUED:
         yield "ck_jobs_blocked"
+    if job.retry_at is not None and status is not JobStatus.QUEUED:
+        yield "ck_jobs_retry"
     if status is JobStatus.STOPPING and job.stop_reason is None:
         yield "ck_jobs_stopping"
     if job.version < 1 or min(job.attempt, job.failures, job.losses, job.preemptions) < 0:

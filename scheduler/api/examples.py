@@ -145,6 +145,7 @@ JOB: dict[str, object] = {
     "deadline_at": "2026-01-31T16:01:30.250Z",
     "due_at": None,
     "starts_by": None,
+    "retry_at": None,
     "exit_code": None,
     "reason": "started",
     "why": "",

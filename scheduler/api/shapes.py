@@ -260,6 +260,8 @@ class JobOut(Struct, frozen=True):
     """Of one that waits: from then on no job of its tenant and class that comes later passes it."""
     starts_by: Time | None
     """Of one that waits and never ran: the bound of starvation that it was told, as a moment."""
+    retry_at: Time | None
+    """Of one that waits after a failed attempt: the next one starts no sooner."""
     exit_code: int | None
     reason: str
     why: str
@@ -340,6 +342,7 @@ def job_out(row: JobRow, eta: EtaOut | None = None, cluster: ClusterSpec | None 
         deadline_at=iso_or_none(job.deadline_at),
         due_at=iso(job.due) if job.status in WAITING else None,
         starts_by=iso_or_none(job.starts_by) if fresh else None,
+        retry_at=iso_or_none(job.retry_at),
         exit_code=job.exit_code,
         reason=job.reason,
         why=why,

@@ -210,7 +210,10 @@ class Teams:
         return (job,) if here < job.spec.least and may_replace(members) else None
 
     def _free(self, job: Job, members: Sequence[Job]) -> bool:
-        return job.status is S.PROVISIONING or pause_until(members[0]) <= self._draft.now
+        now = self._draft.now
+        if any(member.is_backing_off(now) for member in members):
+            return False
+        return job.status is S.PROVISIONING or pause_until(members[0]) <= now
 
     def leader_of(self, job: Job) -> Job:
         """The first member of its gang."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from operator import attrgetter
 
 from core.capacity import ClusterSpec, Trouble, TroubleKind
@@ -35,8 +36,16 @@ class Line:
     """By uid: of those whose regions are all blocked, the block after which a VM may come first."""
 
 
-def line_up(spec: ClusterSpec, ranked: Iterable[Job], pool: Pool, guess: Guesses) -> Line:
-    """`ranked`: as the queue serves them."""
+def line_up(
+    spec: ClusterSpec,
+    ranked: Iterable[Job],
+    pool: Pool,
+    guess: Guesses,
+    now: datetime | None = None,
+) -> Line:
+    """`ranked`: as the queue serves them. Without the time nobody waits for a next attempt."""
+    ranked = list(ranked)
+    retries = _retries_in_s(ranked, now)
     playable: dict[str, Job] = {}
     stuck: dict[str, str] = {}
     floors: dict[str, Guess] = {}
@@ -49,6 +58,8 @@ def line_up(spec: ClusterSpec, ranked: Iterable[Job], pool: Pool, guess: Guesses
         mine = reach.of(job.spec)
         if any(outlook.block is None for outlook in mine):
             playable[uid] = job
+            if uid in retries:
+                floors[uid] = Guess((retries[uid],), "the moment of its next attempt")
             continue
         narrow = reach.is_narrow(mine)
         floor = reach.take(mine, waits_of(spec, job, guess)) if narrow else None
@@ -56,11 +67,26 @@ def line_up(spec: ClusterSpec, ranked: Iterable[Job], pool: Pool, guess: Guesses
             stuck[uid] = _needs(job.spec, spec, mine)
             continue
         playable[uid] = job
+        if uid in retries:
+            moments = floor.runs if floor is not None else (0.0,)
+            floor = Guess(
+                tuple(max(at_s, retries[uid]) for at_s in moments), "the moment of its next attempt"
+            )
         if floor is not None:
             floors[uid] = floor
         if (block := reach.first_block(mine)) is not None:
             blocks[uid] = block
     return Line(tuple(playable.values()), stuck, floors, blocks)
+
+
+def _retries_in_s(jobs: Sequence[Job], now: datetime | None) -> dict[str, float]:
+    """By uid, of a gang by its first member's: when the next attempt may start."""
+    found: dict[str, float] = {}
+    for job in jobs:
+        if now is not None and job.retry_at is not None and job.is_backing_off(now):
+            wait_s = (job.retry_at - now).total_seconds()
+            found[gang_uid(job)] = max(wait_s, found.get(gang_uid(job), 0.0))
+    return found
 
 
 class _Reach:

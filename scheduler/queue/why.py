@@ -62,7 +62,8 @@ def explain(
                 together = _queued(vms or (), spec) if together is None else together
                 why = _together_words(together.get(job.gang.uid, ())) or why
             if job.status is S.QUEUED:
-                refusal = admission.refused.get(job.uid) or gang_why(job, draft)
+                refusal = retry_words(job, draft) or admission.refused.get(job.uid)
+                refusal = refusal or gang_why(job, draft)
                 ahead = (answers.words(job) if answers else None) or promise_words(job, admission)
                 if dear[kind]:
                     ahead = None  # whoever ends before it frees nothing that it may pay
@@ -70,6 +71,18 @@ def explain(
             if view.whys.get(job.uid) != why:
                 news.append(JobWhy(job.uid, why))
     return news
+
+
+def retry_words(job: Job, draft: Draft) -> str:
+    """When the next attempt starts, of a job whose last one failed; of a gang, any member's."""
+    team = (job,) if job.gang is None else draft.gang(job.gang.uid)
+    waits = [m for m in team if m.status is S.QUEUED and m.is_backing_off(draft.now)]
+    if not waits:
+        return ""
+    late = max(waits, key=lambda m: (m.retry_at or draft.now, m.uid))
+    code = "a failure" if late.exit_code is None else f"exit code {late.exit_code}"
+    number = f"attempt {late.failures + 1} of {late.spec.retries + 1} after {code}"
+    return f"{number}: starts at {late.retry_at:%H:%M:%S} UTC"
 
 
 def promise_words(job: Job, admission: Admission) -> str | None:

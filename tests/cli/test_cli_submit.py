@@ -296,6 +296,16 @@ def test_wait_follows_every_attempt(zen: Zen, runs: Callable[..., None]) -> None
     assert "attempt 1 ended" in ended.err
 
 
+def test_a_retry_is_told_in_the_words_of_its_reason() -> None:
+    """Between two attempts people read which one failed, how, and when the next one comes."""
+    words = "attempt 1 failed: exit code 1; attempt 2 of 3 in 10 s"
+    job = {"status": "QUEUED", "reason": words, "retry_at": "2026-01-01T12:00:10.000Z"}
+    assert follow.between_attempts(job, 1) == words
+    assert follow.between_attempts({**job, "retry_at": None, "reason": "lost"}, 1) == (
+        "attempt 1 ended (lost), waiting"
+    )
+
+
 def test_wait_json_keeps_stdout_for_the_job_object(zen: Zen, runs: Callable[..., None]) -> None:
     """With --json the log goes to stderr and the final job to stdout."""
     runs([[b"words\n"]], status="SUCCEEDED", exit_code=0, reason="")

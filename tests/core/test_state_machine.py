@@ -149,6 +149,33 @@ def test_exit_code_is_retried_while_the_users_retries_last() -> None:
     assert go(once, *road).status is S.FAILED
 
 
+def test_the_next_attempt_waits_twice_as_long_each_time() -> None:
+    """10 s after the first failure, then doubled, and never more than the bound; each is said."""
+    road = (E.ADMITTED, E.PLACED, E.STARTED)
+    job, waits, said = fresh(retries=8), [], []
+    for _ in range(8):
+        job = advance(go(job, *road), E.EXITED_ERROR, NOW, RULES, reason="exit code 1", exit_code=1)
+        assert job.retry_at is not None
+        waits.append((job.retry_at - NOW).total_seconds())
+        said.append(job.reason)
+    assert waits == [10, 20, 40, 80, 160, 320, 600, 600]
+    assert said[0] == "attempt 1 failed: exit code 1; attempt 2 of 9 in 10 s"
+    assert said[1] == "attempt 2 failed: exit code 1; attempt 3 of 9 in 20 s"
+    last = advance(go(job, *road), E.EXITED_ERROR, NOW, RULES, reason="exit code 1", exit_code=1)
+    assert (last.status, last.retry_at) == (S.FAILED, None)
+    assert last.reason == "attempt 9 of 9 failed: exit code 1; it has no more"
+
+
+def test_only_what_the_job_did_itself_makes_it_wait() -> None:
+    """A lost or reclaimed VM is no reason to wait, and whoever has no retries is told nothing of
+    attempts."""
+    road = (E.ADMITTED, E.PLACED, E.STARTED)
+    for event in (E.VM_LOST, E.SPOT_TAKEN):
+        assert go(fresh(retries=1), *road, event).retry_at is None
+    alone = advance(go(fresh(), *road), E.EXITED_ERROR, NOW, RULES, reason="exit code 1")
+    assert (alone.status, alone.reason) == (S.FAILED, "exit code 1")
+
+
 def test_lost_vms_do_not_eat_the_users_retries_and_the_other_way_round() -> None:
     """Budgets are separate."""
     job = fresh(retries=1)

@@ -208,6 +208,7 @@ _WORDS = {
     "most": "ARRAY[10]",
     "each": "ARRAY[4]",
     "limit": "10",
+    "backing_off": "false",
 }
 
 

@@ -307,7 +307,7 @@ def test_a_claim_by_a_vm_that_goes_binds_nothing_but_is_remembered() -> None:
 def test_failure_has_no_exit_code_of_its_own() -> None:
     """v1 tells that, not how. The user's retries are what is spent."""
     turn = Turn([taken(1, "vm-a", E.STARTED, retries=1)], [busy("vm-a")], said(B.FAILED, "vm-a"))
-    assert (turn.job().status, turn.job().failures) == (S.PROVISIONING, 1)
+    assert (turn.job().status, turn.job().failures) == (S.QUEUED, 1)
     assert turn.vm("vm-a").state is V.DRAINING
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from core.changes import PutForecast
+from core.changes import JobMove, PutForecast
 from core.forecast import Forecast, JobForecast, Pace, Record, Told, run_of
 from core.job import Job, JobEvent
 from core.ports import Store
@@ -91,6 +92,23 @@ class Forecasts:
         uids = {job.uid for job in await store.heads([HeadsOf("1xl4", 9)], 9)}
         assert uids == {job.uid for job in jobs[1:]}
         assert list(await store.heads([], 9)) == []
+
+    async def test_who_waits_for_the_next_attempt_is_no_head(
+        self, store: Store, maker: Maker
+    ) -> None:
+        """Until its moment it hides nobody behind it; who forecasts may ask for it, and what its
+        checkpoints hold is stored with it."""
+        soon = (await store.view(0)).now + timedelta(seconds=3600)
+        jobs = [maker.job(f"j{n}", now=at(n), queue_timeout_s=1e9) for n in range(3)]
+        await put(store, *map(submitted, jobs))
+        failed = replace(jobs[0], version=2, retry_at=soon, saved_s=60.0, saved_share=0.25)
+        over = replace(jobs[1], version=2, retry_at=at(0))
+        await put(store, JobMove(jobs[0], failed, ()), JobMove(jobs[1], over, ()))
+        for rule in QueueRule:
+            first = HeadsOf("1xl4", 1, rule, ("default",))
+            assert list((await store.view(100, partial(_ask, [first]))).jobs) == [over]
+            (found,) = await store.heads([replace(first, backing_off=True)], 100)
+            assert found == failed
 
     async def test_the_last_forecast_of_a_cluster_is_kept(self, store: Store) -> None:
         """All of it comes back as it was; a new one replaces the old one."""
