@@ -174,7 +174,7 @@ def _next_attempt(job: Json, now: datetime) -> str:
         return ""
     number, most = counts["failures"] + 1, counts["retries"] + 1
     left_s = max(0.0, (at - now).total_seconds())
-    return f"{number} of {most}, at {clock_time(job['retry_at'])} (in {short(left_s)})"
+    return f"{number} of {most}, at {clock_time(job['retry_at'], now)} (in {short(left_s)})"
 
 
 def _limit(job: Json, now: datetime) -> str:
