@@ -239,7 +239,8 @@ def submit(
     _merge(body, "environment", pairs(env, "--env"))
     _merge(body, "labels", pairs(label, "--label"))
     if command:
-        body.pop("script", None)
+        for field in ("script", "args", "shell"):  # all of what the file says of its program
+            body.pop(field, None)
         body["command"] = [" ".join(command)] if shell else command
     if shell:
         body["shell"] = True

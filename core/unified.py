@@ -6,6 +6,7 @@ the submission that it becomes is told by its place in the manifest too (`in_man
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -13,14 +14,18 @@ from core.errors import BadInput, Fault
 from core.submission import REPLICAS_MAX, nearest, shown
 
 KIND = "UnifiedJob"
+BASE = "BaseJob"
+"""One process on one VM: its replicas are the GPUs that it gets there."""
 PROGRAMS: Mapping[str, str | None] = {
-    "BaseJob": "python3",
+    BASE: "/bin/sh -c",
     "EPJob": "torchrun",
     "EHJob": None,
     "HJob": None,
 }
 """Type → what runs `unifiedArgs`. Horovod wants a list of hosts, which only a command can make of
 $ZEN_SIZE_FILE."""
+_FOR_SHELL = re.compile(r"[^A-Za-z0-9_@%+=:,./-]")
+"""With such a character in it, or empty, a word is something else to a shell than to a program."""
 _TOP = ("apiVersion", "kind", "metadata", "jobType", "spec", "status")
 _SPEC = ("jobSpec", "replicaSpec", "reschedulable")
 _REPLICA_SPEC = ("minReplicas", "maxReplicas", "targetReplicas")
@@ -72,20 +77,28 @@ def native_of_manifest(data: Mapping[str, object]) -> dict[str, object]:
     spec = _object(data, "spec", "", faults)
     _known(spec, "spec.", _SPEC, faults)
     job = _object(spec, "jobSpec", "spec.", faults)
+    kind = _kind(data)
+    sizes = _sizes(_object(spec, "replicaSpec", "spec.", faults, needed=False), faults)
     native = {
         **_named(_object(data, "metadata", "", faults), faults),
-        **_job(job, str(data.get("jobType", "BaseJob")), faults),
-        **_replicas(_object(spec, "replicaSpec", "spec.", faults, needed=False), faults),
+        **_job(job, kind, faults),
         **_reschedulable(spec, job, faults),
     }
     if faults:
         raise BadInput(faults)
-    return native
+    return native | _placed(kind, sizes, native.get("gpu_count", 1))
 
 
-def in_manifest_words(faults: Iterable[Fault]) -> list[Fault]:
+def in_manifest_words(faults: Iterable[Fault], data: Mapping[str, object]) -> list[Fault]:
     """Faults of the submission, by where they came from."""
-    return [replace(fault, field=_PLACES.get(fault.field, fault.field)) for fault in faults]
+    places = dict(_PLACES)
+    if _kind(data) == BASE:
+        places["gpu_count"] = "spec.replicaSpec.minReplicas"
+    return [replace(fault, field=places.get(fault.field, fault.field)) for fault in faults]
+
+
+def _kind(data: Mapping[str, object]) -> str:
+    return str(data.get("jobType", BASE))
 
 
 def _named(metadata: Mapping[str, object], faults: list[Fault]) -> dict[str, object]:
@@ -110,23 +123,49 @@ def _job(job: Mapping[str, object], kind: str, faults: list[Fault]) -> dict[str,
     if kind not in PROGRAMS:
         faults.append(Fault("jobType", shown(kind), f"one of: {', '.join(PROGRAMS)}"))
     elif "command" not in found:
-        program = PROGRAMS[kind]
+        program, args = PROGRAMS[kind], found.pop("args", None)
         if program is None:
             expected = f"a command: {kind} has no program of its own here"
             faults.append(Fault("spec.jobSpec.command", "nothing", expected))
-        elif not found.get("args"):
-            expected = f"a command, or what {program} is to run: a file and its arguments"
+        elif not _are_words(args):
+            expected = f"a command, or a list of words for {program}"
             faults.append(
                 Fault("spec.jobSpec.unifiedArgs", shown(job.get("unifiedArgs")), expected)
             )
-        # An image brings its own interpreter, by its common name.
-        of_image = program == "python3" and "image" in found
-        found["command"] = ["python" if of_image else program]
+        else:
+            assert isinstance(args, list), "words are a list"
+            found |= _program(kind, program, args)
     return found
 
 
-def _replicas(spec: Mapping[str, object], faults: list[Fault]) -> dict[str, object]:
-    """`targetReplicas` is for that system's scheduler to write: here it means nothing."""
+def _are_words(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(w, str) for w in value)
+
+
+def _program(kind: str, program: str, args: list[str]) -> dict[str, object]:
+    """That system joins the words and gives them to a shell. Where a shell would change none of
+    them there is none: a program that is missing is then named, and signals reach it."""
+    line = " ".join(args)
+    if kind == BASE:
+        return {"command": [line], "shell": True}
+    if any(not word or _FOR_SHELL.search(word) for word in args):
+        # exec: a signal is for the program; not where more than one command follows.
+        first = "" if re.search(r"[;&|\n]", line) else "exec "
+        return {"command": [f"{first}{program} {line}"], "shell": True}
+    return {"command": [program, *args]}
+
+
+def _placed(kind: str, sizes: tuple[int, int], each: object) -> dict[str, object]:
+    """How many GPUs on how many VMs. `each`: of a replica; what is none is left to its check."""
+    least, most = sizes
+    if kind == BASE:
+        return {"gpu_count": least * each if isinstance(each, int) else each}
+    return {"replicas": most if most == least else {"min": least, "max": most}}
+
+
+def _sizes(spec: Mapping[str, object], faults: list[Fault]) -> tuple[int, int]:
+    """(least, most). `targetReplicas` is for that system's scheduler to write: here it means
+    nothing."""
     _known(spec, "spec.replicaSpec.", _REPLICA_SPEC, faults)
     least = spec.get("minReplicas", 1)
     most = spec.get("maxReplicas", least)
@@ -135,11 +174,13 @@ def _replicas(spec: Mapping[str, object], faults: list[Fault]) -> dict[str, obje
         if not whole or not 1 <= value <= REPLICAS_MAX:  # type: ignore[operator]  # it is an int
             expected = f"a whole number from 1 to {REPLICAS_MAX}"
             faults.append(Fault(f"spec.replicaSpec.{name}", shown(value), expected))
-            return {}
-    if most < least:  # type: ignore[operator]  # both are whole numbers
+            return 1, 1
+    assert isinstance(least, int), "checked above"
+    assert isinstance(most, int), "checked above"
+    if most < least:
         expected = f"at least minReplicas, {least}"
         faults.append(Fault("spec.replicaSpec.maxReplicas", shown(most), expected))
-    return {"replicas": most if most == least else {"min": least, "max": most}}
+    return least, most
 
 
 def _reschedulable(

@@ -112,7 +112,7 @@ class Submissions:
         except QuotaExceeded:
             raise
         except BadInput as error:
-            raise BadInput(in_manifest_words(error.faults)) from error
+            raise BadInput(in_manifest_words(error.faults, data)) from error
 
     async def refuse_past_deadline(self, data: object, idempotency_key: str | None) -> None:
         """BadInput for a new job whose deadline is over. For doors where somebody waits for the

@@ -115,7 +115,7 @@ async def test_a_manifest_is_a_submission(kind: str) -> None:
     assert (status, answer["job_id"]) == (201, "unified-hello")
     assert (await submit(house, manifest))[0] == 201
     spec = stored(house, "unified-hello").spec
-    assert (spec.command[0], spec.least, spec.replicas) == ("python3", 1, 2)
+    assert (spec.shell, spec.gpu_count, spec.replicas) == (True, 1, 1)
     manifest["metadata"]["labels"] = {"team": 7}
     manifest["metadata"]["name"] = "other"
     status, answer = await submit(house, manifest)

@@ -100,7 +100,10 @@ def test_options_win_over_a_manifest(zen: Zen, api: Api) -> None:
     zen("submit", "-f", str(file), "--gpu-type", "l4", "--id", "mine", "-l", "team=x")
     body = api.body()
     assert (body["job_id"], body["gpu_type"], body["labels"]) == ("mine", "l4", {"team": "x"})
-    assert (body["command"], body["replicas"]) == (["python3"], {"min": 1, "max": 2})
+    assert (body["shell"], body["gpu_count"]) == (True, 1)
+    zen("submit", "-f", str(file), "--", "echo", "hi")
+    assert api.body()["command"] == ["echo", "hi"]
+    assert "shell" not in api.body()
 
 
 def test_a_bad_manifest_names_its_fields(zen: Zen, tmp_path: Path) -> None:

@@ -67,8 +67,7 @@ def test_every_field_has_its_place() -> None:
         "tenant_id": "vision",
         "labels": {"team": "vision"},
         "image": "pytorch/pytorch:2.5.1",
-        "command": ["torchrun"],
-        "args": ["train.py", "--epochs", "10"],
+        "command": ["torchrun", "train.py", "--epochs", "10"],
         "environment": {"SEED": "7"},
         "replicas": {"min": 2, "max": 8},
         "reschedulable": False,
@@ -85,13 +84,35 @@ def test_it_passes_the_check_of_submissions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "image", "program"),
-    [("BaseJob", None, "python3"), ("BaseJob", "x", "python"), ("EPJob", None, "torchrun")],
-)
-def test_the_type_names_the_program(kind: str, image: str | None, program: str) -> None:
-    """An image brings its interpreter by its common name."""
-    found = native_of_manifest(manifest(jobType=kind, spec__jobSpec__image=image))
-    assert found["command"] == [program]
+    ("kind", "args", "expected"),
+    [
+        ("BaseJob", ["sleep 600"], {"command": ["sleep 600"], "shell": True}),
+        ("BaseJob", ["echo $A &&", "true"], {"command": ["echo $A && true"], "shell": True}),
+        ("EPJob", ["/w/m.py", "--a=b", 3], {"command": ["torchrun", "/w/m.py", "--a=b", "3"]}),
+        ("EPJob", ["main.py --a", "$B"],
+         {"command": ["exec torchrun main.py --a $B"], "shell": True}),
+        ("EPJob", ["main.py", "; date"], {"command": ["torchrun main.py ; date"], "shell": True}),
+    ],
+)  # fmt: skip
+def test_the_type_names_the_program(kind: str, args: list[str], expected: object) -> None:
+    """The arguments are joined and given to a shell; torchrun gets them as words where a shell
+    would not change them."""
+    found = native_of_manifest(manifest(jobType=kind, spec__jobSpec__unifiedArgs=args))
+    assert {k: v for k, v in found.items() if k in ("command", "args", "shell")} == expected
+
+
+def test_a_base_job_is_one_process() -> None:
+    """On one VM: its replicas are GPUs, and it gets the least that it asks for."""
+    base = native_of_manifest(manifest(jobType="BaseJob"))
+    assert ("replicas" in base, base["gpu_count"]) == (False, 2)
+    four = native_of_manifest(manifest(jobType="BaseJob", spec__jobSpec__gpusPerReplica=4))
+    assert four["gpu_count"] == 8
+    sizes = {"minReplicas": 100, "maxReplicas": 100}
+    many = manifest(jobType="BaseJob", spec__replicaSpec=sizes)
+    with pytest.raises(BadInput) as caught:
+        parse_submission(native_of_manifest(many), Timers(), "fresh")
+    (fault,) = in_manifest_words(caught.value.faults, many)
+    assert fault.field == "spec.replicaSpec.minReplicas"
 
 
 def test_a_command_goes_before_the_type() -> None:
@@ -120,7 +141,8 @@ def test_sizes() -> None:
         ({"jobType": "MPIJob"}, "jobType", "one of: BaseJob, EPJob, EHJob, HJob"),
         ({"spec": []}, "spec", "an object"),
         ({"spec__jobSpec": None}, "spec.jobSpec", "an object"),
-        ({"spec__jobSpec__unifiedArgs": None}, "spec.jobSpec.unifiedArgs", "a command, or what"),
+        ({"spec__jobSpec__unifiedArgs": None}, "spec.jobSpec.unifiedArgs", "a command, or a list"),
+        ({"spec__jobSpec__unifiedArgs": [{}]}, "spec.jobSpec.unifiedArgs", "words for torchrun"),
         ({"spec__jobSpec__gpuTyp": "l4"}, "spec.jobSpec.gpuTyp", "nearest: gpuType"),
         ({"spec__replicaSpec__minReplicas": 0}, "spec.replicaSpec.minReplicas", "from 1 to 1000"),
         ({"spec__replicaSpec__minReplicas": True}, "spec.replicaSpec.minReplicas", "whole"),
@@ -139,7 +161,7 @@ def test_faults_of_the_submission_are_told_by_their_place() -> None:
     bad = manifest(metadata__name="no spaces!", metadata__labels={"a": 1})
     with pytest.raises(BadInput) as caught:
         parse_submission(native_of_manifest(bad), Timers(), "fresh")
-    told = {fault.field for fault in in_manifest_words(caught.value.faults)}
+    told = {fault.field for fault in in_manifest_words(caught.value.faults, bad)}
     assert told == {"metadata.name", "metadata.labels"}
 
 

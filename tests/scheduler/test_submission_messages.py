@@ -103,6 +103,7 @@ async def test_a_manifest_becomes_a_job() -> None:
         "apiVersion": "ai.centauruscloud.io/v1alpha1",
         "kind": "UnifiedJob",
         "metadata": {"name": "mnist"},
+        "jobType": "EPJob",
         "spec": {
             "jobSpec": {"unifiedArgs": ["train.py"]},
             "replicaSpec": {"minReplicas": 1, "maxReplicas": 2},
@@ -111,7 +112,7 @@ async def test_a_manifest_becomes_a_job() -> None:
     await door.bring(message(manifest))
     assert await door.jobs() == [("0", "mnist")]
     spare = await door.store.find_job("mnist.1", "0")
-    assert (spare.parked, spare.spec.command) == (True, ("python3", "train.py"))
+    assert (spare.parked, spare.spec.command) == (True, ("torchrun", "train.py"))
 
 
 async def test_v1_body_is_the_job_that_rest_makes() -> None:
