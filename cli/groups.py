@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 PAUSE_S = 1.0
 BAD_SHOWN_MAX = 10
+BY_CHARS_MAX = 128
 
 
 def summary(client: Client, group: str, user: str | None) -> Json:
@@ -22,13 +24,30 @@ def summary(client: Client, group: str, user: str | None) -> Json:
     return client.get(path("groups", group), {"user_id": user})
 
 
+def stop_body(reason: str | None) -> Json:
+    """Why, and who says so: the local user name and the machine."""
+    return {"by": whoami(), **({"reason": reason} if reason else {})}
+
+
+def whoami() -> str:
+    """The local user at this machine, for timelines and histories."""
+    import getpass
+    import socket
+
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name, as containers have it
+        name = f"uid {os.getuid()}"
+    return f"{name}@{socket.gethostname()}"[:BY_CHARS_MAX]
+
+
 def stop_group(
     client: Client, group: str, user: str | None, reason: str | None, as_json: bool
 ) -> None:
     """All jobs of the group at once."""
     from cli.client import path
 
-    body = {"reason": reason} if reason else None
+    body = stop_body(reason)
     answer = client.post(path("groups", group, "stop"), body, {"user_id": user})
     if as_json:
         emit(answer)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.etas import eta_cell
-from cli.groups import stop_group, summary
-from cli.options import Api, AsJson, JobId, User
+from cli.groups import stop_body, stop_group, summary
+from cli.options import Api, AsJson, JobOrArray, User
 from cli.place import PROGRAM
 from cli.screen import (
     console,
@@ -24,6 +24,7 @@ from cli.screen import (
 )
 from cli.spans import between, moment, short
 from core.clock import SystemClock
+from core.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,7 +104,7 @@ def jobs(
 
 
 def logs(
-    job: JobId,
+    job: JobOrArray,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the job ends.")] = False,
     attempt: Annotated[
         int | None, typer.Option("--attempt", min=1, metavar="N", help="Default: the newest.")
@@ -115,27 +116,39 @@ def logs(
     api: Api = None,
     as_json: AsJson = False,
 ) -> None:
-    """The job's own output.
+    """The job's own output. Of an array or a group: of all its jobs, each line behind its job's id.
 
     \b
     Examples:
       zen logs train-7
       zen logs -f train-7
       zen logs --attempt 1 --tail 50 train-7
+      zen logs sweep --tail 1
     """
-    from cli.client import Client, api_address
+    from cli.client import Client, Refused, api_address
     from cli.logs import follow_log, print_log
 
     with Client(api_address(api)) as client:
-        if follow:
-            follow_log(client, job, user, attempt, tail, as_json)
-        else:
-            print_log(client, job, user, attempt, tail, as_json)
+        try:
+            if follow:
+                follow_log(client, job, user, attempt, tail, as_json)
+            else:
+                print_log(client, job, user, attempt, tail, as_json)
+        except Refused as error:
+            from cli.arrays import follow_logs, group_of, print_logs
+
+            found = group_of(client, job, user, error)
+            if follow and (attempt is not None or tail is not None):
+                raise typer.BadParameter("--attempt and --tail: not with -f of an array") from error
+            if follow:
+                follow_logs(client, found, as_json)
+            else:
+                print_logs(client, found, attempt, tail, as_json)
 
 
 def stop(
     job: Annotated[
-        list[str] | None, typer.Argument(metavar="JOB…", help="One or more job ids.")
+        list[str] | None, typer.Argument(metavar="JOB…", help="Ids of jobs or arrays.")
     ] = None,
     group: Annotated[
         str | None, typer.Option("--group", metavar="G", help="All jobs of a group or an array.")
@@ -149,17 +162,19 @@ def stop(
 ) -> None:
     """Stops jobs: SIGTERM, their grace time, SIGKILL. A job that waits is cancelled at once.
 
+    The timeline says who did it: your user name and this machine, which nobody verifies.
+
     \b
     Examples:
       zen stop train-7
       zen stop train-7 train-8 --reason "wrong data"
       zen stop --group sweep
     """
-    from cli.client import Client, Refused, api_address, path
+    from cli.client import Client, Refused, api_address
 
     if bool(job) == bool(group):
         raise typer.BadParameter("name jobs, or one group with --group")
-    body = {"reason": reason} if reason else None
+    body = stop_body(reason)
     answers: list[Json] = []
     failed = False
     with Client(api_address(api)) as client:
@@ -168,8 +183,8 @@ def stop(
             return
         for job_id in job or ():
             try:
-                answer = client.post(path("jobs", job_id, "stop"), body, {"user_id": user})
-            except Refused as error:
+                answer = _stop(client, job_id, user, body)
+            except (Refused, NotFound) as error:
                 failed = True
                 note(str(error))
                 answers.append({"job_id": job_id, "error": str(error), "code": error.code})
@@ -181,6 +196,19 @@ def stop(
         emit(answers[0] if len(answers) == 1 else {"jobs": answers})
     if failed:
         raise typer.Exit(1)
+
+
+def _stop(client: Client, job_id: str, user: str | None, body: Json) -> Json:
+    """One job, or all jobs of an array."""
+    from cli.client import Refused, path
+
+    try:
+        return client.post(path("jobs", job_id, "stop"), body, {"user_id": user})
+    except Refused as error:
+        from cli.arrays import group_of
+
+        group_of(client, job_id, user, error)
+        return client.post(path("groups", job_id, "stop"), body, {"user_id": user})
 
 
 # --- tables -------------------------------------------------------------------------------------

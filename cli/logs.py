@@ -24,7 +24,7 @@ def print_log(
     if not as_json and tail is None:
         follower.dump(attempt, to_stdout)
         return
-    data, last = _collect(follower, attempt, tail)
+    data, last = collected(follower, attempt, tail)
     if as_json:
         emit({"job_id": job, **_as_json(last, data)})
     else:
@@ -40,7 +40,7 @@ def follow_log(
     offset = 0
     try:
         if tail is not None:
-            data, last = _collect(follower, attempt, tail)
+            data, last = collected(follower, attempt, tail)
             if last.attempt:
                 attempt_now, offset = last.attempt, last.next_offset
                 sink(Chunk(attempt_now, offset - len(data), offset, last.done, last.final, data))
@@ -54,7 +54,8 @@ def follow_log(
         note(ending(ended))
 
 
-def _collect(follower: Follower, attempt: int | None, tail: int | None) -> tuple[bytes, Chunk]:
+def collected(follower: Follower, attempt: int | None, tail: int | None) -> tuple[bytes, Chunk]:
+    """What there is of a log, or its last lines, and how far that goes."""
     pieces: deque[bytes] = deque()
     size = 0
 

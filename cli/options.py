@@ -15,6 +15,9 @@ User = Annotated[
     str | None,
     typer.Option("--user", metavar="ID", help="Whose job, if several users have that id."),
 ]
+JobOrArray = Annotated[
+    str, typer.Argument(metavar="JOB", help="A job id, or that of an array or a group.")
+]
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="A job id.")]
 ConfigFile = Annotated[
     str | None,

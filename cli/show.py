@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from cli.etas import eta_words, run_words
 from cli.jobs import progress, run_time, short_vm, vm_of, vms_of, why
-from cli.options import Api, AsJson, JobId, User
+from cli.options import Api, AsJson, JobOrArray, User
 from cli.screen import clean, console, emit, fitted, money, price, say, status_text
 from cli.spans import between, clock_time, moment, short
 from core.clock import SystemClock
@@ -21,19 +23,37 @@ if TYPE_CHECKING:
 EVENTS_MAX = 2000
 
 
-def show(job: JobId, user: User = None, api: Api = None, as_json: AsJson = False) -> None:
+def show(
+    job: JobOrArray,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Jobs of an array.")] = 50,
+    offset: Annotated[
+        int, typer.Option("--offset", min=0, help="Of an array: so many are passed over.")
+    ] = 0,
+    user: User = None,
+    api: Api = None,
+    as_json: AsJson = False,
+) -> None:
     """One job: where it is and why, its timeline, its attempts, its cost so far.
+
+    Of an array or a group: how its jobs are, counted, and the jobs page by page.
 
     \b
     Examples:
       zen show train-7
       zen show train-7 --json
+      zen show sweep --offset 50
     """
-    from cli.client import Client, api_address, path
+    from cli.client import Client, Refused, api_address, path
 
     with Client(api_address(api)) as client:
         owner = {"user_id": user}
-        found = client.get(path("jobs", job), owner)
+        try:
+            found = client.get(path("jobs", job), owner)
+        except Refused as error:
+            from cli.arrays import group_of, show_array
+
+            show_array(client, group_of(client, job, user, error), limit, offset, as_json)
+            return
         events = _events(client, job, user)
         attempts = client.get(path("jobs", job, "attempts"), owner)["attempts"]
         gang = found.get("replicas", 1) > 1

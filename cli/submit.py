@@ -276,7 +276,8 @@ def _send(body: Json, api: str | None, wait: bool, quiet: bool, as_json: bool) -
         say(job_id)
         say(f"  {answer.get('message', 'submitted')}")
         if array:
-            say(f"  look: {PROGRAM} jobs --group {job_id}   stop: {PROGRAM} stop --group {job_id}")
+            look, follow = f"{PROGRAM} show {job_id}", f"{PROGRAM} logs -f {job_id}"
+            say(f"  look: {look}   logs: {follow}   stop: {PROGRAM} stop {job_id}")
         else:
             follow, show = f"{PROGRAM} logs -f {job_id}", f"{PROGRAM} show {job_id}"
             say(f"  follow its log: {follow}   its timeline: {show}")

@@ -176,12 +176,11 @@ def rollback(
       zen config rollback 6
       zen config rollback 6 --write /etc/zen/zen.yaml
     """
-    import getpass
-
     from cli.client import Client, api_address
+    from cli.groups import whoami
 
     with Client(api_address(api)) as client:
-        done = client.post("/config/rollback", {"version": version, "by": getpass.getuser()})
+        done = client.post("/config/rollback", {"version": version, "by": whoami()})
         if write is not None:
             _write_back(write, client.get("/config")["in_force"])
     if as_json:

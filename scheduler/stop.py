@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Protocol
 
 from core.changes import Change, Committed, JobMove, Send, Unit
@@ -16,6 +17,7 @@ from messaging.codec import encode_control, encode_stop_v1
 
 _TRIES = 5
 _GROUP_BATCH = 500
+_NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
 class Stoppable(Protocol):
@@ -52,8 +54,10 @@ async def stop_job(
     now: datetime,
     *,
     v1_clusters: Collection[str] = (),
+    by: Mapping[str, str] = _NOBODY,
 ) -> Stopped:
-    """NotFound, Ambiguous, or Conflict if the job moved on under each of our tries."""
+    """NotFound, Ambiguous, or Conflict if the job moved on under each of our tries. `by`: who asked
+    for it, as fields of the timeline's entry."""
     for _ in range(_TRIES):
         job = await store.find_job(job_id, user_id)
         if job.gang is not None:
@@ -67,10 +71,10 @@ async def stop_job(
         after = advance(job, JobEvent.STOP_ASKED, now, rules, reason=reason)
         if after is job:
             return Stopped(None, job, f"already stopping: {job.reason}")
-        unit = _unit(job, after, names, v1=job.cluster in v1_clusters)
+        unit = _unit(job, after, names, by, v1=job.cluster in v1_clusters)
         for member in others:
             ended = advance(member, JobEvent.STOP_ASKED, now, rules, reason=reason)
-            unit += _unit(member, ended, names, v1=False)
+            unit += _unit(member, ended, names, by, v1=False)
         if (await store.commit([unit], None)).all_applied:
             return Stopped(job, after, _message(after))
     raise Conflict(f"job {job_id} kept changing while it was being stopped; try again")
@@ -102,6 +106,7 @@ async def stop_group(
     now: datetime,
     *,
     v1_clusters: Collection[str] = (),
+    by: Mapping[str, str] = _NOBODY,
 ) -> GroupStopped:
     """All its jobs, some hundred at a time. NotFound, Ambiguous, or Conflict if jobs kept moving
     under each of our tries."""
@@ -115,10 +120,10 @@ async def stop_group(
         steps = [(j, advance(j, JobEvent.STOP_ASKED, now, rules, reason=reason)) for j in jobs]
         units = []
         for job, after in steps:
-            unit = _unit(job, after, names, v1=job.cluster in v1_clusters)
+            unit = _unit(job, after, names, by, v1=job.cluster in v1_clusters)
             for member in await _others(store, job):
                 ended = advance(member, JobEvent.STOP_ASKED, now, rules, reason=reason)
-                unit += _unit(member, ended, names, v1=False)
+                unit += _unit(member, ended, names, by, v1=False)
             units.append(unit)
         done = await store.commit(units, None)
         moved += [step for step, applied in zip(steps, done.applied, strict=True) if applied]
@@ -134,8 +139,9 @@ async def _others(store: Stoppable, leader: Job) -> list[Job]:
     return [m for m in (await store.members(leader.gang.uid))[1:] if not _is_over(m)]
 
 
-def _unit(job: Job, after: Job, names: Names, *, v1: bool) -> Unit:
-    move = JobMove(job, after, (entry_for(job, after, JobEvent.STOP_ASKED),))
+def _unit(job: Job, after: Job, names: Names, by: Mapping[str, str], *, v1: bool) -> Unit:
+    told = {"stopped_by": dict(by)} if by else {}
+    move = JobMove(job, after, (entry_for(job, after, JobEvent.STOP_ASKED, **told),))
     words: tuple[Change, ...] = (Send(_order(after, names, v1=v1)),) if after.lease else ()
     return (move, *words)
 

@@ -12,9 +12,9 @@ from core.groups import counts_words
 from core.job import JobStatus
 from scheduler.api import examples
 from scheduler.api.endpoint import PREFIX, Answer, Endpoint, read_optional_object, reply
-from scheduler.api.jobs import STOP_BODY, stop_words
 from scheduler.api.params import Param, Query, read_group
 from scheduler.api.services import Services
+from scheduler.api.stops import FIELDS, STOP_BODY, stop_of
 from scheduler.stop import stop_group
 
 TAG = "groups"
@@ -67,16 +67,18 @@ class GroupRoutes:
 
     async def stop(self, request: Request, query: Query) -> Response:
         services, group = self._services, read_group(request)
-        body = await read_optional_object(request, ("reason",))
+        body = await read_optional_object(request, FIELDS)
+        stop = stop_of(request, body, user_id=query.text("user_id"))
         stopped = await stop_group(
             services.store,
             group,
             query.text("user_id"),
-            stop_words(body.get("reason")),
+            stop.reason,
             services.rules(),
             services.names,
             services.clock.now(),
             v1_clusters=services.v1_clusters,
+            by=stop.by,
         )
         for before, after in stopped.moved:
             services.metrics.job_moved(before, after)

@@ -38,10 +38,10 @@ from scheduler.api.shapes import (
     statuses_of,
     stopped_out,
 )
+from scheduler.api.stops import FIELDS, STOP_BODY, stop_of
 from scheduler.api.waiting import jobs_out
 from scheduler.api.yaml_bodies import YAML, read_document
 
-REASON_CHARS_MAX = 500
 REPEAT = "Zen-Repeat"
 TAG = "jobs"
 PAGE_SIZE = Param("page_size", "whole", "Rows per page.", 50, 1, 500)
@@ -60,15 +60,6 @@ LIST_PARAMS = (
     PAGE_TOKEN,
     Param("limit", "whole", "Another word for `page_size`.", None, 1, 500),
     Param("offset", "whole", "Passes over so many; not with `page_token`.", 0, 0, OFFSET_MAX),
-)
-STOP_BODY = Body(
-    schema={
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {"reason": {"type": "string", "maxLength": REASON_CHARS_MAX}},
-    },
-    examples={"with a reason": {"reason": "wrong dataset"}},
-    required=False,
 )
 
 
@@ -145,10 +136,11 @@ class JobRoutes:
     async def _stop(self, request: Request, query: Query) -> tuple[bool, StoppedOut]:
         """(whether it had ended before, what became of it)."""
         services = self._services
-        body = await read_optional_object(request, ("reason",))
+        body = await read_optional_object(request, FIELDS)
         spec = (await find_job(services.reads, request, query)).job.spec
-        words = stop_words(body.get("reason"))
-        stopped = await services.stop(spec.job_id, spec.user_id, words)
+        user_id, tenant_id = query.text("user_id"), query.text("tenant_id")
+        stop = stop_of(request, body, user_id=user_id, tenant_id=tenant_id)
+        stopped = await services.stop(spec.job_id, spec.user_id, stop.reason, by=stop.by)
         return stopped.before is None and stopped.job.status.final, stopped_out(stopped)
 
 
@@ -177,16 +169,6 @@ def _labels(pairs: tuple[str, ...]) -> dict[str, str]:
         if found.setdefault(key, value) != value:
             raise BadInput([Fault("label", shown(pair), f"one value for {key}")])
     return found
-
-
-def stop_words(given: object) -> str:
-    """Why a job is stopped, for its timeline."""
-    if given is None:
-        return "stopped by its owner"
-    if not isinstance(given, str) or len(given) > REASON_CHARS_MAX:
-        expected = f"a string of at most {REASON_CHARS_MAX} characters"
-        raise BadInput([Fault("reason", shown(given), expected)])
-    return f"stopped by its owner: {given}" if given.strip() else "stopped by its owner"
 
 
 def submission_schema() -> dict[str, object]:

@@ -67,7 +67,9 @@ class Services:
     log_poll_s: float = 0.2
     """First pause of a waiting log request; each further one is longer, up to a second."""
 
-    async def stop(self, job_id: str, user_id: str, reason: str) -> Stopped:
+    async def stop(
+        self, job_id: str, user_id: str, reason: str, *, by: Mapping[str, str]
+    ) -> Stopped:
         """Ask a job to stop, whichever vocabulary the caller speaks."""
         stopped = await stop_job(
             self.store,
@@ -78,6 +80,7 @@ class Services:
             self.names,
             self.clock.now(),
             v1_clusters=self.v1_clusters,
+            by=by,
         )
         if stopped.before is not None:
             self.metrics.job_moved(stopped.before, stopped.job)

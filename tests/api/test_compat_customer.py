@@ -222,6 +222,19 @@ async def test_stop(path: str) -> None:
         assert_error(await client.post(path), 404, "not_found")
 
 
+async def test_a_stop_names_the_user_of_the_route() -> None:
+    """v1 routes know a user: the timeline names them, as what the caller says."""
+    house = House()
+    async with house.client() as client:
+        await client.post("/jobs", json={**SHORT, "user_id": "ada"})
+        await client.post("/jobs/gcp/stop/a/ada")
+    job = house.store.jobs["ada", "a"]
+    assert job.reason == "stopped by user ada (as the caller says)"
+    told = house.store.timeline[job.uid][-1].data["stopped_by"]
+    assert isinstance(told, dict)
+    assert told["user_id"] == "ada"
+
+
 async def test_stop_reaches_the_right_user() -> None:
     """Another user's job of that id goes on; without a user the only live one is meant."""
     house = House()

@@ -307,6 +307,33 @@ async def test_v1_vm_is_told_in_its_own_words() -> None:
     assert json.loads(message.body) == {"action": "stop", "job_id": "mine"}
 
 
+async def test_the_timeline_says_who_stopped_a_job() -> None:
+    """Who it was is what the caller says, and it is written so; it is a field of the event too. A
+    caller who says nothing is known by the program that asks."""
+    house = House()
+    cases: tuple[tuple[str, dict[str, str] | None, str], ...] = (
+        ("", {"by": "ada@laptop", "reason": "wrong data"}, "ada@laptop (as the caller says)"),
+        ("?user_id=ada&tenant_id=default", {}, "user ada of tenant default (as the caller says)"),
+        ("?tenant_id=default", None, "tenant default (as the caller says)"),
+        ("", None, "an API client (curl/8.5.0)"),
+    )
+    async with house.client() as client:
+        for number, (query, body, who) in enumerate(cases):
+            name = f"j{number}"
+            await client.post(JOBS, json={**HELLO, "job_id": name, "user_id": "ada"})
+            agent = {"User-Agent": "curl/8.5.0"}
+            await client.post(f"{JOBS}/{name}/stop{query}", json=body, headers=agent)
+            job = house.store.jobs["ada", name]
+            assert job.reason.startswith(f"stopped by {who}")
+            told = house.store.timeline[job.uid][-1].data["stopped_by"]
+            assert isinstance(told, dict)
+            assert told["client"] == "curl/8.5.0"
+            assert told.get("name") == (body or {}).get("by")
+        assert house.store.jobs["ada", "j0"].reason.endswith(": wrong data")
+        long = await client.post(f"{JOBS}/j0/stop", json={"by": "x" * 200})
+    assert_error(long, 422, "bad_input")
+
+
 async def test_stop_looks_again_when_the_job_moved() -> None:
     """A stop that loses a race is tried on the job as it is now."""
     house = House()

@@ -31,7 +31,8 @@ def test_array_after_and_group_become_fields(zen: Zen, api: Api) -> None:
     api.on("POST", "/api/v1/jobs", lambda _: httpx.Response(201, json=ANSWER))
     ended = zen("submit", "--array", "1-3", "--after", "a", "--after", "b:any", "--", "true")
     assert api.body() == {"array": "1-3", "after": ["a", "b:any"], "command": ["true"]}
-    assert "jobs --group sweep" in ended.out
+    assert "./zen show sweep" in ended.out
+    assert "./zen stop sweep" in ended.out
 
 
 @pytest.mark.parametrize("good", [True, False])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import io
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from rich.console import Console
 
 from cli import jobs as jobs_commands
 from cli.etas import eta_cell, eta_words, rough, run_words
+from cli.groups import whoami
 from cli.spans import moment
 
 if TYPE_CHECKING:
@@ -221,10 +223,10 @@ def test_show_tells_the_whole_story(zen: Zen, api: Api, job: Job) -> None:
 
 
 def test_unknown_job_is_one_line(zen: Zen, api: Api) -> None:
-    """The API's message is the error, on one line of stderr."""
+    """Neither a job nor an array nor a group: one line of stderr."""
     ended = zen("show", "nobody")
     assert (ended.code, ended.out) == (1, "")
-    assert ended.err == "zen: no such thing: /api/v1/jobs/nobody\n"
+    assert ended.err == "zen: there is no job, array or group nobody\n"
 
 
 def test_ids_cannot_leave_their_path(zen: Zen, api: Api) -> None:
@@ -239,7 +241,8 @@ def test_stop_tells_what_happens(zen: Zen, api: Api) -> None:
     api.on("POST", "/api/v1/jobs/a/stop", answer)
     ended = zen("stop", "a", "--reason", "wrong data")
     assert (ended.code, ended.out) == (0, "a: stopping, 60 s grace\n")
-    assert api.body() == {"reason": "wrong data"}
+    assert api.body() == {"reason": "wrong data", "by": whoami()}
+    assert whoami().startswith(f"{getpass.getuser()}@")
     assert zen("stop", "a", "--json").json == answer
 
 
@@ -249,7 +252,7 @@ def test_stop_goes_on_after_an_unknown_job(zen: Zen, api: Api) -> None:
     ended = zen("stop", "a", "b")
     assert ended.code == 1
     assert "b: ok" in ended.out
-    assert ended.err.startswith("zen: no such thing")
+    assert ended.err == "zen: there is no job, array or group a\n"
     both = zen("stop", "a", "b", "--json").json["jobs"]
     assert [entry.get("code", "fine") for entry in both] == ["not_found", "fine"]
 

@@ -33,6 +33,7 @@ from scheduler.api.job_meta import told
 from scheduler.api.params import Param, Query, read_job_id
 from scheduler.api.services import Services
 from scheduler.api.shelf import Stored
+from scheduler.api.stops import stop_of
 from scheduler.submit import refuse_unstorable
 
 TAG = "compatible: v1"
@@ -143,16 +144,16 @@ class CustomerRoutes:
         return reply(NewJobOut(accepted.job_id, "new"))
 
     async def stop_of_user(self, request: Request, _: Query) -> Response:
-        return await self._stop(read_job_id(request), _user(request.path_params["user_id"]))
+        return await self._stop(request, _user(request.path_params["user_id"]))
 
     async def stop(self, request: Request, query: Query) -> Response:
         user_id = query.text("user_id")
-        return await self._stop(read_job_id(request), _user(user_id) if user_id else None)
+        return await self._stop(request, _user(user_id) if user_id else None)
 
-    async def _stop(self, job_id: str, user_id: str | None) -> Response:
+    async def _stop(self, request: Request, user_id: str | None) -> Response:
         """Only a live job can be stopped, and it must be clear which one is meant: ended ones of
         other users do not count."""
-        services = self._services
+        services, job_id = self._services, read_job_id(request)
         where = JobFilter(user_id=user_id, job_ids=(job_id,), statuses=LIVE)
         rows = (await services.reads.jobs(where, 2, None)).rows
         if not rows:
@@ -160,7 +161,8 @@ class CustomerRoutes:
         if len(rows) > 1:
             raise Ambiguous(f"several users have a live job {job_id}: say which user_id")
         owner = rows[0].job.spec.user_id
-        stopped = await services.stop(job_id, owner, "stopped by its owner")
+        stop = stop_of(request, {}, user_id=user_id)
+        stopped = await services.stop(job_id, owner, stop.reason, by=stop.by)
         if stopped.before is None and stopped.job.status.final:
             raise NotFound(f"job {job_id} not found or not running")
         return reply(StoppingOut("stopping"))

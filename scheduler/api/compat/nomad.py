@@ -26,6 +26,7 @@ from scheduler.api.jobs import PAGE_TOKEN
 from scheduler.api.params import Param, Query, read_job_id
 from scheduler.api.services import Services
 from scheduler.api.shapes import Time, iso, iso_or_none
+from scheduler.api.stops import stop_of
 
 TAG = "compatible: definition"
 USER = "0"
@@ -150,7 +151,8 @@ class NomadRoutes:
     async def abort(self, request: Request, _: Query) -> Response:
         job_id = read_job_id(request)
         await self._job(job_id)
-        stopped = await self._services.stop(job_id, USER, "aborted by its owner")
+        stop = stop_of(request, {}, verb="aborted")
+        stopped = await self._services.stop(job_id, USER, stop.reason, by=stop.by)
         return reply(defined_job(stopped.job), 202)
 
     async def _job(self, job_id: str) -> DefinedJobOut:
