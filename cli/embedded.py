@@ -47,6 +47,7 @@ TIMERS: Mapping[str, float] = {
     "stockout_block_max_s": 120,
     "quota_block_s": 5,
     "permission_block_s": 15,
+    "unknown_block_s": 5,
     "unready_block_max_s": 300,
     "orphan_after_s": 30,
 }

@@ -127,11 +127,12 @@ def quota(
     after: After = None,
     as_json: AsJson = False,
 ) -> None:
-    """A quota of the project in a region.
+    """A quota of the project in a region, or over all of them (global GPUS_ALL_REGIONS).
 
     \b
-    Example:
+    Examples:
       zen sim quota us-central1 NVIDIA_L4_GPUS --limit 2 --for 10m
+      zen sim quota global GPUS_ALL_REGIONS --limit 4 --for 10m
     """
     fault: Json = {"kind": "quota", "region": region, "metric": metric, "limit": limit}
     _set(fault, lasts, after, as_json)
@@ -224,6 +225,26 @@ def permissions(
 ) -> None:
     """We are not allowed to create VMs in the region."""
     _set({"kind": "permissions", "region": region}, lasts, after, as_json)
+
+
+@app.command("create-error")
+def create_error(
+    region: Annotated[str, typer.Argument(metavar="REGION")],
+    code: Annotated[str, typer.Argument(metavar="CODE")],
+    message: Annotated[str, typer.Argument(metavar="[MESSAGE]")] = "",
+    lasts: For = None,
+    after: After = None,
+    as_json: AsJson = False,
+) -> None:
+    """Google refuses new VMs of a region with this error, in its own words.
+
+    \b
+    Examples:
+      zen sim create-error us-central1 CONDITION_NOT_MET 'Constraint X violated' --for 10m
+      zen sim create-error us-east1 UNSUPPORTED_OPERATION 'failed to start due to preemption'
+    """
+    fault: Json = {"kind": "create-error", "region": region, "code": code, "message": message}
+    _set(fault, lasts, after, as_json)
 
 
 @app.command()

@@ -302,6 +302,7 @@ class TroubleKind(StrEnum):
     OTHER = "other"
 
 
+EVERYWHERE = "global"
 NEVER_WORKS = frozenset({TroubleKind.UNREADY, TroubleKind.UNCLAIMED})
 """The cloud has delivered, in vain: that a VM runs does not end these, that one works does."""
 BAD_LUCK_MAX = 2
@@ -315,7 +316,7 @@ class Trouble:
 
     region: str
     zone: str
-    """Empty: the whole region."""
+    """Empty: the whole region. EVERYWHERE: it was met in another region, and holds for all."""
     machine_type: str
     spot: bool
     kind: TroubleKind
@@ -347,7 +348,16 @@ class Trouble:
         if self.kind in NEVER_WORKS:
             again = f"{self.until:%H:%M:%S} UTC"
             return f"brings up VMs that do not get to work, tried again at {again} (zen alerts)"
-        return f"{self.kind} until {self.until:%H:%M:%S} UTC"
+        return f"{self.noun} until {self.until:%H:%M:%S} UTC"
+
+    @property
+    def noun(self) -> str:
+        """Its kind, as people are told of it."""
+        if self.kind is TroubleKind.MISSING:
+            return "no group yet"
+        if self.kind is TroubleKind.OTHER:
+            return "refused by the cloud"
+        return f"{self.kind} of all regions" if self.zone == EVERYWHERE else str(self.kind)
 
 
 def block_on(
@@ -370,6 +380,8 @@ class AttemptError:
     """Zones that Google names as having room."""
     zone: str = ""
     """Where it was tried; empty if Google does not say."""
+    quota: str = ""
+    """The quota that is spent: metric and limit by Google's names."""
 
 
 @dataclass(frozen=True, slots=True)

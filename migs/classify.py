@@ -7,13 +7,18 @@ from core.capacity import AttemptError, TroubleKind
 _STOCKOUT = ("RESOURCE_POOL_EXHAUSTED", "STOCKOUT", "RESOURCE_AVAILABILITY")
 _STOCKOUT_WORDS = ("does not have enough resources available", "currently unavailable in the")
 _FORBIDDEN = ("PERMISSION", "FORBIDDEN", "ACCESS_DENIED", "POLICY_CONSTRAINT")
+_FORBIDDEN_WORDS = ("does not have access to service account", "permission for 'projects/")
+# Of a spot VM that is reclaimed while it is made; its code is often UNSUPPORTED_OPERATION.
+_RECLAIMED_WORDS = ("due to preemption", "was preempted")
+_GLOBAL = ("GPUS_ALL_REGIONS", "GPUS-ALL-REGIONS")
 _UNSUPPORTED = ("UNSUPPORTED", "INVALID_FIELD", "NOT_SUPPORTED")
 _UNSUPPORTED_WORDS = ("machine type", "accelerator type")
 
 
 def classify(error: AttemptError) -> TroubleKind:
     """The kind of trouble, by the error's code and Google's reason; new codes of a known family
-    are recognised by their words. OTHER is not a verdict: it is what nobody has classified yet."""
+    are recognised by their words. OTHER is what nobody has classified yet: people are told of it in
+    Google's own words."""
     code = f"{error.code} {error.reason}".upper()
     # Quota first: a code may speak of both, and waiting for a quota is the longer wait.
     if "QUOTA" in code:
@@ -22,13 +27,31 @@ def classify(error: AttemptError) -> TroubleKind:
         return TroubleKind.STOCKOUT
     if "IP_SPACE_EXHAUSTED" in code:
         return TroubleKind.ADDRESS_SPACE
-    if any(word in code for word in _FORBIDDEN):
+    if _is_reclaim(code, error.message):
+        return TroubleKind.STOCKOUT
+    if any(word in code for word in _FORBIDDEN) or _says(error.message, _FORBIDDEN_WORDS):
         return TroubleKind.PERMISSION
     if any(word in code for word in _UNSUPPORTED) or _type_is_missing(code, error.message):
         return TroubleKind.UNSUPPORTED
-    if any(words in error.message for words in _STOCKOUT_WORDS):
+    if _says(error.message, _STOCKOUT_WORDS):
         return TroubleKind.STOCKOUT
     return TroubleKind.OTHER
+
+
+def is_global(error: AttemptError) -> bool:
+    """Whether it is a quota over all regions: no other region will do better."""
+    said = f"{error.quota} {error.message}".upper()
+    in_all = any(metric in said for metric in _GLOBAL) or " GLOBALLY" in said
+    return in_all and classify(error) is TroubleKind.QUOTA
+
+
+def _is_reclaim(code: str, message: str) -> bool:
+    """The place had the VM and took it back: it is short, not unfit."""
+    return "PREEMPTED" in code or _says(message, _RECLAIMED_WORDS)
+
+
+def _says(message: str, words: tuple[str, ...]) -> bool:
+    return any(word in message for word in words)
 
 
 def _type_is_missing(code: str, message: str) -> bool:

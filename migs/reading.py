@@ -64,6 +64,7 @@ def _read_error(error: Any, zone: str) -> AttemptError:
     def said(key: str) -> str:
         return next((info.metadatas[key] for info in infos if key in info.metadatas), "")
 
+    quotas = [detail.quota_info for detail in error.error_details]
     zones = (zone_of(name) or name.strip() for name in said("zonesAvailable").split(","))
     return AttemptError(
         code=error.code,
@@ -71,6 +72,7 @@ def _read_error(error: Any, zone: str) -> AttemptError:
         reason=next((info.reason for info in infos if info.reason), ""),
         zones_available=tuple(name for name in zones if name),
         zone=said("zone") or zone,
+        quota=" ".join(f"{q.metric_name} {q.limit_name}".strip() for q in quotas).strip(),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
-from core.capacity import NEVER_WORKS, MigSnapshot, Trouble, TroubleKind
+from core.capacity import EVERYWHERE, NEVER_WORKS, MigSnapshot, Trouble, TroubleKind
 from core.changes import Change, ClearAlert, RaiseAlert
 from core.timers import Timers
 from orchestrator.fold import block_s
@@ -69,17 +69,18 @@ class Complaints:
 
 
 def for_humans(troubles: Iterable[Trouble], timers: Timers, now: datetime) -> list[Trouble]:
-    """A stockout is weather, a quota or a permission is for a human. It stands until the region
-    delivers, or has not refused for as long again as it was left alone: between the end of a block
-    and the next refusal nothing is better. VMs that never get to work are for a human until one
-    does, or until they are forgotten."""
-    kinds = (TroubleKind.QUOTA, TroubleKind.PERMISSION)
+    """A stockout is weather; a quota, a permission or what nobody has classified is for a human. It
+    stands until the region delivers, or has not refused for as long again as it was left alone:
+    between the end of a block and the next refusal nothing is better. VMs that never get to work
+    are for a human until one does, or until they are forgotten."""
+    kinds = (TroubleKind.QUOTA, TroubleKind.PERMISSION, TroubleKind.OTHER)
     return [
         trouble
         for trouble in troubles
         if (trouble.is_fault and is_remembered(trouble, timers, now))
         or (
             trouble.kind in kinds
+            and trouble.zone != EVERYWHERE  # told where it was met
             and trouble.blocks(
                 now - timedelta(seconds=block_s(trouble.kind, trouble.count, timers))
             )

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from core.capacity import (
     BAD_LUCK_MAX,
+    EVERYWHERE,
     NEVER_WORKS,
     AttemptError,
     ClusterSpec,
@@ -25,7 +26,7 @@ from core.capacity import (
 from core.changes import Change, DropTrouble, PutTrouble, VmMove
 from core.knowledge import TAKEN_SHARE, CapacityPolicy, Experience, Outcome
 from core.timers import Timers
-from migs.classify import classify
+from migs.classify import classify, is_global
 from orchestrator.learning import Lessons
 from orchestrator.trial import is_remembered
 
@@ -39,15 +40,7 @@ _OFF = frozenset({"TERMINATED", "STOPPED", "SUSPENDED"})
 # Of a member that waits with others: no VM was given yet.
 _UNGIVEN = frozenset({"", "PENDING"})
 _LEAVES = frozenset({"DELETING", "ABANDONING"})
-_BLOCKING = frozenset(
-    {
-        TroubleKind.STOCKOUT,
-        TroubleKind.QUOTA,
-        TroubleKind.UNSUPPORTED,
-        TroubleKind.ADDRESS_SPACE,
-        TroubleKind.PERMISSION,
-    }
-)
+_CREATES = frozenset({"", "CREATING", "CREATING_WITHOUT_RETRIES", "RECREATING"})
 
 
 TroubleKey = tuple[str, str, str, bool, str]
@@ -89,7 +82,7 @@ def fold(
     failed = failed_requests(snapshot, here)
     news = _untold(snapshot, spec, here, known, experience)
     refusals = _refusals(snapshot, here) | {name: _final(failed[name]) for name in failed}
-    refusals[""] = _blocking((line.error, line.error.zone) for line in news)
+    refusals[""] = _classified((line.error, line.error.zone) for line in news)
     for vm in vms:
         # Two looks at a slow region may come together: what the first found gone stays so.
         if vm.region != snapshot.region or vm.state is V.GONE:
@@ -194,7 +187,7 @@ def _refusals(snapshot: MigSnapshot, vms: Sequence[Vm]) -> dict[str, tuple[Refus
     for member in snapshot.members:
         # One that waits with others has not failed, whatever stands in its way so far.
         if member.name in names and not member.status:
-            found[member.name] = _blocking((error, member.zone) for error in member.errors)
+            found[member.name] = _classified((error, member.zone) for error in member.errors)
     return found
 
 
@@ -205,8 +198,8 @@ def _untold(
     known: Mapping[TroubleKey, Trouble],
     experience: Iterable[Experience],
 ) -> list[GroupError]:
-    """What the group remembers of members that are gone, without what has been heard before, or
-    was overtaken by a delivery: a new leader reads the whole past."""
+    """What the group remembers of members that are gone and could not be made, without what has
+    been heard before, or was overtaken by a delivery: a new leader reads the whole past."""
     if not snapshot.errors:
         return []
     place = (snapshot.region, "", spec.offering, spec.spot)
@@ -218,7 +211,8 @@ def _untold(
     return [
         line
         for line in snapshot.errors
-        if (since is None or line.at > since)
+        if line.action in _CREATES
+        and (since is None or line.at > since)
         and ((last := heard.get(classify(line.error))) is None or line.at > last)
     ]
 
@@ -244,13 +238,11 @@ def _still_waits(vm: Vm, member: Member | None, snapshot: MigSnapshot) -> bool:
 
 
 def _final(request: Queued) -> tuple[Refusal, ...]:
-    """Why it failed. Whatever it was, the same request would fail again: some block there is."""
+    """Why it failed."""
     if request.state is not QueueState.FAILED:
         return ()
     errors = request.errors or (AttemptError("FAILED", "the request failed, Google says no more"),)
-    return _blocking((error, error.zone) for error in errors) or (
-        (TroubleKind.OTHER, errors[0], errors[0].zone),
-    )
+    return _classified((error, error.zone) for error in errors)
 
 
 def _failed(vm: Vm, request: Queued, member: Member | None, now: datetime) -> Vm:
@@ -262,9 +254,9 @@ def _failed(vm: Vm, request: Queued, member: Member | None, now: datetime) -> Vm
     return move_vm(vm, V.GONE if member is None else V.DELETING, now, reason)
 
 
-def _blocking(errors: Iterable[tuple[AttemptError, str]]) -> tuple[Refusal, ...]:
-    found = ((classify(error), error, error.zone or zone) for error, zone in errors)
-    return tuple(refusal for refusal in found if refusal[0] in _BLOCKING)
+def _classified(errors: Iterable[tuple[AttemptError, str]]) -> tuple[Refusal, ...]:
+    """Whatever it was, the next VM would meet it as well: there is a block for each kind."""
+    return tuple((classify(error), error, error.zone or zone) for error, zone in errors)
 
 
 def _learn_refusals(
@@ -286,15 +278,34 @@ def _learn_refusals(
     for kind, (error, zone) in heard.items():
         key = (region, "", spec.offering, spec.spot, str(kind))
         before = known.get(key)
-        trouble = learn(before, key, kind, error.message or error.code, timers, now)
+        trouble = learn(before, key, kind, _said(kind, error), timers, now)
         if before is not None and before.until == trouble.until and _is_same(before, trouble):
             continue
         known[key] = trouble
         changes.append(PutTrouble(trouble))
+        if is_global(error):
+            changes += _block_everywhere(spec, trouble, known)
         if kind is TroubleKind.STOCKOUT and (before is None or before.until != trouble.until):
             lessons.miss(region, zone)
             lessons.hints(region, error.zones_available)
     return changes
+
+
+def _block_everywhere(
+    spec: ClusterSpec, met: Trouble, known: dict[TroubleKey, Trouble]
+) -> list[Change]:
+    """The other regions share what is spent: none of them is asked in vain."""
+    others = [r.region for r in spec.regions if r.region != met.region]
+    shared = [replace(met, region=region, zone=EVERYWHERE) for region in others]
+    known |= {trouble.key: trouble for trouble in shared}
+    return [PutTrouble(trouble) for trouble in shared]
+
+
+def _said(kind: TroubleKind, error: AttemptError) -> str:
+    """Google's words; of what nobody has classified also its code, to look it up."""
+    if kind is TroubleKind.OTHER and error.code and error.message:
+        return f"{error.code}: {error.message}"
+    return error.message or error.code or "Google says no more"
 
 
 def _is_same(before: Trouble, after: Trouble) -> bool:
@@ -428,7 +439,10 @@ def block_s(kind: TroubleKind, in_a_row: int, timers: Timers) -> float:
                 return 0.0
             doubled = timers.boot_timeout_s * 2.0 ** min(in_a_row - BAD_LUCK_MAX - 1, 20)
             return min(doubled, timers.unready_block_max_s)
-        case TroubleKind.PERMISSION | TroubleKind.MISSING | TroubleKind.OTHER:
+        case TroubleKind.OTHER:
+            doubled = timers.unknown_block_s * 2.0 ** min(in_a_row - 1, 20)
+            return min(doubled, timers.permission_block_s)
+        case TroubleKind.PERMISSION | TroubleKind.MISSING:
             return timers.permission_block_s
 
 

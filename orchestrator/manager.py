@@ -537,7 +537,10 @@ class ClusterManager:
         }
         kind = kinds.get(type(error), TroubleKind.OTHER)
         key = (region, "", self.spec.offering, self.spec.spot, str(kind))
-        trouble = learn(None, key, kind, str(error), self._timers, now)
+        before = None  # one that is seen at each look is renewed by each
+        if kind is TroubleKind.OTHER:
+            before = next((t for t in (await self._view()).troubles if t.key == key), None)
+        trouble = learn(before, key, kind, str(error), self._timers, now)
         mig = self._calls.mig(region).mig
         alert = RaiseAlert(f"cloud_{kind}", mig, "error", str(error), now)
         told = self._complaints.with_refusal(region, mig, alert.kind, alert.message)

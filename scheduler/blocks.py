@@ -25,7 +25,7 @@ def block_of(
         return ""
     # A group that is not there is no matter of time: right after an edit it may not be made yet.
     absent = TroubleKind.MISSING
-    kinds = {"no group yet" if block.kind is absent else str(block.kind) for block in known}
+    kinds = {block.noun for block in known}
     where = "its region" if len(known) == 1 else f"all its {len(known)} regions"
     ends = [block.until for block in known if block.kind is not absent]
     until = f"until {min(ends):%H:%M} UTC at least" if ends else "new, or still to be made"

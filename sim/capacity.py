@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from sim.faults import FaultBoard
+from sim.faults import GLOBAL, GLOBAL_METRIC, CreateError, FaultBoard
 from sim.model import Hold, Member, Trouble, Vm
 from sim.world import MigSpec, World, region_of
 
@@ -24,7 +24,7 @@ class Market:
         self._world = world
 
     def take(self, spec: MigSpec, zone: str) -> Hold:
-        uses = tuple(((spec.region, metric), n) for metric, n in spec.quota_use().items())
+        uses = tuple((_quota_key(spec, metric), n) for metric, n in spec.quota_use().items())
         hold = Hold((zone, spec.machine_type, spec.spot), uses)
         self.pools_used[hold.pool] += 1
         for key, amount in hold.quotas:
@@ -50,6 +50,8 @@ class Market:
         region = spec.region
         if self._faults.forbidden(region, now):
             return _permissions(self._world, dice.choice(spec.zones))
+        if (error := self._faults.create_error(region, now)) is not None:
+            return _create_error(error, dice.choice(spec.zones))
         supported = [
             z for z in spec.zones if not self._faults.unsupported(z, spec.machine_type, now)
         ]
@@ -84,7 +86,7 @@ class Market:
 
     def _quota_exceeded(self, spec: MigSpec, now: float) -> tuple[str, float] | None:
         for metric, amount in spec.quota_use().items():
-            key = (spec.region, metric)
+            key = _quota_key(spec, metric)
             limit = self._faults.quota(*key, now)
             if limit is None:
                 limit = self._quotas.get(key)
@@ -159,10 +161,19 @@ def _stockout(project: str, spec: MigSpec, zone: str, available: str) -> Trouble
     )
 
 
+def _quota_key(spec: MigSpec, metric: str) -> tuple[str, str]:
+    return (GLOBAL if metric == GLOBAL_METRIC else spec.region, metric)
+
+
+def _create_error(error: CreateError, zone: str) -> Trouble:
+    return Trouble(code=error.code, message=error.message, zone=zone)
+
+
 def _quota(region: str, metric: str, limit: float, zone: str) -> Trouble:
+    where = "globally" if metric == GLOBAL_METRIC else f"in region {region}"
     return Trouble(
         code="QUOTA_EXCEEDED",
-        message=f"Quota '{metric}' exceeded.  Limit: {limit:.1f} in region {region}.",
+        message=f"Quota '{metric}' exceeded.  Limit: {limit:.1f} {where}.",
         zone=zone,
         quota=(metric, limit),
     )

@@ -9,6 +9,10 @@ from sim.reading import BadInput, Fields, nearest
 
 API_ERROR_KINDS = ("rateLimitExceeded", "429", "500", "503", "timeout-after-success")
 ACTIVE_FAULTS_MAX = 1000
+GLOBAL = "global"
+"""In place of a region: a quota over all of them."""
+GLOBAL_METRIC = "GPUS_ALL_REGIONS"
+WORDS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,15 @@ class Permissions(Lasting):
 
 
 @dataclass(frozen=True, slots=True)
+class CreateError(Lasting):
+    """Google refuses new VMs with an error of its own, whatever it is."""
+
+    region: str = ""
+    code: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SlowBoots(Lasting):
     region: str = ""
     factor: float = 1.0
@@ -105,7 +118,16 @@ class Clear:
     id: str | None = None
 
 
-LastingFault = Stockout | Quota | Unsupported | AddressSpace | Permissions | SlowBoots | ApiErrors
+LastingFault = (
+    Stockout
+    | Quota
+    | Unsupported
+    | AddressSpace
+    | Permissions
+    | CreateError
+    | SlowBoots
+    | ApiErrors
+)
 Fault = LastingFault | Preempt | Crash | Clear
 
 KINDS = {
@@ -114,6 +136,7 @@ KINDS = {
     "unsupported": Unsupported,
     "address-space": AddressSpace,
     "permissions": Permissions,
+    "create-error": CreateError,
     "slow-boots": SlowBoots,
     "api-errors": ApiErrors,
     "preempt": Preempt,
@@ -183,10 +206,12 @@ def _lasting(
         return Unsupported(for_s, after_s, zone, machine_type)
     if cls is ApiErrors:
         return _api_errors(reader, known, for_s, after_s)
-    region = reader.known("region", known.regions, "region")
     if cls is Quota:
-        metric = reader.known("metric", known.metrics, "quota metric")
-        return Quota(for_s, after_s, region, metric, reader.number("limit"))
+        return _quota(reader, known, for_s, after_s)
+    region = reader.known("region", known.regions, "region")
+    if cls is CreateError:
+        code, message = reader.text("code"), reader.text("message", "")
+        return CreateError(for_s, after_s, region, code[:WORDS_MAX], message[:WORDS_MAX])
     if cls is SlowBoots:
         if not (reader.has("factor") or reader.has("seconds")):
             reader.problem("factor", "a factor or seconds to slow boots by")
@@ -195,6 +220,13 @@ def _lasting(
     if cls is AddressSpace:
         return AddressSpace(for_s, after_s, region)
     return Permissions(for_s, after_s, region)
+
+
+def _quota(reader: Fields, known: Known, for_s: float | None, after_s: float) -> Quota:
+    region = reader.known("region", known.regions | {GLOBAL}, "region")
+    metrics = {GLOBAL_METRIC} if region == GLOBAL else known.metrics - {GLOBAL_METRIC}
+    metric = reader.known("metric", metrics, "quota metric")
+    return Quota(for_s, after_s, region, metric, reader.number("limit"))
 
 
 def _stockout(reader: Fields, known: Known, for_s: float | None, after_s: float) -> Stockout:
@@ -323,6 +355,11 @@ class FaultBoard:
 
     def forbidden(self, region: str, now: float) -> bool:
         return any(isinstance(f, Permissions) and f.region == region for f in self._holding(now))
+
+    def create_error(self, region: str, now: float) -> CreateError | None:
+        """The newest one, if there is one."""
+        found = [f for f in self._holding(now) if isinstance(f, CreateError)]
+        return next((f for f in reversed(found) if f.region == region), None)
 
     def boot_time(self, region: str, seconds: float, now: float) -> float:
         for f in self._holding(now):

@@ -19,6 +19,7 @@ from sim.faults import (
     ApiVerdict,
     Clear,
     Crash,
+    CreateError,
     Fault,
     FaultBoard,
     Permissions,
@@ -371,7 +372,7 @@ class Cloud:
                 return self.faults.clear(fault.id, self._life.now)
             case Stockout() | Quota() | Unsupported() | AddressSpace() | Permissions():
                 return self.faults.add(fault, self._life.now)
-            case SlowBoots() | ApiErrors():
+            case CreateError() | SlowBoots() | ApiErrors():
                 return self.faults.add(fault, self._life.now)
             case _:
                 assert_never(fault)

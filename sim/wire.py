@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+from sim.faults import GLOBAL_METRIC
 from sim.model import (
     Action,
     ApiError,
@@ -207,11 +208,13 @@ def trouble(trouble: Trouble) -> Json:
         details.append({"errorInfo": info})
     if trouble.quota is not None:
         metric, limit = trouble.quota
+        everywhere = metric == GLOBAL_METRIC
         quota = {
             "metricName": f"compute.googleapis.com/{metric.lower()}",
-            "limitName": metric.replace("_", "-") + "-per-project-region",
+            "limitName": metric.replace("_", "-")
+            + ("-per-project" if everywhere else "-per-project-region"),
             "limit": limit,
-            "dimensions": {"region": trouble.zone.rpartition("-")[0]},
+            "dimensions": {} if everywhere else {"region": trouble.zone.rpartition("-")[0]},
         }
         details.append({"quotaInfo": quota})
     shown: Json = {"code": trouble.code, "message": trouble.message}

@@ -27,7 +27,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sim.faults import Known, LastingFault, parse_lasting_fault
+from sim.faults import GLOBAL, GLOBAL_METRIC, Known, LastingFault, parse_lasting_fault
 from sim.reading import BadInput, Fields
 
 SHAPES = ("ANY", "ANY_SINGLE_ZONE", "BALANCED", "EVEN")
@@ -71,6 +71,7 @@ class MigSpec:
         metric = self.gpu_metric()
         if metric and self.gpus:
             use[f"PREEMPTIBLE_{metric}" if self.spot else metric] = self.gpus
+            use[GLOBAL_METRIC] = self.gpus
         return use
 
     def gpu_metric(self) -> str | None:
@@ -251,7 +252,7 @@ def _pool(fields: Fields, known: Known) -> tuple[tuple[str, str, bool], int | No
 
 def _quota(fields: Fields, known: Known) -> tuple[tuple[str, str], float]:
     key = (
-        fields.known("region", known.regions, "region"),
+        fields.known("region", known.regions | {GLOBAL}, "region"),
         fields.known("metric", known.metrics, "quota metric"),
     )
     limit = fields.number("limit")

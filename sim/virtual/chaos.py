@@ -36,6 +36,8 @@ FAULTS: Mapping[str, int] = {
     "unsupported": 1,
     "address_space": 1,
     "permissions": 1,
+    "create_error": 2,
+    "global_quota": 1,
     "slow_boots": 2,
     "api_errors": 4,
     "vm_preempted": 5,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from core.job import JobStatus
 from sim.faults import (
+    GLOBAL,
+    GLOBAL_METRIC,
     AddressSpace,
     ApiErrors,
     Crash,
+    CreateError,
     Permissions,
     Preempt,
     Quota,
@@ -17,6 +20,14 @@ from sim.faults import (
 from sim.model import ApiError, VmStatus
 from sim.virtual.stage import Acts, Misfortunes
 from sim.virtual.vms import Boot
+
+_CREATE_ERRORS = (
+    ("CONDITION_NOT_MET", "Constraint constraints/compute.vmExternalIpAccess violated for p."),
+    ("RESOURCE_NOT_FOUND", "The resource 'projects/p/global/images/family/i' was not found"),
+    ("SERVICE_ACCOUNT_ACCESS_DENIED", "The user does not have access to service account 's'."),
+    ("UNSUPPORTED_OPERATION", "Instance failed to start due to preemption."),
+    ("SOMETHING_NEW", ""),
+)
 
 
 class CloudFaults(Misfortunes):
@@ -29,6 +40,8 @@ class CloudFaults(Misfortunes):
             "unsupported": self._unsupported,
             "address_space": self._address_space,
             "permissions": self._permissions,
+            "create_error": self._create_error,
+            "global_quota": self._global_quota,
             "slow_boots": self._slow_boots,
             "api_errors": self._api_errors,
             "vm_preempted": self._preempt,
@@ -53,6 +66,18 @@ class CloudFaults(Misfortunes):
     def _quota(self) -> bool:
         span = self._dice.uniform(60, 300)
         self._cloud.fault(Quota(for_s=span, region=self._region(), metric="INSTANCES", limit=0))
+        return True
+
+    def _global_quota(self) -> bool:
+        span = self._dice.uniform(30, 120)
+        self._cloud.fault(Quota(for_s=span, region=GLOBAL, metric=GLOBAL_METRIC, limit=0))
+        return True
+
+    def _create_error(self) -> bool:
+        code, message = self._dice.choice(_CREATE_ERRORS)
+        span = self._dice.uniform(30, 200)
+        fault = CreateError(for_s=span, region=self._region(), code=code, message=message)
+        self._cloud.fault(fault)
         return True
 
     def _unsupported(self) -> bool:

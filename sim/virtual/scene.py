@@ -44,6 +44,7 @@ TIMERS = replace(
     quota_block_s=120.0,
     unsupported_block_s=300.0,
     permission_block_s=150.0,
+    unknown_block_s=20.0,
     stockout_block_max_s=150.0,
 )
 

@@ -91,6 +91,19 @@ def sim(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         ("address-space us-central1", {"kind": "address-space", "region": "us-central1"}),
         ("permissions us-central1", {"kind": "permissions", "region": "us-central1"}),
+        (
+            "create-error us-central1 CONDITION_NOT_MET violated",
+            {
+                "kind": "create-error",
+                "region": "us-central1",
+                "code": "CONDITION_NOT_MET",
+                "message": "violated",
+            },
+        ),
+        (
+            "quota global GPUS_ALL_REGIONS",
+            {"kind": "quota", "region": "global", "metric": "GPUS_ALL_REGIONS", "limit": 0},
+        ),
     ],
 )
 def test_commands_set_faults(zen: Zen, api: Api, words: str, body: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.capacity import AttemptError, TroubleKind
-from migs.classify import classify
+from migs.classify import classify, is_global
 
 K = TroubleKind
 
@@ -31,12 +31,31 @@ K = TroubleKind
         ("VM_EXTERNAL_IP_ACCESS_POLICY_CONSTRAINT", "", K.PERMISSION),
         ("", "The zone 'z' does not have enough resources available to fulfil it.", K.STOCKOUT),
         ("CONDITION_NOT_MET", "", K.OTHER),
+        ("UNSUPPORTED_OPERATION", "Instance failed to start due to preemption.", K.STOCKOUT),
+        ("PREEMPTED", "", K.STOCKOUT),
+        ("SERVICE_ACCOUNT_ACCESS_DENIED", "", K.PERMISSION),
+        ("X", "The user does not have access to service account 'a@b'.", K.PERMISSION),
         ("", "", K.OTHER),
     ],
 )
 def test_classify(code: str, message: str, kind: TroubleKind) -> None:
     """Each family of codes has its own kind of trouble; an unknown one is OTHER, not an error."""
     assert classify(AttemptError(code, message)) is kind
+
+
+@pytest.mark.parametrize(
+    ("error", "everywhere"),
+    [
+        (AttemptError("QUOTA_EXCEEDED", "Quota 'GPUS_ALL_REGIONS' exceeded.  Limit: 0.0"), True),
+        (AttemptError("QUOTA_EXCEEDED", "", quota="GPUS-ALL-REGIONS-per-project"), True),
+        (AttemptError("QUOTA_EXCEEDED", "Quota 'CPUS' exceeded.  Limit: 8.0 globally."), True),
+        (AttemptError("QUOTA_EXCEEDED", "Quota 'NVIDIA_L4_GPUS' exceeded in region r."), False),
+        (AttemptError("STOCKOUT", "globally"), False),
+    ],
+)
+def test_a_quota_over_all_regions_is_known(error: AttemptError, everywhere: bool) -> None:
+    """By its metric, or by Google's words."""
+    assert is_global(error) is everywhere
 
 
 def test_reason_counts_as_well() -> None:

@@ -16,7 +16,7 @@ from core.capacity import Create, Delete, Member, TroubleKind
 from core.clock import SystemClock
 from core.errors import CloudBusy, CloudRefused, CloudUnsure, MigMissing
 from migs.calling import THREADS_PER_REGION
-from migs.classify import classify
+from migs.classify import classify, is_global
 from migs.google_compute import GoogleCompute
 from migs.manager import MigManager
 from sim.faults import parse_fault
@@ -183,6 +183,15 @@ async def test_stockout_is_observed(sky: Sky) -> None:
         ({"kind": "quota", "metric": "NVIDIA_L4_GPUS", "limit": 0}, TroubleKind.QUOTA),
         ({"kind": "address-space"}, TroubleKind.ADDRESS_SPACE),
         ({"kind": "permissions"}, TroubleKind.PERMISSION),
+        ({"kind": "create-error", "code": "CONDITION_NOT_MET"}, TroubleKind.OTHER),
+        (
+            {
+                "kind": "create-error",
+                "code": "UNSUPPORTED_OPERATION",
+                "message": "Instance failed to start due to preemption.",
+            },
+            TroubleKind.STOCKOUT,
+        ),
     ],
 )
 async def test_other_troubles_are_told_apart(
@@ -193,6 +202,16 @@ async def test_other_troubles_are_told_apart(
     await sky.compute.create(MIG, create("zen-a"))
     sky.pass_time(12)
     assert [classify(error) for error in (await sky.members())["zen-a"].errors] == [kind]
+
+
+async def test_a_quota_over_all_regions_is_recognised(sky: Sky) -> None:
+    """From its details as Google gives them, through the library."""
+    sky.fault(kind="quota", metric="GPUS_ALL_REGIONS", limit=0, region="global")
+    await sky.compute.create(MIG, create("zen-a"))
+    sky.pass_time(12)
+    (error,) = (await sky.members())["zen-a"].errors
+    assert "gpus_all_regions" in error.quota
+    assert is_global(error)
 
 
 async def test_zones_with_room_are_read(sky: Sky) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from core.capacity import (
     AttemptError,
+    GroupError,
     Member,
     MigSnapshot,
     Trouble,
     TroubleKind,
     Vm,
     VmState,
+    block_on,
 )
 from core.changes import DropTrouble, PutTrouble
 from core.timers import Timers
@@ -136,6 +140,64 @@ def test_quota_and_permission_are_for_a_human_and_a_stockout_is_weather() -> Non
         assert found == {"cloud_quota": "no quota", "cloud_permission": "no permission"}
     later = at(60 + TIMERS.quota_block_s)
     assert [t.kind for t in for_humans(blocks, TIMERS, later)] == [TroubleKind.PERMISSION]
+
+
+def refused(code: str, message: str) -> tuple[Folded, Vm]:
+    """A VM that Google could not make, with its words."""
+    error = AttemptError(code, message)
+    seen = folded(
+        snapshot(member(status="", action="CREATING", errors=(error,))), vm(state=V.BOOTING)
+    )
+    return seen, seen.vms[0]
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("CONDITION_NOT_MET", "Constraint constraints/compute.vmExternalIpAccess violated"),
+        ("RESOURCE_NOT_FOUND", "global/images/family/zen was not found"),
+        ("SOMETHING_NEW", "never heard of"),
+    ],
+)
+def test_an_error_that_nobody_has_classified_blocks_and_is_told(code: str, message: str) -> None:
+    """The region is left alone, ever longer; the VM is given up, and people read Google's own
+    words: in the alert, and as the reason why nothing is asked for there."""
+    seen, after = refused(code, message)
+    assert after.state is V.DELETING
+    (block,) = seen.troubles
+    assert (block.kind, block.until) == (TroubleKind.OTHER, at(TIMERS.unknown_block_s))
+    assert complaints(snapshot(), [], for_humans([block], TIMERS, NOW)) == {
+        "cloud_other": f"{code}: {message}"
+    }
+    assert block_on([block], cluster(), "us-central1", NOW) is block
+    assert block.words.startswith("refused by the cloud until ")
+    assert [block_s(TroubleKind.OTHER, n, TIMERS) for n in (1, 2, 9)] == [60, 120, 900]
+
+
+def test_a_reclaim_during_creation_is_a_stockout() -> None:
+    """Google says UNSUPPORTED_OPERATION; the place had the VM and took it back. An hour's block as
+    for a machine type that does not exist there would be wrong."""
+    seen, after = refused("UNSUPPORTED_OPERATION", "Instance failed to start due to preemption.")
+    assert [t.kind for t in seen.troubles] == [TroubleKind.STOCKOUT]
+    assert after.state is V.BOOTING
+
+
+def test_a_quota_over_all_regions_blocks_all_of_them_at_once() -> None:
+    """No region is asked in vain, and people are told once: where it was met."""
+    words = "Quota 'GPUS_ALL_REGIONS' exceeded.  Limit: 0.0 globally."
+    seen, _ = refused("QUOTA_EXCEEDED", words)
+    regions = [region.region for region in cluster().regions]
+    blocked = {r: block_on(seen.troubles, cluster(), r, NOW) for r in regions}
+    assert {r for r, block in blocked.items() if block is not None} == set(regions)
+    assert {block.message for block in blocked.values() if block is not None} == {words}
+    assert sum(isinstance(change, PutTrouble) for change in seen.changes) == len(regions)
+    assert [t.region for t in for_humans(seen.troubles, TIMERS, NOW)] == ["us-central1"]
+
+
+def test_errors_of_deletions_block_nothing() -> None:
+    """The group's history also tells of members that could not be deleted."""
+    line = GroupError(at(1), "vm-9", "DELETING", AttemptError("RESOURCE_NOT_FOUND", "no vm-9"))
+    assert folded(replace(snapshot(), errors=(line,))).troubles == ()
 
 
 def test_group_settings_that_work_against_us_are_a_complaint() -> None:

@@ -29,6 +29,8 @@ GOOD: list[dict[str, Any]] = [
     {"kind": "unsupported", "zone": "us-west1-b", "machine_type": "g2-standard-4"},
     {"kind": "address-space", "region": REGION, "after_s": 5},
     {"kind": "permissions", "region": REGION},
+    {"kind": "quota", "region": "global", "metric": "GPUS_ALL_REGIONS", "limit": 4},
+    {"kind": "create-error", "region": REGION, "code": "CONDITION_NOT_MET", "message": "no"},
     {"kind": "slow-boots", "region": REGION, "factor": 3},
     {"kind": "slow-boots", "region": REGION, "seconds": 60},
     {"kind": "api-errors", "region": "*", "rate": 0.2, "kinds": ["429", "500"], "latency_s": 1},

@@ -51,7 +51,8 @@ def test_the_example_in_the_documentation_is_a_world() -> None:
     """The world file shown in the module's documentation loads as it stands."""
     text = world_module.__doc__ or ""
     world = parse_world(json.loads(text[text.index("{") :]))
-    assert world.migs[0].quota_use() == {"INSTANCES": 1, "NVIDIA_A100_GPUS": 2}
+    use = {"INSTANCES": 1, "NVIDIA_A100_GPUS": 2, "GPUS_ALL_REGIONS": 2}
+    assert world.migs[0].quota_use() == use
     assert world.physics == replace(
         Physics(), capacity=world.physics.capacity, quotas=world.physics.quotas
     )
@@ -125,8 +126,9 @@ def test_the_same_group_twice_is_refused() -> None:
 def test_gpus_count_against_their_quota(
     machine_type: str, accelerator: str | None, spot: bool, metric: str
 ) -> None:
-    """A VM takes its GPUs from the quota of their kind, and one from INSTANCES."""
+    """A VM takes its GPUs from the quota of their kind and from that of all regions, and one from
+    INSTANCES."""
     world = make_world(
         mig_json(machine_type=machine_type, accelerator=accelerator, spot=spot, gpus=2)
     )
-    assert world.migs[0].quota_use() == {"INSTANCES": 1, metric: 2}
+    assert world.migs[0].quota_use() == {"INSTANCES": 1, metric: 2, "GPUS_ALL_REGIONS": 2}
