@@ -35,7 +35,9 @@ class _Known:
     read_at: float
     final_since: float | None
 
-    def holds(self, now: float) -> bool:
+    def holds(self, now: float, final: bool) -> bool:
+        if final and self.final_since is None:
+            return False  # the end brought the whole file
         settled = self.final_since is not None and self.read_at - self.final_since > SETTLED_S
         return settled or now - self.read_at < FRESH_S
 
@@ -60,7 +62,7 @@ class JobMetas:
         the job runs or ran last; `v1`: on v1 workers."""
         now = asyncio.get_running_loop().time()
         known = self._known.get(job.uid)
-        if known is not None and known.holds(now):
+        if known is not None and known.holds(now, job.status.final):
             self._known.move_to_end(job.uid)
             return known.value
         value, size = await self._read(job, region, v1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from core.job import Job, JobEvent
+from core.job import Job, JobEvent, JobStatus
 from scheduler.api import job_meta
 from scheduler.api.job_meta import JobMetas, placed
 from stores.artifacts import META_BYTES_MAX, META_FILE, ArtifactPath
@@ -66,6 +66,18 @@ async def test_our_workers_store_it_while_the_job_runs(tmp_path: Path) -> None:
     await store.put(replace(path, attempt=2).file(META_FILE), json.dumps(later).encode())
     house.move("a", JobEvent.EXITED_OK)
     assert await artifacts_of(house) == later
+
+
+async def test_the_end_is_read_at_once(tmp_path: Path) -> None:
+    """Who asks right after the end gets the whole file, not what was read a moment before."""
+    store = LocalStore(tmp_path)
+    metas, ended = JobMetas(store, lambda: None), ended_job()
+    running = replace(ended, status=JobStatus.RUNNING)
+    path = ArtifactPath(ended.spec.tenant_id, ended.spec.user_id, ended.spec.job_id, 1)
+    await store.put(path.live_meta, b"{}")
+    assert await metas.of(running, None, v1=False) == {}
+    await store.put(path.file(META_FILE), json.dumps(META).encode())
+    assert await metas.of(ended, None, v1=False) == META
 
 
 @pytest.mark.parametrize(
