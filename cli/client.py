@@ -32,9 +32,13 @@ class Unreachable(ZenError):
 class Refused(ZenError):
     """The API answered with an error; its own words, its own code."""
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(
+        self, status: int, code: str, message: str, usd_per_hour: float | None = None
+    ) -> None:
         super().__init__(message)
         self.status, self.code = status, code
+        self.usd_per_hour = usd_per_hour
+        """Of a price that is not confirmed: what it is."""
 
 
 def api_address(named: str | None) -> str:
@@ -217,4 +221,6 @@ def _refusal(response: httpx.Response) -> Refused:
     if not isinstance(body, dict):
         return Refused(status, "error", f"the API answered {status} {response.reason_phrase}")
     message = body.get("message") or body.get("error") or body.get("detail") or f"status {status}"
-    return Refused(status, str(body.get("code", "error")), str(message))
+    usd = body.get("total_usd_per_hour")
+    usd_per_hour = float(usd) if isinstance(usd, int | float) else None
+    return Refused(status, str(body.get("code", "error")), str(message), usd_per_hour)

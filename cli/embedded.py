@@ -114,6 +114,13 @@ def overlay(
     }
 
 
+def open_tenants(given: Mapping[str, Any]) -> dict[str, Any]:
+    """On a laptop a new tenant is one more thing to try, unless the user's file says otherwise."""
+    tenants = given.get("tenants")
+    said = isinstance(tenants, dict) and "create_on_submit" in tenants
+    return {} if said or "tenants_strict" in given else {"tenants": {"create_on_submit": True}}
+
+
 def local_timers(base: Timers, given: Collection[str] = ()) -> Mapping[str, float]:
     """The spans that a local run shortens: none that the user's own file sets (`given`). Where the
     two do not go together (a heartbeat of 10 s, lost after 20 s), the file alone counts."""
@@ -133,7 +140,9 @@ def write_config(
     given = tuple(timers) if isinstance(timers, dict) else ()
     # The shipped file keeps nothing warm, which costs money; here a first job waits for no VM.
     cpu_floor = CPU_FLOOR if base is None and cap.vms > CPU_FLOOR else 0
-    document.overlay(overlay(settings, store, cap, more, given, cpu_floor))
+    document.overlay(
+        overlay(settings, store, cap, more, given, cpu_floor) | open_tenants(document.values)
+    )
     return write_sealed(target, document.values, f"zen up ({cap.note})")
 
 

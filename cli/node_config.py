@@ -90,6 +90,7 @@ def node_values(plan: NodePlan, socket: Path, store: Path) -> dict[str, Any]:
         "prefix": "zen",
         "store_url": f"file://{quote(str(store))}",
         "timers": dict(TIMERS),
+        "tenants": {"create_on_submit": True},
         "clusters": {
             plan.cluster: {
                 "pool": "static",

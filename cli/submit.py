@@ -174,6 +174,13 @@ def submit(
     wait: Annotated[
         bool, typer.Option("--wait", help="Follow the log; end with the job's exit code.")
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Show where it could run and at what price; buy nothing."),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Agree to a price that must be confirmed.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the id alone.")] = False,
     api: Api = None,
     as_json: AsJson = False,
@@ -192,6 +199,8 @@ def submit(
       zen submit --image python:3.12 --memory 14 -- python3 -c 'print(42)'
       zen submit --array 1-20 --id sweep --shell -- 'echo seed $ZEN_ARRAY_INDEX'
       zen submit --after sweep:ok -- echo 'all of them are done'
+      zen submit --dry-run --gpu-type l4 -- python3 -c 'print(42)'
+      zen submit --gpus 3 --gpu-type l4 --allow-larger -- hostname
       zen submit --replicas 2 --gpus 8 --shell -- 'echo $ZEN_RANK of $ZEN_WORLD_SIZE'
       zen submit --replicas 2-8 --shell -- 'echo $ZEN_RANK of $ZEN_WORLD_SIZE'
       zen submit -f examples/train.yaml --wait
@@ -248,14 +257,28 @@ def submit(
         raise typer.BadParameter(
             f"no command; put it after --, for example: {PROGRAM} submit -- python3 -c 'print(42)'"
         )
-    _send(body, api, wait, quiet, as_json)
+    if dry_run:
+        _dry_run(body, api, as_json)
+    else:
+        _send(body, api, yes, wait, quiet, as_json)
 
 
-def _send(body: Json, api: str | None, wait: bool, quiet: bool, as_json: bool) -> None:
+def _dry_run(body: Json, api: str | None, as_json: bool) -> None:
+    from cli import prices
     from cli.client import Client, api_address
 
     with Client(api_address(api)) as client:
-        response = client.call("POST", "/jobs", body=body)
+        prices.dry_run(client, body, as_json)
+
+
+def _send(body: Json, api: str | None, yes: bool, wait: bool, quiet: bool, as_json: bool) -> None:
+    from cli import prices
+    from cli.client import Client, api_address
+
+    with Client(api_address(api)) as client:
+        response = prices.send(client, body, yes)
+        if response.headers.get("Zen-New-Tenant") == "true":
+            note(f"tenant {body['tenant_id']} is new: it has no limits")
         answer = client.json(response)
         # The answer to a repeat is that of the first time; what became of the job since is not in
         # it.

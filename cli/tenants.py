@@ -79,6 +79,25 @@ def set_tenant(
         bool | None,
         typer.Option("--preemptible/--not-preemptible", help="May its jobs be asked to yield?"),
     ] = None,
+    spot: Annotated[
+        bool | None,
+        typer.Option("--spot/--no-spot", help="Spot VMs for jobs that do not say."),
+    ] = None,
+    allow_larger: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-larger/--no-allow-larger",
+            help="More GPUs than asked for, for jobs that do not say.",
+        ),
+    ] = None,
+    confirm_above: Annotated[
+        str | None,
+        typer.Option(
+            "--confirm-above",
+            metavar="USD",
+            help="Dearer submissions must be confirmed, per hour; none: as the configuration says.",
+        ),
+    ] = None,
     gpus: Annotated[str | None, typer.Option("--gpus", metavar="N", help=_LIMIT)] = None,
     gpus_of: Annotated[
         list[str] | None,
@@ -108,6 +127,7 @@ def set_tenant(
       zen tenants set vision --weight 2 --gpus 64
       zen tenants set vision --gpus-of h100-80gb=16 --usd-per-day 5000
       zen tenants set vision --gpus none --priority-max 999
+      zen tenants set vision --spot --confirm-above 40
     """
     from cli.client import Client, api_address, path
 
@@ -125,8 +145,12 @@ def set_tenant(
         "priority_max": priority_max,
         "may_preempt": may_preempt,
         "preemptible": preemptible,
+        "spot": spot,
+        "allow_larger": allow_larger,
     }
     body: dict[str, object] = {k: v for k, v in settings.items() if v is not None}
+    if confirm_above is not None:
+        body["confirm_above_usd_per_hour"] = _number("confirm_above", confirm_above)
     quota: dict[str, object] = {k: _number(k, v) for k, v in limits.items() if v is not None}
     if gpus_of:
         quota["gpus_by_type"] = dict(_of_type(word) for word in gpus_of)
@@ -211,6 +235,16 @@ def _of(limit: Json | None, name: str) -> str:
     return f"{used} of {'$' if dollars else ''}{limit['quota']:g}"
 
 
+def _consent(found: Json) -> str:
+    confirm = found["confirm_above_usd_per_hour"]
+    words = [
+        "spot VMs" if found["spot"] else "no spot VMs",
+        "larger VMs" if found["allow_larger"] else "no larger VMs",
+        "price confirmed as configured" if confirm is None else f"confirms above ${confirm:g}/h",
+    ]
+    return ", ".join(words) + " (jobs that say nothing)"
+
+
 def _say_tenant(found: Json) -> None:
     yields = "yields to others" if found["preemptible"] else "is never asked to yield"
     takes = "may preempt" if found["may_preempt"] else "may not preempt"
@@ -218,6 +252,7 @@ def _say_tenant(found: Json) -> None:
     say(f"weight:    {found['weight']:g}; {found['gpu_hours']:.2f} GPU-hours used, decayed")
     say(f"priority:  at most {found['priority_max']} ({found['priority_class_max']})")
     say(f"           {takes}; {yields}")
+    say(f"consent:   {_consent(found)}")
     for limit in found["limits"]:
         name = limit["resource"]
         what = _of(limit, name) + ("" if limit["quota"] is not None else ", no limit")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from config.schema import TREE, Key, Section
+from config.schema import TREE, WILD, Key, Section
 
 LINES_MAX = 200
 
@@ -23,9 +23,12 @@ def _section(
     section: Section, before: Mapping[str, Any], after: Mapping[str, Any], at: str
 ) -> Iterator[str]:
     if section.any_name is not None:
-        yield from _names(section.any_name, before, after, at)
-        return
+        own = section.children.keys() - {WILD}
+        old, new = ({k: v for k, v in side.items() if k not in own} for side in (before, after))
+        yield from _names(section.any_name, old, new, at)
     for word, child in section.children.items():
+        if word == WILD:
+            continue
         path = f"{at}.{word}" if at else word
         if isinstance(child, Section):
             yield from _section(child, before.get(word) or {}, after.get(word) or {}, path)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from config.clusters import build_clusters
 from config.document import Document, KeyPath, read_yaml
 from config.errors import ConfigError
-from config.schema import KEYS, NAMES, TREE, Key, Section
+from config.schema import KEYS, NAMES, TREE, WILD, Key, Section
 from config.settings import ApiSettings, Settings
 from core.containers import ContainerRules
 from core.cost import TenantBudget
@@ -31,6 +31,7 @@ from core.timers import Timers
 DEFAULT_PATH: Final = Path(__file__).with_name("zen.yaml")
 _VARIABLES: Final[Mapping[str, Key]] = {key.variable: key for key in KEYS if key.variable}
 _TYPO_CUTOFF = 0.85
+_CREATE = "create_on_submit"
 
 
 def load_settings(
@@ -83,9 +84,22 @@ def settings_of(document: Document, environ: Mapping[str, str]) -> Settings:
         log_level=values["log_level"],
         prices_as_of=str(values["prices"]["as_of"]),
         queue=QueuePolicy(**values["queue"]),
-        tenants_strict=values["tenants_strict"],
-        tenants={name: TenantBudget(**given) for name, given in values["tenants"].items()},
+        create_tenants=_create_tenants(values),
+        confirm_above_usd_per_hour=values["submit"]["confirm_above_usd_per_hour"],
+        tenants={
+            name: TenantBudget(**given)
+            for name, given in values["tenants"].items()
+            if name != _CREATE
+        },
     )
+
+
+def _create_tenants(values: Mapping[str, Any]) -> bool:
+    """Whether a submission may bring a new tenant; by the older name if only that is said."""
+    create, strict = values["tenants"].get(_CREATE), values["tenants_strict"]
+    if create is None and strict is not None:
+        return not strict
+    return bool(create)
 
 
 def overridden(document: Document, environ: Mapping[str, str]) -> Document:
@@ -185,8 +199,13 @@ def _walk_names(
 ) -> dict[str, Any]:
     names = NAMES[f"{section.path}.*"]
     values: dict[str, Any] = {}
+    for word, child in section.children.items():
+        if isinstance(child, Key) and word != WILD:
+            _take(document, child, given, (*at, word), values)
     for word, value in given.items():
         path = (*at, word)
+        if word in section.children:
+            continue
         if not names.good(word):
             document.fault(path, f"the name {shown(word)}", names.expected)
         elif isinstance(inner, Section):

@@ -221,7 +221,9 @@ SECTIONS: Final[dict[str, str]] = {
     "machines": "Machine types, and what the host costs without its GPUs",
     "prices": "What a GPU costs where",
     "clusters": "What we run: one kind of machine over several regions, under one limit",
-    "tenants": "What tenants may spend, by the UTC calendar; one that is not named has no limit",
+    "submit": "What a submission must be asked before it is taken",
+    "tenants": "Who may submit, and what tenants may spend by the UTC calendar; one that is not "
+    "named has no limit",
 }
 
 _API = ApiSettings()
@@ -275,10 +277,9 @@ _GENERAL: Sequence[Key] = (
     ),
     Key(
         "tenants_strict",
-        FLAG,
-        False,
-        "Only tenants that were set up (`zen tenants set`) may submit; else a new name is taken as "
-        "a new tenant without limits.",
+        optional(FLAG),
+        None,
+        "The older name of `tenants.create_on_submit`, with the opposite meaning; null: not said.",
     ),
     Key("log_level", choice("debug", "info", "warning", "error"), "info", "What is logged."),
     Key("api.host", HOST, _API.host, "The address the API listens on."),
@@ -451,6 +452,20 @@ _CLUSTER_KEYS: Sequence[Key] = (
 
 
 _TENANT_KEYS: Sequence[Key] = (
+    Key(
+        "submit.confirm_above_usd_per_hour",
+        optional(BUDGET),
+        None,
+        "A submission that costs more per hour (all its VMs, in the dearest region it allows) must "
+        "be confirmed, see docs/placement.md; null: none is. A tenant may have its own.",
+    ),
+    Key(
+        "tenants.create_on_submit",
+        optional(FLAG),
+        None,
+        "A submission of a tenant that nobody has set up (`zen tenants set`) makes it a tenant "
+        "without limits; false, or null: it is refused. The tenant `default` always exists.",
+    ),
     Key(
         "tenants.*.usd_per_day",
         optional(BUDGET),

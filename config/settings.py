@@ -64,8 +64,10 @@ class Settings:
     """What tenants may spend; one that is not named has no limit."""
     capacity: CapacityPolicy = field(default_factory=CapacityPolicy)
     queue: QueuePolicy = field(default_factory=QueuePolicy)
-    tenants_strict: bool = False
-    """Only tenants that were set up may submit."""
+    create_tenants: bool = False
+    """A submission may bring a new tenant; else only tenants that were set up may submit."""
+    confirm_above_usd_per_hour: float | None = None
+    """A dearer submission must be confirmed; None: none is."""
     health: HealthRules = field(default_factory=HealthRules)
     containers: ContainerRules = field(default_factory=ContainerRules)
 

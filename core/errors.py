@@ -45,6 +45,16 @@ class QuotaExceeded(BadInput):
         self.args = (words,)  # what clients of multi-tenant schedulers look for
 
 
+class PriceNotConfirmed(ZenError):
+    """The submission is dearer than what its tenant buys without asking: confirm the price."""
+
+    code = "price_not_confirmed"
+
+    def __init__(self, words: str, usd_per_hour: float) -> None:
+        self.usd_per_hour = usd_per_hour
+        super().__init__(words)
+
+
 class NotFound(ZenError):
     """There is no such thing; look at the list."""
 

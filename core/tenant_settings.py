@@ -60,7 +60,10 @@ LIMITS: Mapping[str, _Check] = {
     "usd_per_day": _amount("above 0", above=0),
     "usd_per_month": _amount("above 0", above=0),
 }
-FIELDS = (*SETTINGS, "quota")
+CONSENT: Mapping[str, _Check] = {"spot": _FLAG, "allow_larger": _FLAG}
+CONFIRM = "confirm_above_usd_per_hour"
+CONFIRM_CHECK: Mapping[str, _Check] = {CONFIRM: _amount("from 0 on")}
+FIELDS = (*SETTINGS, *CONSENT, CONFIRM, "quota")
 QUOTA_FIELDS = (*LIMITS, "gpus_by_type")
 
 
@@ -75,12 +78,18 @@ def changed(name: str, stored: Tenant | None, data: object, gpu_types: Collectio
     faults += _unknown("", data, FIELDS)
     settings = {k: data[k] for k in SETTINGS if k in data}
     faults += _faults("", settings, SETTINGS, nullable=False)
+    agreed = {k: data[k] for k in CONSENT if k in data}
+    faults += _faults("", agreed, CONSENT, nullable=False)
+    confirm = {CONFIRM: data[CONFIRM]} if CONFIRM in data else {}
+    faults += _faults("", confirm, CONFIRM_CHECK, nullable=True)
     before = stored or Tenant(name, version=0)
     before = replace(before, deleted=False)
     quota, bad = _quota(before.quota, data.get("quota", {}), gpu_types)
     if faults or bad:
         raise BadInput([*faults, *bad])
-    return replace(before, **settings, quota=quota, version=before.version + 1)
+    consent = replace(before.consent, **agreed, **confirm)
+    version = before.version + 1
+    return replace(before, **settings, quota=quota, consent=consent, version=version)
 
 
 def deleted(stored: Tenant) -> Tenant:

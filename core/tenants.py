@@ -52,6 +52,18 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
+class Consent:
+    """What a tenant agrees to for jobs that say nothing of their own."""
+
+    spot: bool = False
+    """Its jobs may have spot VMs."""
+    allow_larger: bool = False
+    """Its jobs may have VMs with more GPUs than they ask for."""
+    confirm_above_usd_per_hour: float | None = None
+    """A dearer submission must be confirmed. None: as the configuration says."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tenant:
     """One team. A tenant that nobody has set up has these defaults."""
 
@@ -71,6 +83,7 @@ class Tenant:
     deleted: bool = False
     """Nobody's any more: shown in no list, and unknown to a submission. Its row stays, with the
     defaults, so that a job that came at the same moment still finds it."""
+    consent: Consent = field(default_factory=Consent)
 
 
 @dataclass(frozen=True, slots=True)

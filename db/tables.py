@@ -256,6 +256,7 @@ tenants = Table(
     _time("usage_at", nullable=True),
     _text("name", default=True),
     Column("deleted", Boolean, nullable=False, server_default=text("false")),
+    _json("consent", "{}"),
     Column("moved", BigInteger),
     Index("ix_tenants_moved", "moved", postgresql_where=text("moved IS NOT NULL")),
     CheckConstraint("weight > 0", "weight"),

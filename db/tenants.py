@@ -9,16 +9,17 @@ import msgspec
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from core.tenants import HOLDS, Holding, Quota, Tally, Tenant, TenantRow, Usage
+from core.tenants import HOLDS, Consent, Holding, Quota, Tally, Tenant, TenantRow, Usage
 from db.ledger import Charged
 
 Connection = AsyncConnection[TupleRow]
 _quota = msgspec.json.Decoder(Quota)
+_consent = msgspec.json.Decoder(Consent)
 _HOLDS = ", ".join(f"'{status}'" for status in sorted(HOLDS))
 
 TENANT_SELECT = (
     "tenant_id, weight, priority_max, may_preempt, preemptible, quota::text, version, "
-    "usage_gpu_s, usage_at, name, deleted"
+    "usage_gpu_s, usage_at, name, deleted, consent::text"
 )
 SETTINGS = f"SELECT {TENANT_SELECT} FROM tenants WHERE tenant_id = ANY(%s::text[])"
 VERSIONS = "SELECT tenant_id, version, usage_gpu_s, usage_at FROM tenants ORDER BY tenant_id"
@@ -58,12 +59,13 @@ WHERE tenant_id = ANY(%s::text[]) AND deleted
 """
 _PUT = """
 INSERT INTO tenants
-    (tenant_id, weight, priority_max, may_preempt, preemptible, quota, version, name, deleted)
-VALUES (%s, %s, %s, %s, %s, %s::jsonb, %s, %s, %s)
+    (tenant_id, weight, priority_max, may_preempt, preemptible, quota, version, name, deleted,
+    consent)
+VALUES (%s, %s, %s, %s, %s, %s::jsonb, %s, %s, %s, %s::jsonb)
 ON CONFLICT (tenant_id) DO UPDATE SET weight = excluded.weight,
     priority_max = excluded.priority_max, may_preempt = excluded.may_preempt,
     preemptible = excluded.preemptible, quota = excluded.quota, version = excluded.version,
-    name = excluded.name, deleted = excluded.deleted
+    name = excluded.name, deleted = excluded.deleted, consent = excluded.consent
 """
 # The exponents are bounded: PostgreSQL refuses what underflows.
 _CHARGE = """
@@ -83,7 +85,8 @@ def tenant_of(row: TupleRow) -> Tenant:
     """A row of TENANT_SELECT."""
     tenant_id, weight, priority_max, may_preempt, preemptible, quota, version = row[:7]
     settings = (weight, priority_max, may_preempt, preemptible)
-    return Tenant(tenant_id, *settings, _quota.decode(quota), version, *row[9:11])
+    rest = (*row[9:11], _consent.decode(row[11]))
+    return Tenant(tenant_id, *settings, _quota.decode(quota), version, *rest)
 
 
 def usage_of(gpu_s: float, at: object) -> Usage:
@@ -113,7 +116,8 @@ async def write_tenants(
     """What a commit brings, inside its pipeline."""
     for t in tenants:
         settings = (t.tenant_id, t.weight, t.priority_max, t.may_preempt, t.preemptible)
-        rest = (quota_json(t.quota), t.version, t.name, t.deleted)
+        consent = msgspec.json.encode(t.consent).decode()
+        rest = (quota_json(t.quota), t.version, t.name, t.deleted, consent)
         await connection.execute(_PUT, (*settings, *rest))
     if charged:
         names = sorted(charged)

@@ -11,7 +11,9 @@ from functools import cached_property
 
 from core.capacity import NEVER_WORKS, Trouble, TroubleKind, Vm, Wish, block_on
 from core.knowledge import (
+    BOOT_S,
     DELIVERIES_MIN,
+    DELIVERY_S,
     HOUR_S,
     TAKEN_SHARE,
     Experience,
@@ -28,8 +30,6 @@ from core.knowledge import (
 from core.timers import Timers
 from orchestrator.picture import Picture
 
-# Until deliveries and boots have been seen: Google's usual create, and an image with drivers.
-DELIVERY_S, BOOT_S = 46.0, 90.0
 # A result that comes later costs less than a job that does not start: nobody sits and waits for it.
 LATER_SHARE = 0.25
 # Half of the risk of being taken is that of the place, half grows with how many are held there; and

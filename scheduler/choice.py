@@ -221,6 +221,32 @@ def _no_spot(spec: JobSpec, clusters: Sequence[ClusterSpec]) -> Fault:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A cluster that has what the job asks for."""
+
+    cluster: ClusterSpec
+    quote: Quote
+    needs: tuple[str, ...]
+    """What the job must agree to first."""
+
+
+def candidates(spec: JobSpec, clusters: Sequence[ClusterSpec]) -> list[Candidate]:
+    """All clusters that have what the job asks for, in the order in which they are taken; then
+    those that it has not agreed to; drained ones last."""
+    types = _types(spec)
+    used = [replace(c, vm_max=_ANY_NUMBER) if c.drain else c for c in clusters]
+    able = [
+        cluster
+        for cluster in used
+        if spec.cluster in (None, cluster.name)
+        and (not types or cluster.gpu_type in types)
+        and not _lacks(spec, cluster)
+    ]
+    found = [Candidate(c, quote_of(spec, c), needed_consent(spec, c)) for c in able]
+    return sorted(found, key=lambda f: (f.cluster.drain, len(f.needs), *_rank(spec, f.cluster)))
+
+
 # --- fit ----------------------------------------------------------------------------------
 
 

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 import structlog
 
 from core.changes import DeadLetter, Send, Unit
-from core.errors import BadInput, BusDown, Conflict, Fault, StoreDown, ZenError
+from core.errors import (
+    BadInput,
+    BusDown,
+    Conflict,
+    Fault,
+    PriceNotConfirmed,
+    StoreDown,
+    ZenError,
+)
 from core.messages import InMessage, OutMessage
 from core.names import Names
 from core.ports import Bus, Clock, Inbound, Store
@@ -28,7 +36,7 @@ REPLY_TIMEOUT_S = 10.0
 STORE_AGAIN_S = 2.0
 """How long we read no more after the database did not answer: what we give back comes at once, to
 us as well."""
-_REFUSALS = (BadMessage, BadInput, Conflict, NotStored)
+_REFUSALS = (BadMessage, BadInput, Conflict, NotStored, PriceNotConfirmed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,11 +47,12 @@ class Quote:
     @property
     def price(self) -> str:
         """$0.70/h, or from the cheapest region to the dearest; of several VMs their sum as well."""
-        one = _between(self.usd_per_hour, self.usd_per_hour_max)
+        one = between(self.usd_per_hour, self.usd_per_hour_max)
+        where = "" if " to " not in one else " by region"
         if self.vms == 1:
-            return one
-        whole = _between(self.vms * self.usd_per_hour, self.total_usd_per_hour)
-        return f"{one} each, {whole} for {self.vms} VMs"
+            return one + where
+        whole = between(self.vms * self.usd_per_hour, self.total_usd_per_hour)
+        return f"{one} each{where}, {whole} for {self.vms} VMs"
 
     def words(self) -> str:
         """4 × L4 per VM, spot, $1.20/h."""
@@ -104,6 +105,7 @@ def usd(amount: float) -> str:
     return f"${amount:.2f}" if amount >= 0.1 or not amount else f"${amount:.2g}"
 
 
-def _between(low: float, high: float) -> str:
+def between(low: float, high: float) -> str:
+    """$0.70/h, or $0.70 to $0.84/h."""
     least, most = usd(low), usd(high)
-    return f"{least}/h" if least == most else f"{least} to {most}/h by region"
+    return f"{least}/h" if least == most else f"{least} to {most}/h"

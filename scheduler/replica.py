@@ -265,7 +265,9 @@ class Replica:
     # --- small parts ---------------------------------------------------------------------
 
     def _door_rules(self) -> DoorRules:
-        return DoorRules(self.settings.tenants_strict, self.settings.queue)
+        settings = self.settings
+        confirm = settings.confirm_above_usd_per_hour
+        return DoorRules(settings.create_tenants, settings.queue, confirm)
 
     async def _prune(self) -> None:
         await prune_for_ever(self.store, lambda: self.settings.retention)

@@ -12,7 +12,15 @@ from typing import Protocol
 
 from core.capacity import ClusterSpec
 from core.changes import NewJob, Unit
-from core.errors import BadInput, Conflict, Fault, NotFound, QuotaExceeded, ZenError
+from core.errors import (
+    BadInput,
+    Conflict,
+    Fault,
+    NotFound,
+    PriceNotConfirmed,
+    QuotaExceeded,
+    ZenError,
+)
 from core.groups import After, Wait, hold_words, parse_after, parse_array
 from core.job import Job, JobEvent, JobSpec, Membership, entry_for, new_job
 from core.ports import Clock, Ids
@@ -21,9 +29,9 @@ from core.submission import content_hash, parse_submission, shown
 from core.timers import Timers
 from core.unified import in_manifest_words, is_manifest, native_of_manifest
 from scheduler.blocks import KnownTroubles, blocked_clusters
-from scheduler.choice import Choice, choose_cluster
+from scheduler.choice import Candidate, Choice, candidates, choose_cluster
 from scheduler.quotes import Quote, quote_of
-from scheduler.tenants import Door, told_bound_s
+from scheduler.tenants import Door, Terms, told_bound_s
 
 Writer = Callable[[Unit], Awaitable[str | None]]
 """Writes one unit durably; the refusal's text if a guard said no."""
@@ -64,8 +72,23 @@ class Accepted:
     """Of an array: how many there are; `job_id` is their group."""
     quote: Quote | None = None
     """What it costs; None: its cluster is not in the configuration any more."""
+    new_tenant: bool = field(default=False, compare=False)
+    """Nobody knew its tenant before."""
     repeated: bool = field(default=False, compare=False)
     """It was stored before: nothing was written now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What would become of a submission."""
+
+    spec: JobSpec
+    choice: Choice | None
+    """None: it would be refused."""
+    message: str
+    confirm: str | None
+    """Why its price would have to be confirmed."""
+    candidates: tuple[Candidate, ...]
 
 
 class Submissions:
@@ -100,19 +123,22 @@ class Submissions:
         self.troubles: KnownTroubles | None = None
         """What regions cannot deliver; None: nothing is known of it here."""
 
-    async def submit(self, data: object, *, idempotency_key: str | None) -> Accepted:
-        """BadInput with every fault; Conflict when the id is taken by other content."""
-        refuse_unstorable(data)
-        if not is_manifest(data):
-            return await self._submit(data, idempotency_key)
-        assert isinstance(data, Mapping), "manifests are objects"
-        native = native_of_manifest(data)
+    async def submit(
+        self,
+        data: object,
+        *,
+        idempotency_key: str | None,
+        confirmed_usd_per_hour: float | None = None,
+    ) -> Accepted:
+        """BadInput with every fault; Conflict when the id is taken by other content;
+        PriceNotConfirmed when it costs more than is bought without asking."""
+        native, in_words = self._native(data)
         try:
-            return await self._submit(native, idempotency_key)
+            return await self._submit(native, idempotency_key, confirmed_usd_per_hour)
         except QuotaExceeded:
             raise
         except BadInput as error:
-            raise BadInput(in_manifest_words(error.faults, data)) from error
+            raise in_words(error) from error
 
     async def refuse_past_deadline(self, data: object, idempotency_key: str | None) -> None:
         """BadInput for a new job whose deadline is over. For doors where somebody waits for the
@@ -127,25 +153,33 @@ class Submissions:
         if spec.deadline is None or spec.deadline > now:
             return
         named = key_id is not None or _brings_id(data)
-        if named and await self._stored(expand(spec)[0]) is not None:
+        if named and await self._stored(spec) is not None:
             return
         expected = f"a time that is still to come: it is {now:%Y-%m-%dT%H:%M:%SZ}"
         raise BadInput([Fault("deadline", shown(data["deadline"]), expected)])
 
-    async def _submit(self, data: object, idempotency_key: str | None) -> Accepted:
-        if idempotency_key is not None:
-            return await self._try_key(data, idempotency_key)
+    def _native(self, data: object) -> tuple[object, Callable[[BadInput], BadInput]]:
+        """A submission in our fields, and how its faults are told to its sender."""
+        refuse_unstorable(data)
+        if not is_manifest(data):
+            return data, lambda error: error
+        assert isinstance(data, Mapping), "manifests are objects"
+        return native_of_manifest(data), lambda e: BadInput(in_manifest_words(e.faults, data))
+
+    async def _submit(self, data: object, key: str | None, confirmed: float | None) -> Accepted:
+        if key is not None:
+            return await self._try_key(data, key, confirmed)
         for _ in range(_FRESH_ID_TRIES - 1):
             try:
-                return await self._try(data, None)
+                return await self._try(data, None, confirmed)
             except _FreshIdTaken:
                 continue
-        return await self._try(data, None)
+        return await self._try(data, None, confirmed)
 
-    async def _try_key(self, data: object, key: str) -> Accepted:
+    async def _try_key(self, data: object, key: str, confirmed: float | None) -> Accepted:
         key_id = key_job_id(key)
         try:
-            return await self._try(data, key_id)
+            return await self._try(data, key_id, confirmed)
         except Conflict as error:
             if _brings_id(data):
                 raise
@@ -155,32 +189,35 @@ class Submissions:
                 "take another key, or send exactly the same again"
             ) from error
 
-    async def _try(self, data: object, key_id: str | None) -> Accepted:
+    async def _try(self, data: object, key_id: str | None, confirmed: float | None) -> Accepted:
         now = self._clock.now()
         uid = self._ids.uid(now)
-        spec = parse_submission(data, self.timers, key_id or readable_id(uid))
-        digest = content_hash(spec)
-        fresh = key_id is None and not _brings_id(data)
+        sent = parse_submission(data, self.timers, key_id or readable_id(uid))
         # What a repeat is compared by is what was sent; what is stored says what was agreed to.
-        spec = agreed(spec)
-        specs = expand(spec)
+        digest = content_hash(sent)
+        fresh = key_id is None and not _brings_id(data)
         try:
+            terms = await self._terms(sent)
+            spec = terms.agreed(sent)
             choice = await self._choose(spec)
             waits = await self._waits(spec)
-        except BadInput:
+            if choice.quote is not None:
+                terms.refuse_dear(spec, choice.quote, confirmed)
+        except (BadInput, PriceNotConfirmed):
             # The configuration may have lost the cluster since: a repeat still gets its answer.
-            stored = await self._stored(specs[0]) if not fresh else None
+            stored = await self._stored(sent) if not fresh else None
             if stored is None:
                 raise
-            return await self._answer_again(spec, digest, stored, None)
+            return await self._answer_again(sent, digest, stored, None)
+        specs = expand(spec)
         unit = await self._bounded(self._unit(uid, specs, choice, digest, waits))
         refusal = await self._write(unit)
         if refusal is None:
             if self._on_new is not None:
                 for change in unit:
                     self._on_new(change.job)
-            return self._accepted(spec, choice, unit[0].job)
-        stored = await self._stored(specs[0])
+            return replace(self._accepted(spec, choice, unit[0].job), new_tenant=terms.new)
+        stored = await self._stored(spec)
         if stored is None and len(specs) == 1:
             raise NotStored(f"job {spec.job_id} of user {spec.user_id}: {refusal}")
         if fresh:
@@ -188,6 +225,39 @@ class Submissions:
         if stored is None:
             raise Conflict(f"some of {spec.job_id}'s jobs exist already: take another job_id")
         return await self._answer_again(spec, digest, stored, choice)
+
+    async def preview(self, data: object) -> Preview:
+        """What would become of a submission, and what else there is for it; BadInput if no cluster
+        has what it asks for, with or without more consent. Nothing is stored."""
+        native, in_words = self._native(data)
+        try:
+            sent = parse_submission(
+                native, self.timers, readable_id(self._ids.uid(self._clock.now()))
+            )
+            terms = await self._terms(sent)
+            spec = terms.agreed(sent)
+            found = candidates(spec, self._clusters())
+            try:
+                choice = await self._choose(spec)
+            except BadInput as refusal:
+                if not found:
+                    raise
+                return Preview(spec, None, str(in_words(refusal)), None, tuple(found))
+        except QuotaExceeded:
+            raise
+        except BadInput as error:
+            raise in_words(error) from error
+        message = f"cluster {choice.cluster}{_machine(choice.quote)}: {choice.reason}"
+        confirm = None
+        try:
+            if choice.quote is not None:
+                terms.refuse_dear(spec, choice.quote, None)
+        except PriceNotConfirmed as dear:
+            confirm = str(dear)
+        return Preview(spec, choice, message, confirm, tuple(found))
+
+    async def _terms(self, spec: JobSpec) -> Terms:
+        return await self._door.terms(spec.tenant_id) if self._door is not None else Terms()
 
     def _unit(
         self,
@@ -298,8 +368,8 @@ class Submissions:
         )
 
     async def _stored(self, spec: JobSpec) -> str | None:
-        """The content hash of the job that has this id already."""
-        known = await self._store.content_hash(spec.user_id, spec.job_id)
+        """The content hash of the job that has the id of its first one already."""
+        known = await self._store.content_hash(spec.user_id, expand(spec)[0].job_id)
         return None if known is None else known[1]
 
     async def _answer_again(
@@ -318,11 +388,6 @@ class Submissions:
             words = f": {quote.words()}" if quote is not None else ""
             choice = Choice(job.cluster, f"chosen when first submitted{words}", quote)
         return replace(self._accepted(spec, choice, job), repeated=True)
-
-
-def agreed(spec: JobSpec) -> JobSpec:
-    """The submission with every consent said: what was not said was not given."""
-    return replace(spec, spot=bool(spec.spot), allow_larger=bool(spec.allow_larger))
 
 
 def _machine(quote: Quote | None) -> str:

@@ -3,18 +3,20 @@ that is a second old refuses nothing that the store's own guard would allow for 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from core.capacity import ClusterSpec
-from core.errors import BadInput, Fault, QuotaExceeded
+from core.errors import BadInput, Fault, PriceNotConfirmed, QuotaExceeded
 from core.job import Job, JobSpec
 from core.ports import Clock
 from core.queueing import QueuePolicy, QueueRule, class_of
 from core.submission import nearest, shown
 from core.tenants import (
     DEFAULT_TENANT,
+    Consent,
     Holding,
     Shortage,
     Tenant,
@@ -24,8 +26,10 @@ from core.tenants import (
 )
 from scheduler.queue.bound import bound_s
 from scheduler.queue.quota import never_fits
+from scheduler.quotes import Quote, usd
 
 FRESH_S = 1.0
+CENT = 0.01
 AHEAD_MOST = 10_000
 """Those that wait before a new job are counted no further."""
 COUNTS_MAX = 10_000
@@ -51,9 +55,43 @@ class Rows(Protocol):
 class DoorRules:
     """As configured right now."""
 
-    strict: bool = False
-    """Only tenants that were set up may submit."""
+    create_tenants: bool = True
+    """A submission may bring a new tenant; else only tenants that were set up may submit."""
     queue: QueuePolicy = field(default_factory=QueuePolicy)
+    confirm_above_usd_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What counts for a submission that says nothing itself."""
+
+    tenant_id: str = DEFAULT_TENANT
+    consent: Consent = field(default_factory=Consent)
+    confirm_above_usd_per_hour: float | None = None
+    new: bool = False
+    """Nobody knew the tenant: this submission makes it one."""
+
+    def agreed(self, spec: JobSpec) -> JobSpec:
+        """The submission with every consent said: its own word, else its tenant's."""
+        spot = self.consent.spot if spec.spot is None else spec.spot
+        larger = self.consent.allow_larger if spec.allow_larger is None else spec.allow_larger
+        return replace(spec, spot=spot, allow_larger=larger)
+
+    def refuse_dear(self, spec: JobSpec, quote: Quote, confirmed_usd: float | None) -> None:
+        """PriceNotConfirmed if it costs more than is bought without asking, and neither the job's
+        own limit nor the caller has agreed to the price."""
+        total, most = quote.total_usd_per_hour, self.confirm_above_usd_per_hour
+        own = (spec.max_usd_per_hour or 0.0) * quote.vms
+        if most is None or total <= max(most, own, (confirmed_usd or 0.0) + CENT / 2):
+            return
+        raise PriceNotConfirmed(
+            f"it costs up to {usd(total)}/h in {quote.cluster} ({quote.words()}), and tenant "
+            f"{self.tenant_id} buys up to {usd(most)}/h without asking: confirm it (zen submit "
+            f"--yes; ?confirmed_usd_per_hour={total:.2f}), state max_usd_per_hour in the job, or "
+            f"raise the tenant's own limit (zen tenants set {self.tenant_id} --confirm-above "
+            f"{math.ceil(total)})",
+            total,
+        )
 
 
 class Door:
@@ -82,15 +120,29 @@ class Door:
         self._ahead[key] = counted_at, count + more
         return count
 
+    async def terms(self, tenant_id: str) -> Terms:
+        """What the tenant agrees to; BadInput if there is no such tenant and none may be made."""
+        rules, tenants = self._rules(), await self._known()
+        if tenant_id not in tenants:
+            tenants = await self._read()  # it may have been set up a moment ago
+        tenant = tenants.get(tenant_id)
+        confirm = rules.confirm_above_usd_per_hour
+        if tenant is None:
+            if not rules.create_tenants and tenant_id != DEFAULT_TENANT:
+                near = nearest(tenant_id, {*tenants, DEFAULT_TENANT})
+                expected = (
+                    f"a tenant that was set up ({near}); make it one with: zen tenants set "
+                    f"{tenant_id} --weight 1"
+                )
+                raise BadInput([Fault("tenant_id", shown(tenant_id), expected)])
+            return Terms(tenant_id, Consent(), confirm, new=tenant_id != DEFAULT_TENANT)
+        own = tenant.consent.confirm_above_usd_per_hour
+        return Terms(tenant_id, tenant.consent, confirm if own is None else own)
+
     async def check(self, spec: JobSpec, cluster: ClusterSpec) -> None:
         """BadInput with the first fault that concerns the tenant."""
-        tenants = await self._known()
-        tenant = tenants.get(spec.tenant_id)
+        tenant = (await self._known()).get(spec.tenant_id)
         if tenant is None:
-            if self._rules().strict and spec.tenant_id != DEFAULT_TENANT:
-                near = nearest(spec.tenant_id, tenants)
-                expected = f"a tenant that was set up ({near})"
-                raise BadInput([Fault("tenant_id", shown(spec.tenant_id), expected)])
             return
         if spec.priority > tenant.priority_max:
             expected = f"at most {tenant.priority_max}, the cap of tenant {tenant.tenant_id}"
@@ -104,10 +156,12 @@ class Door:
         if known is not None and now - self._read_at <= FRESH_S:
             return known
         self._read_at = now  # before the wait: others go on with what is known
+        return await self._read()
+
+    async def _read(self) -> Mapping[str, Tenant]:
         rows = await self._store.tenants()
-        known = self._tenants = {
-            row.tenant.tenant_id: row.tenant for row in rows if not row.tenant.deleted
-        }
+        known = {row.tenant.tenant_id: row.tenant for row in rows if not row.tenant.deleted}
+        self._tenants = known
         return known
 
     async def _refusal(self, short: Shortage, cluster: ClusterSpec) -> QuotaExceeded:

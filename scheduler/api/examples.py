@@ -62,6 +62,32 @@ ACCEPTED = {
     "total_usd_per_hour": 7.35,
 }
 
+DRY_RUN = {
+    "cluster": "1xl4",
+    "message": "cluster 1xl4 (g2-standard-4, standard VMs): exact match: 1 × L4 per VM, $0.71/h",
+    "confirm": None,
+    "candidates": [
+        {
+            "cluster": "1xl4",
+            "machine_type": "g2-standard-4",
+            "gpus_per_vm": 1,
+            "spot": False,
+            "usd_per_hour": 0.7104,
+            "usd_per_hour_max": 0.7104,
+            "vms": 1,
+            "total_usd_per_hour": 0.7104,
+            "regions": 6,
+            "regions_open": 5,
+            "success_probability": 0.91,
+            "eta_s": 96.0,
+            "eta_based_on": "a new VM",
+            "chosen": True,
+            "needs": [],
+            "drained": False,
+        }
+    ],
+}
+
 GROUP = {
     "group": "sweep",
     "user_id": "0",

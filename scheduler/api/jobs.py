@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from starlette.requests import Request
@@ -13,6 +14,7 @@ from core.reads import JobFilter
 from core.submission import json_schema, shown
 from core.unified import KIND, PROGRAMS
 from scheduler.api import examples
+from scheduler.api.candidates import DryRunOut, dry_run_out
 from scheduler.api.endpoint import (
     PREFIX,
     Answer,
@@ -43,7 +45,11 @@ from scheduler.api.waiting import jobs_out
 from scheduler.api.yaml_bodies import YAML, read_document
 
 REPEAT = "Zen-Repeat"
+NEW_TENANT = "Zen-New-Tenant"
+CONFIRMED = "confirmed_usd_per_hour"
+DRY_RUN = "dry_run"
 TAG = "jobs"
+USD_MAX = 1e9
 PAGE_SIZE = Param("page_size", "whole", "Rows per page.", 50, 1, 500)
 PAGE_TOKEN = Param("page_token", "text", "`next_page_token` of the page before.")
 OFFSET_MAX = 100_000
@@ -69,13 +75,20 @@ class JobRoutes:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    async def submit(self, request: Request, _: Query) -> Response:
+    async def submit(self, request: Request, query: Query) -> Response:
         data = await read_document(request)
         key = request.headers.get("idempotency-key")
         await self._services.submissions.refuse_past_deadline(data, key)
-        accepted = await self._services.submissions.submit(data, idempotency_key=key)
-        # Equal answers for equal submissions; only the header knows which one was the first.
-        headers = {REPEAT: "true"} if accepted.repeated else None
+        if query.flag(DRY_RUN):
+            preview = await self._services.submissions.preview(data)
+            return reply(await dry_run_out(self._services, preview))
+        accepted = await self._services.submissions.submit(
+            data, idempotency_key=key, confirmed_usd_per_hour=_confirmed(query)
+        )
+        # Equal answers for equal submissions; only the headers know which one was the first.
+        headers = {REPEAT: "true"} if accepted.repeated else {}
+        if accepted.new_tenant:
+            headers[NEW_TENANT] = "true"
         return reply(accepted_out(accepted), 201, headers)
 
     async def list(self, _: Request, query: Query) -> Response:
@@ -142,6 +155,19 @@ class JobRoutes:
         stop = stop_of(request, body, user_id=user_id, tenant_id=tenant_id)
         stopped = await services.stop(spec.job_id, spec.user_id, stop.reason, by=stop.by)
         return stopped.before is None and stopped.job.status.final, stopped_out(stopped)
+
+
+def _confirmed(query: Query) -> float | None:
+    word = query.text(CONFIRMED)
+    if word is None:
+        return None
+    try:
+        amount = float(word)
+    except ValueError:
+        amount = math.nan
+    if not 0 <= amount <= USD_MAX:
+        raise BadInput([Fault(CONFIRMED, shown(word), "USD per hour, e.g. 28.40")])
+    return amount
 
 
 def _statuses(states: tuple[str, ...], statuses: tuple[str, ...]) -> tuple[JobStatus, ...]:
@@ -218,9 +244,27 @@ def endpoints(services: Services) -> list[Endpoint]:
                     "Stored; a repeat answers the same.",
                     AcceptedOut,
                     examples.ACCEPTED,
-                    headers={REPEAT: "true: it was stored before, and nothing was written now."},
-                )
+                    headers={
+                        REPEAT: "true: it was stored before, and nothing was written now.",
+                        NEW_TENANT: "true: its tenant was not set up before, and has no limits.",
+                    },
+                ),
+                200: Answer("With `dry_run`: nothing is stored.", DryRunOut, examples.DRY_RUN),
             },
+            params=(
+                Param(
+                    DRY_RUN,
+                    "flag",
+                    "Say where it could run, at what price and how soon; store and buy nothing.",
+                    default=False,
+                ),
+                Param(
+                    CONFIRMED,
+                    "text",
+                    "The price of the whole submission that the caller has seen and agrees to; "
+                    "needed above `confirm_above_usd_per_hour` of its tenant (409 says the price).",
+                ),
+            ),
             headers={
                 "Idempotency-Key": "Used when the body has no job_id: the same key is the same job."
             },

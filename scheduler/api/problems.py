@@ -15,6 +15,7 @@ from core.errors import (
     Conflict,
     Fault,
     NotFound,
+    PriceNotConfirmed,
     QuotaExceeded,
     StoreDown,
     TermPassed,
@@ -79,6 +80,7 @@ STATUS: tuple[tuple[type[ZenError], int], ...] = (
     (NotFound, 404),
     (Ambiguous, 409),
     (Conflict, 409),
+    (PriceNotConfirmed, 409),
     (IllegalTransition, 409),
     (TooLarge, 413),
     (WrongMediaType, 415),
@@ -113,6 +115,8 @@ class ErrorOut(msgspec.Struct, frozen=True, omit_defaults=True):
     faults: tuple[FaultOut, ...]
     status: str | None = None
     checks: Mapping[str, str] | None = None
+    total_usd_per_hour: float | None = None
+    """Of `price_not_confirmed`: what must be confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,7 @@ class Problem:
     faults: tuple[Fault, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
     checks: Mapping[str, str] | None = None
+    usd_per_hour: float | None = None
 
 
 def problem_of(error: ZenError) -> Problem | None:
@@ -142,6 +147,7 @@ def problem_of(error: ZenError) -> Problem | None:
         faults=error.faults if isinstance(error, BadInput) else (),
         headers=headers,
         checks=error.checks if isinstance(error, NotReady) else None,
+        usd_per_hour=error.usd_per_hour if isinstance(error, PriceNotConfirmed) else None,
     )
 
 
@@ -162,5 +168,6 @@ def render(problem: Problem, request_id: str) -> Response:
         faults=tuple(FaultOut(f.field, f.got, f.expected) for f in problem.faults),
         status="not_ready" if problem.checks is not None else None,
         checks=problem.checks,
+        total_usd_per_hour=problem.usd_per_hour,
     )
     return Response(msgspec.json.encode(body), problem.status, dict(problem.headers), JSON)

@@ -73,6 +73,12 @@ class TenantOut(Struct, frozen=True):
     priority_class_max: str
     may_preempt: bool
     preemptible: bool
+    spot: bool
+    """Whether its jobs have spot VMs unless they say otherwise."""
+    allow_larger: bool
+    """Whether its jobs may have VMs with more GPUs than asked for, unless they say otherwise."""
+    confirm_above_usd_per_hour: float | None
+    """A dearer submission must be confirmed; null: as `submit` of the configuration says."""
     quota: Mapping[str, Any]
     """As it was set; limits of the configuration are only in `limits`."""
     limits: tuple[LimitOut, ...]
@@ -251,6 +257,9 @@ def tenant_out(
         priority_class_max=class_of(tenant.priority_max).name.lower(),
         may_preempt=tenant.may_preempt,
         preemptible=tenant.preemptible,
+        spot=tenant.consent.spot,
+        allow_larger=tenant.consent.allow_larger,
+        confirm_above_usd_per_hour=tenant.consent.confirm_above_usd_per_hour,
         quota=_quota(tenant),
         limits=tuple(shown),
         gpu_hours=round(row.usage.decayed(*decay) / 3600, 4),
@@ -290,6 +299,9 @@ EXAMPLE = {
     "priority_class_max": "high",
     "may_preempt": True,
     "preemptible": True,
+    "spot": False,
+    "allow_larger": False,
+    "confirm_above_usd_per_hour": 40.0,
     "quota": {"gpus": 64, "gpus_by_type": {"h100-80gb": 16}, "usd_per_day": 5000.0},
     "limits": [
         {"resource": "jobs", "quota": None, "used": 9.0},
@@ -308,6 +320,9 @@ _SETTINGS: Mapping[str, object] = {
     "priority_max": {"type": "integer", "minimum": 0, "maximum": 9999},
     "may_preempt": {"type": "boolean"},
     "preemptible": {"type": "boolean"},
+    "spot": {"type": "boolean"},
+    "allow_larger": {"type": "boolean"},
+    "confirm_above_usd_per_hour": {"type": ["number", "null"], "minimum": 0},
     "quota": {
         "type": ["object", "null"],
         "additionalProperties": False,

@@ -383,3 +383,35 @@ def test_every_status_has_one_state() -> None:
     assert statuses_of(JobState.PENDING) == {JobStatus.QUEUED, JobStatus.PROVISIONING}
     assert statuses_of(JobState.RUNNING) == {JobStatus.RUNNING, JobStatus.STOPPING}
     assert statuses_of(JobState.SCHEDULED) == {JobStatus.ASSIGNED, JobStatus.STARTING}
+
+
+async def test_dry_run_stores_nothing_and_shows_all_candidates() -> None:
+    """Prices, open regions, chance and time of each cluster that fits; what needs consent is there
+    with what it needs, also when the job would be refused."""
+    house = House()
+    async with house.client() as client:
+        fits = await client.post(f"{JOBS}?dry_run=true", json={**HELLO, "gpu_type": "l4"})
+        larger = {**HELLO, "gpu_type": "a100-40gb", "gpu_count": 3}
+        refused = await client.post(f"{JOBS}?dry_run=true", json=larger)
+        wrong = await client.post(f"{JOBS}?dry_run=true", json={**HELLO, "gpu_type": "none"})
+    assert (fits.status_code, refused.status_code, wrong.status_code) == (200, 200, 422)
+    (row,) = fits.json()["candidates"]
+    assert (row["cluster"], row["chosen"], row["needs"]) == ("1xl4", True, [])
+    assert (row["usd_per_hour"], row["usd_per_hour_max"], row["spot"]) == (0.7, 1.7, False)
+    assert (row["regions"], row["regions_open"]) == (2, 2)
+    assert 0 < row["success_probability"] <= 1
+    assert (row["eta_s"], row["eta_based_on"]) == (136.0, "a new VM")
+    assert refused.json()["cluster"] is None
+    assert "--allow-larger" in refused.json()["message"]
+    assert [r["needs"] for r in refused.json()["candidates"]] == [["allow_larger"]]
+    assert house.store.jobs == {}
+
+
+async def test_confirmed_price_is_a_number() -> None:
+    """Anything else is refused by name."""
+    async with House().client() as client:
+        answer = await client.post(f"{JOBS}?confirmed_usd_per_hour=lots", json=HELLO)
+    assert (answer.status_code, answer.json()["faults"][0]["field"]) == (
+        422,
+        "confirmed_usd_per_hour",
+    )

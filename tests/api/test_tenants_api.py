@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from core.errors import BadInput
+from core.errors import BadInput, PriceNotConfirmed
 from core.job import E, JobSpec, advance
 from core.queueing import QueuePolicy, QueueRule, patience_s
-from core.tenants import Quota, Tenant
+from core.tenants import Consent, Quota, Tenant
 from scheduler.queue.bound import bound_s
 from scheduler.submit import Expected, Submissions
 from scheduler.tenants import Door, DoorRules, span
@@ -121,7 +121,11 @@ async def test_the_list_shows_use_beside_limits(house: House) -> None:
 
 
 def door(
-    house: House, *, strict: bool = False, expected: Expected = lambda _, __: None
+    house: House,
+    *,
+    strict: bool = False,
+    confirm: float | None = None,
+    expected: Expected = lambda _, __: None,
 ) -> Submissions:
     clock = house.clock
     services = house.services()
@@ -132,7 +136,9 @@ def door(
         RULES.timers,
         clock,
         services.ids,
-        door=Door(house.store, lambda: DoorRules(strict), clock),
+        door=Door(
+            house.store, lambda: DoorRules(not strict, confirm_above_usd_per_hour=confirm), clock
+        ),
         expected=expected,
     )
 
@@ -177,6 +183,59 @@ async def test_a_strict_door_knows_its_tenants(house: House) -> None:
     with pytest.raises(BadInput, match="a tenant that was set up"):
         await strict.submit({**JOB, "tenant_id": "defualt"}, idempotency_key=None)
     assert (await strict.submit(JOB, idempotency_key=None)).cluster == "1xl4"
+
+
+async def test_a_new_tenant_is_told_to_be_new(house: House) -> None:
+    """Where submissions may bring tenants, the first one of each says so."""
+    first = await door(house).submit({**JOB, "tenant_id": "blue"}, idempotency_key=None)
+    again = await door(house).submit({**JOB, "tenant_id": "blue"}, idempotency_key=None)
+    assert (first.new_tenant, again.new_tenant) == (True, True)  # this store keeps none
+    assert not (await door(house).submit(JOB, idempotency_key=None)).new_tenant
+
+
+async def test_a_tenant_agrees_for_jobs_that_say_nothing(house: House) -> None:
+    """Spot and larger VMs by the tenant's default; a job's own word wins. A repeat is the same
+    submission, whatever the tenant agrees to meanwhile."""
+    spot = replace(house.clusters[0], name="1xl4-spot", spot=True)
+    house.clusters = (*house.clusters, spot)
+    body = {"command": ["true"], "tenant_id": "a", "gpu_type": "l4", "job_id": "j"}
+    assert (await door(house).submit(body, idempotency_key=None)).cluster == "1xl4"
+    house.store.tenant_rows["a"] = Tenant("a", consent=Consent(spot=True, allow_larger=True))
+    assert (await door(house).submit(body, idempotency_key=None)).repeated
+    named = [{**body, "job_id": "k"}, {**body, "job_id": "l", "spot": False}]
+    taken = [(await door(house).submit(one, idempotency_key=None)).cluster for one in named]
+    assert taken == ["1xl4-spot", "1xl4"]
+    three = {**body, "job_id": "m", "gpu_type": "a100-40gb", "gpu_count": 3, "spot": False}
+    assert (await door(house).submit(three, idempotency_key=None)).cluster == "4xa100-40gb"
+    assert house.store.jobs["0", "m"].spec.allow_larger is True
+
+
+async def test_a_dear_submission_is_confirmed(house: House) -> None:
+    """Above the limit of the configuration, or of its tenant: by the caller who has seen the price,
+    or by the job's own limit. Nothing is stored before."""
+    dear = {"command": ["true"], "gpu_type": "a100-40gb", "gpu_count": 2, "replicas": 2}
+    asks = door(house, confirm=10.0)
+    with pytest.raises(PriceNotConfirmed) as caught:
+        await asks.submit(dear, idempotency_key=None)
+    assert (caught.value.usd_per_hour, house.store.jobs) == (16.8, {})
+    assert "--yes" in str(caught.value)
+    with pytest.raises(PriceNotConfirmed):
+        await asks.submit(dear, idempotency_key=None, confirmed_usd_per_hour=16.0)
+    await asks.submit(dear, idempotency_key=None, confirmed_usd_per_hour=16.8)
+    await asks.submit({**dear, "max_usd_per_hour": 8.4}, idempotency_key=None)
+    await asks.submit(JOB, idempotency_key=None)
+    rich = Tenant("rich", consent=Consent(confirm_above_usd_per_hour=50.0))
+    house.store.tenant_rows["rich"] = rich
+    await asks.submit({**dear, "tenant_id": "rich"}, idempotency_key=None)
+
+
+async def test_a_repeat_of_a_dear_submission_is_answered(house: House) -> None:
+    """It was confirmed once."""
+    dear = {"command": ["true"], "gpu_type": "a100-40gb", "gpu_count": 2, "job_id": "j"}
+    asks = door(house, confirm=1.0)
+    first = await asks.submit(dear, idempotency_key=None, confirmed_usd_per_hour=99.0)
+    again = await asks.submit(dear, idempotency_key=None)
+    assert (again.repeated, again.job_id) == (True, first.job_id)
 
 
 async def test_the_bound_is_told_at_submission(house: House) -> None:

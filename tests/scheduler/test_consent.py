@@ -16,7 +16,7 @@ from core.submission import content_hash, parse_submission
 from core.timers import Timers
 from scheduler.choice import choose_cluster, in_preference, misfits
 from scheduler.quotes import is_larger, quote_of, usd
-from scheduler.submit import agreed
+from scheduler.tenants import Terms
 
 
 def cluster(name: str, usd_per_hour: float, *, spot: bool = False, **more: object) -> ClusterSpec:
@@ -27,7 +27,7 @@ def cluster(name: str, usd_per_hour: float, *, spot: bool = False, **more: objec
 
 
 def spec(**fields: object) -> JobSpec:
-    return agreed(JobSpec("j", **fields))  # type: ignore[arg-type]
+    return Terms().agreed(JobSpec("j", **fields))  # type: ignore[arg-type]
 
 
 def refusal(job: JobSpec, *clusters: ClusterSpec) -> str:

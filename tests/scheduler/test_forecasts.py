@@ -14,10 +14,9 @@ from core.capacity import ClusterSpec, Trouble, TroubleKind, VmState
 from core.changes import Committed, PutForecast, Unit, View
 from core.forecast import Forecast, Record, Run
 from core.job import E, Job, JobEvent, Membership, Rules, advance
-from core.knowledge import CapacityPolicy
+from core.knowledge import BOOT_S, DELIVERY_S, CapacityPolicy
 from core.queueing import HeadsOf
 from core.tenants import Quota, Tenant
-from orchestrator.outlook import BOOT_S, DELIVERY_S
 from scheduler.budgets import Standing
 from scheduler.forecasts import SAME_S, Around, Forecaster
 from scheduler.metrics import Metrics

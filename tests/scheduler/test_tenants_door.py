@@ -33,13 +33,14 @@ class Slow:
         self.down = False
         self.asked = 0
         self.cap = 500
+        self.named = "team"
 
     async def tenants(self) -> Sequence[TenantRow]:
         self.asked += 1
         await self.answer.wait()
         if self.down:
             raise StoreDown("away")
-        return [TenantRow(Tenant("team", priority_max=self.cap), Usage())]
+        return [TenantRow(Tenant(self.named, priority_max=self.cap), Usage())]
 
     async def holdings(self, tenant_id: str | None = None) -> Mapping[str, Holding]:
         return {}
@@ -68,12 +69,24 @@ async def test_no_job_passes_while_the_tenants_are_read_for_the_first_time() -> 
 async def test_strict_door_does_not_refuse_whom_it_has_not_asked_about() -> None:
     """A tenant that was set up is known to the second comer, too."""
     store = Slow()
-    door = Door(store, lambda: DoorRules(strict=True), Clock())
-    coming = [asyncio.create_task(door.check(spec(priority=1), cluster())) for _ in range(2)]
+    door = Door(store, lambda: DoorRules(create_tenants=False), Clock())
+    coming = [asyncio.create_task(door.terms("team")) for _ in range(2)]
     await asyncio.sleep(0)  # each of them runs until it has to wait
     assert store.asked == 2
     store.answer.set()
-    assert await asyncio.gather(*coming) == [None, None]
+    assert not any(terms.new for terms in await asyncio.gather(*coming))
+
+
+async def test_a_tenant_that_was_set_up_a_moment_ago_may_submit() -> None:
+    """What is known is a second old at most; before somebody is refused the store is asked."""
+    store = Slow()
+    store.answer.set()
+    door = Door(store, lambda: DoorRules(create_tenants=False), Clock())
+    await door.terms("team")
+    store.named = "later"
+    assert not (await door.terms("later")).new
+    with pytest.raises(BadInput, match="nearest: later"):
+        await door.terms("latr")
 
 
 async def test_first_reading_that_fails_opens_no_door() -> None:

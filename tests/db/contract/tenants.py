@@ -8,7 +8,7 @@ from core.changes import Change, Charge, NewVm, PutTenant, Reserve
 from core.job import Job, JobEvent
 from core.ports import Store
 from core.queueing import HeadsOf, Live, QueueRule
-from core.tenants import Machine, Quota, Tally, Tenant, Usage
+from core.tenants import Consent, Machine, Quota, Tally, Tenant, Usage
 from tests.db.builders import Maker, at, leased, put, ready, step, submitted
 
 E = JobEvent
@@ -65,9 +65,11 @@ class Tenants:
     async def test_settings_are_written_over_what_was_read(self, store: Store) -> None:
         """The version guards: of two who read the same, one is told to look again."""
         quota = Quota(gpus=4, gpus_by_type={"h100": 2}, memory_gb=1.5, usd_per_day=10.0)
-        await put(store, PutTenant(Tenant("a", 2.0, 999, False, False, quota, name="A")))
+        said = Consent(spot=True, allow_larger=True, confirm_above_usd_per_hour=4.5)
+        made = Tenant("a", 2.0, 999, False, False, quota, name="A", consent=said)
+        await put(store, PutTenant(made))
         (row,) = [row for row in await store.tenants() if row.tenant.tenant_id == "a"]
-        assert row.tenant == Tenant("a", 2.0, 999, False, False, quota, 1, "A")
+        assert row.tenant == made
         second = replace(row.tenant, weight=3.0, version=2)
         done = await store.commit([(PutTenant(second),), (PutTenant(second),)], None)
         assert done.applied == (True, False)
