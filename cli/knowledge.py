@@ -41,7 +41,8 @@ def capacity(
     CHANCE is the probability that a VM can be had now; DELIVERY and BOOT are the usual times from
     the request to RUNNING, and from there to READY; RECLAIMS/H is how often Google takes a spot
     VM back. LAST is the newest observation: hit (it delivered), miss (it had none), hint
-    (Google's own advice), taken (it took spot VMs back, so it had none).
+    (Google's own advice), taken (it took spot VMs back, so it had none). BLOCKED says why it is
+    not asked now, or that there is an open alert about it.
 
     \b
     Examples:
@@ -71,7 +72,8 @@ def capacity_table(places: list[Json], now: datetime) -> Fitted:
 
 
 def _is_known(place: Json) -> bool:
-    return place["last_outcome"] is not None or place["blocked"] is not None
+    told = place["last_outcome"] is not None or place["blocked"] is not None
+    return told or bool(place.get("alerts"))
 
 
 def _row(place: Json, now: datetime) -> tuple[str, ...]:
@@ -87,10 +89,21 @@ def _row(place: Json, now: datetime) -> tuple[str, ...]:
         _span(place["usual_delivery_s"]),
         _span(place["usual_boot_s"]),
         "-" if taken is None else f"{taken:.2f}",
-        block.get("kind", "-"),
+        block.get("kind") or ("alert" if place.get("alerts") else "-"),
         clock_time(block["until"], now) if block else "-",
-        block.get("message", ""),
+        _why(place, now),
     )
+
+
+def _why(place: Json, now: datetime) -> str:
+    """What blocks it, and what a human was told and has not mended yet."""
+    message = str((place["blocked"] or {}).get("message", ""))
+    alerts = [
+        f"open alert {alert['kind']} since {clock_time(alert['since'], now).partition('.')[0]}"
+        + (f": {alert['message']}" if alert["message"] != message else "")
+        for alert in place.get("alerts") or ()
+    ]
+    return "; ".join(word for word in (message, *alerts) if word)
 
 
 def _span(seconds: float | None) -> str:

@@ -30,7 +30,9 @@ app = typer.Typer(
 def list_letters(
     source: Annotated[
         str | None,
-        typer.Option("--source", metavar="S", help="submit, heartbeats, or a topic of ours."),
+        typer.Option(
+            "--source", metavar="S", help="submit, heartbeats, or a topic that we send to."
+        ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Newest first.")] = 50,
     api: Api = None,

@@ -16,6 +16,7 @@ from cli.place import PROGRAM
 from cli.screen import clean, emit, note, say
 
 if TYPE_CHECKING:
+    from config.errors import ConfigError
     from config.settings import Settings
     from messaging.infra import Applied
 
@@ -53,8 +54,7 @@ def config_check(
         if not as_json:
             note(f"read {found.words}")
             raise
-        faults = [{"field": f.field, "got": f.got, "expected": f.expected} for f in error.faults]
-        emit({"ok": False, "file": found.name, "faults": faults})
+        emit({"ok": False, "file": found.name, "faults": faults_json(error)})
         raise typer.Exit(1) from error
     regions = {region.region for cluster in settings.clusters for region in cluster.regions}
     groups = sum(len(cluster.regions) for cluster in settings.clusters)
@@ -75,6 +75,14 @@ def config_check(
             f" {cluster.vm_max} VMs, from ${cluster.cheapest_usd_per_hour:.2f}/h in"
             f" {', '.join(region.region for region in cluster.regions)}"
         )
+
+
+def faults_json(error: ConfigError) -> list[dict[str, str]]:
+    """As the API tells them."""
+    return [
+        {"field": f.field, "got": f.got, "expected": f.expected, "message": f.words}
+        for f in error.faults
+    ]
 
 
 @config_app.command("show")

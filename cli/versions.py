@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.operate import config_app
+from cli.operate import config_app, faults_json
 from cli.options import Api, AsJson
 from cli.place import PROGRAM
 from cli.screen import console, emit, fitted, note, say
@@ -87,7 +87,7 @@ _DIFF_KEYS = ("in_force", "diff", "faults")
 
 
 def _refused(file: str, error: ConfigError) -> Json:
-    faults = [{"field": f.field, "got": f.got, "expected": f.expected} for f in error.faults]
+    faults = faults_json(error)
     return {"file": file, "state": "refused", "diff": [], "faults": faults}
 
 
@@ -109,7 +109,8 @@ def _say_diff(found: Json) -> None:
     for line in found["diff"]:
         say(f"  {line}")
     for fault in found["faults"]:
-        say(f"  {fault['field']}: got {fault['got']}, expected {fault['expected']}")
+        words = fault.get("message") or f"got {fault['got']}, expected {fault['expected']}"
+        say(f"  {fault['field']}: {words}")
 
 
 @config_app.command("history")

@@ -24,6 +24,7 @@ HEADINGS = (
     *("WAIT", "P50", "P95", "DOLLARS", "WASTED", "VM_HOURS", "WASTED_H", "TAKEN", "VMS", "WHAT"),
 )
 VM_MAX, BOOT_S = 100, 90.0
+PROGRESS_LINES = 10
 
 
 def whatif(
@@ -233,9 +234,12 @@ def _priced(supply: Supply, path: Path) -> Supply:
 
 
 def _progress(done: int, of: int) -> None:
+    """One line that grows on a terminal; elsewhere some ten lines, so that a log stays readable."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r{done} of {of} replays" + ("\n" if done == of else ""))
         sys.stderr.flush()
+    elif done * PROGRESS_LINES // of > (done - 1) * PROGRESS_LINES // of:
+        note(f"{done} of {of} replays")
 
 
 def _print(present: Present, answers: list[Answer], assumed: tuple[str, ...]) -> None:

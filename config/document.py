@@ -7,7 +7,7 @@ twice is noticed: PyYAML's own loader silently keeps the last one.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from core.errors import Fault
-from core.submission import shown
+from core.submission import shown, unknown
 
 SIZE_MAX = 1024 * 1024
 DEPTH_MAX = 12
@@ -54,6 +54,12 @@ class Document:
     def fault(self, path: KeyPath, got: str, expected: str) -> None:
         """Note one thing that is wrong."""
         self.faults.append(Fault(f"{self.where(path)}: {dotted(path)}", got, expected))
+
+    def unknown_key(self, path: KeyPath, known: Iterable[str]) -> None:
+        """Note a key that there is not, with the one that was probably meant."""
+        self.faults.append(
+            unknown("key", str(path[-1]), known, f"{self.where(path)}: {dotted(path)}")
+        )
 
     def put(self, path: KeyPath, value: object, origin: str) -> None:
         """Set one value over whatever stands there, making the sections on the way."""

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from config.document import Document, KeyPath
 from config.schema import VM_MAX_HIGHEST
 from core.floors import Floor, parse_clock, parse_days
-from core.submission import nearest, shown
+from core.submission import shown
 
 _WORDS: Mapping[str, tuple[Callable[[str], object], str]] = {
     "days": (parse_days, "days of the week, e.g. mon-fri or sat,sun"),
@@ -35,7 +35,7 @@ def _floor(
     before = len(document.faults)
     for word in given:
         if word not in _KEYS:
-            document.fault((*path, str(word)), "a key we do not know", nearest(str(word), _KEYS))
+            document.unknown_key((*path, str(word)), _KEYS)
     read: dict[str, Any] = {}
     for word, (parse, expected) in _WORDS.items():
         value = given.get(word, "UTC" if word == "timezone" else None)

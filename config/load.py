@@ -25,7 +25,7 @@ from core.knowledge import CapacityPolicy
 from core.names import Names
 from core.queueing import QueuePolicy
 from core.retention import RetentionRules
-from core.submission import nearest, shown
+from core.submission import shown, unknown
 from core.timers import Timers
 
 DEFAULT_PATH: Final = Path(__file__).with_name("zen.yaml")
@@ -130,8 +130,8 @@ def _override(document: Document, environ: Mapping[str, str]) -> None:
             continue
         if name in _VARIABLES:
             _put_variable(document, _VARIABLES[name], name, word)
-        elif (expected := _misspelt(name)) is not None:
-            document.faults.append(_variable_fault(name, expected))
+        elif _is_misspelt(name):
+            document.faults.append(_variable_fault(name))
 
 
 def _put_variable(document: Document, key: Key, name: str, word: str) -> None:
@@ -139,15 +139,15 @@ def _put_variable(document: Document, key: Key, name: str, word: str) -> None:
     document.put(tuple(key.path.split(".")), value, f"environment {name}")
 
 
-def _misspelt(name: str) -> str | None:
-    """What a variable was probably meant to be. Variables of other parts (ZEN_PYTHON, ZEN_JOB_ID)
-    are nobody's misspelling: only a section (`__`) or a near miss tells one of ours."""
+def _is_misspelt(name: str) -> bool:
+    """Whether a variable was probably meant for us. Variables of other parts (ZEN_PYTHON,
+    ZEN_JOB_ID) are nobody's misspelling: only a section (`__`) or a near miss tells one of ours."""
     close = difflib.get_close_matches(name, _VARIABLES, n=1, cutoff=_TYPO_CUTOFF)
-    return nearest(name, _VARIABLES) if close or "__" in name else None
+    return bool(close) or "__" in name
 
 
-def _variable_fault(name: str, expected: str) -> Fault:
-    return Fault(f"environment {name}", "a variable we do not know", expected)
+def _variable_fault(name: str) -> Fault:
+    return unknown("variable", name, _VARIABLES, f"environment {name}")
 
 
 # --- the walk ---------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def _walk(document: Document, section: Section, given: object, at: KeyPath) -> d
         return _walk_names(document, section, section.any_name, given, at)
     for word in given:
         if word not in section.children:
-            document.fault((*at, word), "a key we do not know", nearest(word, section.children))
+            document.unknown_key((*at, word), section.children)
     values: dict[str, Any] = {}
     for word, child in section.children.items():
         if isinstance(child, Section):

@@ -19,8 +19,12 @@ class Fault:
     field: str
     got: str
     expected: str
+    words: str = ""
+    """A sentence that says it better than "got …, expected …" would."""
 
     def __str__(self) -> str:
+        if self.words:
+            return f"{self.field}: {self.words}"
         return f"{self.field}: got {self.got}, expected {self.expected}"
 
 

@@ -140,8 +140,20 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"nearest: {', '.join(close)}" if close else f"one of: {', '.join(names)}"
 
 
+def unknown(kind: str, word: str, known: Iterable[str], field: str = "") -> Fault:
+    """A name that there is not: with the one that was probably meant, or all that there are."""
+    names, word = sorted(known), word[:80]
+    # What only lacks its end, or its beginning, is nearest: gpus_by is near gpus_by_type.
+    close = [name for name in names if word and name.startswith(word)]
+    close += difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    close += [name for name in names if word and word in name]
+    hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names) or 'none'}"
+    expected = nearest(word, names) if names else f"no {kind}s"
+    return Fault(field or word, f"an unknown {kind}", expected, f"unknown {kind} {word}; {hint}")
+
+
 def _unknown(key: object) -> Fault:
-    return Fault(str(key)[:80], "a field we do not know", nearest(str(key), FIELDS))
+    return unknown("field", str(key), FIELDS)
 
 
 def _relations(data: Mapping[object, object]) -> list[Fault]:

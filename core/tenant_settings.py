@@ -11,7 +11,7 @@ from typing import Any
 
 from core.errors import BadInput, Fault
 from core.queueing import PRIORITY_HIGHEST
-from core.submission import nearest, shown
+from core.submission import nearest, shown, unknown
 from core.tenants import Quota, Tenant
 
 TENANT_WORDS = "1 to 63 letters, digits, '.', '_' or '-', beginning with a letter or digit"
@@ -136,9 +136,8 @@ def _types(
 
 
 def _unknown(prefix: str, data: Mapping[str, object], known: tuple[str, ...]) -> list[Fault]:
-    expected = f"one of: {', '.join(known)}"
-    unknown = [str(key)[:60] for key in data if key not in known]
-    return [Fault(f"{prefix}{key}", "a field we do not know", expected) for key in unknown]
+    strangers = [str(key)[:60] for key in data if key not in known]
+    return [unknown("field", key, known, f"{prefix}{key}") for key in strangers]
 
 
 def _faults(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from core.errors import BadInput, Fault
-from core.submission import REPLICAS_MAX, nearest, shown
+from core.submission import REPLICAS_MAX, shown, unknown
 
 KIND = "UnifiedJob"
 BASE = "BaseJob"
@@ -241,7 +241,7 @@ def _known(
 ) -> None:
     names = tuple(known)
     faults += [
-        Fault(f"{path}{str(key)[:80]}", "a field we do not know", nearest(str(key), names))
+        unknown("field", str(key), names, f"{path}{str(key)[:80]}")
         for key in given
         if key not in names
     ]

@@ -36,6 +36,11 @@ class Replayed:
     sent: bool
 
 
+def known_sources(names: Names) -> tuple[str, ...]:
+    """Where dead letters come from: what we read, and the topics that we send to."""
+    return (SUBMIT, HEARTBEATS, names.start_topic, names.stop_topic, names.control_topic)
+
+
 def topic_of(source: str, names: Names) -> str:
     """Where a letter goes when it is sent again. What we could not read goes back to where it
     came from; what we could not send goes to its own topic, which is its source."""

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from core.configuration import ConfigVersion
 from core.errors import BadInput, Fault, StoreDown
-from core.submission import shown
+from core.submission import shown, unknown
 from scheduler.api.endpoint import PREFIX, Answer, Body, Endpoint, read_json, reply
 from scheduler.api.jobs import PAGE_SIZE
 from scheduler.api.params import Param, Query
@@ -158,7 +158,7 @@ def file_out(report: FileReport) -> ConfigFileOut:
 
 
 def faults_out(faults: Sequence[Fault]) -> tuple[FaultOut, ...]:
-    return tuple(FaultOut(fault.field, fault.got, fault.expected) for fault in faults)
+    return tuple(FaultOut(fault.field, fault.got, fault.expected, fault.words) for fault in faults)
 
 
 def _is_number(value: int) -> bool:
@@ -170,10 +170,9 @@ async def _object(request: Request, *known: str) -> Mapping[str, object]:
     refuse_unstorable(data)
     if not isinstance(data, dict):
         raise BadInput([Fault("body", shown(data), "an object")])
-    expected = f"one of: {', '.join(known)}"
-    strangers = [str(key)[:80] for key in data if key not in known]
+    strangers = [unknown("field", str(key), known) for key in data if key not in known]
     if strangers:
-        raise BadInput([Fault(key, "a field we do not know", expected) for key in strangers])
+        raise BadInput(strangers)
     return data
 
 

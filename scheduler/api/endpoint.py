@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from core.errors import BadInput, Fault
-from core.submission import shown
+from core.submission import shown, unknown
 from scheduler.api.params import Param, Query, no_query, read_query
 from scheduler.api.problems import JSON, BadJson, WrongMediaType
 from scheduler.submit import refuse_unstorable
@@ -112,11 +112,7 @@ async def read_optional_object(request: Request, known: Sequence[str]) -> Mappin
     refuse_unstorable(data)
     if not isinstance(data, dict):
         raise BadInput([Fault("body", shown(data), "an object")])
-    faults = [
-        Fault(str(key)[:80], "a field we do not know", f"one of: {', '.join(known)}")
-        for key in data
-        if key not in known
-    ]
+    faults = [unknown("field", str(key), known) for key in data if key not in known]
     if faults:
         raise BadInput(faults)
     return data

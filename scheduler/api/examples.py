@@ -304,6 +304,13 @@ CAPACITY = {
                 "until": "2026-01-31T12:05:00.000Z",
                 "message": "us-central1-a has no a2-highgpu-2g at the moment",
             },
+            "alerts": [
+                {
+                    "kind": "cloud_quota",
+                    "since": "2026-01-31T11:59:10.000Z",
+                    "message": "Quota 'NVIDIA_A100_GPUS' exceeded.  Limit: 0.0 in us-central1.",
+                }
+            ],
         }
     ]
 }

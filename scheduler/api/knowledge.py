@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from starlette.requests import Request
 from starlette.responses import Response
 
 from core.capacity import ClusterSpec, Trouble
 from core.knowledge import Experience, Place, belief, fade, preemptions_per_hour
+from core.names import Names
+from core.reads import AlertRow
 from scheduler.api import examples
 from scheduler.api.capacity import TAG, BlockOut, block_out
 from scheduler.api.endpoint import PREFIX, Answer, Endpoint, reply
 from scheduler.api.params import Param, Query
 from scheduler.api.services import Services
-from scheduler.api.shapes import Time, iso_or_none
+from scheduler.api.shapes import Time, iso, iso_or_none
+
+ALERTS_MAX = 500
+
+
+class PlaceAlertOut(Struct, frozen=True):
+    """What a human was told about the region's group, and nobody has mended."""
+
+    kind: str
+    since: Time
+    message: str
 
 
 class PlaceOut(Struct, frozen=True):
@@ -42,6 +54,9 @@ class PlaceOut(Struct, frozen=True):
     preemptions_per_hour: float | None
     """Of one VM; null: not spot."""
     blocked: BlockOut | None
+    alerts: tuple[PlaceAlertOut, ...] = ()
+    """Open alerts about the group of the region: between two refusals nothing is blocked, and
+    nothing is better either."""
 
 
 class CapacityOut(Struct, frozen=True):
@@ -62,15 +77,28 @@ class KnowledgeRoutes:
         troubles = await reads.troubles()
         now = (await reads.summary()).now
         clusters = [c for c in self._services.clusters() if only in (None, c.name)]
+        told = alerts_by_subject(await reads.alerts(True, ALERTS_MAX))
+        names = self._services.names
         return reply(
             CapacityOut(
                 tuple(
                     place
                     for cluster in clusters
-                    for place in places_out(cluster, seen, troubles, query.flag("zones"), now)
+                    for place in places_out(
+                        cluster, seen, troubles, query.flag("zones"), now, names, told
+                    )
                 )
             )
         )
+
+
+def alerts_by_subject(rows: Iterable[AlertRow]) -> dict[str, tuple[PlaceAlertOut, ...]]:
+    """Subject → its open alerts, the oldest first."""
+    found: dict[str, tuple[PlaceAlertOut, ...]] = {}
+    for row in sorted(rows, key=lambda row: (row.raised_at, row.alert_id)):
+        told = PlaceAlertOut(row.kind, iso(row.raised_at), row.message)
+        found[row.subject] = (*found.get(row.subject, ()), told)
+    return found
 
 
 def places_out(
@@ -79,13 +107,19 @@ def places_out(
     troubles: Sequence[Trouble],
     zones: bool,
     now: datetime,
+    names: Names,
+    told: Mapping[str, tuple[PlaceAlertOut, ...]],
 ) -> Iterator[PlaceOut]:
     """The regions of a cluster, each followed by its zones if they are asked for."""
     for region in cluster.regions:
         block = block_out(troubles, cluster, region.region, now)
-        for zone in ("", *region.zones) if zones else ("",):
+        alerts = told.get(names.mig(cluster.name, region.region), ())
+        place = (region.region, "", cluster.offering, cluster.spot)
+        whole = _place_out(cluster, place, seen.get(place), block, now)
+        yield structs.replace(whole, alerts=alerts)
+        for zone in region.zones if zones else ():
             place = (region.region, zone, cluster.offering, cluster.spot)
-            yield _place_out(cluster, place, seen.get(place), None if zone else block, now)
+            yield _place_out(cluster, place, seen.get(place), None, now)
 
 
 def _place_out(

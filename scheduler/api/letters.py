@@ -19,7 +19,7 @@ from scheduler.api.jobs import PAGE_SIZE, PAGE_TOKEN
 from scheduler.api.params import Param, Query
 from scheduler.api.services import Services
 from scheduler.api.shapes import Time, iso, iso_or_none
-from scheduler.letters import Replayed, replay_letter, topic_of
+from scheduler.letters import Replayed, known_sources, replay_letter, topic_of
 
 TAG = "service"
 PREVIEW_CHARS = 200
@@ -79,9 +79,13 @@ class LetterRoutes:
         self._services = services
 
     async def list(self, _: Request, query: Query) -> Response:
+        source, known = query.text("source"), known_sources(self._services.names)
         page = await self._services.reads.dead_letters(
-            query.text("source"), query.whole("page_size"), query.text("page_token")
+            source, query.whole("page_size"), query.text("page_token")
         )
+        # Letters of a former prefix may still be there: only a source without any is a mistake.
+        if source is not None and not page.total and source not in known:
+            raise BadInput([Fault("source", shown(source), f"one of: {', '.join(known)}")])
         rows = tuple(letter_out(row, self._services.names) for row in page.rows)
         return reply(DeadLettersOut(rows, page.total, page.next_token))
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from core.errors import BadInput, Fault
 from core.names import JOB_ID
-from core.submission import nearest, shown
+from core.submission import nearest, shown, unknown
 
 TEXT_CHARS_MAX = 512
 _TRUE = frozenset({"true", "1", "yes"})
@@ -128,8 +128,7 @@ def read_group(request: Request) -> str:
 
 
 def _unknown(name: str, known: Mapping[str, Param]) -> Fault:
-    expected = nearest(name, known) if known else "no parameters"
-    return Fault(name[:80], "a query parameter we do not know", expected)
+    return unknown("query parameter", name, known)
 
 
 def _value(param: Param, given: list[object] | None) -> object:

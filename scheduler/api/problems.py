@@ -96,12 +96,14 @@ STATUS: tuple[tuple[type[ZenError], int], ...] = (
 CODES = {404: "not_found", 405: "method_not_allowed", 500: "internal"}
 
 
-class FaultOut(msgspec.Struct, frozen=True):
+class FaultOut(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing wrong with the input."""
 
     field: str
     got: str
     expected: str
+    message: str = ""
+    """A sentence that says it better, if there is one."""
 
 
 class ErrorOut(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -165,7 +167,7 @@ def render(problem: Problem, request_id: str) -> Response:
         detail=problem.text,
         code=problem.code,
         request_id=request_id,
-        faults=tuple(FaultOut(f.field, f.got, f.expected) for f in problem.faults),
+        faults=tuple(FaultOut(f.field, f.got, f.expected, f.words) for f in problem.faults),
         status="not_ready" if problem.checks is not None else None,
         checks=problem.checks,
         total_usd_per_hour=problem.usd_per_hour,

@@ -206,7 +206,7 @@ BAD_QUERIES = [
     (f"{JOBS}/{'x' * 64}", "job_id", "1 to 63"),
     (f"{JOBS}/mine?usr_id=1", "usr_id", "nearest: user_id"),
     ("/api/v1/vms?gone=maybe", "gone", "true or false"),
-    ("/api/v1/health?x=1", "x", "no parameters"),
+    ("/api/v1/health?x=1", "x", "no query parameters"),
 ]
 
 

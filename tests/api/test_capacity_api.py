@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from core.capacity import Trouble, TroubleKind
 from core.knowledge import Experience, Outcome, Spread
+from core.names import Names
+from core.reads import AlertRow
 from tests.api.fakes import NOW, House
 
 KINDS = (TroubleKind.STOCKOUT, TroubleKind.QUOTA)
@@ -51,3 +54,20 @@ async def test_capacity_by_zone() -> None:
         answer = await client.get("/api/v1/capacity", params={"cluster": "1xl4", "zones": "true"})
     zones = [(place["region"], place["zone"]) for place in answer.json()["places"]]
     assert zones[:2] == [("us-central1", ""), ("us-central1", "us-central1-a")]
+
+
+async def test_capacity_shows_open_alerts_between_two_blocks() -> None:
+    """A quota that a human must raise is told until it is mended, also while nothing is blocked;
+    an alert about another group is not."""
+    house = House()
+    mine = AlertRow(
+        *(7, "cloud_quota", Names().mig("1xl4", "europe-west4"), "warning", "no quota"),
+        *(NOW, NOW, None, 3),
+    )
+    house.store.alert_rows = (mine, replace(mine, alert_id=8, subject="another-group"))
+    async with house.client() as client:
+        answer = await client.get("/api/v1/capacity", params={"cluster": "1xl4", "zones": "true"})
+    told = {(p["region"], p["zone"]): p["alerts"] for p in answer.json()["places"]}
+    (alert,) = told.pop(("europe-west4", ""))
+    assert (alert["kind"], alert["message"]) == ("cloud_quota", "no quota")
+    assert not any(told.values())

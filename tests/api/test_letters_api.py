@@ -86,3 +86,18 @@ async def test_strange_ids_are_refused() -> None:
     async with house().client() as client:
         assert_error(await client.get(f"{LETTERS}/{'x' * 300}"), 422, "bad_input")
         assert_error(await client.get(f"{LETTERS}/a%00b"), 422, "bad_input")
+
+
+async def test_an_unknown_source_is_refused_with_those_there_are() -> None:
+    """A typing error would look as if every message could be used. A source of ours without
+    letters is an empty list, and so is one that has letters, whatever it is called."""
+    old = DeadLetter("9", "old-prefix-start", b"x", {}, "refused", NOW)
+    async with house(a=BAD_JOB, c=old).client() as client:
+        wrong = await client.get(LETTERS, params={"source": "heartbeat"})
+        none = await client.get(LETTERS, params={"source": "heartbeats"})
+        former = await client.get(LETTERS, params={"source": "old-prefix-start"})
+    body = assert_error(wrong, 422, "bad_input")
+    for name in ("submit", "heartbeats", Names().start_topic, Names().control_topic):
+        assert name in str(body["message"])
+    assert none.json()["total"] == 0
+    assert former.json()["total"] == 1

@@ -40,3 +40,14 @@ def test_nothing_is_known_yet(zen: Zen, api: Api) -> None:
     api.on("GET", "/api/v1/capacity", {"places": [place("us-west1")]})
     assert "nothing is known yet" in zen("capacity").out
     assert json.loads(zen("capacity", "--json").out)["places"][0]["region"] == "us-west1"
+
+
+def test_open_alerts_are_shown(zen: Zen, api: Api) -> None:
+    """A region with an open quota alert is listed, though nothing blocks it at the moment."""
+    alert = {"kind": "cloud_quota", "since": "2026-11-16T09:00:00Z", "message": "no quota left"}
+    places = [place("us-east4", alerts=[alert]), place("us-west1", alerts=[])]
+    api.on("GET", "/api/v1/capacity", {"places": places})
+    out = zen("capacity").out
+    assert "us-west1" not in out
+    assert "open alert cloud_quota since 2026-11-16" in out
+    assert "no quota left" in out

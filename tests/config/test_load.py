@@ -174,8 +174,7 @@ def test_own_variable_wins_over_the_shared_one(write: Write) -> None:
 def test_misspelt_variable_is_refused(write: Write, name: str, meant: str) -> None:
     """A variable that was meant for us is not silently ignored."""
     (fault,) = faults_of(write(MINIMAL), {name: "1"})
-    assert fault.startswith(f"environment {name}: got a variable we do not know")
-    assert meant in fault
+    assert fault == f"environment {name}: unknown variable {name}; did you mean {meant}?"
 
 
 def test_bad_variable_names_itself(write: Write) -> None:
@@ -191,14 +190,11 @@ def test_all_faults_at_once(write: Write) -> None:
     faults = faults_of(write(text))
     joined = "\n".join(faults)
     assert 'zen.yaml:1: project: got "NOPE", expected a Google project id' in joined
-    assert (
-        "zen.yaml:18: clusters.1xl4.vm_mx: got a key we do not know, expected nearest: vm_max"
-        in joined
-    )
+    assert "zen.yaml:18: clusters.1xl4.vm_mx: unknown key vm_mx; did you mean vm_max?" in joined
     assert "zen.yaml:16: clusters.1xl4.vm_max: got nothing, expected a whole number" in joined
     assert 'zen.yaml:20: log_level: got "loud", expected one of debug' in joined
     assert "zen.yaml:22: timers.heartbeat_s: got -1, expected a number of seconds above 0" in joined
-    assert "zen.yaml:23: extra: got a key we do not know" in joined
+    assert "zen.yaml:23: extra: unknown key extra; " in joined
     assert len(faults) == 6
 
 
@@ -377,7 +373,7 @@ def test_retention(write: Write) -> None:
     assert settings.retention == RetentionRules(outbox_days=3, events_days=0.5, vms_days=2)
     faults = faults_of(write(MINIMAL + "retention: {alerts_days: 0, outbox: 1}\n"))
     assert any("alerts_days" in fault and "above 0" in fault for fault in faults)
-    assert any("retention.outbox" in fault and "nearest" in fault for fault in faults)
+    assert any("outbox; did you mean outbox_days?" in fault for fault in faults)
 
 
 def test_budgets_of_tenants(write: Write) -> None:
@@ -394,7 +390,10 @@ def test_budgets_of_tenants(write: Write) -> None:
         ("{a b: {}}", 'tenants.a b: got the name "a b", expected a tenant'),
         ("{a: {usd_per_day: -1}}", "tenants.a.usd_per_day: got -1, expected a number of USD"),
         ("{a: {warn_at: 80}}", "tenants.a.warn_at: got 80, expected a part above 0, at most 1"),
-        ("{a: {usd_per_week: 1}}", "tenants.a.usd_per_week: got a key we do not know"),
+        (
+            "{a: {usd_per_week: 1}}",
+            "tenants.a.usd_per_week: unknown key usd_per_week; did you mean usd_per_",
+        ),
     ],
 )
 def test_bad_budgets(write: Write, given: str, fault: str) -> None:

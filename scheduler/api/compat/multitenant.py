@@ -4,12 +4,13 @@ jobs carry their names beside ours."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from core.errors import BadInput, Fault
 from core.job import Job
 from core.queueing import class_of
-from core.submission import nearest, shown
+from core.submission import shown, unknown
 from core.tenant_settings import FIELDS
 from core.tenants import Tenant
 
@@ -79,11 +80,7 @@ def native_of_tenant(body: object, fresh_id: str) -> tuple[str, dict[str, object
     a tenant that comes with a name alone: the name is free text, and several may have the same."""
     if not isinstance(body, Mapping):
         raise BadInput([Fault("body", shown(body), "an object")])
-    faults = [
-        Fault(str(key)[:60], "a field we do not know", nearest(str(key), KNOWN))
-        for key in body
-        if key not in KNOWN
-    ]
+    faults = [unknown("field", str(key)[:60], KNOWN) for key in body if key not in KNOWN]
     given = next((body[name] for name in _IDS if body.get(name) is not None), None)
     if given is None and body.get("name"):
         given = fresh_id
@@ -109,9 +106,7 @@ def native_of_tenant(body: object, fresh_id: str) -> tuple[str, dict[str, object
 
 def tenant_refusal(error: BadInput) -> BadInput:
     """The same faults in their fields."""
-    return BadInput(
-        [Fault(_RENAMED.get(f.field, f.field), f.got, f.expected) for f in error.faults]
-    )
+    return BadInput([replace(f, field=_RENAMED.get(f.field, f.field)) for f in error.faults])
 
 
 def _ours(value: object, factor: int) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from core.errors import BadInput, Fault
 from core.names import BadName, parse_cluster
@@ -161,7 +162,7 @@ def _renamed(faults: Sequence[Fault], names: Mapping[str, str]) -> BadInput:
     first: dict[str, Fault] = {}
     for fault in faults:
         field = names.get(fault.field, fault.field)
-        first.setdefault(field, Fault(field, fault.got, fault.expected))
+        first.setdefault(field, replace(fault, field=field))
     return BadInput(tuple(first.values()))
 
 
