@@ -165,6 +165,11 @@ class ClusterManager:
         await self._report(picture, actions, view.now)
         await self._act(actions, picture, view.now)
 
+    @property
+    def awaits_answers(self) -> bool:
+        """A region has not answered within the round, or has since: the next round hears it."""
+        return bool(self._looks) or bool(self._lanes.busy())
+
     async def _view(self) -> View:
         """What lives of this cluster."""
         return (await self._wiring.store.view(queue_limit=0)).only(self.spec.name)

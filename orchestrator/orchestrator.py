@@ -79,11 +79,17 @@ class ClusterOrchestrator:
             if ran_at is None or mark != self._marks.get(name):
                 if self._is_due(name, ROUND_MIN_S):
                     self._start(name, mark)
-            elif self._is_due(name, timers.observe_idle_s if mark is None else timers.observe_s):
+            elif self._is_due(name, self._pace_s(name, mark)):
                 patient.append((ran_at, name))
         for _, name in sorted(patient)[: self._turns(timers.observe_s)]:
             self._owed -= 1.0
             self._start(name, marks.get(name))
+
+    def _pace_s(self, name: str, mark: int | None) -> float:
+        """A cluster with nothing in motion is looked at seldom, but not before it has been seen."""
+        timers = self._wiring.timers
+        quiet = mark is None and not self._managers[name].awaits_answers
+        return timers.observe_idle_s if quiet else timers.observe_s
 
     def _turns(self, pace_s: float) -> int:
         """How many clusters may be looked at now, of those that only time makes due: one after the

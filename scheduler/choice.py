@@ -11,8 +11,10 @@ from core.capacity import ClusterSpec
 from core.errors import BadInput, Fault
 from core.job import JobSpec
 from core.submission import nearest, shown
+from scheduler.queue.prices import size_words
 from scheduler.quotes import Quote, is_larger, prices_of, quote_of
 
+_SIZES = frozenset({"gpu_count", "cpu_cores", "memory_mb"})
 DEARER_MAX = 2.0
 """What another cluster may cost at most, in prices of the best one."""
 OFFERS_MAX = 3
@@ -72,6 +74,26 @@ def _serving(spec: JobSpec, clusters: Sequence[ClusterSpec]) -> list[ClusterSpec
         name, words = drained[0].name, quote_of(spec, drained[0]).words()
         expected = f"another cluster: {name} ({words}) would be the match and is being drained"
         raise BadInput([Fault("cluster", shown(name), expected), *refusal.faults]) from refusal
+
+
+def choose_for_later(spec: JobSpec, clusters: Sequence[ClusterSpec]) -> Choice | None:
+    """For clients that expect a job which fits nowhere to wait: the cluster with the largest VMs
+    of the kind that it asks for. It waits there, and nothing is bought. None: something else than
+    the size of VMs is in the way."""
+    types = _types(spec)
+    same = [
+        c
+        for c in clusters
+        if not c.drain
+        and bool(c.gpus) == bool(spec.gpu_count)
+        and (not types or c.gpu_type in types)
+        and not needed_consent(replace(spec, allow_larger=True), c)
+    ]
+    sized = [c for c in same if {f.field for f in _lacks(spec, c)} <= _SIZES]
+    if not sized or any(not _lacks(spec, c) for c in sized):
+        return None
+    best = max(sized, key=lambda c: (c.gpus, c.cpus, c.memory_gb, c.name))
+    return Choice(best.name, size_words(spec, best))
 
 
 def _drained_before(spec: JobSpec, clusters: Sequence[ClusterSpec], best: ClusterSpec) -> str:

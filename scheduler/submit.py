@@ -29,7 +29,7 @@ from core.submission import content_hash, parse_submission, shown
 from core.timers import Timers
 from core.unified import in_manifest_words, is_manifest, native_of_manifest
 from scheduler.blocks import KnownTroubles, blocked_clusters
-from scheduler.choice import Candidate, Choice, candidates, choose_cluster
+from scheduler.choice import Candidate, Choice, candidates, choose_cluster, choose_for_later
 from scheduler.quotes import Quote, quote_of
 from scheduler.tenants import Door, Terms, told_bound_s
 
@@ -55,6 +55,21 @@ class Known(Protocol):
     async def find_job(self, job_id: str, user_id: str | None) -> Job: ...
     async def find_group(self, group: str, user_id: str | None) -> str: ...
     async def content_hash(self, user_id: str, job_id: str) -> tuple[str, str] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """What clients of other systems expect of a submission."""
+
+    uuid_ids: bool = False
+    """Ids that we make are UUIDs."""
+    waits_for_size: bool = False
+    """A job that is larger than every VM waits, until its queue time-out, and is not refused."""
+    confirmed_usd_per_hour: float | None = None
+    """The price that the submitter has agreed to."""
+
+
+NATIVE = Manners()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +144,14 @@ class Submissions:
         *,
         idempotency_key: str | None,
         confirmed_usd_per_hour: float | None = None,
+        manners: Manners = NATIVE,
     ) -> Accepted:
         """BadInput with every fault; Conflict when the id is taken by other content;
         PriceNotConfirmed when it costs more than is bought without asking."""
         native, in_words = self._native(data)
+        manners = replace(manners, confirmed_usd_per_hour=confirmed_usd_per_hour)
         try:
-            return await self._submit(native, idempotency_key, confirmed_usd_per_hour)
+            return await self._submit(native, idempotency_key, manners)
         except QuotaExceeded:
             raise
         except BadInput as error:
@@ -166,20 +183,22 @@ class Submissions:
         assert isinstance(data, Mapping), "manifests are objects"
         return native_of_manifest(data), lambda e: BadInput(in_manifest_words(e.faults, data))
 
-    async def _submit(self, data: object, key: str | None, confirmed: float | None) -> Accepted:
+    async def _submit(self, data: object, key: str | None, manners: Manners) -> Accepted:
         if key is not None:
-            return await self._try_key(data, key, confirmed)
+            return await self._try_key(data, key, manners)
         for _ in range(_FRESH_ID_TRIES - 1):
             try:
-                return await self._try(data, None, confirmed)
+                return await self._try(data, None, manners)
             except _FreshIdTaken:
                 continue
-        return await self._try(data, None, confirmed)
+        return await self._try(data, None, manners)
 
-    async def _try_key(self, data: object, key: str, confirmed: float | None) -> Accepted:
+    async def _try_key(self, data: object, key: str, manners: Manners) -> Accepted:
         key_id = key_job_id(key)
+        if manners.uuid_ids:
+            key_id = str(uuid.uuid5(uuid.NAMESPACE_OID, key_id))
         try:
-            return await self._try(data, key_id, confirmed)
+            return await self._try(data, key_id, manners)
         except Conflict as error:
             if _brings_id(data):
                 raise
@@ -189,20 +208,21 @@ class Submissions:
                 "take another key, or send exactly the same again"
             ) from error
 
-    async def _try(self, data: object, key_id: str | None, confirmed: float | None) -> Accepted:
+    async def _try(self, data: object, key_id: str | None, manners: Manners) -> Accepted:
         now = self._clock.now()
         uid = self._ids.uid(now)
-        sent = parse_submission(data, self.timers, key_id or readable_id(uid))
+        fresh_id = uid if manners.uuid_ids else readable_id(uid)
+        sent = parse_submission(data, self.timers, key_id or fresh_id)
         # What a repeat is compared by is what was sent; what is stored says what was agreed to.
         digest = content_hash(sent)
         fresh = key_id is None and not _brings_id(data)
         try:
             terms = await self._terms(sent)
             spec = terms.agreed(sent)
-            choice = await self._choose(spec)
+            choice = await self._choose(spec, manners)
             waits = await self._waits(spec)
             if choice.quote is not None:
-                terms.refuse_dear(spec, choice.quote, confirmed)
+                terms.refuse_dear(spec, choice.quote, manners.confirmed_usd_per_hour)
         except (BadInput, PriceNotConfirmed):
             # The configuration may have lost the cluster since: a repeat still gets its answer.
             stored = await self._stored(sent) if not fresh else None
@@ -238,7 +258,7 @@ class Submissions:
             spec = terms.agreed(sent)
             found = candidates(spec, self._clusters())
             try:
-                choice = await self._choose(spec)
+                choice = await self._choose(spec, NATIVE)
             except BadInput as refusal:
                 if not found:
                     raise
@@ -339,12 +359,18 @@ class Submissions:
         except NotFound:
             return None
 
-    async def _choose(self, spec: JobSpec) -> Choice:
+    async def _choose(self, spec: JobSpec, manners: Manners) -> Choice:
         """BadInput if no cluster has what it asks for, or its tenant may never have it."""
         clusters = self._clusters()
         troubles = await self.troubles.now() if self.troubles is not None else ()
         blocked = blocked_clusters(spec, clusters, troubles, self._clock.now())
-        choice = choose_cluster(spec, clusters, blocked)
+        try:
+            choice = choose_cluster(spec, clusters, blocked)
+        except BadInput:
+            later = choose_for_later(spec, clusters) if manners.waits_for_size else None
+            if later is None:
+                raise
+            choice = later
         if self._door is not None:
             await self._door.check(spec, next(c for c in clusters if c.name == choice.cluster))
         return choice

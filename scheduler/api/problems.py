@@ -72,12 +72,19 @@ class NotReady(ZenError):
         super().__init__("not ready: " + "; ".join(f"{k}: {v}" for k, v in failing.items()))
 
 
+class NothingToAbort(ZenError):
+    """There is no such job. Clients with a `definition` are used to a 500 for it."""
+
+    code = "not_found"
+
+
 STATUS: tuple[tuple[type[ZenError], int], ...] = (
     (QuotaExceeded, 403),
     (BadInput, 422),
     (BadJson, 400),
     (BadYaml, 400),
     (NotFound, 404),
+    (NothingToAbort, 500),
     (Ambiguous, 409),
     (Conflict, 409),
     (PriceNotConfirmed, 409),

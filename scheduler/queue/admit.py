@@ -16,7 +16,7 @@ from scheduler.queue.muster import Regions, where
 from scheduler.queue.offer import offered_first, twin_words
 from scheduler.queue.order import ranked
 from scheduler.queue.predict import unknown
-from scheduler.queue.prices import may_be_bought, price_words
+from scheduler.queue.prices import may_be_bought, price_words, size_words
 from scheduler.queue.promise import Guesses, Promise
 from scheduler.queue.quota import Quotas
 from scheduler.queue.shares import Shares
@@ -197,6 +197,8 @@ class _Picks:
 
     def _has_one_it_affords(self, job: Job) -> bool:
         """A VM keeps the price that it was made with; prices may have risen since."""
+        if size_words(job.spec, self._spec):
+            return False
         return has_a_region(job, self._spec) and any(
             vm.counted and job.spec.allows_region(vm.region) and job.spec.affords(vm.usd_per_hour)
             for vm in self._draft.vms_of(self._spec.name)

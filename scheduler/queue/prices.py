@@ -1,4 +1,4 @@
-"""What a job's price cap leaves of a cluster, in words. Pure."""
+"""What a job's price cap and its size leave of a cluster, in words. Pure."""
 
 from __future__ import annotations
 
@@ -16,16 +16,36 @@ def within_cap(wish: JobSpec, spec: ClusterSpec) -> Iterator[RegionSpec]:
 
 
 def may_be_bought(wish: JobSpec, spec: ClusterSpec) -> bool:
-    """Whether there is such a region."""
-    return any(True for _ in within_cap(wish, spec))
+    """Whether there is such a region, and its VMs are large enough."""
+    return not size_words(wish, spec) and any(True for _ in within_cap(wish, spec))
+
+
+def size_words(wish: JobSpec, spec: ClusterSpec) -> str:
+    """Why no VM of the cluster is large enough; empty: its VMs are. A size that is not configured
+    is not held against a job."""
+    limits = (
+        (wish.gpu_count, spec.gpus, "GPUs"),
+        (wish.cpu_cores, spec.cpus or wish.cpu_cores, "cores"),
+        (wish.memory_mb, spec.memory_gb * 1024 or wish.memory_mb, "MB of memory"),
+    )
+    for asked, there, unit in limits:
+        if asked > there:
+            return (
+                f"no VM of {spec.name} is large enough: it asks for {asked:g} {unit}, a VM has "
+                f"{there:g}; submitted again with less it could start"
+            )
+    return ""
 
 
 def price_words(wish: JobSpec, spec: ClusterSpec) -> str:
-    """Why no region that the job allows may serve it; empty: its cap is not the reason."""
+    """Why no region that the job allows may serve it; empty: neither its size nor its cap is the
+    reason."""
+    if large := size_words(wish, spec):
+        return large
     if wish.max_usd_per_hour is None:
         return ""
     allowed = [r.region for r in spec.regions if wish.allows_region(r.region)]
-    if not allowed or may_be_bought(wish, spec):
+    if not allowed or any(True for _ in within_cap(wish, spec)):
         return ""
     usd, cheapest = min((spec.usd_per_hour(region), region) for region in allowed)
     which = "no region" if len(allowed) == len(spec.regions) else "none of its regions"

@@ -13,7 +13,7 @@ from orchestrator.outlook import Outlook
 from scheduler.queue.eta import Waits
 from scheduler.queue.pool import Guesses, Pool, gang_uid, waits_of
 from scheduler.queue.predict import Guess
-from scheduler.queue.prices import price_words
+from scheduler.queue.prices import price_words, size_words
 
 _NEEDS = {
     TroubleKind.MISSING: "needs its group (zen infra gcloud prints how to make it)",
@@ -54,6 +54,9 @@ def line_up(
     for job in ranked:
         uid = gang_uid(job)
         if uid in playable or uid in stuck or job.blocked is not None:
+            continue
+        if large := size_words(job.spec, spec):
+            stuck[uid] = large
             continue
         mine = reach.of(job.spec)
         if any(outlook.block is None for outlook in mine):

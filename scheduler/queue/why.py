@@ -50,7 +50,8 @@ def explain(
             kind = (
                 *(job.status, job.spec.regions, job.spec.regions_denied),
                 *(job.spec.tenant_id, job.spec.priority, job.spec.least),
-                job.spec.max_usd_per_hour,
+                *(job.spec.max_usd_per_hour, job.spec.gpu_count),
+                *(job.spec.cpu_cores, job.spec.memory_mb),
             )
             if kind not in words:
                 if vms is None and job.status is S.PROVISIONING:

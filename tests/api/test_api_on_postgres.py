@@ -230,7 +230,7 @@ async def test_other_systems_clients_on_the_real_database(live: Live) -> None:
     assert_error(await live.client.post("/jobs/f/stop"), 404, "not_found")
     definition = {"definition": {"name": "n", "command": ["true"]}}
     defined = (await live.client.post("/jobs", json=definition)).json()
-    assert (await live.client.get("/jobs?status_filter=pending")).json() == [defined]
+    assert (await live.client.get("/jobs?status_filter=pending")).json() == {"jobs": [defined]}
     aborted = await live.client.post(f"/jobs/{defined['id']}/abort")
     assert (aborted.status_code, aborted.json()["status"]) == (202, "aborted")
     status = (await live.client.get("/status")).json()

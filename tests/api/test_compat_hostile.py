@@ -181,7 +181,10 @@ async def test_routes_refuse_clearly_and_write_nothing() -> None:
                 ("GET", f"/api/v1/jobs/{path}"),
             ):
                 answer = await client.request(method, url)
-                assert answer.status_code in (404, 405, 422), (method, url, answer.status_code)
+                # Their clients are used to a 500 when there is nothing to abort; it says so.
+                told = (404, 405, 422, *((500,) if url.endswith("/abort") else ()))
+                assert answer.status_code in told, (method, url, answer.status_code)
+                assert answer.json()["code"] != "internal"
                 assert answer.json()["detail"]
         for value in CORPUS[::7]:
             body = {**V1, "job_id": value}

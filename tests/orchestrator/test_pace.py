@@ -8,8 +8,9 @@ from dataclasses import replace
 from core.capacity import take_lease
 from core.changes import View
 from core.living import Living, Rows
+from orchestrator.manager import Look
 from orchestrator.orchestrator import ROUND_MIN_S, ClusterOrchestrator, marks_of
-from tests.builders import cluster, view, vm
+from tests.builders import cluster, snapshot, view, vm
 from tests.orchestrator.test_manager import House
 
 NAMES = [f"{n}xl4" for n in range(1, 11)]
@@ -58,6 +59,19 @@ async def test_a_cluster_whose_rows_have_moved_does_not_wait_for_its_turn() -> N
         for task in list(orchestrator._running.values()):
             await task
         house.clock.passed_s += ROUND_MIN_S
+    await orchestrator.close()
+
+
+async def test_a_quiet_cluster_is_looked_at_soon_until_it_was_seen() -> None:
+    """A floor is asked for when the groups have answered, not a whole idle pace later."""
+    house = await House().open()
+    orchestrator = ClusterOrchestrator([cluster("1xl4")], house.wiring)
+    (manager,) = orchestrator._managers.values()
+    pace = orchestrator._pace_s
+    timers = house.wiring.timers
+    assert pace("1xl4", None) == timers.observe_idle_s
+    manager._looks.append(Look(snapshot(), frozenset(), frozenset(), frozenset(), False))
+    assert pace("1xl4", None) == timers.observe_s
     await orchestrator.close()
 
 

@@ -13,6 +13,7 @@ from core.errors import BadInput
 from core.job import E, JobSpec, S, advance
 from core.tenants import Quota, Tally, Tenant, machines_of, shortage
 from scheduler.choice import choose_cluster
+from scheduler.queue.prices import size_words
 from tests.agent.orders import start
 from tests.api.fakes import CLUSTERS
 from tests.builders import NOW, RULES, at, cluster, job, view, vm
@@ -108,3 +109,14 @@ def test_stockout_of_the_machine_with_gpus_does_not_block_it() -> None:
     blocks = [Trouble("us-central1", "", t4.offering, False, kind, NOW, NOW, at(60), 1, "none")]
     assert block_on(blocks, t4, "us-central1", NOW) is not None
     assert block_on(blocks, CPU, "us-central1", NOW) is None
+
+
+def test_job_larger_than_every_vm_waits_and_buys_nothing() -> None:
+    """It is not admitted, so no VM is asked for it; those behind it are served, and it says why."""
+    large = job(1, cluster="0xcpu", gpu_count=0, cpu_cores=5)
+    small = job(2, cluster="0xcpu", gpu_count=0, cpu_cores=4)
+    draft, starts = plan(view((large, small), (vm("vm-1", cluster="0xcpu"),)), CPU)
+    assert [start.spec.job_id for start in starts] == ["job-2"]
+    assert draft.jobs[large.uid].status is S.QUEUED
+    assert size_words(large.spec, CPU).startswith("no VM of 0xcpu is large enough: it asks for 5")
+    assert size_words(small.spec, CPU) == ""

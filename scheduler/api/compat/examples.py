@@ -113,8 +113,8 @@ DEFINITIONS: Mapping[str, object] = {
     }
 }
 DEFINED_JOB: Mapping[str, object] = {
-    "id": "j-4x8k2m9p1q",
-    "job_id": "j-4x8k2m9p1q",
+    "id": "019c12c7-8c3e-7d3a-9f64-5b0f1c2d3e4f",
+    "job_id": "019c12c7-8c3e-7d3a-9f64-5b0f1c2d3e4f",
     "definition": {
         "name": "train",
         "image": "python:3.12",
@@ -124,12 +124,28 @@ DEFINED_JOB: Mapping[str, object] = {
     },
     "status": "pending",
     "executor_id": None,
+    "assigned_executor_id": None,
+    "ip_address": None,
     "created_at": "2026-01-31T12:00:00.000Z",
     "updated_at": "2026-01-31T12:00:00.000Z",
+    "assigned_at": None,
     "started_at": None,
     "finished_at": None,
+    "aborted_at": None,
+    "container_status": None,
     "exit_code": None,
     "error": None,
+    "error_message": None,
+}
+_CPU_VM = {"cpu_cores": 4, "memory_mb": 15360, "gpu_type": None, "gpu_count": 0}
+HEALTHY_EXECUTORS: Mapping[str, object] = {
+    "executors": [
+        {
+            "executor_info": {"id": _VM, "ip_address": "10.128.0.7", "resources": _CPU_VM},
+            "available_resources": {"id": _VM, "resources": _CPU_VM},
+            "assigned_jobs_count": 0,
+        }
+    ]
 }
 EXECUTOR: Mapping[str, object] = {
     "id": _VM,

@@ -12,62 +12,42 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from core.capacity import VmState
+from core.capacity import ClusterSpec, VmState
 from core.errors import BadInput, NotFound
-from core.job import Job, JobStatus
-from core.reads import JobFilter, Summary, VmRow
+from core.job import LEASED, Job
+from core.reads import JobFilter, Milestones, Summary, VmRow
 from core.tenants import DEFAULT_TENANT
 from core.vocabularies import WORDS, statuses_called
 from scheduler.api.compat import examples
 from scheduler.api.compat.customer import KEY, CustomerRoutes, NewJobOut, submit_body
+from scheduler.api.compat.defined import (
+    DefinedJobOut,
+    DefinedJobsOut,
+    HealthyExecutorsOut,
+    ResourcesOut,
+    defined_job,
+    healthy_executor,
+    resources_of,
+    shown_status,
+)
 from scheduler.api.compat.words import definition_refusal, native_of_definition
 from scheduler.api.endpoint import Answer, Body, Endpoint, read_json, reply
 from scheduler.api.jobs import PAGE_TOKEN
 from scheduler.api.params import Param, Query, read_job_id
+from scheduler.api.problems import NothingToAbort
 from scheduler.api.services import Services
 from scheduler.api.shapes import Time, iso, iso_or_none
 from scheduler.api.stops import stop_of
+from scheduler.submit import Manners
 
 TAG = "compatible: definition"
 USER = "0"
 EXECUTORS_MAX = 500
+MANNERS = Manners(uuid_ids=True, waits_for_size=True)
+HOLDING = tuple(sorted(LEASED))
+_NOTHING = ResourcesOut(0.0, 0, None, 0)
 STATES = tuple(dict.fromkeys(words.definition for words in WORDS.values()))
 NEXT_PAGE, TOTAL = "X-Next-Page-Token", "X-Total-Count"
-
-
-class ResourcesOut(Struct, frozen=True):
-    """What a job asks for, or an executor has."""
-
-    cpu_cores: float
-    memory_mb: int
-    gpu_type: str | None
-    gpu_count: int
-
-
-class DefinitionOut(Struct, frozen=True):
-    """What was submitted."""
-
-    name: str
-    image: str | None
-    command: tuple[str, ...]
-    resources: ResourcesOut
-    environment: Mapping[str, str]
-
-
-class DefinedJobOut(Struct, frozen=True):
-    """A job."""
-
-    id: str
-    job_id: str
-    definition: DefinitionOut
-    status: str
-    executor_id: str | None
-    created_at: Time
-    updated_at: Time
-    started_at: Time | None
-    finished_at: Time | None
-    exit_code: int | None
-    error: str | None
 
 
 class ExecutorOut(Struct, frozen=True):
@@ -124,10 +104,12 @@ class NomadRoutes:
         key = request.headers.get("idempotency-key")
         native = native_of_definition(body)
         try:
-            accepted = await self._services.submissions.submit(native, idempotency_key=key)
+            accepted = await self._services.submissions.submit(
+                native, idempotency_key=key, manners=MANNERS
+            )
         except BadInput as error:
             raise definition_refusal(error) from error
-        return reply(await self._job(accepted.job_id), 201)
+        return reply(await self._shown(await self._row(accepted.job_id)), 201)
 
     async def list(self, _: Request, query: Query) -> Response:
         word = query.text("status_filter")
@@ -139,44 +121,92 @@ class NomadRoutes:
         page = await self._services.reads.jobs(
             where, query.whole("limit"), query.text("page_token")
         )
-        answer = reply([defined_job(row.job) for row in page.rows])
+        jobs = [row.job for row in page.rows]
+        known = await self._services.reads.milestones([job.uid for job in jobs])
+        addresses = await self._addresses(jobs)
+        found = (defined_job(job, known.get(job.uid, Milestones()), addresses) for job in jobs)
+        answer = reply(DefinedJobsOut(tuple(found)))
         answer.headers[TOTAL] = str(page.total)
         if page.next_token is not None:
             answer.headers[NEXT_PAGE] = page.next_token
         return answer
 
     async def get(self, request: Request, _: Query) -> Response:
-        return reply(await self._job(read_job_id(request)))
+        return reply(await self._shown(await self._row(read_job_id(request))))
 
     async def abort(self, request: Request, _: Query) -> Response:
         job_id = read_job_id(request)
-        await self._job(job_id)
+        try:
+            await self._row(job_id)
+        except NotFound as error:
+            raise NothingToAbort(str(error)) from error
         stop = stop_of(request, {}, verb="aborted")
         stopped = await self._services.stop(job_id, USER, stop.reason, by=stop.by)
-        return reply(defined_job(stopped.job), 202)
+        return reply(await self._shown(stopped.job), 202)
 
-    async def _job(self, job_id: str) -> DefinedJobOut:
+    async def _row(self, job_id: str) -> Job:
         row = await self._services.reads.job(job_id, USER)
         if row.job.spec.tenant_id != DEFAULT_TENANT:
             raise NotFound(f"there is no job {job_id}")
-        return defined_job(row.job)
+        return row.job
+
+    async def _shown(self, job: Job) -> DefinedJobOut:
+        """One job, no state of which is passed over."""
+        found = await self._services.reads.milestones([job.uid])
+        known = found.get(job.uid, Milestones())
+        status = shown_status(job, known, self._services.clock.now())
+        return defined_job(job, known, await self._addresses([job]), status)
+
+    async def _addresses(self, jobs: Sequence[Job]) -> Mapping[str, str]:
+        """VM → its address, of the VMs that these jobs are on."""
+        if not any(job.lease for job in jobs):
+            return {}
+        page = await self._services.reads.vms(None, None, False, EXECUTORS_MAX, None)
+        return {row.vm.name: row.vm.address for row in page.rows}
+
+    async def healthy(self, _: Request, query: Query) -> Response:
+        """VMs that take jobs or run one, with what is left of each."""
+        reads = self._services.reads
+        page = await reads.vms(None, None, False, query.whole("limit"), query.text("page_token"))
+        ready = [row for row in page.rows if row.vm.state is VmState.READY]
+        clusters = {cluster.name: cluster for cluster in self._services.clusters()}
+        held = await self._held(ready, clusters)
+        found = []
+        for row in ready:
+            has = resources_of(row.vm, clusters.get(row.vm.cluster))
+            mine = held.get(row.vm.name, has if row.vm.leases else _NOTHING)
+            found.append(healthy_executor(row.vm, has, len(row.vm.leases), mine))
+        return reply(HealthyExecutorsOut(tuple(found)))
+
+    async def _held(
+        self, ready: Sequence[VmRow], clusters: Mapping[str, ClusterSpec]
+    ) -> Mapping[str, ResourcesOut]:
+        """Of VMs that several jobs share: what these have of it. Elsewhere a job has all of it."""
+        shared = {name for name, cluster in clusters.items() if cluster.share}
+        if not any(row.vm.leases and row.vm.cluster in shared for row in ready):
+            return {}
+        page = await self._services.reads.jobs(JobFilter(statuses=HOLDING), EXECUTORS_MAX, None)
+        found: dict[str, ResourcesOut] = {}
+        for job in (row.job for row in page.rows):
+            if job.lease is not None and job.cluster in shared:
+                before, spec = found.get(job.lease.vm_name, _NOTHING), job.spec
+                found[job.lease.vm_name] = ResourcesOut(
+                    before.cpu_cores + spec.cpu_cores,
+                    before.memory_mb + spec.memory_mb,
+                    None,
+                    before.gpu_count + spec.gpu_count,
+                )
+        return found
 
     async def executors(self, _: Request, query: Query) -> Response:
         page = await self._services.reads.vms(
             None, None, False, query.whole("limit"), query.text("page_token")
         )
         clusters = {cluster.name: cluster for cluster in self._services.clusters()}
-        found = []
-        for row in page.rows:
-            spec = clusters.get(row.vm.cluster)
-            has = ResourcesOut(
-                cpu_cores=spec.cpus if spec else 0,
-                memory_mb=spec.memory_gb * 1024 if spec else 0,
-                gpu_type=spec.gpu_type if spec else None,
-                gpu_count=row.vm.gpus,
-            )
-            found.append(_executor(row, has))
-        answer = reply(found)
+        found = (
+            _executor(row, resources_of(row.vm, clusters.get(row.vm.cluster))) for row in page.rows
+        )
+        answer = reply(list(found))
         answer.headers[TOTAL] = str(page.total)
         if page.next_token is not None:
             answer.headers[NEXT_PAGE] = page.next_token
@@ -191,31 +221,6 @@ class NomadRoutes:
             busy=sum(row.count for row in up if row.busy),
         )
         return reply(StatsOut(_job_counts(summary), executors, iso(summary.now)))
-
-
-def defined_job(job: Job) -> DefinedJobOut:
-    """The job in that family's words."""
-    spec = job.spec
-    resources = ResourcesOut(spec.cpu_cores, spec.memory_mb, spec.gpu_type, spec.gpu_count)
-    return DefinedJobOut(
-        id=spec.job_id,
-        job_id=spec.job_id,
-        definition=DefinitionOut(
-            name=spec.name,
-            image=spec.image,
-            command=spec.command,
-            resources=resources,
-            environment=spec.environment,
-        ),
-        status=WORDS[job.status].definition,
-        executor_id=job.lease.vm_name if job.lease else None,
-        created_at=iso(job.submitted_at),
-        updated_at=iso(job.status_since),
-        started_at=iso_or_none(job.started_at),
-        finished_at=iso_or_none(job.ended_at),
-        exit_code=job.exit_code,
-        error=job.reason if job.status in (JobStatus.FAILED, JobStatus.CANCELLED) else None,
-    )
 
 
 def _executor(row: VmRow, has: ResourcesOut) -> ExecutorOut:
@@ -277,10 +282,9 @@ def endpoints(services: Services) -> Sequence[Endpoint]:
     pages = {TOTAL: "How many there are.", NEXT_PAGE: "`page_token` of the next page."}
     jobs = Answer(
         "A page of jobs, newest first.",
-        DefinedJobOut,
-        examples.DEFINED_JOB,
+        DefinedJobsOut,
+        {"jobs": [examples.DEFINED_JOB]},
         headers=pages,
-        many=True,
     )
     return [
         Endpoint(
@@ -330,7 +334,7 @@ def endpoints(services: Services) -> Sequence[Endpoint]:
             tag=TAG,
             handle=on.abort,
             answers={202: Answer("As it is now.", DefinedJobOut, examples.DEFINED_JOB)},
-            errors=(404, 409, 422, 503),
+            errors=(409, 422, 500, 503),
             lenient=True,
         ),
         Endpoint(
@@ -343,6 +347,19 @@ def endpoints(services: Services) -> Sequence[Endpoint]:
                 200: Answer(
                     "A page of VMs.", ExecutorOut, examples.EXECUTOR, headers=pages, many=True
                 )
+            },
+            params=(limit, PAGE_TOKEN),
+            errors=(422, 503),
+            lenient=True,
+        ),
+        Endpoint(
+            method="GET",
+            path="/executors/healthy",
+            summary="VMs that take jobs or run one, and what is left of each",
+            tag=TAG,
+            handle=on.healthy,
+            answers={
+                200: Answer("A page of VMs.", HealthyExecutorsOut, examples.HEALTHY_EXECUTORS)
             },
             params=(limit, PAGE_TOKEN),
             errors=(422, 503),

@@ -144,9 +144,30 @@ def native_of_definition(body: Mapping[str, object]) -> dict[str, object]:
         native |= {name: fields[name] for name in names if fields.get(name) is not None}
     if native["command"] is None and "image" in native:
         del native["command"]  # the image knows what to run
+    if "gpu_type" in native:
+        native["gpu_type"] = our_gpu_type(native["gpu_type"])
     if native.setdefault("gpu_count", 0) == 0:
         native.pop("gpu_type", None)  # no GPUs unless some are asked for, whatever the type
     return native
+
+
+_THEIR_TYPES: Mapping[str, str] = {"a100": "a100-40gb", "h100": "h100-80gb"}
+"""Their names without the maker's → ours, where ours says how much memory."""
+_NAMED_THERE = frozenset({"t4", "v100", "p100", "k80", "a100"})
+
+
+def our_gpu_type(name: object) -> object:
+    """nvidia-t4 → t4, nvidia-a100 → a100-40gb; what is no such name stays as it is."""
+    if not isinstance(name, str) or not name.lower().startswith("nvidia-"):
+        return name
+    kind = name.lower().removeprefix("nvidia-").removeprefix("tesla-")
+    return _THEIR_TYPES.get(kind, kind)
+
+
+def their_gpu_type(name: str) -> str:
+    """t4 → nvidia-t4; a type that those clients have no name for keeps ours."""
+    kind = next((theirs for theirs, ours in _THEIR_TYPES.items() if ours == name), name)
+    return f"nvidia-{kind}" if kind in _NAMED_THERE else name
 
 
 def definition_refusal(error: BadInput) -> BadInput:
