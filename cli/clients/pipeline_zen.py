@@ -23,7 +23,7 @@ from typing import Any
 import httpx
 import yaml
 
-from cli.clients.frame import Bench, Check, Program
+from cli.clients.frame import WORDS_MAX, Bench, Check, Program
 from config.load import DEFAULT_PATH
 
 PROJECT, CLUSTER, BUCKET = "eng-ai-dev", "1xa100-40gb", "lum-dev-pipeline-zen-jobs"
@@ -220,7 +220,8 @@ def _progress(client: Client) -> Check:
     logged = client.job("well")["artifacts"].get("job_logger", [])
     said = [row["operation"] for row in logged]
     good = said == ["step"] * 25 + ["weights"]
-    return Check("artifacts hold job-meta.json", "passed" if good else "failed", str(said)[:400])
+    name = "artifacts hold job-meta.json"
+    return Check(name, "passed" if good else "failed", "" if good else str(said)[:WORDS_MAX])
 
 
 def _stops(client: Client) -> Check:
@@ -253,7 +254,8 @@ def _dies(client: Client) -> Check:
     late = client.wait("again ended", lambda: client.job("again")["status"] == "COMPLETED")
     events = client.events("again")
     good = not late and client.ran("again") == 2 and events.count("vm_lost") == 1
-    return Check(name, "passed" if good else "failed", f"{late} {' '.join(events)}"[:400])
+    words = "" if good else f"{late} {' '.join(events)}"
+    return Check(name, "passed" if good else "failed", words)
 
 
 def _leaves_nothing(client: Client) -> Check:
