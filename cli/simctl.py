@@ -247,6 +247,39 @@ def create_error(
     _set(fault, lasts, after, as_json)
 
 
+@app.command("operation-error")
+def operation_error(
+    region: Annotated[str, typer.Argument(metavar="REGION")],
+    code: Annotated[str, typer.Argument(metavar="CODE")],
+    message: Annotated[str, typer.Argument(metavar="[MESSAGE]")] = "",
+    call: Annotated[
+        str,
+        typer.Option(
+            "--call",
+            metavar="CALL",
+            help="createInstances, deleteInstances or resizeRequests.insert. Default: all.",
+        ),
+    ] = "*",
+    takes: Annotated[
+        str | None, typer.Option("--takes", metavar="SPAN", help="Until it has failed, e.g. 5s.")
+    ] = None,
+    lasts: For = None,
+    after: After = None,
+    as_json: AsJson = False,
+) -> None:
+    """Google accepts calls about a region's groups, and their operations end with this error.
+
+    \b
+    Example:
+      zen sim operation-error us-central1 INTERNAL_ERROR 'try again' --for 10m
+    """
+    fault: Json = {"kind": "operation-error", "region": region, "call": call, "code": code}
+    fault["message"] = message
+    if takes is not None:
+        fault["takes_s"] = seconds(takes, "--takes")
+    _set(fault, lasts, after, as_json)
+
+
 @app.command()
 def faults(as_json: AsJson = False) -> None:
     """The faults in force.

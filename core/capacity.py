@@ -9,7 +9,7 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Literal
 
-from core.errors import ZenError
+from core.errors import CloudRefused, ZenError
 from core.floors import Floor
 from core.health import WELL, VmHealth
 from core.names import gang_of
@@ -382,6 +382,16 @@ class AttemptError:
     """Where it was tried; empty if Google does not say."""
     quota: str = ""
     """The quota that is spent: metric and limit by Google's names."""
+
+
+class OperationFailed(CloudRefused):
+    """The cloud accepted a call and then failed it. What it did not list by then never comes."""
+
+    code = "operation_failed"
+
+    def __init__(self, message: str, errors: tuple[AttemptError, ...]) -> None:
+        super().__init__(message)
+        self.errors = errors
 
 
 @dataclass(frozen=True, slots=True)

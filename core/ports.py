@@ -186,12 +186,13 @@ class Compute(Protocol):
         ...
 
     async def create(self, mig: str, action: Create) -> None:
-        """Returns when accepted. CloudUnsure: it may exist, observe. Repeating the same
+        """Returns when accepted. CloudUnsure: it may exist, observe. OperationFailed: it was
+        accepted and then failed; what the group does not list never comes. Repeating the same
         request id is safe."""
         ...
 
     async def delete(self, mig: str, action: Delete) -> None:
-        """Idempotent: members already deleting or gone are skipped."""
+        """Idempotent: members already deleting or gone are skipped. OperationFailed as above."""
         ...
 
 

@@ -18,6 +18,7 @@ from core.capacity import (
     GroupError,
     Member,
     MigSnapshot,
+    OperationFailed,
     Queue,
     Queued,
 )
@@ -27,6 +28,7 @@ from migs.advice import Adviser
 from migs.calling import ATTEMPTS, CALL_S, About, Call, Caller
 from migs.history import ErrorHistory
 from migs.library import Clients, Library
+from migs.operations import Operations
 from migs.reading import LEAVING, read_group_error, read_member, read_queued, zone_of
 from migs.settings import check_group
 
@@ -67,6 +69,7 @@ class GoogleCompute:
         )
         self._history = ErrorHistory()
         self._adviser = Adviser(project, self._caller, clock)
+        self._operations = Operations(project, self._caller)
 
     def warm_up(self) -> None:
         """Start loading the library in the background; calls wait for it."""
@@ -148,7 +151,8 @@ class GoogleCompute:
             "instance_group_manager_resize_request_resource": resource,
         }
         about = About(mig, action.region, write=True)
-        await self._caller.repeated(_queue_call("insert_unary", request), about)
+        accepted = await self._caller.repeated(_queue_call("insert_unary", request), about)
+        await self._operations.finish(accepted, about)
 
     async def queued(self, mig: str, region: str) -> tuple[Queued, ...]:
         """The group's resize requests."""
@@ -227,26 +231,29 @@ class GoogleCompute:
         return [f"zones/{member.zone or guess}/instances/{member.name}" for member in members]
 
     async def _write(self, method: str, requests: list[Request], about: About) -> None:
-        """The calls of one action, in order."""
+        """The calls of one action, in order, and what became of each."""
         for index, request in enumerate(requests):
             try:
-                await self._caller.repeated(_write_call(method, request), about)
+                accepted = await self._caller.repeated(_write_call(method, request), about)
+                await self._operations.finish(accepted, about)
+            except OperationFailed:
+                raise
             except ZenError as error:
                 if index and not isinstance(error, CloudUnsure):
                     raise CloudUnsure(f"part of it was accepted, then: {error}") from error
                 raise
 
 
-def _write_call(method: str, request: Request) -> Call[None]:
-    def call(clients: Clients, timeout_s: float) -> None:
-        getattr(clients.groups, method)(request=request, timeout=timeout_s, retry=None)
+def _write_call(method: str, request: Request) -> Call[Any]:
+    def call(clients: Clients, timeout_s: float) -> Any:
+        return getattr(clients.groups, method)(request=request, timeout=timeout_s, retry=None)
 
     return call
 
 
-def _queue_call(method: str, request: Request) -> Call[None]:
-    def call(clients: Clients, timeout_s: float) -> None:
-        getattr(clients.requests, method)(request=request, timeout=timeout_s, retry=None)
+def _queue_call(method: str, request: Request) -> Call[Any]:
+    def call(clients: Clients, timeout_s: float) -> Any:
+        return getattr(clients.requests, method)(request=request, timeout=timeout_s, retry=None)
 
     return call
 

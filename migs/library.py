@@ -39,6 +39,8 @@ class Clients:
     requests: Any
     """Resize requests."""
     advice: Any
+    operations: Any
+    """What became of calls that were accepted."""
 
 
 class Library:
@@ -101,6 +103,7 @@ def _import_and_make(endpoint: str | None) -> Clients:
         groups=_client(compute_v1.RegionInstanceGroupManagersClient, endpoint),
         requests=_client(compute_v1.RegionInstanceGroupManagerResizeRequestsClient, endpoint),
         advice=_client(compute_v1.AdviceClient, endpoint),
+        operations=_client(compute_v1.RegionOperationsClient, endpoint),
     )
 
 

@@ -58,6 +58,11 @@ def read_queued(request: Any) -> Queued:
     )
 
 
+def read_errors(errors: Any) -> tuple[AttemptError, ...]:
+    """Those of an operation."""
+    return tuple(_read_error(error, "") for error in errors)
+
+
 def _read_error(error: Any, zone: str) -> AttemptError:
     infos = [detail.error_info for detail in error.error_details]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 from core.capacity import (
     BAD_LUCK_MAX,
@@ -67,9 +68,11 @@ def fold(
     *,
     experience: Sequence[Experience] = (),
     policy: CapacityPolicy = CapacityPolicy(),  # noqa: B008  # frozen
+    failed_creates: Mapping[str, str] = MappingProxyType({}),
 ) -> Folded:
     """Compare one group with our rows for its region. `unsettled` names VMs whose create call
-    was not answered yet, or only just now: their absence means nothing."""
+    was not answered yet, or only just now: their absence means nothing. `failed_creates`: VMs
+    whose create call was accepted and then failed, and why: their absence is final."""
     members = {member.name: member for member in snapshot.members}
     known = {trouble.key: trouble for trouble in troubles}
     lessons = Lessons(spec, experience, policy, now)
@@ -94,7 +97,7 @@ def fold(
         elif vm.queued and _still_waits(vm, member, snapshot):
             seen = vm
         elif member is None:
-            seen = _missing(vm, unsettled, now)
+            seen = _missing(vm, unsettled, failed_creates, now)
         else:
             seen = _present(vm, member, refusals.get(vm.name, ()), now)
         if seen.running_since is not None and vm.running_since is None:
@@ -313,8 +316,12 @@ def _is_same(before: Trouble, after: Trouble) -> bool:
     return before.message == after.message and quiet_s < SAME_NEWS_S
 
 
-def _missing(vm: Vm, unsettled: frozenset[str], now: datetime) -> Vm:
+def _missing(
+    vm: Vm, unsettled: frozenset[str], failed_creates: Mapping[str, str], now: datetime
+) -> Vm:
     never_seen = vm.state in (V.REQUESTED, V.DELETING) and not vm.zone and not vm.instance_id
+    if never_seen and vm.name in failed_creates:
+        return move_vm(vm, V.GONE, now, f"create failed: {failed_creates[vm.name]}"[:500])
     young = (now - vm.requested_at).total_seconds() < UNLISTED_AFTER_S
     if vm.name in unsettled or (never_seen and young):
         return vm  # its create call may still take effect

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import assert_never
@@ -12,14 +12,17 @@ import structlog
 
 from core.capacity import (
     Action,
+    AttemptError,
     CloudCall,
     ClusterSpec,
     Create,
     Delete,
     Demand,
     Drain,
+    GroupError,
     Hold,
     MigSnapshot,
+    OperationFailed,
     Queue,
     Trouble,
     TroubleKind,
@@ -89,6 +92,19 @@ class Wiring:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedCreate:
+    """A create call that the cloud accepted and then failed."""
+
+    names: tuple[str, ...]
+    errors: tuple[AttemptError, ...]
+    reason: str
+
+    def lines(self, now: datetime) -> Iterator[GroupError]:
+        """As the group itself would tell of its members."""
+        return (GroupError(now, self.names[0], "CREATING", error) for error in self.errors)
+
+
+@dataclass(frozen=True, slots=True)
 class Look:
     """An observation, with what we knew when it was asked for: it may be answered much later."""
 
@@ -101,6 +117,8 @@ class Look:
     """VMs whose create call had no answer by then, or only just: their absence neither."""
     abandoned: bool = False
     """The region was withdrawn by then, with nothing of ours known there."""
+    failed: tuple[FailedCreate, ...] = ()
+    """Create calls that had failed by then after they were accepted."""
 
     def is_outdated(self, vm: Vm) -> bool:
         return vm.running_since is not None and vm.name not in self.ran
@@ -121,6 +139,8 @@ class ClusterManager:
         self._places = Places(wiring.names, driven)
         self._lanes = Lanes(spec.name)
         self._looks: list[Look] = []
+        self._failed_creates: dict[str, tuple[FailedCreate, ...]] = {}
+        """By region: those that the next look there makes final."""
         self._hints = Hints(wiring.advice)
         self._snapshots: dict[str, MigSnapshot] = {}
         self._observed_at: dict[str, float] = {}
@@ -205,9 +225,10 @@ class ClusterManager:
         known = frozenset(vm.name for vm in view.vms)
         ran = frozenset(vm.name for vm in view.vms if vm.running_since is not None)
         unsure = self._names_in(view, "create", "queue") | self._accepted_lately(view)
+        failed = self._failed_creates.get(region, ())
         snapshot = await self._observe(region, view, abandoned=abandoned)
         if snapshot is not None:
-            self._looks.append(Look(snapshot, known, ran, unsure, abandoned))
+            self._looks.append(Look(snapshot, known, ran, unsure, abandoned, failed))
 
     def _is_due(self, region: str, view: View) -> bool:
         last = self._observed_at.get(region)
@@ -241,12 +262,20 @@ class ClusterManager:
         self._awaited = frozenset(vm.uid for vm in found.vms if vm.running_since is None)
         if not changes or await self._write([(change,) for change in changes]):
             self._complaints.told(told)
+            self._forget_failed(fresh)
         else:
             # Somebody was faster. What we folded is not what is stored, though its version may be
             # the same number: plan on the rows as they are, the next observation folds again.
             view = await self._view()
             found = Folded((), tuple(view.vms), tuple(view.troubles), tuple(view.experience))
         return self._picture(view, found)
+
+    def _forget_failed(self, fresh: Sequence[Look]) -> None:
+        """What these looks made final is stored."""
+        for look in fresh:
+            region = look.snapshot.region
+            left = [f for f in self._failed_creates.get(region, ()) if f not in look.failed]
+            self._failed_creates[region] = tuple(left)
 
     def _news(self, view: View, fresh: Sequence[Look]) -> Folded:
         """Each look is folded once, over what the one before it left."""
@@ -276,7 +305,9 @@ class ClusterManager:
         """Only over what was written down before the look was taken: no clocks are compared. So
         the absence of a newer VM means nothing, nor that of the machine of one whose worker has
         spoken since."""
-        snapshot, known = look.snapshot, look.known
+        known = look.known
+        lines = [line for failed in look.failed for line in failed.lines(view.now)]
+        snapshot = replace(look.snapshot, errors=(*look.snapshot.errors, *lines))
         older = tuple(vm for vm in before.vms if vm.name in known and not look.is_outdated(vm))
         newer = tuple(vm for vm in before.vms if vm.name not in known or look.is_outdated(vm))
         folded = fold(
@@ -289,6 +320,7 @@ class ClusterManager:
             view.now,
             experience=before.experience,
             policy=self._wiring.policy,
+            failed_creates={name: f.reason for f in look.failed for name in f.names},
         )
         self._note_requests(snapshot, older, folded.vms)
         orphans = self._orphans.adopt(snapshot, known, view, self._wiring.ids)
@@ -521,8 +553,15 @@ class ClusterManager:
         self, action: CloudCall, error: ZenError, now: datetime, *, first: bool
     ) -> None:
         """A first call that is refused had no effect. An older one may have had: what it made, if
-        anything, is left to observation."""
+        anything, is left to observation. One that was accepted and then failed is folded into the
+        next look, as the errors of members are."""
         units: list[Unit] = [(SettleRequest(action.request_id, f"refused: {error}", now),)]
+        if isinstance(error, OperationFailed) and isinstance(action, Create | Queue):
+            await self._write(units)
+            failed = FailedCreate(action.names, error.errors, str(error))
+            before = self._failed_creates.get(action.region, ())
+            self._failed_creates[action.region] = (*before, failed)
+            return
         if isinstance(action, Create | Queue) and (first or isinstance(error, MigMissing)):
             view = await self._view()
             units += [

@@ -13,6 +13,7 @@ GLOBAL = "global"
 """In place of a region: a quota over all of them."""
 GLOBAL_METRIC = "GPUS_ALL_REGIONS"
 WORDS_MAX = 1000
+CALLS = ("createInstances", "deleteInstances", "resizeRequests.insert")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,17 @@ class CreateError(Lasting):
 
 
 @dataclass(frozen=True, slots=True)
+class OperationError(Lasting):
+    """Calls are accepted, and their operations end with an error: nothing was done."""
+
+    region: str = ""
+    call: str = "*"
+    code: str = ""
+    message: str = ""
+    takes_s: float = 0.0  # accepted → the operation is over
+
+
+@dataclass(frozen=True, slots=True)
 class SlowBoots(Lasting):
     region: str = ""
     factor: float = 1.0
@@ -125,6 +137,7 @@ LastingFault = (
     | AddressSpace
     | Permissions
     | CreateError
+    | OperationError
     | SlowBoots
     | ApiErrors
 )
@@ -137,6 +150,7 @@ KINDS = {
     "address-space": AddressSpace,
     "permissions": Permissions,
     "create-error": CreateError,
+    "operation-error": OperationError,
     "slow-boots": SlowBoots,
     "api-errors": ApiErrors,
     "preempt": Preempt,
@@ -212,6 +226,12 @@ def _lasting(
     if cls is CreateError:
         code, message = reader.text("code"), reader.text("message", "")
         return CreateError(for_s, after_s, region, code[:WORDS_MAX], message[:WORDS_MAX])
+    if cls is OperationError:
+        call = reader.choice("call", ("*", *CALLS), "*")
+        code, message = reader.text("code"), reader.text("message", "")
+        takes_s = reader.number("takes_s", 0.0, high=600.0)
+        words = (code[:WORDS_MAX], message[:WORDS_MAX])
+        return OperationError(for_s, after_s, region, call, *words, takes_s)
     if cls is SlowBoots:
         if not (reader.has("factor") or reader.has("seconds")):
             reader.problem("factor", "a factor or seconds to slow boots by")
@@ -360,6 +380,12 @@ class FaultBoard:
         """The newest one, if there is one."""
         found = [f for f in self._holding(now) if isinstance(f, CreateError)]
         return next((f for f in reversed(found) if f.region == region), None)
+
+    def operation_error(self, region: str, call: str, now: float) -> OperationError | None:
+        """The newest one, if there is one."""
+        found = [f for f in self._holding(now) if isinstance(f, OperationError)]
+        hits = (f for f in reversed(found) if f.region == region and f.call in ("*", call))
+        return next(hits, None)
 
     def boot_time(self, region: str, seconds: float, now: float) -> float:
         for f in self._holding(now):

@@ -214,3 +214,4 @@ class Operation:
     at: float
     done_at: float
     client_operation_id: str | None = None
+    error: Trouble | None = None  # it ends with it, and has done nothing

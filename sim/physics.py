@@ -22,6 +22,7 @@ from sim.faults import (
     CreateError,
     Fault,
     FaultBoard,
+    OperationError,
     Permissions,
     Preempt,
     Quota,
@@ -40,6 +41,7 @@ from sim.model import (
     Operation,
     RequestState,
     ResizeRequest,
+    Trouble,
     Vm,
     VmStatus,
 )
@@ -142,6 +144,8 @@ class Cloud:
         if (done := self._operations.repeated(scope, request_id)) is not None:
             return done
         self._check_new_names(mig, names)
+        if (failed := self._fails(mig, "createInstances", request_id)) is not None:
+            return failed
         self._life.grow(mig, names)
         return self._record(scope, "createInstances", mig_path(mig), request_id)
 
@@ -159,7 +163,10 @@ class Cloud:
         scope = f"regions/{region}"
         if (done := self._operations.repeated(scope, request_id)) is not None:
             return done
-        for member in self._named_members(mig, instances, skip_invalid):
+        members = list(self._named_members(mig, instances, skip_invalid))
+        if (failed := self._fails(mig, "deleteInstances", request_id)) is not None:
+            return failed
+        for member in members:
             self._life.remove(member, Action.DELETING)
         return self._record(scope, "deleteInstances", mig_path(mig), request_id)
 
@@ -210,6 +217,8 @@ class Cloud:
         asked.check(mig)
         names = asked.names or tuple(self._fresh_names(mig, asked.count))
         self._check_new_names(mig, names)
+        if (failed := self._fails(mig, "resizeRequests.insert", request_id)) is not None:
+            return failed
         self._life.grow_together(
             mig,
             ResizeRequest(
@@ -308,8 +317,23 @@ class Cloud:
             found[name] = member
         return found.values()
 
+    def _fails(self, mig: Mig, verb: str, request_id: str | None) -> Operation | None:
+        """The operation of a call that is accepted and then fails, if a fault says so."""
+        fault = self.faults.operation_error(mig.spec.region, verb, self._life.now)
+        if fault is None:
+            return None
+        error = Trouble(fault.code, fault.message, mig.spec.zones[0])
+        scope = f"regions/{mig.spec.region}"
+        return self._record(scope, verb, mig_path(mig), request_id, fault.takes_s, error)
+
     def _record(
-        self, scope: str, verb: str, target: str, request_id: str | None, takes_s: float = 0.0
+        self,
+        scope: str,
+        verb: str,
+        target: str,
+        request_id: str | None,
+        takes_s: float = 0.0,
+        error: Trouble | None = None,
     ) -> Operation:
         number = self._life.new_id()
         grouped = "instanceGroupManagers" in target
@@ -322,6 +346,7 @@ class Cloud:
             at=self._life.now,
             done_at=self._life.now + takes_s,
             client_operation_id=request_id,
+            error=error,
         )
         return self._operations.add(operation)
 
@@ -372,7 +397,7 @@ class Cloud:
                 return self.faults.clear(fault.id, self._life.now)
             case Stockout() | Quota() | Unsupported() | AddressSpace() | Permissions():
                 return self.faults.add(fault, self._life.now)
-            case CreateError() | SlowBoots() | ApiErrors():
+            case CreateError() | OperationError() | SlowBoots() | ApiErrors():
                 return self.faults.add(fault, self._life.now)
             case _:
                 assert_never(fault)

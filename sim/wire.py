@@ -189,6 +189,10 @@ class Wire:
         }
         if done:
             shown["endTime"] = timestamp(op.done_at)
+            if op.error is not None:
+                shown["error"] = {"errors": [trouble(op.error)]}
+                shown["httpErrorStatusCode"] = 400
+                shown["httpErrorMessage"] = "BAD REQUEST"
         if op.client_operation_id is not None:
             shown["clientOperationId"] = op.client_operation_id
         return shown

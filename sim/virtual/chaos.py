@@ -37,6 +37,7 @@ FAULTS: Mapping[str, int] = {
     "address_space": 1,
     "permissions": 1,
     "create_error": 2,
+    "operation_error": 2,
     "global_quota": 1,
     "slow_boots": 2,
     "api_errors": 4,

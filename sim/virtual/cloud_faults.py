@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from core.job import JobStatus
 from sim.faults import (
+    CALLS,
     GLOBAL,
     GLOBAL_METRIC,
     AddressSpace,
     ApiErrors,
     Crash,
     CreateError,
+    OperationError,
     Permissions,
     Preempt,
     Quota,
@@ -41,6 +43,7 @@ class CloudFaults(Misfortunes):
             "address_space": self._address_space,
             "permissions": self._permissions,
             "create_error": self._create_error,
+            "operation_error": self._operation_error,
             "global_quota": self._global_quota,
             "slow_boots": self._slow_boots,
             "api_errors": self._api_errors,
@@ -78,6 +81,20 @@ class CloudFaults(Misfortunes):
         span = self._dice.uniform(30, 200)
         fault = CreateError(for_s=span, region=self._region(), code=code, message=message)
         self._cloud.fault(fault)
+        return True
+
+    def _operation_error(self) -> bool:
+        code, message = self._dice.choice(_CREATE_ERRORS)
+        self._cloud.fault(
+            OperationError(
+                for_s=self._dice.uniform(20, 120),
+                region=self._region(),
+                call=self._dice.choice(("*", *CALLS)),
+                code=code,
+                message=message,
+                takes_s=self._dice.choice((0.0, 0.0, 15.0)),
+            )
+        )
         return True
 
     def _unsupported(self) -> bool:

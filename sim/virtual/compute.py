@@ -19,6 +19,7 @@ from core.capacity import (
     GroupError,
     Member,
     MigSnapshot,
+    OperationFailed,
     Queue,
     Queued,
     QueueState,
@@ -31,6 +32,7 @@ from sim.model import (
     ApiError,
     Effect,
     Mig,
+    Operation,
     PowerOff,
     PowerOn,
     PreemptNotice,
@@ -151,9 +153,10 @@ class VirtualCompute:
 
     async def create(self, mig: str, action: Create) -> None:
         def effect() -> None:
-            self._world.cloud.create_instances(
+            done = self._world.cloud.create_instances(
                 action.region, mig, action.names, action.request_id, self._loop.time()
             )
+            self._finish(done)
             self.on_create(mig, action)
 
         await self._write(action.region, effect)
@@ -168,9 +171,10 @@ class VirtualCompute:
             if staying:
                 urls = [f"zones/{m.zone}/instances/{m.name}" for m in staying]
                 self.on_delete(mig, action)
-                self._world.cloud.delete_instances(
+                done = self._world.cloud.delete_instances(
                     action.region, mig, urls, True, action.request_id, now
                 )
+                self._finish(done)
 
         await self._write(action.region, effect)
 
@@ -199,9 +203,10 @@ class VirtualCompute:
         asked = AskedTogether(action.name, action.names, 0, action.run_s)
 
         def effect() -> None:
-            self._world.cloud.request_instances(
+            done = self._world.cloud.request_instances(
                 action.region, mig, asked, action.request_id, self._loop.time()
             )
+            self._finish(done)
             self._trace.count_fault("asked_together")
             self.on_create(mig, action)
 
@@ -289,17 +294,29 @@ class VirtualCompute:
                 effect()
             except ApiError as error:
                 raise _translate(error) from error
+            except ZenError:
+                if not lost:
+                    raise
             finally:
                 self._world.settle()
         if lost:
             await asyncio.sleep(CALL_S)
             raise CloudUnsure("no answer, it may have taken effect")
 
+    def _finish(self, operation: Operation) -> None:
+        """As the Google adapter reads it; one that is not over yet is asked after again."""
+        if operation.done_at > self._loop.time():
+            raise CloudUnsure(f"{operation.name} is not over yet")
+        if operation.error is not None:
+            self._trace.count_fault("operation_failed")
+            error = _error(operation.error)
+            raise OperationFailed(f"accepted, then failed: {error.message}", (error,))
+
     def _late(self, effect: Callable[[], None]) -> None:
         """The request arrives after its caller gave up; nobody hears of a refusal."""
         try:
             effect()
-        except ApiError as error:
+        except (ApiError, ZenError) as error:
             self._trace.note("cloud", f"late call refused: {error}")
         self._world.settle()
 

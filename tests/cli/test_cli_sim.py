@@ -101,6 +101,17 @@ def sim(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
             },
         ),
         (
+            "operation-error us-central1 X no --call createInstances --takes 5s",
+            {
+                "kind": "operation-error",
+                "region": "us-central1",
+                "call": "createInstances",
+                "code": "X",
+                "message": "no",
+                "takes_s": 5.0,
+            },
+        ),
+        (
             "quota global GPUS_ALL_REGIONS",
             {"kind": "quota", "region": "global", "metric": "GPUS_ALL_REGIONS", "limit": 0},
         ),

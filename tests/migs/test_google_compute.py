@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from core.capacity import Create, Delete, Member, TroubleKind
+from core.capacity import Create, Delete, Member, OperationFailed, TroubleKind
 from core.clock import SystemClock
 from core.errors import CloudBusy, CloudRefused, CloudUnsure, MigMissing
+from migs import operations
 from migs.calling import THREADS_PER_REGION
 from migs.classify import classify, is_global
 from migs.google_compute import GoogleCompute
@@ -212,6 +213,50 @@ async def test_a_quota_over_all_regions_is_recognised(sky: Sky) -> None:
     (error,) = (await sky.members())["zen-a"].errors
     assert "gpus_all_regions" in error.quota
     assert is_global(error)
+
+
+async def test_an_operation_that_ends_with_an_error_is_a_failure(sky: Sky) -> None:
+    """Google accepts the call and fails it afterwards: the operation is read, also by a repeat with
+    the same request id, and its error is what a member's would be."""
+    sky.fault(
+        kind="operation-error",
+        region=REGION,
+        code="ZONE_RESOURCE_POOL_EXHAUSTED",
+        message="none left",
+    )
+    action = create("zen-a")
+    for _ in range(2):
+        with pytest.raises(OperationFailed) as caught:
+            await sky.compute.create(MIG, action)
+        (error,) = caught.value.errors
+        assert (error.message, classify(error)) == ("none left", TroubleKind.STOCKOUT)
+    assert await sky.members() == {}
+
+
+async def test_a_deletion_whose_operation_fails_is_a_failure(sky: Sky) -> None:
+    """The member stays, and somebody is told."""
+    await sky.compute.create(MIG, create("zen-a"))
+    sky.fault(kind="operation-error", region=REGION, call="deleteInstances", code="INTERNAL_ERROR")
+    with pytest.raises(OperationFailed, match="INTERNAL_ERROR"):
+        await sky.compute.delete(MIG, delete("zen-a"))
+    assert set(await sky.members()) == {"zen-a"}
+
+
+async def test_an_operation_is_waited_for_within_bounds(
+    sky: Sky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is not over in time leaves the call unsure: its repeat finds the same operation, and
+    then what became of it."""
+    monkeypatch.setattr(operations, "PAUSES_S", (0.0, 0.0))
+    sky.fault(kind="operation-error", region=REGION, code="NEW", takes_s=60)
+    action = create("zen-a")
+    with pytest.raises(CloudUnsure, match="not over yet"):
+        await sky.compute.create(MIG, action)
+    assert sky.calls.count("createInstances") == 1
+    assert sum(name.startswith("operation-") for name in sky.calls) == 2
+    sky.pass_time(61)
+    with pytest.raises(OperationFailed, match="NEW"):
+        await sky.compute.create(MIG, action)
 
 
 async def test_zones_with_room_are_read(sky: Sky) -> None:

@@ -10,11 +10,13 @@ from dataclasses import replace
 import pytest
 
 from core.capacity import (
+    AttemptError,
     ClusterSpec,
     Create,
     Delete,
     Member,
     MigSnapshot,
+    OperationFailed,
     TroubleKind,
     Vm,
     VmState,
@@ -170,6 +172,60 @@ async def test_lost_answer_is_repeated_with_the_same_request_id(house: House) ->
     assert len(await house.vms()) == 1
     assert len(set(house.cloud.request_ids)) == 1
     assert (await house.store.view(0)).requests == ()
+
+
+def failed(code: str, message: str) -> OperationFailed:
+    """An operation that the cloud accepted, and that ended with an error."""
+    return OperationFailed(f"accepted, then failed: {code}", (AttemptError(code, message),))
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "alert"),
+    [
+        ("ZONE_RESOURCE_POOL_EXHAUSTED", TroubleKind.STOCKOUT, None),
+        ("QUOTA_EXCEEDED", TroubleKind.QUOTA, "cloud_quota"),
+        ("CONDITION_NOT_MET", TroubleKind.OTHER, "cloud_other"),
+    ],
+)
+async def test_an_accepted_call_that_fails_is_folded_like_a_members_error(
+    house: House, code: str, kind: TroubleKind, alert: str | None
+) -> None:
+    """Its error has the kind, the block and the alert that a member's would have; its VM is gone at
+    the next look, and another region is asked."""
+    await house.wait_for_work()
+    house.cloud.fail["create us-central1"] = failed(code, "in Google's words")
+    await house.rounds(3)
+    view = await house.store.view(0)
+    (block,) = view.troubles
+    assert (block.region, block.kind) == ("us-central1", kind)
+    assert "in Google's words" in block.message
+    assert {name for name, _ in view.open_alerts} == ({alert} if alert else set())
+    assert view.requests == ()
+    (asked,) = view.vms
+    assert asked.region != "us-central1"
+
+
+async def test_what_a_failed_call_has_made_all_the_same_is_kept(house: House) -> None:
+    """A call for several may fail for some: what the group lists is a VM, whatever was said."""
+    await house.wait_for_work()
+    house.cloud.fail["create us-central1"] = failed("INTERNAL_ERROR", "")
+    house.cloud.effect_before_failure = True
+    await house.rounds(2)
+    assert "us-central1" in {vm.region for vm in await house.vms() if vm.running_since is not None}
+
+
+async def test_a_deletion_that_fails_is_told_and_asked_for_again(house: House) -> None:
+    """With Google's words; the VM is not forgotten."""
+    await house.add_vm(vm("vm-1", V.DELETING, zone="us-central1-a"))
+    house.cloud.members["us-central1"] = {
+        "vm-1": Member("vm-1", "us-central1-a", "NONE", "RUNNING")
+    }
+    house.cloud.fail["delete"] = failed("INTERNAL_ERROR", "try again")
+    await house.rounds(2)
+    assert {kind for kind, _ in await house.alerts()} == {"cloud_other"}
+    house.cloud.fail.clear()
+    await house.rounds(10)
+    assert await house.vms() == ()
 
 
 async def test_region_in_trouble_costs_few_calls(house: House) -> None:

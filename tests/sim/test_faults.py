@@ -30,6 +30,7 @@ GOOD: list[dict[str, Any]] = [
     {"kind": "address-space", "region": REGION, "after_s": 5},
     {"kind": "permissions", "region": REGION},
     {"kind": "quota", "region": "global", "metric": "GPUS_ALL_REGIONS", "limit": 4},
+    {"kind": "operation-error", "region": REGION, "call": "deleteInstances", "code": "X"},
     {"kind": "create-error", "region": REGION, "code": "CONDITION_NOT_MET", "message": "no"},
     {"kind": "slow-boots", "region": REGION, "factor": 3},
     {"kind": "slow-boots", "region": REGION, "seconds": 60},
