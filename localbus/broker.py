@@ -24,7 +24,7 @@ from localbus.changes import (
     TopicSaved,
 )
 from localbus.delivery import Delivery, Ledger
-from localbus.errors import Exists, Full, Missing, invalid
+from localbus.errors import Exists, FailedPrecondition, Full, Missing, invalid
 from localbus.model import (
     DELETED_TOPIC,
     Draft,
@@ -32,6 +32,7 @@ from localbus.model import (
     SubscriptionSpec,
     TopicSpec,
     check_drafts,
+    check_name,
     check_subscription,
     check_topic,
 )
@@ -122,6 +123,7 @@ class Broker:
         """The topic of that name."""
         found = self._topics.get(name)
         if found is None:
+            check_name("topic", name, "topics")
             raise Missing(f"topic {name} does not exist")
         return found
 
@@ -134,6 +136,7 @@ class Broker:
         """New labels or retention."""
         topic = self.topic(spec.name)
         check_topic(spec)
+        spec = replace(spec, policy=topic.spec.policy)
         topic.spec = spec
         self.ledger.changes.append(TopicSaved(spec))
         if spec.retention_s is None:
@@ -172,7 +175,7 @@ class Broker:
     def _add_subscription(self, id_: int, spec: SubscriptionSpec, used: float) -> Subscription:
         subscription = Subscription(id_, spec, used, self.ledger, self._ack_ids)
         self._subscriptions[spec.name] = subscription
-        if spec.topic in self._topics:
+        if spec.topic in self._topics and not spec.detached:
             self._topics[spec.topic].attach(subscription)
         return subscription
 
@@ -185,6 +188,7 @@ class Broker:
         """The subscription of that name."""
         found = self._subscriptions.get(name)
         if found is None:
+            check_name("subscription", name, "subscriptions")
             raise Missing(f"subscription {name} does not exist")
         return found
 
@@ -203,7 +207,8 @@ class Broker:
                 raise invalid(name, new, f"{old!r}: it cannot be changed after creation")
         check_subscription(spec)
         self._check_dead_letter(spec)
-        subscription.respec(spec, now)
+        old = subscription.spec
+        subscription.respec(replace(spec, policy=old.policy, detached=old.detached), now)
         self._save(subscription)
         self._look_at(subscription, now)
         return subscription
@@ -212,10 +217,46 @@ class Broker:
         """Gone, with what it held."""
         subscription = self.subscription(name)
         del self._subscriptions[name]
-        if subscription.spec.topic in self._topics:
+        if subscription.spec.topic in self._topics and not subscription.spec.detached:
             self._topics[subscription.spec.topic].detach(subscription)
         self.ledger.changes.append(SubscriptionDropped(subscription.id))
         subscription.close()
+
+    def detach_subscription(self, name: str, now: float) -> None:
+        """It loses what it holds and gets nothing any more; doing it again changes nothing."""
+        subscription = self.subscription(name)
+        topic = self._topics.get(subscription.spec.topic)
+        if topic is not None and not subscription.spec.detached:
+            topic.detach(subscription)
+        subscription.seek(now, (), now)
+        subscription.spec = replace(subscription.spec, detached=True)
+        self._save(subscription)
+        self._look_at(subscription, now)
+
+    def readable(self, name: str) -> Subscription:
+        """The subscription of that name, for somebody who wants its messages."""
+        subscription = self.subscription(name)
+        if subscription.spec.detached:
+            raise FailedPrecondition(f"subscription {name} is detached: it gets no messages")
+        return subscription
+
+    # -- policies
+
+    def policy(self, name: str) -> str:
+        """The IAM policy of a topic or subscription."""
+        found = self.topic(name) if "/topics/" in name else self.subscription(name)
+        return found.spec.policy
+
+    def set_policy(self, name: str, policy: str) -> None:
+        """Another policy for a topic or subscription."""
+        if "/topics/" in name:
+            topic = self.topic(name)
+            topic.spec = replace(topic.spec, policy=policy)
+            self.ledger.changes.append(TopicSaved(topic.spec))
+        else:
+            subscription = self.subscription(name)
+            subscription.spec = replace(subscription.spec, policy=policy)
+            self._save(subscription)
 
     def seek(self, name: str, moment: float, now: float) -> None:
         """Moves a subscription in time, over what it and its topic still hold."""

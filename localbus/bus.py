@@ -96,6 +96,19 @@ class Bus:
         self._broker.delete_subscription(name)
         await self._durable()
 
+    async def detach_subscription(self, name: str) -> None:
+        self._broker.detach_subscription(name, self.now())
+        for listener in self._listeners.get(self._broker.subscription(name), ()):
+            listener.news.set()
+        await self._durable()
+
+    def policy(self, name: str) -> str:
+        return self._broker.policy(name)
+
+    async def set_policy(self, name: str, policy: str) -> None:
+        self._broker.set_policy(name, policy)
+        await self._durable()
+
     async def seek(self, name: str, moment: float) -> None:
         self._broker.seek(name, moment, self.now())
         await self._durable()
@@ -115,7 +128,7 @@ class Bus:
 
     async def pull(self, name: str, messages_max: int, wait_s: float) -> list[Lease]:
         """Up to so many messages; waits for the first one."""
-        subscription = self._broker.subscription(name)
+        subscription = self._broker.readable(name)
         if messages_max <= 0:
             raise invalid("max_messages", messages_max, "at least 1")
         listener = Listener(subscription, None)
@@ -135,6 +148,7 @@ class Bus:
         subscription = listener.subscription
         if subscription.gone:
             raise Missing(f"subscription {subscription.spec.name} does not exist")
+        self._broker.readable(subscription.spec.name)
         now = self.now()
         leases = subscription.take(
             now,
@@ -179,7 +193,7 @@ class Bus:
     def open_stream(self, name: str, consumer: Consumer) -> Listener:
         """A stream that takes messages as they come; close it with `close_stream`."""
         check_stream_deadline(consumer.ack_deadline_s)
-        subscription = self._broker.subscription(name)
+        subscription = self._broker.readable(name)
         subscription.join(consumer, self.now())
         listener = Listener(subscription, consumer)
         self._listen(listener)

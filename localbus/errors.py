@@ -36,6 +36,22 @@ class Exists(BusError):
     http = 409
 
 
+class FailedPrecondition(BusError):
+    """Not as things are now: the subscription is detached."""
+
+    code = "failed_precondition"
+    status = "FAILED_PRECONDITION"
+    http = 400
+
+
+class Aborted(BusError):
+    """Somebody else changed it in between: read it again."""
+
+    code = "aborted"
+    status = "ABORTED"
+    http = 409
+
+
 class Full(BusError):
     """The bus holds as much as it may; read or drop something first."""
 

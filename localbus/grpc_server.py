@@ -158,6 +158,20 @@ def _unary(method: _Method, request_type: Any) -> grpc.RpcMethodHandler[Any, Any
     )
 
 
+def _pull(service: Service) -> grpc.RpcMethodHandler[Any, Any]:
+    async def call(request: Any, context: _Context) -> Any:
+        try:
+            return await service.pull(request, context.time_remaining())
+        except BusError as error:
+            await refuse(context, error)
+
+    return grpc.unary_unary_rpc_method_handler(
+        call,
+        request_deserializer=protos.PullRequest.FromString,
+        response_serializer=_serialize,
+    )
+
+
 def _serialize(answer: Any) -> bytes:
     return answer if isinstance(answer, bytes) else bytes(answer.SerializeToString())
 
@@ -189,6 +203,7 @@ def build_server(service: Service) -> grpc.aio.Server:
             service.list_topic_subscriptions, protos.ListTopicSubscriptionsRequest
         ),
         "Publish": _unary(service.publish, protos.PublishRequest),
+        "DetachSubscription": _unary(service.detach_subscription, protos.DetachSubscriptionRequest),
     }
     subscriber = {
         "CreateSubscription": _unary(service.create_subscription, protos.Subscription),
@@ -196,16 +211,24 @@ def build_server(service: Service) -> grpc.aio.Server:
         "UpdateSubscription": _unary(service.update_subscription, protos.UpdateSubscriptionRequest),
         "DeleteSubscription": _unary(service.delete_subscription, protos.DeleteSubscriptionRequest),
         "ListSubscriptions": _unary(service.list_subscriptions, protos.ListSubscriptionsRequest),
-        "Pull": _unary(service.pull, protos.PullRequest),
+        "Pull": _pull(service),
         "Acknowledge": _unary(service.acknowledge, protos.AcknowledgeRequest),
         "ModifyAckDeadline": _unary(service.modify_ack_deadline, protos.ModifyAckDeadlineRequest),
         "Seek": _unary(service.seek, protos.SeekRequest),
         "StreamingPull": _streaming_pull(service.bus),
     }
+    policies = {
+        "GetIamPolicy": _unary(service.get_iam_policy, protos.GetIamPolicyRequest),
+        "SetIamPolicy": _unary(service.set_iam_policy, protos.SetIamPolicyRequest),
+        "TestIamPermissions": _unary(
+            service.test_iam_permissions, protos.TestIamPermissionsRequest
+        ),
+    }
     server.add_generic_rpc_handlers(
         (
             grpc.method_handlers_generic_handler("google.pubsub.v1.Publisher", publisher),
             grpc.method_handlers_generic_handler("google.pubsub.v1.Subscriber", subscriber),
+            grpc.method_handlers_generic_handler("google.iam.v1.IAMPolicy", policies),
         )
     )
     return server

@@ -32,6 +32,8 @@ class TopicSpec:
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
     retention_s: float | None = None
+    policy: str = ""
+    """Its IAM policy, serialised, in base64: kept, never enforced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,10 @@ class SubscriptionSpec:
     retain_acked: bool = False
     ttl_s: float | None = 31 * DAY_S
     labels: Mapping[str, str] = field(default_factory=dict)
+    policy: str = ""
+    """As a topic's."""
+    detached: bool = False
+    """It holds nothing and gets nothing any more; who reads from it is told so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from google.iam.v1 import iam_policy_pb2  # type: ignore[import-untyped]
 from google.pubsub_v1 import types
 
 
@@ -35,5 +36,11 @@ AcknowledgeRequest = _raw("AcknowledgeRequest")
 ModifyAckDeadlineRequest = _raw("ModifyAckDeadlineRequest")
 SeekRequest = _raw("SeekRequest")
 SeekResponse = _raw("SeekResponse")
+DetachSubscriptionRequest = _raw("DetachSubscriptionRequest")
+DetachSubscriptionResponse = _raw("DetachSubscriptionResponse")
+GetIamPolicyRequest: Any = iam_policy_pb2.GetIamPolicyRequest
+SetIamPolicyRequest: Any = iam_policy_pb2.SetIamPolicyRequest
+TestIamPermissionsRequest: Any = iam_policy_pb2.TestIamPermissionsRequest
+TestIamPermissionsResponse: Any = iam_policy_pb2.TestIamPermissionsResponse
 StreamingPullRequest = _raw("StreamingPullRequest")
 StreamingPullResponse = _raw("StreamingPullResponse")

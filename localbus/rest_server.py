@@ -96,6 +96,27 @@ def _calls(service: Service) -> list[_Call]:
             s.modify_ack_deadline,
         ),
         _Call("POST", f"{_SUBSCRIPTION}:seek", p.SeekRequest, "subscription", s.seek),
+        _Call(
+            "POST",
+            f"{_SUBSCRIPTION}:detach",
+            p.DetachSubscriptionRequest,
+            "subscription",
+            s.detach_subscription,
+        ),
+        *(call for path in (_TOPIC, _SUBSCRIPTION) for call in _policy_calls(service, path)),
+    ]
+
+
+def _policy_calls(service: Service, path: str) -> list[_Call]:
+    s, p = service, protos
+    named = (
+        ("GET", "getIamPolicy", p.GetIamPolicyRequest, s.get_iam_policy),
+        ("POST", "setIamPolicy", p.SetIamPolicyRequest, s.set_iam_policy),
+        ("POST", "testIamPermissions", p.TestIamPermissionsRequest, s.test_iam_permissions),
+    )
+    return [
+        _Call(verb, f"{path}:{name}", request, "resource", handler)
+        for verb, name, request, handler in named
     ]
 
 

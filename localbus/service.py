@@ -8,11 +8,13 @@ from google.protobuf import empty_pb2
 
 from localbus import protos, wire
 from localbus.bus import Bus, Settled
-from localbus.errors import BusError, InvalidArgument
+from localbus.errors import Aborted, BusError, InvalidArgument
 from localbus.model import check_project
 
-# A pull that finds nothing is answered empty after this time; clients usually give up before.
+# A pull that finds nothing is answered empty after this time, or a little before the caller's own
+# deadline, as Google does: to give up is not an error of the caller.
 PULL_WAIT_S = 90.0
+PULL_MARGIN_S = 1.0
 _FIXED_SUBSCRIPTION_FIELDS = (
     "name", "topic", "filter", "enable_message_ordering", "detached", "state", "tags",
 )  # fmt: skip
@@ -103,9 +105,16 @@ class Service:
         subscriptions = [wire.subscription_pb(spec) for spec in found]
         return protos.ListSubscriptionsResponse(subscriptions=subscriptions, next_page_token=token)
 
-    async def pull(self, request: Any) -> bytes:
-        """A serialised PullResponse: it is put together from stored bytes."""
+    async def detach_subscription(self, request: Any) -> Any:
+        await self.bus.detach_subscription(request.subscription)
+        return protos.DetachSubscriptionResponse()
+
+    async def pull(self, request: Any, left_s: float | None = None) -> bytes:
+        """A serialised PullResponse: it is put together from stored bytes. `left_s` is what the
+        caller is willing to wait, if known."""
         wait_s = 0.0 if request.return_immediately else self._pull_wait_s
+        if left_s is not None:
+            wait_s = max(0.0, min(wait_s, left_s - max(PULL_MARGIN_S, left_s / 10)))
         name = request.subscription
         leases = await self.bus.pull(name, request.max_messages, wait_s)
         counted = bool(leases) and self.bus.subscription(name).dead_letter is not None
@@ -126,6 +135,22 @@ class Service:
         moment = request.time.seconds + request.time.nanos / 1e9
         await self.bus.seek(request.subscription, moment)
         return protos.SeekResponse()
+
+    # -- IAM: policies are kept and not enforced, since callers have no identity here
+
+    async def get_iam_policy(self, request: Any) -> Any:
+        return wire.policy_pb(self.bus.policy(request.resource))
+
+    async def set_iam_policy(self, request: Any) -> Any:
+        now = wire.policy_pb(self.bus.policy(request.resource))
+        if request.policy.etag and request.policy.etag != now.etag:
+            raise Aborted(f"policy of {request.resource}: its etag is not the current one")
+        await self.bus.set_policy(request.resource, wire.stored_policy(request.policy))
+        return wire.policy_pb(self.bus.policy(request.resource))
+
+    async def test_iam_permissions(self, request: Any) -> Any:
+        self.bus.policy(request.resource)
+        return protos.TestIamPermissionsResponse(permissions=request.permissions)
 
 
 def _verdict(settled: Settled) -> Any:

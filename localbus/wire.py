@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from google.iam.v1 import policy_pb2  # type: ignore[import-untyped]
 from google.protobuf import duration_pb2, field_mask_pb2
 
 from localbus import protos
@@ -91,6 +93,25 @@ def properties(spec: SubscriptionSpec) -> bytes:
     answer.subscription_properties.exactly_once_delivery_enabled = spec.exactly_once
     answer.subscription_properties.message_ordering_enabled = spec.ordered
     return bytes(answer.SerializeToString())
+
+
+# -- policies
+
+
+def policy_pb(stored: str) -> Any:
+    """The policy with its etag; an empty one if none was ever set."""
+    raw = base64.b64decode(stored)
+    policy = policy_pb2.Policy.FromString(raw)
+    policy.etag = hashlib.sha256(raw).digest()[:8]
+    return policy
+
+
+def stored_policy(policy: Any) -> str:
+    """As it is kept: without the etag, which follows from it."""
+    kept = policy_pb2.Policy()
+    kept.CopyFrom(policy)
+    kept.ClearField("etag")
+    return base64.b64encode(kept.SerializeToString(deterministic=True)).decode()
 
 
 # -- topics
@@ -186,6 +207,7 @@ def subscription_pb(spec: SubscriptionSpec) -> Any:
         labels=dict(spec.labels),
         state=protos.Subscription.ACTIVE,
     )
+    sub.detached = spec.detached
     sub.push_config.SetInParent()
     _set_nanos(sub.message_retention_duration, spec.retention_s)
     sub.expiration_policy.SetInParent()
