@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     from cli.fitted import Fitted
 
 EVENTS_MAX = 2000
+_MET = {
+    "pending_reason": "pending",
+    "vm_request": "asked",
+    "refusal": "refused",
+    "request_cancelled": "cancelled",
+    "not_asked": "not asked",
+}
+"""Words of the table; the others are as the API says them."""
 
 
 def show(
@@ -56,11 +64,12 @@ def show(
             return
         events = _events(client, job, user)
         attempts = client.get(path("jobs", job, "attempts"), owner)["attempts"]
+        waits = client.get(path("jobs", job, "waits"), owner)["waits"]
         gang = found.get("replicas", 1) > 1
         members = client.get(path("jobs", job, "members"), owner)["jobs"] if gang else []
     if as_json:
         more = {"members": members} if members else {}
-        emit({**found, "events": events, "attempts": attempts, **more})
+        emit({**found, "events": events, "attempts": attempts, "waits": waits, **more})
         return
     if members:
         found["cost_usd"] = sum(member["cost_usd"] for member in members)
@@ -74,6 +83,9 @@ def show(
     if attempts:
         screen.print("\nAttempts", style="bold")
         screen.print(_attempts_table(attempts, _now()))
+    if waits:
+        screen.print("\nWaits", style="bold")
+        screen.print(_waits_table(waits, _now()))
     screen.print("\nTimeline", style="bold")
     screen.print(_events_table(events, _now()))
 
@@ -239,6 +251,23 @@ def _events_table(events: list[Json], now: datetime) -> Fitted:
     ]
     headings = ("AT", "EVENT", "STATUS", "ATTEMPT", "REGION", "VM", "REASON")
     return fitted(headings, rows, drop="ATTEMPT REGION VM", below="REASON")
+
+
+def _waits_table(waits: list[Json], now: datetime) -> Fitted:
+    """What it met while it waited: yesterday's reasons too."""
+    rows = [
+        [
+            clock_time(met["first_at"], now),
+            clock_time(met["last_at"], now) if met["last_at"] != met["first_at"] else "",
+            met["count"],
+            _MET.get(met["kind"], met["kind"]),
+            met["region"],
+            met["reason"],
+        ]
+        for met in waits
+    ]
+    headings = ("FIRST", "LAST", "TIMES", "WHAT", "REGION", "REASON")
+    return fitted(headings, rows, right="TIMES", below="REASON")
 
 
 def _members_table(members: list[Json], now: datetime) -> Fitted:

@@ -548,6 +548,8 @@ class Hold:
 
     region: str
     reason: str
+    jobs: tuple[str, ...] = ()
+    """The first of the jobs that could use a VM there."""
 
 
 @dataclass(frozen=True, slots=True)

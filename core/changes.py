@@ -18,6 +18,7 @@ from core.knowledge import Arrivals, Experience
 from core.living import Living
 from core.messages import GpuReading, OutMessage, Progress
 from core.tenants import Machine, Tally, Tenant, Usage
+from core.waits import WaitNote
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +271,7 @@ Change = (
     | JobNote
     | JobProgress
     | JobWhy
+    | WaitNote
     | NewVm
     | VmMove
     | VmBeat

@@ -14,6 +14,7 @@ from core.cost_report import CostQuestion, CostReport
 from core.job import Job, JobStatus, TimelineEntry
 from core.knowledge import Experience
 from core.messages import GpuReading, Progress
+from core.waits import WaitRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +219,7 @@ class Reads(Protocol):
 
     async def group(self, group: str, user_id: str | None) -> GroupRow: ...
     async def events(self, uid: str, size: int, after: int) -> Sequence[EventRow]: ...
+    async def waits(self, uid: str) -> Sequence[WaitRow]: ...
     async def attempts(self, uid: str) -> Sequence[AttemptRow]: ...
     async def milestones(self, uids: Sequence[str]) -> Mapping[str, Milestones]:
         """Those of jobs that have a history, by uid: one question for a whole page of jobs."""

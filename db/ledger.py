@@ -45,6 +45,7 @@ from core.groups import Wait
 from core.job import Job, Lease, TimelineEntry
 from core.messages import OutMessage
 from core.tenants import HOLDS, Holding, Tally, Tenant, Usage, held_by, shortage
+from core.waits import WaitNote
 from db.rows import storable
 
 Plain = (
@@ -163,7 +164,7 @@ def _guard(change: Change, known: Known) -> str | None:
             return _guard_replay(message_id, known)
         case PutTenant() | Reserve():
             return _guard_tenant(change, known)
-        case JobProgress() | JobWhy() | VmBeat() | Send() | Charge():
+        case JobProgress() | JobWhy() | WaitNote() | VmBeat() | Send() | Charge():
             return None
         case NewRequest() | SettleRequest() | PutTrouble() | DropTrouble() | PutRegionStatus():
             return None
@@ -303,6 +304,7 @@ class Writes:
     attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
     progress: dict[tuple[str, int], JobProgress] = field(default_factory=dict)
     whys: dict[str, JobWhy] = field(default_factory=dict)
+    wait_notes: list[WaitNote] = field(default_factory=list)
     waits: list[tuple[str, Wait]] = field(default_factory=list)
     """(hold, what it waits for)."""
     ended: dict[str, Job] = field(default_factory=dict)
@@ -339,12 +341,8 @@ def _fold_one(change: Change, writes: Writes) -> None:
                 writes.waits += [(job.blocked, wait) for wait in change.waits]
         case JobMove():
             _fold_move(change, writes)
-        case JobNote(uid, entry):
-            writes.events.append((uid, entry))
-        case JobProgress():
-            _fold_progress(change, writes)
-        case JobWhy(uid):
-            writes.whys[uid] = change
+        case JobNote() | JobProgress() | JobWhy() | WaitNote():
+            _fold_words(change, writes)
         case NewVm() | VmMove() | VmBeat():
             _fold_vm(change, writes)
         case Send(message):
@@ -363,6 +361,19 @@ def _fold_one(change: Change, writes: Writes) -> None:
             writes.plain.append(change)
         case PutTenant() | Charge() | Reserve():
             _fold_tenant(change, writes)
+
+
+def _fold_words(change: JobNote | JobProgress | JobWhy | WaitNote, writes: Writes) -> None:
+    """What is known of a job beside its state."""
+    match change:
+        case JobNote(uid, entry):
+            writes.events.append((uid, entry))
+        case JobProgress():
+            _fold_progress(change, writes)
+        case JobWhy(uid):
+            writes.whys[uid] = change
+        case WaitNote():
+            writes.wait_notes.append(change)
 
 
 def _fold_vm(change: NewVm | VmMove | VmBeat, writes: Writes) -> None:

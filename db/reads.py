@@ -31,6 +31,8 @@ from core.reads import (
     VmRow,
     Worked,
 )
+from core.waits import WaitRow
+from db import waits
 from db.cost import JOB_COSTS, cost_report, job_costs_of
 from db.groups import find_group, group_counts
 from db.milestones import milestones, running_by_region
@@ -202,6 +204,10 @@ class PostgresReads:
         )
         rows = await self._ask(query, (uid, after, _bounded(size)))
         return [EventRow(row[-1], entry_of(row)) for row in rows]
+
+    async def waits(self, uid: str) -> Sequence[WaitRow]:
+        """What it met while it waited, the first first."""
+        return [waits.wait_of(row) for row in await self._ask(waits.SELECT, (uid,))]
 
     async def attempts(self, uid: str) -> Sequence[AttemptRow]:
         rows = await self._ask(_ATTEMPTS, (uid,))

@@ -69,11 +69,15 @@ _SETTLED = """NOT EXISTS (SELECT FROM vms AS v WHERE v.uid = t.vm_uid AND NOT v.
 ATTEMPTS = f"""
 DELETE FROM attempts WHERE ctid = ANY(ARRAY({_history("attempts", "attempt", _SETTLED)}))
 """
+WAITS = f"""
+DELETE FROM job_waits WHERE ctid = ANY(ARRAY({_history("job_waits", "first_at")}))
+"""
 EMPTIED = f"""
 UPDATE jobs AS j SET history_pruned = true
 WHERE j.ctid = ANY(ARRAY(SELECT ctid FROM ({_LOCKED_JOBS}) AS old))
     AND NOT EXISTS (SELECT FROM job_events AS e WHERE e.uid = j.uid LIMIT 1)
     AND NOT EXISTS (SELECT FROM attempts AS a WHERE a.uid = j.uid LIMIT 1)
+    AND NOT EXISTS (SELECT FROM job_waits AS w WHERE w.uid = j.uid LIMIT 1)
 """
 
 
@@ -94,6 +98,7 @@ async def prune(
         ("troubles", TROUBLES, rules.knowledge_days),
         ("job_events", EVENTS, rules.events_days),
         ("attempts", ATTEMPTS, rules.events_days),
+        ("job_waits", WAITS, rules.events_days),
     ):
         done = await connection.execute(query, {"days": days, "batch": batch}, prepare=False)
         counts[table] = done.rowcount

@@ -313,6 +313,21 @@ job_events = Table(
     ),
 )
 
+# What a job met while it waited, folded: one row per (kind, region, reason).
+job_waits = Table(
+    "job_waits",
+    metadata,
+    Column("uid", UUID, ForeignKey("jobs.uid", ondelete="CASCADE"), primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("region", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    _text("reason"),
+    _time("first_at"),
+    _time("last_at"),
+    Column("count", Integer, nullable=False),
+    CheckConstraint("count >= 0", "count"),
+)
+
 attempts = Table(
     "attempts",
     metadata,

@@ -20,6 +20,7 @@ from db.named import EventWrite, Locked, number_events
 from db.plain import write_plain
 from db.rows import JOB_BIRTH, JOB_STATE, VM, Field, Shape, clean, to_json
 from db.tenants import ENSURE, REVIVE, write_tenants
+from db.waits import write_waits
 
 Connection = AsyncConnection[TupleRow]
 Item = TypeVar("Item")
@@ -227,6 +228,7 @@ async def write(connection: Connection, writes: Writes, locked: Locked) -> None:
         await _bulk(connection, _UPDATE_CHECKPOINTS, _PROGRESS, saved)
         await _bulk(connection, _UPDATE_PROGRESS, _PROGRESS, list(writes.progress.values()))
         await _bulk(connection, _UPDATE_WHYS, _WHY, list(writes.whys.values()))
+        await write_waits(connection, writes.wait_notes)
         await write_plain(connection, writes.plain)
         await write_tenants(connection, list(writes.tenants.values()), writes.charged)
         await _write_sends(connection, writes.sends)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from operator import attrgetter
 
 from core.capacity import Action, Create, Hold, Wish
 from core.knowledge import PRIOR_BELIEF
 from core.names import Names
 from core.ports import Ids
+from core.waits import JOBS_PER_REGION
 from orchestrator.outlook import Outlook
 from orchestrator.picture import FLOOR
 from orchestrator.scene import Scene
@@ -275,8 +277,19 @@ def _refusals(scene: Scene, left: Sequence[Wish], asks: Asks) -> list[Action]:
     if counted >= picture.spec.vm_max:
         wanted = _waiting(len(scene.wishes))
         words = f"cluster limit {picture.spec.vm_max} reached ({counted} VMs), {wanted}"
-        return [Hold("", words)]
-    return [Hold(o.region, _refusal(o, scene, left, asks)) for o in scene.known.values()]
+        return [Hold("", words, _first_jobs(left))]
+    return [
+        Hold(
+            o.region,
+            _refusal(o, scene, left, asks),
+            _first_jobs(wish for wish in left if wish.in_reach(o.region)),
+        )
+        for o in scene.known.values()
+    ]
+
+
+def _first_jobs(left: Iterable[Wish]) -> tuple[str, ...]:
+    return tuple(islice((wish.job for wish in left if wish.job), JOBS_PER_REGION))
 
 
 def _refusal(outlook: Outlook, scene: Scene, left: Sequence[Wish], asks: Asks) -> str:

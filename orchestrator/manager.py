@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -53,6 +54,7 @@ from core.knowledge import CapacityPolicy
 from core.names import Names
 from core.ports import CapacityAdvice, Clock, Ids, Store
 from core.timers import Timers
+from core.waits import WaitKind, WaitNote, WaitNotes
 from migs.manager import MigManager
 from orchestrator.calls import CloudCalls, action_of, is_passing, kind_of, request_of
 from orchestrator.complaints import Complaints, Told, complaints, for_humans
@@ -64,6 +66,7 @@ from orchestrator.packing import packed
 from orchestrator.picture import Picture, at_work, demand_by_cluster
 from orchestrator.places import WATCHED, Places
 from orchestrator.plan import plan_cluster
+from orchestrator.refusals import refusals_met
 from orchestrator.unready import heed, proofs
 
 log = structlog.get_logger("orchestrator")
@@ -149,6 +152,8 @@ class ClusterManager:
         """VMs that did not run yet when we looked last."""
         self._said: dict[str, RegionStatus] = {}
         self._complaints = Complaints()
+        self._waits = WaitNotes()
+        """What the jobs that wait for this cluster meet."""
         self._proofs: Mapping[str, datetime] = {}
         """Region → when the newest VM that has been READY there was asked for."""
 
@@ -324,7 +329,8 @@ class ClusterManager:
         )
         self._note_requests(snapshot, older, folded.vms)
         orphans = self._orphans.adopt(snapshot, known, view, self._wiring.ids)
-        changes = (*before.changes, *folded.changes, *orphans)
+        refusals = refusals_met(older, folded.vms, self.spec, folded.troubles, view.now)
+        changes = (*before.changes, *folded.changes, *orphans, *refusals)
         return replace(folded, changes=changes, vms=(*folded.vms, *newer))
 
     def _alerts(
@@ -465,6 +471,11 @@ class ClusterManager:
         vms = [self._new_vm(name, action, causes.get(name, ""), now) for name in action.names]
         rows: list[Change] = [NewVm(vm, vm_max=spec.vm_max) for vm in vms]
         rows.append(NewRequest(request_of(action, spec.name, now)))
+        asked = Counter(vm.caused_by for vm in vms if vm.caused_by)
+        rows += [
+            WaitNote(uid, WaitKind.VM_REQUEST, action.region, action.reason, now, count)
+            for uid, count in asked.items()
+        ]
         if not await self._write([tuple(rows)]):
             return False
         self._awaited |= {vm.uid for vm in vms}
@@ -501,6 +512,12 @@ class ClusterManager:
             if vm.name in action.names and vm.state is not V.DELETING
         ]
         changes.append(NewRequest(request_of(action, self.spec.name, now)))
+        waiting = {wish.job for wish in picture.demand.wishes}
+        given_up = [vm for vm in picture.vms if vm.name in action.names and vm.ready_at is None]
+        changes += [
+            WaitNote(uid, WaitKind.REQUEST_CANCELLED, action.region, action.reason, now)
+            for uid in sorted({vm.caused_by for vm in given_up if vm.caused_by in waiting})
+        ]
         if not await self._write([tuple(changes)]):
             return False
         self._log(action)
@@ -564,10 +581,13 @@ class ClusterManager:
             return
         if isinstance(action, Create | Queue) and (first or isinstance(error, MigMissing)):
             view = await self._view()
+            made = [vm for vm in view.vms if vm.name in action.names and vm.state is V.REQUESTED]
             units += [
-                (VmMove(vm, move_vm(vm, V.GONE, now, f"create refused: {error}")),)
-                for vm in view.vms
-                if vm.name in action.names and vm.state is V.REQUESTED
+                (VmMove(vm, move_vm(vm, V.GONE, now, f"create refused: {error}")),) for vm in made
+            ]
+            units += [
+                (WaitNote(uid, WaitKind.REFUSAL, action.region, str(error), now),)
+                for uid in sorted({vm.caused_by for vm in made if vm.caused_by})
             ]
         await self._write(units)
         if isinstance(action, Queue) and not first and not isinstance(error, MigMissing):
@@ -602,6 +622,7 @@ class ClusterManager:
         statuses = [self._status(region, why) for region, why in whys.items()]
         said = {status.region: status for status in statuses if self._is_news(status)}
         news: list[Change] = [PutRegionStatus(status) for status in said.values()]
+        news += self._not_asked(actions, now)
         held = {*whys, *(vm.region for vm in picture.vms)}
         ended = self._complaints.others(held)  # withdrawn, and empty by now
         for region in ended:
@@ -612,6 +633,13 @@ class ClusterManager:
         # Not before it is stored: the next leader knows by it where we may have VMs.
         self._said |= said
         self._places.drive(self.spec.regions)
+
+    def _not_asked(self, actions: Sequence[Action], now: datetime) -> list[WaitNote]:
+        """For the first jobs that found no region: why each region was not asked."""
+        holds = [action for action in actions if isinstance(action, Hold)]
+        found = {(uid, hold.region): hold.reason for hold in holds for uid in hold.jobs}
+        self._waits.stands(found, WaitKind.NOT_ASKED, now)
+        return self._waits.take(now)
 
     def _status(self, region: str, why: str) -> RegionStatus:
         seen = self._snapshots.get(region)

@@ -14,6 +14,7 @@ from datetime import datetime
 
 from core.capacity import Hold, TroubleKind, Vm, VmState, Wish
 from core.timers import Timers
+from core.waits import JOBS_PER_REGION
 from orchestrator.outlook import Outlook
 from orchestrator.picture import Picture
 
@@ -86,7 +87,8 @@ def gather(
             why = f"{max(0, free - kept)} places are left under the cluster's limit {limit}"
             kept = max(kept, free if count <= limit else 0)
         if why:
-            holds.append(Hold(region, f"a gang lacks {count} VMs, all or none: {why}"))
+            jobs = tuple(wish.job for wish in wishes if wish.job)[:JOBS_PER_REGION]
+            holds.append(Hold(region, f"a gang lacks {count} VMs, all or none: {why}", jobs))
             continue
         run_s = max(wish.run_s for wish in wishes) + timers.boot_timeout_s + MARGIN_S
         jobs = tuple(wish.job for wish in wishes[-count:])

@@ -14,6 +14,7 @@ from core.changes import Change, Charge, JobMove, JobProgress, Send, Unit, View,
 from core.job import WAITING, Job, JobEvent, Lease, Rules, TimelineEntry, advance, entry_for
 from core.living import Living
 from core.messages import Control, OutMessage, StopJob
+from core.waits import WaitNote
 from scheduler.layer import Layer
 
 Encode = Callable[[Control], OutMessage]
@@ -40,6 +41,8 @@ class Draft:
         """Jobs whose workers said in this turn that they have them and do not run them yet."""
         self.charges: list[Charge] = []
         """What tenants have used, of attempts that ended in this turn."""
+        self.wait_notes: list[WaitNote] = []
+        """What waiting jobs met in this turn."""
         self.progress: list[JobProgress] = []
         """What jobs said of themselves in this turn."""
         self.beats: dict[str, datetime] = {}

@@ -285,7 +285,8 @@ class SchedulerLoop:
             *_fleet_alert(silence, view),
             *alert_changes(budgets, view.open_alerts, view.now),
         ]
-        units = [*draft.units, *((change,) for change in (*mail.dead, *whys, *alerts))]
+        alone = (*mail.dead, *whys, *alerts, *draft.wait_notes)
+        units = [*draft.units, *((change,) for change in alone)]
         return draft, units
 
     def _heads(self) -> Ask:

@@ -73,6 +73,7 @@ def plan_jobs(draft: Draft, view: View, around: Circumstances, ids: Ids) -> list
     admissions = run_queue(draft, view, around, ids)
     end_holds(draft, around.clusters, view.troubles)
     tell_sizes(draft)
+    draft.wait_notes += around.answers.notes.take(draft.now)
     return explain(draft, view, around.clusters, around.budgets, admissions, around.answers)
 
 

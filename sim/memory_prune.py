@@ -38,7 +38,7 @@ def prune(tables: Tables, rules: RetentionRules, batch: int, now: datetime) -> M
         tables.cleared.discard(alert)
         del tables.alerts[alert[1]]
     known = _prune_knowledge(tables, before(rules.knowledge_days), batch)
-    events, attempts = _prune_jobs(tables, before(rules.events_days), batch)
+    events, attempts, waits = _prune_jobs(tables, before(rules.events_days), batch)
     return {
         "outbox": len(sent),
         "dead_letters": len(letters),
@@ -49,6 +49,7 @@ def prune(tables: Tables, rules: RetentionRules, batch: int, now: datetime) -> M
         "troubles": known[1],
         "job_events": events,
         "attempts": attempts,
+        "job_waits": waits,
     }
 
 
@@ -63,9 +64,9 @@ def _prune_knowledge(tables: Tables, before: datetime, batch: int) -> tuple[int,
     return len(places), len(keys)
 
 
-def _prune_jobs(tables: Tables, ended_before: datetime, batch: int) -> tuple[int, int]:
+def _prune_jobs(tables: Tables, ended_before: datetime, batch: int) -> tuple[int, int, int]:
     """A job leaves the list when nothing of its history is left."""
-    events = attempts = 0
+    events = attempts = waits = 0
     for key in tables.ended.before(ended_before, batch):
         record = tables.jobs[key[1]]
         bite = record.events[: batch - events]
@@ -76,9 +77,12 @@ def _prune_jobs(tables: Tables, ended_before: datetime, batch: int) -> tuple[int
         for number in settled[: batch - attempts]:
             del record.attempts[number]
             attempts += 1
-        if not record.events and not record.attempts:
+        for row in list(record.waits)[: batch - waits]:
+            del record.waits[row]
+            waits += 1
+        if not record.events and not record.attempts and not record.waits:
             tables.ended.discard(key)
-    return events, attempts
+    return events, attempts, waits
 
 
 def _settled(tables: Tables, uid: str, number: int) -> bool:

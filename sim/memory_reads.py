@@ -32,6 +32,7 @@ from core.reads import (
     VmRow,
     Worked,
 )
+from core.waits import WaitRow
 from db.pages import place_of, token_for
 from sim.memory_cost import cost_report, job_costs
 from sim.memory_store import MemoryStore
@@ -78,6 +79,15 @@ class MemoryReads:
         record = self._tables.jobs.get(uid)
         rows = [row for row in record.events if row.seq > after] if record is not None else []
         return rows[: _bounded(size)]
+
+    async def waits(self, uid: str) -> Sequence[WaitRow]:
+        """What it met while it waited, the first first."""
+        await self._store.reach()
+        record = self._tables.jobs.get(uid)
+        rows = record.waits if record is not None else {}
+        return [
+            row for _, row in sorted(rows.items(), key=lambda item: (item[1].first_at, item[0]))
+        ]
 
     async def attempts(self, uid: str) -> Sequence[AttemptRow]:
         await self._store.reach()

@@ -30,6 +30,7 @@ from core.messages import GpuReading, OutMessage, Progress
 from core.queueing import HeadsOf, PriorityClass, QueueRule, class_of, each_of
 from core.reads import AlertRow, AttemptRow, DeadLetterRow, EventRow
 from core.tenants import HOLDS, Tenant, Usage
+from core.waits import WaitRow
 from sim.memory_holds import Holds
 
 Key = TypeVar("Key", bound=tuple[Any, ...])
@@ -123,6 +124,8 @@ class JobRecord:
     attempts: dict[int, AttemptRow] = field(default_factory=dict)
     costs: dict[tuple[date, CostKind], Amount] = field(default_factory=dict)
     """What is settled of it."""
+    waits: dict[tuple[str, str, str], WaitRow] = field(default_factory=dict)
+    """What it met while it waited, by kind, region and reason."""
 
 
 @dataclass(slots=True)

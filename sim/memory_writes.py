@@ -30,6 +30,7 @@ from core.job import WAITING, Job, JobStatus, TimelineEntry
 from core.messages import Progress
 from core.reads import AlertRow, AttemptRow, DeadLetterRow, EventRow
 from core.tenants import Holding, Quota, Usage, holdings
+from core.waits import ROWS_MAX, WaitKind, WaitNote, folded
 from db.ledger import Attempt, Known, Plain, Writes
 from db.named import Locked, Wanted, number_events
 from db.rows import clean, mapping_of, to_json
@@ -157,6 +158,8 @@ def apply(tables: Tables, writes: Writes, locked: Locked) -> None:
         _write_progress(tables, progress)
     for word in writes.whys.values():
         _write_why(tables, word)
+    for note in writes.wait_notes:
+        _write_wait(tables, note)
     for change in writes.plain:
         _write_plain(tables, change)
     tables.tenants.update(writes.tenants)
@@ -182,6 +185,18 @@ def _write_why(tables: Tables, word: JobWhy) -> None:
     if record is not None and record.job.status in WAITING:
         record.why = clean(word.why)
         tables.living.say(word.uid, record.why)
+
+
+def _write_wait(tables: Tables, note: WaitNote) -> None:
+    record = tables.jobs.get(note.uid)
+    if record is None:
+        return
+    note = replace(note, region=clean(note.region), reason=clean(note.reason))
+    key = note.key
+    if key not in record.waits and len(record.waits) >= ROWS_MAX:
+        key = (str(WaitKind.OTHER), "", "")
+        note = replace(note, kind=WaitKind.OTHER, region="")
+    record.waits[key] = folded(record.waits.get(key), note)
 
 
 def _clean_job(job: Job) -> Job:

@@ -214,6 +214,19 @@ EVENTS = {
     "next_after": None,
 }
 
+WAITS = {
+    "waits": [
+        {
+            "kind": "refusal",
+            "region": "us-central1",
+            "reason": "stockout: the zone does not have enough resources",
+            "first_at": "2026-01-31T12:00:20.000Z",
+            "last_at": "2026-01-31T12:00:50.000Z",
+            "count": 2,
+        }
+    ]
+}
+
 ATTEMPTS = {
     "attempts": [
         {

@@ -34,11 +34,13 @@ from scheduler.api.shapes import (
     JobsOut,
     JobState,
     StoppedOut,
+    WaitsOut,
     accepted_out,
     attempt_out,
     event_out,
     statuses_of,
     stopped_out,
+    wait_out,
 )
 from scheduler.api.stops import FIELDS, STOP_BODY, stop_of
 from scheduler.api.waiting import jobs_out
@@ -130,6 +132,12 @@ class JobRoutes:
         rows = await reads.events(row.job.uid, size + 1, query.whole("after"))
         events = tuple(event_out(event) for event in rows[:size])
         return reply(EventsOut(events, events[-1].seq if len(rows) > size else None))
+
+    async def waits(self, request: Request, query: Query) -> Response:
+        reads = self._services.reads
+        row = await find_job(reads, request, query)
+        rows = await reads.waits(row.job.uid)
+        return reply(WaitsOut(tuple(wait_out(met) for met in rows)))
 
     async def attempts(self, request: Request, query: Query) -> Response:
         reads = self._services.reads
@@ -312,6 +320,16 @@ def endpoints(services: Services) -> list[Endpoint]:
                 PAGE_SIZE,
                 Param("after", "whole", "`next_after` of the page before.", 0, 0, 2**63 - 1),
             ),
+            errors=(404, 409, 422, 503),
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{job}/waits",
+            summary="What a job met while it waited, folded, the first first",
+            tag=TAG,
+            handle=on.waits,
+            answers={200: Answer("All; kept as long as the history.", WaitsOut, examples.WAITS)},
+            params=(USER, TENANT),
             errors=(404, 409, 422, 503),
         ),
         Endpoint(

@@ -17,6 +17,7 @@ from core.groups import hold_words
 from core.job import WAITING, Job, JobSpec, JobStatus
 from core.names import BadName, parse_cluster
 from core.reads import AlertRow, AttemptRow, EventRow, JobRow, VmRow
+from core.waits import WaitKind, WaitRow
 from scheduler.api.compat.multitenant import job_words
 from scheduler.queue.gang import JOINS_LATER
 from scheduler.quotes import Quote, prices_of
@@ -418,6 +419,35 @@ def event_out(row: EventRow) -> EventOut:
         vm_name=entry.vm_name,
         region=entry.region,
         data=entry.data,
+    )
+
+
+class WaitOut(Struct, frozen=True):
+    """Something that a job met while it waited; reasons that differ only in numbers are one."""
+
+    kind: WaitKind
+    region: str | None
+    reason: str
+    """The newest words."""
+    first_at: Time
+    last_at: Time
+    count: int
+
+
+class WaitsOut(Struct, frozen=True):
+    """What a job met while it waited, the first first."""
+
+    waits: tuple[WaitOut, ...]
+
+
+def wait_out(row: WaitRow) -> WaitOut:
+    return WaitOut(
+        kind=row.kind,
+        region=row.region or None,
+        reason=row.reason,
+        first_at=iso(row.first_at),
+        last_at=iso(row.last_at),
+        count=max(1, row.count),
     )
 
 

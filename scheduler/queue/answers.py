@@ -8,6 +8,7 @@ from datetime import datetime
 
 from core.job import WAITING, Job
 from core.queueing import PriorityClass
+from core.waits import WaitNotes
 from scheduler.draft import Draft
 
 
@@ -67,6 +68,9 @@ class Answers:
     left: dict[str, datetime] = field(default_factory=dict)
     """VM → until when what others leave there is for those that are served. Which of them gets it
     is a matter of their order."""
+
+    notes: WaitNotes = field(default_factory=WaitNotes)
+    """What came of preemption attempts, for the jobs that they were made for."""
 
     def still_made(self, draft: Draft) -> Made:
         """Those that wait for what others leave."""

@@ -18,6 +18,7 @@ from core.changes import JobNote
 from core.job import E, Job, S
 from core.queueing import PriorityClass, QueueRule, class_of, due_at
 from core.tenants import Tenant
+from core.waits import WaitKind, WaitNote
 from scheduler.draft import Draft
 from scheduler.queue.admit import Admission
 from scheduler.queue.answers import Answer, Answers
@@ -199,6 +200,8 @@ class Round:
             fairer=fairer_by(self._shares) if self._fair else nobody,
             least_run_s=self._draft.rules.queue.least_run_s,
         )
+        note = WaitNote(first.uid, WaitKind.PREEMPTION, "", found.why, self._draft.now)
+        self._ask.answers.notes.happened(note)
         if not found.victims:
             return None
         return self._evict(team, wants, found)

@@ -6,13 +6,15 @@ would be written for the whole queue.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from operator import attrgetter
 
 from core.capacity import ClusterSpec, Trouble, Vm, VmState
 from core.changes import JobWhy, View
-from core.job import Job, JobSpec, JobStatus, S
+from core.job import WAITING, Job, JobSpec, JobStatus, S
 from core.queueing import QueueRule, class_of
+from core.waits import NOTES_PER_CYCLE, WaitKind, WaitNote, fold_key
 from scheduler.budgets import Standing
 from scheduler.draft import Draft
 from scheduler.queue.admit import Admission, has_a_region
@@ -32,7 +34,8 @@ def explain(
     admissions: Mapping[str, Admission],
     answers: Answers | None = None,
 ) -> list[JobWhy]:
-    """The why of every waiting job whose words changed."""
+    """The pending reason of every waiting job whose words changed. The draft gets what is to be
+    noted of their waits."""
     news: list[JobWhy] = []
     blocks = [t for t in view.troubles if t.blocks(draft.now)]
     blocks.sort(key=attrgetter("region"))
@@ -69,8 +72,12 @@ def explain(
                 if dear[kind]:
                     ahead = None  # whoever ends before it frees nothing that it may pay
                 why = budgets.why(job) or refusal or ahead or why
-            if view.whys.get(job.uid) != why:
+            known = view.whys.get(job.uid, "")
+            if known != why:
                 news.append(JobWhy(job.uid, why))
+                if len(news) <= NOTES_PER_CYCLE and fold_key(known) != fold_key(why):
+                    draft.wait_notes += _noted(job.uid, known, why, draft.now)
+    draft.wait_notes += _ended(draft, view)
     return news
 
 
@@ -84,6 +91,24 @@ def retry_words(job: Job, draft: Draft) -> str:
     code = "a failure" if late.exit_code is None else f"exit code {late.exit_code}"
     number = f"attempt {late.failures + 1} of {late.spec.retries + 1} after {code}"
     return f"{number}: starts at {late.retry_at:%H:%M:%S} UTC"
+
+
+def _noted(uid: str, known: str, why: str, now: datetime) -> Iterator[WaitNote]:
+    """One reason has lasted until now, another one begins."""
+    if known:
+        yield WaitNote(uid, WaitKind.PENDING_REASON, "", known, now, 0)
+    yield WaitNote(uid, WaitKind.PENDING_REASON, "", why, now)
+
+
+def _ended(draft: Draft, view: View) -> list[WaitNote]:
+    """Of jobs that wait no more: their last reason has lasted until now."""
+    return [
+        WaitNote(after.uid, WaitKind.PENDING_REASON, "", known, draft.now, 0)
+        for before, after in draft.moves
+        if before.status in WAITING
+        and after.status not in WAITING
+        and (known := view.whys.get(after.uid, ""))
+    ]
 
 
 def promise_words(job: Job, admission: Admission) -> str | None:

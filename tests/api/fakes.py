@@ -52,6 +52,7 @@ from core.reads import (
 from core.retention import RetentionRules
 from core.tenants import Holding, Tenant, TenantRow, Usage, holdings
 from core.timers import Timers
+from core.waits import WaitRow
 from scheduler.api.app import create_app
 from scheduler.api.etas import KnownForecasts
 from scheduler.api.job_meta import JobMetas
@@ -122,6 +123,7 @@ class MemoryStore:
         self.trouble_rows: tuple[Trouble, ...] = ()
         self.experience_rows: tuple[Experience, ...] = ()
         self.attempt_rows: tuple[AttemptRow, ...] = ()
+        self.wait_rows: tuple[WaitRow, ...] = ()
         self.alert_rows: tuple[AlertRow, ...] = ()
         self.statuses: tuple[RegionStatus, ...] = ()
         self.letters: dict[str, DeadLetterRow] = {}
@@ -292,6 +294,9 @@ class MemoryStore:
         rows = [EventRow(n, entry) for n, entry in enumerate(self.timeline[uid], 1)]
         return [row for row in rows if row.seq > after][:size]
 
+    async def waits(self, uid: str) -> Sequence[WaitRow]:
+        return self.wait_rows
+
     async def attempts(self, uid: str) -> Sequence[AttemptRow]:
         return self.attempt_rows
 
@@ -378,6 +383,7 @@ class MemoryReads:
         self.events = store.events
         self.group = store.group
         self.attempts = store.attempts
+        self.waits = store.waits
         self.milestones = store.milestones
         self.running_by_region = store.running_by_region
         self.vms = store.vms

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from core.changes import Unit
 from core.job import JobEvent, JobStatus, advance
+from core.waits import WaitKind, WaitRow
 from scheduler.api.shapes import STATES, JobState, statuses_of
 from tests.api.fakes import NOW, RULES, TO_RUNNING, House, MemoryStore, assert_error
 
@@ -259,6 +260,20 @@ async def test_events_and_attempts_page() -> None:
     ]
     assert rest["next_after"] is None
     assert attempts == {"attempts": []}
+
+
+async def test_waits_are_told() -> None:
+    """What the job met while it waited, also when it has ended."""
+    house = House()
+    house.store.wait_rows = (WaitRow(WaitKind.REFUSAL, "us-east1", "stockout: none", NOW, NOW, 3),)
+    async with house.client() as client:
+        await client.post(JOBS, json={**HELLO, "job_id": "mine"})
+        await client.post(f"{JOBS}/mine/stop")
+        (met,) = (await client.get(f"{JOBS}/mine/waits")).json()["waits"]
+        missing = await client.get(f"{JOBS}/nobody/waits")
+    assert (met["kind"], met["region"], met["count"]) == ("refusal", "us-east1", 3)
+    assert met["first_at"] == met["last_at"]
+    assert missing.status_code == 404
 
 
 async def test_stopping_a_waiting_job_cancels_it() -> None:

@@ -82,6 +82,7 @@ def test_show_tells_what_was_asked_for(zen: Zen, api: Api, job: Job) -> None:
     api.on("GET", "/api/v1/jobs/train-7", ended)
     api.on("GET", "/api/v1/jobs/train-7/events", {"events": [], "next_after": None})
     api.on("GET", "/api/v1/jobs/train-7/attempts", {"attempts": []})
+    api.on("GET", "/api/v1/jobs/train-7/waits", {"waits": []})
     out = zen("show", "train-7").out
     assert (
         "2 × a100-40gb, in us-west1 or us-east4, not in us-central1, at most $7.5/h for the VM, "
@@ -192,6 +193,15 @@ def test_show_tells_the_whole_story(zen: Zen, api: Api, job: Job) -> None:
         "usd_per_hour": 7.34,
     }
     api.on("GET", "/api/v1/jobs/train-7/attempts", {"attempts": [attempt]})
+    wait: Job = {
+        "kind": "refusal",
+        "region": "us-central1",
+        "reason": "stockout: the zone does not have enough resources available " + "x" * 40,
+        "first_at": "2026-11-15T07:00:09Z",
+        "last_at": "2026-11-15T09:00:09Z",
+        "count": 12,
+    }
+    api.on("GET", "/api/v1/jobs/train-7/waits", {"waits": [wait]})
 
     def events(request: Any) -> Any:
         first = "after" not in request.url.params
@@ -217,9 +227,23 @@ def test_show_tells_the_whole_story(zen: Zen, api: Api, job: Job) -> None:
     assert "submitted" in ended.out
     assert "admitted" in ended.out
     assert "$7.34/h" in ended.out
+    assert "2026-11-15" in ended.out, "a wait of another day has its date"
+    for words in ("Waits", "refused", "us-central1", "stockout: the zone", "x" * 40):
+        assert words in ended.out
     found = zen("show", "train-7", "--json").json
     assert [event["event"] for event in found["events"]] == ["submitted", "admitted"]
     assert found["job_id"] == "train-7"
+    assert found["waits"][0]["count"] == 12
+
+
+def test_show_tells_what_the_job_caused(zen: Zen, api: Api, job: Job) -> None:
+    """Its work, and the boot and idle time of the VMs that it made the service ask for."""
+    kinds = {"useful": 3.2, "boot": 0.3, "idle": 0.5, "hedge": 0.0, "preempted": 0.0, "lost": 0.0}
+    api.on("GET", "/api/v1/jobs/train-7", {**job, "cost_usd": 4.0, "cost_kinds": kinds})
+    api.on("GET", "/api/v1/jobs/train-7/events", {"events": [], "next_after": None})
+    api.on("GET", "/api/v1/jobs/train-7/attempts", {"attempts": []})
+    api.on("GET", "/api/v1/jobs/train-7/waits", {"waits": []})
+    assert "$4.00: work $3.20, boot $0.30, idle $0.50" in zen("show", "train-7").out
 
 
 def test_unknown_job_is_one_line(zen: Zen, api: Api) -> None:

@@ -169,6 +169,7 @@ def test_no_table_may_drop_an_id_a_message_or_a_sum() -> None:
         show._events_table([], NOW),
         show._members_table([], NOW),
         show._attempts_table([], NOW),
+        show._waits_table([], NOW),
         names._table([]),
     )
     for table in found:

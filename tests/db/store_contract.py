@@ -17,6 +17,7 @@ from tests.db.contract.keeping import Another, Keeping
 from tests.db.contract.milestones import Histories
 from tests.db.contract.retention import Pruning
 from tests.db.contract.tenants import FairHeads, Tenants
+from tests.db.contract.waits import Waits
 from tests.db.contract.words import ExpireLeader
 from tests.db.contract.writing import Guards, Leading, Outbox, Submissions
 
@@ -51,5 +52,6 @@ class StoreContract(
     Tenants,
     FairHeads,
     Forecasts,
+    Waits,
 ):
     """All of it."""

@@ -57,6 +57,9 @@ INSERT INTO vms (uid, name, cluster, region, state, version, request_id, gpus, s
     usd_per_hour, requested_at, state_since, gone_at, settled)
 SELECT gen_random_uuid(), 'n' || n, 'c', 'r', 'GONE', 1, 'q', 1, false, 1, now(), now(),
     now() - (n - 0.5) * interval '1 h', true FROM generate_series(1, 4000) AS n;
+INSERT INTO job_waits (uid, kind, region, key, reason, first_at, last_at, count)
+SELECT uid, 'refusal', region, 'no', 'no', now(), now(), 1
+FROM jobs CROSS JOIN (VALUES ('a'), ('b')) AS r(region);
 INSERT INTO cloud_requests (request_id, kind, cluster, region, reason, created_at, settled_at)
 SELECT n::text, 'create', 'c', 'r', '', now(), now() - (n - 0.5) * interval '1 h'
 FROM generate_series(1, 4000) AS n;
@@ -97,6 +100,7 @@ def full_to_read_url(shared_database_url: str) -> str:
         retention.ALERTS,
         retention.EVENTS,
         retention.ATTEMPTS,
+        retention.WAITS,
         retention.EMPTIED,
     ],
 )
@@ -128,6 +132,7 @@ async def test_batches_until_nothing_is_left(store: PostgresStore, full_url: str
         "alerts": 4000 - 30 * 24,
         "job_events": 5 * old_jobs,
         "attempts": old_jobs,
+        "job_waits": 2 * old_jobs,
         "experience": 0,
         "troubles": 0,
     }

@@ -59,6 +59,8 @@ class ScriptedCloud:
         self.effect_before_failure = False
         self.calls: Counter[str] = Counter()
         self.request_ids: list[str] = []
+        self.refuses: AttemptError | None = None
+        """Members are listed, and never made."""
 
     async def observe(self, mig: str, cluster: str, region: str) -> MigSnapshot:
         self.calls["observe"] += 1
@@ -83,7 +85,10 @@ class ScriptedCloud:
     def _add(self, action: Create) -> None:
         group = self.members.setdefault(action.region, {})
         for name in action.names:
-            group[name] = Member(name, f"{action.region}-a", "NONE", "RUNNING", f"id-{name}")
+            made = Member(name, f"{action.region}-a", "NONE", "RUNNING", f"id-{name}")
+            if self.refuses is not None:
+                made = Member(name, f"{action.region}-a", "CREATING", "", errors=(self.refuses,))
+            group[name] = made
 
     def _perhaps_fail(self, kind: str, region: str) -> None:
         error = self.fail.get(kind) or self.fail.get(f"{kind} {region}")

@@ -54,6 +54,7 @@ class Pruning:
             "alerts",
             "job_events",
             "attempts",
+            "job_waits",
         }
         assert taken(counts) == {}
 
