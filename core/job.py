@@ -216,6 +216,8 @@ class JobSpec:
     allow_larger: bool | None = None
     """Whether VMs with more GPUs than it asks for may be taken. None: stored before consent was
     asked, they may."""
+    agreed_usd_per_hour: float | None = None
+    """What one of its VMs may cost in a cluster that it is moved to; None: nobody asked."""
     deadline: datetime | None = None
     """When the result is wanted; without it the price decides."""
     max_runtime_s: float = 7 * 86400.0

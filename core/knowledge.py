@@ -25,9 +25,9 @@ PRIOR_BELIEF = PRIOR_HITS / (PRIOR_HITS + PRIOR_MISSES)
 PRIOR_PREEMPTIONS_PER_HOUR, PRIOR_VM_HOURS = 0.1, 10.0
 # VMs that a place is asked for at once until it has shown how many it gives, and the bounds.
 ROOM, ROOM_MIN, ROOM_MAX = 4.0, 1.0, 32.0
-# Fewer deliveries than this say little about what is usual.
 # Until deliveries and boots have been seen: Google's usual create, and an image with drivers.
 DELIVERY_S, BOOT_S = 46.0, 90.0
+# Fewer deliveries than this say little about what is usual.
 DELIVERIES_MIN = 2.0
 # Ninety-nine of a hundred deliveries are no longer than this many deviations above the mean.
 DEVIATIONS = 2.3263

@@ -100,7 +100,7 @@ def content_hash(spec: JobSpec) -> str:
 # submission that is repeated after an upgrade is still the same one.
 _LATER: Mapping[str, object] = {
     **dict.fromkeys(("max_usd_per_hour", "spot", "deadline", "group", "array", "image")),
-    "allow_larger": None,
+    **dict.fromkeys(("allow_larger", "agreed_usd_per_hour")),
     "working_dir": "",
     "keep_entrypoint": False,
     "replicas": 1,

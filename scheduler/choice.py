@@ -139,6 +139,26 @@ def in_preference(spec: JobSpec, clusters: Sequence[ClusterSpec]) -> list[Cluste
     return found
 
 
+def standard_cluster(
+    spec: JobSpec, here: ClusterSpec, clusters: Iterable[ClusterSpec]
+) -> ClusterSpec | None:
+    """Where a job goes that has no time left for the spot VMs of its cluster: the cheapest cluster
+    of standard VMs with the same GPUs that gives it all it asks for. A job that named its cluster
+    stays there."""
+    kind = (here.gpu_type, here.gpus, here.worker)
+    same = [
+        cluster
+        for cluster in clusters
+        if not cluster.spot
+        and not cluster.drain
+        and cluster.vm_max > 0
+        and (cluster.gpu_type, cluster.gpus, cluster.worker) == kind
+        and not misfits(spec, cluster)
+    ]
+    found = min(same, key=lambda c: (c.cheapest_usd_per_hour, c.name), default=None)
+    return found if spec.cluster is None else None
+
+
 def _types(spec: JobSpec) -> tuple[str, ...]:
     return spec.gpu_types or ((spec.gpu_type,) if spec.gpu_type is not None else ())
 
@@ -356,6 +376,10 @@ def _lacks(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
     if spec.max_usd_per_hour is not None and spec.max_usd_per_hour < cheapest:
         expected = f"at least {cheapest:g}, what a VM of {cluster.name} costs where it is cheapest"
         faults.append(Fault("max_usd_per_hour", f"{spec.max_usd_per_hour:g}", expected))
+    agreed_usd, dearest = spec.agreed_usd_per_hour, prices_of(spec, cluster)[1]
+    if agreed_usd is not None and dearest > agreed_usd:
+        expected = f"at least {dearest:g}, what a VM of {cluster.name} costs where it is dearest"
+        faults.append(Fault("max_usd_per_hour", f"{agreed_usd:g} agreed to", expected))
     has = sorted(_names(cluster))
     if not set(spec.regions) <= set(has):
         expected = f"regions of {cluster.name}: {', '.join(has)}"

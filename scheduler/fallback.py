@@ -19,7 +19,8 @@ V = VmState
 Clusters = Mapping[str, ClusterSpec]
 _WISHES = (
     *("cluster", "gpu_type", "gpu_types", "gpu_count", "gpu_memory_mb", "cpu_cores", "memory_mb"),
-    *("regions", "regions_denied", "max_usd_per_hour", "spot", "allow_larger", "replicas"),
+    *("regions", "regions_denied", "max_usd_per_hour", "agreed_usd_per_hour"),
+    *("spot", "allow_larger", "replicas"),
 )
 """What decides which clusters serve a job: those that agree in all of it are served alike."""
 

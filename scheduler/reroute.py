@@ -12,7 +12,7 @@ from core.job import WAITING, E, Job
 from core.timers import Timers
 from orchestrator.outlook import Outlook, outlooks
 from orchestrator.picture import Picture
-from scheduler.choice import misfits
+from scheduler.choice import standard_cluster
 from scheduler.draft import Draft
 
 Clusters = Mapping[str, ClusterSpec]
@@ -50,18 +50,7 @@ def _may_move(job: Job, clusters: Clusters) -> bool:
 
 def standard_of(job: Job, clusters: Clusters) -> ClusterSpec | None:
     """The cheapest cluster of standard VMs with the same GPUs that gives the job all it asks."""
-    here = clusters[job.cluster]
-    same = [
-        cluster
-        for cluster in clusters.values()
-        if not cluster.spot
-        and not cluster.drain
-        and cluster.vm_max > 0
-        and (cluster.gpu_type, cluster.gpus, cluster.worker)
-        == (here.gpu_type, here.gpus, here.worker)
-        and not misfits(job.spec, cluster)
-    ]
-    return min(same, key=lambda c: (c.cheapest_usd_per_hour, c.name), default=None)
+    return standard_cluster(job.spec, clusters[job.cluster], clusters.values())
 
 
 def run_time_s(job: Job, timers: Timers, typical_run_s: float) -> float:

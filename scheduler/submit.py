@@ -29,7 +29,14 @@ from core.submission import content_hash, parse_submission, shown
 from core.timers import Timers
 from core.unified import in_manifest_words, is_manifest, native_of_manifest
 from scheduler.blocks import KnownTroubles, blocked_clusters
-from scheduler.choice import Candidate, Choice, candidates, choose_cluster, choose_for_later
+from scheduler.choice import (
+    Candidate,
+    Choice,
+    candidates,
+    choose_cluster,
+    choose_for_later,
+    standard_cluster,
+)
 from scheduler.quotes import Quote, quote_of
 from scheduler.tenants import Door, Terms, told_bound_s
 
@@ -223,6 +230,7 @@ class Submissions:
             waits = await self._waits(spec)
             if choice.quote is not None:
                 terms.refuse_dear(spec, choice.quote, manners.confirmed_usd_per_hour)
+                spec = terms.priced(spec, choice.quote)
         except (BadInput, PriceNotConfirmed):
             # The configuration may have lost the cluster since: a repeat still gets its answer.
             stored = await self._stored(sent) if not fresh else None
@@ -384,6 +392,8 @@ class Submissions:
         elif spec.replicas > 1:
             what += f" as a gang of {spec.replicas} VMs"
         message = f"{what} for cluster {choice.cluster}{_machine(choice.quote)}: {choice.reason}"
+        if choice.quote is not None and choice.quote.spot and spec.deadline is not None:
+            message += self._way_out(job)
         if spec.after:
             message += f"; {hold_words(spec.after)}"
         bound_s = None
@@ -392,6 +402,16 @@ class Submissions:
         return Accepted(
             spec.job_id, spec.user_id, choice.cluster, message, bound_s, count, choice.quote
         )
+
+    def _way_out(self, job: Job) -> str:
+        """What a spot job with a deadline may cost in the end."""
+        clusters = self._clusters()
+        here = next((c for c in clusters if c.name == job.cluster), None)
+        standard = standard_cluster(job.spec, here, clusters) if here is not None else None
+        if standard is None:
+            return ""
+        words = quote_of(job.spec, standard).words()
+        return f"; as its deadline comes near it may move to {standard.name} ({words})"
 
     async def _stored(self, spec: JobSpec) -> str | None:
         """The content hash of the job that has the id of its first one already."""

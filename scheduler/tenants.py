@@ -77,6 +77,15 @@ class Terms:
         larger = self.consent.allow_larger if spec.allow_larger is None else spec.allow_larger
         return replace(spec, spot=spot, allow_larger=larger)
 
+    def priced(self, spec: JobSpec, quote: Quote) -> JobSpec:
+        """With what a VM may cost if the job is moved later, where prices are confirmed: what was
+        confirmed now, or what needs no confirmation."""
+        most = self.confirm_above_usd_per_hour
+        if most is None or spec.max_usd_per_hour is not None:
+            return spec
+        each = max(most, quote.total_usd_per_hour) / quote.vms
+        return replace(spec, agreed_usd_per_hour=each)
+
     def refuse_dear(self, spec: JobSpec, quote: Quote, confirmed_usd: float | None) -> None:
         """PriceNotConfirmed if it costs more than is bought without asking, and neither the job's
         own limit nor the caller has agreed to the price."""

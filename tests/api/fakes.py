@@ -60,6 +60,7 @@ from scheduler.api.services import Services
 from scheduler.api.shelf import Shelf
 from scheduler.metrics import Metrics
 from scheduler.submit import Submissions
+from scheduler.tenants import Door, DoorRules
 from stores.base import LogStore, ObjectStore
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -430,6 +431,12 @@ class House:
     metrics: Metrics = field(default_factory=Metrics)
     tenants: Mapping[str, TenantBudget] = field(default_factory=dict)
     cors_origins: tuple[str, ...] = ()
+    door_rules: DoorRules | None = None
+    """None: nobody asks who a tenant is."""
+
+    def _door(self) -> Door | None:
+        rules = self.door_rules
+        return Door(self.store, lambda: rules, self.clock) if rules is not None else None
 
     def services(self) -> Services:
         async def readiness() -> Mapping[str, str]:
@@ -444,6 +451,7 @@ class House:
             self.clock,
             ids,
             on_new=lambda job: self.metrics.job_moved(None, job),
+            door=self._door(),
         )
         return Services(
             store=self.store,

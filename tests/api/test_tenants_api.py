@@ -226,7 +226,8 @@ async def test_a_dear_submission_is_confirmed(house: House) -> None:
     await asks.submit(JOB, idempotency_key=None)
     rich = Tenant("rich", consent=Consent(confirm_above_usd_per_hour=50.0))
     house.store.tenant_rows["rich"] = rich
-    await asks.submit({**dear, "tenant_id": "rich"}, idempotency_key=None)
+    told = await asks.submit({**dear, "tenant_id": "rich"}, idempotency_key=None)
+    assert house.store.jobs["0", told.job_id].spec.agreed_usd_per_hour == 25.0
 
 
 async def test_a_repeat_of_a_dear_submission_is_answered(house: House) -> None:

@@ -112,3 +112,19 @@ def test_who_asked_for_exactly_this_one_stays() -> None:
     small = replace(SECOND, regions=SECOND.regions[:1])
     far = waiting(regions=("europe-west4",))
     assert where(turn(far, troubles=OUT, clusters=(FIRST, small))) == FIRST.name
+
+
+def test_a_move_needs_the_same_consent_as_a_submission() -> None:
+    """Neither to a larger VM, nor to spot VMs, nor above the price that was agreed to; with consent
+    each of them is taken."""
+    larger = cluster("2xa100-80gb", vm_max=2, machine_type="a2")
+    spot = replace(SECOND, spot=True)
+    dear = max(SECOND.usd_per_hour(region) for region in REGIONS)
+    for target, refused, agreed in (
+        (larger, {"allow_larger": False}, {"allow_larger": True}),
+        (spot, {"spot": False}, {"spot": True}),
+        (SECOND, {"agreed_usd_per_hour": dear - 0.01}, {"agreed_usd_per_hour": dear}),
+    ):
+        for words, found in ((refused, FIRST.name), (agreed, target.name)):
+            draft = turn(waiting(**words), troubles=OUT, clusters=(FIRST, target))
+            assert where(draft) == found, words

@@ -155,3 +155,11 @@ def test_who_welcomes_spot_gets_the_cheaper_cluster() -> None:
         return choose_cluster(JobSpec("j", gpu_type="l4", spot=spot), both).cluster
 
     assert [chosen(True), chosen(None), chosen(False)] == [SPOT.name, "1xl4", "1xl4"]
+
+
+def test_a_deadline_buys_no_more_than_was_agreed_to() -> None:
+    """Where prices are confirmed, the standard VM must be within what was confirmed."""
+    dear = max(STANDARD.usd_per_hour(region.region) for region in STANDARD.regions)
+    stays = after(view((waiting(START_BY_S, agreed_usd_per_hour=dear - 0.01),)))
+    moves = after(view((waiting(START_BY_S, agreed_usd_per_hour=dear),)))
+    assert (stays.cluster, moves.cluster) == (SPOT.name, STANDARD.name)
