@@ -93,7 +93,7 @@ def overlay(
     set_timers: Collection[str] = (),
     cpu_floor: int = 0,
 ) -> dict[str, Any]:
-    """What a local run changes in a configuration. `more` is merged over it by cluster;
+    """What a local run changes in a configuration. `more` is merged over it, by cluster and timer;
     `set_timers`: spans that the user's own file sets, which are never changed; `cpu_floor`: VMs of
     a CPU cluster that are kept ready, at pretend prices."""
     clusters: dict[str, Any] = {
@@ -103,13 +103,16 @@ def overlay(
         }
         for cluster in base.clusters
     }
-    for name, changes in (more or {}).get("clusters", {}).items():
+    others = dict(more or {})
+    for name, changes in others.pop("clusters", {}).items():
         clusters[name] = {**clusters.get(name, {}), **changes}
+    timers = others.pop("timers", {})
     return {
+        **others,
         "store_url": f"file://{quote(str(store))}",
         # A hundred groups are looked at more often than a real project could afford.
         "calls_per_minute": 20_000,
-        "timers": {**local_timers(base.timers, set_timers), **(more or {}).get("timers", {})},
+        "timers": {**local_timers(base.timers, set_timers), **timers},
         "clusters": clusters,
     }
 
@@ -141,7 +144,8 @@ def write_config(
     # The shipped file keeps nothing warm, which costs money; here a first job waits for no VM.
     cpu_floor = CPU_FLOOR if base is None and cap.vms > CPU_FLOOR else 0
     document.overlay(
-        overlay(settings, store, cap, more, given, cpu_floor) | open_tenants(document.values)
+        open_tenants({**document.values, **(more or {})})
+        | overlay(settings, store, cap, more, given, cpu_floor)
     )
     return write_sealed(target, document.values, f"zen up ({cap.note})")
 

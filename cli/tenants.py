@@ -210,9 +210,10 @@ def _of_type(word: str) -> tuple[str, float | int | None]:
 
 def tenants_table(rows: list[Json]) -> Fitted:
     """One line each."""
-    headings = ("TENANT", "WEIGHT", "USED GPU-H", "JOBS", "GPUS", "TODAY", "MONTH", "MAX CLASS")
+    numbers = ("WEIGHT", "USED GPU-H", "JOBS", "GPUS", "TODAY", "MONTH")
+    headings = ("TENANT", "NAME", *numbers, "MAX CLASS")
     rows_ = [_line(row) for row in rows]
-    return fitted(headings, rows_, right=headings[1:-1], drop=("MAX CLASS", "WEIGHT"))
+    return fitted(headings, rows_, right=numbers, drop=("MAX CLASS", "NAME", "WEIGHT"))
 
 
 def _line(row: Json) -> list[object]:
@@ -221,7 +222,8 @@ def _line(row: Json) -> list[object]:
     dollars = [_of(limits.get(name), name) for name in ("usd_per_day", "usd_per_month")]
     used = f"{row['gpu_hours']:.2f}"
     max_class = row["priority_class_max"]
-    return [row["tenant_id"], f"{row['weight']:g}", used, *cells, *dollars, max_class]
+    name = row["name"] if row["name"] != row["tenant_id"] else "-"
+    return [row["tenant_id"], name, f"{row['weight']:g}", used, *cells, *dollars, max_class]
 
 
 def _of(limit: Json | None, name: str) -> str:
@@ -248,7 +250,8 @@ def _consent(found: Json) -> str:
 def _say_tenant(found: Json) -> None:
     yields = "yields to others" if found["preemptible"] else "is never asked to yield"
     takes = "may preempt" if found["may_preempt"] else "may not preempt"
-    say(f"tenant:    {found['tenant_id']}  (version {found['version']})")
+    name = f", {found['name']}" if found["name"] != found["tenant_id"] else ""
+    say(f"tenant:    {found['tenant_id']}{name}  (version {found['version']})")
     say(f"weight:    {found['weight']:g}; {found['gpu_hours']:.2f} GPU-hours used, decayed")
     say(f"priority:  at most {found['priority_max']} ({found['priority_class_max']})")
     say(f"           {takes}; {yields}")

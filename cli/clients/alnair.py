@@ -35,7 +35,7 @@ def checks(bench: Bench) -> Iterator[Check]:
         return
     names = {"/bin/sh": "sh", "/usr/bin/torchrun": "torchrun"}
     scripts = {path: _SAYS.format(name=name) for path, name in names.items()}
-    images = {image: scripts for image in sorted(filter(None, map(image_of, found)))}
+    images = dict.fromkeys(sorted(filter(None, map(image_of, found))), scripts)
     with podman(bench.scratch, images):
         for path in found:
             yield from _run(bench, path)
@@ -89,10 +89,15 @@ PROGRAM = Program(
     checks=checks,
     environ=_environ,
     differences=(
-        "EPJob is started with `torchrun` and finds its peers by PyTorch's own c10d rendezvous; "
-        "alnair starts `python -m torchelastic.distributed.launch` with an etcd server. An image "
-        "needs PyTorch 1.10 or newer.",
-        "A BaseJob gets `minReplicas` GPUs; alnair gives it up to `maxReplicas` if a node has them.",
+        (
+            "EPJob is started with `torchrun` and finds its peers by PyTorch's c10d rendezvous; "
+            "alnair starts `python -m torchelastic.distributed.launch` with an etcd server. An "
+            "image needs PyTorch 1.10 or newer."
+        ),
+        (
+            "A BaseJob gets `minReplicas` GPUs; alnair gives it up to `maxReplicas` if a node has "
+            "them."
+        ),
         "Horovod types (HJob, EHJob) need a `command`.",
     ),
 )

@@ -85,9 +85,10 @@ def _readme(bench: Bench) -> Iterator[Check]:
     """Ids that the README makes up are those that the calls before gave, as it tells its reader."""
     known = {"tenant-1234567890": "", "job-1234567890": "", "tenant-123": ""}
     for number, block in enumerate(blocks((bench.checkout / "README.md").read_text()), 1):
+        script = block
         for word, real in known.items():
-            block = re.sub(rf"{word}\b", real or word, block)
-        done = bench.call("bash", "-o", "pipefail", "-ec", block)
+            script = re.sub(rf"{word}\b", real or word, script)
+        done = bench.call("bash", "-o", "pipefail", "-ec", script)
         yield _answered(f"README {number}: {_title(block)}", done)
         if found := re.search(r"tenant-[0-9a-z]{10}\b", done.output):
             known["tenant-1234567890"] = known["tenant-123"] = found.group()
@@ -179,13 +180,19 @@ PROGRAM = Program(
     environ=_environ,
     needs=("go", "bash", "curl", "jq"),
     differences=(
-        "A quota that is not set is no limit (there: 0). A job waits when its tenant's quota is in "
-        "use, and is refused only if it could never fit.",
+        (
+            "A quota that is not set is no limit (there: 0). A job waits while its tenant's quota "
+            "is in use, and is refused only if it could never fit."
+        ),
         "`priority_tier` caps the priority of the tenant's jobs; a higher one is refused.",
-        "A job that states no `gpu_memory_mb`, `cpu_cores` or `memory_mb` counts for its GPUs' part "
-        "of the machine (there: for nothing).",
-        "`scripts/demo.sh` ends with a `get` of a job called `Total:`; it prints empty fields here "
-        "and fails there.",
+        (
+            "A job that states no `gpu_memory_mb`, `cpu_cores` or `memory_mb` counts for its GPUs' "
+            "part of the machine (there: for nothing)."
+        ),
+        (
+            "`scripts/demo.sh` ends with a `get` of a job called `Total:`; it prints empty fields "
+            "here and fails there."
+        ),
         "CORS and metrics on port 9091 are settings: `api.cors_origins`, `api.metrics_port`.",
     ),
 )

@@ -179,6 +179,14 @@ def test_gcloud_names_fit_googles_limit(zen: Zen) -> None:
     assert len(set(names)) == len(names)
 
 
+def test_a_local_run_takes_changes_of_any_section(tmp_path: Path) -> None:
+    """Merged over the shipped file; what they say of tenants wins over the local default."""
+    more = {"api": {"metrics_port": 9091}, "tenants": {"create_on_submit": False}}
+    made = write_config(tmp_path / "zen.yaml", None, tmp_path, vm_cap(10_000, 2), more)
+    assert (made.api.metrics_port, made.api.port) == (9091, 8080)
+    assert "create_on_submit: false" in (tmp_path / "zen.yaml").read_text()
+
+
 def test_spot_templates_say_so(zen: Zen, tmp_path: Path) -> None:
     """A spot cluster's VMs are asked for as spot, and stopped when taken back."""
     base = write_config(tmp_path / "zen.yaml", None, tmp_path, vm_cap(10_000, 2), SPOT)

@@ -20,6 +20,7 @@ def test_list(zen: Zen, api: Api) -> None:
     ended = zen("tenants", "list")
     assert ended.code == 0
     assert "40 of 64" in ended.out
+    assert "Vision" in ended.out
     assert "of $5000" in ended.out
 
 

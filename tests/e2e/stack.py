@@ -71,6 +71,14 @@ def small_config(target: Path) -> Path:
     return target
 
 
+def shipped_config(target: Path) -> Path:
+    """The default configuration with all its clusters, and the timers of a local run."""
+    words = yaml.safe_load((ROOT / "config" / "zen.yaml").read_text())
+    del words["timers"]
+    target.write_text(yaml.safe_dump(words))
+    return target
+
+
 class Stack:
     """One `zen up` in a directory of its own."""
 
@@ -200,11 +208,16 @@ def processes_about(home: str) -> list[psutil.Process]:
 
 
 @contextmanager
-def stack(*, environ: Mapping[str, str] | None = None, replicas: int = 1) -> Iterator[Stack]:
+def stack(
+    *,
+    environ: Mapping[str, str] | None = None,
+    replicas: int = 1,
+    config: Callable[[Path], Path] = small_config,
+) -> Iterator[Stack]:
     """A stack that is up; afterwards it is down and nothing of it is left."""
     with tempfile.TemporaryDirectory(prefix="zen-e2e-") as directory:
-        config = small_config(Path(directory) / "zen.yaml")
-        made = Stack(Path(directory) / "home", config, environ)
+        file = config(Path(directory) / "zen.yaml")
+        made = Stack(Path(directory) / "home", file, environ)
         try:
             made.up(replicas)
             yield made
