@@ -71,7 +71,7 @@ class Processes:
             raise CannotStart(127, "the job has no command")
         places.make()
         env = environment_for(order, places, self._environment)
-        return {"argv": argv, "env": env, "cwd": str(places.work)}
+        return {"argv": argv, "env": env, "cwd": order.spec.working_dir or str(places.work)}
 
     def not_started(self, order: StartJob, words: Mapping[str, object]) -> StartFailed:
         lease_id, program = order.lease_id, argv_for(order)[0]
@@ -81,6 +81,9 @@ class Processes:
             return StartFailed(lease_id, 127, f"command not found: {program}")
         if what == "exec" and number == errno.EACCES:
             return StartFailed(lease_id, 126, f"permission denied: {program}")
+        if what == "cwd" and order.spec.working_dir:
+            why = f"its directory {order.spec.working_dir}: {os.strerror(number)}"
+            return StartFailed(lease_id, 126, f"cannot start in {why}")
         subject = program if what == "exec" else what
         return StartFailed(lease_id, 126, f"cannot start {subject}: {os.strerror(number)}")
 

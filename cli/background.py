@@ -78,7 +78,7 @@ def _argv(options: Options, ready_fd: int, parent_fd: int | None) -> list[str]:
         *(sys.executable, "-m", "cli", "node" if options.node else "up"),
         *("--ready-fd", str(ready_fd)),
         *(() if options.node else ("--replicas", str(options.replicas))),
-        *(("--gpus", str(options.node_gpus)) if options.node_gpus else ()),
+        *(("--gpus", str(options.node_gpus)) if options.node_gpus is not None else ()),
         *(("--port", str(options.port)) if options.port is not None else ()),
     ]
     if options.config:

@@ -53,8 +53,7 @@ def list_jobs(
     with Client(api_address(api)) as client:
         asked = {"tenant_id": tenant, "page_size": limit, **_asked_state(state, words)}
         page = client.get("/jobs", asked)
-    for job in page["jobs"]:
-        job["state"] = _state(job, words)
+    page["jobs"] = [{**job, **in_words_of(job, words)} for job in page["jobs"]]
     if as_json:
         emit(page)
     elif not page["jobs"]:
@@ -108,11 +107,22 @@ def _asked_state(state: str | None, words: str) -> dict[str, object]:
     return {"status": [status for status, said in WORDS.items() if said.tgpu == state]}
 
 
-def _state(job: Json, words: str) -> str:
+def in_words_of(job: Json, words: str) -> Json:
+    """What the command line of that name says differently of a job."""
+    from core.vocabularies import tgpu_priority
+
+    state = state_in(job["status"], words)
+    if words != TGPU:
+        return {"state": state}
+    return {"state": state, "priority": tgpu_priority(job["priority"])}
+
+
+def state_in(status: str, words: str) -> str:
+    """A status of ours in the words of that command line."""
     from core.job import JobStatus
     from core.vocabularies import WORDS
 
-    told = WORDS[JobStatus(job["status"])]
+    told = WORDS[JobStatus(status)]
     return told.tgpu if words == TGPU else told.multi_tenant
 
 
@@ -157,7 +167,7 @@ def translated(name: str, arguments: Sequence[str]) -> list[str]:
             job = _words(job[0].removeprefix("cmd="))
         return [command, *words, *(["--", *job] if job else [])]
     words = [_option(word) for word in words]
-    if command == "list" and name == TGPU:
+    if command in ("list", "show") and name == TGPU:
         words = ["--words", TGPU, *words]
     return [command, *words]
 

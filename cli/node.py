@@ -16,10 +16,11 @@ def node(
         int | None,
         typer.Option(
             "--gpus",
-            min=1,
+            min=0,
             max=GPUS_MAX,
             metavar="N",
-            help="Use this many; where there is no driver, pretend to have them.",
+            help="Use this many; where there is no driver, pretend to have them. 0: jobs "
+            "without GPUs, one at a time.",
         ),
     ] = None,
     detach: Detach = False,
@@ -32,13 +33,15 @@ def node(
     """Schedules jobs onto the GPUs of this machine: database, bus, scheduler and worker, no cloud.
 
     Jobs share the machine: each gets GPUs of its own (CUDA_VISIBLE_DEVICES), the rest wait in
-    line. State is kept in .zen/node in the checkout (ZEN_HOME names another directory). Ctrl-C
-    stops it all, and the jobs with it; those that had not ended run again at the next start.
+    line. A job runs in the directory that it was submitted from. State is kept in .zen/node in
+    the checkout (ZEN_HOME names another directory). Ctrl-C stops it all, and the jobs with it;
+    those that had not ended run again at the next start.
 
     \b
     Examples:
       zen node
       zen node --gpus 4 --detach
+      zen node --gpus 0
       zen submit --gpus 1 -- python3 train.py
     """
     from cli.node_config import plan_node

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from agent.inventory import FoundGpu, find_gpus, most_of_a_kind
 from cli.embedded import TIMERS, machine_mb
 from core.errors import ZenError
+from core.names import CPU_TYPE
 from migs.nodes import SCHEME
 
 PLACE = "local-host1"
@@ -50,8 +51,13 @@ def plan_node(gpus: int | None, found: Sequence[FoundGpu] | None = None) -> Node
     """From what is there and what was asked for; NoGpus if that is nothing."""
     found = find_gpus() if found is None else found
     alike = most_of_a_kind(found)
+    if gpus == 0:
+        return _without_gpus()
     if not alike and gpus is None:
-        raise NoGpus("no GPU found (neither NVML nor nvidia-smi); pretend with: zen node --gpus N")
+        raise NoGpus(
+            "no GPU found (neither NVML nor nvidia-smi); pretend with: zen node --gpus N, or take "
+            "jobs without GPUs: zen node --gpus 0"
+        )
     if alike and gpus is not None and gpus > len(alike):
         raise NoGpus(f"--gpus {gpus}: this machine has {len(alike)} of {alike[0].gpu_type}")
     count = gpus or len(alike)
@@ -65,10 +71,22 @@ def plan_node(gpus: int | None, found: Sequence[FoundGpu] | None = None) -> Node
         gpus=count,
         gpu_type=gpu_type,
         gpu_memory_gb=max(1, min(memory, default=PRETEND_GB)),
-        cpus=len(os.sched_getaffinity(0)),
-        memory_gb=int(machine_mb() / 1024),
+        cpus=_cpus(),
+        memory_gb=_memory_gb(),
         note=f"this machine: {', '.join(notes)}",
     )
+
+
+def _without_gpus() -> NodePlan:
+    return NodePlan(0, CPU_TYPE, 0, _cpus(), _memory_gb(), "this machine: no GPUs are used")
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _memory_gb() -> int:
+    return int(machine_mb() / 1024)
 
 
 def socket_of(data: Path) -> Path:
@@ -80,6 +98,11 @@ def socket_of(data: Path) -> Path:
     short = Path(tempfile.gettempdir()) / f"zen-node-{mark}"
     short.mkdir(mode=0o700, exist_ok=True)
     return short / "node.sock"
+
+
+def _gpu_types(plan: NodePlan) -> dict[str, Any]:
+    known = {"memory_gb": plan.gpu_memory_gb, "zones": {}}
+    return {plan.gpu_type: known} if plan.gpus else {}
 
 
 def node_values(plan: NodePlan, socket: Path, store: Path) -> dict[str, Any]:
@@ -94,13 +117,13 @@ def node_values(plan: NodePlan, socket: Path, store: Path) -> dict[str, Any]:
         "clusters": {
             plan.cluster: {
                 "pool": "static",
-                "share": True,
+                "share": plan.gpus > 0,
                 "machine_type": MACHINE,
                 "vm_max": 1,
                 "regions": {PLACE: {"node": f"{SCHEME}{socket}", **free}},
             }
         },
-        "gpus": {plan.gpu_type: {"memory_gb": plan.gpu_memory_gb, "zones": {}}},
+        "gpus": _gpu_types(plan),
         "machines": {MACHINE: {"cpus": plan.cpus, "memory_gb": plan.memory_gb, **free}},
         "prices": {"as_of": "2026-01-01", "gpus": {}},
     }

@@ -43,6 +43,8 @@ class Running:
     """Of every replica, the first one's among them: each answers everything."""
     database: str = ""
     """Its URL; the directory is its owner's alone."""
+    node: bool = False
+    """`zen node`: jobs run on this machine, in the directories they were submitted from."""
 
 
 @dataclass(frozen=True, slots=True)

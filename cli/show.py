@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.etas import eta_words, run_words
 from cli.jobs import progress, run_time, short_vm, vm_of, vms_of, why
+from cli.names import in_words_of, state_in
 from cli.options import Api, AsJson, JobOrArray, User
 from cli.screen import clean, console, emit, fitted, money, price, say, status_text
 from cli.spans import between, clock_time, moment, short
@@ -29,6 +31,8 @@ _MET = {
     "not_asked": "not asked",
 }
 """Words of the table; the others are as the API says them."""
+Said = Callable[[str], str]
+"""A status, in the words of the command line that was called."""
 
 
 def show(
@@ -37,6 +41,7 @@ def show(
     offset: Annotated[
         int, typer.Option("--offset", min=0, help="Of an array: so many are passed over.")
     ] = 0,
+    words: Annotated[str, typer.Option("--words", hidden=True)] = "",
     user: User = None,
     api: Api = None,
     as_json: AsJson = False,
@@ -67,6 +72,8 @@ def show(
         waits = client.get(path("jobs", job, "waits"), owner)["waits"]
         gang = found.get("replicas", 1) > 1
         members = client.get(path("jobs", job, "members"), owner)["jobs"] if gang else []
+    if words:
+        found |= in_words_of(found, words)
     if as_json:
         more = {"members": members} if members else {}
         emit({**found, "events": events, "attempts": attempts, "waits": waits, **more})
@@ -74,12 +81,13 @@ def show(
     if members:
         found["cost_usd"] = sum(member["cost_usd"] for member in members)
         found["cost_kinds"] = _summed(member["cost_kinds"] for member in members)
-    for line in _header(found, _now()):
+    said: Said = (lambda status: state_in(status, words)) if words else str
+    for line in _header(found, _now(), said):
         say(line)
     screen = console()
     if members:
         screen.print("\nMembers", style="bold")
-        screen.print(_members_table(members, _now()))
+        screen.print(_members_table(members, _now(), said))
     if attempts:
         screen.print("\nAttempts", style="bold")
         screen.print(_attempts_table(attempts, _now()))
@@ -87,10 +95,10 @@ def show(
         screen.print("\nWaits", style="bold")
         screen.print(_waits_table(waits, _now()))
     screen.print("\nTimeline", style="bold")
-    screen.print(_events_table(events, _now()))
+    screen.print(_events_table(events, _now(), said))
 
 
-def _header(job: Json, now: datetime) -> list[str]:
+def _header(job: Json, now: datetime, said: Said) -> list[str]:
     vm, submitted = vm_of(job), job["submitted_at"]
     gpus = f", GPUs {vm['slots']}" if vm and vm["slots"] else ""
     place = f"{vm['name']} in {vm['zone'] or vm['region']}{gpus}" if vm else ""
@@ -98,7 +106,7 @@ def _header(job: Json, now: datetime) -> list[str]:
     again = ", ".join(f"{n} {what}" for what, n in counts.items() if n and what != "retries")
     lines = {
         "job": f"{job['job_id']}" + (f" ({job['name']})" if job.get("name") else ""),
-        "status": job["status"],
+        "status": said(job["status"]),
         "why": why(job),
         "eta": eta_words(job, now),
         "will run": run_words(job),
@@ -116,7 +124,7 @@ def _header(job: Json, now: datetime) -> list[str]:
         "submitted": f"{clock_time(submitted, now)} ({between(submitted, now)} ago)",
         "run time": run_time(job, now) if job.get("started_at") else "",
         "wanted by": _wanted(job, now),
-        "time limit": _limit(job, now),
+        "time limit": _limit(job, now, said),
         "starvation": _bound(job, now),
         "attempt": f"{job['attempt']}" + (f" ({again})" if again else ""),
         "next attempt": _next_attempt(job, now),
@@ -209,14 +217,14 @@ def _next_attempt(job: Json, now: datetime) -> str:
     return f"{number} of {most}, at {clock_time(job['retry_at'], now)} (in {short(left_s)})"
 
 
-def _limit(job: Json, now: datetime) -> str:
+def _limit(job: Json, now: datetime, said: Said) -> str:
     """When this status ends by itself: nothing stays where it is for ever."""
     at = moment(job.get("deadline_at"))
     if at is None:
         return ""
     ends = {"RUNNING": "its max runtime", "QUEUED": "it gives up waiting"}
     ends["PROVISIONING"] = ends["QUEUED"]
-    what = ends.get(job["status"], f"no longer {job['status']}")
+    what = ends.get(job["status"], f"no longer {said(job['status'])}")
     return f"in {short((at - now).total_seconds())} ({what})"
 
 
@@ -236,12 +244,12 @@ def _events(client: Client, job: str, user: str | None) -> list[Json]:
     return found
 
 
-def _events_table(events: list[Json], now: datetime) -> Fitted:
+def _events_table(events: list[Json], now: datetime, said: Said) -> Fitted:
     rows = [
         [
             clock_time(event["at"], now),
             event["event"],
-            status_text(event["to"]),
+            status_text(said(event["to"])),
             event["attempt"] or "",
             event.get("region"),
             short_vm(event.get("vm_name")),
@@ -270,12 +278,12 @@ def _waits_table(waits: list[Json], now: datetime) -> Fitted:
     return fitted(headings, rows, right="TIMES", below="REASON")
 
 
-def _members_table(members: list[Json], now: datetime) -> Fitted:
+def _members_table(members: list[Json], now: datetime, said: Said) -> Fitted:
     rows = [
         [
             member["rank"],
             member["job_id"],
-            status_text(member["status"]),
+            status_text(said(member["status"])),
             vm_of(member).get("region"),
             short_vm(vm_of(member).get("name")),
             member["attempt"] or "",

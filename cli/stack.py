@@ -286,6 +286,7 @@ class Stack:
             processes={name: child.pid for name, child in self._children.items()},
             apis=self._apis,
             database=self._environment["DATABASE_URL"],
+            node=self._options.node is not None,
         )
         self._home.write(running)
         return running

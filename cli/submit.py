@@ -13,7 +13,7 @@ import typer
 from cli.follow import FINAL
 from cli.groups import wait_for_group
 from cli.options import Api, AsJson, pairs
-from cli.place import PROGRAM
+from cli.place import PROGRAM, home
 from cli.screen import emit, note, say
 from cli.spans import between, is_span, seconds
 from core.clock import SystemClock
@@ -163,7 +163,12 @@ def submit(
         str | None, typer.Option("--image", metavar="IMG", help="In a container of this image.")
     ] = None,
     workdir: Annotated[
-        str | None, typer.Option("--workdir", metavar="DIR", help="Where the container starts.")
+        str | None,
+        typer.Option(
+            "--workdir",
+            metavar="DIR",
+            help="Where the container (on zen node: the process) starts.",
+        ),
     ] = None,
     shell: Annotated[
         bool, typer.Option("--shell", help="Run the words as one line with /bin/sh -c.")
@@ -257,25 +262,42 @@ def submit(
         raise typer.BadParameter(
             f"no command; put it after --, for example: {PROGRAM} submit -- python3 -c 'print(42)'"
         )
+    from cli.client import api_address
+
+    address = api_address(api)
+    body |= _directory(body, address)
     if dry_run:
-        _dry_run(body, api, as_json)
+        _dry_run(body, address, as_json)
     else:
-        _send(body, api, yes, wait, quiet, as_json)
+        _send(body, address, yes, wait, quiet, as_json)
 
 
-def _dry_run(body: Json, api: str | None, as_json: bool) -> None:
+def _directory(body: Json, address: str) -> Json:
+    """On `zen node` a process runs where it was submitted: the machine is the same."""
+    running = home().read()
+    if running is None or not running.node or address not in (running.api, *running.apis):
+        return {}
+    if body.get("image") or body.get("working_dir"):
+        return {}
+    try:
+        return {"working_dir": str(Path.cwd())}
+    except FileNotFoundError:
+        return {}  # it was deleted meanwhile
+
+
+def _dry_run(body: Json, address: str, as_json: bool) -> None:
     from cli import prices
-    from cli.client import Client, api_address
+    from cli.client import Client
 
-    with Client(api_address(api)) as client:
+    with Client(address) as client:
         prices.dry_run(client, body, as_json)
 
 
-def _send(body: Json, api: str | None, yes: bool, wait: bool, quiet: bool, as_json: bool) -> None:
+def _send(body: Json, address: str, yes: bool, wait: bool, quiet: bool, as_json: bool) -> None:
     from cli import prices
-    from cli.client import Client, api_address
+    from cli.client import Client
 
-    with Client(api_address(api)) as client:
+    with Client(address) as client:
         response = prices.send(client, body, yes)
         if response.headers.get("Zen-New-Tenant") == "true":
             note(f"tenant {body['tenant_id']} is new: it has no limits")

@@ -249,7 +249,7 @@ class JobSpec:
     image: str | None = None
     """Runs in a container of this image; None: as a process of the VM."""
     working_dir: str = ""
-    """In the container; empty: the image's own."""
+    """In the container; empty: the image's own. Of a process: on the machine, in static pools."""
     keep_entrypoint: bool = False
     """The command is arguments for the image's own entrypoint, not a program."""
 

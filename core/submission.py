@@ -166,9 +166,6 @@ def _relations(data: Mapping[object, object]) -> list[Fault]:
         )
     elif isinstance(command, list) and command and not str(command[0]).strip():
         faults.append(Fault("command", shown(command), "a program first, not an empty word"))
-    if data.get("working_dir") and not data.get("image"):
-        expected = "an image as well: a process has a directory of its own"
-        faults.append(Fault("working_dir", shown(data["working_dir"]), expected))
     faults += _contradictions(data)
     faults += _two_programs(data)
     if data.get("array") and data.get("group"):
@@ -636,7 +633,8 @@ FIELDS: Mapping[str, Field] = _table(
             "working_dir",
             _pattern(_DIRECTORY, _DIRECTORY_WORDS),
             _TEXT,
-            "Where the container starts; without it: as the image says.",
+            "Where the container starts; without it: as the image says. A process starts there in "
+            "static pools alone; without it: in a directory of its own.",
         ),
         Field("gang_scheduling", _flag, _BOOL, "All GPUs or none, as always; see `replicas`."),
     ]

@@ -51,3 +51,8 @@ def priority_of_tgpu(priority: int) -> int:
     """tgpu counts 0, 1, 2…, where 5 is normal: 1–4 are low here, 5–9 normal, 10–19 high, 20 and
     more urgent. Larger stays larger, up to our highest."""
     return max(0, min(priority * TGPU_PRIORITY_STEP, _PRIORITY_HIGHEST))
+
+
+def tgpu_priority(priority: int) -> int:
+    """Our priority in tgpu's numbers."""
+    return priority // TGPU_PRIORITY_STEP

@@ -235,9 +235,9 @@ def _start_body(start: StartJob) -> dict[str, object]:
 
 
 def _container_words(spec: JobSpec) -> dict[str, object]:
-    """Nothing for a process: most jobs are, and older workers know none of this."""
+    """Of a process its directory, if it has one: older workers know none of this."""
     if spec.image is None:
-        return {}
+        return {"working_dir": spec.working_dir} if spec.working_dir else {}
     return {
         "image": spec.image,
         "working_dir": spec.working_dir,

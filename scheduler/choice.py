@@ -371,6 +371,12 @@ def _lacks(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
         faults += _no_gang(spec, cluster)
     if cluster.worker == "v1":
         faults += _not_for_v1(spec, cluster)
+    if spec.working_dir and spec.image is None and cluster.pool != "static":
+        expected = (
+            "none, or an image: VMs of a cloud do not have your directories, a process has one of "
+            "its own there"
+        )
+        faults.append(Fault("working_dir", shown(spec.working_dir), expected))
     regions_fit = set(spec.regions) <= _names(cluster)
     cheapest = _price(spec, cluster) if regions_fit else 0.0
     if spec.max_usd_per_hour is not None and spec.max_usd_per_hour < cheapest:

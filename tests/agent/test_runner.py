@@ -120,6 +120,21 @@ async def test_working_directory_is_private_and_removed(yard: Yard) -> None:
     await until(lambda: not Path(where).exists(), "the directory is removed")
 
 
+async def test_a_directory_of_the_machine_is_used_and_kept(yard: Yard) -> None:
+    """A process starts where its job says, and what it leaves there stays; a directory that is not
+    there is named."""
+    there = yard.root / "project"
+    there.mkdir()
+    spec = replace(order_for("pwd; touch litter").spec, working_dir=str(there))
+    yard.start("pwd; touch litter", spec=spec)
+    assert (await yard.end()).exit_code == 0
+    assert (await yard.log()).split() == [str(there)]
+    assert (there / "litter").exists()
+    yard.start("true", spec=replace(spec, working_dir=str(there / "no")), lease_id="lease-2")
+    ended = await yard.end()
+    assert f"its directory {there}/no: No such file or directory" in ended.reason
+
+
 async def test_standard_input_is_empty(yard: Yard) -> None:
     """A job that reads its input sees the end of file, it does not hang."""
     yard.start("cat; echo done")

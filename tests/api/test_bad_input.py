@@ -48,7 +48,7 @@ BAD_FIELDS = [
     ({**OK, "image": "Ubuntu latest"}, "image", "an image, e.g."),
     ({**OK, "image": "-v/etc:/etc"}, "image", "an image, e.g."),
     ({**OK, "image": "a/../b"}, "image", "an image, e.g."),
-    ({**OK, "working_dir": "/app"}, "working_dir", "an image as well"),
+    ({**OK, "working_dir": "/app"}, "working_dir", "an image: VMs of a cloud do not have"),
     ({**OK, "image": "a", "working_dir": "app"}, "working_dir", "a path from the root"),
     ({**OK, "gang_scheduling": "yes"}, "gang_scheduling", "true or false"),
     ({**OK, "gpu_memory_mb": 81920}, "gpu_memory_mb", "at most 40960"),

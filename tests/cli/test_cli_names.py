@@ -185,6 +185,26 @@ def test_list_speaks_their_words(call: Run, api: Api, name: str) -> None:
     assert "j-queued" in table
 
 
+def test_tgpu_shows_its_own_words(call: Run, api: Api) -> None:
+    """States and priorities are tgpu's in `list` and `show`; `zen show` keeps ours."""
+    found = {**job(JobStatus.PROVISIONING), "attempt": 0, "reason": "", "cluster": "1xl4"}
+    events = [{"at": found["submitted_at"], "event": "admitted", "to": "PROVISIONING",
+               "attempt": 0, "reason": "admitted"}]  # fmt: skip
+    api.on("GET", "/api/v1/jobs", {"jobs": [found], "total": 1, "next_page_token": None})
+    api.on("GET", "/api/v1/jobs/a", found)
+    api.on("GET", "/api/v1/jobs/a/events", {"events": events, "next_after": None})
+    api.on("GET", "/api/v1/jobs/a/attempts", {"attempts": []})
+    api.on("GET", "/api/v1/jobs/a/waits", {"waits": []})
+    (listed,) = call(TGPU, "list", "--json").json["jobs"]
+    assert (listed["state"], listed["priority"]) == ("queued", 5)
+    told = call(TGPU, "show", "a")
+    assert told.code == 0, told.err
+    assert "status:       queued" in told.out
+    assert "priority 5\n" in told.out
+    assert "PROVISIONING" not in told.out
+    assert "PROVISIONING" in call(GPU_CLI, "show", "a").out
+
+
 def test_errors_carry_the_name(call: Run) -> None:
     """What is wrong is said under the name that was called."""
     assert call(TGPU, "nonsense").err.startswith("tgpu: ")

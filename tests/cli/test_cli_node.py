@@ -31,6 +31,14 @@ def test_without_a_driver_gpus_are_pretended_only_if_asked_for() -> None:
         plan_node(None, [])
 
 
+def test_a_machine_may_take_jobs_without_gpus(tmp_path: Path) -> None:
+    """One at a time: a CPU cluster of one machine."""
+    plan = plan_node(0, [L4])
+    settings = write_sealed(tmp_path / "zen.yaml", node_values(plan, tmp_path / "s", tmp_path), "x")
+    (cluster,) = settings.clusters
+    assert (cluster.name, cluster.pool, cluster.share) == ("0xcpu", "static", False)
+
+
 def test_more_than_there_is_cannot_be_had() -> None:
     """Fewer can: the rest is left to others."""
     assert plan_node(1, [L4, L4]).cluster == "1xl4"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,7 @@ import httpx
 import pytest
 
 from cli import follow
+from cli.place import Home, Running
 from tests.cli.conftest import refusal
 
 if TYPE_CHECKING:
@@ -452,3 +455,25 @@ def test_dry_run_shows_a_table_and_what_would_become_of_it(zen: Zen, api: Api) -
     ]
     assert rest[-1] == "dry run: nothing was submitted, nothing is bought"
     assert zen("submit", "--dry-run", "--json", "--", "true").json == answer
+
+
+def test_on_a_node_a_job_runs_where_it_was_submitted(
+    zen: Zen, api: Api, home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The directory is sent to the node of this state directory alone, and not for containers."""
+    api.on("POST", "/api/v1/jobs", lambda _: httpx.Response(201, json=ANSWER))
+    monkeypatch.chdir(tmp_path)
+    address = "http://127.0.0.1:8080"
+    here = Running(os.getpid(), address, "", "", "", "2026-01-01T00:00:00Z", node=True)
+    home.mkdir(parents=True)
+
+    def sent(running: Running, *words: str) -> object:
+        Home(home).write(running)
+        assert zen("submit", *words, "--", "true").code == 0
+        return api.body().get("working_dir")
+
+    assert sent(here) == str(tmp_path)
+    assert sent(here, "--workdir", "/srv") == "/srv"
+    assert sent(here, "--image", "python:3.12") is None
+    assert sent(replace(here, node=False)) is None
+    assert sent(replace(here, api="http://127.0.0.1:9")) is None

@@ -195,6 +195,10 @@ def test_image_reaches_the_worker() -> None:
         assert getattr(told.spec, name) == getattr(order.spec, name)
     plain = json.loads(encode_control(start(JobSpec("j", command=("a",))), NAMES).body)
     assert not {"image", "working_dir", "memory_mb"} & set(plain)
+    there = start(JobSpec("j", command=("a",), working_dir="/home/ada"))
+    told = decode_control(arrived(encode_control(there, NAMES)))
+    assert isinstance(told, StartJob)
+    assert (told.spec.working_dir, told.spec.image) == ("/home/ada", None)
 
 
 def test_canary_comes_back_as_itself() -> None:
