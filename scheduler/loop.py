@@ -264,6 +264,7 @@ class SchedulerLoop:
             else Silence(())
         )
         budgets, timers = parts.budgets(), parts.rules.timers
+        unsent_s = timers.claim_timeout_s + timers.settling_s
         around = Circumstances(
             parts.clusters(),
             silence,
@@ -274,8 +275,8 @@ class SchedulerLoop:
             self._checkpoints.saved_at,
             self._answers,
             self._deaf(),
-            parts.relay.unsent(timers.claim_timeout_s + timers.settling_s),
-            parts.relay.refused_starts,
+            parts.relay.unsent(unsent_s),
+            parts.relay.refused_starts(unsent_s),
         )
         self._checkpoints.hear(draft.progress)
         whys = plan_jobs(draft, view, around, parts.ids)

@@ -47,9 +47,9 @@ class Relay:
         """Topic → when messages for it could last not be sent."""
         self._unsent: dict[str, float] = {}
         """Worker → when an order for it was last refused for what it says; the newest last."""
-        self._refused_starts: dict[str, str] = {}
-        """Lease of a start that became a dead letter → why, with the letter's id; the newest
-        last."""
+        self._refused_starts: dict[str, tuple[float, str]] = {}
+        """Lease of a start that became a dead letter → when, and why with the letter's id; the
+        newest last."""
         self._turn = 0
 
     def poke(self) -> None:
@@ -67,10 +67,11 @@ class Relay:
         since = self._clock.monotonic() - within_s
         return frozenset(worker for worker, at in self._unsent.items() if at >= since)
 
-    @property
-    def refused_starts(self) -> Mapping[str, str]:
-        """Lease of each start that the bus refused for what it says → why, with its dead letter."""
-        return self._refused_starts
+    def refused_starts(self, within_s: float) -> Mapping[str, str]:
+        """Lease of each start that the bus refused so lately, for what it says → why, with its dead
+        letter."""
+        since = self._clock.monotonic() - within_s
+        return {lease: words for lease, (at, words) in self._refused_starts.items() if at >= since}
 
     async def run(self) -> None:
         """For ever, while we lead."""
@@ -195,7 +196,7 @@ class Relay:
         if not lease_id:
             return
         words = f"the bus refuses its start message: {letter.reason} ({letter.message_id})"
-        self._refused_starts[lease_id] = words
+        self._refused_starts[lease_id] = (self._clock.monotonic(), words)
         if len(self._refused_starts) > UNSENT_MAX:
             del self._refused_starts[next(iter(self._refused_starts))]
 

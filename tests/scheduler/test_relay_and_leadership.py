@@ -175,8 +175,10 @@ async def test_refused_start_is_remembered_with_its_dead_letter(clock: HandClock
     wire.refuse = {start, stop}
     sender = await relay(shelf, wire)
     await sender.send_batch()
-    assert list(sender.refused_starts) == ["a1"]
-    assert sender.refused_starts["a1"].endswith("(outbox-1)")
+    assert list(sender.refused_starts(30)) == ["a1"]
+    assert sender.refused_starts(30)["a1"].endswith("(outbox-1)")
+    clock.passed_s = 31
+    assert not sender.refused_starts(30), "whoever it ended has ended"
 
 
 async def test_poison_alone_waits_for_one_that_passes(
