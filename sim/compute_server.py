@@ -10,7 +10,9 @@ from typing import Final, TypeVar
 
 from aiohttp import web
 
+from sim import batch
 from sim.flex import advice_body, read_advice, read_together
+from sim.listings import Listings
 from sim.model import ApiError, Mig, Operation, Vm
 from sim.operations import invalid
 from sim.physics import Cloud
@@ -61,6 +63,8 @@ class ComputeServer:
         app.router.add_post(requests + "/{request}/cancel", self._cancel_request)
         app.router.add_post(PREFIX + "/regions/{region}/advice/capacity", self._advise)
         app.router.add_get(PREFIX + "/aggregated/instances", self._aggregated)
+        batch.add_routes(app)
+        Listings(self._cloud, self._clock, self._wire).add_routes(app)
         app.router.add_get(vm, self._get_vm)
         app.router.add_delete(vm, self._delete_vm)
         app.router.add_post(vm + "/stop", self._stop_vm)
