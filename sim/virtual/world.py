@@ -20,6 +20,7 @@ from core.clock import SystemClock
 from core.job import JobStatus
 from core.tenants import Tenant
 from sim.memory_store import MemoryStore
+from sim.virtual import bills
 from sim.virtual.bus import Broker
 from sim.virtual.chaos import Chaos
 from sim.virtual.checkers import Checkers
@@ -246,6 +247,8 @@ class Run:
         self.checkers.committed()
         floors = {cluster.name: cluster.vm_min for cluster in self.settings.clusters}
         self.checkers.at_the_end(self.cloud.cloud, floors)
+        for what in bills.faults(self.store.tables, (await self.store.view(0)).now):
+            self.checkers.broken("I12", what)
 
     def _office(self, tenants: Sequence[Tenant], over: Callable[[], bool]) -> Office:
         return Office(

@@ -65,7 +65,7 @@ def test_rest_job_takes_every_step_and_keeps_its_log(up: Stack) -> None:
 
 async def test_pubsub_message_becomes_a_job(up: Stack) -> None:
     """Sent twice it is still one job; a bad one is refused and hurts nobody."""
-    bad = json.dumps({"command": [], "gpu_count": 0, "gpus": 2}).encode()
+    bad = json.dumps({"command": [], "gpu_count": -1, "gpus": 2}).encode()
     await publish(up, "pipeline-zen-jobs-submit", bad)
     body = json.dumps({"job_id": "from-pubsub", "command": [*SHOW_GPUS], "gpu_type": "l4"})
     await publish(up, "pipeline-zen-jobs-submit", b"not json")

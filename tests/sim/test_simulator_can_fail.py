@@ -18,6 +18,7 @@ import scheduler.losses
 import scheduler.queue.gang
 import scheduler.queue.quota
 import scheduler.queue.slots
+import sim.memory_cost
 import sim.memory_store
 import sim.virtual.chaos
 from agent.ear import Ear
@@ -26,6 +27,7 @@ from agent.words import Heard, StartProcess
 from agent.work import Work
 from core.capacity import Delete, Drain, Vm
 from core.changes import Committed, NewRequest, Unit
+from core.cost import CostKind, Life, Settlement, settle
 from core.messages import BeatStatus, InMessage, StartJob
 from db.ledger import Known, judge
 from messaging.codec import decode_control
@@ -249,3 +251,17 @@ def test_a_gang_placed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Members that are placed as VMs come are not a gang."""
     monkeypatch.setattr(scheduler.queue.gang.Teams, "of", lambda _, job: (job,))
     assert "were not placed" in caught(monkeypatch, ("I3",))
+
+
+def test_bill_that_leaves_something_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Idle time that is settled for nobody."""
+
+    def careless(life: Life, now: datetime) -> Settlement | None:
+        done = settle(life, now)
+        if done is None:
+            return None
+        kept = tuple(share for share in done.shares if share.kind is not CostKind.IDLE)
+        return replace(done, shares=kept)
+
+    monkeypatch.setattr(sim.memory_cost, "settle", careless)
+    assert "the bills are" in caught(monkeypatch, ["I12"], jobs=20)
