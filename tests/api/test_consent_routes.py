@@ -68,6 +68,8 @@ async def test_spot_is_taken_on_no_route_without_consent(
         refused = await client.post(path, json=body)
         assert refused.status_code == 422
         assert "spot" in refused.json()["detail"]
+        if path != NATIVE:
+            assert "zen tenants set default --spot" in refused.json()["detail"]
         agree(house, Consent(spot=True))
         assert (await client.post(path, json=body)).status_code == accepted
 

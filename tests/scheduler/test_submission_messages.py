@@ -20,6 +20,8 @@ from messaging.errors import BadMessage, BusRefused
 from messaging.submissions import reply_topic
 from scheduler.intake import SubmissionIntake
 from scheduler.submit import Submissions
+from scheduler.tenants import Door as TenantsDoor
+from scheduler.tenants import DoorRules
 from sim.memory_reads import MemoryReads
 from sim.memory_store import MemoryStore
 from tests.api.fakes import CLUSTERS, NOW, StillClock
@@ -57,7 +59,7 @@ class Post:
 class Door:
     """The intake over a store in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: DoorRules | None = None) -> None:
         clock = StillClock()
         self.store = MemoryStore(clock)
         self.reads = MemoryReads(self.store)
@@ -67,7 +69,10 @@ class Door:
             return (await self.store.commit([unit], None)).refusals.get(0)
 
         ids = RandomIds(random.Random(3))
-        submissions = Submissions(write, self.store, lambda: CLUSTERS, Timers(), clock, ids)
+        asks = TenantsDoor(self.store, lambda: rules, clock) if rules is not None else None
+        submissions = Submissions(
+            write, self.store, lambda: CLUSTERS, Timers(), clock, ids, door=asks
+        )
         self.intake = SubmissionIntake(self.bus, NAMES, submissions, self.store, clock)
 
     async def bring(self, *messages: InMessage) -> None:
@@ -113,6 +118,27 @@ async def test_a_manifest_becomes_a_job() -> None:
     assert await door.jobs() == [("0", "mnist")]
     spare = await door.store.find_job("mnist.1", "0")
     assert (spare.parked, spare.spec.command) == (True, ("torchrun", "train.py"))
+
+
+@pytest.mark.parametrize("body", [V1, NATIVE])
+async def test_a_reply_tells_the_price(body: object) -> None:
+    """Cluster, machine, price per hour and spot or not, before anything is bought."""
+    door = Door()
+    await door.bring(message(body, reply_topic="upstream"))
+    told = json.loads(door.bus.sent[0].body)
+    assert (told["cluster"], told["machine_type"], told["spot"]) == ("1xl4", "machine-1xl4", False)
+    assert (told["usd_per_hour"], told["total_usd_per_hour"]) == (0.7, 1.7)
+
+
+@pytest.mark.parametrize("body", [V1, NATIVE])
+async def test_a_dear_message_is_refused(body: object) -> None:
+    """Nobody can be asked: the reply and the dead letter name the price and the tenant's limit."""
+    door = Door(DoorRules(confirm_above_usd_per_hour=1.0))
+    await door.bring(message(body, reply_topic="upstream"))
+    told = json.loads(door.bus.sent[0].body)
+    assert (told["status"], told["code"]) == ("refused", "price_not_confirmed")
+    assert "$1.70/h" in (await door.reads.dead_letter("m-1")).letter.reason
+    assert await door.jobs() == []
 
 
 async def test_v1_body_is_the_job_that_rest_makes() -> None:

@@ -9,6 +9,8 @@ from dataclasses import replace
 from core.errors import BadInput, Fault
 from core.names import BadName, parse_cluster
 from core.submission import shown
+from core.tenant_settings import CONSENT
+from core.tenants import DEFAULT_TENANT
 
 DEFINITION_QUEUE_TIMEOUT_S = 15.0
 """Clients that submit a `definition` expect to learn soon that there is no room."""
@@ -183,8 +185,17 @@ def _renamed(faults: Sequence[Fault], names: Mapping[str, str]) -> BadInput:
     first: dict[str, Fault] = {}
     for fault in faults:
         field = names.get(fault.field, fault.field)
-        first.setdefault(field, replace(fault, field=field))
+        expected = fault.expected + _tenants_word(fault)
+        first.setdefault(field, replace(fault, field=field, expected=expected))
     return BadInput(tuple(first.values()))
+
+
+def _tenants_word(fault: Fault) -> str:
+    """These clients cannot agree to anything: their tenant does."""
+    if fault.field not in CONSENT:
+        return ""
+    flag = fault.field.replace("_", "-")
+    return f"; on this route the tenant agrees: zen tenants set {DEFAULT_TENANT} --{flag}"
 
 
 def _object(value: object, field: str) -> Mapping[str, object]:
