@@ -576,7 +576,10 @@ class Wish:
     since: datetime | None = None
     """How long it has waited: patience for prices grows with it. None: nobody waits (a floor)."""
     start_by: datetime | None = None
-    """A job with a deadline takes any price that it allows from here on."""
+    """A job with a deadline takes any price that it allows from here on; before, it waits for one
+    within the price band."""
+    left_s: float = 0.0
+    """What remains of its run, if it has a deadline."""
     priority: int = 500
     denied: tuple[str, ...] = ()
     """Regions that the job does not allow."""
@@ -604,6 +607,10 @@ class Wish:
 
     def waited_s(self, now: datetime) -> float:
         return 0.0 if self.since is None else max(0.0, (now - self.since).total_seconds())
+
+    def has_slack(self, now: datetime) -> bool:
+        """Whether it has a deadline, and time to wait for a better price."""
+        return self.start_by is not None and now < self.start_by
 
     def in_reach(self, region: str) -> bool:
         return region not in self.denied and (not self.regions or region in self.regions)

@@ -217,15 +217,22 @@ def faded(known: Experience, now: datetime, half_life_s: float) -> Experience:
     )
 
 
-def belief(known: Experience | None, now: datetime, half_life_s: float = HALF_LIFE_S) -> float:
-    """How likely the place is to deliver now: the long-run mean, pulled towards the last outcome,
-    the more the fresher it is."""
+def usual_belief(
+    known: Experience | None, now: datetime, half_life_s: float = HALF_LIFE_S
+) -> float:
+    """How often the place has delivered in the long run."""
     if known is None:
         return PRIOR_BELIEF
     left = fade(now - known.updated_at, half_life_s)
     hits, misses = known.hits * left + PRIOR_HITS, known.misses * left + PRIOR_MISSES
-    mean = hits / (hits + misses)
-    if known.last is None or known.last_at is None:
+    return hits / (hits + misses)
+
+
+def belief(known: Experience | None, now: datetime, half_life_s: float = HALF_LIFE_S) -> float:
+    """How likely the place is to deliver now: the long-run mean, pulled towards the last outcome,
+    the more the fresher it is."""
+    mean = usual_belief(known, now, half_life_s)
+    if known is None or known.last is None or known.last_at is None:
         return mean
     last = 0.0 if known.last in (Outcome.MISS, Outcome.TAKEN) else 1.0
     age_s = max(0.0, (now - known.last_at).total_seconds())

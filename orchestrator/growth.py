@@ -84,7 +84,8 @@ def growth(scene: Scene, names: Names, ids: Ids) -> list[Action]:
     if left:
         _probe(scene, left, asks)
     else:
-        if any(wish.since is not None for wish in scene.need):  # not for a floor alone
+        # Not for a floor alone, nor for who has time to wait.
+        if any(wish.since is not None and not wish.has_slack(scene.now) for wish in scene.need):
             _hedge(scene, asks)
         _stock_up(scene, asks)
     used = {vm.name for vm in picture.vms}
@@ -108,7 +109,7 @@ def _ask_for_each(scene: Scene, asks: Asks) -> tuple[Wish, ...]:
         if not able or asks.places <= 0 or len(asks.found) >= most:
             left.append(wish)
             continue
-        best = min(able, key=lambda outlook: _cost(outlook, scene, asks))
+        best = min(able, key=lambda outlook: _cost_for(wish, outlook, scene, asks))
         asks.add(best.region, _grow_reason(best, scene), wish)
     return tuple(left)
 
@@ -136,6 +137,8 @@ def _hedge(scene: Scene, asks: Asks) -> None:
     failures = sum(1.0 - scene.known[region].belief for region in in_flight)
     hedges = max(0, len(in_flight) - len(scene.need))
     for wish in scene.need:
+        if wish.has_slack(scene.now):
+            continue
         able = sorted(askable(wish, scene, asks), key=lambda o: _rank(o, scene))
         for outlook in able:
             room = asks.places > 0 and len(in_flight) < scene.live_max
@@ -240,9 +243,18 @@ def _cost(outlook: Outlook, scene: Scene, asks: Asks) -> tuple[bool, float, str]
     return hopeless, outlook.price_of(asks.number(outlook.region)) + dearer, outlook.region
 
 
+def _cost_for(wish: Wish, outlook: Outlook, scene: Scene, asks: Asks) -> tuple[bool, float, str]:
+    """Who has time to wait takes the cheapest place that is not nearly sure to refuse."""
+    if not wish.has_slack(scene.now):
+        return _cost(outlook, scene, asks)
+    hopeless = outlook.belief < scene.picture.policy.belief_bar / 2
+    return hopeless, outlook.patient_price, outlook.region
+
+
 def _may_pay(wish: Wish, outlook: Outlook, scene: Scene, band: float) -> bool:
     limit = scene.prices.limit(wish, band)
-    return wish.allows(outlook.region, outlook.usd_per_hour) and outlook.price <= limit
+    price = scene.prices.price(wish, outlook)
+    return wish.allows(outlook.region, outlook.usd_per_hour) and price <= limit
 
 
 def fresh_names(

@@ -53,6 +53,7 @@ from core.errors import Forbidden, MigMissing, ZenError
 from core.knowledge import CapacityPolicy
 from core.names import Names
 from core.ports import CapacityAdvice, Clock, Ids, Store
+from core.remaining import RunTimes
 from core.timers import Timers
 from core.waits import WaitKind, WaitNote, WaitNotes
 from migs.manager import MigManager
@@ -88,6 +89,8 @@ class Wiring:
     """The group of (cluster, region)."""
     on_cloud_call: Callable[[str, str], None]
     policy: CapacityPolicy = field(default_factory=CapacityPolicy)
+    runs: Callable[[], RunTimes] = RunTimes
+    """How much of each job is left to run."""
     advice: CapacityAdvice | None = None
     """None: the cloud has no opinion of its own."""
     hears: Callable[[], bool] = lambda: True
@@ -395,7 +398,7 @@ class ClusterManager:
         return [ForgetRegion(self.spec.name, region) for region in clear]
 
     def _demand(self, view: View) -> Demand:
-        found = demand_by_cluster(view.jobs, self._wiring.policy.typical_run_s)
+        found = demand_by_cluster(view.jobs, self._wiring.runs())
         demand = found.get(self.spec.name) or Demand(self.spec.name)
         return packed(demand, self.spec, view.vms, view.jobs) if self.spec.share else demand
 

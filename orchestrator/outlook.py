@@ -24,6 +24,7 @@ from core.knowledge import (
     preemptions_per_hour,
     room,
     taken_after_shortage,
+    usual_belief,
     usual_vms,
     was_short,
 )
@@ -35,6 +36,12 @@ LATER_SHARE = 0.25
 # Half of the risk of being taken is that of the place, half grows with how many are held there; and
 # how many times the usual risk is believed at most.
 CROWD_SHARE, CROWD_MAX = 0.5, 8.0
+# A place that can give a VM does so for this share of the time that a job needs it: it is taken
+# back, and starts anew elsewhere.
+UP_SHARE = 0.7
+# While a job with a deadline waits, the price that it is content with grows to the price band
+# within this share of its slack, and at most this long.
+WAIT_SHARE, WAIT_MAX_S = 0.2, 7200.0
 # What is learned may move the threshold of lateness within these bounds.
 LATE_MIN_S, LATE_MAX_S = 10.0, 600.0
 # No retry makes these better, so they are no measure of what a VM should cost.
@@ -70,7 +77,12 @@ class Outlook:
     usd_per_hour: float
     price: float
     """Of the next VM there, per hour of work, in effect: with what preemptions and waiting cost."""
+    patient_price: float
+    """The same for a job that has time: its wait costs nothing, and what the place did in the last
+    hour says little about when it will start."""
     belief: float
+    usual_belief: float
+    """In the long run, whatever was seen last."""
     late_after_s: float
     cold_start_s: float
     boot_s: float
@@ -157,7 +169,9 @@ class Outlooks(Mapping[str, Outlook]):
             region=region,
             usd_per_hour=usd,
             price=usd + risk.of(held + 1) + waiting * missed_h,
+            patient_price=usd + risk.per_hour * lost_s / HOUR_S * usd if picture.spec.spot else usd,
             belief=likely,
+            usual_belief=usual_belief(known, now, policy.memory_half_life_s),
             late_after_s=late_s,
             cold_start_s=cold_start_s,
             boot_s=self.boot_s,
@@ -269,13 +283,40 @@ class Prices:
         """The most that a wish may pay now, in effect: so much above the cheapest region, and what
         it has already lost by waiting. So a dear region is asked when the wait has cost as much as
         the region would have: never more than about twice the best choice in hindsight."""
-        if wish.start_by is not None and self._now >= wish.start_by:
-            return math.inf
+        if wish.start_by is not None:
+            return self._patient_limit(wish, band) if wish.has_slack(self._now) else math.inf
         lost = self._usd_per_s * wish.waited_s(self._now) * HOUR_S / self._policy.typical_run_s
         return self.cheapest(wish) * (1.0 + band) + lost
 
+    def _patient_limit(self, wish: Wish, band: float) -> float:
+        """Of a wish with a deadline and time to wait. Until the deadline its wait costs nothing, so
+        it spends a part of its slack on the cheapest place, then takes what is within the price
+        band. Dearer places only as far as they are needed: those that it is content with must be
+        up often enough for what is left of its run."""
+        assert wish.start_by is not None, "asked of wishes with a deadline"
+        places, policy = self._lasting(wish), self._policy
+        cheapest = min((o.patient_price for o in places), default=0.0)
+        waited_s = wish.waited_s(self._now)
+        slack_s = (wish.start_by - self._now).total_seconds()
+        grown = min(1.0, waited_s / min(WAIT_MAX_S, WAIT_SHARE * (slack_s + waited_s)))
+        within = cheapest * (1.0 + policy.price_band * grown)
+        if band <= policy.price_band or grown < 1.0:
+            return within
+        needed, missing = cheapest, 1.0
+        for outlook in sorted(places, key=lambda o: (o.patient_price, o.region)):
+            needed, missing = outlook.patient_price, missing * (1.0 - outlook.usual_belief)
+            if (1.0 - missing) * UP_SHARE * (slack_s + wish.left_s) >= wish.left_s:
+                break
+        return max(within, min(needed, cheapest * (1.0 + band)))
+
+    def price(self, wish: Wish, outlook: Outlook) -> float:
+        """What a VM there costs in effect, for that wish."""
+        return outlook.patient_price if wish.has_slack(self._now) else outlook.price
+
     def affordable_at(self, wish: Wish, outlook: Outlook) -> datetime | None:
         """When the wish will have waited long enough for that region; None: not by waiting."""
+        if wish.start_by is not None:
+            return None  # the plan looks again at that moment anyway
         short = outlook.price - self.limit(wish, self._policy.search_band)
         if short <= 0 or wish.since is None or self._usd_per_s <= 0:
             return None
@@ -286,7 +327,10 @@ class Prices:
         """The best effective price among the regions that may ever serve the wish."""
         key = (wish.regions, wish.denied, wish.max_usd_per_hour)
         if key not in self._cheapest:
-            allowed = [o for o in self._known.values() if wish.allows(o.region, o.usd_per_hour)]
-            lasting = [o for o in allowed if o.block is None or o.block.kind not in LASTING]
-            self._cheapest[key] = min((o.price for o in lasting or allowed), default=0.0)
+            self._cheapest[key] = min((o.price for o in self._lasting(wish)), default=0.0)
         return self._cheapest[key]
+
+    def _lasting(self, wish: Wish) -> list[Outlook]:
+        """Regions that may ever serve it; if there is none, those that it allows."""
+        allowed = [o for o in self._known.values() if wish.allows(o.region, o.usd_per_hour)]
+        return [o for o in allowed if o.block is None or o.block.kind not in LASTING] or allowed

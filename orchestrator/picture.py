@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from operator import attrgetter
 
 from core.capacity import ClusterSpec, Demand, Trouble, Vm, VmState, Wish
 from core.floors import floor_at
 from core.job import Job, JobStatus
 from core.knowledge import Arrivals, CapacityPolicy, Experience
+from core.remaining import RunTimes, latest_start, reserve_s
 
 V = VmState
+STARTS_S = 600.0
+"""Of a job with a deadline: time for a start on a VM that may be taken back, and another one."""
 FLOOR = Wish()
 """A warm VM that nobody waits for."""
 
@@ -42,9 +45,12 @@ class Picture:
     """What the jobs that run once wished for; `since`: when they began."""
 
 
-def demand_by_cluster(jobs: Iterable[Job], run_s: float = 3600.0) -> Mapping[str, Demand]:
-    """PROVISIONING jobs are the demand: each wants one VM, the next in the queue first. A job is
-    taken to run for `run_s`, or for as long as it may if that is less."""
+def demand_by_cluster(
+    jobs: Iterable[Job],
+    runs: RunTimes = RunTimes(),  # noqa: B008  # frozen
+) -> Mapping[str, Demand]:
+    """PROVISIONING jobs are the demand: each wants one VM, the next in the queue first. `runs`:
+    how much of each is left to run."""
     waiting: dict[str, list[Job]] = {}
     for job in jobs:
         if job.status is JobStatus.PROVISIONING:
@@ -54,7 +60,7 @@ def demand_by_cluster(jobs: Iterable[Job], run_s: float = 3600.0) -> Mapping[str
         cluster: Demand(
             cluster,
             tuple(
-                wish_of(job, run_s)
+                wish_of(job, runs)
                 for job in sorted(group, key=lambda job: (-job.spec.priority, *order(job)))
             ),
         )
@@ -79,15 +85,19 @@ def at_work(jobs: Iterable[Job], spec: ClusterSpec) -> tuple[Wish, ...]:
     )
 
 
-def wish_of(job: Job, run_s: float) -> Wish:
+def wish_of(job: Job, runs: RunTimes) -> Wish:
     """What the planner must know of a waiting job."""
-    spec = job.spec
-    runs = timedelta(seconds=min(run_s, spec.max_runtime_s))
+    spec, start_by, left_s = job.spec, None, 0.0
+    if spec.deadline is not None:
+        left = runs.left(job)
+        left_s = left.run_s
+        start_by = latest_start(job, left, STARTS_S + reserve_s(job, left))
     return Wish(
         regions=_reach_of(job),
         max_usd_per_hour=spec.max_usd_per_hour,
         since=job.queued_since,
-        start_by=None if spec.deadline is None else spec.deadline - runs,
+        start_by=start_by,
+        left_s=left_s,
         priority=spec.priority,
         denied=spec.regions_denied,
         gpus=spec.slots,

@@ -205,6 +205,7 @@ def _job_beat(draft: Draft, vm: Vm, item: Beat, uid: str | None, latest: Latest)
         return
     if beat.progress is not None or beat.checkpoint_step is not None:
         latest.learn(job, item)
+        draft.hear(latest.progress[job.uid])
     if beat.status is B.FROZEN:
         _answer_frozen(draft, job, beat)
         return

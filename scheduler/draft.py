@@ -11,11 +11,23 @@ from datetime import datetime
 
 from core.capacity import VM_TRANSITIONS, Vm, VmState, drop_lease, move_vm
 from core.changes import Change, Charge, JobMove, JobProgress, Send, Unit, View, VmMove
-from core.job import WAITING, Job, JobEvent, Lease, Rules, TimelineEntry, advance, entry_for
+from core.job import (
+    WAITING,
+    Job,
+    JobEvent,
+    Lease,
+    Rules,
+    Saved,
+    TimelineEntry,
+    advance,
+    entry_for,
+)
 from core.living import Living
 from core.messages import Control, OutMessage, StopJob
+from core.remaining import nothing_saved
 from core.waits import WaitNote
 from scheduler.layer import Layer
+from scheduler.patience import Patience
 
 Encode = Callable[[Control], OutMessage]
 
@@ -50,6 +62,14 @@ class Draft:
         self.recalled: Mapping[str, Collection[str]] = {}
         """Start messages for v1 workers that are not out any more (by their lease), with the VMs
         that may have taken them."""
+        self.hear: Callable[[JobProgress], None] = lambda _: None
+        """Told of each word about progress as it comes: the same word may end the attempt."""
+        self.saved: Callable[[Job], Saved | None] = nothing_saved
+        """What a job's present attempt has saved."""
+        self.patience = Patience()
+        """How much of each job is left to run, and what one with a deadline may pay."""
+        self.experience = view.experience
+        """What places have delivered and refused."""
         self._encode = encode
         self._placed: dict[str, list[str]] = {}
 
@@ -133,6 +153,7 @@ class Draft:
             exit_code=exit_code,
             cluster=cluster,
             gang_region=gang_region,
+            saved=self.saved(job) if job.lease is not None else None,
         )
         if after is job:
             return job

@@ -28,9 +28,9 @@ _WISHES = (
 def fall_back(draft: Draft, view: View, clusters: Clusters) -> None:
     """Moves no more jobs than the others have room for, those that have waited longest first. One
     that asked for exactly its cluster stays there."""
-    patience = timedelta(seconds=draft.rules.timers.fallback_after_s)
+    after = timedelta(seconds=draft.rules.timers.fallback_after_s)
     usable = [spec for spec in clusters.values() if not spec.drain and spec.vm_max > 0]
-    stuck = [job for job in draft.waiting() if _waits_long(job, draft.now, patience)]
+    stuck = [job for job in draft.waiting() if _waits_long(job, draft.now, after)]
     if not stuck or len(usable) < 2:
         return
     others = _Others(draft, view, clusters)
@@ -104,11 +104,17 @@ class _Others:
         kind = tuple(getattr(job.spec, name) for name in _WISHES)
         if (job.cluster, kind) in self._hopeless:
             return None
+        here, now, dear = self._clusters.get(job.cluster), self._draft.now, False
         for spec in self._in_preference(kind, job.spec, usable):
-            if spec.name != job.cluster and self._has_something(job, spec):
+            if spec.name == job.cluster:
+                continue
+            if not self._draft.patience.allows(job, here, spec, now):
+                dear = True
+            elif self._has_something(job, spec):
                 return spec
-        # Nothing becomes free during a turn: the next one of its kind need not ask.
-        self._hopeless.add((job.cluster, kind))
+        if not dear:
+            # Nothing becomes free during a turn: the next one of its kind need not ask.
+            self._hopeless.add((job.cluster, kind))
         return None
 
     def _in_preference(

@@ -66,7 +66,7 @@ class LoopParts:
     queue_limit: int
     budgets: Callable[[], Standing] = Standing
     """How tenants stand with what they may spend."""
-    typical_run_s: Callable[[], float] = lambda: CapacityPolicy().typical_run_s
+    policy: Callable[[], CapacityPolicy] = CapacityPolicy
     """How long a job is taken to run that says nothing of it."""
     guess: Callable[[Job], Guess] = unknown
     """How long a job runs, from what ran before."""
@@ -178,6 +178,7 @@ class SchedulerLoop:
         parts.orchestrator.poke(view)
         parts.seen(view, draft.moves)
         if committed:
+            self._checkpoints.forget(draft.moves)
             await parts.inbox.ack(mail.messages)
         else:
             parts.inbox.put_back(mail.messages)
@@ -254,6 +255,8 @@ class SchedulerLoop:
     def _decide(self, view: View, mail: Mail) -> tuple[Draft, list[Unit]]:
         parts = self._parts
         draft = Draft(view, parts.rules, self._encode)
+        draft.hear = lambda said: self._checkpoints.hear((said,))
+        draft.saved = self._checkpoints.saved
         if parts.recall is not None:
             draft.recalled = parts.recall.recalled
         apply_beats(draft, mail.beats, self._v1())
@@ -270,7 +273,8 @@ class SchedulerLoop:
             silence,
             steady,
             budgets,
-            parts.typical_run_s(),
+            parts.policy().typical_run_s,
+            parts.policy().price_band,
             parts.guess,
             self._checkpoints.saved_at,
             self._answers,
@@ -278,9 +282,7 @@ class SchedulerLoop:
             parts.relay.unsent(unsent_s),
             parts.relay.refused_starts(unsent_s),
         )
-        self._checkpoints.hear(draft.progress)
         whys = plan_jobs(draft, view, around, parts.ids)
-        self._checkpoints.forget(draft.moves)
         self._keep_warm(draft)
         alerts = [
             *_fleet_alert(silence, view),
@@ -294,7 +296,7 @@ class SchedulerLoop:
         """No more of the queue than this turn can use."""
         parts = self._parts
         held = parts.budgets().held.keys()
-        policy, ahead_s = parts.rules.queue, parts.typical_run_s()
+        policy, ahead_s = parts.rules.queue, parts.policy().typical_run_s
         return heads_for(parts.clusters(), held, policy, ahead_s, self._tenants)
 
     def _keep_warm(self, draft: Draft) -> None:

@@ -10,11 +10,14 @@ from core.changes import JobWhy, View
 from core.job import Job, S
 from core.knowledge import CapacityPolicy
 from core.ports import Ids
+from core.remaining import RunTimes
 from core.tenants import machines_of
+from core.timers import Timers
 from scheduler.budgets import Standing
 from scheduler.draft import Draft
 from scheduler.fallback import fall_back
 from scheduler.losses import end_refused, lose_vms, meet_deadlines, requeue_lost
+from scheduler.patience import Patience
 from scheduler.queue.admit import Admission, admit, set_aside
 from scheduler.queue.answers import Answers
 from scheduler.queue.elastic import Left, bending, late_teams, resize
@@ -24,7 +27,7 @@ from scheduler.queue.holds import release
 from scheduler.queue.make_room import HEADS, Ask, SavedAt, make_room, never_saved
 from scheduler.queue.muster import end_holds
 from scheduler.queue.offer import held_ids
-from scheduler.queue.predict import Guess, unknown
+from scheduler.queue.predict import Guess, predicted_s, unknown
 from scheduler.queue.quota import Quotas
 from scheduler.queue.shares import shares_of, usage_after
 from scheduler.queue.sizes import tell_sizes
@@ -44,6 +47,7 @@ class Circumstances:
     bus_steady: bool
     budgets: Standing = field(default_factory=Standing)
     typical_run_s: float = CapacityPolicy().typical_run_s
+    price_band: float = CapacityPolicy().price_band
     guess: Callable[[Job], Guess] = unknown
     """How long a job runs, from what ran before."""
     saved_at: SavedAt = never_saved
@@ -57,9 +61,17 @@ class Circumstances:
     refused_starts: Mapping[str, str] = field(default_factory=dict)
     """Lease of each start message that the bus refused for what it says → why."""
 
+    def patience(self, timers: Timers) -> Patience:
+        """What is known of how long jobs run, and what one that has time may pay."""
+        runs = RunTimes(
+            timers.max_runtime_s, self.typical_run_s, lambda job: predicted_s(self.guess(job))
+        )
+        return Patience(runs, self.price_band)
+
 
 def plan_jobs(draft: Draft, view: View, around: Circumstances, ids: Ids) -> list[JobWhy]:
     """All steps of a turn, in order; returns the news about why jobs wait."""
+    draft.patience = around.patience(draft.rules.timers)
     lose_vms(draft, around.silence)
     end_refused(draft, around.refused_starts)
     requeue_lost(draft, around.silence)
@@ -67,7 +79,7 @@ def plan_jobs(draft: Draft, view: View, around: Circumstances, ids: Ids) -> list
     retire_sick(draft, view)
     release(draft, view)
     couple(draft)
-    leave_spot(draft, view, around.clusters, around.typical_run_s)
+    leave_spot(draft, view, around.clusters)
     fall_back(draft, view, around.clusters)
     around.budgets.hold_back(draft)
     admissions = run_queue(draft, view, around, ids)

@@ -12,6 +12,7 @@ import structlog
 from config.settings import Settings
 from core.errors import ZenError
 from core.ports import Bus, CapacityAdvice, Clock, Compute, FlexStart, Ids, Store
+from core.remaining import RunTimes
 from migs.manager import FlexMigManager, MigManager
 from migs.nodes import NodeCompute
 from orchestrator.manager import Wiring
@@ -24,6 +25,7 @@ from scheduler.intake import SubmissionIntake
 from scheduler.leadership import Leadership
 from scheduler.loop import LoopParts, SchedulerLoop
 from scheduler.metrics import Metrics
+from scheduler.queue.predict import predicted_s
 from scheduler.recall import Recall
 from scheduler.relay import Relay
 from scheduler.reload import ConfigParts, LiveConfig
@@ -200,7 +202,7 @@ class Replica:
                 clock=self.clock,
                 queue_limit=settings.queue_limit,
                 budgets=books.standing,
-                typical_run_s=lambda: self.settings.capacity.typical_run_s,
+                policy=lambda: self.settings.capacity,
                 guess=self.runtimes.guess,
                 seen=forecaster.seen,
                 recall=recall,
@@ -241,10 +243,19 @@ class Replica:
             mig_of=self._mig,
             on_cloud_call=self.metrics.cloud_call,
             policy=self.settings.capacity,
+            runs=self._run_times,
             advice=self._adapters.advice,
             hears=self._hears,
         )
         return ClusterOrchestrator(self.settings.clusters, wiring, driven)
+
+    def _run_times(self) -> RunTimes:
+        settings = self.settings
+        return RunTimes(
+            settings.timers.max_runtime_s,
+            settings.capacity.typical_run_s,
+            lambda job: predicted_s(self.runtimes.guess(job)),
+        )
 
     def _hears(self) -> bool:
         return self._loop is not None and self._loop.hears()

@@ -3,14 +3,14 @@ VMs of the same kind. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Mapping, Sequence
 
 from core.capacity import ClusterSpec, Demand, Vm
 from core.changes import View
 from core.job import WAITING, E, Job
+from core.remaining import MARGIN_SHARE, Remaining, latest_start, reserve_s
 from core.timers import Timers
-from orchestrator.outlook import Outlook, outlooks
+from orchestrator.outlook import outlooks
 from orchestrator.picture import Picture
 from scheduler.choice import standard_cluster
 from scheduler.draft import Draft
@@ -18,34 +18,73 @@ from scheduler.draft import Draft
 Clusters = Mapping[str, ClusterSpec]
 
 
-def leave_spot(draft: Draft, view: View, clusters: Clusters, typical_run_s: float) -> None:
+def leave_spot(draft: Draft, view: View, clusters: Clusters) -> None:
     """Move each job that waits for a spot VM (never had one, or lost it) and can only just be done
-    in time on a standard one. It does not come back: a second detour would cost the deadline."""
-    timers = draft.rules.timers
-    waits: dict[str, float | None] = {}
+    in time on a standard one, a gang with all its members. It does not come back: a second detour
+    would cost the deadline."""
+    starts = _Starts(draft, view)
     for job in draft.waiting():
-        if not _may_move(job, clusters):
-            continue
-        target = standard_of(job, clusters)
+        team = _team(job, draft, clusters)
+        target = standard_of(job, clusters) if team else None
         if target is None:
             continue
-        if target.name not in waits:
-            waits[target.name] = delivery_s(target, view, draft.vms_of(target.name), timers)
-        wait_s = waits[target.name]
+        wait_s, detour_s = starts.of(target), starts.of(clusters[job.cluster])
         if wait_s is None:
             continue  # nothing is to be had there either: spot is the better hope
-        run_s = run_time_s(job, timers, typical_run_s)
-        if _start_by(job, run_s, wait_s) <= draft.now:
-            reason = _reason(job, target, run_s, wait_s)
-            draft.step(job, E.REROUTED, reason, cluster=target.name, left=job.cluster)
+        left = draft.patience.runs.left(job)
+        # A spot VM must be worth its start: it may be taken back at once, and then a standard one
+        # has to start.
+        boot_s = max(starts.boot_s(target), starts.boot_s(clusters[job.cluster]))
+        before_s = wait_s + boot_s + (detour_s or 0.0) + starts.boot_s(clusters[job.cluster])
+        start_by = latest_start(job, left, before_s + MARGIN_SHARE * reserve_s(job, left))
+        if start_by is not None and start_by <= draft.now:
+            reason = _reason(job, target, left, wait_s + boot_s)
+            with draft.together():
+                for member in team:
+                    draft.step(
+                        *(member, E.REROUTED, reason),
+                        cluster=target.name,
+                        gang_region="",
+                        left=job.cluster,
+                    )
 
 
-def _may_move(job: Job, clusters: Clusters) -> bool:
-    """One that asked for exactly its cluster stays there."""
+def _team(job: Job, draft: Draft, clusters: Clusters) -> Sequence[Job]:
+    """The job, or all of its gang when its first member is asked about; empty: it does not move.
+    One that asked for exactly its cluster stays there."""
     here = clusters.get(job.cluster)
-    waits = job.status in WAITING and job.spec.deadline is not None and job.gang is None
-    waits = waits and job.offer is None  # a v1 worker may have taken it already
-    return waits and job.spec.cluster is None and here is not None and here.spot
+    if job.spec.deadline is None or job.spec.cluster is not None or here is None or not here.spot:
+        return ()
+    team: Sequence[Job] = (job,)
+    if job.gang is not None:
+        if job.gang.rank:
+            return ()
+        team = [m for m in draft.gang(job.gang.uid) if not m.status.final]
+    # A v1 worker may have taken one already.
+    waits = all(m.status in WAITING and m.offer is None for m in team)
+    return team if waits else ()
+
+
+class _Starts:
+    """How long VMs take to come, by cluster: each is worked out once."""
+
+    def __init__(self, draft: Draft, view: View) -> None:
+        self._draft, self._view = draft, view
+        self._known: dict[str, tuple[float | None, float]] = {}
+
+    def of(self, cluster: ClusterSpec) -> float | None:
+        """From asking for a VM until it runs, nine of ten times; None: every region is blocked."""
+        return self._starts(cluster)[0]
+
+    def boot_s(self, cluster: ClusterSpec) -> float:
+        return self._starts(cluster)[1]
+
+    def _starts(self, cluster: ClusterSpec) -> tuple[float | None, float]:
+        if cluster.name not in self._known:
+            vms = self._draft.vms_of(cluster.name)
+            timers = self._draft.rules.timers
+            self._known[cluster.name] = delivery_s(cluster, self._view, vms, timers)
+        return self._known[cluster.name]
 
 
 def standard_of(job: Job, clusters: Clusters) -> ClusterSpec | None:
@@ -53,16 +92,11 @@ def standard_of(job: Job, clusters: Clusters) -> ClusterSpec | None:
     return standard_cluster(job.spec, clusters[job.cluster], clusters.values())
 
 
-def run_time_s(job: Job, timers: Timers, typical_run_s: float) -> float:
-    """How long it is taken to run: its own limit if it stated one, else what is usual. All of it,
-    also after a preemption: what a checkpoint saves is not known here."""
-    stated = job.spec.max_runtime_s < timers.max_runtime_s
-    return job.spec.max_runtime_s if stated else min(typical_run_s, job.spec.max_runtime_s)
-
-
-def delivery_s(cluster: ClusterSpec, view: View, vms: Iterable[Vm], timers: Timers) -> float | None:
-    """From asking for a VM to its first job, in nine of ten cases, where that is soonest; None if
-    every region is blocked."""
+def delivery_s(
+    cluster: ClusterSpec, view: View, vms: Iterable[Vm], timers: Timers
+) -> tuple[float | None, float]:
+    """From asking for a VM until it runs, in nine of ten cases, where that is soonest (None if
+    every region is blocked), and from there to its first job."""
     picture = Picture(
         spec=cluster,
         demand=Demand(cluster.name),
@@ -70,22 +104,15 @@ def delivery_s(cluster: ClusterSpec, view: View, vms: Iterable[Vm], timers: Time
         troubles=view.troubles,
         experience=view.experience,
     )
-    found = outlooks(picture, timers, view.now).values()
-    return min((_late_s(outlook) for outlook in found if outlook.block is None), default=None)
+    found = list(outlooks(picture, timers, view.now).values())
+    free = [outlook.late_after_s for outlook in found if outlook.block is None]
+    return min(free, default=None), max((outlook.boot_s for outlook in found), default=0.0)
 
 
-def _late_s(outlook: Outlook) -> float:
-    return outlook.late_after_s + outlook.boot_s
-
-
-def _start_by(job: Job, run_s: float, wait_s: float) -> datetime:
-    assert job.spec.deadline is not None, "only a job with a deadline can run out of time"
-    return job.spec.deadline - timedelta(seconds=run_s + wait_s)
-
-
-def _reason(job: Job, target: ClusterSpec, run_s: float, wait_s: float) -> str:
+def _reason(job: Job, target: ClusterSpec, left: Remaining, wait_s: float) -> str:
+    saved = f", {left.saved_s:.0f} s of it are saved" if left.saved_s > 0 else ""
     return (
         f"moved from {job.cluster} to {target.name}: no more time to wait for a spot VM before the "
-        f"deadline at {job.spec.deadline:%Y-%m-%d %H:%M:%S} UTC (taken to run {run_s:.0f} s, a "
-        f"standard VM takes up to {wait_s:.0f} s)"
+        f"deadline at {job.spec.deadline:%Y-%m-%d %H:%M:%S} UTC ({left.run_s:.0f} s of its run are "
+        f"left, {left.basis}{saved}; a standard VM takes up to {wait_s:.0f} s)"
     )

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 
 from core.changes import JobProgress
-from core.job import Job
+from core.job import Job, Saved
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """The newest checkpoint of an attempt."""
+
+    attempt: int
+    step: float
+    at: datetime
+    total: float = 0.0
+    """How many steps there are; 0: the job did not say."""
 
 
 class Checkpoints:
@@ -14,17 +26,20 @@ class Checkpoints:
     counts as having saved nothing in this attempt, which protects it."""
 
     def __init__(self) -> None:
-        self._saved: dict[str, tuple[int, float, datetime]] = {}
-        """Job → attempt, the step that is saved, since when."""
+        self._saved: dict[str, _Last] = {}
 
     def hear(self, said: Iterable[JobProgress]) -> None:
         """The first word of a step is when it was saved: later beats only repeat it."""
         for news in said:
             if news.checkpoint_step is None:
                 continue
-            attempt, step, _ = self._saved.get(news.uid, (-1, -1.0, news.at))
-            if news.attempt > attempt or (news.attempt == attempt and news.checkpoint_step > step):
-                self._saved[news.uid] = (news.attempt, news.checkpoint_step, news.at)
+            total = float((news.progress and news.progress.total) or 0.0)
+            known = self._saved.get(news.uid) or _Last(-1, -1.0, news.at)
+            same = news.attempt == known.attempt
+            if news.attempt > known.attempt or (same and news.checkpoint_step > known.step):
+                total = total or (known.total if same else 0.0)
+                step = float(news.checkpoint_step)
+                self._saved[news.uid] = _Last(news.attempt, step, news.at, total)
 
     def forget(self, moves: Iterable[tuple[Job, Job]]) -> None:
         """Whoever has no VM any more needs no entry."""
@@ -34,5 +49,14 @@ class Checkpoints:
 
     def saved_at(self, job: Job) -> datetime | None:
         """In its present attempt; None: not that anybody knows."""
-        attempt, _, at = self._saved.get(job.uid, (-1, 0.0, job.submitted_at))
-        return at if attempt == job.attempt else None
+        known = self._saved.get(job.uid)
+        return known.at if known is not None and known.attempt == job.attempt else None
+
+    def saved(self, job: Job) -> Saved | None:
+        """What the newest checkpoint of its present attempt holds; None: it has none."""
+        known = self._saved.get(job.uid)
+        if known is None or known.attempt != job.attempt or job.started_at is None:
+            return None
+        ran_s = max(0.0, (known.at - job.started_at).total_seconds())
+        share = min(1.0, known.step / known.total) if known.total > 0 else 0.0
+        return Saved(ran_s, max(0.0, share))

@@ -11,6 +11,7 @@ from functools import cached_property
 
 from core.capacity import ClusterSpec, RegionSpec, Trouble, Vm, VmState
 from core.job import E, Job, JobSpec, S
+from core.knowledge import Experience, belief, room
 from core.messages import Size
 from scheduler.draft import Draft
 from scheduler.queue.answers import NOTHING_KEPT, Kept
@@ -56,12 +57,9 @@ class Regions:
         return there
 
     def choose(self, job: Job, size: int) -> str:
-        """Where most VMs wait or come that no other gang waits for; then the cheapest. After an
-        attempt in vain: the one after that."""
-        ranked = sorted(
-            self._allowed(job, size),
-            key=lambda r: (-min(size, self._there[r.region]), self._price(r), r.region),
-        )
+        """Where most VMs wait or come that no other gang waits for; then where the rest is likely
+        to be had at once, the cheapest. After an attempt in vain: the one after that."""
+        ranked = sorted(self._allowed(job, size), key=lambda r: self._rank(r, size))
         free = [r.region for r in ranked if r.region not in self._blocks]
         names = free or [r.region for r in ranked]
         again = job.holds > 0 and job.gang_region in names
@@ -83,7 +81,29 @@ class Regions:
         spec, most = job.spec, job.spec.max_usd_per_hour
         allowed = [r for r in self._spec.regions if spec.allows_region(r.region)]
         cheap = [r for r in allowed if most is None or self._price(r) <= most] or allowed
+        if self._draft.patience.has_slack(job, self._draft.now):
+            # It has time to wait for its cheap regions.
+            limit = min(map(self._price, cheap), default=0.0)
+            limit *= 1.0 + self._draft.patience.price_band
+            cheap = [r for r in cheap if self._price(r) <= limit]
         return [r for r in cheap if r.vm_max is None or r.vm_max >= size] or cheap
+
+    def _rank(self, region: RegionSpec, size: int) -> tuple[int, bool, float, str]:
+        there = min(size, self._there[region.region])
+        short = self._likely_room(region.region) < size - there
+        return -there, short, self._price(region), region.region
+
+    def _likely_room(self, region: str) -> float:
+        """How many VMs it is likely to give at once, by what it has given."""
+        draft = self._draft
+        known = self._known.get(region)
+        return room(known, draft.now) * belief(known, draft.now)
+
+    @cached_property
+    def _known(self) -> dict[str, Experience]:
+        place = (self._spec.machine_type, self._spec.spot)
+        seen = (e for e in self._draft.experience if not e.zone)
+        return {e.region: e for e in seen if (e.machine_type, e.spot) == place}
 
     def _price(self, region: RegionSpec) -> float:
         return region.spot_usd_per_hour if self._spec.spot else region.usd_per_hour

@@ -120,7 +120,7 @@ def waits_of(spec: ClusterSpec, job: Job, guess: Guesses) -> Waits:
         uid=gang_uid(job),
         gpus=units_of(spec, job.spec, members),
         guess=guess(job),
-        had_s=job.attained_gpu_s / job.spec.slots,
+        had_s=job.saved_s,
         most_s=job.spec.max_runtime_s,
         tenant=job.spec.tenant_id,
         jobs=members,
@@ -162,7 +162,7 @@ def _teams(leased: Sequence[Job]) -> list[list[Job]]:
 
 def _running(team: Sequence[Job], spec: ClusterSpec, now: datetime, guess: Guesses) -> Busy:
     job = team[0]
-    ran_s = job.attained_gpu_s / job.spec.slots
+    ran_s = job.saved_s
     most_s = job.spec.max_runtime_s
     if job.started_at is not None:
         here_s = (now - job.started_at).total_seconds()

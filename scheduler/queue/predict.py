@@ -23,6 +23,10 @@ REMEMBERED = 100
 ENOUGH = 5
 """Fewer runs than this say less than many of a broader kind."""
 KINDS_MAX = 10_000
+NARROW = 2
+"""So many of a kind's keys hold the job's own name."""
+SURE_SHARE = 0.9
+"""What must be done in time is taken to run as long as nine of ten of its like did."""
 EXPECTED_SHARE = 0.5
 """The quantile that orders the queue."""
 TAIL = 2.0
@@ -91,6 +95,8 @@ class Guess:
     runs: Sequence[float]
     """Of its like, the shortest first; none: nothing is known."""
     basis: str
+    alike: bool = False
+    """Whether these are runs of the job's own name: a broader kind says little about one job."""
 
     @property
     def known(self) -> bool:
@@ -109,6 +115,11 @@ class Guess:
         if len(self.runs) - first < 3:
             return max(ran_s, self.runs[-1]) * TAIL * share
         return _quantile(self.runs[first:], share) - ran_s
+
+
+def predicted_s(guess: Guess) -> float | None:
+    """For how long jobs like it run, nine of ten times no longer; None: none like it has ended."""
+    return guess.at(SURE_SHARE) if guess.known and guess.alike else None
 
 
 UNKNOWN = Guess((), NO_HISTORY)
@@ -170,12 +181,14 @@ class Book:
 
     def guess(self, kind: Kind) -> Guess:
         """From the narrowest kind that was seen often enough."""
-        for key, words in kind.from_narrow_to_wide():
+        for place, (key, words) in enumerate(kind.from_narrow_to_wide()):
             runs = self._kinds.get(key)
             if runs is not None and len(runs.ordered) >= ENOUGH:
                 if runs.guess is None:
                     runs.guess = Guess(
-                        tuple(runs.ordered), f"{len(runs.ordered)} past runs {words}"
+                        tuple(runs.ordered),
+                        f"{len(runs.ordered)} past runs {words}",
+                        alike=place < NARROW and bool(kind.name),
                     )
                 return runs.guess
         return UNKNOWN

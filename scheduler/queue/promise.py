@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from core.capacity import ClusterSpec, Vm
 from core.job import Job, S
 from core.queueing import QueueRule
+from core.remaining import rest_s
 from scheduler.draft import Draft
 from scheduler.queue.bound import protected_at
 from scheduler.queue.predict import Guess
@@ -128,11 +129,11 @@ class Promise:
             return self._runs_s(job)
         if self._sure:
             return max(0.0, most)
-        ran_s = (now - job.started_at).total_seconds()
+        ran_s = job.saved_s + (now - job.started_at).total_seconds()
         return max(0.0, min(most, self._guess(job).left(ran_s, LIKELY)))
 
     def _runs_s(self, job: Job) -> float:
-        return job.spec.max_runtime_s if self._sure else self._guess(job).at(LIKELY)
+        return job.spec.max_runtime_s if self._sure else rest_s(self._guess(job).at(LIKELY), job)
 
     def _ends_in_s(self, job: Job) -> float:
         return job.spec.max_runtime_s if self._sure else ends_in_s(self._guess, job)
@@ -141,4 +142,5 @@ class Promise:
 def ends_in_s(guess: Guesses, job: Job) -> float:
     """It is gone after this long nine times of ten; without any history, when it must be."""
     known = guess(job)
-    return min(known.at(SURE), job.spec.max_runtime_s) if known.known else job.spec.max_runtime_s
+    longest_s = job.spec.max_runtime_s
+    return min(rest_s(known.at(SURE), job), longest_s) if known.known else longest_s

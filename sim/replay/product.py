@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import assert_never
 
@@ -37,7 +37,7 @@ from core.capacity import (
 )
 from core.changes import View
 from core.ids import RandomIds
-from core.job import Budgets, E, Job, JobSpec, Rules, S, new_job
+from core.job import Budgets, E, Job, JobSpec, Rules, S, Saved, new_job
 from core.knowledge import (
     ARRIVALS_HORIZON_S,
     ARRIVALS_MAX,
@@ -50,6 +50,7 @@ from core.living import Living, Rows
 from core.messages import Control, OutMessage
 from core.names import Names
 from core.queueing import QueuePolicy
+from core.remaining import RunTimes
 from core.tenants import HOLDS
 from core.timers import Timers
 from orchestrator.fold import fold
@@ -64,6 +65,12 @@ from sim.replay.physics import Machine, News, Run
 
 EPOCH = datetime(2025, 1, 1, tzinfo=UTC)
 CLUSTER = "1xreplay"
+STANDARD = "1xreplay-standard"
+STANDARD_ZONE = "/standard"
+"""Ends the name of a zone that gives standard VMs, beside the spot VMs of the others."""
+LOOK_S = 60.0
+"""A job with a deadline that waits is planned anew at least this often; the service does each
+second."""
 MACHINE_TYPE = "replayed"
 # A drain is followed by its delete, a VM called back by its job: the product needs another turn.
 TURNS_MAX = 6
@@ -82,6 +89,22 @@ class Setup:
     idle_timeout_s: float | None = None
     timers: Timers = field(default_factory=Timers)
     policy: CapacityPolicy = field(default_factory=CapacityPolicy)
+    gpus: int = 1
+    """Of each VM."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A job that is to be done in time."""
+
+    deadline_s: float
+    """After its submission."""
+    stated_s: float | None = None
+    """The run time that it stated; None: none."""
+    saves: bool = True
+    """Whether it tells when it has saved its work."""
+    counts: bool = True
+    """Whether it tells how far it is, too: step so many of so many."""
 
 
 class Product:
@@ -90,12 +113,25 @@ class Product:
     hears_supply = False
 
     def __init__(
-        self, cloud: Cloud, setup: Setup, *, seed: int, heeds_notices: bool = True
+        self,
+        cloud: Cloud,
+        setup: Setup,
+        *,
+        seed: int,
+        heeds_notices: bool = True,
+        wanted: Wanted | None = None,
     ) -> None:
+        """`wanted`: each job has such a deadline and takes spot VMs, and standard ones in need."""
         self.heeds_notices = heeds_notices
         self._setup = setup
-        self._spec = _spec(cloud, setup)
-        self._zone = {zone.name: index for index, zone in enumerate(cloud.zones)}
+        self._wanted = wanted
+        self._places = [_place(zone.name) for zone in cloud.zones]
+        """(cluster, region) of each zone."""
+        self._zone = {place: index for index, place in enumerate(self._places)}
+        names = dict.fromkeys(cluster for cluster, _ in self._places)
+        self._specs = {name: _spec(name, cloud, self._places, setup) for name in names}
+        self.starts: list[tuple[str, str, str]] = []
+        """(job, cluster, region) of each start."""
         self._names = Names("z")
         self._ids = RandomIds(random.Random(seed))
         # A replay ends when every job is done: no budget may end one before. It is about where VMs
@@ -110,8 +146,8 @@ class Product:
         self._leaving: set[str] = set()
         """Names that the cloud was asked to delete."""
         self._runs: dict[str, Run] = {}
-        self._at_work: dict[str, Wish] = {}
-        """By the job's uid, as `at_work` would find them."""
+        self._at_work: dict[str, dict[str, Wish]] = {name: {} for name in self._specs}
+        """By cluster and the job's uid, as `at_work` would find them."""
         self._troubles: tuple[Trouble, ...] = ()
         self._experience: tuple[Experience, ...] = ()
         self._submitted: deque[tuple[str, datetime]] = deque(maxlen=ARRIVALS_MAX)
@@ -124,42 +160,51 @@ class Product:
         now = cloud.now
         moment = _moment(now)
         full = len(self._living.vms) >= self._setup.vm_max
-        done = self._hear(cloud, news, moment)
+        done = self._hear(news, moment)
         due = self._look is not None and self._look <= now
         if not full and not due and all(n.kind == "gone" for n in news):
             return self._look  # rows of VMs that were given back: there was room with them
-        if any(n.kind in ("arrived", "done", "taken") for n in news) or self._is_awaited(news):
+        told = any(n.kind in ("arrived", "done", "taken") for n in news)
+        if told or self._is_awaited(news) or self._watches_time:
             self._plan_jobs(cloud, done, moment)
-        look = look_again(self._settle(cloud, moment))
-        self._look = None if look is None else max(_seconds(look), now + 0.001)
+        scenes = [self._settle(cloud, spec, moment) for spec in self._specs.values()]
+        looks = [_seconds(look) for look in map(look_again, scenes) if look is not None]
+        if self._watches_time:
+            looks.append(now + LOOK_S)
+        self._look = max(min(looks), now + 0.001) if looks else None
         return self._look
+
+    @property
+    def _watches_time(self) -> bool:
+        """Whether a job waits that time alone may move."""
+        return self._wanted is not None and bool(self._heads or self._living.admitted)
 
     def _is_awaited(self, news: Sequence[News]) -> bool:
         """Whether a VM got ready that somebody waits for."""
         waits = bool(self._heads or self._living.admitted)
         return waits and any(n.kind == "ready" for n in news)
 
-    def _settle(self, cloud: Cloud, moment: datetime) -> Scene:
+    def _settle(self, cloud: Cloud, spec: ClusterSpec, moment: datetime) -> Scene:
         """Plan and act until nothing more follows; returns the scene after it."""
-        scene = self._scene(moment)
+        scene = self._scene(spec, moment)
         for _ in range(TURNS_MAX):
             actions = decide(scene, self._names, self._ids)
             for action in actions:
-                self._apply(cloud, action, moment)
+                self._apply(cloud, spec, action, moment)
             if any(isinstance(action, Undrain) for action in actions):
                 self._plan_jobs(cloud, (), moment)
             if any(not isinstance(action, Hold) for action in actions):
-                scene = self._scene(moment)
+                scene = self._scene(spec, moment)
             if not any(isinstance(action, Drain | Undrain) for action in actions):
                 break
         return scene
 
-    def _scene(self, moment: datetime) -> Scene:
-        return survey(self._picture(moment), self._setup.timers, moment)
+    def _scene(self, spec: ClusterSpec, moment: datetime) -> Scene:
+        return survey(self._picture(spec, moment), self._setup.timers, moment)
 
     # --- hearing -------------------------------------------------------------------------
 
-    def _hear(self, cloud: Cloud, news: Sequence[News], moment: datetime) -> list[str]:
+    def _hear(self, news: Sequence[News], moment: datetime) -> list[str]:
         """Returns the jobs that are done."""
         done: list[str] = []
         zones: list[int] = []
@@ -173,12 +218,14 @@ class Product:
             elif item.zone not in zones:
                 zones.append(item.zone)
         for zone in zones:
-            self._observe(cloud, zone, moment)
+            self._observe(zone, moment)
         return done
 
     def _submit(self, run: Run, moment: datetime) -> None:
         uid = _job_uid(run)
         spec = JobSpec(uid, cluster=CLUSTER, max_runtime_s=PATIENCE_S, queue_timeout_s=PATIENCE_S)
+        if self._wanted is not None:
+            spec = _with_deadline(spec, self._wanted, self._setup, moment)
         self._heads[uid] = new_job(uid, spec, CLUSTER, moment)
         self._runs[uid] = run
         self._submitted.appendleft((CLUSTER, moment))
@@ -197,19 +244,19 @@ class Product:
                 )
             )
 
-    def _observe(self, cloud: Cloud, zone: int, moment: datetime) -> None:
-        name = cloud.zones[zone].name
-        vms = self._living.vms.values()
+    def _observe(self, zone: int, moment: datetime) -> None:
+        cluster, name = self._places[zone]
+        vms = (vm for vm in self._living.vms.values() if vm.cluster == cluster)
         here = [vm for vm in vms if vm.region == name and vm.state is not V.GONE]
         members = tuple(
             _member(vm, self._machines[vm.uid])
             for vm in here
             if self._machines[vm.uid].gone_at is None
         )
-        snapshot = MigSnapshot(name, CLUSTER, name, len(members), True, members, moment)
+        snapshot = MigSnapshot(name, cluster, name, len(members), True, members, moment)
         folded = fold(
             snapshot,
-            self._spec,
+            self._specs[cluster],
             here,
             self._troubles,
             frozenset(),
@@ -249,13 +296,15 @@ class Product:
             heads=heads,
         )
         draft = Draft(view, self._rules, _encode)
+        draft.saved = self._saved
         for uid in done:
             draft.step(draft.jobs[uid], E.EXITED_OK, "exit code 0", exit_code=0)
-        around = Circumstances({CLUSTER: self._spec}, Silence(()), bus_steady=True)
+        around = Circumstances(self._specs, Silence(()), bus_steady=True)
         plan_jobs(draft, view, around, self._ids)
         for job in [job for job in draft.jobs.news.values() if job.status is S.ASSIGNED]:
             assert job.lease is not None, "assigned to a VM"
             cloud.start(self._runs[job.uid], self._machines[job.lease.vm_uid])
+            self.starts.append((job.uid, job.cluster, job.lease.region))
             draft.step(draft.step(job, E.CLAIMED, "claimed"), E.STARTED, "started")
         for job in draft.jobs.news.values():
             self._put(job)
@@ -265,8 +314,9 @@ class Product:
     def _put(self, job: Job) -> None:
         """A job where it belongs, and nowhere if it is done."""
         self._heads.pop(job.uid, None)
-        self._at_work.pop(job.uid, None)
-        self._at_work.update((job.uid, wish) for wish in at_work((job,), self._spec))
+        for name, spec in self._specs.items():
+            self._at_work[name].pop(job.uid, None)
+            self._at_work[name].update((job.uid, wish) for wish in at_work((job,), spec))
         if job.status in HOLDS:
             self._living.put_job(job)
             return
@@ -274,21 +324,37 @@ class Product:
         if not job.status.final:
             self._heads[job.uid] = job
 
-    def _picture(self, moment: datetime) -> Picture:
+    def _saved(self, job: Job) -> Saved | None:
+        """What the job would have told of its checkpoints in this attempt."""
+        if self._wanted is None or not self._wanted.saves:
+            return None
+        run = self._runs[job.uid]
+        done_s = run.duration_s - run.left_s
+        share = done_s / run.duration_s if self._wanted.counts else 0.0
+        return Saved(done_s - job.saved_s, share)
+
+    def _picture(self, spec: ClusterSpec, moment: datetime) -> Picture:
         living = self._living
         waiting = [living.jobs[uid] for uid in living.admitted]
         return Picture(
-            spec=self._spec,
-            demand=demand_by_cluster(waiting, self._setup.policy.typical_run_s).get(CLUSTER)
-            or Demand(CLUSTER),
-            vms=tuple([vm for vm in living.vms.values() if vm.state is not V.GONE]),
+            spec=spec,
+            demand=demand_by_cluster(waiting, self._run_times).get(spec.name) or Demand(spec.name),
+            vms=tuple(self._vms_of(spec)),
             troubles=self._troubles,
             asked=frozenset(self._leaving),
             experience=self._experience,
-            arrivals=self._arrivals(moment),
+            arrivals=self._arrivals(moment) if spec.name == CLUSTER else None,
             policy=self._setup.policy,
-            at_work=tuple(self._at_work.values()),
+            at_work=tuple(self._at_work[spec.name].values()),
         )
+
+    def _vms_of(self, spec: ClusterSpec) -> list[Vm]:
+        vms = self._living.vms.values()
+        return [vm for vm in vms if vm.state is not V.GONE and vm.cluster == spec.name]
+
+    @property
+    def _run_times(self) -> RunTimes:
+        return RunTimes(self._setup.timers.max_runtime_s, self._setup.policy.typical_run_s)
 
     def _arrivals(self, moment: datetime) -> Arrivals | None:
         """As the store answers; the list itself is made anew only when it changed."""
@@ -304,11 +370,11 @@ class Product:
 
     # --- doing ---------------------------------------------------------------------------
 
-    def _apply(self, cloud: Cloud, action: Action, moment: datetime) -> None:
+    def _apply(self, cloud: Cloud, spec: ClusterSpec, action: Action, moment: datetime) -> None:
         match action:
             case Create():
                 for name in action.names:
-                    self._create(cloud, name, action, moment)
+                    self._create(cloud, spec, name, action, moment)
             case Delete():
                 for vm in [self._named(name) for name in action.names]:
                     self._leaving.add(vm.name)
@@ -331,21 +397,23 @@ class Product:
     def _named(self, name: str) -> Vm:
         return self._living.vms[self._living.names[name]]
 
-    def _create(self, cloud: Cloud, name: str, action: Create, moment: datetime) -> None:
-        machine = cloud.create(self._zone[action.region])
+    def _create(
+        self, cloud: Cloud, spec: ClusterSpec, name: str, action: Create, moment: datetime
+    ) -> None:
+        machine = cloud.create(self._zone[spec.name, action.region])
         self._machines[machine.name] = machine
         self._keep(
             Vm(
                 uid=machine.name,
                 name=name,
-                cluster=CLUSTER,
+                cluster=spec.name,
                 region=action.region,
                 state=V.REQUESTED,
                 version=1,
                 request_id=action.request_id,
-                gpus=1,
-                spot=self._spec.spot,
-                usd_per_hour=self._spec.usd_per_hour(action.region),
+                gpus=spec.gpus,
+                spot=spec.spot,
+                usd_per_hour=spec.usd_per_hour(action.region),
                 requested_at=moment,
                 state_since=moment,
                 reason=action.reason,
@@ -353,21 +421,41 @@ class Product:
         )
 
 
-def _spec(cloud: Cloud, setup: Setup) -> ClusterSpec:
+def _place(zone: str) -> tuple[str, str]:
+    """The cluster and the region that a zone of the supply stands for."""
+    if zone.endswith(STANDARD_ZONE):
+        return STANDARD, zone.removesuffix(STANDARD_ZONE)
+    return CLUSTER, zone
+
+
+def _spec(name: str, cloud: Cloud, places: Sequence[tuple[str, str]], setup: Setup) -> ClusterSpec:
     regions = tuple(
-        RegionSpec(zone.name, (zone.name,), zone.usd_per_hour, zone.usd_per_hour)
-        for zone in cloud.zones
+        RegionSpec(region, (region,), zone.usd_per_hour, zone.usd_per_hour)
+        for zone, (cluster, region) in zip(cloud.zones, places, strict=True)
+        if cluster == name
     )
     return ClusterSpec(
-        name=CLUSTER,
+        name=name,
         gpu_type="replay",
-        gpus=1,
+        gpus=setup.gpus,
         machine_type=MACHINE_TYPE,
         vm_max=setup.vm_max,
         regions=regions,
         vm_min=setup.vm_min,
-        spot=setup.spot,
+        spot=setup.spot and name == CLUSTER,
         idle_timeout_s=setup.idle_timeout_s,
+    )
+
+
+def _with_deadline(spec: JobSpec, wanted: Wanted, setup: Setup, moment: datetime) -> JobSpec:
+    return replace(
+        spec,
+        cluster=None,
+        gpu_type="replay",
+        gpu_count=setup.gpus,
+        spot=True,
+        deadline=moment + timedelta(seconds=wanted.deadline_s),
+        max_runtime_s=wanted.stated_s or setup.timers.max_runtime_s,
     )
 
 

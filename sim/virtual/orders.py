@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from core.capacity import ClusterSpec
-from core.knowledge import CapacityPolicy
 from core.tenants import Quota, Tenant
 from sim.virtual.loop import EPOCH
 
+DEADLINE_RUN_S = 3600.0
+"""What jobs with a deadline state as their run time."""
 GANG_MAX = 3
 CHAINED, CHAIN_S = 0.08, 60.0
 """How many of the jobs wait for another one, and how much earlier that one came."""
@@ -185,9 +186,10 @@ def _order(dice: random.Random, number: int, at: float, clusters: Sequence[Clust
     if body.get("cluster") is not None and cluster.spot:
         body["spot"] = True
     if "gpu_type" in body and cluster.spot:
-        # Time enough for spot now, and too little in a while: what is usual to run, and some.
-        left_s = CapacityPolicy().typical_run_s + dice.uniform(60, 400)
+        # Time enough for spot now, and too little in a while: the run that it states, and some.
+        left_s = DEADLINE_RUN_S + dice.uniform(400, 800)
         body |= {"spot": True, "deadline": (EPOCH + timedelta(seconds=at + left_s)).isoformat()}
+        body["max_runtime_minutes"] = DEADLINE_RUN_S / 60
     if dice.random() < 0.15:
         body["regions"] = [r.region for r in dice.sample(cluster.regions, 2)]
     elif dice.random() < 0.1:

@@ -29,6 +29,7 @@ from core.capacity import (
 from core.job import E
 from core.knowledge import Arrivals
 from core.names import gang_of, request_for
+from core.remaining import RunTimes
 from core.timers import Timers
 from orchestrator.picture import Picture, wish_of
 from orchestrator.plan import next_look, plan_cluster
@@ -294,7 +295,7 @@ def test_gang_begins_again_on_its_own() -> None:
 
 def test_wish_of_a_member() -> None:
     """It says whose it is and how long it may run; a job of its own is nobody's."""
-    alone = wish_of(job(1, E.ADMITTED, max_runtime_s=60.0), 3600.0)
+    alone = wish_of(job(1, E.ADMITTED, max_runtime_s=60.0), RunTimes())
     assert (alone.gang, alone.run_s) == ("", 60.0)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from core.changes import JobProgress
-from core.job import E
+from core.job import E, Saved
+from core.messages import Progress
 from scheduler.queue.checkpoints import Checkpoints
 from tests.builders import at, job
 
@@ -42,3 +43,19 @@ def test_whoever_has_no_vm_is_forgotten() -> None:
     known.hear([said(10, 5)])
     known.forget([(RUNNING, replace(RUNNING, lease=None))])
     assert known.saved_at(RUNNING) is None
+
+
+def test_what_a_checkpoint_holds() -> None:
+    """The run until the checkpoint was first told of, and its share where the job counts its
+    steps; of another attempt nothing is known."""
+    known = Checkpoints()
+    assert RUNNING.started_at is not None
+    known.hear([JobProgress(RUNNING.uid, 1, Progress(50, 200), 40, at(61))])
+    known.hear([JobProgress(RUNNING.uid, 1, None, 40, at(90))])
+    ran_s = (at(61) - RUNNING.started_at).total_seconds()
+    assert known.saved(RUNNING) == Saved(ran_s, 0.2)
+    known.hear([JobProgress(RUNNING.uid, 1, None, 100, at(120))])
+    later = known.saved(RUNNING)
+    assert later is not None
+    assert later.share == 0.5
+    assert known.saved(replace(RUNNING, attempt=2)) is None

@@ -9,27 +9,28 @@ import pytest
 
 from core.capacity import ClusterSpec, Trouble, TroubleKind
 from core.changes import JobMove, View
-from core.job import E, Job, JobSpec, S, advance
+from core.job import E, Job, JobSpec, Membership, S, advance
 from core.messages import OutMessage
 from core.timers import Timers
 from scheduler.choice import choose_cluster
 from scheduler.draft import Draft
 from scheduler.plan import Circumstances, plan_jobs
-from scheduler.reroute import delivery_s, run_time_s
+from scheduler.reroute import delivery_s
 from scheduler.silence import Silence
 from tests.builders import NOW, RULES, at, cluster, dice, job, view, vm
 
 SPOT = cluster("1xl4-spot", spot=True, gpu_type="l4", gpu_memory_gb=24, cpus=4, memory_gb=16)
 STANDARD = cluster("1xl4", gpu_memory_gb=24, cpus=4, memory_gb=16)
 RUN_S = 1800.0
-WAIT_S = delivery_s(STANDARD, view(), (), Timers()) or 0.0
-START_BY_S = RUN_S + WAIT_S
+WAIT_S = sum(part or 0.0 for part in delivery_s(STANDARD, view(), (), Timers()))
+# A start on a spot VM that is taken back at once, one on a standard VM, and a part of the reserve.
+START_BY_S = RUN_S + 2 * WAIT_S * 32 / 31 - 0.1
 
 
 def waiting(deadline_s: float, *events: E, **spec: object) -> Job:
     """A job for spot VMs, to be done so long after NOW; it runs for half an hour at most."""
-    words = {"gpu_type": "l4", "spot": True, "max_runtime_s": RUN_S, **spec}
-    return job(1, *events, cluster=SPOT.name, deadline=at(deadline_s), **words)
+    words = {"gpu_type": "l4", "spot": True, "max_runtime_s": RUN_S, "deadline": at(deadline_s)}
+    return job(1, *events, cluster=SPOT.name, **{**words, **spec})
 
 
 def turn(seen: View, *clusters: ClusterSpec) -> Draft:
@@ -140,11 +141,55 @@ def test_once_moved_it_stays() -> None:
     assert after(view((late,))).cluster == STANDARD.name
 
 
-def test_run_time_that_nobody_stated() -> None:
-    """The limit of the whole service says nothing about a job: then what is usual counts."""
-    assert run_time_s(waiting(0), Timers(), 3600.0) == RUN_S
-    silent = waiting(0, max_runtime_s=Timers().max_runtime_s)
-    assert run_time_s(silent, Timers(), 3600.0) == 3600.0
+def test_what_is_saved_needs_no_time() -> None:
+    """Half of the stated run is in a checkpoint: the job may wait for spot that much longer."""
+    half = replace(waiting(START_BY_S - RUN_S / 2 + 15), saved_s=RUN_S / 2)
+    assert after(view((half,))).cluster == SPOT.name
+    assert after(view((replace(half, saved_s=RUN_S / 4),))).cluster == STANDARD.name
+
+
+def test_nothing_stated_is_no_reason_to_be_late() -> None:
+    """A job of which nothing is known is taken to need two thirds of its time: it leaves spot
+    while there is time for that, and not before."""
+    silent = waiting(9000.0, max_runtime_s=Timers().max_runtime_s)
+    assert after(view((silent,), now=at(2000))).cluster == SPOT.name
+    assert after(view((silent,), now=at(2900))).cluster == STANDARD.name
+
+
+def test_a_gang_moves_as_a_whole() -> None:
+    """All members in one step, once none of them has a VM: they are never in two clusters."""
+    words = {"gpu_type": "l4", "spot": True, "max_runtime_s": RUN_S, "replicas": 2}
+    members = tuple(
+        replace(
+            job(number, cluster=SPOT.name, deadline=at(START_BY_S), **words),
+            gang=Membership("job-uid-0001", number - 1, 2),
+        )
+        for number in (1, 2)
+    )
+    draft = turn(view(members))
+    assert {draft.jobs[each.uid].cluster for each in members} == {STANDARD.name}
+    moves = [change for change in draft.units[0] if isinstance(change, JobMove)]
+    assert [move.entries[0].event for move in moves] == ["rerouted", "rerouted"]
+    early = tuple(replace(m, spec=replace(m.spec, deadline=at(3 * START_BY_S))) for m in members)
+    draft = turn(view(early))
+    assert {draft.jobs[each.uid].cluster for each in early} == {SPOT.name}
+
+
+def test_no_dearer_cluster_while_there_is_slack() -> None:
+    """Spot is stocked out everywhere: a job without a deadline goes to standard VMs after a while,
+    one with time to wait does not, and goes when its time is over."""
+    blocks = tuple(
+        Trouble(
+            region.region, "", SPOT.machine_type, True, TroubleKind.STOCKOUT,
+            NOW, NOW, at(9e5), 1, "none left",
+        )
+        for region in SPOT.regions
+    )  # fmt: skip
+    now = at(RULES.timers.fallback_after_s + 10)
+    patient, hasty = waiting(50_000.0), waiting(50_000.0, deadline=None)
+    assert after(view((patient,), (), blocks, now=now)).cluster == SPOT.name
+    assert after(view((hasty,), (), blocks, now=now)).cluster == STANDARD.name
+    assert after(view((patient,), (), blocks, now=at(49_000))).cluster == STANDARD.name
 
 
 def test_who_welcomes_spot_gets_the_cheaper_cluster() -> None:

@@ -1,0 +1,69 @@
+"""Where a gang looks for its VMs: what places have given counts, and its deadline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from core.capacity import Trouble, TroubleKind
+from core.job import Job, Membership
+from core.knowledge import Experience, Outcome
+from core.messages import OutMessage
+from scheduler.draft import Draft
+from scheduler.queue.muster import Regions
+from tests.builders import NOW, REGIONS, RULES, at, cluster, job, view
+
+SPEC = cluster(vm_max=16)
+CHEAP, DEARER, DEAREST = REGIONS
+
+
+def gang(**spec: object) -> Job:
+    made = job(1, cluster="1xl4", replicas=8, **spec)
+    return replace(made, gang=Membership(made.uid, 0, 8))
+
+
+def seen_in(region: str, room: float, last: Outcome) -> Experience:
+    return Experience(
+        *(region, "", SPEC.machine_type, False, NOW), hits=9.0, last=last, last_at=NOW, room=room
+    )
+
+
+def chosen(first: Job, *experience: Experience, blocked: str = "", now_s: float = 0.0) -> str:
+    blocks = (
+        (
+            Trouble(
+                blocked,
+                "",
+                SPEC.machine_type,
+                False,
+                TroubleKind.STOCKOUT,
+                NOW,
+                NOW,
+                at(9e9),
+                1,
+                "",
+            ),
+        )
+        if blocked
+        else ()
+    )
+    picture = replace(view((first,), now=at(now_s)), experience=experience)
+    draft = Draft(picture, RULES, lambda _: OutMessage("control", b""))
+    return Regions(draft, SPEC, blocks).choose(first, 8)
+
+
+def test_the_region_that_gave_enough_goes_first() -> None:
+    """The cheapest gave two at most, the next one twelve: a gang of eight looks there. A region
+    that nobody knows is not preferred to a cheaper one."""
+    small, large = seen_in(CHEAP, 2.0, Outcome.MISS), seen_in(DEARER, 12.0, Outcome.HIT)
+    assert chosen(gang(), small, large) == DEARER
+    assert chosen(gang(), small) == CHEAP
+    assert chosen(gang()) == CHEAP
+
+
+def test_a_gang_with_time_waits_for_its_price() -> None:
+    """The cheap region is stocked out. Without a deadline the gang looks elsewhere; with one it
+    stays while there is slack, and takes what there is when that is gone."""
+    assert chosen(gang(), blocked=CHEAP) == DEARER
+    patient = gang(deadline=at(100_000), max_runtime_s=3600.0)
+    assert chosen(patient, blocked=CHEAP) == CHEAP
+    assert chosen(patient, blocked=CHEAP, now_s=95_000) == DEARER
