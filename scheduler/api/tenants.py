@@ -213,7 +213,7 @@ class TenantRoutes:
         ]
         held = await services.store.holdings(name)
         budgets = budgets_of(services.tenants(), (row.tenant for row in rows))
-        spent = await services.store.spent() if budgets else {}
+        spent = await services.store.spent()
         machines = machines_of(services.clusters())
         half_life_s = services.rules().queue.half_life_s
         now = services.clock.now()

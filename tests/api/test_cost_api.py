@@ -7,6 +7,7 @@ from datetime import date, timedelta
 import pytest
 
 from core.cost import Life, Payer, Stay, TenantBudget
+from core.tenants import Tenant
 from tests.api.fakes import NOW, House, assert_error
 
 
@@ -141,3 +142,14 @@ async def test_without_a_database(house: House) -> None:
     house.store.down = True
     async with house.client() as client:
         assert_error(await client.get("/api/v1/cost"), 503, "database_unavailable")
+
+
+async def test_tenants_show_what_they_have_spent_without_a_budget() -> None:
+    """A limit is not needed to be told."""
+    house = House()
+    house.store.tenant_rows["a"] = Tenant("a")
+    house.store.lives = (life("a", 3),)
+    async with house.client() as client:
+        limits = (await client.get("/api/v1/tenants/a")).json()["limits"]
+    today = next(limit for limit in limits if limit["resource"] == "usd_per_day")
+    assert (today["quota"], today["used"]) == (None, 6.0)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.clients import alnair, gpu_scheduler
 from cli.clients.frame import Bench, Check, ClientFailed, Done, Program, judged, pytest_checks
 from cli.clients.programs import PROGRAMS
 from cli.clients.record import BEGIN, END, merged
@@ -107,3 +108,45 @@ def test_program_that_hangs_is_ended(tmp_path: Path) -> None:
     assert done.code == 0
     hung = bench(tmp_path).call("sleep", "60", timeout_s=0.05)
     assert hung.code == 124
+
+
+README = """
+```bash
+docker run -d postgres
+curl http://localhost:8080/api/v1/health
+```
+```bash
+TENANT_ID="tenant-1234567890"
+curl -X POST http://localhost:8080/api/v1/jobs \\
+  -d "{}"
+```
+```bash
+curl -X POST http://localhost:8080/api/v1/tenants -d '{
+    "max_gpus": 8,    # Required!
+  }'
+```
+```json
+{"curl": "http://localhost:8080"}
+```
+```bash
+./bin/gpu-cli submit --gpus 2
+```
+"""
+
+
+def test_blocks_of_a_readme_that_are_client_calls() -> None:
+    """Not those that start a server, nor JSON with remarks in it."""
+    found = gpu_scheduler.blocks(README)
+    assert len(found) == 2
+    assert "tenant-1234567890" in found[0]
+    assert "gpu-cli submit" in found[1]
+
+
+def test_manifests_in_a_checkout(tmp_path: Path) -> None:
+    """Found by what they say; the definition of the kind is none of them."""
+    (tmp_path / "samples").mkdir()
+    job = tmp_path / "samples" / "job.yaml"
+    job.write_text("kind: UnifiedJob\nspec:\n  jobSpec:\n    image: a/b:1\n")
+    (tmp_path / "crd.yaml").write_text("names:\n    kind: UnifiedJob\n")
+    assert alnair.manifests(tmp_path) == [job]
+    assert alnair.image_of(job) == "a/b:1"

@@ -34,13 +34,15 @@ class Slow:
         self.asked = 0
         self.cap = 500
         self.named = "team"
+        self.gone = False
 
     async def tenants(self) -> Sequence[TenantRow]:
         self.asked += 1
         await self.answer.wait()
         if self.down:
             raise StoreDown("away")
-        return [TenantRow(Tenant(self.named, priority_max=self.cap), Usage())]
+        tenant = Tenant(self.named, priority_max=self.cap, deleted=self.gone)
+        return [TenantRow(tenant, Usage())]
 
     async def holdings(self, tenant_id: str | None = None) -> Mapping[str, Holding]:
         return {}
@@ -118,3 +120,13 @@ async def test_while_one_reads_again_others_go_on_with_what_is_known() -> None:
     assert store.asked == 2, "the other one did not ask"
     store.answer.set()
     await reading
+
+
+async def test_a_deleted_tenant_is_unknown() -> None:
+    """Its row is there, and still nobody may submit for it where tenants must be set up."""
+    store = Slow()
+    store.answer.set()
+    store.gone = True
+    door = Door(store, lambda: DoorRules(create_tenants=False), Clock())
+    with pytest.raises(BadInput, match="tenant_id"):
+        await door.terms("team")
