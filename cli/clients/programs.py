@@ -5,10 +5,12 @@ from __future__ import annotations
 from cli.clients import (
     alnair,
     gpu_scheduler,
+    jobscheduler,
     lumino_api,
     pipeline_zen,
     python_pubsub,
     scheduler_zen,
+    tgpu,
 )
 from cli.clients.frame import Program
 
@@ -16,7 +18,9 @@ PROGRAMS: tuple[Program, ...] = (
     pipeline_zen.PROGRAM,
     lumino_api.PROGRAM,
     scheduler_zen.PROGRAM,
+    jobscheduler.PROGRAM,
     gpu_scheduler.PROGRAM,
     alnair.PROGRAM,
+    tgpu.PROGRAM,
     python_pubsub.PROGRAM,
 )

@@ -394,6 +394,21 @@ async def test_status() -> None:
             "cluster_status": {"1xl4": {"us-central1": [3, 2], "europe-west4": [0, 0]}},
             "running_jobs": 2,
             "pending_jobs": 3,
+            "scheduler_id": "me",
+            "current_leader": "me",
+            "is_leader": True,
+            "redis_connected": True,
+            "uptime_seconds": 0.0,
+            "queue_size": 3,
+            "claimed_jobs": 2,
+            "job_stats": {
+                "pending": 3,
+                "assigned": 0,
+                "running": 2,
+                "succeeded": 4,
+                "failed": 5,
+                "aborted": 0,
+            },
         },
     )
 

@@ -295,11 +295,17 @@ async def test_healthy_executors() -> None:
     """VMs that are READY, with what is left of each: nothing of one that a job has to itself."""
     house = House()
     busy = ready_vm("vm-1", "1xl4", gpus=1, leases=("lease1",))
+    ends = {"job_id": "a", "command": ["true"], "cluster": "1xl4"}
     idle = ready_vm("vm-2", "0xcpu", gpus=0, address="10.0.0.2")
     booting = replace(idle, name="vm-3", state=VmState.BOOTING)
     house.store.vm_rows = tuple(VmRow(vm, (), ()) for vm in (busy, idle, booting))
     async with house.client() as client:
+        assert (await client.post("/api/v1/jobs", json=ends)).status_code == 201
+        house.move("a", *TO_RUNNING)
         first, second = (await client.get("/executors/healthy")).json()["executors"]
+        house.move("a", E.STOP_ASKED)
+        ending, _ = (await client.get("/executors/healthy")).json()["executors"]
+    assert ending["available_resources"]["resources"]["gpu_count"] == 1, "it is told to end"
     assert first["executor_info"]["resources"]["gpu_count"] == 1
     assert first["available_resources"]["resources"]["gpu_count"] == 0
     assert first["assigned_jobs_count"] == 1

@@ -189,6 +189,20 @@ def resources_of(vm: Vm, spec: ClusterSpec | None) -> ResourcesOut:
     )
 
 
+def held_of(has: ResourcesOut, vm: Vm, at_work: Mapping[str, Job], *, shared: bool) -> ResourcesOut:
+    """What jobs have of a VM: what they asked for, or all of it where a job has its VM to itself.
+    A job that was told to end counts no more: its part is about to be free."""
+    jobs = [at_work[lease] for lease in vm.leases if lease in at_work]
+    if not shared:
+        return has if jobs else ResourcesOut(0.0, 0, None, 0)
+    return ResourcesOut(
+        sum(job.spec.cpu_cores for job in jobs),
+        sum(job.spec.memory_mb for job in jobs),
+        None,
+        sum(job.spec.gpu_count for job in jobs),
+    )
+
+
 def healthy_executor(
     vm: Vm, has: ResourcesOut, jobs: int, held: ResourcesOut
 ) -> HealthyExecutorOut:

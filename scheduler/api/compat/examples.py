@@ -99,6 +99,21 @@ V1_STATUS: Mapping[str, object] = {
     "cluster_status": {"4xa100-40gb": {"us-central1": [3, 1]}},
     "running_jobs": 1,
     "pending_jobs": 2,
+    "scheduler_id": "replica-1",
+    "current_leader": "replica-1",
+    "is_leader": True,
+    "redis_connected": True,
+    "uptime_seconds": 3600.0,
+    "queue_size": 2,
+    "claimed_jobs": 1,
+    "job_stats": {
+        "pending": 2,
+        "assigned": 0,
+        "running": 1,
+        "succeeded": 8,
+        "failed": 1,
+        "aborted": 0,
+    },
 }
 _RESOURCES = {"cpu_cores": 8, "memory_mb": 32768, "gpu_type": "l4", "gpu_count": 1}
 DEFINITIONS: Mapping[str, object] = {

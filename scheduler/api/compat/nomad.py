@@ -12,9 +12,9 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from core.capacity import ClusterSpec, VmState
+from core.capacity import VmState
 from core.errors import BadInput, NotFound
-from core.job import LEASED, Job
+from core.job import LEASED, Job, JobStatus
 from core.reads import JobFilter, Milestones, Summary, VmRow
 from core.tenants import DEFAULT_TENANT
 from core.vocabularies import WORDS, statuses_called
@@ -27,6 +27,7 @@ from scheduler.api.compat.defined import (
     ResourcesOut,
     defined_job,
     healthy_executor,
+    held_of,
     resources_of,
     shown_status,
 )
@@ -44,8 +45,7 @@ TAG = "compatible: definition"
 USER = "0"
 EXECUTORS_MAX = 500
 MANNERS = Manners(uuid_ids=True, waits_for_size=True)
-HOLDING = tuple(sorted(LEASED))
-_NOTHING = ResourcesOut(0.0, 0, None, 0)
+HOLDING = tuple(sorted(LEASED - {JobStatus.STOPPING}))
 STATES = tuple(dict.fromkeys(words.definition for words in WORDS.values()))
 NEXT_PAGE, TOTAL = "X-Next-Page-Token", "X-Total-Count"
 
@@ -168,35 +168,22 @@ class NomadRoutes:
         """VMs that take jobs or run one, with what is left of each."""
         reads = self._services.reads
         page = await reads.vms(None, None, False, query.whole("limit"), query.text("page_token"))
-        ready = [row for row in page.rows if row.vm.state is VmState.READY]
+        ready = [row.vm for row in page.rows if row.vm.state is VmState.READY]
         clusters = {cluster.name: cluster for cluster in self._services.clusters()}
-        held = await self._held(ready, clusters)
+        jobs = await self._at_work() if any(vm.leases for vm in ready) else {}
         found = []
-        for row in ready:
-            has = resources_of(row.vm, clusters.get(row.vm.cluster))
-            mine = held.get(row.vm.name, has if row.vm.leases else _NOTHING)
-            found.append(healthy_executor(row.vm, has, len(row.vm.leases), mine))
+        for vm in ready:
+            spec = clusters.get(vm.cluster)
+            has = resources_of(vm, spec)
+            shared = spec is not None and spec.share
+            held = held_of(has, vm, jobs, shared=shared)
+            found.append(healthy_executor(vm, has, len(vm.leases), held))
         return reply(HealthyExecutorsOut(tuple(found)))
 
-    async def _held(
-        self, ready: Sequence[VmRow], clusters: Mapping[str, ClusterSpec]
-    ) -> Mapping[str, ResourcesOut]:
-        """Of VMs that several jobs share: what these have of it. Elsewhere a job has all of it."""
-        shared = {name for name, cluster in clusters.items() if cluster.share}
-        if not any(row.vm.leases and row.vm.cluster in shared for row in ready):
-            return {}
+    async def _at_work(self) -> Mapping[str, Job]:
+        """Lease → job, of jobs that hold a VM and were not told to end."""
         page = await self._services.reads.jobs(JobFilter(statuses=HOLDING), EXECUTORS_MAX, None)
-        found: dict[str, ResourcesOut] = {}
-        for job in (row.job for row in page.rows):
-            if job.lease is not None and job.cluster in shared:
-                before, spec = found.get(job.lease.vm_name, _NOTHING), job.spec
-                found[job.lease.vm_name] = ResourcesOut(
-                    before.cpu_cores + spec.cpu_cores,
-                    before.memory_mb + spec.memory_mb,
-                    None,
-                    before.gpu_count + spec.gpu_count,
-                )
-        return found
+        return {row.job.lease.lease_id: row.job for row in page.rows if row.job.lease}
 
     async def executors(self, _: Request, query: Query) -> Response:
         page = await self._services.reads.vms(

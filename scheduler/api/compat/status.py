@@ -14,6 +14,7 @@ from core.changes import RegionStatus
 from core.job import JobStatus
 from core.names import Names
 from core.reads import AlertRow, Summary
+from core.vocabularies import WORDS
 from scheduler.api.compat import examples
 from scheduler.api.compat.customer import TAG, v1_time
 from scheduler.api.endpoint import Answer, Endpoint, reply
@@ -100,6 +101,17 @@ class V1StatusOut(Struct, frozen=True):
     """For older clients: cluster → region → target size and VMs."""
     running_jobs: int
     pending_jobs: int
+    scheduler_id: str
+    """This and what follows: for clients that submit a `definition`. Every replica answers for the
+    leader."""
+    current_leader: str | None
+    is_leader: bool
+    redis_connected: bool
+    """Whether the store answers; theirs is Redis."""
+    uptime_seconds: float
+    queue_size: int
+    claimed_jobs: int
+    job_stats: Mapping[str, int]
 
 
 class StatusRoute:
@@ -107,6 +119,7 @@ class StatusRoute:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._since = services.clock.monotonic()
 
     async def status(self, _: Request, __: Query) -> Response:
         reads = self._services.reads
@@ -131,6 +144,14 @@ class StatusRoute:
                 },
                 running_jobs=overall.running_jobs,
                 pending_jobs=overall.pending_jobs,
+                scheduler_id=summary.leader,
+                current_leader=summary.leader or None,
+                is_leader=bool(summary.leader),
+                redis_connected=True,
+                uptime_seconds=self._services.clock.monotonic() - self._since,
+                queue_size=overall.pending_jobs,
+                claimed_jobs=overall.running_jobs,
+                job_stats=_by_state(summary),
             )
         )
 
@@ -193,6 +214,14 @@ def _overall(summary: Summary, clusters: Sequence[V1ClusterOut]) -> OverallOut:
         total_running_vms=sum(c.cluster_summary.total_running_vms for c in clusters),
         total_target_vms=sum(c.cluster_summary.total_target_vms for c in clusters),
     )
+
+
+def _by_state(summary: Summary) -> dict[str, int]:
+    """In the words of clients that submit a `definition`."""
+    found = dict.fromkeys((words.definition for words in WORDS.values()), 0)
+    for (_, status), count in summary.jobs.items():
+        found[WORDS[status].definition] += count
+    return found
 
 
 def _activities(
