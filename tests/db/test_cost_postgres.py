@@ -146,6 +146,18 @@ async def test_audit_sees_what_is_wrong(store: PostgresStore, database_url: str)
     assert "is settled until" in faults
 
 
+async def test_audit_sees_a_cent(store: PostgresStore, database_url: str) -> None:
+    """Dollars that no VM was billed for, though the seconds are right."""
+    await make_history(database_url, random.Random(9), 20)
+    while (await store.settle_costs(10)).vms:
+        pass
+    assert await cost_faults(store) == []
+    async with store.connection() as connection:
+        query = "UPDATE cost_daily SET usd = usd + 0.01 WHERE tenant_id = '' AND kind = 'boot'"
+        await connection.execute(query.encode())
+    assert any("attributed" in fault for fault in await cost_faults(store))
+
+
 _MANY_VMS = """
 INSERT INTO vms (uid, name, cluster, region, state, version, request_id, gpus, spot, usd_per_hour,
     requested_at, state_since, running_since, ready_at, gone_at, settled)
