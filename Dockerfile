@@ -1,4 +1,5 @@
-# One image for every part: the scheduler, the agent, the local bus, the pretend cloud.
+# One image for the scheduler, the local bus and the pretend cloud, whose VMs are agent processes in
+# it. The agent on a real VM is not a container: deploy/zen-agent.service.
 FROM python:3.12-slim AS build
 WORKDIR /app
 COPY requirements.lock ./

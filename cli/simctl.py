@@ -241,7 +241,7 @@ def create_error(
     \b
     Examples:
       zen sim create-error us-central1 CONDITION_NOT_MET 'Constraint X violated' --for 10m
-      zen sim create-error us-east1 UNSUPPORTED_OPERATION 'failed to start due to preemption'
+      zen sim create-error us-east1 UNSUPPORTED_OPERATION 'due to preemption' --for 10m
     """
     fault: Json = {"kind": "create-error", "region": region, "code": code, "message": message}
     _set(fault, lasts, after, as_json)

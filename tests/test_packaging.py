@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import configparser
+import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from agent.machine import LAST_WORDS_S
+from agent.main import EXIT_BAD_SETTINGS, EXIT_CODES
+from agent.power import STANDARD_OFF_GRACE_S
+from agent.words import ExitKind
 from cli.main import run
 from config.load import load_settings
+from tests.agent.vm import FakeMetadata
 
 ROOT = Path(__file__).parent.parent
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -52,6 +62,81 @@ def test_dockerfile_copies_what_is_there_and_does_not_run_as_root() -> None:
         assert (ROOT / source).exists()
     assert re.search(r"^USER zen$", text, re.MULTILINE)
     assert 'ENTRYPOINT ["python", "-m", "cli"]' in text
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """/app of the image: what `COPY . .` takes of a checkout."""
+    ignored = [line.removeprefix("**/") for line in (ROOT / ".dockerignore").read_text().split()]
+    place = tmp_path_factory.mktemp("image") / "app"
+    shutil.copytree(ROOT, place, ignore=shutil.ignore_patterns(*ignored), symlinks=True)
+    return place
+
+
+def in_image(app: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A command in the image's environment, with the virtual environment of this checkout."""
+    assert words[0] == "python"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {"PATH": path, "PYTHONPATH": str(app), "HOME": str(app.parent), **variables}
+    return subprocess.run(
+        [sys.executable, *words[1:]],
+        cwd=app,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def commands_of_the_image() -> list[list[str]]:
+    """The Dockerfile's own, and those that compose gives it."""
+    text = (ROOT / "Dockerfile").read_text()
+    entry, default = (
+        json.loads(re.findall(rf"^{word} (\[.*\])$", text, re.MULTILINE)[0])
+        for word in ("ENTRYPOINT", "CMD")
+    )
+    found = [[*entry, *default]]
+    for service in (s for s in SERVICES.values() if s.get("build")):
+        if "entrypoint" in service:
+            found += [part.split() for part in service["entrypoint"][-1].split(" && ")]
+        else:
+            found.append([*entry, *service["command"]])
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", commands_of_the_image(), ids=" ".join)
+def test_what_the_image_is_told_to_run_starts(app: Path, words: list[str]) -> None:
+    """With nothing but the files that the image has: each command is known, with its options."""
+    ended = in_image(app, *words, "--help")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "Usage: zen" in ended.stdout
+    for option in (word for word in words if word.startswith("--")):
+        assert option in ended.stdout
+
+
+@pytest.mark.slow
+async def test_the_agent_starts_from_the_same_files(app: Path) -> None:
+    """As on a VM: it asks the metadata server who it is, and names all that is missing there."""
+    async with FakeMetadata({}).serve() as host:
+        words = ("python", "-m", "agent")
+        ended = await asyncio.to_thread(in_image, app, *words, GCE_METADATA_HOST=host)
+    assert ended.returncode == EXIT_BAD_SETTINGS
+    assert "metadata zen-cluster" in ended.stdout + ended.stderr
+
+
+def test_the_agents_service_leaves_jobs_their_time() -> None:
+    """SIGTERM to the agent alone, more time than it gives jobs, and no restart of an agent that has
+    powered its VM off or cannot read its settings."""
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.read(ROOT / "deploy" / "zen-agent.service")
+    service = unit["Service"]
+    assert service["ExecStart"].endswith("/python -m agent")
+    assert service["KillMode"] == "mixed"
+    assert float(service["TimeoutStopSec"]) > STANDARD_OFF_GRACE_S + LAST_WORDS_S
+    kept = {EXIT_BAD_SETTINGS, EXIT_CODES[ExitKind.POWER_OFF]}
+    assert {int(code) for code in service["RestartPreventExitStatus"].split()} == kept
 
 
 def test_lock_pins_hashes_and_names_no_host() -> None:
