@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from cli.known import refuse_unknown
 from cli.options import Api, AsJson
 from cli.screen import console, emit, fitted, money, say
 
@@ -61,6 +62,8 @@ def cost(
     }
     with Client(api_address(api)) as client:
         found = client.get("/cost", query)
+        if not found["rows"]:
+            refuse_unknown(client, cluster=cluster, tenant=tenant)
     if as_json:
         emit(found)
         return

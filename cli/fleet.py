@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.known import refuse_unknown
 from cli.options import Api, AsJson
 from cli.screen import (
     console,
@@ -105,6 +106,8 @@ def vms(
     }
     with Client(api_address(api)) as client:
         page = client.get("/vms", query)
+        if not page["vms"]:
+            refuse_unknown(client, cluster=cluster, region=region)
         found = list(page["vms"])
         for _ in range(PAGES_MAX):
             if len(found) >= limit or not page.get("next_page_token"):

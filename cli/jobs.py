@@ -9,6 +9,7 @@ import typer
 
 from cli.etas import eta_cell
 from cli.groups import stop_body, stop_group, summary
+from cli.known import refuse_unknown
 from cli.options import Api, AsJson, JobOrArray, User
 from cli.place import PROGRAM
 from cli.screen import (
@@ -95,12 +96,17 @@ def jobs(
             watch_table(lambda height: _watched(client, read(), group, user, filtered, height))
         elif watch:
             watch_lines(lambda: {_key(j): _job_line(j) for j in reversed(read()["jobs"])})
-        elif as_json:
-            emit(read())
         else:
-            _print_jobs(read(), filtered)
-            if group is not None:
-                say(f"{group}: {summary(client, group, user)['message']}")
+            counts = None if group is None else summary(client, group, user)
+            page = read()
+            if not page["jobs"]:
+                refuse_unknown(client, cluster=cluster, tenant=tenant)
+            if as_json:
+                emit(page)
+                return
+            _print_jobs(page, filtered)
+            if counts is not None:
+                say(f"{group}: {counts['message']}")
 
 
 def logs(

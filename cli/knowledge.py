@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.known import refuse_unknown
 from cli.options import Api, AsJson
+from cli.place import PROGRAM
 from cli.screen import console, emit, fitted, price, say
 from cli.spans import between, clock_time, short
 from core.clock import SystemClock
@@ -47,7 +49,7 @@ def capacity(
     \b
     Examples:
       zen capacity
-      zen capacity --cluster 1xh100 --zones
+      zen capacity --cluster 1xl4 --zones
       zen capacity --all --json
     """
     from cli.client import Client, api_address
@@ -55,12 +57,17 @@ def capacity(
     query = {"cluster": cluster, "zones": "true" if zones else None}
     with Client(api_address(api)) as client:
         answer = client.get("/capacity", query)
+        if not answer["places"]:
+            refuse_unknown(client, cluster=cluster)
     if as_json:
         emit(answer)
         return
     found = [place for place in answer["places"] if everything or _is_known(place)]
     if not found:
-        say("nothing is known yet: no region was asked for a VM (all regions: zen capacity --all)")
+        say(
+            "nothing is known yet: no region was asked for a VM "
+            f"(all regions: {PROGRAM} capacity --all)"
+        )
         return
     console().print(capacity_table(found, SystemClock().now()))
 

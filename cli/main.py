@@ -156,7 +156,8 @@ def finish(code: int) -> NoReturn:
 
 def usage(error: typer.TyperException, name: str) -> int:
     """A wrong call, in one line."""
-    text = error.format_message()
+    # Our own refusals of a value name the option themselves.
+    text = error.format_message().removeprefix("Invalid value: ")
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         sys.stdout.write(text + "\n")

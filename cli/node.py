@@ -42,7 +42,7 @@ def node(
       zen node
       zen node --gpus 4 --detach
       zen node --gpus 0
-      zen submit --gpus 1 -- python3 train.py
+      zen submit --gpus 1 -- python3 examples/train.py
     """
     from cli.node_config import plan_node
     from cli.stack import Options

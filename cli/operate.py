@@ -52,7 +52,8 @@ def config_check(
         settings = found.load()
     except ConfigError as error:
         if not as_json:
-            note(f"read {found.words}")
+            if file is None:
+                note(f"read {found.words}")
             raise
         emit({"ok": False, "file": found.name, "faults": faults_json(error)})
         raise typer.Exit(1) from error

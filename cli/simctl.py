@@ -201,7 +201,12 @@ def unsupported(
     after: After = None,
     as_json: AsJson = False,
 ) -> None:
-    """The zone does not have that machine type."""
+    """The zone does not have that machine type.
+
+    \b
+    Example:
+      zen sim unsupported us-central1-a g2-standard-4 --for 10m
+    """
     _set({"kind": "unsupported", "zone": zone, "machine_type": machine}, lasts, after, as_json)
 
 
@@ -212,7 +217,12 @@ def address_space(
     after: After = None,
     as_json: AsJson = False,
 ) -> None:
-    """The region's subnet has no address left."""
+    """The region's subnet has no address left.
+
+    \b
+    Example:
+      zen sim address-space us-central1 --for 10m
+    """
     _set({"kind": "address-space", "region": region}, lasts, after, as_json)
 
 
@@ -223,7 +233,12 @@ def permissions(
     after: After = None,
     as_json: AsJson = False,
 ) -> None:
-    """We are not allowed to create VMs in the region."""
+    """We are not allowed to create VMs in the region.
+
+    \b
+    Example:
+      zen sim permissions us-central1 --for 10m
+    """
     _set({"kind": "permissions", "region": region}, lasts, after, as_json)
 
 

@@ -15,7 +15,7 @@ from cli.groups import wait_for_group
 from cli.options import Api, AsJson, pairs
 from cli.place import PROGRAM, home
 from cli.screen import emit, note, say
-from cli.spans import between, is_span, seconds
+from cli.spans import between, is_span, moment, seconds
 from core.clock import SystemClock
 from core.errors import ZenError
 
@@ -347,8 +347,11 @@ def _span(option: str, text: str | None, unit_s: float = 1) -> float | None:
 
 def _deadline(text: str) -> str:
     """A moment as it was written, or from now on: 12h."""
-    if not is_span(text):
+    if moment(text) is not None or text == "":
         return text
+    if not (is_span(text) or text.strip().isdecimal()):
+        expected = "12h, or a moment with its offset such as 2030-09-01T18:00Z"
+        raise typer.BadParameter(f"--deadline: got {text!r}, expected {expected}")
     at = SystemClock().now() + timedelta(seconds=seconds(text, "--deadline"))
     return at.isoformat(timespec="seconds")
 

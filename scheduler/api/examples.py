@@ -7,7 +7,7 @@ _VM = "pipeline-zen-jobs-2xa100-40gb-us-central1-vm-k7qx"
 SUBMISSIONS: dict[str, object] = {
     "the least": {"command": ["python3", "-c", "print('hello')"]},
     "two GPUs of one type": {
-        "command": ["python3", "train.py", "--epochs", "10"],
+        "command": ["python3", "-c", "print(42)"],
         "gpu_type": "a100-40gb",
         "gpu_count": 2,
         "name": "resnet",
@@ -26,7 +26,7 @@ SUBMISSIONS: dict[str, object] = {
         "regions": ["us-central1"],
     },
     "elastic": {
-        "command": ["torchrun", "train.py"],
+        "command": ["sh", "-c", "echo $ZEN_RANK of $ZEN_WORLD_SIZE"],
         "gpu_type": "h100-80gb",
         "gpu_count": 8,
         "replicas": {"min": 2, "max": 8},
@@ -135,7 +135,7 @@ JOB: dict[str, object] = {
     "cpu_cores": 8.0,
     "memory_mb": 0,
     "priority": 500,
-    "command": ["python3", "train.py", "--epochs", "10"],
+    "command": ["python3", "-c", "print(42)"],
     "script": "",
     "image": None,
     "environment": {"SEED": "7"},

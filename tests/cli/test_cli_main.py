@@ -264,6 +264,32 @@ def test_a_bare_number_is_no_span(text: str) -> None:
         seconds(text, "--max-runtime")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("jobs", "--cluster", "1xl3"), "--cluster: unknown cluster 1xl3; did you mean 1xl4?"),
+        (("jobs", "--tenant", "visoin"), "--tenant: unknown tenant visoin; did you mean vision?"),
+        (("vms", "--cluster", "1xl3", "--json"), "unknown cluster 1xl3"),
+        (("vms", "--region", "us-east9"), "unknown region us-east9; did you mean us-east4?"),
+        (("cost", "--tenant", "visoin"), "did you mean vision?"),
+        (("capacity", "--cluster", "l4"), "did you mean 1xl4?"),
+    ],
+)
+def test_filters_by_names_that_do_not_exist(
+    zen: Zen, api: Api, words: tuple[str, ...], said: str
+) -> None:
+    """A filter with a typing error is not an empty answer: the name is refused with the nearest."""
+    empty = {"jobs": [], "vms": [], "rows": [], "places": [], "total": 0, "next_page_token": None}
+    for name in ("jobs", "vms", "cost", "capacity"):
+        api.on("GET", f"/api/v1/{name}", empty)
+    regions = [{"region": "us-east4"}]
+    api.on("GET", "/api/v1/clusters", {"clusters": [{"name": "1xl4", "regions": regions}]})
+    api.on("GET", "/api/v1/tenants", {"tenants": [{"tenant_id": "vision"}]})
+    ended = zen(*words)
+    assert (ended.code, ended.out) == (1, "")
+    assert said in ended.err
+
+
 @pytest.mark.parametrize("words", [("show", ""), ("logs", " "), ("show", ".."), ("stop", "")])
 def test_an_id_is_never_empty(zen: Zen, api: Api, words: tuple[str, ...]) -> None:
     """An empty id, as an unset variable leaves it, is a wrong call: nobody is asked."""
