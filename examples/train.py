@@ -2,9 +2,10 @@
 
     zen submit --gpus 1 --name train --wait -- python3 "$PWD/examples/train.py" --steps 60
 
-That is a file of this machine: with `zen up` and `zen node` jobs run here. Take the VM away in the middle (zen sim crash VM, or zen sim preempt VM on a spot cluster): the
-next attempt goes on from the last checkpoint. The model is a straight line fitted by gradient
-descent, so that the example needs nothing but Python.
+That is a file of this machine: with `zen up` and `zen node` jobs run here. Take the VM away in the
+middle (zen sim crash VM, or zen sim preempt VM on a spot cluster): the next attempt goes on from
+the last checkpoint. The model is a straight line fitted by gradient descent, so that the example
+needs nothing but Python.
 """
 
 from __future__ import annotations
