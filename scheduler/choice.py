@@ -100,10 +100,10 @@ def _drained_before(spec: JobSpec, clusters: Sequence[ClusterSpec], best: Cluste
     """Which drained cluster would have been the better match; empty: none."""
     if not any(cluster.drain for cluster in clusters):
         return ""
-    first = _in_use(spec, clusters)[0]
-    if first.name == best.name:
+    used = _in_use(spec, clusters)
+    if not used or used[0].name == best.name:
         return ""
-    return f"; {first.name} would be the better match and is being drained"
+    return f"; {used[0].name} would be the better match and is being drained"
 
 
 def _in_use(spec: JobSpec, clusters: Sequence[ClusterSpec]) -> list[ClusterSpec]:
