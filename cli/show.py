@@ -144,7 +144,7 @@ def _asked(job: Json) -> str:
         f"in {' or '.join(job['regions'])}" if job.get("regions") else "",
         f"not in {', '.join(job['regions_denied'])}" if job.get("regions_denied") else "",
         "" if cap_usd is None else f"at most ${cap_usd:g}/h for the VM",
-        "" if spot is None else "spot" if spot else "never spot",
+        "spot" if spot else "",
         "larger VMs allowed" if job.get("allow_larger") else "",
     ]
     return ", ".join(word for word in words if word)

@@ -205,7 +205,7 @@ EVENTS = {
             "from": None,
             "to": "QUEUED",
             "attempt": 0,
-            "reason": "its VMs have exactly the 2 a100-40gb asked for",
+            "reason": "exact match: 2 × A100-40GB per VM, $7.35/h",
             "vm_name": None,
             "region": None,
             "data": {"cluster": "2xa100-40gb"},

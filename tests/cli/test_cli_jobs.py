@@ -75,7 +75,11 @@ def test_show_tells_what_was_asked_for(zen: Zen, api: Api, job: Job) -> None:
         "regions": ["us-west1", "us-east4"],
         "regions_denied": ["us-central1"],
         "max_usd_per_hour": 7.5,
-        "spot": False,
+        "spot": True,
+        "allow_larger": True,
+        "on_spot": True,
+        "usd_per_hour": 1.5,
+        "usd_per_hour_max": 2.25,
         "deadline": "2026-11-16T08:00:00.000Z",
     }
     ended = {**job, **wishes, "ended_at": "2026-11-16T08:01:05.000Z", "status": "SUCCEEDED"}
@@ -86,8 +90,9 @@ def test_show_tells_what_was_asked_for(zen: Zen, api: Api, job: Job) -> None:
     out = zen("show", "train-7").out
     assert (
         "2 × a100-40gb, in us-west1 or us-east4, not in us-central1, at most $7.5/h for the VM, "
-        "never spot"
+        "spot, larger VMs allowed"
     ) in out
+    assert "2xa100-40gb (spot VMs, $1.50 to $2.25/h by region)" in out
     assert "2026-11-16T08:00:00.000Z (ended 1m05s after it)" in out
 
 
@@ -326,3 +331,12 @@ def test_how_long_it_will_run() -> None:
         "2h",
         "3d",
     ]
+
+
+def test_jobs_name_spot(zen: Zen, api: Api, job: Job) -> None:
+    """Beside the cluster, unless the cluster's own name says it."""
+    rows = [{**job, "on_spot": True}, {**job, "on_spot": True, "cluster": "1xl4-spot"}, job]
+    api.on("GET", "/api/v1/jobs", {"jobs": rows, "total": 3, "next_page_token": None})
+    out = zen("jobs").out
+    assert (out.count("2xa100-40gb (spot)"), out.count("1xl4-spot")) == (1, 1)
+    assert "1xl4-spot (spot)" not in out
