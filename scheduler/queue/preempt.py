@@ -157,13 +157,15 @@ def trial(
     taken = _enough(yielding, fits)
     if not taken:
         freed = sum(job.gpus for job in yielding)
-        return Trial((), f"evicting all that may yield ({freed} GPUs) would not make it fit")
+        if not yielding:
+            return Trial((), "no job that runs may be preempted for it yet")
+        return Trial((), f"preempting all that may be ({freed} GPUs) would not make room for it")
     for job in sorted(taken, key=lambda job: (-job.tier, -job.loses_gpu_s, job.due_s, job.uid)):
         fewer = [other for other in taken if other is not job]
         if fits(fewer):
             taken = fewer
     if others(taken):
-        return Trial((), "others that go first would take what is freed")
+        return Trial((), "other jobs that go first would take what is freed")
     return _worth_it(wants, taken, fairer)
 
 
@@ -212,4 +214,5 @@ def _worth_it(wants: Wants, taken: Sequence[Runs], fairer: Fairer) -> Trial:
     if wait_s > 0:
         return Trial((), TOO_DEAR, wait_s)
     victims = tuple(sorted(taken, key=lambda job: job.uid))
-    return Trial(victims, f"{len(victims)} jobs yield {sum(job.gpus for job in victims)} GPUs")
+    freed = sum(job.gpus for job in victims)
+    return Trial(victims, f"preempts {len(victims)} of the jobs that run ({freed} GPUs)")
