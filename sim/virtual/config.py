@@ -152,7 +152,7 @@ def document_of(settings: Settings) -> dict[str, Any]:
         "retention": asdict(settings.retention),
         "capacity": asdict(settings.capacity),
         "queue": asdict(settings.queue),
-        "gpus": {c.gpu_type: {"memory_gb": c.gpu_memory_gb} for c in settings.clusters},
+        "gpus": {c.gpu_type: {"memory_gb": c.gpu_memory_gb} for c in settings.clusters if c.gpus},
         "machines": {
             c.machine_type: {
                 "cpus": c.cpus,

@@ -63,6 +63,8 @@ def make_orders(
 ) -> list[Order]:
     """The work of a run, in the order of its arrival."""
     dice = random.Random(f"{seed}/orders")
+    bare = [cluster for cluster in clusters if not cluster.gpus]
+    clusters = [cluster for cluster in clusters if cluster.gpus]
     orders = []
     gangs, sweeps = count // 12, count // 100
     for number in range(count - gangs - sweeps * (SWEEP + 1)):
@@ -76,7 +78,34 @@ def make_orders(
     orders += [_nonsense(dice, number, over_s) for number in range(count // 15)]
     orders += _gangs(random.Random(f"{seed}/gangs"), gangs, over_s, clusters)
     orders += _sweeps(random.Random(f"{seed}/sweeps"), sweeps, over_s, clusters)
+    if bare:
+        orders += _without_gpus(random.Random(f"{seed}/cpu"), count // 20, over_s, bare)
     orders.sort(key=lambda order: (order.at, order.job_id))
+    return orders
+
+
+def _without_gpus(
+    dice: random.Random, count: int, over_s: float, clusters: Sequence[ClusterSpec]
+) -> list[Order]:
+    """Jobs for VMs without GPUs, a gang among ten."""
+    orders = []
+    for number in range(count):
+        cluster = dice.choice(clusters)
+        body: dict[str, object] = {
+            "job_id": f"bare-{number}",
+            "command": ["pretend", str(number)],
+            "tenant_id": TENANTS[number % len(TENANTS)],
+            "gpu_count": 0,
+            "retries": dice.choice((0, 0, 1)),
+            "stop_grace_s": dice.choice((2, 10)),
+        }
+        if dice.random() < 0.5:
+            body["cluster"] = cluster.name
+        if dice.random() < 0.1:
+            body["replicas"] = 2
+        at = dice.uniform(0, over_s)
+        stop_at = at + dice.expovariate(1 / 150) if dice.random() < 0.2 else None
+        orders.append(Order(at, body, dice.random() < 0.4, 1, stop_at))
     return orders
 
 

@@ -1,4 +1,4 @@
-"""Where a simulated run takes place: eight clusters over four regions, and the cloud under them."""
+"""Where a simulated run takes place: nine clusters over four regions, and the cloud under them."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ _CLUSTERS = (
     ("1xa100-80gb", "a2-ultragpu-1g", 5, 0, False),
     ("8xh100-80gb", "a3-highgpu-8g", 3, 0, False),
     ("4xl4", "g2-standard-48", 4, 0, False),
+    ("0xcpu", "n1-standard-4", 4, 1, False),
 )
 _SHARED = ("4xl4", "4xa100-40gb-spot")
 """Whose VMs take several jobs at once."""
@@ -109,8 +110,8 @@ def _cluster(name: str, machine_type: str, vm_max: int, vm_min: int, spot: bool)
         RegionSpec(
             region=region,
             zones=tuple(f"{region}-{zone}" for zone in _ZONES),
-            usd_per_hour=gpus * (2.0 + 0.1 * index),
-            spot_usd_per_hour=gpus * (0.7 + 0.1 * index),
+            usd_per_hour=max(0.1, gpus) * (2.0 + 0.1 * index),
+            spot_usd_per_hour=max(0.1, gpus) * (0.7 + 0.1 * index),
         )
         for index, region in enumerate(REGIONS)
     )
@@ -126,7 +127,7 @@ def _cluster(name: str, machine_type: str, vm_max: int, vm_min: int, spot: bool)
         share=name in _SHARED,
         queue=_QUEUES.get(name, QueueRule.FAIR),
         flex_start_wait_s=_FLEX_WAIT_S.get(name),
-        gpu_memory_gb=40,
+        gpu_memory_gb=40 if gpus else 0,
         cpus=12,
         memory_gb=85,
     )
