@@ -119,6 +119,12 @@ def crash(vm: Annotated[str, typer.Argument(metavar="VM")], as_json: AsJson = Fa
 
 
 @app.command()
+def maintain(vm: Annotated[str, typer.Argument(metavar="VM")], as_json: AsJson = False) -> None:
+    """The VM's host is to be maintained: the VM is told, and stopped later."""
+    _hit({"kind": "maintain", "vm": _whole(vm)}, as_json)
+
+
+@app.command()
 def quota(
     region: Annotated[str, typer.Argument(metavar="REGION")],
     metric: Annotated[str, typer.Argument(metavar="METRIC")],
@@ -260,6 +266,17 @@ def create_error(
     """
     fault: Json = {"kind": "create-error", "region": region, "code": code, "message": message}
     _set(fault, lasts, after, as_json)
+
+
+@app.command("no-driver")
+def no_driver(
+    region: Annotated[str, typer.Argument(metavar="REGION")],
+    lasts: For = None,
+    after: After = None,
+    as_json: AsJson = False,
+) -> None:
+    """New VMs of a region come up without their GPUs' driver, as from a bad image."""
+    _set({"kind": "no-driver", "region": region}, lasts, after, as_json)
 
 
 @app.command("operation-error")

@@ -16,6 +16,7 @@ QUICK = {
     "stockout_answer_s": 1.0,
     "delete_s": 1.0,
     "spot_notice_s": 5.0,
+    "maintenance_notice_s": 60.0,
 }
 NOBODY = "#!/bin/sh\nexec sleep 86400\n"
 """A VM on which no worker lives."""

@@ -94,6 +94,13 @@ class OperationError(Lasting):
 
 
 @dataclass(frozen=True, slots=True)
+class NoDriver(Lasting):
+    """VMs come up without their GPUs' driver: an image that was made badly."""
+
+    region: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SlowBoots(Lasting):
     region: str = ""
     factor: float = 1.0
@@ -114,6 +121,14 @@ class Preempt:
 
     vm: str | None = None
     zone: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Maintain:
+    """Happens once: the VM's host is to be maintained. A VM with GPUs cannot move: it is told, and
+    stopped later."""
+
+    vm: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +153,11 @@ LastingFault = (
     | Permissions
     | CreateError
     | OperationError
+    | NoDriver
     | SlowBoots
     | ApiErrors
 )
-Fault = LastingFault | Preempt | Crash | Clear
+Fault = LastingFault | Preempt | Maintain | Crash | Clear
 
 KINDS = {
     "stockout": Stockout,
@@ -151,9 +167,11 @@ KINDS = {
     "permissions": Permissions,
     "create-error": CreateError,
     "operation-error": OperationError,
+    "no-driver": NoDriver,
     "slow-boots": SlowBoots,
     "api-errors": ApiErrors,
     "preempt": Preempt,
+    "maintain": Maintain,
     "crash": Crash,
     "clear": Clear,
 }
@@ -186,7 +204,7 @@ def parse_lasting_fault(
 ) -> LastingFault | None:
     """A fault that a world may start with. Problems are added to the caller's list."""
     fault = _parse(raw, known, at, problems)
-    if isinstance(fault, Preempt | Crash | Clear):
+    if isinstance(fault, Preempt | Maintain | Crash | Clear):
         problems.append(f"{at}.kind: {kind_of(fault)} happens once, a world cannot start with it")
         return None
     return fault
@@ -237,6 +255,8 @@ def _lasting(
             reader.problem("factor", "a factor or seconds to slow boots by")
         factor = reader.number("factor", 1.0, low=0.01, high=10_000)
         return SlowBoots(for_s, after_s, region, factor, reader.number("seconds", 0.0))
+    if cls is NoDriver:
+        return NoDriver(for_s, after_s, region)
     if cls is AddressSpace:
         return AddressSpace(for_s, after_s, region)
     return Permissions(for_s, after_s, region)
@@ -273,11 +293,13 @@ def _api_errors(reader: Fields, known: Known, for_s: float | None, after_s: floa
     )
 
 
-def _momentary(kind: str, reader: Fields, known: Known) -> Preempt | Crash | Clear:
+def _momentary(kind: str, reader: Fields, known: Known) -> Preempt | Maintain | Crash | Clear:
     if kind == "clear":
         return Clear(reader.optional_text("id"))
     if kind == "crash":
         return Crash(reader.known("vm", known.vms, "VM"))
+    if kind == "maintain":
+        return Maintain(reader.known("vm", known.vms, "VM"))
     vm = reader.optional_known("vm", known.vms, "VM")
     zone = reader.optional_known("zone", known.zones, "zone")
     if reader.has("vm") == reader.has("zone"):
@@ -386,6 +408,9 @@ class FaultBoard:
         found = [f for f in self._holding(now) if isinstance(f, OperationError)]
         hits = (f for f in reversed(found) if f.region == region and f.call in ("*", call))
         return next(hits, None)
+
+    def no_driver(self, region: str, now: float) -> bool:
+        return any(isinstance(f, NoDriver) and f.region == region for f in self._holding(now))
 
     def boot_time(self, region: str, seconds: float, now: float) -> float:
         for f in self._holding(now):

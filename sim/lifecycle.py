@@ -13,6 +13,7 @@ from sim.model import (
     Action,
     Effect,
     ErrorRecord,
+    MaintenanceNotice,
     Member,
     Mig,
     PowerOff,
@@ -144,6 +145,7 @@ class Lifecycle:
             spot=spec.spot,
             metadata=(*spec.metadata, ("created-by", self._created_by(member.mig))),
             labels=spec.labels,
+            driver=not self._faults.no_driver(spec.region, at),
         )
         vm = Vm(info=info, created_at=at, member=member, hold=member.hold)
         self.vms[info.id] = vm
@@ -278,6 +280,12 @@ class Lifecycle:
             self._later(self.now + notice_s, vm, lambda _: self.stop(vm, shutdown_s))
         else:
             self.stop(vm, shutdown_s)
+
+    def maintain(self, vm: Vm, notice_s: float, shutdown_s: float) -> None:
+        """The VM runs on until the maintenance begins."""
+        self._effects.append(MaintenanceNotice(vm.info, self.now))
+        vm.plan += 1
+        self._later(self.now + notice_s, vm, lambda _: self.stop(vm, shutdown_s))
 
     def _soft_off(self, vm: Vm, at: float) -> None:
         """Once: a guest that is told again hears nothing new."""

@@ -7,12 +7,20 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, assert_never
 
 from sim.metadata_server import MetadataServer, VmMetadata
-from sim.model import Effect, PowerOff, PowerOn, PreemptNotice, SoftOff, VmInfo
+from sim.model import (
+    Effect,
+    MaintenanceNotice,
+    PowerOff,
+    PowerOn,
+    PreemptNotice,
+    SoftOff,
+    VmInfo,
+)
 from sim.processes import ask_to_stop, die_with_parent, kill_machine, marked
 from sim.reading import BadInput
 from sim.world import World
@@ -102,6 +110,9 @@ class Machines:
             case PreemptNotice(vm):
                 if vm.id in self._machines:
                     self._machines[vm.id].metadata.metadata.preempt()
+            case MaintenanceNotice(vm):
+                if vm.id in self._machines:
+                    self._machines[vm.id].metadata.metadata.maintain()
             case SoftOff(vm):
                 self._soft_off(vm)
             case PowerOff(vm):
@@ -110,6 +121,9 @@ class Machines:
                 assert_never(effect)
 
     async def _power_on(self, vm: VmInfo) -> None:
+        if not vm.driver:  # without it a worker looks for real GPUs
+            words = tuple(pair for pair in vm.metadata if pair[0] != "zen-pretend-gpus")
+            vm = replace(vm, metadata=words)
         metadata = VmMetadata(vm, self._world.project, self._world.project_number)
         directory = self._directory / f"{vm.name}-{vm.id}"
         machine = _Machine(vm, directory, MetadataServer(metadata))
@@ -136,6 +150,8 @@ class Machines:
             "ZEN_VM_DIR": str(machine.directory),
             "ZEN_PARENT_FD": str(parent_fd),
         }
+        if not machine.vm.driver:
+            environment["ZEN_DRIVER_WAIT_S"] = "0"
         # A VM of its own would have a container runtime of its own; these share the machine's.
         environment |= {name: os.environ[name] for name in _RUNTIME if name in os.environ}
         command = self._command

@@ -59,7 +59,13 @@ class VmMetadata:
         }
 
     def preempt(self) -> None:
-        self._instance["preempted"] = "TRUE"
+        self._change("preempted", "TRUE")
+
+    def maintain(self) -> None:
+        self._change("maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE")
+
+    def _change(self, key: str, value: str) -> None:
+        self._instance[key] = value
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 

@@ -56,6 +56,7 @@ class VmInfo:
     spot: bool
     metadata: tuple[tuple[str, str], ...]
     labels: tuple[tuple[str, str], ...]
+    driver: bool = True  # its GPUs can be used
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,12 @@ class PowerOn:
 
 @dataclass(frozen=True, slots=True)
 class PreemptNotice:
+    vm: VmInfo
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceNotice:
     vm: VmInfo
     at: float
 
@@ -84,7 +91,7 @@ class PowerOff:
     at: float
 
 
-Effect = PowerOn | PreemptNotice | SoftOff | PowerOff
+Effect = PowerOn | PreemptNotice | MaintenanceNotice | SoftOff | PowerOff
 
 
 @dataclass(frozen=True, slots=True)

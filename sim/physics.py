@@ -22,6 +22,8 @@ from sim.faults import (
     CreateError,
     Fault,
     FaultBoard,
+    Maintain,
+    NoDriver,
     OperationError,
     Permissions,
     Preempt,
@@ -393,11 +395,13 @@ class Cloud:
                 return self._preempt(fault)
             case Crash():
                 return self._crash(fault.vm)
+            case Maintain():
+                return self._maintain(fault.vm)
             case Clear():
                 return self.faults.clear(fault.id, self._life.now)
             case Stockout() | Quota() | Unsupported() | AddressSpace() | Permissions():
                 return self.faults.add(fault, self._life.now)
-            case CreateError() | OperationError() | SlowBoots() | ApiErrors():
+            case CreateError() | OperationError() | NoDriver() | SlowBoots() | ApiErrors():
                 return self.faults.add(fault, self._life.now)
             case _:
                 assert_never(fault)
@@ -422,6 +426,15 @@ class Cloud:
             _refuse_unless(hit[0].info.spot, "vm", fault.vm, "a spot VM", spot)
         for vm in hit:
             self._life.preempt(vm, self.world.physics.spot_notice_s)
+        return tuple(vm.info.name for vm in hit)
+
+    def _maintain(self, name: str) -> tuple[str, ...]:
+        on = [v for v in self._life.vms.values() if v.status is VmStatus.RUNNING]
+        hit = [v for v in on if v.info.name == name]
+        _refuse_unless(bool(hit), "vm", name, "a VM that is RUNNING", (v.info.name for v in on))
+        physics = self.world.physics
+        for vm in hit:
+            self._life.maintain(vm, physics.maintenance_notice_s, physics.delete_s)
         return tuple(vm.info.name for vm in hit)
 
     def _crash(self, name: str) -> tuple[str, ...]:

@@ -14,7 +14,8 @@ defaults::
                "list_mode": "PAGELESS", "target_shape": "ANY"}],
      "seed": 1,
      "physics": {"create_s": [5, 15], "boot_s": [20, 40], "stockout_answer_s": 10, "retry_s": 30,
-                 "delete_s": 15, "spot_notice_s": 30, "vms_max": null, "group_vms_max": 2000,
+                 "delete_s": 15, "spot_notice_s": 30, "maintenance_notice_s": 3600,
+                 "vms_max": null, "group_vms_max": 2000,
                  "capacity": {"default": null,
                               "pools": [{"zone": "us-central1-a", "machine_type": "a2-highgpu-2g",
                                          "spot": false, "vms": 4}]},
@@ -94,6 +95,7 @@ class Physics:
     retry_s: float = 30.0  # error → next attempt
     delete_s: float = 15.0
     spot_notice_s: float = 30.0
+    maintenance_notice_s: float = 3600.0
     capacity_default: int | None = None  # VMs per (zone, machine type, spot); None is unlimited
     capacity: tuple[tuple[tuple[str, str, bool], int | None], ...] = ()
     quotas: tuple[tuple[tuple[str, str], float], ...] = ()  # (region, metric) → limit
@@ -229,6 +231,7 @@ def _physics(fields: Fields, known: Known) -> Physics:
         retry_s=fields.number("retry_s", default.retry_s, low=0.01),
         delete_s=fields.number("delete_s", default.delete_s),
         spot_notice_s=fields.number("spot_notice_s", default.spot_notice_s),
+        maintenance_notice_s=fields.number("maintenance_notice_s", default.maintenance_notice_s),
         capacity_default=default_vms,
         capacity=pools,
         quotas=quotas,

@@ -38,6 +38,7 @@ FAULTS: Mapping[str, int] = {
     "permissions": 1,
     "create_error": 2,
     "operation_error": 2,
+    "no_driver": 1,
     "global_quota": 1,
     "slow_boots": 2,
     "api_errors": 4,

@@ -11,6 +11,7 @@ from sim.faults import (
     ApiErrors,
     Crash,
     CreateError,
+    NoDriver,
     OperationError,
     Permissions,
     Preempt,
@@ -44,6 +45,7 @@ class CloudFaults(Misfortunes):
             "permissions": self._permissions,
             "create_error": self._create_error,
             "operation_error": self._operation_error,
+            "no_driver": self._no_driver,
             "global_quota": self._global_quota,
             "slow_boots": self._slow_boots,
             "api_errors": self._api_errors,
@@ -95,6 +97,10 @@ class CloudFaults(Misfortunes):
                 takes_s=self._dice.choice((0.0, 0.0, 15.0)),
             )
         )
+        return True
+
+    def _no_driver(self) -> bool:
+        self._cloud.fault(NoDriver(for_s=self._dice.uniform(30, 120), region=self._region()))
         return True
 
     def _unsupported(self) -> bool:

@@ -31,6 +31,7 @@ from sim.flex import AskedTogether
 from sim.model import (
     ApiError,
     Effect,
+    MaintenanceNotice,
     Mig,
     Operation,
     PowerOff,
@@ -97,6 +98,8 @@ class CloudInTime:
             case PowerOff(vm):
                 self.machines.power_off(vm)
             case PreemptNotice(vm):
+                self.machines.notice(vm)
+            case MaintenanceNotice(vm):
                 self.machines.notice(vm)
             case SoftOff(vm):
                 self.machines.soft_off(vm)

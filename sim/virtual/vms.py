@@ -123,7 +123,14 @@ class Worker:
         )
         bus = MemoryBus(site.broker, self.process, site.dice, site.trace)
         identity = Identity(info.name, str(info.id), info.zone, self.nonce)
-        machine = AgentMachine(identity, site.timers, info.gpus, clock.monotonic(), listening=False)
+        machine = AgentMachine(
+            identity,
+            site.timers,
+            info.gpus,
+            clock.monotonic(),
+            listening=False,
+            unready="" if info.driver else "no NVIDIA driver",
+        )
         journal = Journal(clock, _NOWHERE, vm=info.name)
         self._driver = Driver(machine, bus, site.names, clock, journal)
         where = f"{info.name}/{info.id}"

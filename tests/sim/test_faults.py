@@ -38,6 +38,8 @@ GOOD: list[dict[str, Any]] = [
     {"kind": "preempt", "vm": "zen-vm-aaaa"},
     {"kind": "preempt", "zone": "us-central1-a"},
     {"kind": "crash", "vm": "zen-vm-aaaa"},
+    {"kind": "maintain", "vm": "zen-vm-aaaa"},
+    {"kind": "no-driver", "region": REGION},
     {"kind": "clear", "id": "f1"},
     {"kind": "clear"},
 ]

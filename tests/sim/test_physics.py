@@ -8,8 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sim.faults import Crash, Preempt, SlowBoots, Stockout
-from sim.model import ApiError, PowerOff, PowerOn, PreemptNotice, SoftOff, VmStatus
+from sim.faults import Crash, Maintain, NoDriver, Preempt, SlowBoots, Stockout
+from sim.model import (
+    ApiError,
+    MaintenanceNotice,
+    PowerOff,
+    PowerOn,
+    PreemptNotice,
+    SoftOff,
+    VmStatus,
+)
 from sim.operations import OPERATIONS_KEPT
 from sim.physics import Cloud
 from sim.world import World
@@ -92,6 +100,27 @@ def test_a_template_may_ask_for_notice_before_the_soft_off() -> None:
         (SoftOff, 140.0),
         (PowerOff, 170.0),
     ]
+
+
+def test_maintenance_is_told_long_before_the_vm_is_stopped() -> None:
+    """A VM with GPUs cannot move to another host: notice, an hour later the soft off."""
+    cloud = up(make_world(), "a")
+    assert cloud.set_fault(Maintain("a"), 20.0) == ("a",)
+    effects = cloud.advance(4000.0)
+    assert [(type(e), e.at) for e in effects] == [
+        (MaintenanceNotice, 20.0),
+        (SoftOff, 3620.0),
+        (PowerOff, 3624.0),
+    ]
+
+
+def test_a_bad_image_brings_up_vms_without_a_driver() -> None:
+    """Those that are made while the fault holds; the others keep theirs."""
+    cloud = up(make_world(), "a")
+    cloud.set_fault(NoDriver(region=REGION), 20.0)
+    cloud.create_instances(REGION, MIG, ["b"], None, 20.0)
+    cloud.advance(60.0)
+    assert {v.info.name: v.info.driver for v in cloud.vms(60.0)} == {"a": True, "b": False}
 
 
 def test_a_deletion_is_a_soft_off_first() -> None:
