@@ -99,7 +99,7 @@ def preempt(
 
     \b
     Examples:
-      zen sim preempt pipeline-zen-jobs-1xl4-us-central1-vm-b4kz
+      zen sim preempt pipeline-zen-jobs-4xt4-us-central1-vm-b4kz
       zen sim preempt --zone us-central1-a
     """
     if (vm is None) == (zone is None):

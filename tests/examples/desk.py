@@ -166,6 +166,7 @@ def desk(changes: Mapping[str, Any] | None = None) -> Iterator[Desk]:
             "PATH": f"{programs}:{os.environ['PATH']}",
             "ZEN_HOME": str(home),
             "ZEN_PYTHON": sys.executable,
+            "COLUMNS": "160",  # as wide as the documents
         }
         made = Desk(directory, home, environ)
         told = ("--changes", json.dumps(changes)) if changes else ()

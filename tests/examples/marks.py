@@ -23,7 +23,9 @@ SHOWN: Mapping[str, str] = {
     "zen simulate --crash-points": "takes minutes; tests/sim runs parts of it",
     "zen clients verify ../lumino-api ../jobscheduler": "needs checkouts of other projects",
     "zen clients verify --write ../*": "needs checkouts of other projects",
-    "zen submit --image python:3.12 --memory 16 -- python3 -c 'print(42)'": "pulls an image",
+    "zen submit --image python:3.12 --memory 14 -- python3 -c 'print(42)'": "pulls an image",
+    "zen node": "needs GPUs; the line with --gpus is run",
+    "zen submit --gpus 1 -- python3 train.py": "runs in your directory; tests/cli/test_cli_node.py",
     "zen submit -f examples/container.yaml --id fit --wait": "pulls an image",
     "zen artifacts fit": "the outputs of a job that pulls an image",
     "zen fetch fit --to results": "the outputs of a job that pulls an image",
@@ -32,5 +34,7 @@ SHOWN: Mapping[str, str] = {
 
 NAMES: Mapping[str, str] = {
     "http://127.0.0.1:…/": "{bus_rest}/",
+    "/etc/zen/zen.yaml": "{config}",
+    "rollback 6": "rollback 1",
 }
 """What a document writes for an address → a form that run.json fills."""

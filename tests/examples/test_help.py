@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 FIRST = re.compile(r"zen submit\b")
 LAST = re.compile(r"\b(?:stop|cancel|clear|crash|preempt|rollback)\b")
 """Commands that end what others look at come after them."""
-SOME_VM = "pipeline-zen-jobs-1xl4-us-central1-vm-b4kz"
+SOME_VM = re.compile(r"pipeline-zen-jobs-(\w+)-us-central1-vm-b4kz")
 OUTPUTS = (
     'mkdir -p "$ZEN_OUTPUT_DIR/checkpoints/last"; echo 1 > "$ZEN_OUTPUT_DIR/checkpoints/last/w"; '
     'echo {} > "$ZEN_OUTPUT_DIR/metrics.json"; echo done'
@@ -55,7 +55,7 @@ def _submit(made: Desk) -> None:
     for words in (
         ("--id", "train-7", "--gpu-type", "l4", "--wait", *labels, "--shell", "--", OUTPUTS),
         ("--id", "train-8", "--gpu-type", "l4", "--", "sleep", "600"),
-        ("--id", "prepare", "--gpu-type", "t4", "--", "true"),
+        ("--id", "spot-1", "--spot", "--gpus", "4", "--gpu-type", "t4", "--", "sleep", "600"),
     ):
         done = made.zen("submit", *words)
         assert done.code == 0, done.output
@@ -96,21 +96,21 @@ def _addresses(made: Desk) -> dict[str, str]:
     }
 
 
-def _some_vm(made: Desk) -> str:
+def _some_vm(made: Desk, cluster: str) -> str:
     """A VM that is there now: an example before may have ended the last one."""
 
     def look() -> str | None:
         vms = json.loads(made.zen("vms", "--json").output)["vms"]
-        return next((vm["name"] for vm in vms if "1xl4" in vm["name"]), None)
+        return next((vm["name"] for vm in vms if cluster in vm["name"]), None)
 
-    return wait_for("a VM of 1xl4", look)
+    return wait_for(f"a VM of {cluster}", look)
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line.where}: {line.command}")
 def test_example_of_help_runs(line: Line, prepared: Desk, tmp_path: Path) -> None:
     """It ends well, and no traceback is shown."""
-    if SOME_VM in line.command:
-        prepared.names[SOME_VM] = _some_vm(prepared)
+    if named := SOME_VM.search(line.command):
+        prepared.names[named[0]] = _some_vm(prepared, named[1])
     own = STACKS.search(line.command)
     at = prepared.elsewhere(tmp_path / "home") if own else prepared
     try:
