@@ -34,16 +34,23 @@ class Choice:
 
 
 def choose_cluster(
-    spec: JobSpec, clusters: Sequence[ClusterSpec], blocked: Mapping[str, str] = _NOTHING
+    spec: JobSpec,
+    clusters: Sequence[ClusterSpec],
+    blocked: Mapping[str, str] = _NOTHING,
+    *,
+    spot_by_default: bool = False,
 ) -> Choice:
     """The cluster for this job, or BadInput that names what no cluster can give. `blocked`: cluster
-    → why it has nothing to give now; the next one that serves the job is better then."""
+    → why it has nothing to give now; the next one that serves the job is better then.
+    `spot_by_default`: its tenant said `spot`, not the job, which does without where there is
+    none."""
+    must_be_spot = bool(spec.spot) and not spot_by_default
     if not clusters:
         raise BadInput([Fault("cluster", "no cluster", "at least one in the configuration")])
     _refuse_unknown_regions(spec, clusters)
     if spec.cluster is not None:
-        return _named(spec, spec.cluster, clusters)
-    serving = _serving(spec, clusters)
+        return _named(spec, spec.cluster, clusters, must_be_spot)
+    serving = _serving(spec, clusters, must_be_spot)
     drained = _drained_before(spec, clusters, serving[0])
     best = next((cluster for cluster in serving if cluster.name not in blocked), None)
     if best is None:
@@ -59,16 +66,19 @@ def choose_cluster(
     return Choice(best.name, reason + drained, quote_of(spec, best))
 
 
-def _serving(spec: JobSpec, clusters: Sequence[ClusterSpec]) -> list[ClusterSpec]:
+def _serving(
+    spec: JobSpec, clusters: Sequence[ClusterSpec], must_be_spot: bool
+) -> list[ClusterSpec]:
     """Clusters that take new jobs and serve this one. A refusal names the drained cluster that
     would have served it."""
     try:
         serving = in_preference(spec, [cluster for cluster in clusters if not cluster.drain])
-        if spec.spot and not any(cluster.spot for cluster in serving):
+        if must_be_spot and not any(cluster.spot for cluster in serving):
             raise BadInput([_no_spot(spec, [c for c in clusters if not c.drain])])
         return serving
     except BadInput as refusal:
         drained = _in_use(spec, [cluster for cluster in clusters if cluster.drain])
+        drained = [cluster for cluster in drained if cluster.spot or not must_be_spot]
         if not drained:
             raise
         name, words = drained[0].name, quote_of(spec, drained[0]).words()
@@ -110,10 +120,9 @@ def _in_use(spec: JobSpec, clusters: Sequence[ClusterSpec]) -> list[ClusterSpec]
     """Those that would serve the job if none of them were drained."""
     used = [replace(c, drain=False, vm_max=_ANY_NUMBER) if c.drain else c for c in clusters]
     try:
-        found = in_preference(spec, used)
+        return in_preference(spec, used)
     except BadInput:
         return []
-    return found if not spec.spot or any(c.spot for c in found) else []
 
 
 def in_preference(spec: JobSpec, clusters: Sequence[ClusterSpec]) -> list[ClusterSpec]:
@@ -402,7 +411,7 @@ def _lacks(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
     return faults
 
 
-def _named(spec: JobSpec, name: str, clusters: Sequence[ClusterSpec]) -> Choice:
+def _named(spec: JobSpec, name: str, clusters: Sequence[ClusterSpec], must_be_spot: bool) -> Choice:
     found = next((cluster for cluster in clusters if cluster.name == name), None)
     if found is None:
         expected = f"a cluster that exists ({nearest(name, (c.name for c in clusters))})"
@@ -413,7 +422,7 @@ def _named(spec: JobSpec, name: str, clusters: Sequence[ClusterSpec]) -> Choice:
         raise BadInput([Fault("cluster", shown(name), expected)])
     if faults := misfits(spec, found):
         raise BadInput(faults)
-    if spec.spot and not found.spot:
+    if must_be_spot and not found.spot:
         raise BadInput([_no_spot(spec, [found])])
     quote = quote_of(spec, found)
     unused = quote.gpus - quote.used if not quote.shared else 0

@@ -226,7 +226,7 @@ class Submissions:
         try:
             terms = await self._terms(sent)
             spec = terms.agreed(sent)
-            choice = await self._choose(spec, manners)
+            choice = await self._choose(spec, manners, spot_by_default=sent.spot is None)
             waits = await self._waits(spec)
             if choice.quote is not None:
                 terms.refuse_dear(spec, choice.quote, manners.confirmed_usd_per_hour)
@@ -266,7 +266,7 @@ class Submissions:
             spec = terms.agreed(sent)
             found = candidates(spec, self._clusters())
             try:
-                choice = await self._choose(spec, NATIVE)
+                choice = await self._choose(spec, NATIVE, spot_by_default=sent.spot is None)
             except BadInput as refusal:
                 if not found:
                     raise
@@ -367,13 +367,13 @@ class Submissions:
         except NotFound:
             return None
 
-    async def _choose(self, spec: JobSpec, manners: Manners) -> Choice:
+    async def _choose(self, spec: JobSpec, manners: Manners, *, spot_by_default: bool) -> Choice:
         """BadInput if no cluster has what it asks for, or its tenant may never have it."""
         clusters = self._clusters()
         troubles = await self.troubles.now() if self.troubles is not None else ()
         blocked = blocked_clusters(spec, clusters, troubles, self._clock.now())
         try:
-            choice = choose_cluster(spec, clusters, blocked)
+            choice = choose_cluster(spec, clusters, blocked, spot_by_default=spot_by_default)
         except BadInput:
             later = choose_for_later(spec, clusters) if manners.waits_for_size else None
             if later is None:

@@ -74,6 +74,21 @@ async def test_spot_is_taken_on_no_route_without_consent(
         assert (await client.post(path, json=body)).status_code == accepted
 
 
+@pytest.mark.parametrize(("path", "body", "accepted"), ROUTES)
+async def test_a_tenant_that_agrees_to_spot_does_without_where_there_is_none(
+    path: str, body: dict[str, object], accepted: int
+) -> None:
+    """Its default is consent, not a demand; a job that says `spot` itself is refused."""
+    house = House(door_rules=DoorRules())
+    agree(house, Consent(spot=True))
+    async with house.client() as client:
+        assert (await client.post(path, json=body)).status_code == accepted
+        own = await client.post(NATIVE, json={**BODY, "spot": True})
+    assert (own.status_code, own.json()["faults"][0]["field"]) == (422, "spot")
+    (job,) = house.store.jobs.values()
+    assert (job.cluster, job.spec.spot) == ("2xa100-40gb", True)
+
+
 async def test_an_unknown_tenant_is_refused_by_name() -> None:
     """With the nearest ones and the way to set it up; where submissions may bring tenants, a header
     says that it is new."""

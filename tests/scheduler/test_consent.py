@@ -111,6 +111,7 @@ def test_a_drained_cluster_is_named() -> None:
     words = refusal(spec(gpu_type="l4"), drained, dearer)
     assert "1xl4 (1 × L4 per VM, $0.70/h) would be the match and is being drained" in words
     assert "drained" not in choose_cluster(spec(gpu_type="t4"), (drained, dearer)).reason
+    assert "drained" not in refusal(spec(spot=True), drained, dearer)
 
 
 def test_the_price_is_of_the_whole_submission() -> None:
