@@ -202,7 +202,7 @@ class JobRunner:
         if "failed" in first:
             return kept.kind.not_started(kept.order, first)
         if "signal" in first or "lost" in first:
-            return _exited(lease_id, first)
+            return _exited(kept.order, first)
         if "started" in first:
             self._post(Started(lease_id))
             kept.pid = int(str(first["started"]))
@@ -218,7 +218,7 @@ class JobRunner:
         self._look(lease_id, tail)
         if not last:
             await kept.kind.abandon(kept.order, kept.pid)
-        return _exited(lease_id, last)
+        return _exited(kept.order, last)
 
     async def _follow_status(self, lease_id: str, tail: StatusTail) -> None:
         while True:
@@ -277,9 +277,19 @@ async def _words(reader: asyncio.StreamReader) -> Mapping[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def _exited(lease_id: str, words: Mapping[str, object]) -> Exited:
+_SHELL_SAYS: Mapping[int, str] = {
+    126: ": the shell could not run a command, its log names it",
+    127: ": the shell did not find a command, its log names it",
+}
+"""What a shell means by these codes: without it the reason would be a number alone."""
+
+
+def _exited(order: StartJob, words: Mapping[str, object]) -> Exited:
+    lease_id = order.lease_id
     note = f": {words['note']}" if words.get("note") else ""
     if isinstance(code := words.get("exit"), int):
+        if order.spec.shell and not note:
+            note = _SHELL_SAYS.get(code, "")
         return Exited(lease_id, code, f"exit code {code}{note}")
     if isinstance(number := words.get("signal"), int):
         return Exited(lease_id, 128 + number, f"killed by {_signal_name(number)}{note}")

@@ -59,6 +59,16 @@ async def test_not_started(yard: Yard, command: tuple[str, ...], code: int, reas
     assert await yard.next() == StartFailed("lease-1", code, reason)
 
 
+async def test_a_shell_that_finds_no_command_says_so(yard: Yard) -> None:
+    """Exit code 127 of a shell has its meaning beside it."""
+    yard.start("no-such-program --now")
+    ended = await yard.end()
+    assert ended == Exited(
+        "lease-1", 127, "exit code 127: the shell did not find a command, its log names it"
+    )
+    assert "no-such-program" in await yard.log()
+
+
 async def test_words_are_not_a_shell(yard: Yard) -> None:
     """Arguments reach the program as they are: no globbing, no expansion, no splitting."""
     words = ["$HOME", "*", "a b", "; exit 1", "é漢", ""]
