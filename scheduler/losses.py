@@ -111,6 +111,8 @@ def _give_up_worker(draft: Draft, job: Job, unsent: Collection[str]) -> None:
     reason = _deadline_reason(job, DEADLINE_EVENT[job.status])
     if vm.name in unsent:
         reason = "the bus refuses its orders"
+    elif vm.speaks_v1 and job.status is S.ASSIGNED:  # it has claimed the job: FOUND_VM
+        reason = "its v1 worker did not begin to run the job in time"
     answer_s = job.spec.stop_grace_s + draft.rules.timers.stop_margin_s
     asked = vm.state is V.DRAINING and vm.reason == reason
     if asked and len(vm.leases) > 1 and draft.now - vm.state_since < timedelta(seconds=answer_s):

@@ -272,4 +272,8 @@ PROGRAM = Program(
     config=_config,
     environ=_environ,
     needs=("gcloud", "jq", "curl", "bash"),
+    differences=(
+        "There is no DETACHED_VM: a VM with a job is never deleted by its group and stays in it.",
+        "A VM with `keep_alive` is deleted after `timers.keep_alive_s` (24 h).",
+    ),
 )

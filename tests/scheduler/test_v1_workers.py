@@ -380,6 +380,7 @@ def test_a_worker_that_never_runs_its_job_is_given_up_without_a_stop() -> None:
     turn = Turn([held], [busy("vm-a")], plan=False)
     meet_deadlines(turn.draft, bus_steady=True)
     assert turn.vm("vm-a").state is V.DELETING
+    assert turn.vm("vm-a").reason == "its v1 worker did not begin to run the job in time"
     assert turn.stops == []
     assert turn.job().status is S.ASSIGNED
 
