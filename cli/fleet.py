@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 PAGES_MAX = 40
 CLUSTER_HEADINGS = (
     *("CLUSTER", "VMS", "WAIT", "RUN", "REGION", "PRICE/H"),
-    *("TARGET", "BOOT", "IDLE", "BUSY", "LEAVE", "BLOCKED", "WHY"),
+    *("TARGET", "BOOT", "IDLE", "BUSY", "LEAVE", "WHY"),
 )
 NUMBERS = "VMS WAIT RUN PRICE/H TARGET BOOT IDLE BUSY LEAVE"
 
@@ -229,7 +229,7 @@ def _quiet_cells(regions: list[Json]) -> list[object]:
     """Regions of one cluster where nothing happens."""
     cheapest = min(region["usd_per_hour"] for region in regions)
     words = regions[0]["region"] if len(regions) == 1 else f"{len(regions)} quiet regions"
-    return [words, price(cheapest), 0, 0, 0, 0, 0, "", ""]
+    return [words, price(cheapest), 0, 0, 0, 0, 0, ""]
 
 
 def _region_cells(region: Json, now: datetime) -> list[object]:
@@ -242,9 +242,15 @@ def _region_cells(region: Json, now: datetime) -> list[object]:
         region["idle"],
         region["busy"],
         region["draining"] + region["deleting"],
-        blocked(region, now),
-        region["why"],
+        _region_why(region, now),
     ]
+
+
+def _region_why(region: Json, now: datetime) -> str:
+    """In one cell: on a narrow terminal it gets a line of its own."""
+    block = blocked(region, now)
+    words = (f"blocked: {block}" if block else "", str(region["why"] or ""))
+    return "; ".join(word for word in words if word)
 
 
 def blocked(region: Json, now: datetime) -> str:

@@ -201,7 +201,7 @@ def submit(
       zen submit --gpu-type a100-80gb --gpu-type a100-40gb --not-region us-west1 -- hostname
       zen submit --max-price 2.50 --deadline 12h -- sleep 30
       zen submit --spot --gpus 4 --gpu-type t4 --deadline 12h -- sleep 30
-      zen submit --image python:3.12 --memory 14 -- python3 -c 'print(42)'
+      zen submit --image python:3.12 --memory 16 -- python3 -c 'print(42)'
       zen submit --array 1-20 --id sweep --shell -- 'echo seed $ZEN_ARRAY_INDEX'
       zen submit --after sweep:ok -- echo 'all of them are done'
       zen submit --dry-run --gpu-type l4 -- python3 -c 'print(42)'
