@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from core.job import Job, Saved
 from core.timers import Timers
 
-ASSUMED_SHARE = 2 / 3
+ASSUMED_SHARE = 0.67
 """A job with a deadline of which nothing is known is taken to need this much of the time between
 its submission and its deadline. Too little would miss deadlines, all of it would leave no spot."""
 OVERRUN_SHARE = 0.1
@@ -90,7 +90,7 @@ class RunTimes:
             return min(self.typical_s, job.spec.max_runtime_s), "as is usual"
         span_s = (deadline - job.submitted_at).total_seconds()
         assumed_s = min(ASSUMED_SHARE * span_s, job.spec.max_runtime_s)
-        return assumed_s, "nothing is known: two thirds of the time until its deadline"
+        return assumed_s, "nothing is known: two thirds of the time that it has"
 
 
 def rest_s(whole_s: float, job: Job) -> float:

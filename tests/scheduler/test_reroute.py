@@ -152,8 +152,8 @@ def test_nothing_stated_is_no_reason_to_be_late() -> None:
     """A job of which nothing is known is taken to need two thirds of its time: it leaves spot
     while there is time for that, and not before."""
     silent = waiting(9000.0, max_runtime_s=Timers().max_runtime_s)
-    assert after(view((silent,), now=at(2000))).cluster == SPOT.name
-    assert after(view((silent,), now=at(2900))).cluster == STANDARD.name
+    assert after(view((silent,), now=at(1700))).cluster == SPOT.name
+    assert after(view((silent,), now=at(2600))).cluster == STANDARD.name
 
 
 def test_a_gang_moves_as_a_whole() -> None:
