@@ -50,12 +50,13 @@ def test_topic_that_takes_nothing_blames_no_worker() -> None:
 
 
 def test_job_whose_orders_are_refused_blocks_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is tried again and again, on one VM after the other. That is its own matter: no region is
+    """Its start can never be sent, so it ends. That is its own matter: no worker and no region is
     taken for broken, and the others run."""
     monkeypatch.setattr(f"{__name__}.REFUSED_UNTIL_S", 2400.0)
     run = Run(Plan(seed=3, jobs=12, faults=False))
     refuse(run, "job-1")
     outcome = run.run()
     assert not outcome.violations
-    assert outcome.transitions["ASSIGNED claim_timeout QUEUED"] > 3
+    assert outcome.transitions["ASSIGNED start_refused FAILED"] == 1
+    assert outcome.transitions["ASSIGNED claim_timeout QUEUED"] == 0
     assert outcome.faults["alert_cloud_unclaimed"] == 0
