@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from rich.live import Live
 
 from cli import cost, fleet, jobs, knowledge, letters, names, show, tenants
 from cli.fitted import Fitted
+from cli.place import ROOT
 from cli.screen import PIPE_WIDTH, console, fitted, pipe_width
 from cli.spans import clock_time
 
@@ -175,6 +177,35 @@ def test_no_table_may_drop_an_id_a_message_or_a_sum() -> None:
     for table in found:
         assert set(table.drop) <= DROPPABLE
         assert table.headings[0] not in table.drop
+
+
+def _dropped(call: ast.Call, module: ast.Module) -> list[str]:
+    """The columns that a call of fitted() names droppable."""
+    given = next((word.value for word in call.keywords if word.arg == "drop"), None)
+    if isinstance(given, ast.Name):  # a constant of the module
+        name = given.id
+        given = next(
+            line.value
+            for line in module.body
+            if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == name
+        )
+    told = "" if given is None else ast.literal_eval(given)
+    return told.split() if isinstance(told, str) else list(told)
+
+
+def test_every_table_is_made_by_one_owner() -> None:
+    """Whatever command makes a table, it drops only columns that somebody has judged to be
+    dispensable, and no file but cli/fitted.py lays tables out."""
+    found = 0
+    for path in sorted((ROOT / "cli").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        assert "rich.table" not in text, path
+        module = ast.parse(text)
+        for call in ast.walk(module):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "fitted":
+                found += 1
+                assert set(_dropped(call, module)) <= DROPPABLE, f"{path}:{call.lineno}"
+    assert found > 20
 
 
 def test_alerts_show_their_message_at_80_columns() -> None:
