@@ -229,9 +229,11 @@ class CloudFaults(Misfortunes):
         name = f"somebody-elses-{self._dice.randrange(10**6)}"
         try:
             now = self._loop.time()
-            self._cloud.cloud.create_instances(mig.region, mig.name, [name], None, now)
+            made = self._cloud.cloud.create_instances(mig.region, mig.name, [name], None, now)
         except ApiError:
             return False
+        if made.error is not None:
+            return False  # the operation fails: there never was such a VM
         self._checkers.foreign.add(name)
         self._cloud.settle()
         return True
