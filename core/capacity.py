@@ -335,6 +335,11 @@ class Trouble:
         return now < self.until
 
     @property
+    def holds_region(self) -> bool:
+        """Whether it concerns the whole region, and not one of its zones."""
+        return self.zone in ("", EVERYWHERE)
+
+    @property
     def is_fault(self) -> bool:
         """Of VMs that never get to work: more than bad luck."""
         return self.kind in NEVER_WORKS and self.count > BAD_LUCK_MAX

@@ -78,7 +78,7 @@ class _Known:
         return self.summary.now
 
     def record(self, cluster: ClusterSpec, region: str) -> Experience | None:
-        return self.seen.get((region, "", cluster.machine_type, cluster.spot))
+        return self.seen.get((region, "", cluster.offering, cluster.spot))
 
     def open_regions(self, preview: Preview, cluster: ClusterSpec) -> tuple[list[str], list[str]]:
         """(all that the job may be given, those of them that are not blocked)."""

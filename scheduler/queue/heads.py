@@ -130,13 +130,10 @@ def _left(limits: Amounts, holding: Holding, machines: Mapping[str, Machine]) ->
 
 
 def _may_start(left: Amounts, machine: Machine) -> bool:
-    """Whether the smallest job fits on such a machine: one GPU, and some of the rest."""
+    """Whether the smallest job fits on such a machine: one GPU, and some of the rest. How much of
+    the rest is the job's own word: it may ask for less GPU memory than a GPU has."""
     gpus = float(machine.has_gpus)
-    least = {
-        "jobs": 1.0,
-        "gpus": gpus,
-        f"gpus:{machine.gpu_type}": gpus,
-        "gpu_memory_gb": machine.gpu_memory_gb,
-    }
-    others = (left[what] > 0 for what in ("cpus", "memory_gb") if what in left)
+    least = {"jobs": 1.0, "gpus": gpus, f"gpus:{machine.gpu_type}": gpus}
+    rest = ("cpus", "memory_gb", *(("gpu_memory_gb",) if machine.has_gpus else ()))
+    others = (left[what] > 0 for what in rest if what in left)
     return all(left.get(what, need) >= need for what, need in least.items()) and all(others)

@@ -101,7 +101,7 @@ class Regions:
 
     @cached_property
     def _known(self) -> dict[str, Experience]:
-        place = (self._spec.machine_type, self._spec.spot)
+        place = (self._spec.offering, self._spec.spot)
         seen = (e for e in self._draft.experience if not e.zone)
         return {e.region: e for e in seen if (e.machine_type, e.spot) == place}
 
@@ -114,7 +114,7 @@ def blocked_regions(
 ) -> dict[str, Trouble]:
     """Where nothing is to be had."""
     place = (spec.offering, spec.spot)
-    blocks = (t for t in troubles if (t.machine_type, t.spot) == place and not t.zone)
+    blocks = (t for t in troubles if (t.machine_type, t.spot) == place and t.holds_region)
     return {t.region: t for t in blocks if t.blocks(now)}
 
 

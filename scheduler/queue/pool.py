@@ -145,7 +145,13 @@ def cap_of(
     used = held_by(elsewhere, machines)
     machine = machines.get(cluster)
     gpus_each = int(machine is None or machine.has_gpus)
-    one = Tally(jobs=0, gpus=gpus_each, gpus_without_cpus=1, gpus_without_memory=1)
+    one = Tally(
+        jobs=0,
+        gpus=gpus_each,
+        gpus_without_cpus=1,
+        gpus_without_memory=1,
+        gpus_without_gpu_memory=gpus_each,
+    )
     each = one.amounts(machine)
     left = {name: limit - used.get(name, 0.0) for name, limit in limits.items()}
     gpus = [left[name] / cost for name, cost in each.items() if name in left and cost > 0]

@@ -10,10 +10,11 @@ import pytest
 
 from core.changes import Unit
 from core.ids import RandomIds
-from core.job import JobStatus
+from core.job import E, JobStatus
 from core.names import Names
 from core.timers import Timers
 from scheduler.api.app import create_app
+from scheduler.api.compat.multitenant import job_words
 from scheduler.api.services import Services
 from scheduler.metrics import Metrics
 from scheduler.submit import Submissions
@@ -21,6 +22,7 @@ from scheduler.tenants import Door, DoorRules
 from sim.memory_reads import MemoryReads
 from sim.memory_store import MemoryStore
 from tests.api.fakes import CLUSTERS, RULES, StillClock, assert_error
+from tests.builders import job
 
 TENANT = {
     "id": "vision",
@@ -320,3 +322,10 @@ async def test_v1_user_is_no_way_around(client: httpx.AsyncClient) -> None:
     question = {"user_id": "eve", "job_ids": ["j"]}
     assert (await client.post(f"{root}/jobs/get_by_user_and_ids", json=question)).json() == []
     assert_error(await client.get(f"{root}/jobs/j"), 404, "not_found")
+
+
+def test_a_job_without_gpus_is_given_none() -> None:
+    """Its VM has one slot, which is no GPU."""
+    on_vm = (E.ADMITTED, E.PLACED)
+    assert job_words(job(1, *on_vm, gpu_count=0), "", None)["allocated_gpus"] == ()
+    assert len(job_words(job(1, *on_vm), "", None)["allocated_gpus"]) == 1

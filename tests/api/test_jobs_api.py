@@ -11,9 +11,10 @@ from datetime import timedelta
 
 from core.changes import Unit
 from core.job import JobEvent, JobStatus, advance
+from core.knowledge import Experience, Outcome
 from core.waits import WaitKind, WaitRow
 from scheduler.api.shapes import STATES, JobState, statuses_of
-from tests.api.fakes import NOW, RULES, TO_RUNNING, House, MemoryStore, assert_error
+from tests.api.fakes import CLUSTERS, NOW, RULES, TO_RUNNING, House, MemoryStore, assert_error
 
 JOBS = "/api/v1/jobs"
 HELLO = {"command": ["echo", "hello"]}
@@ -420,6 +421,23 @@ async def test_dry_run_stores_nothing_and_shows_all_candidates() -> None:
     assert "--allow-larger" in refused.json()["message"]
     assert [r["needs"] for r in refused.json()["candidates"]] == [["allow_larger"]]
     assert house.store.jobs == {}
+
+
+async def test_dry_run_of_a_job_without_gpus_reads_its_own_record() -> None:
+    """What the same machine type with GPUs delivered says nothing about it."""
+    house = House()
+    cpu = next(cluster for cluster in CLUSTERS if not cluster.gpus)
+    places = [(r.region, "", cpu.offering, cpu.spot) for r in cpu.regions]
+    body = {**HELLO, "gpu_count": 0}
+    chances = []
+    async with house.client() as client:
+        for last in (Outcome.HIT, Outcome.MISS):
+            house.store.experience_rows = tuple(
+                Experience(*place, updated_at=NOW, last=last, last_at=NOW) for place in places
+            )
+            answer = await client.post(f"{JOBS}?dry_run=true", json=body)
+            chances.append(answer.json()["candidates"][0]["success_probability"])
+    assert chances[0] > chances[1]
 
 
 async def test_confirmed_price_is_a_number() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.capacity import Trouble, TroubleKind
+from core.capacity import EVERYWHERE, Trouble, TroubleKind
 from core.job import Job, Membership
 from core.knowledge import Experience, Outcome
 from core.messages import OutMessage
 from scheduler.draft import Draft
-from scheduler.queue.muster import Regions
+from scheduler.queue.muster import Regions, blocked_regions
 from tests.builders import NOW, REGIONS, RULES, at, cluster, job, view
 
 SPEC = cluster(vm_max=16)
@@ -21,9 +21,9 @@ def gang(**spec: object) -> Job:
     return replace(made, gang=Membership(made.uid, 0, 8))
 
 
-def seen_in(region: str, room: float, last: Outcome) -> Experience:
+def seen_in(region: str, room: float, last: Outcome, offering: str = SPEC.offering) -> Experience:
     return Experience(
-        *(region, "", SPEC.machine_type, False, NOW), hits=9.0, last=last, last_at=NOW, room=room
+        *(region, "", offering, False, NOW), hits=9.0, last=last, last_at=NOW, room=room
     )
 
 
@@ -67,3 +67,23 @@ def test_a_gang_with_time_waits_for_its_price() -> None:
     patient = gang(deadline=at(100_000), max_runtime_s=3600.0)
     assert chosen(patient, blocked=CHEAP) == CHEAP
     assert chosen(patient, blocked=CHEAP, now_s=95_000) == DEARER
+
+
+def test_a_block_of_all_regions_counts() -> None:
+    """A quota over all regions was met elsewhere: no region is free, and none is taken for it."""
+    met = Trouble(CHEAP, "", SPEC.offering, False, TroubleKind.QUOTA, NOW, NOW, at(900), 1, "")
+    others = [replace(met, region=region, zone=EVERYWHERE) for region in (DEARER, DEAREST)]
+    zonal = replace(met, region="us-north1", zone="us-north1-a")
+    assert set(blocked_regions(SPEC, [met, *others, zonal], NOW)) == set(REGIONS)
+
+
+def test_vms_without_gpus_have_a_record_of_their_own() -> None:
+    """What a machine type with GPUs gave says nothing about the same one without."""
+    spec = cluster("0xcpu", vm_max=16, machine_type="n1-standard-4")
+    first = gang(gpu_count=0)
+    small = seen_in(CHEAP, 2.0, Outcome.MISS, spec.offering)
+    large = seen_in(DEARER, 12.0, Outcome.HIT, spec.offering)
+    with_gpus = seen_in(CHEAP, 32.0, Outcome.HIT, spec.machine_type)
+    picture = replace(view((first,)), experience=(small, large, with_gpus))
+    draft = Draft(picture, RULES, lambda _: OutMessage("control", b""))
+    assert Regions(draft, spec, ()).choose(first, 8) == DEARER

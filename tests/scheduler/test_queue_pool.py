@@ -143,6 +143,7 @@ def test_what_a_quota_leaves() -> None:
     assert cap(gpus_by_type={"h100": 8}, jobs=5) == Cap(jobs=3.0)
     assert cap(gpus_by_type={"l4": 8}) == Cap(gpus=8.0)
     assert cap(cpus=44.0) == Cap(gpus=3.0)
+    assert cap(gpu_memory_gb=96.0) == Cap(gpus=4.0)
 
 
 def kind(job: Job) -> Kind:

@@ -162,3 +162,20 @@ def test_a_turn_asks_for_what_it_can_use() -> None:
     assert (asked["4xl4"].limit, asked["1xh100"].limit) == (3 + SPARE, 3 + SPARE)
     assert (asked["1xl4"].rule, asked["1xl4"].limit) == (QueueRule.FIFO, UNSERVED)
     assert asked["1xold"] == HeadsOf("1xold", UNSERVED)
+
+
+def test_gpu_memory_that_is_left_is_asked_for() -> None:
+    """A job may ask for less GPU memory than a GPU has: its tenant is left out only when nothing is
+    left. VMs without GPUs have no part in it."""
+    clusters = {spec.name: spec for spec in (SPEC, cluster("0xcpu", cpus=4, memory_gb=15))}
+    tenants = {
+        name: Tenant(name, quota=Quota(gpu_memory_gb=memory_gb))
+        for name, memory_gb in (("some", 8), ("none", 0))
+    }
+    live = Live(at(9), [], tenants, {}, ["4xl4"])
+    question = heads_for(clusters, (), RULES.queue, 3600.0, TenantsKeeper())
+    asked = {heads.cluster: set(heads.tenants) for heads in question(live)}
+    assert asked == {"4xl4": {"some"}, "0xcpu": {"some", "none"}}
+    waiting = ask(1, tenant_id="some", gpu_memory_mb=4096)
+    draft, _ = turn(with_tenants((waiting,), tenants["some"]), vm_max=8)
+    assert draft.jobs[waiting.uid].status is S.PROVISIONING

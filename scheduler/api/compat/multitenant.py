@@ -49,12 +49,13 @@ _RENAMED = {
 def job_words(job: Job, why: str, position: int | None) -> dict[str, Any]:
     """The fields of a job that those clients read."""
     lease = job.lease
+    gpus = lease.slots if lease and job.spec.gpu_count else ()
     return {
         "id": job.spec.job_id,
         "message": why or job.reason,
         "script": job.spec.command[0] if job.spec.shell and job.spec.command else "",
         "node_name": lease.vm_name if lease else None,
-        "allocated_gpus": tuple(f"{lease.vm_name}/{slot}" for slot in lease.slots) if lease else (),
+        "allocated_gpus": tuple(f"{lease.vm_name}/{gpu}" for gpu in gpus) if lease else (),
         "queue_position": position or 0,
     }
 
