@@ -41,7 +41,7 @@ def test_without_faults_every_job_ends_as_its_nature_says() -> None:
     """One replica, no misfortune: the thin road."""
     outcome = simulate(Plan(seed=1, jobs=20, replicas=1, faults=False))
     assert not outcome.violations, failure_text(outcome)
-    assert sum(outcome.statuses.values()) == 20
+    assert sum(outcome.statuses.values()) >= 20, "the last submission may be a gang"
     assert outcome.statuses["SUCCEEDED"] >= 12
 
 
