@@ -668,6 +668,8 @@ def _apply_times(moved: Job, before: Job, event: JobEvent, now: datetime) -> Job
         moved = replace(moved, queued_since=now)
     if event is E.RELEASED:  # nobody's patience is used up by waiting for one's own jobs
         moved = replace(moved, queued_since=now, blocked=None)
+    if event is E.ADMITTED and before.retry_at is not None:  # nor by waiting for the next attempt
+        moved = replace(moved, queued_since=before.retry_at)
     if moved.status.final:
         moved = replace(moved, blocked=None)
     return moved
@@ -712,7 +714,7 @@ def _deadline(job: Job, now: datetime, rules: Rules) -> datetime | None:
         case S.QUEUED | S.PROVISIONING:
             far = job.blocked is not None or job.spare
             patience_s = BLOCKED_MAX_S if far else job.spec.queue_timeout_s
-            return job.queued_since + timedelta(seconds=patience_s)
+            return (job.retry_at or job.queued_since) + timedelta(seconds=patience_s)
         case S.ASSIGNED:
             return now + timedelta(seconds=timers.claim_timeout_s)
         case S.STARTING:

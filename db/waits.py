@@ -14,31 +14,42 @@ from db.rows import Field, Shape, clean
 
 Connection = AsyncConnection[TupleRow]
 
-_NOTE: Shape[WaitNote] = Shape(
+_NOTE: Shape[tuple[int, WaitNote]] = Shape(
     (
-        Field("uid", "uuid", lambda n: n.uid),
-        Field("kind", "text", lambda n: str(n.kind)),
-        Field("region", "text", lambda n: clean(n.region)),
-        Field("key", "text", lambda n: fold_key(clean(n.reason))),
-        Field("reason", "text", lambda n: clean(n.reason)[:REASON_MAX]),
-        Field("at", "timestamptz", lambda n: n.at),
-        Field("count", "int", lambda n: n.count),
+        Field("place", "int", lambda n: n[0]),
+        Field("uid", "uuid", lambda n: n[1].uid),
+        Field("kind", "text", lambda n: str(n[1].kind)),
+        Field("region", "text", lambda n: clean(n[1].region)),
+        Field("key", "text", lambda n: fold_key(clean(n[1].reason))),
+        Field("reason", "text", lambda n: clean(n[1].reason)[:REASON_MAX]),
+        Field("at", "timestamptz", lambda n: n[1].at),
+        Field("count", "int", lambda n: n[1].count),
     )
 )
-# A job that has all its rows gets one more for whatever else comes. Sorted, so that two commits
-# that bring the same rows cannot wait for each other in a circle.
+# A job that has all its rows gets one more for whatever else comes; the new rows of a commit are
+# counted in its order. Sorted, so that two commits that bring the same rows cannot wait for each
+# other in a circle.
 _INSERT = f"""
+WITH notes AS (
+    SELECT x.* FROM {_NOTE.rows}
+), first AS (
+    SELECT x.uid, x.kind, x.region, x.key, min(x.place) AS place, count(w.uid) > 0 AS known
+    FROM notes AS x JOIN jobs AS j ON j.uid = x.uid LEFT JOIN job_waits AS w
+        ON w.uid = x.uid AND w.kind = x.kind AND w.region = x.region AND w.key = x.key
+    GROUP BY 1, 2, 3, 4
+), fitting AS (
+    SELECT f.uid, f.kind, f.region, f.key, f.known OR
+        (SELECT count(*) FROM job_waits AS c WHERE c.uid = f.uid)
+        + row_number() OVER (PARTITION BY f.uid, f.known ORDER BY f.place) <= {ROWS_MAX} AS fits
+    FROM first AS f
+)
 INSERT INTO job_waits AS w (uid, kind, region, key, reason, first_at, last_at, count)
 SELECT uid, kind, region, key, (array_agg(reason ORDER BY at DESC))[1], min(at), max(at), sum(count)
 FROM (
     SELECT x.uid, CASE WHEN f.fits THEN x.kind ELSE '{WaitKind.OTHER}' END AS kind,
         CASE WHEN f.fits THEN x.region ELSE '' END AS region,
         CASE WHEN f.fits THEN x.key ELSE '' END AS key, x.reason, x.at, x.count
-    FROM {_NOTE.rows} JOIN jobs AS j ON j.uid = x.uid CROSS JOIN LATERAL (
-        SELECT (SELECT count(*) FROM job_waits AS c WHERE c.uid = x.uid) < {ROWS_MAX} OR EXISTS (
-            SELECT FROM job_waits AS c WHERE c.uid = x.uid AND c.kind = x.kind
-                AND c.region = x.region AND c.key = x.key) AS fits
-    ) AS f
+    FROM notes AS x JOIN fitting AS f USING (uid, kind, region, key)
 ) AS n
 GROUP BY uid, kind, region, key ORDER BY uid, kind, region, key
 ON CONFLICT (uid, kind, region, key) DO UPDATE SET
@@ -55,7 +66,7 @@ ORDER BY first_at, kind, region, key
 async def write_waits(connection: Connection, notes: Sequence[WaitNote]) -> None:
     """All notes of a commit, by one statement."""
     if notes:
-        await connection.execute(_INSERT, _NOTE.arrays(notes))
+        await connection.execute(_INSERT, _NOTE.arrays(list(enumerate(notes))))
 
 
 def wait_of(row: Sequence[Any]) -> WaitRow:

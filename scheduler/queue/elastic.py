@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from core.capacity import ClusterSpec, Trouble
 from core.job import WAITING, E, Job, S
@@ -55,22 +55,22 @@ def bending(draft: Draft) -> dict[str, list[Bending]]:
     """Cluster → its elastic jobs whose size may change."""
     found: dict[str, list[Bending]] = {}
     for uid in draft.gang_uids():
-        job = look_at(draft.gang(uid)) if draft.jobs[uid].spec.elastic else None
+        job = look_at(draft.gang(uid), draft.now) if draft.jobs[uid].spec.elastic else None
         if job is not None:
             found.setdefault(job.leader.cluster, []).append(job)
     return found
 
 
-def look_at(members: Sequence[Job]) -> Bending | None:
+def look_at(members: Sequence[Job], now: datetime) -> Bending | None:
     """None: it does not run, or with too few: then it goes back, or its lost member is replaced in
-    its turn."""
+    its turn. A member that waits for the moment of its next attempt cannot join yet."""
     leader = members[0]
     here = [m for m in members if m.status in _AT_WORK]
     done = sum(m.status is S.SUCCEEDED for m in members)
     if leader.status is not S.RUNNING or len(here) + done < leader.spec.least:
         return None
     waiting = sorted(
-        (m for m in members if m.status in WAITING),
+        (m for m in members if m.status in WAITING and not m.is_backing_off(now)),
         key=lambda m: (m.status is S.QUEUED, m.gang.rank if m.gang else 0),
     )
     return Bending(leader, here, waiting, done)

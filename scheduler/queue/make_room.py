@@ -287,7 +287,7 @@ class Round:
         since = draft.now - timedelta(seconds=least_of_all_s(draft.rules.queue.least_run_s))
         found: dict[str, Runs] = {}
         for uid in [uid for uid, members in gangs.items() if members[0].spec.elastic]:
-            if (whole := look_at(draft.gang(uid))) is not None:
+            if (whole := look_at(draft.gang(uid), draft.now)) is not None:
                 found |= self._surplus(whole)
                 gangs[uid] = [member for member in whole.here if member not in whole.extra]
         for uid, members in gangs.items():

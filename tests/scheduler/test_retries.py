@@ -13,6 +13,8 @@ from scheduler.queue.predict import unknown
 from scheduler.queue.reach import line_up
 from scheduler.silence import Silence
 from tests.builders import RULES, at, cluster, dice, job, view, vm
+from tests.scheduler.test_elastic import running
+from tests.scheduler.test_gangs import World, holders, idle
 
 RUNS = (E.ADMITTED, E.PLACED, E.STARTED)
 
@@ -63,3 +65,27 @@ def test_the_forecast_knows_the_moment() -> None:
     line = line_up(spec, [first], pool, unknown, at(2))
     assert line.floors[first.uid].at(0.5) == 9.0
     assert line_up(spec, [first], pool, unknown, at(11)).floors == {}
+
+
+def test_queue_time_out_counts_from_the_moment() -> None:
+    """A job is not given up for not having started while it might not start; after that moment its
+    patience is what it asked for, also when it is admitted and sent back meanwhile."""
+    first = failed(queue_timeout_s=5.0)
+    draft, _ = turn(10.9, first)
+    assert draft.jobs[first.uid].status is S.QUEUED
+    admitted = advance(first, E.ADMITTED, at(12), RULES)
+    back = advance(admitted, E.WITHDRAWN, at(13), RULES)
+    assert [each.deadline_at for each in (first, admitted, back)] == [at(16)] * 3
+    draft, _ = turn(16.0, back)
+    assert draft.jobs[first.uid].status is S.FAILED
+
+
+def test_a_member_of_an_elastic_job_waits_too() -> None:
+    """The others run on; the failed one joins them again no sooner than at its moment."""
+    first, other = running(1, 2, 2, retries=2)
+    gone = advance(other, E.EXITED_ERROR, at(1), RULES, exit_code=3)
+    world = World([first, gone], [*holders([first]), *idle(2)])
+    world.turn(after_s=10.9)
+    assert world.statuses("e") == [S.RUNNING, S.QUEUED]
+    world.turn(after_s=0.1)
+    assert world.statuses("e") == [S.RUNNING, S.ASSIGNED]

@@ -50,6 +50,21 @@ class Waits:
         assert rows[0] == WaitRow(K.REFUSAL, "r", words[0], at(0), at(99), 2)
         assert rows[-1] == WaitRow(K.OTHER, "", words[-1], at(ROWS_MAX), at(ROWS_MAX + 4), 5)
 
+    async def test_waits_are_bounded_within_a_commit(
+        self, store: Store, reads: Reads, maker: Maker
+    ) -> None:
+        """The bound holds however many new reasons one commit brings: the first ones have rows."""
+        job = maker.job()
+        await put(store, submitted(job), WaitNote(job.uid, K.REFUSAL, "r", "known", at(0)))
+        words = [f"{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(ROWS_MAX + 5)]
+        notes = [WaitNote(job.uid, K.REFUSAL, "r", word, at(n)) for n, word in enumerate(words)]
+        await put(store, *notes, WaitNote(job.uid, K.REFUSAL, "r", "known", at(99)))
+        rows = {row.reason: row for row in await reads.waits(job.uid)}
+        assert set(rows) == {"known", *words[: ROWS_MAX - 1], words[-1]}
+        assert rows["known"] == WaitRow(K.REFUSAL, "r", "known", at(0), at(99), 2)
+        assert rows[words[-1]].kind is K.OTHER
+        assert rows[words[-1]].count == 6
+
     async def test_wait_of_nobody_is_dropped(
         self, store: Store, reads: Reads, maker: Maker
     ) -> None:
