@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 NOT_CONFIRMED = "price_not_confirmed"
 OTHERS_MAX = 4
 """Rows of clusters that the job has not agreed to."""
+NO_SPOT = "no_spot"
 FLAGS = {"allow_larger": "--allow-larger", "spot": "--spot"}
 
 
@@ -72,7 +73,7 @@ def dry_run(client: Client, body: Json, as_json: bool) -> None:
 
 def candidates_table(found: list[Json]) -> Fitted:
     """One line for each cluster, in the order in which they would be taken."""
-    headings = ("CLUSTER", "GPUS", "OPEN", "$/H", "IN ALL", "SPOT", "CHANCE", "ETA", "NOTE")
+    headings = ("CLUSTER", "GPUS", "OPEN", "$/H", "TOTAL", "SPOT", "CHANCE", "ETA", "NOTE")
     rows: list[list[object]] = [
         [
             row["cluster"],
@@ -87,7 +88,7 @@ def candidates_table(found: list[Json]) -> Fitted:
         ]
         for row in found
     ]
-    return fitted(headings, rows, right=("GPUS", "OPEN", "$/H", "IN ALL", "CHANCE", "ETA"))
+    return fitted(headings, rows, right=("GPUS", "OPEN", "$/H", "TOTAL", "CHANCE", "ETA"))
 
 
 def _range(low: float, high: float) -> str:
@@ -106,5 +107,9 @@ def _note(row: Json) -> str:
     """Whether it would be taken; else what that needs."""
     if row["drained"]:
         return "drained"
-    flags = " ".join(FLAGS.get(need, need) for need in row["needs"])
-    return "chosen" if row["chosen"] else f"with {flags}" if flags else "fits"
+    if row["chosen"]:
+        return "chosen"
+    flags = " ".join(FLAGS.get(need, need) for need in row["needs"] if need != NO_SPOT)
+    with_flags = [f"with {flags}"] if flags else []
+    without = ["without --spot"] if NO_SPOT in row["needs"] else []
+    return ", ".join([*with_flags, *without]) or "fits"

@@ -133,10 +133,17 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
+NEAR_MAX = 3
+"""How many names an error message offers."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
-    """ "nearest: a, b" for an error message; all of them if none is near."""
-    names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=3, cutoff=0.4)
+    """ "nearest: a, b" for an error message; all of them if none is near. Names that begin with the
+    word come first: a100 means a100-40gb or a100-80gb rather than v100."""
+    names, word = sorted(known), word[:80]
+    begun = [name for name in names if word and name.startswith(word)]
+    alike = difflib.get_close_matches(word, names, n=NEAR_MAX, cutoff=0.4)
+    close = list(dict.fromkeys([*begun, *alike]))[:NEAR_MAX]
     return f"nearest: {', '.join(close)}" if close else f"one of: {', '.join(names)}"
 
 

@@ -254,7 +254,8 @@ def _not_agreed(spec: JobSpec, able: Sequence[ClusterSpec]) -> Fault:
     else:
         lack = "no cluster without GPUs fits"
     nearest_fits = "; ".join(_offer_words(spec, cluster) for cluster in offers)
-    return Fault(field, "no consent", f"true: {lack}; nearest fit: {nearest_fits}")
+    words = f"{lack}; nearest fit: {nearest_fits}"
+    return Fault(field, "no consent", f"true: {words}", words)
 
 
 def _no_spot(spec: JobSpec, clusters: Sequence[ClusterSpec]) -> Fault:
@@ -267,9 +268,8 @@ def _no_spot(spec: JobSpec, clusters: Sequence[ClusterSpec]) -> Fault:
         _offer_words(spec, cluster) + ("" if cluster.spot else " without --spot")
         for cluster in offers
     ]
-    return Fault(
-        "spot", "true", f"false: no cluster with spot VMs fits; instead: {'; '.join(words)}"
-    )
+    told = f"no cluster with spot VMs fits as asked; instead: {'; '.join(words)}"
+    return Fault("spot", "true", f"false: {told}", told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +282,13 @@ class Candidate:
     """What the job must agree to first."""
 
 
-def candidates(spec: JobSpec, clusters: Sequence[ClusterSpec]) -> list[Candidate]:
+NO_SPOT = "no_spot"
+"""Needed for standard VMs by a job that asks for spot VMs and would be refused."""
+
+
+def candidates(
+    spec: JobSpec, clusters: Sequence[ClusterSpec], *, spot_by_default: bool = False
+) -> list[Candidate]:
     """All clusters that have what the job asks for, in the order in which they are taken; then
     those that it has not agreed to; drained ones last."""
     types = _types(spec)
@@ -295,6 +301,9 @@ def candidates(spec: JobSpec, clusters: Sequence[ClusterSpec]) -> list[Candidate
         and not _lacks(spec, cluster)
     ]
     found = [Candidate(c, quote_of(spec, c), needed_consent(spec, c)) for c in able]
+    served = any(f.cluster.spot and not f.needs and not f.cluster.drain for f in found)
+    if spec.spot and not spot_by_default and not served:
+        found = [f if f.cluster.spot else replace(f, needs=(*f.needs, NO_SPOT)) for f in found]
     return sorted(found, key=lambda f: (f.cluster.drain, len(f.needs), *_rank(spec, f.cluster)))
 
 

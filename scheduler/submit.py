@@ -264,9 +264,10 @@ class Submissions:
             )
             terms = await self._terms(sent)
             spec = terms.agreed(sent)
-            found = candidates(spec, self._clusters())
+            by_default = sent.spot is None
+            found = candidates(spec, self._clusters(), spot_by_default=by_default)
             try:
-                choice = await self._choose(spec, NATIVE, spot_by_default=sent.spot is None)
+                choice = await self._choose(spec, NATIVE, spot_by_default=by_default)
             except BadInput as refusal:
                 if not found:
                     raise

@@ -43,7 +43,7 @@ class CandidateOut(Struct, frozen=True):
     eta_based_on: str
     chosen: bool
     needs: tuple[str, ...]
-    """What the job must agree to first: allow_larger, spot."""
+    """What the job must agree to first: allow_larger, spot, no_spot (standard VMs)."""
     drained: bool
     """It takes no new jobs."""
 

@@ -106,7 +106,12 @@ GROUP_STOPPED = {
     "message": "960 cancelled, 8 stopping",
 }
 
-GROUP_ENDED = {**GROUP_STOPPED, "cancelled": 0, "stopping": 0, "message": "0 cancelled, 0 stopping"}
+GROUP_ENDED = {
+    **GROUP_STOPPED,
+    "cancelled": 0,
+    "stopping": 0,
+    "message": "nothing to stop: its jobs have ended, or are being stopped already",
+}
 
 STOPPED = {
     "job_id": "j-7k2m9qw0xc",

@@ -83,6 +83,8 @@ class GroupRoutes:
         for before, after in stopped.moved:
             services.metrics.job_moved(before, after)
         words = f"{stopped.cancelled} cancelled, {stopped.stopping} stopping"
+        if not stopped.moved:
+            words = "nothing to stop: its jobs have ended, or are being stopped already"
         out = GroupStoppedOut(group, stopped.user_id, stopped.cancelled, stopped.stopping, words)
         return reply(out, 202 if stopped.moved else 200)
 

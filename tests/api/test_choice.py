@@ -80,6 +80,9 @@ def test_unknown_type_names_the_nearest() -> None:
     """An unknown GPU type is refused with those that look like it."""
     (text,) = refused(gpu_type="a100")
     assert text.startswith("gpu_type: a GPU type that exists (nearest: a100-40gb")
+    v100 = cluster("1xv100", 1, "v100", 2.9)
+    with pytest.raises(BadInput, match=r"nearest: a100-40gb, v100,"):
+        choose_cluster(spec(gpu_type="a100"), [*CLUSTERS, v100])
 
 
 def test_unknown_type_without_any_near_lists_all() -> None:

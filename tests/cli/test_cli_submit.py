@@ -448,13 +448,24 @@ def test_dry_run_shows_a_table_and_what_would_become_of_it(zen: Zen, api: Api) -
     assert api.query() == {"dry_run": "true"}
     head, row, *rest = ended.out.splitlines()
     assert head.split() == [
-        *("CLUSTER", "GPUS", "OPEN", "$/H", "IN", "ALL", "SPOT", "CHANCE", "ETA", "NOTE")
+        *("CLUSTER", "GPUS", "OPEN", "$/H", "TOTAL", "SPOT", "CHANCE", "ETA", "NOTE")
     ]
     assert row.split() == [
         *("4xl4", "4", "5/6", "4.00-4.80", "9.60", "no", "91%", "1m36s", "with", "--allow-larger")
     ]
     assert rest[-1] == "dry run: nothing was submitted, nothing is bought"
     assert zen("submit", "--dry-run", "--json", "--", "true").json == answer
+
+
+def test_dry_run_says_what_each_cluster_needs(zen: Zen, api: Api) -> None:
+    """A standard VM for a job that insists on spot VMs does not "fit": the job must change."""
+    plain = {**CANDIDATE, "cluster": "4xt4", "needs": ["no_spot"]}
+    larger = {**CANDIDATE, "needs": ["allow_larger", "no_spot"]}
+    answer = {"cluster": None, "message": "no", "confirm": None, "candidates": [plain, larger]}
+    api.on("POST", "/api/v1/jobs", lambda _: httpx.Response(200, json=answer))
+    first, second = zen("submit", "--dry-run", "--spot", "--", "true").out.splitlines()[1:3]
+    assert first.endswith("  without --spot")
+    assert second.endswith("  with --allow-larger, without --spot")
 
 
 def test_on_a_node_a_job_runs_where_it_was_submitted(

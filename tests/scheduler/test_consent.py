@@ -14,7 +14,7 @@ from core.errors import BadInput
 from core.job import JobSpec
 from core.submission import content_hash, parse_submission
 from core.timers import Timers
-from scheduler.choice import choose_cluster, in_preference, misfits
+from scheduler.choice import candidates, choose_cluster, in_preference, misfits
 from scheduler.quotes import is_larger, quote_of, usd
 from scheduler.tenants import Terms
 
@@ -43,6 +43,7 @@ SPOT = cluster("4xt4", 1.0, spot=True)
 def test_a_larger_machine_is_offered_and_not_taken() -> None:
     """The refusal names the nearest fit and its price; with consent the same machine is taken."""
     words = refusal(spec(gpu_type="l4", gpu_count=3), ONE, FOUR)
+    assert words.startswith("allow_larger: no cluster has exactly 3 × L4 per VM; nearest fit: ")
     assert "4xl4 (4 × L4 per VM, $2.80/h) with --allow-larger" in words
     taken = choose_cluster(spec(gpu_type="l4", gpu_count=3, allow_larger=True), (ONE, FOUR))
     assert (taken.cluster, taken.reason) == (
@@ -81,10 +82,22 @@ def test_spot_that_is_not_there_is_refused_with_alternatives() -> None:
     """Standard VMs of what was asked for, and spot VMs that are larger, each with its price."""
     one_t4 = cluster("1xt4", 0.5)
     words = refusal(spec(gpu_type="t4", spot=True), one_t4, SPOT)
-    assert words.startswith("spot: got true, expected false: no cluster with spot VMs fits")
+    assert words.startswith("spot: no cluster with spot VMs fits as asked; instead: ")
     assert "4xt4 (4 × T4 per VM, spot, $1.00/h) with --allow-larger" in words
     assert "1xt4 (1 × T4 per VM, $0.50/h) without --spot" in words
     assert "without --spot" in refusal(spec(cluster="1xl4", spot=True), ONE)
+
+
+def test_a_standard_vm_does_not_fit_a_job_that_insists_on_spot() -> None:
+    """Where spot VMs are asked for and none fit, the candidates say that standard VMs need the job
+    to drop --spot; where some fit, or the tenant alone prefers spot, standard VMs fit too."""
+    one_t4, wants = cluster("1xt4", 0.5), spec(gpu_type="t4", spot=True)
+    needs = {c.cluster.name: c.needs for c in candidates(wants, (one_t4, SPOT))}
+    assert needs == {"1xt4": ("no_spot",), "4xt4": ("allow_larger",)}
+    (standard,) = candidates(wants, (one_t4,), spot_by_default=True)
+    assert standard.needs == ()
+    both = (one_t4, cluster("1xt4-spot", 0.2, spot=True))
+    assert [c.needs for c in candidates(wants, both)] == [(), ()]
 
 
 def test_a_list_of_types_prefers_an_exact_fit() -> None:

@@ -186,7 +186,8 @@ def _renamed(faults: Sequence[Fault], names: Mapping[str, str]) -> BadInput:
     for fault in faults:
         field = names.get(fault.field, fault.field)
         expected = fault.expected + _tenants_word(fault)
-        first.setdefault(field, replace(fault, field=field, expected=expected))
+        words = fault.words and fault.words + _tenants_word(fault)
+        first.setdefault(field, replace(fault, field=field, expected=expected, words=words))
     return BadInput(tuple(first.values()))
 
 
