@@ -28,6 +28,8 @@ class Quote:
     """The same in the dearest region that the job allows."""
     vms: int
     """Most VMs of this submission that run at once: replicas × jobs of an array, within vm_max."""
+    vms_asked: int = 1
+    """The same without that limit: another cluster may have a higher one."""
 
     @property
     def total_usd_per_hour(self) -> float:
@@ -91,6 +93,7 @@ def quote_of(spec: JobSpec, cluster: ClusterSpec) -> Quote:
         usd_per_hour=cheapest,
         usd_per_hour_max=dearest,
         vms=max(1, min(jobs * spec.replicas, at_once)),
+        vms_asked=max(1, jobs * spec.replicas),
     )
 
 

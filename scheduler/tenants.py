@@ -3,6 +3,7 @@ that is a second old refuses nothing that the store's own guard would allow for 
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -78,12 +79,13 @@ class Terms:
         return replace(spec, spot=spot, allow_larger=larger)
 
     def priced(self, spec: JobSpec, quote: Quote) -> JobSpec:
-        """With what a VM may cost if the job is moved later, where prices are confirmed: what was
-        confirmed now, or what needs no confirmation."""
+        """With what a VM may cost if the job is moved later, where prices are confirmed: its part
+        of what was confirmed now, or of what needs no confirmation. Where it goes more of the
+        submission's VMs may run at once than here."""
         most = self.confirm_above_usd_per_hour
         if most is None or spec.max_usd_per_hour is not None:
             return spec
-        each = max(most, quote.total_usd_per_hour) / quote.vms
+        each = max(most, quote.total_usd_per_hour) / quote.vms_asked
         return replace(spec, agreed_usd_per_hour=each)
 
     def refuse_dear(self, spec: JobSpec, quote: Quote, confirmed_usd: float | None) -> None:
@@ -114,6 +116,10 @@ class Door:
         """None: not read yet. Nobody may pass on that, or a door that has just opened would know no
         caps, and as strict as it may be, no tenant."""
         self._read_at = 0.0
+        self._turn = asyncio.Lock()
+        self._begun = 0
+        self._done: tuple[int, Mapping[str, Tenant]] | None = None
+        """Readings for somebody unknown: how many have begun, and the last that ended."""
         self._ahead: dict[tuple[str, int, str], tuple[float, int]] = {}
         """Queue → when its jobs were counted, and how many there are since."""
 
@@ -133,7 +139,7 @@ class Door:
         """What the tenant agrees to; BadInput if there is no such tenant and none may be made."""
         rules, tenants = self._rules(), await self._known()
         if tenant_id not in tenants:
-            tenants = await self._read()  # it may have been set up a moment ago
+            tenants = await self._read_anew()  # it may have been set up a moment ago
         tenant = tenants.get(tenant_id)
         confirm = rules.confirm_above_usd_per_hour
         if tenant is None:
@@ -166,6 +172,17 @@ class Door:
             return known
         self._read_at = now  # before the wait: others go on with what is known
         return await self._read()
+
+    async def _read_anew(self) -> Mapping[str, Tenant]:
+        """What a reading found that began after this call. All that wait share the next one: a
+        client that goes on to name a tenant that there is not costs no reading for each try."""
+        begun = self._begun
+        async with self._turn:
+            if self._done is not None and self._done[0] > begun:
+                return self._done[1]
+            self._begun += 1
+            self._done = (self._begun, await self._read())
+            return self._done[1]
 
     async def _read(self) -> Mapping[str, Tenant]:
         rows = await self._store.tenants()

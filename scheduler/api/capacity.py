@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from operator import attrgetter
 
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from core.capacity import ClusterSpec, Trouble
+from core.capacity import ClusterSpec, Trouble, block_on
 from core.changes import RegionStatus
 from core.job import JobStatus
 from core.reads import Summary
@@ -213,9 +212,7 @@ def block_out(
     troubles: Sequence[Trouble], cluster: ClusterSpec, region: str, now: datetime
 ) -> BlockOut | None:
     """The block that ends last: trouble in one zone holds the whole group of a region."""
-    key = (region, cluster.offering, cluster.spot)
-    blocks = [t for t in troubles if (t.region, t.machine_type, t.spot) == key and t.blocks(now)]
-    last = max(blocks, key=attrgetter("until"), default=None)
+    last = block_on(troubles, cluster, region, now)
     return BlockOut(str(last.kind), iso(last.until), last.message) if last else None
 
 

@@ -209,3 +209,15 @@ def test_consent_holds_whatever_there_is(
     assert sizes == sorted(sizes)
     assert choice.cluster == serving[0].name
     assert not next(c for c in clusters if c.name == choice.cluster).drain
+
+
+def test_a_move_costs_no_more_than_was_confirmed() -> None:
+    """An array is told the price of the two VMs that its cluster can run. Where sixteen run at once
+    it would cost more than is bought without asking: no job of it is moved there."""
+    terms = Terms(confirm_above_usd_per_hour=10.0)
+    few, many = cluster("1xl4", 3.0, vm_max=2), cluster("1xl4-b", 3.5, gpu_type="l4", vm_max=16)
+    for asked, moves in ((spec(array="1-100"), False), (spec(array="1-2"), True), (spec(), True)):
+        quote = quote_of(asked, few)
+        terms.refuse_dear(asked, quote, None)
+        one = replace(terms.priced(asked, quote), array=None)
+        assert (not misfits(one, many)) is moves

@@ -91,6 +91,21 @@ async def test_a_tenant_that_was_set_up_a_moment_ago_may_submit() -> None:
         await door.terms("latr")
 
 
+async def test_many_that_name_a_tenant_that_there_is_not_share_a_reading() -> None:
+    """A reading that began before they came may be too old for them; the next one serves all."""
+    store = Slow()
+    store.answer.set()
+    door = Door(store, lambda: DoorRules(create_tenants=False), Clock())
+    await door.terms("team")
+    store.answer.clear()
+    coming = [asyncio.create_task(door.terms("ghost")) for _ in range(50)]
+    await asyncio.sleep(0)  # each of them runs until it has to wait
+    store.answer.set()
+    refused = await asyncio.gather(*coming, return_exceptions=True)
+    assert all(isinstance(error, BadInput) for error in refused)
+    assert store.asked == 3, "the first one's, and one that began after the others came"
+
+
 async def test_first_reading_that_fails_opens_no_door() -> None:
     """Without a database nothing is known: the next one asks again, and is refused."""
     store = Slow()
