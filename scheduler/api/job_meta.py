@@ -24,7 +24,12 @@ FRESH_S = 5.0
 SETTLED_S = 120.0
 """Of a job that ended so long ago nobody writes any more: uploads may come after the end."""
 REMEMBERED_BYTES = 64 * 1024 * 1024
+ENTRY_BYTES = 512
+"""What is remembered of a job that has said nothing costs about this much, too."""
 AT_ONCE = 16
+ANSWER_S = 5.0
+"""A store that does not answer within this time holds up no client: all jobs of a request are read
+at once."""
 Json = Mapping[str, Any]
 
 
@@ -102,12 +107,12 @@ class JobMetas:
 
     def _remember(self, uid: str, known: _Known) -> None:
         if (old := self._known.pop(uid, None)) is not None:
-            self._size -= old.size + 1
+            self._size -= old.size + ENTRY_BYTES
         self._known[uid] = known
-        self._size += known.size + 1
+        self._size += known.size + ENTRY_BYTES
         while self._size > REMEMBERED_BYTES:
             _, oldest = self._known.popitem(last=False)
-            self._size -= oldest.size + 1
+            self._size -= oldest.size + ENTRY_BYTES
 
 
 def placed(url: str, region: str) -> str:
@@ -132,6 +137,9 @@ async def told(metas: JobMetas | None, job: Job, region: str | None, v1: bool) -
     if metas is None or not job.attempt:
         return {}
     try:
-        return await metas.of(job, region, v1)
+        async with asyncio.timeout(ANSWER_S):
+            return await metas.of(job, region, v1)
     except ZenError as error:
         return {"unavailable": str(error)}
+    except TimeoutError:
+        return {"unavailable": f"the store did not answer within {ANSWER_S:g} s"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 
 from core.job import Job, JobEvent, JobStatus
 from scheduler.api import job_meta
-from scheduler.api.job_meta import JobMetas, placed
+from scheduler.api.job_meta import JobMetas, placed, told
 from stores.artifacts import META_BYTES_MAX, META_FILE, ArtifactPath
 from stores.local import LocalStore
 from tests.api.fakes import CLUSTERS, TO_RUNNING, House
@@ -120,13 +122,31 @@ async def test_ended_jobs_are_read_no_more(tmp_path: Path, monkeypatch: pytest.M
 
 
 async def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The least asked for is forgotten, and read again."""
-    monkeypatch.setattr(job_meta, "REMEMBERED_BYTES", 3)
+    """The least asked for is forgotten, and read again; jobs that have said nothing count too."""
+    monkeypatch.setattr(job_meta, "REMEMBERED_BYTES", 3 * job_meta.ENTRY_BYTES)
+    assert sys.getsizeof(job_meta._Known({}, 0, 0.0, None)) + 64 <= job_meta.ENTRY_BYTES
     store = Counted(tmp_path)
     metas = JobMetas(store, lambda: None)
     for number in (*range(5), 0):
         await metas.of(replace(ended_job(), uid=f"u-{number}"), None, v1=False)
     assert store.reads == 6 * 2
+
+
+class Silent(LocalStore):
+    """Does not answer."""
+
+    async def get(self, key: str, offset: int, limit: int) -> bytes | None:
+        await asyncio.Event().wait()
+        return None
+
+
+async def test_a_store_that_is_silent_hides_no_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer says so instead of what the job says."""
+    monkeypatch.setattr(job_meta, "ANSWER_S", 0.0)
+    found = await told(JobMetas(Silent(tmp_path), lambda: None), ended_job(), None, v1=False)
+    assert found == {"unavailable": "the store did not answer within 0 s"}
 
 
 def ended_job() -> Job:
