@@ -19,11 +19,17 @@ if TYPE_CHECKING:
     from cli.fitted import Fitted
 
 app = typer.Typer(
-    help="Messages that could not be used, with the reason: list, show, send again.",
-    no_args_is_help=True,
+    help="Messages that could not be used, with the reason: list (also alone), show, send again.",
+    invoke_without_command=True,
     rich_markup_mode=None,
     add_completion=False,
 )
+
+
+@app.callback()
+def _letters(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        list_letters()
 
 
 @app.command("list")

@@ -15,7 +15,30 @@ from core.errors import ZenError
 ROOT = Path(__file__).resolve().parent.parent
 # How people call us: the launcher of a checkout, or the installed console script.
 _NAME = Path(sys.argv[0]).name
-PROGRAM = _NAME if _NAME in ("zen", "tgpu", "gpu-cli") else "./zen"
+
+
+def _program(name: str, root: Path, here: Path) -> str:
+    """What to type here to call us again."""
+    if name in ("zen", "tgpu", "gpu-cli"):
+        return name
+    launcher = root / "zen"
+    if here == root or not launcher.is_file():
+        return "./zen"
+    from shutil import which
+
+    on_path = which("zen")
+    same = on_path is not None and Path(on_path).resolve() == launcher.resolve()
+    return "zen" if same else str(launcher)
+
+
+def _here() -> Path:
+    try:
+        return Path.cwd().resolve()
+    except OSError:  # the directory was deleted
+        return ROOT
+
+
+PROGRAM = _program(_NAME, ROOT, _here())
 
 
 class BadPlace(ZenError):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cli.fitted import Fitted
 
 EVENTS_MAX = 2000
+SINGULAR = {"failures": "failure", "losses": "loss", "preemptions": "preemption"}
 _MET = {
     "pending_reason": "pending",
     "vm_request": "asked",
@@ -103,7 +104,7 @@ def _header(job: Json, now: datetime, said: Said) -> list[str]:
     gpus = f", GPUs {vm['slots']}" if vm and vm["slots"] else ""
     place = f"{vm['name']} in {vm['zone'] or vm['region']}{gpus}" if vm else ""
     counts = job.get("retries") or {}
-    again = ", ".join(f"{n} {what}" for what, n in counts.items() if n and what != "retries")
+    again = ", ".join(_counted(n, what) for what, n in counts.items() if n and what != "retries")
     lines = {
         "job": f"{job['job_id']}" + (f" ({job['name']})" if job.get("name") else ""),
         "status": said(job["status"]),
@@ -134,9 +135,17 @@ def _header(job: Json, now: datetime, said: Said) -> list[str]:
     return [f"{name + ':':<14}{clean(value)}" for name, value in lines.items() if value]
 
 
+def _counted(number: int, what: str) -> str:
+    """ "1 loss", "2 losses": the API's names of the counts are plurals."""
+    return f"{number} {SINGULAR.get(what, what) if number == 1 else what}"
+
+
 def _asked(job: Json) -> str:
-    kind = job.get("gpu_type") or "any GPU"
-    each = f"{job['gpu_count']} × {kind}" if job["gpu_count"] else "no GPUs"
+    count, one = job["gpu_count"], job.get("gpu_type")
+    kinds = job.get("gpu_types", [one] if one else [])
+    each = f"{count} GPU{'s' if count > 1 else ''} of any type" if count else "no GPUs"
+    if count and kinds:
+        each = f"{count} × {' or '.join(kinds)}"
     vms = vms_of(job)
     cap_usd, spot = job.get("max_usd_per_hour"), job.get("spot")
     words = [
@@ -155,7 +164,7 @@ def _cluster(job: Json) -> str:
     on_spot, least, most = (job.get(k) for k in ("on_spot", "usd_per_hour", "usd_per_hour_max"))
     if on_spot is None or least is None or most is None:
         return str(job["cluster"])
-    price = f"{money(least)}/h" if least == most else f"{money(least)} to {money(most)}/h by region"
+    price = f"${least:.2f}/h" if least == most else f"${least:.2f} to ${most:.2f}/h by region"
     each = " for each VM" if vms_of(job) != "1" else ""
     return f"{job['cluster']} ({'spot' if on_spot else 'standard'} VMs, {price}{each})"
 

@@ -17,12 +17,18 @@ if TYPE_CHECKING:
 NONE = "none"
 _LIMIT = f"A number, or {NONE} for no limit."
 app = typer.Typer(
-    help="Who shares the GPUs: weights, quotas and priorities of tenants.",
-    no_args_is_help=True,
+    help="Who shares the GPUs: weights, quotas and priorities of tenants. Alone: the list.",
+    invoke_without_command=True,
     rich_markup_mode=None,
     add_completion=False,
 )
 Name = Annotated[str, typer.Argument(metavar="TENANT")]
+
+
+@app.callback()
+def _tenants(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        list_tenants()
 
 
 @app.command("list")

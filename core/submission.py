@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from core.errors import BadInput, Fault
@@ -159,8 +159,15 @@ def unknown(kind: str, word: str, known: Iterable[str], field: str = "") -> Faul
     return Fault(field or word, f"an unknown {kind}", expected, f"unknown {kind} {word}; {hint}")
 
 
+# What people write because the command line's option is called so.
+_OPTIONS = {"gpus": "gpu_count", "cpus": "cpu_cores", "max_price": "max_usd_per_hour"}
+
+
 def _unknown(key: object) -> Fault:
-    return unknown("field", str(key), FIELDS)
+    fault = unknown("field", str(key), FIELDS)
+    meant = _OPTIONS.get(str(key))
+    words = f"unknown field {key}; did you mean {meant}?"
+    return replace(fault, expected=f"nearest: {meant}", words=words) if meant else fault
 
 
 def _relations(data: Mapping[object, object]) -> list[Fault]:

@@ -135,6 +135,7 @@ JOB: dict[str, object] = {
     "status": "RUNNING",
     "cluster": "2xa100-40gb",
     "gpu_type": "a100-40gb",
+    "gpu_types": ["a100-40gb"],
     "gpu_count": 2,
     "gpu_memory_mb": 0,
     "cpu_cores": 8.0,

@@ -206,6 +206,9 @@ class JobOut(Struct, frozen=True):
     status: JobStatus
     cluster: str
     gpu_type: str | None
+    """That it asks for; else that of its cluster."""
+    gpu_types: tuple[str, ...]
+    """That it asks for, the preferred one first; empty: any."""
     gpu_count: int
     gpu_memory_mb: int
     cpu_cores: float
@@ -306,6 +309,7 @@ def job_out(row: JobRow, eta: EtaOut | None = None, cluster: ClusterSpec | None 
         status=job.status,
         cluster=job.cluster,
         gpu_type=(spec.gpu_type or _type_of(job.cluster)) if spec.gpu_count else None,
+        gpu_types=spec.gpu_types or ((spec.gpu_type,) if spec.gpu_type else ()),
         gpu_count=spec.gpu_count,
         gpu_memory_mb=spec.gpu_memory_mb,
         cpu_cores=spec.cpu_cores,

@@ -227,7 +227,7 @@ def test_show_tells_the_whole_story(zen: Zen, api: Api, job: Job) -> None:
     api.on("GET", "/api/v1/jobs/train-7/events", events)
     ended = zen("show", "train-7")
     assert ended.code == 0
-    for words in ("train-7 (line [fit])", "us-west1-b, GPUs [0, 1]", "$0.1234", "1 losses"):
+    for words in ("train-7 (line [fit])", "us-west1-b, GPUs [0, 1]", "$0.1234", "(1 loss)"):
         assert words in ended.out
     assert "submitted" in ended.out
     assert "admitted" in ended.out
@@ -340,3 +340,24 @@ def test_jobs_name_spot(zen: Zen, api: Api, job: Job) -> None:
     out = zen("jobs").out
     assert (out.count("2xa100-40gb (spot)"), out.count("1xl4-spot")) == (1, 1)
     assert "1xl4-spot (spot)" not in out
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"gpu_types": [], "gpu_count": 1}, "1 GPU of any type"),
+        ({"gpu_types": ["h100-80gb", "a100-80gb"]}, "2 × h100-80gb or a100-80gb"),
+        ({}, "2 × a100-40gb"),
+    ],
+)
+def test_show_says_what_was_asked_for(
+    zen: Zen, api: Api, job: dict[str, Any], fields: dict[str, Any], said: str
+) -> None:
+    """A job that named no type did not ask for the type of its cluster; prices have two digits."""
+    whole = {**job, **fields, "on_spot": False, "usd_per_hour": 0.54, "usd_per_hour_max": 0.888}
+    api.on("GET", "/api/v1/jobs/train-7", whole)
+    for part in ("events", "attempts", "waits"):
+        api.on("GET", f"/api/v1/jobs/train-7/{part}", {part: [], "next_after": None})
+    out = zen("show", "train-7").out
+    assert f"asked for:    {said}\n" in out
+    assert "$0.54 to $0.89/h by region" in out

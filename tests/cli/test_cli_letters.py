@@ -51,3 +51,9 @@ def test_replay_tells_what_happened_to_each(zen: Zen, api: Api) -> None:
     assert "2: was sent to" in ended.out
     assert "no such thing" in ended.err
     assert zen("dead-letters", "replay", "1", "--json").json == REPLAYED
+
+
+def test_dead_letters_alone_is_the_list(zen: Zen, api: Api) -> None:
+    """Without a further word the list is shown."""
+    api.on("GET", "/api/v1/dead-letters", {"dead_letters": [], "total": 0})
+    assert zen("dead-letters").out == "no dead letters: every message could be used\n"

@@ -315,3 +315,19 @@ def test_missing_times_are_a_dash() -> None:
     assert between("2026-11-16T07:00:00.500Z", now) == "4s"
     assert between(None, now) == "-"
     assert clock_time("garbage", now) == "-"
+
+
+def test_hints_are_commands_that_work_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the checkout it is ./zen; elsewhere zen if the PATH finds that one, else its path."""
+    root, other = tmp_path / "checkout", tmp_path / "other"
+    for directory in (root, other):
+        directory.mkdir()
+        (directory / "zen").write_text("#!/bin/sh\n")
+        (directory / "zen").chmod(0o755)
+    called = "__main__.py"
+    assert place._program(called, root, root) == "./zen"
+    assert place._program("zen", root, tmp_path) == "zen"
+    monkeypatch.setenv("PATH", str(other))
+    assert place._program(called, root, tmp_path) == str(root / "zen")
+    monkeypatch.setenv("PATH", str(root))
+    assert place._program(called, root, tmp_path) == "zen"

@@ -60,3 +60,12 @@ def test_delete(zen: Zen, api: Api) -> None:
     api.on("DELETE", f"{PATH}/vision", gone)
     ended = zen("tenants", "delete", "vision")
     assert (ended.code, ended.out.strip()) == (0, "tenant vision deleted")
+
+
+def test_tenants_alone_is_the_list(zen: Zen, api: Api) -> None:
+    """What a noun alone can only mean is done, as for zen jobs and zen alerts."""
+    api.on("GET", "/api/v1/tenants", {"tenants": []})
+    ended = zen("tenants")
+    assert ended.code == 0
+    assert ended.out.startswith("TENANT")
+    assert "list" in zen("tenants", "--help").out

@@ -49,6 +49,7 @@ def test_absurd_gpu_counts_are_refused(count: object) -> None:
 def test_unknown_field_names_its_neighbour() -> None:
     """Refused, not ignored."""
     assert "gpu_count" in faults_of(command=["x"], gpu_cuont=1)["gpu_cuont"]
+    assert "gpu_count" in faults_of(command=["x"], gpus=2)["gpus"], "as --gpus is called"
 
 
 @pytest.mark.parametrize("bad", ["", "a b", "../etc", "-x", "x" * 64, "é", 7, "a\n", "a/b"])
