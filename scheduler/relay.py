@@ -158,10 +158,13 @@ class Relay:
         letters = [(self._dead(row, why),) for row in refused if (why := await self._refusal(row))]
         if letters:
             await self._store.commit(letters, self._leadership.term())
-            for (letter,) in letters:
-                self._remember_refused(letter)
+        none_passed = not passes and len(letters) == len(rows)
+        # Only beside one that passes is a start at fault for what it says: a topic that refuses
+        # everything (a schema, say) must not end the jobs of a whole batch. They start again.
+        for (letter,) in () if none_passed else letters:
+            self._remember_refused(letter)
         await self._store.published([row.outbox_id for row in rows])
-        if not passes and len(letters) == len(rows):
+        if none_passed:
             raise error
 
     def _some(self, rows: Sequence[OutboxRow]) -> Sequence[OutboxRow]:

@@ -181,6 +181,25 @@ async def test_refused_start_is_remembered_with_its_dead_letter(clock: HandClock
     assert not sender.refused_starts(30), "whoever it ended has ended"
 
 
+async def test_topic_that_refuses_all_ends_no_job(
+    clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full batch of starts becomes dead letters, as it stands before all others. None of them
+    passed, so it may as well be the topic: the jobs are not ended, they start again."""
+    monkeypatch.setattr("scheduler.relay.BATCH", 2)
+    starts = [b'{"job_id":"j","lease_id":"a%d"}' % n for n in range(3)]
+    rows = [
+        OutboxRow(n, OutMessage("control", start, {"kind": "start"}))
+        for n, start in enumerate(starts)
+    ]
+    shelf, wire = Shelf(*rows, clock=clock), Wire()
+    wire.refuse = set(starts)
+    sender = await relay(shelf, wire)
+    await sender.send_batch()
+    assert [type(change) for change in shelf.told].count(DeadLetter) == 2
+    assert not sender.refused_starts(30)
+
+
 async def test_poison_alone_waits_for_one_that_passes(
     clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
