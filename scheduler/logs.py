@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from datetime import UTC, datetime
 
 import msgspec
 import structlog
@@ -27,8 +28,28 @@ def configure_logs(level: str) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
-    # Libraries that log through the standard module get the same threshold, in plain lines.
-    logging.basicConfig(level=max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]))
+    # Libraries log through the standard module: warnings and worse, in the same form.
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    threshold = max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()])
+    logging.basicConfig(level=threshold, handlers=[handler])
+
+
+class JsonFormatter(logging.Formatter):
+    """A library's record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """With the library's name, and the traceback if there is one."""
+        at = datetime.fromtimestamp(record.created, UTC)
+        line = {
+            "logger": record.name,
+            "timestamp": at.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "severity": record.levelname,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return _dump(line)
 
 
 def _severity(_: WrappedLogger, method: str, event: EventDict) -> EventDict:
