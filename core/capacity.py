@@ -334,6 +334,10 @@ class Trouble:
     def blocks(self, now: datetime) -> bool:
         return now < self.until
 
+    def concerns(self, spec: ClusterSpec) -> bool:
+        """Whether it was met with VMs of the cluster's kind."""
+        return (self.machine_type, self.spot) == (spec.offering, spec.spot)
+
     @property
     def holds_region(self) -> bool:
         """Whether it concerns the whole region, and not one of its zones."""
@@ -369,8 +373,8 @@ def block_on(
     troubles: Iterable[Trouble], spec: ClusterSpec, region: str, now: datetime
 ) -> Trouble | None:
     """What blocks the cluster in a region now: the block that ends last."""
-    place = (region, spec.offering, spec.spot)
-    blocks = [t for t in troubles if (t.region, t.machine_type, t.spot) == place and t.blocks(now)]
+    here = (t for t in troubles if t.region == region and t.concerns(spec))
+    blocks = [t for t in here if t.blocks(now)]
     return max(blocks, key=attrgetter("until"), default=None)
 
 

@@ -464,6 +464,5 @@ def _troubles_at(
     vm: Vm, spec: ClusterSpec, known: Mapping[TroubleKey, Trouble]
 ) -> list[TroubleKey]:
     """What a delivery there ends."""
-    place = (vm.region, spec.offering, spec.spot)
     ended = ((key, t) for key, t in known.items() if t.kind not in NEVER_WORKS)
-    return [key for key, t in ended if (t.region, t.machine_type, t.spot) == place]
+    return [key for key, t in ended if t.region == vm.region and t.concerns(spec)]

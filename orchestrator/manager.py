@@ -344,7 +344,7 @@ class ClusterManager:
         news: list[Change] = []
         for look in {look.snapshot.region: look for look in fresh}.values():  # the newest of each
             snapshot = look.snapshot
-            here = [t for t in troubles if t.region == snapshot.region and self._concerns_us(t)]
+            here = [t for t in troubles if t.region == snapshot.region and t.concerns(self.spec)]
             open_ = for_humans(here, self._timers, now)
             told[snapshot.region] = complaints(snapshot, look.known, open_)
             news += self._complaints.news(snapshot, told[snapshot.region], now)
@@ -362,7 +362,7 @@ class ClusterManager:
             spec=self.spec,
             demand=self._demand(view),
             vms=tuple(vm for vm in found.vms if vm.counted),
-            troubles=tuple(t for t in found.troubles if self._concerns_us(t)),
+            troubles=tuple(t for t in found.troubles if t.concerns(self.spec)),
             asked=leaving | self._names_in(view, "delete", "unqueue"),
             quiet=self._calls.quiet(self._places.watched(self.spec, view)) | self._lanes.busy(),
             refused={s.region: "; ".join(s.deadly) for s in snapshots if s.deadly},
@@ -401,10 +401,6 @@ class ClusterManager:
         found = demand_by_cluster(view.jobs, self._wiring.runs())
         demand = found.get(self.spec.name) or Demand(self.spec.name)
         return packed(demand, self.spec, view.vms, view.jobs) if self.spec.share else demand
-
-    def _concerns_us(self, trouble: Trouble) -> bool:
-        kind = (self.spec.offering, self.spec.spot)
-        return (trouble.machine_type, trouble.spot) == kind
 
     def _names_in(self, view: View, *kinds: str) -> frozenset[str]:
         asked = (r for r in view.requests if r.kind in kinds and r.cluster == self.spec.name)

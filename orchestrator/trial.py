@@ -39,12 +39,11 @@ def trial_ends(picture: Picture, timers: Timers, now: datetime) -> Iterator[date
 
 
 def _faults(picture: Picture, timers: Timers, now: datetime) -> list[Trouble]:
-    place = (picture.spec.offering, picture.spec.spot)
     return [
         trouble
         for trouble in picture.troubles
         if trouble.is_fault
-        and (trouble.machine_type, trouble.spot) == place
+        and trouble.concerns(picture.spec)
         and is_remembered(trouble, timers, now)
     ]
 

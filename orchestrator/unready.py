@@ -192,8 +192,7 @@ def _is_over(
     proofs: Mapping[str, datetime],
 ) -> bool:
     """READY does not end what was not claimed: the next VM would end its own block."""
-    mine = (spec.offering, spec.spot) == (trouble.machine_type, trouble.spot)
-    if not mine or trouble.kind not in NEVER_WORKS:
+    if not trouble.concerns(spec) or trouble.kind not in NEVER_WORKS:
         return False
     if trouble.kind is K.UNREADY:
         proof = proofs.get(trouble.region)

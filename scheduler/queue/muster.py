@@ -113,8 +113,7 @@ def blocked_regions(
     spec: ClusterSpec, troubles: Sequence[Trouble], now: datetime
 ) -> dict[str, Trouble]:
     """Where nothing is to be had."""
-    place = (spec.offering, spec.spot)
-    blocks = (t for t in troubles if (t.machine_type, t.spot) == place and t.holds_region)
+    blocks = (t for t in troubles if t.concerns(spec) and t.holds_region)
     return {t.region: t for t in blocks if t.blocks(now)}
 
 

@@ -234,5 +234,4 @@ def _together_words(queued: Sequence[Vm]) -> str:
 
 
 def _concerns(trouble: Trouble, spec: ClusterSpec) -> bool:
-    place = (trouble.machine_type, trouble.spot) == (spec.offering, spec.spot)
-    return place and any(r.region == trouble.region for r in spec.regions)
+    return trouble.concerns(spec) and any(r.region == trouble.region for r in spec.regions)
