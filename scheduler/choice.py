@@ -304,7 +304,12 @@ def candidates(
     served = any(f.cluster.spot and not f.needs and not f.cluster.drain for f in found)
     if spec.spot and not spot_by_default and not served:
         found = [f if f.cluster.spot else replace(f, needs=(*f.needs, NO_SPOT)) for f in found]
-    return sorted(found, key=lambda f: (f.cluster.drain, len(f.needs), *_rank(spec, f.cluster)))
+
+    def order(of: Candidate) -> tuple[object, ...]:
+        # Who wants spot VMs sees those first that there are, though larger than asked for.
+        return (of.cluster.drain, NO_SPOT in of.needs, len(of.needs), *_rank(spec, of.cluster))
+
+    return sorted(found, key=order)
 
 
 # --- fit ----------------------------------------------------------------------------------

@@ -92,8 +92,8 @@ def test_a_standard_vm_does_not_fit_a_job_that_insists_on_spot() -> None:
     """Where spot VMs are asked for and none fit, the candidates say that standard VMs need the job
     to drop --spot; where some fit, or the tenant alone prefers spot, standard VMs fit too."""
     one_t4, wants = cluster("1xt4", 0.5), spec(gpu_type="t4", spot=True)
-    needs = {c.cluster.name: c.needs for c in candidates(wants, (one_t4, SPOT))}
-    assert needs == {"1xt4": ("no_spot",), "4xt4": ("allow_larger",)}
+    needs = [(c.cluster.name, c.needs) for c in candidates(wants, (one_t4, SPOT))]
+    assert needs == [("4xt4", ("allow_larger",)), ("1xt4", ("no_spot",))], "spot VMs first"
     (standard,) = candidates(wants, (one_t4,), spot_by_default=True)
     assert standard.needs == ()
     both = (one_t4, cluster("1xt4-spot", 0.2, spot=True))
