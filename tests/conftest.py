@@ -18,6 +18,9 @@ from db import migrate
 from db.embedded import EmbeddedPostgres
 from tests.skips import why_unfounded
 
+# Tests start processes while clients of the bus are open: gRPC must not meddle with forks.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 # Suites that several stores run: without this their assertions would fail without a word.
 pytest.register_assert_rewrite("tests.db.builders", "tests.db.contract")
 

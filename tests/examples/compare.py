@@ -23,6 +23,7 @@ ELLIPSIS = "…"
 
 def plain(line: str) -> str:
     """A line without what differs from run to run."""
+    line = line.replace("./zen", "zen")  # hints name it as it can be called where they are read
     for pattern, word in _VOLATILE:
         line = pattern.sub(word, line)
     return " ".join(re.sub(r"(?<=\s)[a-z0-9]{4}(?=\s)", "NAME", line).split())

@@ -166,6 +166,7 @@ def desk(changes: Mapping[str, Any] | None = None) -> Iterator[Desk]:
             "PATH": f"{programs}:{os.environ['PATH']}",
             "ZEN_HOME": str(home),
             "ZEN_PYTHON": sys.executable,
+            "ZEN_API__PORT": "0",  # of `zen serve`; several stacks run at once
             "COLUMNS": "160",  # as wide as the documents
         }
         made = Desk(directory, home, environ)

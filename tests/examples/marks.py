@@ -23,9 +23,11 @@ SHOWN: Mapping[str, str] = {
     "zen simulate --crash-points": "takes minutes; tests/sim runs parts of it",
     "zen clients verify ../lumino-api ../jobscheduler": "needs checkouts of other projects",
     "zen clients verify --write ../*": "needs checkouts of other projects",
-    "zen submit --image python:3.12 --memory 14 -- python3 -c 'print(42)'": "pulls an image",
+    "zen submit --image python:3.12 --memory 16 -- python3 -c 'print(42)'": "pulls an image",
     "zen node": "needs GPUs; the line with --gpus is run",
-    "zen submit --gpus 1 -- python3 train.py": "runs in your directory; tests/cli/test_cli_node.py",
+    "zen submit --gpus 1 -- python3 examples/train.py": (
+        "on zen node it runs in your directory; tests/clients/test_tgpu.py runs such a job"
+    ),
     "zen submit -f examples/container.yaml --id fit --wait": "pulls an image",
     "zen artifacts fit": "the outputs of a job that pulls an image",
     "zen fetch fit --to results": "the outputs of a job that pulls an image",

@@ -16,6 +16,7 @@ otherwise.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ DOCUMENTS = (
 )
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>.*)$")
 _MARK = re.compile(r"(?P<mark>run|rehearse)(?P<varies> varies)?\Z|show: (?P<reason>\S.+)\Z")
+_COMMENT = re.compile(r"\s+# .*$")
 _INLINE = re.compile(r"`((?:\./)?(?:zen|tgpu|gpu-cli) [^`]+)`")
 
 
@@ -128,12 +130,21 @@ def _joined(lines: list[str]) -> Iterator[str]:
             continue
         open_lines.append(line)
         text = "\n".join(open_lines)
-        if line.endswith("\\") or text.count("'") % 2 or text.count('"') % 2:
+        if line.endswith("\\") or _is_open(text):
             continue
-        yield text
+        yield text if len(open_lines) > 1 else _COMMENT.sub("", text)
         open_lines = []
     if open_lines:
         yield "\n".join(open_lines)
+
+
+def _is_open(text: str) -> bool:
+    """Whether a quote is not closed yet; those in comments do not count."""
+    try:
+        shlex.split(text, comments=True)
+    except ValueError:
+        return True
+    return False
 
 
 def help_lines() -> list[Line]:

@@ -40,10 +40,12 @@ def test_blocks_and_their_commands_are_read(tmp_path: Path) -> None:
     path.write_text(
         "1. words\n\n   ```sh run\n   zen a \\\n     b\n   # a comment\n"
         "\n   zen c 'd\n   e'\n   ```\n"
+        "```sh run\nzen a # somebody's\nzen b # words\n```\n"
         "```console run varies\n$ zen x\none\n\ntwo\n\n$ zen y\n```\n"
         "```text show: a drawing\n-->\n```\n```yaml\na: 1\n```\n"
     )
-    script, console, drawing, unmarked = blocks_of(path)
+    script, remarks, console, drawing, unmarked = blocks_of(path)
+    assert [step.command for step in steps(remarks)] == ["zen a", "zen b"]
     assert [step.command for step in steps(script)] == ["zen a \\\n  b", "zen c 'd\ne'"]
     assert [(s.command, s.output) for s in steps(console)] == [
         ("zen x", ("one", "", "two")),
