@@ -37,6 +37,10 @@ NOT_RUN: Mapping[str, str] = {
     "bigquery": "exports to BigQuery are not served",
     "cloudstorage": "exports to Cloud Storage are not served",
 }
+NEEDS_GOOGLE: Mapping[str, str] = {
+    "permissions_sufficient": "needs an account of Google's whose role is enforced",
+    "role_can": "needs an account of Google's whose role is enforced",
+}
 DIFFERENCES = (
     "Refused by name: schemas, push, message transforms, snapshots, imports into topics, exports.",
     "IAM policies are kept and given back, not enforced: callers have no identity.",
@@ -63,6 +67,7 @@ def checks(bench: Bench) -> Iterator[Check]:
         python,
         (*words, "tests/system.py"),
         prefix="system: ",
+        not_run=NEEDS_GOOGLE,
         environ=environ,
         timeout_s=900,
     )
