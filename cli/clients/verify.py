@@ -79,8 +79,12 @@ def verify(
       zen clients verify ../lumino-api ../jobscheduler
       zen clients verify --write ../*
     """
+    import signal
+
     from cli.clients.record import write_results
 
+    # Told to end, it takes its stack along, as at Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     results = [_verify(program, checkout) for program, checkout in recognised(checkouts)]
     if as_json:
         emit([asdict(result) for result in results])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from cli.clients.frame import Bench, Check, ClientFailed, Done, Program, judged,
 from cli.clients.programs import PROGRAMS
 from cli.clients.record import BEGIN, END, merged
 from cli.clients.verify import Verified, recognised
+from cli.main import run
 
 
 def nothing(_: Bench) -> Iterator[Check]:
@@ -150,3 +152,26 @@ def test_manifests_in_a_checkout(tmp_path: Path) -> None:
     (tmp_path / "crd.yaml").write_text("names:\n    kind: UnifiedJob\n")
     assert alnair.manifests(tmp_path) == [job]
     assert alnair.image_of(job) == "a/b:1"
+
+
+def test_verify_that_is_told_to_end_takes_its_stack_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM unwinds like Ctrl-C, so that what was started is stopped."""
+    ended: list[str] = []
+
+    def stopped(_: object) -> list[object]:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pause()
+        finally:
+            ended.append("stack")
+        return []
+
+    monkeypatch.setattr("cli.clients.verify.recognised", stopped)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert run(["clients", "verify", str(tmp_path)]) == 143
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended == ["stack"]
