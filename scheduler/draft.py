@@ -26,8 +26,8 @@ from core.living import Living
 from core.messages import Control, OutMessage, StopJob
 from core.remaining import nothing_saved
 from core.waits import WaitNote
+from scheduler.deadline_slack import DeadlineSlack
 from scheduler.layer import Layer
-from scheduler.patience import Patience
 
 Encode = Callable[[Control], OutMessage]
 
@@ -66,7 +66,7 @@ class Draft:
         """Told of each word about progress as it comes: the same word may end the attempt."""
         self.saved: Callable[[Job], Saved | None] = nothing_saved
         """What a job's present attempt has saved."""
-        self.patience = Patience()
+        self.deadline_slack = DeadlineSlack()
         """How much of each job is left to run, and what one with a deadline may pay."""
         self.experience = view.experience
         """What places have delivered and refused."""

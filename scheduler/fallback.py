@@ -108,7 +108,7 @@ class _Others:
         for spec in self._in_preference(kind, job.spec, usable):
             if spec.name == job.cluster:
                 continue
-            if not self._draft.patience.allows(job, here, spec, now):
+            if not self._draft.deadline_slack.allows(job, here, spec, now):
                 dear = True
             elif self._has_something(job, spec):
                 return spec

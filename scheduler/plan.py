@@ -14,10 +14,10 @@ from core.remaining import RunTimes
 from core.tenants import machines_of
 from core.timers import Timers
 from scheduler.budgets import Standing
+from scheduler.deadline_slack import DeadlineSlack
 from scheduler.draft import Draft
 from scheduler.fallback import fall_back
 from scheduler.losses import end_refused, lose_vms, meet_deadlines, requeue_lost
-from scheduler.patience import Patience
 from scheduler.queue.admit import Admission, admit, set_aside
 from scheduler.queue.answers import Answers
 from scheduler.queue.elastic import Left, bending, late_teams, resize
@@ -61,17 +61,17 @@ class Circumstances:
     refused_starts: Mapping[str, str] = field(default_factory=dict)
     """Lease of each start message that the bus refused for what it says → why."""
 
-    def patience(self, timers: Timers) -> Patience:
+    def deadline_slack(self, timers: Timers) -> DeadlineSlack:
         """What is known of how long jobs run, and what one that has time may pay."""
         runs = RunTimes(
             timers.max_runtime_s, self.typical_run_s, lambda job: predicted_s(self.guess(job))
         )
-        return Patience(runs, self.price_band)
+        return DeadlineSlack(runs, self.price_band)
 
 
 def plan_jobs(draft: Draft, view: View, around: Circumstances, ids: Ids) -> list[JobWhy]:
     """All steps of a turn, in order; returns the news about why jobs wait."""
-    draft.patience = around.patience(draft.rules.timers)
+    draft.deadline_slack = around.deadline_slack(draft.rules.timers)
     lose_vms(draft, around.silence)
     end_refused(draft, around.refused_starts)
     requeue_lost(draft, around.silence)

@@ -31,7 +31,7 @@ def leave_spot(draft: Draft, view: View, clusters: Clusters) -> None:
         wait_s, detour_s = starts.of(target), starts.of(clusters[job.cluster])
         if wait_s is None:
             continue  # nothing is to be had there either: spot is the better hope
-        left = draft.patience.runs.left(job)
+        left = draft.deadline_slack.runs.left(job)
         # A spot VM must be worth its start: it may be taken back at once, and then a standard one
         # has to start.
         boot_s = max(starts.boot_s(target), starts.boot_s(clusters[job.cluster]))

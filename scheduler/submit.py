@@ -65,7 +65,7 @@ class Known(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Manners:
+class SubmissionOptions:
     """What clients of other systems expect of a submission."""
 
     uuid_ids: bool = False
@@ -76,7 +76,7 @@ class Manners:
     """The price that the submitter has agreed to."""
 
 
-NATIVE = Manners()
+NATIVE = SubmissionOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +151,14 @@ class Submissions:
         *,
         idempotency_key: str | None,
         confirmed_usd_per_hour: float | None = None,
-        manners: Manners = NATIVE,
+        options: SubmissionOptions = NATIVE,
     ) -> Accepted:
         """BadInput with every fault; Conflict when the id is taken by other content;
         PriceNotConfirmed when it costs more than is bought without asking."""
         native, in_words = self._native(data)
-        manners = replace(manners, confirmed_usd_per_hour=confirmed_usd_per_hour)
+        options = replace(options, confirmed_usd_per_hour=confirmed_usd_per_hour)
         try:
-            return await self._submit(native, idempotency_key, manners)
+            return await self._submit(native, idempotency_key, options)
         except QuotaExceeded:
             raise
         except BadInput as error:
@@ -190,22 +190,22 @@ class Submissions:
         assert isinstance(data, Mapping), "manifests are objects"
         return native_of_manifest(data), lambda e: BadInput(in_manifest_words(e.faults, data))
 
-    async def _submit(self, data: object, key: str | None, manners: Manners) -> Accepted:
+    async def _submit(self, data: object, key: str | None, options: SubmissionOptions) -> Accepted:
         if key is not None:
-            return await self._try_key(data, key, manners)
+            return await self._try_key(data, key, options)
         for _ in range(_FRESH_ID_TRIES - 1):
             try:
-                return await self._try(data, None, manners)
+                return await self._try(data, None, options)
             except _FreshIdTaken:
                 continue
-        return await self._try(data, None, manners)
+        return await self._try(data, None, options)
 
-    async def _try_key(self, data: object, key: str, manners: Manners) -> Accepted:
+    async def _try_key(self, data: object, key: str, options: SubmissionOptions) -> Accepted:
         key_id = key_job_id(key)
-        if manners.uuid_ids:
+        if options.uuid_ids:
             key_id = str(uuid.uuid5(uuid.NAMESPACE_OID, key_id))
         try:
-            return await self._try(data, key_id, manners)
+            return await self._try(data, key_id, options)
         except Conflict as error:
             if _brings_id(data):
                 raise
@@ -215,10 +215,10 @@ class Submissions:
                 "take another key, or send exactly the same again"
             ) from error
 
-    async def _try(self, data: object, key_id: str | None, manners: Manners) -> Accepted:
+    async def _try(self, data: object, key_id: str | None, options: SubmissionOptions) -> Accepted:
         now = self._clock.now()
         uid = self._ids.uid(now)
-        fresh_id = uid if manners.uuid_ids else readable_id(uid)
+        fresh_id = uid if options.uuid_ids else readable_id(uid)
         sent = parse_submission(data, self.timers, key_id or fresh_id)
         # What a repeat is compared by is what was sent; what is stored says what was agreed to.
         digest = content_hash(sent)
@@ -226,10 +226,10 @@ class Submissions:
         try:
             terms = await self._terms(sent)
             spec = terms.agreed(sent)
-            choice = await self._choose(spec, manners, spot_by_default=sent.spot is None)
+            choice = await self._choose(spec, options, spot_by_default=sent.spot is None)
             waits = await self._waits(spec)
             if choice.quote is not None:
-                terms.refuse_dear(spec, choice.quote, manners.confirmed_usd_per_hour)
+                terms.refuse_dear(spec, choice.quote, options.confirmed_usd_per_hour)
                 spec = terms.priced(spec, choice.quote)
         except (BadInput, PriceNotConfirmed):
             # The configuration may have lost the cluster since: a repeat still gets its answer.
@@ -368,7 +368,9 @@ class Submissions:
         except NotFound:
             return None
 
-    async def _choose(self, spec: JobSpec, manners: Manners, *, spot_by_default: bool) -> Choice:
+    async def _choose(
+        self, spec: JobSpec, options: SubmissionOptions, *, spot_by_default: bool
+    ) -> Choice:
         """BadInput if no cluster has what it asks for, or its tenant may never have it."""
         clusters = self._clusters()
         troubles = await self.troubles.now() if self.troubles is not None else ()
@@ -376,7 +378,7 @@ class Submissions:
         try:
             choice = choose_cluster(spec, clusters, blocked, spot_by_default=spot_by_default)
         except BadInput:
-            later = choose_for_later(spec, clusters) if manners.waits_for_size else None
+            later = choose_for_later(spec, clusters) if options.waits_for_size else None
             if later is None:
                 raise
             choice = later

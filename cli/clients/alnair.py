@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 
 from cli.clients.containers import address, podman, why_not
-from cli.clients.frame import Bench, Check, Program, judged
+from cli.clients.frame import Check, ClientSetup, Program, judged
 
 SAMPLES = "unified-training/config/samples"
 END_S = 120.0
@@ -26,9 +26,9 @@ _FINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 Json = dict[str, Any]
 
 
-def checks(bench: Bench) -> Iterator[Check]:
+def checks(setup: ClientSetup) -> Iterator[Check]:
     """Every manifest is accepted, and runs to its end where containers can be run."""
-    found = manifests(bench.checkout)
+    found = manifests(setup.checkout)
     why = why_not()
     if why:
         yield from (Check(f"{path.name} to its end", "not run", why) for path in found)
@@ -36,9 +36,9 @@ def checks(bench: Bench) -> Iterator[Check]:
     names = {"/bin/sh": "sh", "/usr/bin/torchrun": "torchrun"}
     scripts = {path: _SAYS.format(name=name) for path, name in names.items()}
     images = dict.fromkeys(sorted(filter(None, map(image_of, found))), scripts)
-    with podman(bench.scratch, images):
+    with podman(setup.scratch, images):
         for path in found:
-            yield from _run(bench, path)
+            yield from _run(setup, path)
 
 
 def manifests(checkout: Path) -> list[Path]:
@@ -54,14 +54,14 @@ def image_of(path: Path) -> str:
     return said.group(1) if said else ""
 
 
-def _run(bench: Bench, path: Path) -> Iterator[Check]:
-    done = bench.zen("submit", "-f", str(path), "--json")
+def _run(setup: ClientSetup, path: Path) -> Iterator[Check]:
+    done = setup.zen("submit", "-f", str(path), "--json")
     yield judged(f"{path.name} is accepted", done)
     if done.code:
         return
     job_id = json.loads(done.output)["job_id"]
-    job = _ended(bench, job_id)
-    log = httpx.get(f"{bench.api}/api/v1/jobs/{job_id}/logs", timeout=10).text
+    job = _ended(setup, job_id)
+    log = httpx.get(f"{setup.api}/api/v1/jobs/{job_id}/logs", timeout=10).text
     said = f"{job['command'][0]} nodes=" if not job["script"] else f"-c {job['script']}"
     well = job["status"] == "SUCCEEDED" and said in log
     words = f"{job['status']}: {job['reason']}; its log: {log[-200:]}"
@@ -69,10 +69,10 @@ def _run(bench: Bench, path: Path) -> Iterator[Check]:
     yield Check(name, "passed") if well else Check(name, "failed", words)
 
 
-def _ended(bench: Bench, job_id: str) -> Json:
+def _ended(setup: ClientSetup, job_id: str) -> Json:
     job: Json = {}
     for _ in range(int(END_S * 2)):
-        job = httpx.get(f"{bench.api}/api/v1/jobs/{job_id}", timeout=10).raise_for_status().json()
+        job = httpx.get(f"{setup.api}/api/v1/jobs/{job_id}", timeout=10).raise_for_status().json()
         if job["status"] in _FINAL:
             break
         time.sleep(0.5)

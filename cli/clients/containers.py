@@ -1,4 +1,4 @@
-"""A podman of a bench's own: its storage, its socket, and stand-ins for the images that programs
+"""A podman of a setup's own: its storage, its socket, and stand-ins for the images that programs
 name. A stand-in is busybox with a few scripts: no registry is asked, and nothing real is trained.
 """
 

@@ -1,4 +1,4 @@
-"""What a client program is, and the bench that it is run on.
+"""What a client program is, and the setup that it is run on.
 
 A module of this package describes one upstream program: how its checkout is recognised, what it
 hard-codes, and the checks that run it. Nothing of the program itself is kept here.
@@ -50,7 +50,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class ClientSetup:
     """Where one client program runs: its private checkout, a scratch directory, a stack."""
 
     checkout: Path
@@ -101,7 +101,7 @@ class Bench:
         return self.call(*argv, cwd=cwd or self.scratch, timeout_s=timeout_s)
 
     def python(self, *packages: str) -> str:
-        """The interpreter of an environment with these packages, made once per bench."""
+        """The interpreter of an environment with these packages, made once per setup."""
         venv = self.scratch / "venv"
         interpreter = venv / "bin" / "python"
         if not interpreter.exists():
@@ -128,7 +128,7 @@ def judged(name: str, done: Done, *expected: str, code: int = 0) -> Check:
 
 
 def pytest_checks(
-    bench: Bench,
+    setup: ClientSetup,
     python: str,
     arguments: Sequence[str],
     *,
@@ -139,13 +139,13 @@ def pytest_checks(
 ) -> Iterator[Check]:
     """The program's own pytest suite: a check for each test. `not_run` maps a part of a test's
     name to the reason why it cannot be run here; such tests are deselected."""
-    report = bench.scratch / "report.xml"
+    report = setup.scratch / "report.xml"
     report.unlink(missing_ok=True)
     left_out = not_run or {}
     words = " and ".join(f"not {part}" for part in left_out)
     select = ("-k", words) if words else ()
     argv = (python, "-m", "pytest", "-q", f"--junitxml={report}", *select, *arguments)
-    done = bench.call(*argv, environ=environ, timeout_s=timeout_s)
+    done = setup.call(*argv, environ=environ, timeout_s=timeout_s)
     yield from (Check(f"{prefix}{part}", "not run", why) for part, why in left_out.items())
     if not report.exists():
         yield Check(f"{prefix}pytest", "failed", last_words(done.output))
@@ -178,7 +178,7 @@ class Program:
     """owner/repository, as on GitHub."""
     marks: tuple[str, ...]
     """Files that tell its checkout from others."""
-    checks: Callable[[Bench], Iterator[Check]]
+    checks: Callable[[ClientSetup], Iterator[Check]]
     port: int = 0
     """That it hard-codes; 0: it can be told."""
     changes: Mapping[str, Any] = field(default_factory=dict)

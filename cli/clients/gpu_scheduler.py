@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 
 from cli.clients.containers import address, podman, why_not
-from cli.clients.frame import Bench, Check, Done, Program, judged, last_words
+from cli.clients.frame import Check, ClientSetup, Done, Program, judged, last_words
 
 PORT, METRICS_PORT = 8080, 9091
 GOCODE = "/usr/share/gocode"
@@ -36,33 +36,33 @@ _METRICS = (
 )
 
 
-def checks(bench: Bench) -> Iterator[Check]:
+def checks(setup: ClientSetup) -> Iterator[Check]:
     """In the order of its README."""
-    built = _build(bench)
+    built = _build(setup)
     yield judged("the command line is built from source", built)
-    yield from _readme(bench)
+    yield from _readme(setup)
     for script in ("demo.sh", "scripts/test.sh"):
-        yield _script(bench, script)
+        yield _script(setup, script)
     if built.code == 0:
-        yield _script(bench, "scripts/demo.sh")
-        yield from _commands(bench)
-    yield from _edges(bench)
+        yield _script(setup, "scripts/demo.sh")
+        yield from _commands(setup)
+    yield from _edges(setup)
 
 
-def _build(bench: Bench) -> Done:
+def _build(setup: ClientSetup) -> Done:
     """As Debian builds Go programs: without modules, with the libraries that it packages."""
-    gopath = bench.scratch / "gopath"
+    gopath = setup.scratch / "gopath"
     source = gopath / "src" / PACKAGE
     source.parent.mkdir(parents=True)
-    source.symlink_to(bench.checkout)
+    source.symlink_to(setup.checkout)
     environ = {
         "GO111MODULE": "off",
         "GOPATH": f"{gopath}:{GOCODE}",
-        "GOCACHE": str(bench.scratch / "gocache"),
+        "GOCACHE": str(setup.scratch / "gocache"),
         "GOFLAGS": "",
     }
-    return bench.call(
-        *("go", "build", "-o", str(bench.checkout / "bin" / "gpu-cli"), f"{PACKAGE}/cmd/cli"),
+    return setup.call(
+        *("go", "build", "-o", str(setup.checkout / "bin" / "gpu-cli"), f"{PACKAGE}/cmd/cli"),
         cwd=source,
         environ=environ,
     )
@@ -81,14 +81,14 @@ def blocks(text: str) -> list[str]:
     ]
 
 
-def _readme(bench: Bench) -> Iterator[Check]:
+def _readme(setup: ClientSetup) -> Iterator[Check]:
     """Ids that the README makes up are those that the calls before gave, as it tells its reader."""
     known = {"tenant-1234567890": "", "job-1234567890": "", "tenant-123": ""}
-    for number, block in enumerate(blocks((bench.checkout / "README.md").read_text()), 1):
+    for number, block in enumerate(blocks((setup.checkout / "README.md").read_text()), 1):
         script = block
         for word, real in known.items():
             script = re.sub(rf"{word}\b", real or word, script)
-        done = bench.call("bash", "-o", "pipefail", "-ec", script)
+        done = setup.call("bash", "-o", "pipefail", "-ec", script)
         yield _answered(f"README {number}: {_title(block)}", done)
         if found := re.search(r"tenant-[0-9a-z]{10}\b", done.output):
             known["tenant-1234567890"] = known["tenant-123"] = found.group()
@@ -113,42 +113,42 @@ def _answered(name: str, done: Done) -> Check:
     return judged(name, done)
 
 
-def _script(bench: Bench, script: str) -> Check:
+def _script(setup: ClientSetup, script: str) -> Check:
     if script == "scripts/demo.sh":
         # Its last step asks for a job called "Total:", the last line of its own list.
-        return judged(script, bench.call("bash", script), "Demo Complete!")
-    return _answered(script, bench.call("bash", script))
+        return judged(script, setup.call("bash", script), "Demo Complete!")
+    return _answered(script, setup.call("bash", script))
 
 
-def _commands(bench: Bench) -> Iterator[Check]:
+def _commands(setup: ClientSetup) -> Iterator[Check]:
     """Every command of its command line, with a job that runs to its end where containers can."""
-    cli = str(bench.checkout / "bin" / "gpu-cli")
-    made = bench.call(cli, "create-tenant", "--name", "a team", "--max-gpus", "4")
+    cli = str(setup.checkout / "bin" / "gpu-cli")
+    made = setup.call(cli, "create-tenant", "--name", "a team", "--max-gpus", "4")
     yield judged("gpu-cli create-tenant", made, "Tenant ID: tenant-")
     tenant = ("--tenant-id", made.output.split()[-1])
     job = ("--name", "short", "--image", IMAGE, "--script", "nvidia-smi && echo done")
-    done = bench.call(cli, "submit", *tenant, *job)
+    done = setup.call(cli, "submit", *tenant, *job)
     yield _answered("gpu-cli submit", done)
     job_id = next(iter(re.findall(r"Job ID: (\S+)", done.output)), "")
-    yield judged("gpu-cli list", bench.call(cli, "list", *tenant), job_id, "Total: 1 jobs")
-    yield judged("gpu-cli get", bench.call(cli, "get", job_id), f"Job ID: {job_id}", "State: ")
-    yield judged("gpu-cli status", bench.call(cli, "status"), "GPUs: ", "Jobs: ")
-    yield _to_its_end(bench, job_id)
-    last = bench.call(cli, "list", "--state", "pending", *tenant)
+    yield judged("gpu-cli list", setup.call(cli, "list", *tenant), job_id, "Total: 1 jobs")
+    yield judged("gpu-cli get", setup.call(cli, "get", job_id), f"Job ID: {job_id}", "State: ")
+    yield judged("gpu-cli status", setup.call(cli, "status"), "GPUs: ", "Jobs: ")
+    yield _to_its_end(setup, job_id)
+    last = setup.call(cli, "list", "--state", "pending", *tenant)
     yield judged("gpu-cli list --state", last, "Total: ")
-    held = bench.call(cli, "submit", *tenant, "--script", "sleep 600")
+    held = setup.call(cli, "submit", *tenant, "--script", "sleep 600")
     job_id = next(iter(re.findall(r"Job ID: (\S+)", held.output)), "")
-    yield judged("gpu-cli cancel", bench.call(cli, "cancel", job_id), "cancelled successfully")
+    yield judged("gpu-cli cancel", setup.call(cli, "cancel", job_id), "cancelled successfully")
 
 
-def _to_its_end(bench: Bench, job_id: str) -> Check:
+def _to_its_end(setup: ClientSetup, job_id: str) -> Check:
     name = "a job of gpu-cli submit runs to its end"
     if why := why_not():
         return Check(name, "not run", why)
     job: dict[str, object] = {"state": "", "reason": ""}
-    with podman(bench.scratch, {IMAGE: {"/usr/bin/nvidia-smi": _SMI}}):
+    with podman(setup.scratch, {IMAGE: {"/usr/bin/nvidia-smi": _SMI}}):
         for _ in range(int(END_S * 2)):
-            job = httpx.get(f"{bench.api}/api/v1/jobs/{job_id}", timeout=10).json()
+            job = httpx.get(f"{setup.api}/api/v1/jobs/{job_id}", timeout=10).json()
             if job["state"] in ("completed", "failed", "cancelled"):
                 break
             time.sleep(0.5)
@@ -156,14 +156,14 @@ def _to_its_end(bench: Bench, job_id: str) -> Check:
     return Check(name, "passed") if well else Check(name, "failed", f"{job['state']}: {job}"[:400])
 
 
-def _edges(bench: Bench) -> Iterator[Check]:
+def _edges(setup: ClientSetup) -> Iterator[Check]:
     """What monitors and browsers ask."""
-    health = bench.call("curl", "-sf", f"{bench.api}/health")
+    health = setup.call("curl", "-sf", f"{setup.api}/health")
     yield judged("GET /health", health, '"status":"healthy"')
-    metrics = bench.call("curl", "-sf", f"http://127.0.0.1:{METRICS_PORT}/metrics")
+    metrics = setup.call("curl", "-sf", f"http://127.0.0.1:{METRICS_PORT}/metrics")
     yield judged(f"metrics on port {METRICS_PORT}", metrics, *_METRICS)
     asks = ("-H", "Origin: https://dash.example", "-H", "Access-Control-Request-Method: POST")
-    page = bench.call("curl", "-sif", "-X", "OPTIONS", *asks, f"{bench.api}/api/v1/jobs")
+    page = setup.call("curl", "-sif", "-X", "OPTIONS", *asks, f"{setup.api}/api/v1/jobs")
     yield judged("a browser's question", page, "access-control-allow-origin: *")
 
 

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from cli.clients.containers import address, podman, why_not
-from cli.clients.frame import Bench, Check, Done, Program, judged, pytest_checks
+from cli.clients.frame import Check, ClientSetup, Done, Program, judged, pytest_checks
 
 PORT = 8000
 IMAGE = "alpine:latest"
@@ -33,26 +33,26 @@ _RUN_CONTAINERS = (
 _SKIPPED = {"test_resource_recovery": "its own suite skips it always"}
 
 
-def checks(bench: Bench) -> Iterator[Check]:
+def checks(setup: ClientSetup) -> Iterator[Check]:
     """The suite first: it expects executors that nobody uses."""
     why = why_not()
-    python = bench.python(*PACKAGES)
-    with nullcontext() if why else podman(bench.scratch, {IMAGE: {}}):
+    python = setup.python(*PACKAGES)
+    with nullcontext() if why else podman(setup.scratch, {IMAGE: {}}):
         yield from pytest_checks(
-            bench,
+            setup,
             python,
             ("tests/e2e", "-p", "no:cacheprovider"),
             prefix="e2e: ",
             not_run={**_SKIPPED, **(dict.fromkeys(_RUN_CONTAINERS, why) if why else {})},
         )
-        yield from _commands(bench, python, runs_containers=not why)
+        yield from _commands(setup, python, runs_containers=not why)
 
 
-def _commands(bench: Bench, python: str, *, runs_containers: bool) -> Iterator[Check]:
+def _commands(setup: ClientSetup, python: str, *, runs_containers: bool) -> Iterator[Check]:
     """Every command that its help shows, but for the one that it does not have itself."""
 
     def cli(*words: str) -> Done:
-        return bench.call(python, "-m", "src.cli", *words, environ={"COLUMNS": "200"})
+        return setup.call(python, "-m", "src.cli", *words, environ={"COLUMNS": "200"})
 
     yield judged("cli: health", cli("health"), "Scheduler is healthy")
     yield judged("cli: status", cli("status"), "Is Leader", "✓", "Succeeded")

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from cli.clients.frame import Bench, Check, Program, last_words
+from cli.clients.frame import Check, ClientSetup, Program, last_words
 from cli.place import ROOT
 
 PACKAGES_FILE = "requirements.txt"
@@ -199,21 +199,21 @@ def _database(scratch: Path) -> Iterator[Mapping[str, str]]:
             server.terminate()
 
 
-def checks(bench: Bench) -> Iterator[Check]:
+def checks(setup: ClientSetup) -> Iterator[Check]:
     """What the driver tells."""
-    python = bench.python("-r", str(bench.checkout / PACKAGES_FILE))
-    driver = bench.scratch / "driver.py"
+    python = setup.python("-r", str(setup.checkout / PACKAGES_FILE))
+    driver = setup.scratch / "driver.py"
     driver.write_text(DRIVER, encoding="utf-8")
     settings = {
         "CAPI_ENV": "local",
         "CAPI_RUN_WITH_SCHEDULER": "true",
-        "CAPI_SCHEDULER_ZEN_URL": bench.api,
+        "CAPI_SCHEDULER_ZEN_URL": setup.api,
         "CAPI_APP_SECRET_KEY": "none",
-        "PYTHONPATH": str(bench.checkout / "src"),
+        "PYTHONPATH": str(setup.checkout / "src"),
     }
-    with _database(bench.scratch) as database:
+    with _database(setup.scratch) as database:
         environ = {**settings, **database}
-        done = bench.call(python, str(driver), environ=environ, timeout_s=DRIVE_S)
+        done = setup.call(python, str(driver), environ=environ, timeout_s=DRIVE_S)
     told = [json.loads(line[6:]) for line in done.output.splitlines() if line.startswith("CHECK ")]
     for name, good, words in told:
         yield Check(name, "passed" if good else "failed", "" if good else last_words(words))

@@ -23,7 +23,7 @@ from typing import Any
 import httpx
 import yaml
 
-from cli.clients.frame import WORDS_MAX, Bench, Check, Program
+from cli.clients.frame import WORDS_MAX, Check, ClientSetup, Program
 from config.load import DEFAULT_PATH
 
 PROJECT, CLUSTER, BUCKET = "eng-ai-dev", "1xa100-40gb", "lum-dev-pipeline-zen-jobs"
@@ -142,7 +142,7 @@ def _config(scratch: Path) -> Path:
 class Client:
     """Talks to the stack as lumino-api does."""
 
-    bench: Bench
+    setup: ClientSetup
 
     def submit(self, job_id: str, keep_alive: bool = False, **args: object) -> None:
         body = {
@@ -154,29 +154,29 @@ class Client:
             "num_gpus": 1,
             "keep_alive": keep_alive,
         }
-        httpx.post(f"{self.bench.api}/jobs/gcp", json=body, timeout=10).raise_for_status()
+        httpx.post(f"{self.setup.api}/jobs/gcp", json=body, timeout=10).raise_for_status()
 
     def job(self, job_id: str) -> Json:
         body = {"user_id": "ada", "job_ids": [job_id]}
-        answer = httpx.post(f"{self.bench.api}/jobs/get_by_user_and_ids", json=body, timeout=10)
+        answer = httpx.post(f"{self.setup.api}/jobs/get_by_user_and_ids", json=body, timeout=10)
         return dict(answer.raise_for_status().json()[0])
 
     def stop(self, job_id: str) -> None:
-        url = f"{self.bench.api}/jobs/gcp/stop/{job_id}/ada"
+        url = f"{self.setup.api}/jobs/gcp/stop/{job_id}/ada"
         httpx.post(url, timeout=10).raise_for_status()
 
     def events(self, job_id: str) -> list[str]:
-        url = f"{self.bench.api}/api/v1/jobs/{job_id}/events"
+        url = f"{self.setup.api}/api/v1/jobs/{job_id}/events"
         answer = httpx.get(url, params={"user_id": "ada", "page_size": 500}, timeout=10)
         return [str(event["event"]) for event in answer.raise_for_status().json()["events"]]
 
     def vms(self) -> list[Json]:
-        answer = httpx.get(f"{self.bench.api}/api/v1/vms", timeout=10)
+        answer = httpx.get(f"{self.setup.api}/api/v1/vms", timeout=10)
         return list(answer.raise_for_status().json()["vms"])
 
     def ran(self, job_id: str) -> int:
         """How often its workflow was begun."""
-        path = self.bench.scratch / f"{job_id}.ran"
+        path = self.setup.scratch / f"{job_id}.ran"
         return len(path.read_text().splitlines()) if path.exists() else 0
 
     def wait(self, what: str, look: Callable[[], object]) -> str:
@@ -188,9 +188,9 @@ class Client:
         return f"not within {END_S:g} s: {what}"
 
 
-def checks(bench: Bench) -> Iterator[Check]:
+def checks(setup: ClientSetup) -> Iterator[Check]:
     """Jobs that end well, badly, by a stop, with their VM kept, and after their VM has died."""
-    client = Client(bench)
+    client = Client(setup)
     client.submit("well", steps=25)
     client.submit("badly", ends="badly")
     client.submit("stopped", steps=600)
@@ -248,7 +248,7 @@ def _dies(client: Client) -> Check:
     client.submit("again", steps=60)
     late = client.wait("again runs", lambda: client.job("again")["status"] == "RUNNING")
     vm = client.job("again")["gcp"]["vm_name"]
-    done = client.bench.zen("sim", "crash", str(vm))
+    done = client.setup.zen("sim", "crash", str(vm))
     if late or done.code:
         return Check(name, "failed", late or done.output)
     late = client.wait("again ended", lambda: client.job("again")["status"] == "COMPLETED")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from cli.clients.frame import Bench, Check, Program, pytest_checks
+from cli.clients.frame import Check, ClientSetup, Program, pytest_checks
 
 PROJECT = "zen-local"
 PACKAGES = (
@@ -48,22 +48,22 @@ DIFFERENCES = (
 )
 
 
-def checks(bench: Bench) -> Iterator[Check]:
+def checks(setup: ClientSetup) -> Iterator[Check]:
     """System tests over both transports, then the samples' tests."""
-    python = bench.python(*PACKAGES)
-    (bench.scratch / "rest_over_http.py").write_text(PLUGIN, encoding="utf-8")
+    python = setup.python(*PACKAGES)
+    (setup.scratch / "rest_over_http.py").write_text(PLUGIN, encoding="utf-8")
     environ = {
-        "PUBSUB_EMULATOR_HOST": str(bench.stack["bus"]),
-        "BUS_REST": str(bench.stack["bus_rest"]).removeprefix("http://"),
+        "PUBSUB_EMULATOR_HOST": str(setup.stack["bus"]),
+        "BUS_REST": str(setup.stack["bus_rest"]).removeprefix("http://"),
         "GOOGLE_CLOUD_PROJECT": PROJECT,
-        "GOOGLE_APPLICATION_CREDENTIALS": str(_key(bench, python)),
-        "PYTHONPATH": str(bench.scratch),
+        "GOOGLE_APPLICATION_CREDENTIALS": str(_key(setup, python)),
+        "PYTHONPATH": str(setup.scratch),
     }
     # The installed library is tried, not the sources beside its tests.
-    (bench.checkout / "google").rename(bench.scratch / "google-sources")
+    (setup.checkout / "google").rename(setup.scratch / "google-sources")
     words = ("-p", "rest_over_http", "-p", "no:cacheprovider", "-n", "4", "--no-flaky-report")
     yield from pytest_checks(
-        bench,
+        setup,
         python,
         (*words, "tests/system.py"),
         prefix="system: ",
@@ -73,11 +73,11 @@ def checks(bench: Bench) -> Iterator[Check]:
     )
     # The samples' tests use the topics of those before them in the same file.
     words = (*words[:-1], "--dist=loadfile")
-    snippets = bench.checkout / "samples" / "snippets"
+    snippets = setup.checkout / "samples" / "snippets"
     names = ("iam_test.py", "publisher_test.py", "subscriber_test.py", "quickstart")
     yield Check("samples: schema_test", "not run", "schemas are not served")
     yield from pytest_checks(
-        bench,
+        setup,
         python,
         (*words, "--rootdir", str(snippets), *(str(snippets / name) for name in names)),
         prefix="samples: ",
@@ -87,9 +87,9 @@ def checks(bench: Bench) -> Iterator[Check]:
     )
 
 
-def _key(bench: Bench, python: str) -> Path:
+def _key(setup: ClientSetup, python: str) -> Path:
     """A key file that opens nothing: the tests read their project from one."""
-    made = bench.call(
+    made = setup.call(
         python,
         "-c",
         "from cryptography.hazmat.primitives.asymmetric import rsa\n"
@@ -98,7 +98,7 @@ def _key(bench: Bench, python: str) -> Path:
         "forms = (s.Encoding.PEM, s.PrivateFormat.PKCS8, s.NoEncryption())\n"
         "print(key.private_bytes(*forms).decode())",
     )
-    target = bench.scratch / "key.json"
+    target = setup.scratch / "key.json"
     told = {
         "type": "service_account",
         "project_id": PROJECT,

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cli.clients.frame import Bench, Check, Done, Program, judged, last_words
+from cli.clients.frame import Check, ClientSetup, Done, Program, judged, last_words
 
 USAGE, PORT, HOST = "USAGE.md", 6200, "http://localhost:6200"
 _BLOCK = re.compile(r"```bash\n(.*?)```", re.DOTALL)
@@ -38,47 +38,47 @@ def _environ(_: Path, scratch: Path) -> Mapping[str, str]:
     return {"PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
 
 
-def checks(bench: Bench) -> Iterator[Check]:
+def checks(setup: ClientSetup) -> Iterator[Check]:
     """Every curl command of the file, then the older ones."""
-    curls = [block for block in _blocks(bench) if block.startswith("curl ")]
+    curls = [block for block in _blocks(setup) if block.startswith("curl ")]
     submit = next(block for block in curls if "-d '" in block)
     job_id = re.findall(r'"job_id": "([^"]+)"', submit)[0]
     # As printed the body lacks a comma, and no server takes it.
-    done = _bash(bench, _NO_COMMA.sub(r"\1,\2", submit))
+    done = _bash(setup, _NO_COMMA.sub(r"\1,\2", submit))
     yield _answers("USAGE: schedule a job", done, {"job_id": job_id, "status": "new"})
     for block in curls:
         if "/stop" in block:
-            done = _bash(bench, block.replace("{job_id}", job_id))
+            done = _bash(setup, block.replace("{job_id}", job_id))
             yield _answers("USAGE: stop a job", done, {"status": "stopping"})
         if "/status" in block:
-            yield _has("USAGE: status", _bash(bench, block), "overall_summary", "clusters")
-    yield from _older(bench)
+            yield _has("USAGE: status", _bash(setup, block), "overall_summary", "clusters")
+    yield from _older(setup)
 
 
-def _older(bench: Bench) -> Iterator[Check]:
+def _older(setup: ClientSetup) -> Iterator[Check]:
     post = ("curl", "-sS", "-H", "Content-Type: application/json", "-d")
-    done = bench.call(*post, json.dumps(OLDER), f"{HOST}/jobs")
+    done = setup.call(*post, json.dumps(OLDER), f"{HOST}/jobs")
     yield _answers("older USAGE: a job by its cluster", done, {"status": "new"})
     asked = {"user_id": "0", "job_ids": [OLDER["job_id"]]}
-    done = bench.call(*post, json.dumps(asked), f"{HOST}/jobs/get_by_user_and_ids")
+    done = setup.call(*post, json.dumps(asked), f"{HOST}/jobs/get_by_user_and_ids")
     yield judged("older USAGE: it is in that cluster", done, '"cluster":"2xa100-40gb"')
-    done = bench.call("curl", "-sS", f"{HOST}/status")
+    done = setup.call("curl", "-sS", f"{HOST}/status")
     fields = ("cluster_status", "running_jobs", "pending_jobs")
     yield _has("older USAGE: status", done, *fields)
-    done = bench.call("curl", "-sS", "-X", "POST", f"{HOST}/jobs/{OLDER['job_id']}/stop")
+    done = setup.call("curl", "-sS", "-X", "POST", f"{HOST}/jobs/{OLDER['job_id']}/stop")
     yield _answers("older USAGE: stop", done, {"status": "stopping"})
-    again = bench.call("curl", "-sS", "-X", "POST", f"{HOST}/jobs/nobody/stop")
+    again = setup.call("curl", "-sS", "-X", "POST", f"{HOST}/jobs/nobody/stop")
     yield judged("stop of a job that is not there", again, "not found or not running")
 
 
-def _blocks(bench: Bench) -> list[str]:
-    text = (bench.checkout / USAGE).read_text(encoding="utf-8")
+def _blocks(setup: ClientSetup) -> list[str]:
+    text = (setup.checkout / USAGE).read_text(encoding="utf-8")
     return [block.strip() for block in _BLOCK.findall(text)]
 
 
-def _bash(bench: Bench, command: str) -> Done:
+def _bash(setup: ClientSetup, command: str) -> Done:
     # -s: the progress bar is not part of the answer.
-    return bench.call("bash", "-c", command.replace("curl ", "curl -sS ", 1))
+    return setup.call("bash", "-c", command.replace("curl ", "curl -sS ", 1))
 
 
 def _answers(name: str, done: Done, expected: Mapping[str, str]) -> Check:

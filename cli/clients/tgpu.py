@@ -6,17 +6,17 @@ import json
 import sys
 from collections.abc import Iterator
 
-from cli.clients.frame import Bench, Check, Done, Program, judged
+from cli.clients.frame import Check, ClientSetup, Done, Program, judged
 
 GPUS = 4
 
 
-def checks(bench: Bench) -> Iterator[Check]:
+def checks(setup: ClientSetup) -> Iterator[Check]:
     """In the directory of train.py, as its user does."""
 
     def tgpu(*words: str) -> Done:
         argv = (sys.executable, "-P", "-m", "cli.names", "tgpu", *words)
-        return bench.call(*argv, cwd=bench.checkout)
+        return setup.call(*argv, cwd=setup.checkout)
 
     line = ("submit", "--gpus", "2", "--priority", "5", "--wait", "--", "cmd=python3 train.py")
     yield judged("tgpu submit runs in its directory", tgpu(*line))

@@ -17,7 +17,7 @@ from cli.options import AsJson
 from cli.screen import console, emit, fitted, note, say
 
 if TYPE_CHECKING:
-    from cli.clients.frame import Bench, Check, Program
+    from cli.clients.frame import Check, ClientSetup, Program
 
 app = typer.Typer(help="Clients of other systems: run the real programs.", no_args_is_help=True)
 
@@ -124,8 +124,8 @@ def _verify(program: Program, checkout: Path) -> Verified:
         return Verified(program.name, commit_of(checkout), (Check("all", "not run", why),))
     checks: list[Check] = []
     try:
-        with bench_for(program, checkout) as bench:
-            for check in program.checks(bench):
+        with setup_for(program, checkout) as setup:
+            for check in program.checks(setup):
                 checks.append(check)
                 words = f": {check.words}" if check.words else ""
                 note(f"{program.name}: {check.name}: {check.outcome}{words}")
@@ -135,26 +135,26 @@ def _verify(program: Program, checkout: Path) -> Verified:
 
 
 @contextmanager
-def bench_for(program: Program, checkout: Path) -> Iterator[Bench]:
+def setup_for(program: Program, checkout: Path) -> Iterator[ClientSetup]:
     """A stack where the program expects it; nothing of it is left afterwards."""
     import json
 
-    from cli.clients.frame import Bench, ClientFailed, copy_of, last_words
+    from cli.clients.frame import ClientFailed, ClientSetup, copy_of, last_words
 
     with tempfile.TemporaryDirectory(prefix="zen-clients-") as directory:
         scratch = Path(directory)
         copy = copy_of(checkout, scratch / "checkout")
         environ = {**os.environ, "ZEN_HOME": str(scratch / "home")}
         environ |= program.environ(copy, scratch) if program.environ else {}
-        bench = Bench(copy, scratch, "", {}, environ)
-        started = bench.zen(*_words(program, scratch))
+        setup = ClientSetup(copy, scratch, "", {}, environ)
+        started = setup.zen(*_words(program, scratch))
         try:
             if started.code:
                 raise ClientFailed(f"its stack did not start: {last_words(started.output)}")
             running = json.loads((scratch / "home" / "run.json").read_text(encoding="utf-8"))
-            yield Bench(copy, scratch, str(running["api"]), running, environ)
+            yield ClientSetup(copy, scratch, str(running["api"]), running, environ)
         finally:
-            bench.zen("down")
+            setup.zen("down")
 
 
 def _words(program: Program, scratch: Path) -> tuple[str, ...]:

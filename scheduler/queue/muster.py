@@ -81,10 +81,10 @@ class Regions:
         spec, most = job.spec, job.spec.max_usd_per_hour
         allowed = [r for r in self._spec.regions if spec.allows_region(r.region)]
         cheap = [r for r in allowed if most is None or self._price(r) <= most] or allowed
-        if self._draft.patience.has_slack(job, self._draft.now):
+        if self._draft.deadline_slack.has_slack(job, self._draft.now):
             # It has time to wait for its cheap regions.
             limit = min(map(self._price, cheap), default=0.0)
-            limit *= 1.0 + self._draft.patience.price_band
+            limit *= 1.0 + self._draft.deadline_slack.price_band
             cheap = [r for r in cheap if self._price(r) <= limit]
         return [r for r in cheap if r.vm_max is None or r.vm_max >= size] or cheap
 

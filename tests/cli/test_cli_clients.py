@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from cli.clients import alnair, gpu_scheduler
-from cli.clients.frame import Bench, Check, ClientFailed, Done, Program, judged, pytest_checks
+from cli.clients.frame import Check, ClientFailed, ClientSetup, Done, Program, judged, pytest_checks
 from cli.clients.programs import PROGRAMS
 from cli.clients.record import BEGIN, END, merged
 from cli.clients.verify import Verified, recognised
 from cli.main import run
 
 
-def nothing(_: Bench) -> Iterator[Check]:
+def nothing(_: ClientSetup) -> Iterator[Check]:
     yield from ()
 
 
@@ -26,8 +26,8 @@ def program(name: str, *differences: str) -> Program:
     return Program(name, ("a-file",), nothing, differences=differences)
 
 
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path, tmp_path, "", {}, os.environ)
+def setup(tmp_path: Path) -> ClientSetup:
+    return ClientSetup(tmp_path, tmp_path, "", {}, os.environ)
 
 
 def test_unknown_checkout_is_refused_by_name(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_suite_of_a_program_is_a_check_per_test(tmp_path: Path) -> None:
         "def test_daemon(): raise SystemError\n"
     )
     found = pytest_checks(
-        bench(tmp_path),
+        setup(tmp_path),
         sys.executable,
         ("-p", "no:cacheprovider", str(tmp_path)),
         not_run={"daemon": "needs a daemon"},
@@ -106,9 +106,9 @@ def test_suite_of_a_program_is_a_check_per_test(tmp_path: Path) -> None:
 
 def test_program_that_hangs_is_ended(tmp_path: Path) -> None:
     """Everything has a bound."""
-    done = bench(tmp_path).call(sys.executable, "-c", "input()", timeout_s=30, stdin="x")
+    done = setup(tmp_path).call(sys.executable, "-c", "input()", timeout_s=30, stdin="x")
     assert done.code == 0
-    hung = bench(tmp_path).call("sleep", "60", timeout_s=0.05)
+    hung = setup(tmp_path).call("sleep", "60", timeout_s=0.05)
     assert hung.code == 124
 
 

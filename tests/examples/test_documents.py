@@ -16,9 +16,9 @@ import yaml
 
 from core.unified import is_manifest
 from tests.examples.compare import difference, ids_in
-from tests.examples.desk import STACKS, Desk, Ran, desk
 from tests.examples.marks import NAMES, SHOWN
 from tests.examples.reading import Block, Step, blocks, steps
+from tests.examples.workspace import STACKS, Ran, Workspace, workspace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -27,9 +27,9 @@ CONFIG_KEYS = {"clusters", "timers", "tenants", "budgets", "api", "queue", "cont
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Desk]:
+def shared() -> Iterator[Workspace]:
     """One stack for all documents, README first; their job ids are different ones."""
-    with desk() as made:
+    with workspace() as made:
         made.names |= {said: real.format(**made.running) for said, real in NAMES.items()}
         config = (made.home / "zen.yaml").read_text()
         for name in ("my.yaml", "new.yaml", "v1.yaml"):
@@ -44,7 +44,9 @@ def last() -> dict[str, Ran]:
 
 
 @pytest.mark.parametrize("block", RUN, ids=lambda block: block.where)
-def test_snippet_runs(block: Block, shared: Desk, last: dict[str, Ran], tmp_path: Path) -> None:
+def test_snippet_runs(
+    block: Block, shared: Workspace, last: dict[str, Ran], tmp_path: Path
+) -> None:
     """Commands end well and print what is said; configurations and jobs are accepted."""
     if block.language == "yaml":
         _check_yaml(block, shared, tmp_path)
@@ -57,7 +59,7 @@ def test_snippet_runs(block: Block, shared: Desk, last: dict[str, Ran], tmp_path
             last[block.document] = _run(block, step, shared, tmp_path)
 
 
-def _run(block: Block, step: Step, shared: Desk, tmp_path: Path) -> Ran:
+def _run(block: Block, step: Step, shared: Workspace, tmp_path: Path) -> Ran:
     command = re.sub(r"\s+#.*$", "", step.command).removeprefix("./").strip()
     if command in SHOWN:
         return Ran(0, "")
@@ -81,14 +83,14 @@ def _run(block: Block, step: Step, shared: Desk, tmp_path: Path) -> Ran:
     return done
 
 
-def _google(shared: Desk) -> dict[str, str]:
+def _google(shared: Workspace) -> dict[str, str]:
     """What leads commands for Google Cloud to the pretend one, and to the stack's database."""
     scheduler = psutil.Process(shared.running["processes"]["scheduler"]).environ()
     names = ("DATABASE_URL", "PUBSUB_EMULATOR_HOST", "ZEN_COMPUTE_URL")
     return {**{name: scheduler[name] for name in names}, "ZEN_API__PORT": "0"}
 
 
-def _check_yaml(block: Block, shared: Desk, tmp_path: Path) -> None:
+def _check_yaml(block: Block, shared: Workspace, tmp_path: Path) -> None:
     """A part of a configuration is laid over the shipped one; anything else is a job."""
     told = yaml.safe_load(block.text)
     target = tmp_path / "snippet.yaml"
@@ -117,6 +119,6 @@ def _check_answer(block: Block, ran: Ran) -> None:
     assert set(told) <= set(real), f"{block.where}: not in {real}: {set(told) - set(real)}"
 
 
-def test_no_job_of_the_documents_failed(shared: Desk) -> None:
+def test_no_job_of_the_documents_failed(shared: Workspace) -> None:
     """But for the one that README lets fail."""
     assert [words for words in shared.failed_jobs() if "exit code 7" not in words] == []

@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from tests.e2e.stack import publish_bytes, wait_for
-from tests.examples.desk import STACKS, Desk, desk
 from tests.examples.marks import SHOWN
 from tests.examples.reading import Line, comment_lines, help_lines
+from tests.examples.workspace import STACKS, Workspace, workspace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -39,9 +39,9 @@ LINES = sorted(
 
 
 @pytest.fixture(scope="module")
-def prepared() -> Iterator[Desk]:
-    """A desk with the jobs, tenants, files and messages that the examples name."""
-    with desk() as made:
+def prepared() -> Iterator[Workspace]:
+    """A workspace with the jobs, tenants, files and messages that the examples name."""
+    with workspace() as made:
         made.zen("tenants", "set", "vision", "--weight", "2")
         _submit(made)
         _files(made)
@@ -50,7 +50,7 @@ def prepared() -> Iterator[Desk]:
         yield made
 
 
-def _submit(made: Desk) -> None:
+def _submit(made: Workspace) -> None:
     labels = ("-l", "team=vision")
     for words in (
         ("--id", "train-7", "--gpu-type", "l4", "--wait", *labels, "--shell", "--", OUTPUTS),
@@ -61,13 +61,13 @@ def _submit(made: Desk) -> None:
         assert done.code == 0, done.output
 
 
-def _files(made: Desk) -> None:
+def _files(made: Workspace) -> None:
     config = (made.home / "zen.yaml").read_text()
     for name in ("my.yaml", "new.yaml", "zen.yaml", "zen-etc.yaml"):
         (made.directory / name).write_text(config)
 
 
-def _dead_letters(made: Desk) -> None:
+def _dead_letters(made: Workspace) -> None:
     config = (made.home / "zen.yaml").read_text()
     project = re.findall(r"^project: (\S+)", config, re.MULTILINE)[0]
     for body in (b"{", b"["):
@@ -82,7 +82,7 @@ def _dead_letters(made: Desk) -> None:
     made.names |= {"4711": oldest, "4712": newest}
 
 
-def _addresses(made: Desk) -> dict[str, str]:
+def _addresses(made: Workspace) -> dict[str, str]:
     """What stands for somebody's own database, bus or file."""
     environ = psutil.Process(made.running["processes"]["scheduler"]).environ()
     return {
@@ -96,7 +96,7 @@ def _addresses(made: Desk) -> dict[str, str]:
     }
 
 
-def _some_vm(made: Desk, cluster: str) -> str:
+def _some_vm(made: Workspace, cluster: str) -> str:
     """A VM that is there now: an example before may have ended the last one."""
 
     def look() -> str | None:
@@ -107,7 +107,7 @@ def _some_vm(made: Desk, cluster: str) -> str:
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line.where}: {line.command}")
-def test_example_of_help_runs(line: Line, prepared: Desk, tmp_path: Path) -> None:
+def test_example_of_help_runs(line: Line, prepared: Workspace, tmp_path: Path) -> None:
     """It ends well, and no traceback is shown."""
     if named := SOME_VM.search(line.command):
         prepared.names[named[0]] = _some_vm(prepared, named[1])
@@ -122,7 +122,7 @@ def test_example_of_help_runs(line: Line, prepared: Desk, tmp_path: Path) -> Non
     assert done.code == 0, f"{line.where}: {line.command}\n{done.output}"
 
 
-def test_no_job_of_the_examples_failed(prepared: Desk) -> None:
+def test_no_job_of_the_examples_failed(prepared: Workspace) -> None:
     """A command line that is accepted and then fails on its VM is a broken example, too."""
     assert prepared.failed_jobs() == []
 

@@ -39,12 +39,12 @@ from scheduler.api.problems import NothingToAbort
 from scheduler.api.services import Services
 from scheduler.api.shapes import Time, iso, iso_or_none
 from scheduler.api.stops import stop_of
-from scheduler.submit import Manners
+from scheduler.submit import SubmissionOptions
 
 TAG = "compatible: definition"
 USER = "0"
 EXECUTORS_MAX = 500
-MANNERS = Manners(uuid_ids=True, waits_for_size=True)
+OPTIONS = SubmissionOptions(uuid_ids=True, waits_for_size=True)
 HOLDING = tuple(sorted(LEASED - {JobStatus.STOPPING}))
 STATES = tuple(dict.fromkeys(words.definition for words in WORDS.values()))
 NEXT_PAGE, TOTAL = "X-Next-Page-Token", "X-Total-Count"
@@ -105,7 +105,7 @@ class NomadRoutes:
         native = native_of_definition(body)
         try:
             accepted = await self._services.submissions.submit(
-                native, idempotency_key=key, manners=MANNERS
+                native, idempotency_key=key, options=OPTIONS
             )
         except BadInput as error:
             raise definition_refusal(error) from error

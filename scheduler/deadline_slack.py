@@ -12,7 +12,7 @@ from core.remaining import RunTimes, latest_start, reserve_s
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class DeadlineSlack:
     """Run times and the price band, as configured and known right now."""
 
     runs: RunTimes = field(default_factory=RunTimes)

@@ -42,7 +42,7 @@ class Ran:
 
 
 @dataclass(slots=True)
-class Desk:
+class Workspace:
     """A user's directory, the launchers on PATH, and the stack that they speak to."""
 
     directory: Path
@@ -66,8 +66,8 @@ class Desk:
                 return Ran(done.code, said)
         return Ran(0, said)
 
-    def elsewhere(self, home: Path) -> Desk:
-        """The same desk with a stack of its own, which is not up yet."""
+    def elsewhere(self, home: Path) -> Workspace:
+        """The same workspace with a stack of its own, which is not up yet."""
         return replace(self, home=home, environ={**self.environ, "ZEN_HOME": str(home)})
 
     def _shell(self, text: str) -> Ran:
@@ -150,11 +150,11 @@ class Desk:
 
 
 @contextlib.contextmanager
-def desk(changes: Mapping[str, Any] | None = None) -> Iterator[Desk]:
-    """A desk with a stack that is up; afterwards nothing of it is left."""
+def workspace(changes: Mapping[str, Any] | None = None) -> Iterator[Workspace]:
+    """A workspace with a stack that is up; afterwards nothing of it is left."""
     with tempfile.TemporaryDirectory(prefix="zen-examples-") as name:
         place = Path(name)
-        directory, programs, home = place / "desk", place / "bin", place / "home"
+        directory, programs, home = place / "workspace", place / "bin", place / "home"
         directory.mkdir()
         programs.mkdir()
         for program in ("zen", "tgpu", "gpu-cli"):
@@ -169,7 +169,7 @@ def desk(changes: Mapping[str, Any] | None = None) -> Iterator[Desk]:
             "ZEN_API__PORT": "0",  # of `zen serve`; several stacks run at once
             "COLUMNS": "160",  # as wide as the documents
         }
-        made = Desk(directory, home, environ)
+        made = Workspace(directory, home, environ)
         told = ("--changes", json.dumps(changes)) if changes else ()
         try:
             up = made.zen("up", "--detach", "--quiet", "--port", "0", *told)
