@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import psycopg
 
 from bench.fleet import Worker
-from core.capacity import ClusterSpec, RegionSpec
+from core.cluster import ClusterSpec, RegionSpec
 from core.job import JobSpec
 from core.messages import BeatStatus
 from core.names import Names

@@ -9,10 +9,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
-from core.capacity import Create, Delete, Member, MigSnapshot
+from core.actions import Create, Delete
 from core.clock import SystemClock
 from core.errors import CloudRefused
 from core.messages import BeatStatus, Heartbeat, InMessage, OutMessage, StartJob
+from core.mig import Member, MigSnapshot
 from core.names import Names
 from messaging.codec import decode_control, encode_heartbeat
 

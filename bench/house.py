@@ -11,27 +11,19 @@ from datetime import datetime
 
 import psycopg
 
-from core.capacity import (
-    ClusterSpec,
-    Create,
-    Delete,
-    Member,
-    MigSnapshot,
-    RegionSpec,
-    Vm,
-    VmState,
-    move_vm,
-    take_lease,
-)
+from core.actions import Create, Delete
 from core.changes import Change, Committed, JobMove, NewJob, NewVm, Unit, View, VmMove
 from core.clock import SystemClock
+from core.cluster import ClusterSpec, RegionSpec
 from core.errors import CloudRefused
 from core.ids import RandomIds
 from core.job import E, Job, JobSpec, Lease, Rules, advance, entry_for, new_job
 from core.messages import InMessage, OutMessage, StopJob
+from core.mig import Member, MigSnapshot
 from core.names import Names
 from core.submission import content_hash
 from core.timers import Timers
+from core.vm import Vm, VmState, move_vm, take_lease
 from db import migrate
 from db.store import PostgresStore
 from messaging.codec import decode_control

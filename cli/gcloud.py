@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from cli.templates import accelerator, labels, metadata
 from config.settings import Settings
-from core.capacity import ClusterSpec, RegionSpec
+from core.cluster import ClusterSpec, RegionSpec
 
 HEADER = """\
 #!/bin/sh

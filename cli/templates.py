@@ -6,7 +6,7 @@ import dataclasses
 import json
 
 from config.settings import Settings
-from core.capacity import ClusterSpec
+from core.cluster import ClusterSpec
 from core.containers import ContainerRules
 from core.timers import AGENT_TIMERS
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from cli.templates import accelerator, labels, metadata
 from config.settings import Settings
-from core.capacity import ClusterSpec, RegionSpec
+from core.cluster import ClusterSpec, RegionSpec
 
 # Boots that a person can watch: the order of things is the real one, the waiting is not.
 QUICK = {

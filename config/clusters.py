@@ -8,7 +8,7 @@ from typing import Any
 
 from config.document import Document, KeyPath
 from config.floors import build_floors
-from core.capacity import ClusterSpec, RegionSpec
+from core.cluster import ClusterSpec, RegionSpec
 from core.names import CPU_TYPE, SPOT_SUFFIX, Names, parse_cluster
 from core.queueing import QueueRule
 from core.submission import nearest, shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from core.capacity import ClusterSpec
+from core.cluster import ClusterSpec
 from core.containers import ContainerRules
 from core.cost import TenantBudget
 from core.errors import NotFound

@@ -19,8 +19,8 @@ from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
 
-from core.capacity import Vm
 from core.job import JobEvent
+from core.vm import Vm
 
 MINIMUM = timedelta(seconds=60)
 """Google bills at least this much of a VM that ever ran."""

@@ -14,9 +14,9 @@ from heapq import heapify, heappop, heappush
 from itertools import chain
 from typing import TypeVar, overload
 
-from core.capacity import Vm, VmState, heard
 from core.job import LEASED, Job, JobStatus
 from core.tenants import HOLDS, Holding, Tally
+from core.vm import Vm, VmState, heard
 
 STALE_MAX = 1000
 """Entries of a heap that speak of what is over are dropped when there are as many as others, and

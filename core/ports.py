@@ -10,20 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from core.capacity import (
-    CapacityHint,
-    ClusterSpec,
-    Create,
-    Delete,
-    MigSnapshot,
-    Queue,
-    Queued,
-)
+from core.actions import Create, Delete, Queue
 from core.changes import Committed, Unit, View
+from core.cluster import ClusterSpec
 from core.cost import Settled, Spent
 from core.forecast import Forecast, Run
 from core.job import Job
 from core.messages import InMessage, OutboxRow, OutMessage
+from core.mig import CapacityHint, MigSnapshot, Queued
 from core.queueing import Ask, HeadsOf
 from core.retention import RetentionRules
 from core.tenants import Holding, TenantRow

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from core.capacity import ClusterSpec
+from core.cluster import ClusterSpec
 from core.cost import TenantBudget
 from core.job import LEASED, Job, JobSpec, JobStatus
 from core.queueing import PRIORITY_HIGHEST

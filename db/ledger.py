@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import assert_never
 
-from core.capacity import Vm
 from core.changes import (
     Change,
     Charge,
@@ -45,6 +44,7 @@ from core.groups import Wait
 from core.job import Job, Lease, TimelineEntry
 from core.messages import OutMessage
 from core.tenants import HOLDS, Holding, Tally, Tenant, Usage, held_by, shortage
+from core.vm import Vm
 from core.waits import WaitNote
 from db.rows import storable
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from core.capacity import Vm
 from core.changes import (
     Change,
     JobMove,
@@ -25,6 +24,7 @@ from core.changes import (
 )
 from core.errors import TermPassed
 from core.job import TimelineEntry
+from core.vm import Vm
 from db.ledger import Known, Writes
 
 

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core.capacity import Trouble, VmState
 from core.changes import DeadLetter, RegionStatus
 from core.cost_report import CostQuestion, CostReport
 from core.errors import Ambiguous, NotFound
@@ -31,6 +30,8 @@ from core.reads import (
     VmRow,
     Worked,
 )
+from core.region_blocks import Trouble
+from core.vm import VmState
 from core.waits import WaitRow
 from db import waits
 from db.cost import JOB_COSTS, cost_report, job_costs_of

@@ -26,11 +26,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB, UUID
 
-from core.capacity import TroubleKind, VmState
 from core.cost import CostKind
 from core.job import FINAL, LEASED, WAITING, JobStatus, StopReason
 from core.knowledge import Outcome
+from core.region_blocks import TroubleKind
 from core.tenants import HOLDS
+from core.vm import VmState
 
 metadata = MetaData(
     naming_convention={

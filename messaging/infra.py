@@ -15,7 +15,7 @@ from google.api_core import exceptions as google_errors
 from google.protobuf import duration_pb2, field_mask_pb2
 from google.pubsub_v1 import types
 
-from core.capacity import ClusterSpec
+from core.cluster import ClusterSpec
 from core.names import Names
 from messaging.channel import explain
 from messaging.pubsub import ACK_DEADLINE_S, CALL_TIMEOUT_S, PubSubBus

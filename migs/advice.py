@@ -8,8 +8,9 @@ from typing import Any
 
 import structlog
 
-from core.capacity import CapacityHint, ClusterSpec
+from core.cluster import ClusterSpec
 from core.errors import CloudBusy, CloudRefused, Forbidden, MigMissing
+from core.mig import CapacityHint
 from core.ports import Clock
 from migs.calling import About, Caller
 from migs.library import Clients

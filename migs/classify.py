@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from core.capacity import AttemptError, TroubleKind
+from core.mig import AttemptError
+from core.region_blocks import TroubleKind
 
 _STOCKOUT = ("RESOURCE_POOL_EXHAUSTED", "STOCKOUT", "RESOURCE_AVAILABILITY")
 _STOCKOUT_WORDS = ("does not have enough resources available", "currently unavailable in the")

@@ -10,19 +10,10 @@ from typing import Any
 
 import structlog
 
-from core.capacity import (
-    CapacityHint,
-    ClusterSpec,
-    Create,
-    Delete,
-    GroupError,
-    Member,
-    MigSnapshot,
-    OperationFailed,
-    Queue,
-    Queued,
-)
+from core.actions import Create, Delete, Queue
+from core.cluster import ClusterSpec
 from core.errors import CloudRefused, CloudUnsure, MigMissing, ZenError
+from core.mig import CapacityHint, GroupError, Member, MigSnapshot, OperationFailed, Queued
 from core.ports import Clock
 from migs.advice import Adviser
 from migs.calling import ATTEMPTS, CALL_S, About, Call, Caller

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from core.capacity import GroupError, Member
+from core.mig import GroupError, Member
 
 RECENT = timedelta(minutes=15)
 """Older errors say nothing about now; Google's list survives a later success."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from core.capacity import CloudCall, Create, Delete, MigSnapshot, Queue, Queued, Unqueue
+from core.actions import CloudCall, Create, Delete, Queue, Unqueue
 from core.errors import CloudRefused
+from core.mig import MigSnapshot, Queued
 from core.ports import Compute, FlexStart
 
 

@@ -12,8 +12,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core.capacity import Create, Delete, Member, MigSnapshot
+from core.actions import Create, Delete
 from core.errors import CloudBusy, CloudRefused, CloudUnsure, MigMissing
+from core.mig import Member, MigSnapshot
 from core.ports import Clock
 
 CALL_S = 10.0

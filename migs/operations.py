@@ -13,8 +13,8 @@ from typing import Any
 
 import structlog
 
-from core.capacity import AttemptError, OperationFailed
 from core.errors import CloudBusy, CloudUnsure, Forbidden, MigMissing
+from core.mig import AttemptError, OperationFailed
 from migs.calling import About, Call, Caller
 from migs.library import Clients
 from migs.reading import read_errors

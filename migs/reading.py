@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 from typing import Any
 
-from core.capacity import AttemptError, GroupError, Member, Queued, QueueState
+from core.mig import AttemptError, GroupError, Member, Queued, QueueState
 
 LEAVING = frozenset({"DELETING", "ABANDONING"})
 _ZONE = re.compile(r"(?:^|/)zones/([^/]+)(?:/|\Z)")

@@ -7,9 +7,10 @@ from datetime import datetime
 
 import structlog
 
-from core.capacity import CloudCall, Create, Delete, MigSnapshot, Queue, Unqueue
+from core.actions import CloudCall, Create, Delete, Queue, Unqueue
 from core.changes import CloudRequest
 from core.errors import CloudBusy, CloudRefused, CloudUnsure, Forbidden, MigMissing, ZenError
+from core.mig import MigSnapshot
 from core.ports import Clock
 from migs.manager import MigManager
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
-from core.capacity import EVERYWHERE, NEVER_WORKS, MigSnapshot, Trouble, TroubleKind
 from core.changes import Change, ClearAlert, RaiseAlert
+from core.mig import MigSnapshot
+from core.region_blocks import EVERYWHERE, NEVER_WORKS, Trouble, TroubleKind
 from core.timers import Timers
 from orchestrator.fold import block_s
 from orchestrator.trial import is_remembered

@@ -7,26 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
-from core.capacity import (
-    BAD_LUCK_MAX,
-    EVERYWHERE,
-    NEVER_WORKS,
-    AttemptError,
-    ClusterSpec,
-    GroupError,
-    Member,
-    MigSnapshot,
-    Queued,
-    QueueState,
-    Trouble,
-    TroubleKind,
-    Vm,
-    VmState,
-    move_vm,
-)
 from core.changes import Change, DropTrouble, PutTrouble, VmMove
+from core.cluster import ClusterSpec
 from core.knowledge import TAKEN_SHARE, CapacityPolicy, Experience, Outcome
+from core.mig import AttemptError, GroupError, Member, MigSnapshot, Queued, QueueState
+from core.region_blocks import BAD_LUCK_MAX, EVERYWHERE, NEVER_WORKS, Trouble, TroubleKind
 from core.timers import Timers
+from core.vm import Vm, VmState, move_vm
 from migs.classify import classify, is_global
 from orchestrator.learning import Lessons
 from orchestrator.trial import is_remembered

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from operator import attrgetter
 
-from core.capacity import Action, Create, Hold, Wish
+from core.actions import Action, Create, Hold
+from core.demand import Wish
 from core.knowledge import PRIOR_BELIEF
 from core.names import Names
 from core.ports import Ids

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from core.capacity import CapacityHint, ClusterSpec
 from core.changes import Change
+from core.cluster import ClusterSpec
 from core.knowledge import CapacityPolicy, Experience
+from core.mig import CapacityHint
 from core.ports import CapacityAdvice
 from orchestrator.learning import Lessons
 

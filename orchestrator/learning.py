@@ -10,8 +10,8 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 
-from core.capacity import ClusterSpec, Vm
 from core.changes import Change, PutExperience
+from core.cluster import ClusterSpec
 from core.knowledge import (
     HOUR_S,
     ROOM_MAX,
@@ -24,6 +24,7 @@ from core.knowledge import (
     faded,
     with_shortage,
 )
+from core.vm import Vm
 
 
 class Lessons:

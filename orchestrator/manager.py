@@ -11,29 +11,7 @@ from typing import assert_never
 
 import structlog
 
-from core.capacity import (
-    Action,
-    AttemptError,
-    CloudCall,
-    ClusterSpec,
-    Create,
-    Delete,
-    Demand,
-    Drain,
-    GroupError,
-    Hold,
-    MigSnapshot,
-    OperationFailed,
-    Queue,
-    Trouble,
-    TroubleKind,
-    Undrain,
-    Unqueue,
-    Vm,
-    VmState,
-    block_on,
-    move_vm,
-)
+from core.actions import Action, CloudCall, Create, Delete, Drain, Hold, Queue, Undrain, Unqueue
 from core.changes import (
     Change,
     CloudRequest,
@@ -49,12 +27,17 @@ from core.changes import (
     View,
     VmMove,
 )
+from core.cluster import ClusterSpec
+from core.demand import Demand
 from core.errors import Forbidden, MigMissing, ZenError
 from core.knowledge import CapacityPolicy
+from core.mig import AttemptError, GroupError, MigSnapshot, OperationFailed
 from core.names import Names
 from core.ports import CapacityAdvice, Clock, Ids, Store
+from core.region_blocks import Trouble, TroubleKind, block_on
 from core.remaining import RunTimes
 from core.timers import Timers
+from core.vm import Vm, VmState, move_vm
 from core.waits import WaitKind, WaitNote, WaitNotes
 from migs.manager import MigManager
 from orchestrator.calls import CloudCalls, action_of, is_passing, kind_of, request_of

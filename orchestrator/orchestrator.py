@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import structlog
 
-from core.capacity import ClusterSpec
 from core.changes import View
+from core.cluster import ClusterSpec
 from core.errors import StoreDown, TermPassed, ZenError
 from core.job import JobStatus
 from core.knowledge import CapacityPolicy

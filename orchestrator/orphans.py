@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from core.capacity import ClusterSpec, Member, MigSnapshot, Vm, VmState
 from core.changes import Change, ClearAlert, NewVm, RaiseAlert, View
+from core.cluster import ClusterSpec
+from core.mig import Member, MigSnapshot
 from core.names import BadName, Names
 from core.ports import Ids
 from core.timers import Timers
+from core.vm import Vm, VmState
 
 # An orphan is there already: refusing it for the limit would only hide it.
 NO_LIMIT = 1_000_000

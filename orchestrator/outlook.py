@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from core.capacity import NEVER_WORKS, Trouble, TroubleKind, Vm, Wish, block_on
+from core.demand import Wish
 from core.knowledge import (
     BOOT_S,
     DELIVERIES_MIN,
@@ -28,7 +28,9 @@ from core.knowledge import (
     usual_vms,
     was_short,
 )
+from core.region_blocks import NEVER_WORKS, Trouble, TroubleKind, block_on
 from core.timers import Timers
+from core.vm import Vm
 from orchestrator.picture import Picture
 
 # A result that comes later costs less than a job that does not start: nobody sits and waits for it.

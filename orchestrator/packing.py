@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
 
-from core.capacity import ClusterSpec, Demand, Vm, VmState, Wish
+from core.cluster import ClusterSpec
+from core.demand import Demand, Wish
 from core.job import Job
+from core.vm import Vm, VmState
 
 Where = tuple[str, float]
 """Region and price of a VM."""

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from operator import attrgetter
 
-from core.capacity import ClusterSpec, Demand, Trouble, Vm, VmState, Wish
+from core.cluster import ClusterSpec
+from core.demand import Demand, Wish
 from core.floors import floor_at
 from core.job import Job, JobStatus
 from core.knowledge import Arrivals, CapacityPolicy, Experience
+from core.region_blocks import Trouble
 from core.remaining import RunTimes, latest_start, reserve_s
+from core.vm import Vm, VmState
 
 V = VmState
 STARTS_S = 600.0

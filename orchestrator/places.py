@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from core.capacity import ClusterSpec, MigSnapshot, RegionSpec
 from core.changes import View
+from core.cluster import ClusterSpec, RegionSpec
+from core.mig import MigSnapshot
 from core.names import BadName, Names
 
 WATCHED = "withdrawn from the cluster: watched until nothing of ours is left there"

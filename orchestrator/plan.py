@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from core.capacity import Action, Delete, Drain, Queue, Undrain, Unqueue, Vm, VmState
+from core.actions import Action, Delete, Drain, Queue, Undrain, Unqueue
 from core.names import Names, request_for
 from core.ports import Ids
 from core.timers import Timers
+from core.vm import Vm, VmState
 from orchestrator.growth import LONG_WAIT_S, Asks, askable, fresh_names, growth
 from orchestrator.picture import Picture, match
 from orchestrator.scene import Scene, is_expired, survey

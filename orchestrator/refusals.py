@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from core.capacity import ClusterSpec, Trouble, Vm, VmState, block_on
+from core.cluster import ClusterSpec
+from core.region_blocks import Trouble, block_on
+from core.vm import Vm, VmState
 from core.waits import WaitKind, WaitNote
 
 V = VmState

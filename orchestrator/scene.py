@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
 
-from core.capacity import Vm, VmState, Wish
+from core.demand import Wish
 from core.timers import Timers
+from core.vm import Vm, VmState
 from orchestrator.outlook import Outlook, Prices, outlooks
 from orchestrator.picture import Picture, match, wishes_of
 from orchestrator.together import NOBODY, Together, free_to_use, gather, is_gangs

@@ -12,8 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from core.capacity import Hold, TroubleKind, Vm, VmState, Wish
+from core.actions import Hold
+from core.demand import Wish
+from core.region_blocks import TroubleKind
 from core.timers import Timers
+from core.vm import Vm, VmState
 from core.waits import JOBS_PER_REGION
 from orchestrator.outlook import Outlook
 from orchestrator.picture import Picture

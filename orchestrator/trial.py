@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from operator import attrgetter
 
-from core.capacity import Trouble, VmState
+from core.region_blocks import Trouble
 from core.timers import Timers
+from core.vm import VmState
 from orchestrator.picture import Picture
 
 V = VmState

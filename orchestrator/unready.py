@@ -18,19 +18,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from core.capacity import (
-    BAD_LUCK_MAX,
-    NEVER_WORKS,
-    UNCLAIMED_REASON,
-    ClusterSpec,
-    Trouble,
-    TroubleKind,
-    Vm,
-    VmState,
-)
 from core.changes import Change, DropTrouble, PutTrouble
+from core.cluster import ClusterSpec
 from core.job import Job, S
+from core.region_blocks import BAD_LUCK_MAX, NEVER_WORKS, Trouble, TroubleKind
 from core.timers import Timers
+from core.vm import UNCLAIMED_REASON, Vm, VmState
 from orchestrator.fold import TroubleKey, block_s
 from orchestrator.scene import expires_at, is_expired
 from orchestrator.trial import is_remembered

@@ -15,8 +15,9 @@ from itertools import accumulate, takewhile
 from operator import attrgetter
 from typing import NamedTuple
 
-from core.capacity import Vm, Wish
+from core.demand import Wish
 from core.timers import Timers
+from core.vm import Vm
 from orchestrator.outlook import Outlook
 from orchestrator.picture import Picture
 

@@ -11,10 +11,10 @@ from datetime import datetime
 
 import structlog
 
-from core.capacity import VM_TRANSITIONS, Vm, VmState
 from core.changes import JobNote, JobProgress, VmBeat
 from core.job import E, Job, JobEvent, JobStatus, S, TimelineEntry
 from core.messages import BeatStatus, ContinueJob, Heartbeat, StopJob
+from core.vm import VM_TRANSITIONS, Vm, VmState
 from scheduler.draft import Draft, stop_message
 from scheduler.older import ENDS, Claims, note, retire
 from scheduler.sick import note_end, note_readings

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 
-from core.capacity import ClusterSpec, Trouble, TroubleKind, block_on
+from core.cluster import ClusterSpec
 from core.errors import StoreDown
 from core.job import JobSpec
 from core.ports import Clock
+from core.region_blocks import Trouble, TroubleKind, block_on
 
 FRESH_S = 5.0
 """Blocks last from half a minute to an hour: a door that looks this often knows enough."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from core.capacity import ClusterSpec
+from core.cluster import ClusterSpec
 from core.errors import BadInput, Fault
 from core.job import JobSpec
 from core.submission import nearest, shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from core.capacity import ClusterSpec
+from core.cluster import ClusterSpec
 from core.job import Job
 from core.knowledge import CapacityPolicy
 from core.remaining import RunTimes, latest_start, reserve_s

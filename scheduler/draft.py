@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 
-from core.capacity import VM_TRANSITIONS, Vm, VmState, drop_lease, move_vm
 from core.changes import Change, Charge, JobMove, JobProgress, Send, Unit, View, VmMove
 from core.job import (
     WAITING,
@@ -25,6 +24,7 @@ from core.job import (
 from core.living import Living
 from core.messages import Control, OutMessage, StopJob
 from core.remaining import nothing_saved
+from core.vm import VM_TRANSITIONS, Vm, VmState, drop_lease, move_vm
 from core.waits import WaitNote
 from scheduler.deadline_slack import DeadlineSlack
 from scheduler.layer import Layer

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from core.capacity import ClusterSpec, VmState
 from core.changes import View
+from core.cluster import ClusterSpec
 from core.errors import BadInput
 from core.job import WAITING, E, Job, JobSpec, S
+from core.vm import VmState
 from scheduler.blocks import block_of
 from scheduler.choice import in_preference
 from scheduler.draft import Draft

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import structlog
 
-from core.capacity import ClusterSpec
 from core.changes import Committed, PutForecast, Unit, View
+from core.cluster import ClusterSpec
 from core.errors import TermPassed
 from core.forecast import Forecast, Record, Told
 from core.job import LEASED, Job, Rules, S

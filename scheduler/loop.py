@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from core.capacity import ClusterSpec
 from core.changes import Change, ClearAlert, DeadLetter, RaiseAlert, Unit, View
+from core.cluster import ClusterSpec
 from core.errors import BusDown, StoreDown, TermPassed
 from core.job import Job, Rules
 from core.knowledge import CapacityPolicy

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
-from core.capacity import UNCLAIMED_REASON, VM_TRANSITIONS, Vm, VmState
 from core.job import BLOCKED_MAX_S, DEADLINE_EVENT, E, Job, JobEvent, S
+from core.vm import UNCLAIMED_REASON, VM_TRANSITIONS, Vm, VmState
 from scheduler.draft import Draft, stop_message
 from scheduler.queue.gang import joins_later
 from scheduler.silence import Silence

@@ -6,9 +6,9 @@ from collections import Counter as Tally
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from core.capacity import VmState
 from core.job import WAITING, Job, JobStatus
 from core.reads import Summary, VmCount
+from core.vm import VmState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _CYCLE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)

@@ -13,10 +13,10 @@ from datetime import timedelta
 
 import structlog
 
-from core.capacity import V1_BOOT, Vm, VmState, take_lease
 from core.changes import JobNote
 from core.job import E, Job, Lease, S, TimelineEntry, offered
 from core.messages import BeatStatus, Heartbeat, StopJob
+from core.vm import V1_BOOT, Vm, VmState, take_lease
 from scheduler.draft import Draft
 
 log = structlog.get_logger("v1")

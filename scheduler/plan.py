@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from core.capacity import ClusterSpec
 from core.changes import JobWhy, View
+from core.cluster import ClusterSpec
 from core.job import Job, S
 from core.knowledge import CapacityPolicy
 from core.ports import Ids

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.capacity import ClusterSpec
+from core.cluster import ClusterSpec
 from core.groups import parse_array
 from core.job import JobSpec
 

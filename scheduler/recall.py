@@ -17,13 +17,13 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 import structlog
 
-from core.capacity import Vm
 from core.changes import View
 from core.errors import BusDown, StoreDown, ZenError
 from core.job import Job, S
 from core.messages import InMessage
 from core.names import Names
 from core.ports import Bus, Store
+from core.vm import Vm
 from messaging.codec import BadMessage, decode_v1_order
 from scheduler.draft import Draft
 from scheduler.queue.offer import is_lost, may_have_taken

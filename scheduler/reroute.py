@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from core.capacity import ClusterSpec, Demand, Vm
 from core.changes import View
+from core.cluster import ClusterSpec
+from core.demand import Demand
 from core.job import WAITING, E, Job
 from core.remaining import MARGIN_SHARE, Remaining, latest_start, reserve_s
 from core.timers import Timers
+from core.vm import Vm
 from orchestrator.outlook import outlooks
 from orchestrator.picture import Picture
 from scheduler.choice import standard_cluster

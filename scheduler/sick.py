@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.capacity import Vm, VmState
 from core.changes import ClearAlert, RaiseAlert, View
 from core.health import FailedRun, job_failed, job_went_well, kind_of_work, read_gpus, verdict
 from core.job import E, Job, JobEvent, S
 from core.messages import GpuReading
+from core.vm import Vm, VmState
 from scheduler.draft import Draft
 
 V = VmState

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from core.capacity import Vm, VmState
 from core.living import Living
 from core.timers import Timers
+from core.vm import Vm, VmState
 
 MISSED_CANARIES = 2
 """A gap this long is an outage, and silence must settle anew: what swallowed one canary has also

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Protocol
 
-from core.capacity import ClusterSpec
 from core.changes import NewJob, Unit
+from core.cluster import ClusterSpec
 from core.errors import (
     BadInput,
     Conflict,

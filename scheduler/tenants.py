@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from core.capacity import ClusterSpec
+from core.cluster import ClusterSpec
 from core.errors import BadInput, Fault, PriceNotConfirmed, QuotaExceeded
 from core.job import Job, JobSpec
 from core.ports import Clock

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 
-from core.capacity import VmState
 from core.cost import (
     Amount,
     CostKind,
@@ -20,6 +19,7 @@ from core.cost import (
     settled,
 )
 from core.cost_report import CostQuestion, CostReport, Tally, job_amounts, job_key
+from core.vm import VmState
 from sim.memory_tables import CostKey, JobRecord, Tables, VmRecord
 
 _HOUR = timedelta(hours=1)

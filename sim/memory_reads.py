@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
 
-from core.capacity import Trouble, Vm
 from core.changes import RegionStatus
 from core.cost_report import CostQuestion, CostReport
 from core.errors import NotFound
@@ -32,6 +31,8 @@ from core.reads import (
     VmRow,
     Worked,
 )
+from core.region_blocks import Trouble
+from core.vm import Vm
 from core.waits import WaitRow
 from db.pages import place_of, token_for
 from sim.memory_cost import cost_report, job_costs

@@ -12,7 +12,6 @@ from datetime import date, datetime, timedelta
 from itertools import islice, takewhile
 from typing import Any, Generic, TypeVar
 
-from core.capacity import Trouble, Vm, VmState, heard
 from core.changes import CloudRequest, RegionStatus, Unit, View
 from core.configuration import ConfigVersion
 from core.cost import Amount, CostKind
@@ -29,7 +28,9 @@ from core.living import Living
 from core.messages import GpuReading, OutMessage, Progress
 from core.queueing import HeadsOf, PriorityClass, QueueRule, class_of, each_of
 from core.reads import AlertRow, AttemptRow, DeadLetterRow, EventRow
+from core.region_blocks import Trouble
 from core.tenants import HOLDS, Tenant, Usage
+from core.vm import Vm, VmState, heard
 from core.waits import WaitRow
 from sim.memory_holds import Holds
 

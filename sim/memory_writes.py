@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
-from core.capacity import Vm, VmState
 from core.changes import (
     ClearAlert,
     CloudRequest,
@@ -30,6 +29,7 @@ from core.job import WAITING, Job, JobStatus, TimelineEntry
 from core.messages import Progress
 from core.reads import AlertRow, AttemptRow, DeadLetterRow, EventRow
 from core.tenants import Holding, Quota, Usage, holdings
+from core.vm import Vm, VmState
 from core.waits import ROWS_MAX, WaitKind, WaitNote, folded
 from db.ledger import Attempt, Known, Plain, Writes
 from db.named import Locked, Wanted, number_events

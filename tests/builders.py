@@ -6,11 +6,14 @@ import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from core.capacity import ClusterSpec, Member, MigSnapshot, RegionSpec, Trouble, Vm, VmState
 from core.changes import View
+from core.cluster import ClusterSpec, RegionSpec
 from core.ids import RandomIds
 from core.job import E, Job, JobEvent, JobSpec, Lease, Rules, advance, new_job
+from core.mig import Member, MigSnapshot
 from core.names import Names
+from core.region_blocks import Trouble
+from core.vm import Vm, VmState
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 RULES = Rules()

@@ -7,11 +7,13 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from core.capacity import ClusterSpec, Trouble, VmState, block_on
+from core.cluster import ClusterSpec
 from core.forecast import Forecast
 from core.job import WAITING
 from core.knowledge import BOOT_S, DELIVERY_S, Experience, Place, belief
 from core.reads import Summary
+from core.region_blocks import Trouble, block_on
+from core.vm import VmState
 from scheduler.api.services import Services
 from scheduler.choice import Candidate
 from scheduler.submit import Preview

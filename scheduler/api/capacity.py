@@ -10,10 +10,11 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from core.capacity import ClusterSpec, Trouble, block_on
 from core.changes import RegionStatus
+from core.cluster import ClusterSpec
 from core.job import JobStatus
 from core.reads import Summary
+from core.region_blocks import Trouble, block_on
 from scheduler.api import examples
 from scheduler.api.endpoint import PREFIX, Answer, Endpoint, reply
 from scheduler.api.jobs import PAGE_SIZE, PAGE_TOKEN

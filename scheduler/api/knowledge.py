@@ -9,10 +9,11 @@ from msgspec import Struct, structs
 from starlette.requests import Request
 from starlette.responses import Response
 
-from core.capacity import ClusterSpec, Trouble
+from core.cluster import ClusterSpec
 from core.knowledge import Experience, Place, belief, fade, preemptions_per_hour
 from core.names import Names
 from core.reads import AlertRow
+from core.region_blocks import Trouble
 from scheduler.api import examples
 from scheduler.api.capacity import TAG, BlockOut, block_out
 from scheduler.api.endpoint import PREFIX, Answer, Endpoint, reply

@@ -9,10 +9,10 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from core.capacity import VmState
 from core.errors import StoreDown
 from core.job import JobStatus
 from core.reads import Summary
+from core.vm import VmState
 from scheduler.api import examples
 from scheduler.api.endpoint import PREFIX, Answer, Endpoint, reply
 from scheduler.api.etas import KnownForecasts

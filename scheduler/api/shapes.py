@@ -10,13 +10,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from core.capacity import ClusterSpec, VmState
+from core.cluster import ClusterSpec
 from core.cost import CostKind, vm_usd
 from core.forecast import Forecast, JobForecast
 from core.groups import hold_words
 from core.job import WAITING, Job, JobSpec, JobStatus
 from core.names import BadName, parse_cluster
 from core.reads import AlertRow, AttemptRow, EventRow, JobRow, VmRow
+from core.vm import VmState
 from core.waits import WaitKind, WaitRow
 from scheduler.api.compat.multitenant import job_words
 from scheduler.queue.gang import JOINS_LATER

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from core.capacity import ClusterSpec
+from core.cluster import ClusterSpec
 from core.job import Job, S
 from core.reads import JobRow
 from core.tenants import Amounts, Tally, Tenant, budgets_of, held_by, machines_of, shortage

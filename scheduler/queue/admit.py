@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from core.capacity import ClusterSpec, Trouble
+from core.cluster import ClusterSpec
 from core.job import E, Job, S
 from core.queueing import QueueRule
+from core.region_blocks import Trouble
 from scheduler.draft import Draft
 from scheduler.queue.answers import NOTHING_KEPT, NOTHING_MADE, Kept, Made
 from scheduler.queue.bound import protected_at

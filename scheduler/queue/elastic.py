@@ -12,9 +12,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from core.capacity import ClusterSpec, Trouble
+from core.cluster import ClusterSpec
 from core.job import WAITING, E, Job, S
 from core.ports import Ids
+from core.region_blocks import Trouble
 from scheduler.draft import Draft
 from scheduler.queue.fit import place_team
 from scheduler.queue.gang import yield_message

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core.capacity import ClusterSpec, take_lease
+from core.cluster import ClusterSpec
 from core.job import E, Job, Lease
 from core.messages import StartJob
 from core.ports import Ids
+from core.vm import take_lease
 from scheduler.draft import Draft
 from scheduler.queue.answers import NOTHING_KEPT, Kept
 from scheduler.queue.gang import Teams

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
-from core.capacity import ClusterSpec
+from core.cluster import ClusterSpec
 from core.living import Census, take_census
 from core.queueing import Ask, HeadsOf, Live, QueuePolicy, QueueRule
 from core.tenants import Amounts, Holding, Machine, Tenant, Usage, held_by, machines_of

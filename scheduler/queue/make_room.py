@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from core.capacity import ClusterSpec, VmState
 from core.changes import JobNote
+from core.cluster import ClusterSpec
 from core.job import E, Job, S
 from core.queueing import PriorityClass, QueueRule, class_of, due_at
 from core.tenants import Tenant
+from core.vm import VmState
 from core.waits import WaitKind, WaitNote
 from scheduler.draft import Draft
 from scheduler.queue.admit import Admission

@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from core.capacity import ClusterSpec, RegionSpec, Trouble, Vm, VmState
+from core.cluster import ClusterSpec, RegionSpec
 from core.job import E, Job, JobSpec, S
 from core.knowledge import Experience, belief, room
 from core.messages import Size
+from core.region_blocks import Trouble
+from core.vm import Vm, VmState
 from scheduler.draft import Draft
 from scheduler.queue.answers import NOTHING_KEPT, Kept
 from scheduler.queue.gang import Teams, team_of

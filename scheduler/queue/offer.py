@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from core.capacity import ClusterSpec, Vm, VmState
+from core.cluster import ClusterSpec
 from core.job import Job, Offer, S, TimelineEntry, offered
 from core.messages import StartJob
 from core.ports import Ids
+from core.vm import Vm, VmState
 from scheduler.draft import Draft
 
 V = VmState

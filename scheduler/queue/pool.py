@@ -13,11 +13,14 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from core.capacity import ClusterSpec, Demand, Trouble, Vm, VmState
+from core.cluster import ClusterSpec
+from core.demand import Demand
 from core.job import Job, JobSpec, S
 from core.knowledge import CapacityPolicy, Experience
+from core.region_blocks import Trouble
 from core.tenants import Holding, Machine, Tally, Tenant, held_by
 from core.timers import Timers
+from core.vm import Vm, VmState
 from orchestrator.outlook import LASTING, Outlook, outlooks
 from orchestrator.picture import Picture
 from scheduler.queue.eta import Busy, Cap, Waits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from core.capacity import ClusterSpec, RegionSpec
+from core.cluster import ClusterSpec, RegionSpec
 from core.job import JobSpec
 
 

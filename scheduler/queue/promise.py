@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from core.capacity import ClusterSpec, Vm
+from core.cluster import ClusterSpec
 from core.job import Job, S
 from core.queueing import QueueRule
 from core.remaining import rest_s
+from core.vm import Vm
 from scheduler.draft import Draft
 from scheduler.queue.bound import protected_at
 from scheduler.queue.predict import Guess

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from operator import attrgetter
 
-from core.capacity import ClusterSpec, Trouble, TroubleKind
+from core.cluster import ClusterSpec
 from core.job import Job, JobSpec
+from core.region_blocks import Trouble, TroubleKind
 from orchestrator.outlook import Outlook
 from scheduler.queue.eta import Waits
 from scheduler.queue.pool import Guesses, Pool, gang_uid, waits_of

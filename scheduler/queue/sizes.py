@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from core.capacity import Vm
 from core.changes import JobNote
 from core.job import Job, S, TimelineEntry
 from core.messages import Peer, ResizeJob, Size
+from core.vm import Vm
 from scheduler.draft import Draft
 
 RESIZED = "resized"

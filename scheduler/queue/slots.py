@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from core.capacity import LONG_S, ClusterSpec, Vm, VmState
+from core.cluster import ClusterSpec
 from core.job import JobSpec, S
+from core.vm import LONG_S, Vm, VmState
 from scheduler.draft import Draft
 
 V = VmState

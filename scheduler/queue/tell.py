@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from core.capacity import ClusterSpec, Trouble
+from core.cluster import ClusterSpec
 from core.forecast import Forecast, JobForecast, Pace, Record, Told
 from core.job import Job
 from core.queueing import class_of
+from core.region_blocks import Trouble
 from scheduler.queue.eta import AHEAD_MAX, Behind, Calibration, Cap, Eta, Plays
 from scheduler.queue.pool import Guesses, Pool, gang_uid, waits_of
 from scheduler.queue.predict import NOTHING_LIKE_IT

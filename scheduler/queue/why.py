@@ -10,10 +10,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 
-from core.capacity import ClusterSpec, Trouble, Vm, VmState
 from core.changes import JobWhy, View
+from core.cluster import ClusterSpec
 from core.job import WAITING, Job, JobSpec, JobStatus, S
 from core.queueing import QueueRule, class_of
+from core.region_blocks import Trouble
+from core.vm import Vm, VmState
 from core.waits import NOTES_PER_CYCLE, WaitKind, WaitNote, fold_key
 from scheduler.budgets import Standing
 from scheduler.draft import Draft

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from core.capacity import ClusterSpec, Vm
+from core.cluster import ClusterSpec
 from core.job import Job, JobSpec, S
+from core.vm import Vm
 from scheduler.draft import Draft
 from scheduler.queue.gang import Teams
 from scheduler.queue.muster import muster

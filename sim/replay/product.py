@@ -14,28 +14,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import assert_never
 
-from core.capacity import (
-    Action,
-    AttemptError,
-    ClusterSpec,
-    Create,
-    Delete,
-    Demand,
-    Drain,
-    Hold,
-    Member,
-    MigSnapshot,
-    Queue,
-    RegionSpec,
-    Trouble,
-    Undrain,
-    Unqueue,
-    Vm,
-    VmState,
-    Wish,
-    move_vm,
-)
+from core.actions import Action, Create, Delete, Drain, Hold, Queue, Undrain, Unqueue
 from core.changes import View
+from core.cluster import ClusterSpec, RegionSpec
+from core.demand import Demand, Wish
 from core.ids import RandomIds
 from core.job import Budgets, E, Job, JobSpec, Rules, S, Saved, new_job
 from core.knowledge import (
@@ -48,11 +30,14 @@ from core.knowledge import (
 )
 from core.living import Living, Rows
 from core.messages import Control, OutMessage
+from core.mig import AttemptError, Member, MigSnapshot
 from core.names import Names
 from core.queueing import QueuePolicy
+from core.region_blocks import Trouble
 from core.remaining import RunTimes
 from core.tenants import HOLDS
 from core.timers import Timers
+from core.vm import Vm, VmState, move_vm
 from orchestrator.fold import fold
 from orchestrator.picture import Picture, at_work, demand_by_cluster
 from orchestrator.plan import decide, look_again

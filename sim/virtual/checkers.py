@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from core.capacity import VM_TRANSITIONS, ClusterSpec, Create, Delete, Queue, Vm, VmState
+from core.actions import Create, Delete, Queue
 from core.changes import (
     Change,
     DeadLetter,
@@ -20,9 +20,11 @@ from core.changes import (
     Unit,
     VmMove,
 )
+from core.cluster import ClusterSpec
 from core.job import TRANSITIONS, E, Job, JobEvent, JobStatus, Lease
 from core.messages import OutMessage, StartJob
 from core.tenants import HOLDS, machines_of
+from core.vm import VM_TRANSITIONS, Vm, VmState
 from sim.memory_tables import Tables, Written
 from sim.physics import Cloud
 from sim.virtual.computing import Computing

@@ -10,21 +10,19 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import assert_never
 
-from core.capacity import (
+from core.actions import Create, Delete, Queue
+from core.cluster import ClusterSpec
+from core.errors import CloudBusy, CloudRefused, CloudUnsure, Forbidden, MigMissing, ZenError
+from core.mig import (
     AttemptError,
     CapacityHint,
-    ClusterSpec,
-    Create,
-    Delete,
     GroupError,
     Member,
     MigSnapshot,
     OperationFailed,
-    Queue,
     Queued,
     QueueState,
 )
-from core.errors import CloudBusy, CloudRefused, CloudUnsure, Forbidden, MigMissing, ZenError
 from migs.history import ErrorHistory
 from sim.faults import Fault
 from sim.flex import AskedTogether

@@ -14,7 +14,7 @@ from config.errors import ConfigError
 from config.reload import Candidate, Reader
 from config.settings import Settings
 from config.watch import Look
-from core.capacity import ClusterSpec
+from core.cluster import ClusterSpec
 from scheduler.reload import ConfigParts
 from sim.memory_configs import MemoryConfigVersions
 from sim.memory_store import MemoryStore

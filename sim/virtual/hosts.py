@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from config.settings import Settings
-from core.capacity import Create, Delete, MigSnapshot, Queue, Queued
+from core.actions import Create, Delete, Queue
 from core.errors import StoreDown
 from core.ids import RandomIds
 from core.messages import OutMessage
+from core.mig import MigSnapshot, Queued
 from db.submit import GroupCommit
 from scheduler.blocks import KnownTroubles
 from scheduler.metrics import Metrics

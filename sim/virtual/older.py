@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from config.settings import Settings
-from core.capacity import ClusterSpec
+from core.cluster import ClusterSpec
 from core.errors import BusDown
 from core.job import JobSpec
 from core.messages import OutMessage, StartJob

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from core.capacity import ClusterSpec
+from core.cluster import ClusterSpec
 from core.tenants import Quota, Tenant
 from sim.virtual.loop import EPOCH
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from agent.node import Node
 from agent.node import Worker as NodeWorker
 from config.settings import Settings
-from core.capacity import ClusterSpec, RegionSpec
+from core.cluster import ClusterSpec, RegionSpec
 from sim.model import VmInfo
 from sim.virtual.bus import BusOdds
 from sim.virtual.loop import VirtualLoop

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from config.settings import ApiSettings, Settings
-from core.capacity import ClusterSpec, RegionSpec
+from core.cluster import ClusterSpec, RegionSpec
 from core.job import Budgets
 from core.names import Names, parse_cluster
 from core.queueing import QueuePolicy, QueueRule

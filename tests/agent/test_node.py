@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from agent.node import Node
-from core.capacity import Create, Delete, Member
+from core.actions import Create, Delete
 from core.clock import SystemClock
 from core.errors import CloudRefused, MigMissing
+from core.mig import Member
 from migs.nodes import NodeCompute
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 
-from core.capacity import ClusterSpec, RegionSpec, Trouble
 from core.changes import (
     Committed,
     JobMove,
@@ -23,6 +22,7 @@ from core.changes import (
     Unit,
     View,
 )
+from core.cluster import ClusterSpec, RegionSpec
 from core.cost import CostKind, Life, Settled, Spent, TenantBudget, add_live_spend
 from core.cost_report import CostQuestion, CostReport, Tally
 from core.errors import Ambiguous, BadInput, Fault, NotFound, StoreDown
@@ -49,6 +49,7 @@ from core.reads import (
     VmPage,
     VmRow,
 )
+from core.region_blocks import Trouble
 from core.retention import RetentionRules
 from core.tenants import Holding, Tenant, TenantRow, Usage, holdings
 from core.timers import Timers

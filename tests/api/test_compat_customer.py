@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from core.capacity import VmState
 from core.changes import RegionStatus
 from core.job import JobEvent, JobSpec, JobStatus, advance, new_job
 from core.reads import AlertRow, Milestones, Summary, VmCount
+from core.vm import VmState
 from core.vocabularies import WORDS
 from scheduler.api.compat.customer import STATUSES, TimestampsOut, v1_job
 from scheduler.api.compat.words import is_v1

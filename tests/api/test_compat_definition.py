@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from core.capacity import Vm, VmState
 from core.job import JobEvent, JobStatus
 from core.reads import Summary, VmCount, VmRow
+from core.vm import Vm, VmState
 from core.vocabularies import WORDS, statuses_called
 from scheduler.api.compat.nomad import STATES
 from tests.api.fakes import NOW, TO_RUNNING, House, assert_error

@@ -8,11 +8,12 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from core.capacity import Trouble, TroubleKind, Vm, VmState
 from core.changes import RegionStatus
 from core.job import JobStatus
 from core.messages import GpuReading
 from core.reads import AlertRow, Summary, VmCount, VmRow
+from core.region_blocks import Trouble, TroubleKind
+from core.vm import Vm, VmState
 from scheduler.api.app import create_metrics_app
 from tests.api.fakes import CLUSTERS, NOW, TO_RUNNING, House, assert_error
 

@@ -8,18 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from core.capacity import (
-    VM_TRANSITIONS,
-    IllegalVmMove,
-    Vm,
-    VmState,
-    drop_lease,
-    move_vm,
-    take_lease,
-)
 from core.ids import RandomIds
 from core.names import BadName, Names, parse_cluster
 from core.timers import Timers
+from core.vm import VM_TRANSITIONS, IllegalVmMove, Vm, VmState, drop_lease, move_vm, take_lease
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.capacity import heard
 from core.cost import TenantBudget
 from core.job import E, JobSpec
 from core.tenants import (
@@ -17,6 +16,7 @@ from core.tenants import (
     holdings,
     shortage,
 )
+from core.vm import heard
 from tests.builders import at, job, vm
 
 L4 = Machine("l4", 24.0, 12.0, 48.0)

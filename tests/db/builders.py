@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime, timedelta
 
-from core.capacity import Vm, VmState, move_vm, take_lease
 from core.changes import Change, JobMove, NewJob, NewVm, VmMove
 from core.ids import RandomIds
 from core.job import Job, JobEvent, JobSpec, Lease, Rules, advance, entry_for, new_job
 from core.ports import Store
 from core.submission import content_hash
+from core.vm import Vm, VmState, move_vm, take_lease
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 RULES = Rules()

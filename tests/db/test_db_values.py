@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.capacity import Vm, VmState, move_vm
 from core.changes import JobProgress, NewVm, Unit, VmBeat, VmMove
 from core.errors import BadInput
 from core.job import Job, JobEvent, JobSpec
 from core.messages import Progress
+from core.vm import Vm, VmState, move_vm
 from db.ledger import Known, fold, judge
 from db.pages import place_of, token_for
 from db.rows import JOB_BIRTH, JOB_STATE, VM, clean, storable, to_json

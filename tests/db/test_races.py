@@ -14,9 +14,9 @@ from bench.house import house_on
 from bench.race_submits import race_submits
 from bench.races import race_drains, race_stops
 from bench.report import Result
-from core.capacity import Vm, VmState
 from core.changes import Committed, Unit
 from core.job import Job
+from core.vm import Vm, VmState
 from db import ledger
 
 pytestmark = pytest.mark.slow

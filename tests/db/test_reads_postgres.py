@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from core.capacity import VmState, move_vm
 from core.changes import DeadLetter, NewVm, RaiseAlert, ReplayLetter, Send, VmMove
 from core.errors import Ambiguous, BadInput, NotFound
 from core.job import JobEvent, JobStatus
 from core.messages import OutMessage
 from core.names import Names
 from core.reads import JobFilter, VmCount
+from core.vm import VmState, move_vm
 from db.reads import PostgresReads
 from db.store import PostgresStore
 from scheduler.letters import replay_letter

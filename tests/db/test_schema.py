@@ -13,9 +13,9 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 import migrations
-from core.capacity import VmState
 from core.errors import StoreDown
 from core.job import FINAL, LEASED, JobStatus
+from core.vm import VmState
 from db import heads, migrate, view
 from db.tables import metadata
 

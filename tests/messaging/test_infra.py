@@ -10,7 +10,7 @@ import pytest
 from google.protobuf import duration_pb2
 from google.pubsub_v1 import types
 
-from core.capacity import ClusterSpec, RegionSpec
+from core.cluster import ClusterSpec, RegionSpec
 from core.errors import BusDown
 from core.names import Names
 from localbus.server import LocalBus

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.capacity import AttemptError, TroubleKind
+from core.mig import AttemptError
+from core.region_blocks import TroubleKind
 from migs.classify import classify, is_global
 
 K = TroubleKind

@@ -11,18 +11,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from core.capacity import (
-    ClusterSpec,
-    Create,
-    Delete,
-    Queue,
-    Queued,
-    QueueState,
-    RegionSpec,
-    TroubleKind,
-)
+from core.actions import Create, Delete, Queue
 from core.clock import SystemClock
+from core.cluster import ClusterSpec, RegionSpec
 from core.errors import CloudRefused
+from core.mig import Queued, QueueState
+from core.region_blocks import TroubleKind
 from migs.classify import classify
 from migs.google_compute import GoogleCompute
 from migs.manager import FlexMigManager

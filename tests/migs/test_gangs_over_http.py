@@ -11,11 +11,13 @@ from datetime import UTC, datetime
 import pytest
 from aiohttp import web
 
-from core.capacity import ClusterSpec, RegionSpec, TroubleKind, Vm, VmState
 from core.changes import JobMove, NewJob
 from core.clock import SystemClock
+from core.cluster import ClusterSpec, RegionSpec
 from core.job import E, Job, JobEvent, Membership, advance, entry_for
+from core.region_blocks import TroubleKind
 from core.timers import Timers
+from core.vm import Vm, VmState
 from migs.google_compute import GoogleCompute
 from migs.manager import FlexMigManager
 from orchestrator.manager import ClusterManager, Wiring

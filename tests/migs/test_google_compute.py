@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from core.capacity import Create, Delete, Member, OperationFailed, TroubleKind
+from core.actions import Create, Delete
 from core.clock import SystemClock
 from core.errors import CloudBusy, CloudRefused, CloudUnsure, MigMissing
+from core.mig import Member, OperationFailed
+from core.region_blocks import TroubleKind
 from migs import operations
 from migs.calling import THREADS_PER_REGION
 from migs.classify import classify, is_global

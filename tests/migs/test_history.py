@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from core.capacity import AttemptError, GroupError, Member
+from core.mig import AttemptError, GroupError, Member
 from migs.history import EVERY, RECENT, ErrorHistory
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

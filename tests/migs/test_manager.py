@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from core.capacity import Create, Delete, MigSnapshot
+from core.actions import Create, Delete
 from core.errors import CloudRefused
+from core.mig import MigSnapshot
 from migs.manager import MigManager
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

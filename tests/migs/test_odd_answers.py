@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from core.capacity import Create, Delete
+from core.actions import Create, Delete
 from core.clock import SystemClock
 from core.errors import CloudUnsure, Forbidden
 from migs.google_compute import GoogleCompute

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.capacity import Create, Demand, Queue, Vm, VmState, Wish, move_vm
+from core.actions import Create, Queue
+from core.demand import Demand, Wish
 from core.job import E
 from core.knowledge import Arrivals, CapacityPolicy, Outcome
 from core.timers import Timers
+from core.vm import Vm, VmState, move_vm
 from orchestrator.packing import packed
 from orchestrator.picture import Picture, demand_by_cluster
 from orchestrator.plan import plan_cluster

@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from core.capacity import ClusterSpec, Create, Demand, Drain, RegionSpec, Vm, VmState, Wish
+from core.actions import Create, Drain
+from core.cluster import ClusterSpec, RegionSpec
+from core.demand import Demand, Wish
 from core.knowledge import Experience
 from core.timers import Timers
+from core.vm import Vm, VmState
 from orchestrator.outlook import CROWD_MAX, crowding, outlooks
 from orchestrator.picture import Picture
 from orchestrator.plan import plan_cluster

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from core.capacity import Create, Demand, Hold, Trouble, TroubleKind, Wish
+from core.actions import Create, Hold
+from core.demand import Demand, Wish
 from core.knowledge import Experience, Outcome
+from core.region_blocks import Trouble, TroubleKind
 from core.timers import Timers
 from orchestrator.picture import Picture
 from orchestrator.plan import next_look, plan_cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.capacity import MigSnapshot
+from core.mig import MigSnapshot
 from core.timers import Timers
 from tests.builders import cluster
 from tests.orchestrator.test_manager import House

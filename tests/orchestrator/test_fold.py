@@ -6,19 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from core.capacity import (
-    AttemptError,
-    GroupError,
-    Member,
-    MigSnapshot,
-    Trouble,
-    TroubleKind,
-    Vm,
-    VmState,
-    block_on,
-)
 from core.changes import DropTrouble, PutTrouble
+from core.mig import AttemptError, GroupError, Member, MigSnapshot
+from core.region_blocks import Trouble, TroubleKind, block_on
 from core.timers import Timers
+from core.vm import Vm, VmState
 from orchestrator.complaints import complaints, for_humans
 from orchestrator.fold import Folded, block_s, fold
 from tests.builders import NOW, at, cluster, snapshot, vm

@@ -8,11 +8,12 @@ from datetime import timedelta
 
 import pytest
 
-from core.capacity import Member, Vm, VmState
 from core.changes import ClearAlert, NewVm, RaiseAlert
 from core.ids import RandomIds
+from core.mig import Member
 from core.names import Names
 from core.timers import Timers
+from core.vm import Vm, VmState
 from orchestrator.fold import fold
 from orchestrator.orphans import ORPHAN, Orphans
 from tests.builders import NOW, at, cluster, snapshot, view, vm

@@ -5,19 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from core.capacity import (
-    AttemptError,
-    Create,
-    GroupError,
-    Member,
-    Trouble,
-    TroubleKind,
-    Vm,
-    VmState,
-)
+from core.actions import Create
 from core.changes import PutExperience, PutTrouble
 from core.knowledge import Experience, Outcome
+from core.mig import AttemptError, GroupError, Member
+from core.region_blocks import Trouble, TroubleKind
 from core.timers import Timers
+from core.vm import Vm, VmState
 from orchestrator.fold import Folded, fold
 from tests.builders import NOW, at, cluster, snapshot, vm
 from tests.orchestrator.test_manager import House

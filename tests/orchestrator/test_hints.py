@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from core.capacity import CapacityHint, ClusterSpec
 from core.changes import PutExperience
+from core.cluster import ClusterSpec
 from core.knowledge import CapacityPolicy, Experience, Outcome
+from core.mig import CapacityHint
 from orchestrator.hints import Hints
 from tests.builders import NOW, at, cluster
 

@@ -9,19 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.capacity import (
-    AttemptError,
-    ClusterSpec,
-    Create,
-    Delete,
-    Member,
-    MigSnapshot,
-    OperationFailed,
-    TroubleKind,
-    Vm,
-    VmState,
-    move_vm,
-)
+from core.actions import Create, Delete
 from core.changes import (
     Change,
     ClearAlert,
@@ -34,9 +22,13 @@ from core.changes import (
     Unit,
     VmMove,
 )
+from core.cluster import ClusterSpec
 from core.errors import CloudBusy, CloudUnsure, Forbidden, MigMissing, StoreDown, ZenError
 from core.job import E, JobEvent, entry_for
+from core.mig import AttemptError, Member, MigSnapshot, OperationFailed
+from core.region_blocks import TroubleKind
 from core.timers import Timers
+from core.vm import Vm, VmState, move_vm
 from migs.manager import MigManager
 from orchestrator.fold import learn
 from orchestrator.manager import ClusterManager, Wiring

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from core.capacity import take_lease
 from core.changes import View
 from core.living import Living, Rows
+from core.vm import take_lease
 from orchestrator.manager import Look
 from orchestrator.orchestrator import ROUND_MIN_S, ClusterOrchestrator, marks_of
 from tests.builders import cluster, snapshot, view, vm

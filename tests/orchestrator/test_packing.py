@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.capacity import Demand, Vm, Wish
+from core.demand import Demand, Wish
 from core.health import BadGpu, GpuTrouble, VmHealth
 from core.job import E, Job, Lease, advance
+from core.vm import Vm
 from orchestrator.packing import packed
 from tests.builders import NOW, RULES, at, cluster, job, vm
 

@@ -5,26 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import time
 
-from core.capacity import (
-    Action,
-    ClusterSpec,
-    Create,
-    Delete,
-    Demand,
-    Drain,
-    Hold,
-    RegionSpec,
-    Trouble,
-    TroubleKind,
-    Undrain,
-    Vm,
-    VmState,
-    Wish,
-)
+from core.actions import Action, Create, Delete, Drain, Hold, Undrain
+from core.cluster import ClusterSpec, RegionSpec
+from core.demand import Demand, Wish
 from core.floors import Floor
 from core.job import E
 from core.knowledge import Arrivals, CapacityPolicy, Experience, Outcome
+from core.region_blocks import Trouble, TroubleKind
 from core.timers import Timers
+from core.vm import Vm, VmState
 from orchestrator.picture import Picture, demand_by_cluster
 from orchestrator.plan import next_look, plan_cluster
 from tests.builders import NAMES, NOW, REGIONS, at, cluster, dice, job, vm

@@ -9,22 +9,12 @@ from datetime import datetime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.capacity import (
-    Action,
-    Create,
-    Delete,
-    Demand,
-    Drain,
-    Hold,
-    Trouble,
-    TroubleKind,
-    Undrain,
-    Vm,
-    VmState,
-    Wish,
-)
+from core.actions import Action, Create, Delete, Drain, Hold, Undrain
+from core.demand import Demand, Wish
 from core.knowledge import Arrivals, CapacityPolicy, Experience, Outcome
+from core.region_blocks import Trouble, TroubleKind
 from core.timers import Timers
+from core.vm import Vm, VmState
 from orchestrator.picture import Picture
 from orchestrator.plan import next_look, plan_cluster
 from orchestrator.scene import survey

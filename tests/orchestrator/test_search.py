@@ -8,27 +8,14 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from core.capacity import (
-    AttemptError,
-    ClusterSpec,
-    Create,
-    Delete,
-    Demand,
-    Drain,
-    Hold,
-    Member,
-    MigSnapshot,
-    RegionSpec,
-    Trouble,
-    TroubleKind,
-    Undrain,
-    Vm,
-    VmState,
-    Wish,
-    move_vm,
-)
+from core.actions import Create, Delete, Drain, Hold, Undrain
+from core.cluster import ClusterSpec, RegionSpec
+from core.demand import Demand, Wish
 from core.knowledge import Experience
+from core.mig import AttemptError, Member, MigSnapshot
+from core.region_blocks import Trouble, TroubleKind
 from core.timers import Timers
+from core.vm import Vm, VmState, move_vm
 from orchestrator.fold import fold
 from orchestrator.picture import Picture
 from orchestrator.plan import plan_cluster

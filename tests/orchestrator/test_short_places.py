@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.capacity import ClusterSpec, Demand, Member, RegionSpec, Vm, VmState
+from core.cluster import ClusterSpec, RegionSpec
+from core.demand import Demand
 from core.knowledge import (
     SHORTAGES_MAX,
     Experience,
@@ -19,7 +20,9 @@ from core.knowledge import (
     taken_after_shortage,
     with_shortage,
 )
+from core.mig import Member
 from core.timers import Timers
+from core.vm import Vm, VmState
 from orchestrator.fold import fold
 from orchestrator.outlook import outlooks
 from orchestrator.picture import Picture

@@ -8,19 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from core.capacity import (
-    CapacityHint,
-    ClusterSpec,
-    Create,
-    Delete,
-    Member,
-    MigSnapshot,
-    VmState,
-)
+from core.actions import Create, Delete
 from core.changes import JobMove, NewJob, NewVm, Unit, VmMove
+from core.cluster import ClusterSpec
 from core.errors import CloudBusy, CloudUnsure
 from core.job import E, JobEvent, entry_for
+from core.mig import CapacityHint, Member, MigSnapshot
 from core.timers import Timers
+from core.vm import VmState
 from migs.manager import MigManager
 from orchestrator.lanes import PATIENCE_S
 from orchestrator.manager import ClusterManager, Wiring

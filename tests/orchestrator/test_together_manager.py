@@ -9,27 +9,16 @@ from dataclasses import replace
 
 import pytest
 
-from core.capacity import (
-    AttemptError,
-    ClusterSpec,
-    Create,
-    Delete,
-    Member,
-    MigSnapshot,
-    Queue,
-    Queued,
-    QueueState,
-    TroubleKind,
-    Vm,
-    VmState,
-    move_vm,
-    take_lease,
-)
+from core.actions import Create, Delete, Queue
 from core.changes import JobMove, NewJob, VmMove
+from core.cluster import ClusterSpec
 from core.errors import CloudRefused, CloudUnsure, ZenError
 from core.job import E, Job, JobEvent, Membership, advance, entry_for
+from core.mig import AttemptError, Member, MigSnapshot, Queued, QueueState
 from core.names import gang_of
+from core.region_blocks import TroubleKind
 from core.timers import Timers
+from core.vm import Vm, VmState, move_vm, take_lease
 from migs.manager import FlexMigManager
 from orchestrator.manager import ClusterManager, Wiring
 from sim.memory_store import MemoryStore

@@ -8,25 +8,16 @@ from datetime import datetime
 
 import pytest
 
-from core.capacity import (
-    UNCLAIMED_REASON,
-    Action,
-    Create,
-    Demand,
-    Hold,
-    Member,
-    Trouble,
-    TroubleKind,
-    Vm,
-    VmState,
-    Wish,
-    move_vm,
-)
+from core.actions import Action, Create, Hold
 from core.changes import Change, DropTrouble, PutTrouble, RaiseAlert, VmMove
+from core.demand import Demand, Wish
 from core.errors import Forbidden
 from core.health import VmHealth
 from core.job import E, Job, S
+from core.mig import Member
+from core.region_blocks import Trouble, TroubleKind
 from core.timers import Timers
+from core.vm import UNCLAIMED_REASON, Vm, VmState, move_vm
 from orchestrator.complaints import complaints, for_humans
 from orchestrator.fold import fold
 from orchestrator.manager import ClusterManager

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from core.capacity import AttemptError, VmState
 from core.errors import Forbidden
+from core.mig import AttemptError
+from core.vm import VmState
 from core.waits import WaitKind, WaitRow
 from sim.memory_reads import MemoryReads
 from tests.builders import cluster, job

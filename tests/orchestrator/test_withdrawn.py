@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from core.capacity import ClusterSpec, Member
 from core.changes import PutRegionStatus, RegionStatus
+from core.cluster import ClusterSpec
 from core.errors import CloudBusy, Forbidden, MigMissing, StoreDown
 from core.knowledge import CapacityPolicy
+from core.mig import Member
 from orchestrator.manager import ClusterManager
 from orchestrator.orchestrator import ClusterOrchestrator
 from orchestrator.places import WATCHED

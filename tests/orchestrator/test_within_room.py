@@ -2,9 +2,12 @@
 
 from dataclasses import replace
 
-from core.capacity import ClusterSpec, Create, Demand, Hold, RegionSpec, Vm, VmState, Wish
+from core.actions import Create, Hold
+from core.cluster import ClusterSpec, RegionSpec
+from core.demand import Demand, Wish
 from core.knowledge import Experience, Outcome, Shortage
 from core.timers import Timers
+from core.vm import Vm, VmState
 from orchestrator.growth import LONG_WAIT_S
 from orchestrator.picture import Picture
 from orchestrator.plan import next_look, plan_cluster

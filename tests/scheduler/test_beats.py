@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from core.capacity import Vm, VmState
 from core.changes import JobMove, JobNote, JobProgress, VmBeat
 from core.job import E, Job, JobStatus, S
 from core.messages import (
@@ -18,6 +17,7 @@ from core.messages import (
     Progress,
     StopJob,
 )
+from core.vm import Vm, VmState
 from scheduler.beats import Beat, apply_beats
 from scheduler.draft import Draft
 from tests.builders import RULES, at, job, view, vm

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from core.capacity import Trouble, TroubleKind
 from core.errors import StoreDown
 from core.job import JobSpec
+from core.region_blocks import Trouble, TroubleKind
 from scheduler.blocks import FRESH_S, KnownTroubles, block_of, blocked_clusters
 from tests.builders import NOW, REGIONS, at, cluster
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.capacity import ClusterSpec, RegionSpec
+from core.cluster import ClusterSpec, RegionSpec
 from core.errors import BadInput
 from core.job import JobSpec
 from core.submission import content_hash, parse_submission

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from agent.work import slots_refusal
-from core.capacity import ClusterSpec, Trouble, TroubleKind, block_on
+from core.cluster import ClusterSpec
 from core.errors import BadInput
 from core.job import E, JobSpec, S, advance
+from core.region_blocks import Trouble, TroubleKind, block_on
 from core.tenants import Quota, Tally, Tenant, machines_of, shortage
 from scheduler.choice import choose_cluster
 from scheduler.queue.prices import size_words

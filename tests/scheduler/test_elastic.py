@@ -10,10 +10,11 @@ from datetime import datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.capacity import Trouble, TroubleKind, Vm, VmState
 from core.changes import JobNote
 from core.job import E, Job, JobSpec, Lease, S, advance, new_job
 from core.messages import BeatStatus, Heartbeat, ResizeJob, StartJob, StopJob
+from core.region_blocks import Trouble, TroubleKind
+from core.vm import Vm, VmState
 from orchestrator.picture import demand_by_cluster
 from scheduler.draft import Draft
 from scheduler.queue.elastic import LATE_S

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.capacity import ClusterSpec, Trouble, TroubleKind, Vm
 from core.changes import View
+from core.cluster import ClusterSpec
 from core.job import E, Job, S
 from core.messages import OutMessage
+from core.region_blocks import Trouble, TroubleKind
+from core.vm import Vm
 from scheduler.draft import Draft
 from scheduler.plan import Circumstances, plan_jobs
 from scheduler.silence import Silence

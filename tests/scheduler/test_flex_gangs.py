@@ -8,10 +8,10 @@ from datetime import datetime
 
 import pytest
 
-from core.capacity import Vm, VmState
 from core.job import E, Job, JobSpec, Membership, S, advance, new_job
 from core.messages import OutMessage
 from core.names import request_for
+from core.vm import Vm, VmState
 from scheduler.draft import Draft
 from scheduler.plan import Circumstances, plan_jobs
 from scheduler.queue.muster import stands_in_for

@@ -10,13 +10,15 @@ from datetime import datetime, timedelta
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from core.capacity import ClusterSpec, Trouble, TroubleKind, VmState
 from core.changes import Committed, PutForecast, Unit, View
+from core.cluster import ClusterSpec
 from core.forecast import Forecast, Record, Run
 from core.job import E, Job, JobEvent, Membership, Rules, advance
 from core.knowledge import BOOT_S, DELIVERY_S, CapacityPolicy
 from core.queueing import HeadsOf
+from core.region_blocks import Trouble, TroubleKind
 from core.tenants import Quota, Tenant
+from core.vm import VmState
 from scheduler.budgets import Standing
 from scheduler.forecasts import SAME_S, Around, Forecaster
 from scheduler.metrics import Metrics

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.capacity import EVERYWHERE, Trouble, TroubleKind
 from core.job import Job, Membership
 from core.knowledge import Experience, Outcome
 from core.messages import OutMessage
+from core.region_blocks import EVERYWHERE, Trouble, TroubleKind
 from scheduler.draft import Draft
 from scheduler.queue.muster import Regions, blocked_regions
 from tests.builders import NOW, REGIONS, RULES, at, cluster, job, view

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.capacity import Trouble, TroubleKind, Vm, VmState
 from core.changes import JobMove
 from core.job import E, Job, JobEvent, JobSpec, Lease, Membership, S, advance, new_job
 from core.messages import BeatStatus, Control, GoJob, Heartbeat, OutMessage, StartJob, StopJob
+from core.region_blocks import Trouble, TroubleKind
+from core.vm import Vm, VmState
 from orchestrator.picture import demand_by_cluster
 from scheduler.beats import Beat, apply_beats
 from scheduler.draft import Draft

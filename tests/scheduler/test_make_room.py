@@ -11,12 +11,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from core.capacity import ClusterSpec, Trouble, TroubleKind, Vm, VmState
 from core.changes import Charge, JobMove, JobNote, View
+from core.cluster import ClusterSpec
 from core.job import E, Job, JobSpec, Lease, Membership, S, advance, new_job
 from core.messages import BeatStatus, Control, Heartbeat, OutMessage, StopJob
 from core.queueing import QueueRule, class_of
+from core.region_blocks import Trouble, TroubleKind
 from core.tenants import Tenant, Usage
+from core.vm import Vm, VmState
 from scheduler.beats import Beat, apply_beats
 from scheduler.draft import Draft
 from scheduler.plan import Circumstances, plan_jobs

@@ -7,10 +7,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.capacity import Trouble, TroubleKind, Vm, VmState
 from core.changes import JobMove, JobWhy, Send, View, VmMove
 from core.job import E, Job, S
 from core.messages import Control, OutMessage, StartJob, StopJob
+from core.region_blocks import Trouble, TroubleKind
+from core.vm import Vm, VmState
 from scheduler.draft import Draft
 from scheduler.plan import Circumstances, plan_jobs
 from scheduler.silence import Silence

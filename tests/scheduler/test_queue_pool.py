@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from core.capacity import ClusterSpec, Trouble, TroubleKind, Vm, VmState
+from core.cluster import ClusterSpec
 from core.job import E, Job, Membership
 from core.knowledge import BOOT_S, DELIVERY_S
+from core.region_blocks import Trouble, TroubleKind
 from core.tenants import Machine, Quota, Tally, Tenant
+from core.vm import Vm, VmState
 from scheduler.queue.eta import Cap
 from scheduler.queue.pool import Pool, Seen, cap_of, pool_of, waits_of
 from scheduler.queue.predict import Guess, Kind, kind_of, unknown

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from core.capacity import ClusterSpec
+from core.cluster import ClusterSpec
 from core.job import E, Job, S
 from core.messages import OutMessage
 from core.tenants import Quota, Tenant

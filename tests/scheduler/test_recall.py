@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from core.capacity import Vm, VmState
 from core.changes import View
 from core.errors import BusDown, Forbidden
 from core.job import E, Job, Offer
 from core.messages import InMessage, OutMessage
 from core.names import Names
+from core.vm import Vm, VmState
 from scheduler.draft import Draft
 from scheduler.recall import Recall
 from tests.builders import NOW, RULES, at, job, view, vm

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from core.capacity import ClusterSpec, Create, VmState
+from core.actions import Create
+from core.cluster import ClusterSpec
 from core.errors import BadInput, MigMissing
 from core.job import E, JobSpec, S
 from core.knowledge import CapacityPolicy
 from core.messages import Control, OutMessage
 from core.timers import Timers
+from core.vm import VmState
 from orchestrator.orchestrator import ClusterOrchestrator
 from scheduler.choice import choose_cluster
 from scheduler.draft import Draft

@@ -7,10 +7,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from core.capacity import ClusterSpec, Trouble, TroubleKind
 from core.changes import JobMove, View
+from core.cluster import ClusterSpec
 from core.job import E, Job, JobSpec, Membership, S, advance
 from core.messages import OutMessage
+from core.region_blocks import Trouble, TroubleKind
 from core.timers import Timers
 from scheduler.choice import choose_cluster
 from scheduler.draft import Draft

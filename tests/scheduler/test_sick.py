@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.capacity import Vm, VmState
 from core.changes import ClearAlert, RaiseAlert
 from core.health import BadGpu, FailedRun, GpuTrouble, VmHealth
 from core.job import E, Job
 from core.messages import BeatStatus, GpuReading, Heartbeat, OutMessage
+from core.vm import Vm, VmState
 from scheduler.beats import Beat, apply_beats
 from scheduler.draft import Draft
 from scheduler.sick import SICK_VM, retire_sick

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.capacity import V1_BOOT
 from core.living import Living
 from core.timers import Timers
+from core.vm import V1_BOOT
 from scheduler.silence import BusClock, find_silent
 from tests.builders import NOW, at, vm
 

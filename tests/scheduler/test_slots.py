@@ -7,11 +7,12 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.capacity import ClusterSpec, Vm, VmState
 from core.changes import View
+from core.cluster import ClusterSpec
 from core.health import BadGpu, GpuTrouble, VmHealth
 from core.job import E, Job, JobEvent, Lease, S, advance, new_job
 from core.messages import Control, OutMessage, StartJob
+from core.vm import Vm, VmState
 from scheduler.draft import Draft
 from scheduler.plan import Circumstances, plan_jobs
 from scheduler.queue.slots import Room, Slots

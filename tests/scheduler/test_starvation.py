@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.capacity import drop_lease
 from core.job import E, Job, JobSpec, Membership, Rules, S, advance, new_job
 from core.queueing import QueuePolicy, QueueRule
 from core.tenants import Tenant
 from core.timers import Timers
+from core.vm import drop_lease
 from scheduler.queue import bound
 from scheduler.queue.bound import bound_s, spans
 from scheduler.queue.order import ranked

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from core.capacity import V1_BOOT, Vm, VmState
 from core.changes import JobMove, JobNote, Send
 from core.job import E, Job, Lease, Offer, S, advance
 from core.messages import BeatStatus, Control, Heartbeat, OutMessage, StartJob, StopJob
 from core.timers import V1_LEAST_S, Timers
+from core.vm import V1_BOOT, Vm, VmState
 from scheduler.beats import Beat, apply_beats
 from scheduler.draft import Draft
 from scheduler.losses import end_refused, lose_vms, meet_deadlines, requeue_lost

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from core.capacity import Trouble, TroubleKind
 from core.job import E, S
+from core.region_blocks import Trouble, TroubleKind
 from core.waits import REPEAT_S, WaitKind, WaitNote
 from scheduler.queue import why as why_module
 from tests.builders import NOW, at, job, view, vm

@@ -25,10 +25,11 @@ from agent.ear import Ear
 from agent.machine import AgentMachine
 from agent.words import Heard, StartProcess
 from agent.work import Work
-from core.capacity import Delete, Drain, Vm
+from core.actions import Delete, Drain
 from core.changes import Committed, NewRequest, Unit
 from core.cost import CostKind, Life, Settlement, settle
 from core.messages import BeatStatus, InMessage, StartJob
+from core.vm import Vm
 from db.ledger import Known, judge
 from messaging.codec import decode_control
 from orchestrator.calls import request_of

@@ -9,16 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from core.capacity import (
-    ClusterSpec,
-    Create,
-    Delete,
-    Queue,
-    QueueState,
-    RegionSpec,
-    TroubleKind,
-)
+from core.actions import Create, Delete, Queue
+from core.cluster import ClusterSpec, RegionSpec
 from core.errors import CloudRefused
+from core.mig import QueueState
+from core.region_blocks import TroubleKind
 from migs.classify import classify
 from migs.manager import FlexMigManager
 from sim.faults import Stockout

@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from core.capacity import ClusterSpec, Vm
+from core.cluster import ClusterSpec
 from core.job import Job, JobStatus
 from core.reads import Milestones
+from core.vm import Vm
 from core.vocabularies import WORDS
 from scheduler.api.compat.words import their_gpu_type
 from scheduler.api.shapes import Time, iso, iso_or_none

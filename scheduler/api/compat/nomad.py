@@ -12,11 +12,11 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from core.capacity import VmState
 from core.errors import BadInput, NotFound
 from core.job import LEASED, Job, JobStatus
 from core.reads import JobFilter, Milestones, Summary, VmRow
 from core.tenants import DEFAULT_TENANT
+from core.vm import VmState
 from core.vocabularies import WORDS, statuses_called
 from scheduler.api.compat import examples
 from scheduler.api.compat.customer import KEY, CustomerRoutes, NewJobOut, submit_body

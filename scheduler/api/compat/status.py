@@ -9,11 +9,12 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from core.capacity import ClusterSpec, VmState
 from core.changes import RegionStatus
+from core.cluster import ClusterSpec
 from core.job import JobStatus
 from core.names import Names
 from core.reads import AlertRow, Summary
+from core.vm import VmState
 from core.vocabularies import WORDS
 from scheduler.api.compat import examples
 from scheduler.api.compat.customer import TAG, v1_time

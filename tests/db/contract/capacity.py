@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
-from core.capacity import Trouble, TroubleKind, VmState, move_vm
 from core.changes import (
     ClearAlert,
     CloudRequest,
@@ -30,7 +29,9 @@ from core.knowledge import ARRIVALS_HORIZON_S, Experience, Outcome, Shortage, Sp
 from core.messages import GpuReading
 from core.ports import Store
 from core.reads import Reads
+from core.region_blocks import Trouble, TroubleKind
 from core.retention import RetentionRules
+from core.vm import VmState, move_vm
 from tests.db.builders import (
     Maker,
     at,

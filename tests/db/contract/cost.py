@@ -8,7 +8,6 @@ from typing import Any, get_args
 
 import pytest
 
-from core.capacity import Vm, VmState, drop_lease, move_vm
 from core.changes import JobProgress, NewVm, VmMove
 from core.cost import CostKind
 from core.cost_report import By, CostQuestion, CostReport, usd
@@ -16,6 +15,7 @@ from core.job import Job, JobEvent
 from core.ports import Store
 from core.reads import Reads
 from core.retention import RetentionRules
+from core.vm import Vm, VmState, drop_lease, move_vm
 from tests.db.builders import Maker, leased, put, ready, step, submitted
 from tests.db.contract.retention import days_ago
 

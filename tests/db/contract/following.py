@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from core.capacity import drop_lease
 from core.changes import (
     JobProgress,
     JobWhy,
@@ -18,6 +17,7 @@ from core.job import Job, JobEvent, JobStatus
 from core.messages import Progress
 from core.ports import Store
 from core.reads import Reads, Worked
+from core.vm import drop_lease
 from tests.db.builders import (
     Maker,
     at,

@@ -9,13 +9,13 @@ from typing import TypeVar
 
 import pytest
 
-from core.capacity import Vm, VmState, drop_lease, move_vm, take_lease
 from core.changes import Change, Charge, JobMove, JobWhy, NewVm, PutTenant, View, VmBeat, VmMove
 from core.health import BadGpu, GpuTrouble, VmHealth
 from core.job import Job, JobEvent, Lease, S
 from core.living import Living
 from core.ports import Store
 from core.tenants import Quota, Tenant
+from core.vm import Vm, VmState, drop_lease, move_vm, take_lease
 from tests.db.builders import Maker, at, step, submitted
 
 E = JobEvent

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from core.capacity import Vm, VmState, move_vm
 from core.changes import (
     ClearAlert,
     CloudRequest,
@@ -22,6 +21,7 @@ from core.job import Job, JobEvent
 from core.ports import Store
 from core.reads import Reads
 from core.retention import RetentionRules
+from core.vm import Vm, VmState, move_vm
 from tests.db.builders import Maker, leased, put, put_ready_vm, ready, step, submitted
 from tests.db.contract.words import note, send
 

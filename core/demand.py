@@ -1,0 +1,67 @@
+"""What a cluster is asked for: one VM per job that is admitted and has none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from core.vm import Vm
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One VM, for a job that is admitted but has none."""
+
+    regions: tuple[str, ...] = ()
+    """Those that the job allows; empty: any."""
+    max_usd_per_hour: float | None = None
+    """What the VM may cost at most."""
+    since: datetime | None = None
+    """How long it has waited: patience for prices grows with it. None: nobody waits (a floor)."""
+    start_by: datetime | None = None
+    """A job with a deadline takes any price that it allows from here on; before, it waits for one
+    within the price band."""
+    left_s: float = 0.0
+    """What remains of its run, if it has a deadline."""
+    priority: int = 500
+    denied: tuple[str, ...] = ()
+    """Regions that the job does not allow."""
+    gpus: int = 1
+    """How many of the VM's GPUs it needs, where jobs share VMs; the same for the next two."""
+    cpus: float = 0.0
+    memory_mb: float = 0.0
+    gang: str = ""
+    """Whose member it is; empty: nobody's."""
+    run_s: float = 0.0
+    """How long it may run."""
+    job: str = ""
+    """The uid of the job that waits; of several that share a VM, the first in the queue. Empty: a
+    floor."""
+
+    def allows(self, region: str, usd_per_hour: float) -> bool:
+        """Whether a VM there, at that price, serves it."""
+        cheap = self.max_usd_per_hour is None or usd_per_hour <= self.max_usd_per_hour
+        return cheap and self.in_reach(region)
+
+    def served_by(self, vm: Vm, now: datetime) -> bool:
+        """Whether that VM would do; one that is a gang's, for its members only."""
+        able = vm.gang == self.gang if vm.together else vm.lasts(self.run_s, now)
+        return able and self.allows(vm.region, vm.usd_per_hour)
+
+    def waited_s(self, now: datetime) -> float:
+        return 0.0 if self.since is None else max(0.0, (now - self.since).total_seconds())
+
+    def has_slack(self, now: datetime) -> bool:
+        """Whether it has a deadline, and time to wait for a better price."""
+        return self.start_by is not None and now < self.start_by
+
+    def in_reach(self, region: str) -> bool:
+        return region not in self.denied and (not self.regions or region in self.regions)
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a cluster is asked for, in the order of the queue."""
+
+    cluster: str
+    wishes: tuple[Wish, ...] = ()
