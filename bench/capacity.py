@@ -208,7 +208,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--markdown", action="store_true", help="tables for docs/benchmarks.md")
+    parser.add_argument("--markdown", action="store_true", help="tables for the documentation")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write SVG files there")
     args = parser.parse_args(words)
     if args.policies is None:  # a quick run leaves out those that are not judged and take long

@@ -1,6 +1,6 @@
 """The reference page of all configuration keys, made from the table that checks them.
 
-`python -m config.reference > docs/configuration.md`
+`python -m config.reference > docs/reference/configuration.md`
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from core.timers import Timers
 _HEAD = """\
 # Configuration
 
-Made by `python -m config.reference > docs/configuration.md`; edit config/schema.py instead.
+Made by `python -m config.reference > docs/reference/configuration.md`; edit config/schema.py
+instead.
 
 Values come from a YAML file (without one: `config/zen.yaml`, which ships with the service), then
 from the environment, which wins. A key that is not in these tables is refused, and so is one that
@@ -31,7 +32,8 @@ Single values can be set by a variable: `ZEN_` + the path in capitals, `__` betw
 e.g. `ZEN_TIMERS__IDLE_TIMEOUT_S=30`. `DATABASE_URL` and `PUBSUB_EMULATOR_HOST` work too; `ZEN_…`
 wins over them, and an empty one of the two counts as unset.
 
-Edits of the file take effect while the service runs (RUNME.md), but for keys that need a restart.
+Edits of the file take effect while the service runs (docs/operator/watch.md), but for keys that
+need a restart.
 
 `*` stands for a name that you choose:
 """

@@ -372,7 +372,7 @@ _CLUSTER_KEYS: Sequence[Key] = (
         choice("v1", "v2"),
         "v2",
         "What runs on the VMs: v2 is our agent, v1 are workers of pipeline-zen, which take one job "
-        "by themselves and delete their VM (docs/compatibility.md).",
+        "by themselves and delete their VM (docs/internals/compatibility.md).",
     ),
     Key(
         "clusters.*.pool",
@@ -415,7 +415,7 @@ _CLUSTER_KEYS: Sequence[Key] = (
         "The VMs of a gang are asked for by one resize request, all or none, which waits in "
         "Google's queue (flex start) for at most this long before the gang looks in another "
         "region; null: one by one. The groups' template needs the provisioning model FLEX_START, "
-        "see docs/jobs.md.",
+        "see docs/user/multi-vm.md.",
     ),
     Key(
         "clusters.*.floors",
@@ -457,7 +457,7 @@ _TENANT_KEYS: Sequence[Key] = (
         optional(BUDGET),
         None,
         "A submission that costs more per hour (all its VMs, in the dearest region it allows) must "
-        "be confirmed, see docs/placement.md; null: none is. A tenant may have its own.",
+        "be confirmed, see docs/internals/placement.md; null: none is. A tenant may have its own.",
     ),
     Key(
         "tenants.create_on_submit",

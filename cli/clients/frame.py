@@ -192,7 +192,7 @@ class Program:
     needs: tuple[str, ...] = ()
     """Programs that must be on PATH; without one nothing of it is run, with that reason."""
     differences: tuple[str, ...] = ()
-    """What remains different, for docs/compatibility.md."""
+    """What remains different, for docs/internals/compatibility.md."""
 
     def is_at(self, checkout: Path) -> bool:
         return all((checkout / mark).exists() for mark in self.marks)

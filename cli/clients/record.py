@@ -1,4 +1,4 @@
-"""What docs/compatibility.md says about each program: written from what was seen, never by hand."""
+"""What docs/internals/compatibility.md says about each program: written from what was seen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cli.clients.frame import Program
     from cli.clients.verify import Verified
 
-TARGET = ROOT / "docs" / "compatibility.md"
+TARGET = ROOT / "docs" / "internals" / "compatibility.md"
 BEGIN = "<!-- written by: zen clients verify --write -->"
 END = "<!-- end of what zen clients verify wrote -->"
 

@@ -64,7 +64,7 @@ def verify(
         list[Path], typer.Argument(metavar="DIR...", help="Checkouts of the programs.")
     ],
     write: Annotated[
-        bool, typer.Option("--write", help="Put the results into docs/compatibility.md.")
+        bool, typer.Option("--write", help="Put the results into docs/internals/compatibility.md.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 from config.reference import reference
 from config.schema import KEYS
 
-PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
 
 
 def test_committed_page_is_up_to_date() -> None:
-    """docs/configuration.md is what the table of keys says; the page tells how to renew it."""
+    """The page is what the table of keys says; it tells how to renew it."""
     assert PAGE.read_text(encoding="utf-8") == reference()
 
 

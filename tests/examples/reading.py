@@ -28,9 +28,9 @@ from cli.main import app
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = (
-    *(ROOT / name for name in ("README.md", "USAGE.md", "RUNME.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs" / "decisions").glob("*.md")),
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(path for path in ROOT.glob("[a-z]*/README.md") if path.parent.name != "docs"),
 )
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>.*)$")
 _MARK = re.compile(r"(?P<mark>run|rehearse)(?P<varies> varies)?\Z|show: (?P<reason>\S.+)\Z")

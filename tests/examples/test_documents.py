@@ -1,4 +1,4 @@
-"""Every snippet of README, USAGE, RUNME and docs that is marked so runs as it is written."""
+"""Every snippet of the READMEs and of docs/ that is marked so runs as it is written."""
 
 from __future__ import annotations
 
