@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol, assert_never
 
-from agent.journal import Journal
-from agent.machine import AgentMachine
-from agent.words import (
+from agent.events import (
     BeatsConfirmed,
     BeatsFailed,
     Exit,
@@ -20,6 +18,8 @@ from agent.words import (
     TellSize,
     Tick,
 )
+from agent.json_log import Journal
+from agent.state_machine import AgentMachine
 from core.errors import ZenError
 from core.messages import Heartbeat, Size, StartJob
 from core.names import Names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from agent.journal import Journal
+from agent.json_log import Journal
 from stores.base import LogPath, LogStore, LogWriter
 
 CHUNK = 64 * 1024

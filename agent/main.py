@@ -12,24 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 
-from agent.containers import Runtime
+from agent.containers.spec import Runtime
+from agent.control_inbox import Ear
 from agent.driver import Driver
-from agent.ear import Ear
-from agent.gpus import (
-    DRIVER_WAIT_S,
-    Gpus,
-    PretendGpus,
-    UnusableGpus,
-    is_real,
-    open_gpus,
-    wait_for_gpus,
-)
-from agent.journal import Journal
-from agent.machine import AgentMachine
-from agent.metadata import Source, VmSettings, source
-from agent.power import grace_of_machine
-from agent.runner import JobRunner
-from agent.words import (
+from agent.events import (
     Exit,
     ExitKind,
     GpusRead,
@@ -39,6 +25,20 @@ from agent.words import (
     PreemptNotice,
     ShutDown,
 )
+from agent.gpus import (
+    DRIVER_WAIT_S,
+    Gpus,
+    PretendGpus,
+    UnusableGpus,
+    is_real,
+    open_gpus,
+    wait_for_gpus,
+)
+from agent.json_log import Journal
+from agent.metadata import Source, VmSettings, source
+from agent.runner import JobRunner
+from agent.shutdown import grace_of_machine
+from agent.state_machine import AgentMachine
 from core.clock import SystemClock
 from core.errors import BadInput, BusDown, Fault, ZenError
 from core.ids import RandomIds

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from agent.words import Exited
+from agent.events import Exited
 from core.errors import Forbidden
 from stores.artifacts import (
     FILES_MAX,

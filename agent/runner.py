@@ -13,15 +13,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from agent.containers import Runtime
+from agent.containers.spec import Runtime
 from agent.environment import Places, places_for, write_size
-from agent.journal import Journal
-from agent.kinds import CannotStart, Containers, Kind, Processes
+from agent.events import Exited, Input, Progressed, Signal, Started, StartFailed
+from agent.json_log import Journal
 from agent.logs import CHUNK, LOG_CAP, carry_log
 from agent.meta_file import MetaFile
 from agent.outputs import judge, store_outputs
+from agent.runtimes import CannotStart, Containers, Kind, Processes
 from agent.status_file import StatusTail
-from agent.words import Exited, Input, Progressed, Signal, Started, StartFailed
 from core.errors import ZenError
 from core.messages import Size, StartJob
 from stores.artifacts import ArtifactPath, Manifest

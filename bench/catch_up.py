@@ -36,16 +36,16 @@ from core.ids import RandomIds
 from core.job import E, Job, advance, entry_for
 from core.messages import BeatStatus, GpuReading, Heartbeat, Progress
 from core.timers import Timers
-from db.embedded import EmbeddedPostgres
-from db.listen import Listener
+from db.embedded.server import EmbeddedPostgres
+from db.group_commit import GroupCommit
+from db.notifications import Listener
 from db.store import PostgresStore
-from db.submit import GroupCommit
 from messaging.codec import encode_heartbeat
 from messaging.pubsub import PubSubBus
-from scheduler.logs import configure_logs
-from scheduler.metrics import Metrics
+from scheduler.operations.logs import configure_logs
+from scheduler.operations.metrics import Metrics
 from scheduler.replica import Adapters, Replica
-from sim.virtual.scene import settings
+from sim.virtual.setting import settings
 
 PROJECT = "bench"
 TARGET_PER_S = 5_000

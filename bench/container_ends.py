@@ -20,8 +20,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from agent.leftovers import KEEPER
-from agent.words import Exited
+from agent.containers.leftovers import KEEPER
+from agent.events import Exited
 from bench.report import figure, quantile, show
 from core.clock import SystemClock
 from tests.agent.podman import IMAGE, Podman

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from agent.words import Exited
+from agent.events import Exited
 from bench.local import LocalStack, local_stack
 from bench.report import figure, quantile, show, verdict
 from tests.agent.podman import IMAGE, LIMITS, Podman

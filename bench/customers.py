@@ -15,7 +15,7 @@ from core.clock import SystemClock
 from core.ids import RandomIds
 from core.job import E, JobSpec, entry_for, new_job
 from db.store import PostgresStore
-from scheduler.submit import Submissions
+from scheduler.submission.submit import Submissions
 
 
 class Customers:

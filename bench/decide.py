@@ -46,14 +46,14 @@ from core.job import Budgets
 from core.queueing import Ask
 from core.retention import RetentionRules
 from core.timers import Timers
-from db.embedded import EmbeddedPostgres
-from db.listen import Listener
+from db.embedded.server import EmbeddedPostgres
+from db.group_commit import GroupCommit
+from db.notifications import Listener
 from db.store import PostgresStore
-from db.submit import GroupCommit
-from orchestrator.manager import ClusterManager
-from scheduler.logs import configure_logs
-from scheduler.loop import SchedulerLoop
-from scheduler.metrics import Metrics
+from orchestrator.cluster_manager import ClusterManager
+from scheduler.cycle.loop import SchedulerLoop
+from scheduler.operations.logs import configure_logs
+from scheduler.operations.metrics import Metrics
 from scheduler.replica import Adapters, Replica
 
 # The lease outlasts a machine that gives us no time: who leads is not what is measured here.

@@ -28,13 +28,13 @@ from db import migrate
 from db.store import PostgresStore
 from messaging.codec import decode_control
 from migs.manager import MigManager
-from orchestrator.manager import ClusterManager, Wiring
-from scheduler.dbclock import DatabaseClock
-from scheduler.inbox import Inbox
-from scheduler.leadership import Leadership
-from scheduler.loop import LoopParts, SchedulerLoop
-from scheduler.metrics import Metrics
-from scheduler.relay import Relay
+from orchestrator.cluster_manager import ClusterManager, Wiring
+from scheduler.cycle.database_clock import DatabaseClock
+from scheduler.cycle.heartbeat_inbox import Inbox
+from scheduler.cycle.leadership import Leadership
+from scheduler.cycle.loop import LoopParts, SchedulerLoop
+from scheduler.cycle.outbox_relay import Relay
+from scheduler.operations.metrics import Metrics
 
 NAMES = Names()
 # An idle VM is given back at once, so that every job that comes races with the drain.

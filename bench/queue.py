@@ -31,7 +31,7 @@ from sim.replay.pool import Costs, Policy, replay
 from sim.replay.queue_apart import apart, finish_time_fairness
 from sim.replay.queue_eta import Asking, Truth, truth_of
 from sim.replay.queue_figures import QueueFigures, figures_of
-from sim.replay.queue_ours import Ours
+from sim.replay.queue_product import Ours
 from sim.replay.queue_rivals import (
     Easy,
     Fifo,

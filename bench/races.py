@@ -30,10 +30,10 @@ from core.errors import StoreDown
 from core.job import Job, Lease
 from core.messages import BeatStatus, Heartbeat
 from db.audit import Audit, audit
-from db.embedded import EmbeddedPostgres
+from db.embedded.server import EmbeddedPostgres
 from messaging.codec import encode_heartbeat
-from scheduler.logs import configure_logs
-from scheduler.stop import stop_job
+from scheduler.operations.logs import configure_logs
+from scheduler.operations.stop import stop_job
 
 B = BeatStatus
 BATCH = 100

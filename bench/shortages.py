@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from core.errors import ZenError
-from core.knowledge import HOUR_S, Shortage, taken_after_shortage
+from core.supply import HOUR_S, Shortage, taken_after_shortage
 from sim.replay.supply import Supply, Zone, load_supply
 
 EDGES_H = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, math.inf)

@@ -42,41 +42,41 @@ _WIRING = "wiring: it puts the real adapters together, which a simulated run rep
 LEFT_OUT: Mapping[str, str] = {
     "scheduler/api/": "the HTTP doors and pages (tests/api)",
     "scheduler/app.py": _WIRING,
-    "scheduler/start.py": _WIRING,
+    "scheduler/operations/first_config.py": _WIRING,
     "scheduler/__main__.py": _WIRING,
-    "scheduler/logs.py": "wiring: the format of a real process's log lines",
+    "scheduler/operations/logs.py": "wiring: the format of a real process's log lines",
     **dict.fromkeys(
         (
             "migs/advice.py",
-            "migs/budget.py",
+            "migs/rate_limit.py",
             "migs/calling.py",
             "migs/errors.py",
             "migs/google_compute.py",
             "migs/library.py",
-            "migs/reading.py",
-            "migs/settings.py",
+            "migs/responses.py",
+            "migs/group_settings.py",
         ),
         _GOOGLE,
     ),
     **dict.fromkeys(
         (
             "agent/__main__.py",
-            "agent/container_keeper.py",
-            "agent/containers.py",
-            "agent/docker.py",
+            "agent/containers/shim.py",
+            "agent/containers/spec.py",
+            "agent/containers/docker.py",
             "agent/environment.py",
-            "agent/first_process.py",
+            "agent/containers/first_process.py",
             "agent/gpus.py",
             "agent/inventory.py",
-            "agent/keeper.py",
-            "agent/kinds.py",
-            "agent/leftovers.py",
+            "agent/shim.py",
+            "agent/runtimes.py",
+            "agent/containers/leftovers.py",
             "agent/logs.py",
             "agent/main.py",
             "agent/metadata.py",
             "agent/node.py",
             "agent/outputs.py",
-            "agent/registry.py",
+            "agent/containers/registry.py",
             "agent/runner.py",
             "agent/status_file.py",
         ),
@@ -219,10 +219,10 @@ def traced(task: Task) -> Lines:
 
 def _simulate(task: Task) -> None:
     # Not before the tracer is set: what runs on import counts, too.
-    from sim.virtual.older import simulate_v1  # noqa: PLC0415
-    from sim.virtual.own import simulate_own  # noqa: PLC0415
+    from sim.virtual.own_machines import simulate_own  # noqa: PLC0415
     from sim.virtual.report import failure_text  # noqa: PLC0415
-    from sim.virtual.world import Plan, simulate  # noqa: PLC0415
+    from sim.virtual.run import Plan, simulate  # noqa: PLC0415
+    from sim.virtual.v1_world import simulate_v1  # noqa: PLC0415
 
     small = Plan(task.seed, jobs=SMALL_JOBS, replicas=2)
     match task.world:

@@ -39,7 +39,7 @@ from bench.local import (
 )
 from bench.report import show
 from bench.v1_verdict import CLUSTERS, Story, Verdict, Wish, judge, read_ledger, table_of
-from cli.v1 import V1_WORKER
+from cli.local.v1_workers import V1_WORKER
 from config.load import DEFAULT_PATH
 
 FINAL = frozenset({"COMPLETED", "FAILED", "STOPPED"})

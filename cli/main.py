@@ -13,31 +13,31 @@ from typing import Annotated, NoReturn
 import typer
 from typer.main import get_command
 
-from cli import (
+from cli import aliases
+from cli.clients import verify as clients
+from cli.commands import (
     artifacts,
+    capacity,
     chaos,
     checks,
+    config_versions,
     cost,
+    dead_letters,
     demo,
     fleet,
     jobs,
-    knowledge,
-    letters,
-    names,
     node,
     operate,
     show,
-    simctl,
+    sim,
     simulate,
     status,
     submit,
     tenants,
     up,
-    versions,
     whatif,
 )
-from cli.clients import verify as clients
-from cli.place import PROGRAM
+from cli.local.paths import PROGRAM
 from core.errors import ZenError
 
 app = typer.Typer(
@@ -87,14 +87,14 @@ app.command()(jobs.logs)
 app.command()(jobs.stop)
 app.command()(artifacts.artifacts)
 app.command()(artifacts.fetch)
-# Words of other command lines (cli/names.py); also here, so that habits do no harm.
-app.command("list", hidden=True)(names.list_jobs)
+# Words of other command lines (cli/aliases.py); also here, so that habits do no harm.
+app.command("list", hidden=True)(aliases.list_jobs)
 app.command("cancel", hidden=True)(jobs.stop)
 app.command("get", hidden=True)(show.show)
-app.command("create-tenant", hidden=True)(names.create_tenant)
+app.command("create-tenant", hidden=True)(aliases.create_tenant)
 app.command()(fleet.clusters)
 app.command()(fleet.vms)
-app.command()(knowledge.capacity)
+app.command()(capacity.capacity)
 app.command()(fleet.alerts)
 app.command()(cost.cost)
 app.command()(demo.demo)
@@ -102,9 +102,9 @@ app.command()(chaos.chaos)
 app.command()(simulate.simulate)
 app.command()(whatif.whatif)
 app.add_typer(tenants.app, name="tenants")
-app.add_typer(letters.app, name="dead-letters")
-app.add_typer(simctl.app, name="sim")
-app.add_typer(versions.app, name="config")
+app.add_typer(dead_letters.app, name="dead-letters")
+app.add_typer(sim.app, name="sim")
+app.add_typer(config_versions.app, name="config")
 app.add_typer(clients.app, name="clients")
 app.add_typer(operate.infra_app, name="infra")
 app.add_typer(operate.db_app, name="db")

@@ -21,11 +21,11 @@ from core.cost import TenantBudget
 from core.errors import Fault
 from core.health import HealthRules
 from core.job import Budgets
-from core.knowledge import CapacityPolicy
 from core.names import Names
 from core.queueing import QueuePolicy
 from core.retention import RetentionRules
 from core.submission import shown, unknown
+from core.supply import CapacityPolicy
 from core.timers import Timers
 
 DEFAULT_PATH: Final = Path(__file__).with_name("zen.yaml")

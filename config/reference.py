@@ -13,9 +13,9 @@ import sys
 from config.reload import RESTART_KEYS
 from config.schema import KEYS, NAMES, SECTIONS, Key
 from core.health import HealthRules
-from core.knowledge import CapacityPolicy
 from core.queueing import QueuePolicy
 from core.retention import RetentionRules
+from core.supply import CapacityPolicy
 from core.timers import Timers
 
 _HEAD = """\

@@ -15,10 +15,10 @@ from core.containers import MOUNTS_WORDS, NETWORKS, ContainerRules, are_mounts
 from core.cost import TenantBudget
 from core.health import HealthRules
 from core.job import Budgets
-from core.knowledge import CapacityPolicy
 from core.names import Names
 from core.queueing import QueuePolicy, QueueRule
 from core.retention import RetentionRules
+from core.supply import CapacityPolicy
 from core.timers import Timers
 
 REQUIRED: Final = object()

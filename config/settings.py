@@ -11,11 +11,11 @@ from core.cost import TenantBudget
 from core.errors import NotFound
 from core.health import HealthRules
 from core.job import Budgets, Rules
-from core.knowledge import CapacityPolicy
 from core.names import Names
 from core.queueing import QueuePolicy
 from core.retention import RetentionRules
 from core.submission import nearest
+from core.supply import CapacityPolicy
 from core.timers import Timers
 
 

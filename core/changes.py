@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from core.active import Living
 from core.forecast import Forecast
 from core.groups import Wait
 from core.job import Job, JobStatus, TimelineEntry
-from core.knowledge import Arrivals, Experience
-from core.living import Living
 from core.messages import GpuReading, OutMessage, Progress
 from core.region_blocks import Trouble
+from core.supply import Arrivals, Experience
 from core.tenants import Machine, Tally, Tenant, Usage
 from core.vm import Vm
 from core.waits import WaitNote

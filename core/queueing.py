@@ -20,8 +20,8 @@ from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from core.active import Census
     from core.job import Job, JobSpec
-    from core.living import Census
     from core.tenants import Tenant, Usage
 
 LEVELS_S = tuple(hours * 3600.0 for hours in (0.5, 2, 8, 32, 128, 512))

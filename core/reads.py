@@ -11,9 +11,9 @@ from core.changes import DeadLetter, RegionStatus
 from core.cost import CostKind
 from core.cost_report import CostQuestion, CostReport
 from core.job import Job, JobStatus, TimelineEntry
-from core.knowledge import Experience
 from core.messages import GpuReading, Progress
 from core.region_blocks import Trouble
+from core.supply import Experience
 from core.vm import Vm, VmState
 from core.waits import WaitRow
 

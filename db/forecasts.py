@@ -13,7 +13,7 @@ from psycopg.rows import TupleRow
 from core.forecast import Forecast, Run
 from core.job import Job
 from core.queueing import HeadsOf
-from db.heads import KINDS, queue_heads
+from db.queue_heads import KINDS, queue_heads
 from db.rows import JOB_SELECT, job_of
 
 Connection = AsyncConnection[TupleRow]

@@ -12,7 +12,6 @@ from core.changes import DeadLetter, RegionStatus
 from core.cost_report import CostQuestion, CostReport
 from core.errors import Ambiguous, NotFound
 from core.job import WAITING, JobStatus
-from core.knowledge import Experience
 from core.reads import (
     AlertRow,
     AttemptRow,
@@ -31,6 +30,7 @@ from core.reads import (
     Worked,
 )
 from core.region_blocks import Trouble
+from core.supply import Experience
 from core.vm import VmState
 from core.waits import WaitRow
 from db import waits

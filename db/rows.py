@@ -12,10 +12,10 @@ import msgspec
 from core.changes import CloudRequest
 from core.health import WELL, VmHealth
 from core.job import Job, JobSpec, JobStatus, Lease, Membership, Offer, StopReason, TimelineEntry
-from core.knowledge import Experience, Outcome, Shortage, Spread
 from core.messages import GpuReading, Progress
 from core.queueing import class_of
 from core.region_blocks import Trouble, TroubleKind
+from core.supply import Experience, Outcome, Shortage, Spread
 from core.vm import Vm, VmState
 
 T = TypeVar("T")

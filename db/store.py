@@ -30,12 +30,12 @@ from db.forecasts import QueueReader, forecasts, runs
 from db.groups import find_group, members, open_jobs
 from db.ledger import Moves, Writes, fold, judge
 from db.locks import lock
-from db.looks import Looks
 from db.named import wanted
 from db.retention import prune
 from db.rows import JOB_SELECT, job_of, mapping_of
+from db.snapshot import Viewer
+from db.snapshot_gate import Looks
 from db.tenants import all_tenants, holdings
-from db.view import Viewer
 from db.writes import Raced, write
 
 Connection = AsyncConnection[TupleRow]

@@ -28,8 +28,8 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB, UUID
 
 from core.cost import CostKind
 from core.job import FINAL, LEASED, WAITING, JobStatus, StopReason
-from core.knowledge import Outcome
 from core.region_blocks import TroubleKind
+from core.supply import Outcome
 from core.tenants import HOLDS
 from core.vm import VmState
 

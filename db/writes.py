@@ -13,12 +13,12 @@ from psycopg.rows import TupleRow
 from core.changes import JobProgress, JobWhy, VmBeat
 from core.job import WAITING, Job
 from core.messages import OutMessage
-from db.holds import write_holds
+from db.dependencies import write_holds
 from db.ledger import Attempt, Writes
 from db.locks import OUTBOX_LOCK
 from db.named import EventWrite, Locked, number_events
-from db.plain import write_plain
 from db.rows import JOB_BIRTH, JOB_STATE, VM, Field, Shape, clean, to_json
+from db.small_writes import write_plain
 from db.tenants import ENSURE, REVIVE, write_tenants
 from db.waits import write_waits
 

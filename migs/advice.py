@@ -14,7 +14,7 @@ from core.mig import CapacityHint
 from core.ports import Clock
 from migs.calling import About, Caller
 from migs.library import Clients
-from migs.reading import zone_of
+from migs.responses import zone_of
 
 log = structlog.get_logger("migs")
 EVERY_S = 300.0

@@ -18,9 +18,9 @@ from tenacity.wait import wait_exponential_jitter
 
 from core.errors import CloudBusy, CloudUnsure, ZenError
 from core.ports import Clock
-from migs.budget import CallBudget
 from migs.errors import TRANSLATED, translate
 from migs.library import Clients, Library
+from migs.rate_limit import CallBudget
 
 CALL_S = 20.0
 """One call with all its repeats; a leader that waits longer may no longer be one."""

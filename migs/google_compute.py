@@ -17,11 +17,11 @@ from core.mig import CapacityHint, GroupError, Member, MigSnapshot, OperationFai
 from core.ports import Clock
 from migs.advice import Adviser
 from migs.calling import ATTEMPTS, CALL_S, About, Call, Caller
-from migs.history import ErrorHistory
+from migs.group_settings import check_group
 from migs.library import Clients, Library
 from migs.operations import Operations
-from migs.reading import LEAVING, read_group_error, read_member, read_queued, zone_of
-from migs.settings import check_group
+from migs.removed_members import ErrorHistory
+from migs.responses import LEAVING, read_group_error, read_member, read_queued, zone_of
 
 log = structlog.get_logger("migs")
 NAMES_PER_CALL = 1000

@@ -17,7 +17,7 @@ from core.errors import CloudBusy, CloudUnsure, Forbidden, MigMissing
 from core.mig import AttemptError, OperationFailed
 from migs.calling import About, Call, Caller
 from migs.library import Clients
-from migs.reading import read_errors
+from migs.responses import read_errors
 
 log = structlog.get_logger("migs")
 PAUSES_S = (0.3, 0.6, 1.2, 2.4, 4.8)

@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import structlog
 
+from core.active import Living
 from core.changes import View
 from core.cluster import ClusterSpec
 from core.errors import StoreDown, TermPassed, ZenError
 from core.job import JobStatus
-from core.knowledge import CapacityPolicy
-from core.living import Living
 from core.names import parse_cluster
+from core.supply import CapacityPolicy
 from core.timers import Timers
-from orchestrator.manager import ClusterManager, Wiring
+from orchestrator.cluster_manager import ClusterManager, Wiring
 
 log = structlog.get_logger("orchestrator")
 # Heartbeats wake the loop many times a second; the cloud does not change that fast.

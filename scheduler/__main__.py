@@ -12,8 +12,8 @@ from pathlib import Path
 from core.errors import ZenError
 from scheduler.api.services import Embedded
 from scheduler.app import announce, serve
-from scheduler.logs import configure_logs
-from scheduler.start import begin
+from scheduler.operations.first_config import begin
+from scheduler.operations.logs import configure_logs
 
 
 def main() -> int:

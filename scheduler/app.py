@@ -19,22 +19,22 @@ from core.clock import SystemClock
 from core.errors import StoreDown, ZenError
 from core.ids import RandomIds
 from db.config_versions import PostgresConfigVersions
-from db.listen import Listener
+from db.group_commit import GroupCommit
+from db.notifications import Listener
 from db.reads import PostgresReads
 from db.store import PostgresStore
-from db.submit import GroupCommit
 from messaging.pubsub import PubSubBus
 from migs.google_compute import GoogleCompute
-from scheduler.api.app import create_app, create_metrics_app
 from scheduler.api.etas import KnownForecasts
+from scheduler.api.http.app import create_app, create_metrics_app
 from scheduler.api.job_meta import JobMetas
+from scheduler.api.manifests import Shelf
 from scheduler.api.services import OK, Embedded, Services
-from scheduler.api.shelf import Shelf
-from scheduler.blocks import KnownTroubles
-from scheduler.metrics import Metrics
-from scheduler.reload import ConfigParts
+from scheduler.operations.first_config import Start
+from scheduler.operations.live_config import ConfigParts
+from scheduler.operations.metrics import Metrics
+from scheduler.queue.blocked_clusters import KnownTroubles
 from scheduler.replica import Adapters, Replica
-from scheduler.start import Start
 from stores.base import open_store
 
 log = structlog.get_logger("app")

@@ -14,25 +14,25 @@ from core.errors import ZenError
 from core.ports import Bus, CapacityAdvice, Clock, Compute, FlexStart, Ids, Store
 from core.remaining import RunTimes
 from migs.manager import FlexMigManager, MigManager
-from migs.nodes import NodeCompute
-from orchestrator.manager import Wiring
+from migs.own_machines import NodeCompute
+from orchestrator.cluster_manager import Wiring
 from orchestrator.orchestrator import ClusterOrchestrator
-from scheduler.costs import Bookkeeper
-from scheduler.dbclock import DatabaseClock
-from scheduler.forecasts import Around, Forecaster
-from scheduler.inbox import Inbox
-from scheduler.intake import SubmissionIntake
-from scheduler.leadership import Leadership
-from scheduler.loop import LoopParts, SchedulerLoop
-from scheduler.metrics import Metrics
-from scheduler.queue.predict import predicted_s
-from scheduler.recall import Recall
-from scheduler.relay import Relay
-from scheduler.reload import ConfigParts, LiveConfig
-from scheduler.retention import prune_for_ever
-from scheduler.runtimes import Runtimes
-from scheduler.submit import Submissions, Writer
-from scheduler.tenants import Door, DoorRules
+from scheduler.cycle.database_clock import DatabaseClock
+from scheduler.cycle.heartbeat_inbox import Inbox
+from scheduler.cycle.leadership import Leadership
+from scheduler.cycle.loop import LoopParts, SchedulerLoop
+from scheduler.cycle.outbox_relay import Relay
+from scheduler.forecast.forecaster import Around, Forecaster
+from scheduler.forecast.past_runs import Runtimes
+from scheduler.forecast.run_times import predicted_s
+from scheduler.operations.costs import Bookkeeper
+from scheduler.operations.live_config import ConfigParts, LiveConfig
+from scheduler.operations.metrics import Metrics
+from scheduler.operations.retention import prune_for_ever
+from scheduler.submission.pubsub_intake import SubmissionIntake
+from scheduler.submission.submit import Submissions, Writer
+from scheduler.submission.tenant_access import Door, DoorRules
+from scheduler.v1.recall import Recall
 
 log = structlog.get_logger("replica")
 RESTART_S = 1.0

@@ -9,10 +9,10 @@ import signal
 import sys
 from pathlib import Path
 
-from sim.reading import BadInput
-from sim.server import PretendCloud
-from sim.wire import timestamp
-from sim.world import World, load_world
+from sim.cloud.parsing import BadInput
+from sim.cloud.server import PretendCloud
+from sim.cloud.wire import timestamp
+from sim.cloud.world import World, load_world
 
 
 class _JsonLines(logging.Formatter):

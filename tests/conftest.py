@@ -15,7 +15,7 @@ import pytest
 from hypothesis import settings
 
 from db import migrate
-from db.embedded import EmbeddedPostgres
+from db.embedded.server import EmbeddedPostgres
 from tests.skips import why_unfounded
 
 # Tests start processes while clients of the bus are open: gRPC must not meddle with forks.

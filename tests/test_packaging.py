@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.machine import LAST_WORDS_S
+from agent.events import ExitKind
 from agent.main import EXIT_BAD_SETTINGS, EXIT_CODES
-from agent.power import STANDARD_OFF_GRACE_S
-from agent.words import ExitKind
+from agent.shutdown import STANDARD_OFF_GRACE_S
+from agent.state_machine import LAST_WORDS_S
 from cli.main import run
 from config.load import load_settings
 from tests.agent.vm import FakeMetadata

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from agent.docker import Docker, DockerError
+from agent.containers.docker import Docker, DockerError
 from cli.clients.frame import ClientFailed, last_words
 
 NEEDED = ("podman", "runc", "conmon", "busybox")

@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from cli.clients.frame import Check, ClientSetup, Program, last_words
-from cli.place import ROOT
+from cli.local.paths import ROOT
 
 PACKAGES_FILE = "requirements.txt"
 DRIVE_S = 280.0
@@ -182,7 +182,15 @@ def _environ(_: Path, scratch: Path) -> Mapping[str, str]:
 @contextmanager
 def _database(scratch: Path) -> Iterator[Mapping[str, str]]:
     """A PostgreSQL of its own, in the service's variables."""
-    argv = (sys.executable, "-P", "-m", "db.embedded", "run", "--data-dir", str(scratch / "pg"))
+    argv = (
+        sys.executable,
+        "-P",
+        "-m",
+        "db.embedded.server",
+        "run",
+        "--data-dir",
+        str(scratch / "pg"),
+    )
     with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None, "asked for"

@@ -15,7 +15,7 @@ def checks(setup: ClientSetup) -> Iterator[Check]:
     """In the directory of train.py, as its user does."""
 
     def tgpu(*words: str) -> Done:
-        argv = (sys.executable, "-P", "-m", "cli.names", "tgpu", *words)
+        argv = (sys.executable, "-P", "-m", "cli.aliases", "tgpu", *words)
         return setup.call(*argv, cwd=setup.checkout)
 
     line = ("submit", "--gpus", "2", "--priority", "5", "--wait", "--", "cmd=python3 train.py")

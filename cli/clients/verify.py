@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import AsJson
-from cli.screen import console, emit, fitted, note, say
+from cli.output.printing import console, emit, fitted, note, say
 
 if TYPE_CHECKING:
     from cli.clients.frame import Check, ClientSetup, Program

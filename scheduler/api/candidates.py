@@ -10,13 +10,13 @@ from msgspec import Struct
 from core.cluster import ClusterSpec
 from core.forecast import Forecast
 from core.job import WAITING
-from core.knowledge import BOOT_S, DELIVERY_S, Experience, Place, belief
 from core.reads import Summary
 from core.region_blocks import Trouble, block_on
+from core.supply import BOOT_S, DELIVERY_S, Experience, Place, belief
 from core.vm import VmState
 from scheduler.api.services import Services
-from scheduler.choice import Candidate
-from scheduler.submit import Preview
+from scheduler.submission.cluster_selection import Candidate
+from scheduler.submission.submit import Preview
 
 
 class CandidateOut(Struct, frozen=True):

@@ -11,7 +11,7 @@ from core.job import WAITING, Job
 from core.ports import Clock
 from core.queueing import class_of
 from core.reads import JobRow
-from scheduler.queue.eta import AHEAD_MAX
+from scheduler.forecast.queue_simulation import AHEAD_MAX
 
 FRESH_S = 2.0
 """A forecast is made every ten seconds: who asks again at once gets the same."""

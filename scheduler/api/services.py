@@ -12,11 +12,11 @@ from core.ports import Clock, Ids, Store
 from core.reads import Reads
 from scheduler.api.etas import KnownForecasts
 from scheduler.api.job_meta import JobMetas
-from scheduler.api.shelf import Shelf
-from scheduler.metrics import Metrics
-from scheduler.reload import LiveConfig
-from scheduler.stop import Stopped, stop_job
-from scheduler.submit import Clusters, Submissions
+from scheduler.api.manifests import Shelf
+from scheduler.operations.live_config import LiveConfig
+from scheduler.operations.metrics import Metrics
+from scheduler.operations.stop import Stopped, stop_job
+from scheduler.submission.submit import Clusters, Submissions
 from stores.base import LogStore
 
 OK = "ok"

@@ -20,10 +20,10 @@ from core.reads import AlertRow, AttemptRow, EventRow, JobRow, VmRow
 from core.vm import VmState
 from core.waits import WaitKind, WaitRow
 from scheduler.api.compat.multitenant import job_words
-from scheduler.queue.gang import JOINS_LATER
-from scheduler.quotes import Quote, prices_of
-from scheduler.stop import Stopped
-from scheduler.submit import Accepted
+from scheduler.operations.stop import Stopped
+from scheduler.placement.gang import JOINS_LATER
+from scheduler.submission.quotes import Quote, prices_of
+from scheduler.submission.submit import Accepted
 
 Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 """ISO 8601, UTC, milliseconds, Z."""

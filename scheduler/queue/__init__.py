@@ -1,1 +1,1 @@
-"""Who runs next: pure modules, composed by scheduler/plan.py."""
+"""Who runs next: pure modules, composed by scheduler/cycle/plan.py."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
+from core.active import Census, take_census
 from core.cluster import ClusterSpec
-from core.living import Census, take_census
 from core.queueing import Ask, HeadsOf, Live, QueuePolicy, QueueRule
 from core.tenants import Amounts, Holding, Machine, Tenant, Usage, held_by, machines_of
-from scheduler.queue.shares import shares_of
+from scheduler.queue.fair_share import shares_of
 
 SPARE = 32
 """Also of clusters without room: jobs that wait too long may be moved elsewhere."""

@@ -2,9 +2,9 @@
 
 A fair queue is merged from the queues of its tenants: class by class, the tenant that has had
 least goes next with the job that is due first, and is charged for it before the next pick. Those
-of its jobs that are protected (scheduler/queue/bound.py) come before, in the order of arrival. In
-each class those go first for whom others have just made room: shares that are nearly equal change
-while they do, and nobody must have yielded for nothing.
+of its jobs that are protected (scheduler/queue/guaranteed_start.py) come before, in the order of
+arrival. In each class those go first for whom others have just made room: shares that are nearly
+equal change while they do, and nobody must have yielded for nothing.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from datetime import datetime
 
 from core.job import Job, S
 from core.queueing import PriorityClass, QueueRule, class_of
-from scheduler.queue.bound import nobody
-from scheduler.queue.shares import Shares
+from scheduler.queue.fair_share import Shares
+from scheduler.queue.guaranteed_start import nobody
 
 Protected = Callable[[Job], bool]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from scheduler.queue.growth import speed
+from scheduler.placement.elastic_growth import speed
 from sim.replay.workload import TraceJob
 
 _ROUNDING = 1e-6

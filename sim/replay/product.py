@@ -15,12 +15,19 @@ from datetime import UTC, datetime, timedelta
 from typing import assert_never
 
 from core.actions import Action, Create, Delete, Drain, Hold, Queue, Undrain, Unqueue
+from core.active import Living, Rows
 from core.changes import View
 from core.cluster import ClusterSpec, RegionSpec
 from core.demand import Demand, Wish
 from core.ids import RandomIds
 from core.job import Budgets, E, Job, JobSpec, Rules, S, Saved, new_job
-from core.knowledge import (
+from core.messages import Control, OutMessage
+from core.mig import AttemptError, Member, MigSnapshot
+from core.names import Names
+from core.queueing import QueuePolicy
+from core.region_blocks import Trouble
+from core.remaining import RunTimes
+from core.supply import (
     ARRIVALS_HORIZON_S,
     ARRIVALS_MAX,
     Arrivals,
@@ -28,23 +35,16 @@ from core.knowledge import (
     Experience,
     arrivals_by_cluster,
 )
-from core.living import Living, Rows
-from core.messages import Control, OutMessage
-from core.mig import AttemptError, Member, MigSnapshot
-from core.names import Names
-from core.queueing import QueuePolicy
-from core.region_blocks import Trouble
-from core.remaining import RunTimes
 from core.tenants import HOLDS
 from core.timers import Timers
 from core.vm import Vm, VmState, move_vm
-from orchestrator.fold import fold
-from orchestrator.picture import Picture, at_work, demand_by_cluster
-from orchestrator.plan import decide, look_again
-from orchestrator.scene import Scene, survey
-from scheduler.draft import Draft
-from scheduler.plan import Circumstances, plan_jobs
-from scheduler.silence import Silence
+from orchestrator.planning.analysis import Scene, survey
+from orchestrator.planning.plan import decide, look_again
+from orchestrator.planning.plan_input import Picture, at_work, demand_by_cluster
+from orchestrator.supply.observations import fold
+from scheduler.cycle.plan import Circumstances, plan_jobs
+from scheduler.cycle.silence import Silence
+from scheduler.plan_builder import Draft
 from sim.replay.engine import PATIENCE_S, Cloud
 from sim.replay.physics import Machine, News, Run
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from scheduler.queue.eta import AHEAD_MAX, Behind, Busy, Eta, Lessons, Waits, forecast
+from scheduler.forecast.queue_simulation import (
+    AHEAD_MAX,
+    Behind,
+    Busy,
+    Eta,
+    Lessons,
+    Waits,
+    forecast,
+)
 from sim.replay.pool import Orders, Pool, PoolJob
-from sim.replay.queue_ours import Ours, kind_of
+from sim.replay.queue_product import Ours, kind_of
 
 
 @dataclass(slots=True)

@@ -25,10 +25,10 @@ from core.job import TRANSITIONS, E, Job, JobEvent, JobStatus, Lease
 from core.messages import OutMessage, StartJob
 from core.tenants import HOLDS, machines_of
 from core.vm import VM_TRANSITIONS, Vm, VmState
-from sim.memory_tables import Tables, Written
-from sim.physics import Cloud
-from sim.virtual.computing import Computing
-from sim.virtual.limits import Limits, Quotas
+from sim.cloud.physics import Cloud
+from sim.memory.tables import Tables, Written
+from sim.virtual.computations import Computing
+from sim.virtual.expected_limits import Limits, Quotas
 from sim.virtual.trace import Trace, Violation
 
 V = VmState

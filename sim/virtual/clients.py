@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 from core.errors import BadInput, Conflict, NotFound, StoreDown
 from core.messages import OutMessage
 from core.names import Names
+from scheduler.operations.stop import stop_job
 from scheduler.replica import Replica
-from scheduler.stop import stop_job
 from sim.virtual.bus import Broker, Stored
 from sim.virtual.checkers import Checkers
-from sim.virtual.hosts import Host
 from sim.virtual.loop import VirtualLoop
-from sim.virtual.orders import Order, accepted_ids, job_id_of
+from sim.virtual.replicas import Host
 from sim.virtual.trace import Trace
+from sim.virtual.workload import Order, accepted_ids, job_id_of
 
 T = TypeVar("T")
 ANSWER_S = 5.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.job import JobStatus
-from sim.faults import (
+from sim.cloud.faults import (
     CALLS,
     GLOBAL,
     GLOBAL_METRIC,
@@ -20,9 +20,9 @@ from sim.faults import (
     Stockout,
     Unsupported,
 )
-from sim.model import ApiError, VmStatus
-from sim.virtual.stage import Acts, Misfortunes
-from sim.virtual.vms import Boot
+from sim.cloud.model import ApiError, VmStatus
+from sim.virtual.fault_targets import Acts, Misfortunes
+from sim.virtual.pretend_vms import Boot
 
 _CREATE_ERRORS = (
     ("CONDITION_NOT_MET", "Constraint constraints/compute.vmExternalIpAccess violated for p."),

@@ -23,10 +23,10 @@ from core.mig import (
     Queued,
     QueueState,
 )
-from migs.history import ErrorHistory
-from sim.faults import Fault
-from sim.flex import AskedTogether
-from sim.model import (
+from migs.removed_members import ErrorHistory
+from sim.cloud.faults import Fault
+from sim.cloud.flex_start import AskedTogether
+from sim.cloud.model import (
     ApiError,
     Effect,
     MaintenanceNotice,
@@ -41,11 +41,11 @@ from sim.model import (
     Trouble,
     VmInfo,
 )
-from sim.model import Member as GroupMember
-from sim.physics import Cloud
+from sim.cloud.model import Member as GroupMember
+from sim.cloud.physics import Cloud
+from sim.cloud.world import World
 from sim.virtual.loop import EPOCH, VirtualLoop
 from sim.virtual.trace import Trace
-from sim.world import World
 
 LATE_MAX_S = 20.0
 CALL_S = 20.0

@@ -15,9 +15,9 @@ from config.reload import Candidate, Reader
 from config.settings import Settings
 from config.watch import Look
 from core.cluster import ClusterSpec
-from scheduler.reload import ConfigParts
-from sim.memory_configs import MemoryConfigVersions
-from sim.memory_store import MemoryStore
+from scheduler.operations.live_config import ConfigParts
+from sim.memory.config_versions import MemoryConfigVersions
+from sim.memory.store import MemoryStore
 
 LOOK_S = 4.0
 """Less often than in real life: nobody edits by the second, and looks are most of an idle hour."""

@@ -18,14 +18,14 @@ from multiprocessing import get_context
 
 from config.settings import Settings
 from core.job import Job, JobStatus
-from sim.faults import Preempt
-from sim.virtual.hosts import Host, Tripwire
-from sim.virtual.jobs import Nature, OnTerm
-from sim.virtual.orders import Order
-from sim.virtual.scene import cloud_world, settings
-from sim.virtual.vms import Site
-from sim.virtual.world import Plan, Run
-from sim.world import Physics, World
+from sim.cloud.faults import Preempt
+from sim.cloud.world import Physics, World
+from sim.virtual.pretend_jobs import Nature, OnTerm
+from sim.virtual.pretend_vms import Site
+from sim.virtual.replicas import Host, Tripwire
+from sim.virtual.run import Plan, Run
+from sim.virtual.setting import cloud_world, settings
+from sim.virtual.workload import Order
 
 RESTART_S = 1.0
 LOOK_S = 1.0

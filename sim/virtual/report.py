@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 
 from core.job import TRANSITIONS, JobEvent, JobStatus
-from sim.virtual.chaos import FAULTS, SMALL_FAULTS
+from sim.virtual.fault_plan import FAULTS, SMALL_FAULTS
 from sim.virtual.progress import Progress
-from sim.virtual.world import Outcome, Plan, simulate
+from sim.virtual.run import Outcome, Plan, simulate
 
 JUDGED_FROM_SEEDS = 40
 """Fewer runs than this cannot be expected to meet every fault."""
@@ -27,11 +27,11 @@ KILLS = (
 _ABSENT = (JobEvent.FOUND_BY_V1,)
 NOT_SIMULATED = frozenset(
     {
-        # Workers of the older kind have a world of their own (sim/virtual/older.py).
+        # Workers of the older kind have a world of their own (sim/virtual/v1_world.py).
         *(step for step in TRANSITIONS if step[1] in _ABSENT),
         (JobStatus.PROVISIONING, JobEvent.START_REFUSED),
         # A gang that shrinks loses its first member in the seconds in which another one leaves: met
-        # once or twice in twenty seeds, although it is looked for (sim/virtual/rare.py).
+        # once or twice in twenty seeds, although it is looked for (sim/virtual/rare_moments.py).
         (JobStatus.PREEMPTING, JobEvent.GANG_FAILED),
     }
 )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sim.memory_store import MemoryStore
+from sim.memory.store import MemoryStore
 from sim.virtual.config import Paper
-from sim.virtual.hosts import Host
-from sim.virtual.stage import Acts, Misfortunes
+from sim.virtual.fault_targets import Acts, Misfortunes
+from sim.virtual.replicas import Host
 
 
 class ServiceFaults(Misfortunes):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from agent.machine import AgentMachine
-from agent.words import BeatsConfirmed, Heard, Identity, Input, Output, Send
+from agent.events import BeatsConfirmed, Heard, Identity, Input, Output, Send
+from agent.state_machine import AgentMachine
 from core.job import JobSpec
 from core.messages import ContinueJob, Control, DrainVm, Heartbeat, StartJob, StopJob
 from core.timers import Timers

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from agent.docker import Docker, DockerError
+from agent.containers.docker import Docker, DockerError
 from core.clock import SystemClock
 
 IMAGE = "localhost/zen-busybox"

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.machine import SHUT_DOWN_GRACE_S
+from agent.state_machine import SHUT_DOWN_GRACE_S
 from core.job import JobSpec
 from core.messages import ContinueJob, Heartbeat, StartJob, StopJob
 from messaging.pubsub import delete_subscription

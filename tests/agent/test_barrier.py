@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent.words import (
+from agent.events import (
     Exited,
     Listening,
     PreemptNotice,

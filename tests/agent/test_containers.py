@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.docker import find
-from agent.leftovers import KEEPER, VM, is_leftover, sweep, whoami
-from agent.words import Signal, StartFailed
+from agent.containers.docker import find
+from agent.containers.leftovers import KEEPER, VM, is_leftover, sweep, whoami
+from agent.events import Signal, StartFailed
 from core.clock import SystemClock
 from core.containers import ContainerRules
 from core.job import JobSpec

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.containers import NoContainer, Runtime, create_body, gpu_request, gpu_way
-from agent.docker import Frames, split_image
+from agent.containers.docker import Frames, split_image
+from agent.containers.registry import auth_for, registry_of
+from agent.containers.spec import NoContainer, Runtime, create_body, gpu_request, gpu_way
 from agent.environment import places_for
-from agent.kinds import Containers
-from agent.registry import auth_for, registry_of
-from agent.words import Exited, Signal, Started, StartFailed
+from agent.events import Exited, Signal, Started, StartFailed
+from agent.runtimes import Containers
 from core.containers import ContainerRules, are_mounts, rules_of
 from stores.local import LocalStore
 from tests.agent.fake_docker import FakeDocker
@@ -97,7 +97,7 @@ async def test_end_that_is_never_known(
     docker: FakeDocker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without an exit code it is a loss, with its reason: neither a success nor the job's fault."""
-    impatient = "import agent.container_keeper as k\nk.UNSURE_MAX_S = 0.1\n"
+    impatient = "import agent.containers.shim as k\nk.UNSURE_MAX_S = 0.1\n"
     *words, program = Containers.keeper
     monkeypatch.setattr(Containers, "keeper", (*words, _before_main(program, impatient)))
     docker.unsure = 1_000_000
@@ -109,7 +109,7 @@ async def test_end_that_is_never_known(
 
 
 def _before_main(program: str, words: str) -> str:
-    head, mark, tail = program.partition("from agent.container_keeper")
+    head, mark, tail = program.partition("from agent.containers.shim")
     assert mark
     return f"{head}{words}{mark}{tail}"
 

@@ -7,9 +7,9 @@ import io
 from collections.abc import Sequence
 
 from agent.driver import Driver
-from agent.journal import Journal
-from agent.machine import AgentMachine
-from agent.words import Exited, ExitKind, Heard, ShutDown, Signal, Started
+from agent.events import Exited, ExitKind, Heard, ShutDown, Signal, Started
+from agent.json_log import Journal
+from agent.state_machine import AgentMachine
 from core.clock import SystemClock
 from core.errors import BusDown
 from core.messages import Canary, InMessage, OutMessage, Size, StartJob

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.first_process import FirstProcess
+from agent.containers.first_process import FirstProcess
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.machine import LAST_WORDS_S, RETRY_S, SHUT_DOWN_GRACE_S, SPOT_OFF_GRACE_S
-from agent.words import (
+from agent.events import (
     BeatsConfirmed,
     BeatsFailed,
     Exit,
@@ -30,6 +29,7 @@ from agent.words import (
     StartProcess,
     Tick,
 )
+from agent.state_machine import LAST_WORDS_S, RETRY_S, SHUT_DOWN_GRACE_S, SPOT_OFF_GRACE_S
 from core.messages import GpuReading, Progress
 from tests.agent.orders import ME, TIMERS, Bench, beats, drain, go_on, only, said, start, stop
 

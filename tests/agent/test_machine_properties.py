@@ -8,9 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from agent.machine import AgentMachine
-from agent.outgoing import FINAL_WORDS
-from agent.words import (
+from agent.events import (
     BeatsConfirmed,
     BeatsFailed,
     Exit,
@@ -28,6 +26,8 @@ from agent.words import (
     StartProcess,
     Tick,
 )
+from agent.heartbeat_queue import FINAL_WORDS
+from agent.state_machine import AgentMachine
 from core.messages import Heartbeat, Progress, StartJob
 from core.timers import Timers
 from tests.agent.orders import ME, drain, go_on, start, stop

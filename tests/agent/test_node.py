@@ -16,7 +16,7 @@ from core.actions import Create, Delete
 from core.clock import SystemClock
 from core.errors import CloudRefused, MigMissing
 from core.mig import Member
-from migs.nodes import NodeCompute
+from migs.own_machines import NodeCompute
 
 pytestmark = pytest.mark.slow
 

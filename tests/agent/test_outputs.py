@@ -12,8 +12,8 @@ from typing import BinaryIO
 import pytest
 
 from agent import outputs
+from agent.events import Exited, Signal, Started
 from agent.outputs import BadOutputs, NotStored, scan, store_outputs
-from agent.words import Exited, Signal, Started
 from core.errors import Forbidden
 from stores.artifacts import ArtifactPath, File, read_manifest
 from stores.base import Saved, StoreUnavailable

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.environment import environment_for, places_for, size_words
-from agent.words import Exited, Listening, Output, Started, TellSize
+from agent.events import Exited, Listening, Output, Started, TellSize
 from core.messages import Peer, ResizeJob, Size, StartJob
 from stores.local import LocalStore
 from tests.agent.orders import ME, Bench, start

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.words import Exited, Progressed, Signal, Started, StartFailed
+from agent.events import Exited, Progressed, Signal, Started, StartFailed
 from core.clock import SystemClock
 from core.messages import Progress
 from stores.base import LogPath

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.words import Exited, Progressed, Signal, Started
+from agent.events import Exited, Progressed, Signal, Started
 from core.clock import SystemClock
 from core.messages import Progress
 from stores.artifacts import ArtifactPath, read_manifest

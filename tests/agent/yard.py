@@ -7,10 +7,10 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from agent.containers import Runtime
-from agent.journal import Journal
+from agent.containers.spec import Runtime
+from agent.events import Exited, Input, StartFailed
+from agent.json_log import Journal
 from agent.runner import JobRunner
-from agent.words import Exited, Input, StartFailed
 from core.clock import SystemClock
 from core.containers import ContainerRules
 from core.job import JobSpec

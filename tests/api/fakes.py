@@ -29,7 +29,6 @@ from core.errors import Ambiguous, BadInput, Fault, NotFound, StoreDown
 from core.forecast import Forecast, Run
 from core.ids import RandomIds
 from core.job import Job, JobEvent, JobStatus, Lease, Rules, TimelineEntry, advance
-from core.knowledge import Experience
 from core.messages import OutboxRow, OutMessage
 from core.names import Names
 from core.ports import Leadership
@@ -51,17 +50,18 @@ from core.reads import (
 )
 from core.region_blocks import Trouble
 from core.retention import RetentionRules
+from core.supply import Experience
 from core.tenants import Holding, Tenant, TenantRow, Usage, holdings
 from core.timers import Timers
 from core.waits import WaitRow
-from scheduler.api.app import create_app
 from scheduler.api.etas import KnownForecasts
+from scheduler.api.http.app import create_app
 from scheduler.api.job_meta import JobMetas
+from scheduler.api.manifests import Shelf
 from scheduler.api.services import Services
-from scheduler.api.shelf import Shelf
-from scheduler.metrics import Metrics
-from scheduler.submit import Submissions
-from scheduler.tenants import Door, DoorRules
+from scheduler.operations.metrics import Metrics
+from scheduler.submission.submit import Submissions
+from scheduler.submission.tenant_access import Door, DoorRules
 from stores.base import LogStore, ObjectStore
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)

@@ -15,13 +15,13 @@ from core.ids import RandomIds
 from core.job import E, Lease, advance, entry_for
 from core.names import Names
 from core.timers import Timers
+from db.group_commit import GroupCommit
 from db.reads import PostgresReads
 from db.store import PostgresStore
-from db.submit import GroupCommit
-from scheduler.api.app import create_app
+from scheduler.api.http.app import create_app
 from scheduler.api.services import Services
-from scheduler.metrics import Metrics
-from scheduler.submit import Submissions
+from scheduler.operations.metrics import Metrics
+from scheduler.submission.submit import Submissions
 from tests.api.fakes import CLUSTERS, RULES, assert_error
 
 pytestmark = pytest.mark.slow

@@ -10,9 +10,9 @@ import pytest
 
 from core.errors import Forbidden
 from core.job import JobEvent
-from scheduler.api import shelf
-from scheduler.api.artifacts import read_range
-from scheduler.api.problems import BadRange
+from scheduler.api import manifests
+from scheduler.api.http.problems import BadRange
+from scheduler.api.routes.artifacts import read_range
 from stores.artifacts import ArtifactPath, File, Manifest, Skipped, write_manifest
 from stores.base import StoreUnavailable
 from stores.local import LocalStore
@@ -218,6 +218,6 @@ async def test_v1_clients_see_them(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         for row in shown["files"]:
             assert (await client.get(row["url"])).content == FILES[row["path"]]
         assert (await client.get(shown["url"])).json()["total"] == 4
-    monkeypatch.setattr(shelf, "WEIGHT_MAX", 3)
+    monkeypatch.setattr(manifests, "WEIGHT_MAX", 3)
     async with house.client() as client:
         assert (await v1(client))["artifacts"] == shown, "too much to remember is read again"

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from core.knowledge import Experience, Outcome, Spread
 from core.names import Names
 from core.reads import AlertRow
 from core.region_blocks import Trouble, TroubleKind
+from core.supply import Experience, Outcome, Spread
 from tests.api.fakes import NOW, House
 
 KINDS = (TroubleKind.STOCKOUT, TroubleKind.QUOTA)

@@ -13,7 +13,7 @@ from core.cluster import ClusterSpec, RegionSpec
 from core.errors import BadInput
 from core.job import JobSpec
 from core.submission import FIELDS
-from scheduler.choice import choose_cluster, misfits
+from scheduler.submission.cluster_selection import choose_cluster, misfits
 from tests.api.fakes import CLUSTERS, cluster
 
 REGIONS = ("us-central1", "us-west1", "europe-west4", "asia-east1")

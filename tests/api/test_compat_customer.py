@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 
 from core.changes import RegionStatus
+from core.client_statuses import WORDS
 from core.job import JobEvent, JobSpec, JobStatus, advance, new_job
 from core.reads import AlertRow, Milestones, Summary, VmCount
 from core.vm import VmState
-from core.vocabularies import WORDS
 from scheduler.api.compat.customer import STATUSES, TimestampsOut, v1_job
-from scheduler.api.compat.words import is_v1
+from scheduler.submission.other_systems import is_v1
 from tests.api.fakes import LEASE, NOW, RULES, TO_RUNNING, House, assert_error
 
 E = JobEvent

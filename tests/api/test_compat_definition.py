@@ -8,11 +8,11 @@ from uuid import UUID
 
 import pytest
 
+from core.client_statuses import WORDS, statuses_called
 from core.job import JobEvent, JobStatus
 from core.reads import Summary, VmCount, VmRow
 from core.vm import Vm, VmState
-from core.vocabularies import WORDS, statuses_called
-from scheduler.api.compat.nomad import STATES
+from scheduler.api.compat.definition import STATES
 from tests.api.fakes import NOW, TO_RUNNING, House, assert_error
 
 E = JobEvent

@@ -26,8 +26,8 @@ from messaging.codec import (
     encode_start_v1,
     encode_stop_v1,
 )
-from scheduler.api.compat.words import native_of_definition, native_of_v1
-from scheduler.submit import refuse_unstorable
+from scheduler.submission.other_systems import native_of_definition, native_of_v1
+from scheduler.submission.submit import refuse_unstorable
 from stores.base import LogPath, job_key, quoted
 from stores.local import LocalStore
 from tests.api.fakes import NOW, House

@@ -13,14 +13,14 @@ from core.ids import RandomIds
 from core.job import E, JobStatus
 from core.names import Names
 from core.timers import Timers
-from scheduler.api.app import create_app
 from scheduler.api.compat.multitenant import job_words
+from scheduler.api.http.app import create_app
 from scheduler.api.services import Services
-from scheduler.metrics import Metrics
-from scheduler.submit import Submissions
-from scheduler.tenants import Door, DoorRules
-from sim.memory_reads import MemoryReads
-from sim.memory_store import MemoryStore
+from scheduler.operations.metrics import Metrics
+from scheduler.submission.submit import Submissions
+from scheduler.submission.tenant_access import Door, DoorRules
+from sim.memory.reads import MemoryReads
+from sim.memory.store import MemoryStore
 from tests.api.fakes import CLUSTERS, RULES, StillClock, assert_error
 from tests.builders import job
 

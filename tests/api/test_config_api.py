@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from config.reload import Reader
-from scheduler.api import config as routes
-from scheduler.api.app import create_app, endpoints
+from scheduler.api.http.app import create_app, endpoints
+from scheduler.api.routes import config as routes
 from scheduler.api.services import Services
 from tests.api.fakes import House as Api
 from tests.api.fakes import assert_error

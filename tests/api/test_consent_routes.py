@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from core.tenants import Consent, Tenant
-from scheduler.tenants import DoorRules
+from scheduler.submission.tenant_access import DoorRules
 from tests.api.fakes import CLUSTERS, House
 
 NATIVE = "/api/v1/jobs"

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from core.changes import Unit
 from core.job import JobEvent, JobStatus, advance
-from core.knowledge import Experience, Outcome
+from core.supply import Experience, Outcome
 from core.waits import WaitKind, WaitRow
 from scheduler.api.shapes import STATES, JobState, statuses_of
 from tests.api.fakes import CLUSTERS, NOW, RULES, TO_RUNNING, House, MemoryStore, assert_error

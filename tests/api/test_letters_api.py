@@ -10,7 +10,7 @@ from core.changes import DeadLetter
 from core.messages import OutMessage
 from core.names import Names
 from core.reads import DeadLetterRow
-from scheduler.letters import topic_of
+from scheduler.operations.dead_letters import topic_of
 from tests.api.fakes import NOW, House, assert_error
 
 LETTERS = "/api/v1/dead-letters"

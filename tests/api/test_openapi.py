@@ -8,10 +8,10 @@ import msgspec
 
 from core.submission import FIELDS, parse_submission
 from core.timers import Timers
-from core.unified import is_manifest, native_of_manifest
-from scheduler.api.app import create_app, endpoints
+from core.unified_job import is_manifest, native_of_manifest
 from scheduler.api.examples import SUBMISSIONS
-from scheduler.api.page import render
+from scheduler.api.http.app import create_app, endpoints
+from scheduler.api.http.docs_page import render
 from tests.api.fakes import House
 
 

@@ -14,7 +14,7 @@ from core.messages import GpuReading
 from core.reads import AlertRow, Summary, VmCount, VmRow
 from core.region_blocks import Trouble, TroubleKind
 from core.vm import Vm, VmState
-from scheduler.api.app import create_metrics_app
+from scheduler.api.http.app import create_metrics_app
 from tests.api.fakes import CLUSTERS, NOW, TO_RUNNING, House, assert_error
 
 A100 = "2xa100-40gb"

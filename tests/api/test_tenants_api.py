@@ -11,9 +11,9 @@ from core.errors import BadInput, PriceNotConfirmed
 from core.job import E, JobSpec, advance
 from core.queueing import QueuePolicy, QueueRule, patience_s
 from core.tenants import Consent, Quota, Tenant
-from scheduler.queue.bound import bound_s
-from scheduler.submit import Expected, Submissions
-from scheduler.tenants import Door, DoorRules, span
+from scheduler.queue.guaranteed_start import bound_s
+from scheduler.submission.submit import Expected, Submissions
+from scheduler.submission.tenant_access import Door, DoorRules, span
 from tests.api.fakes import NOW, RULES, House
 
 PATH = "/api/v1/tenants"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from cli import arrays
-from cli.groups import whoami
+from cli.commands import arrays
+from cli.commands.groups import whoami
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Api, Ended

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from cli import artifacts
+from cli.commands import artifacts
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Api, Ended

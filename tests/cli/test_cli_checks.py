@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cli import checks
-from cli.checks import PYTEST, Step, parts_of_tests
+from cli.commands import checks
+from cli.commands.checks import PYTEST, Step, parts_of_tests
+from cli.local.paths import ROOT
 from cli.main import run
-from cli.place import ROOT
 from tests.conftest import LONG_FILES
 
 GOOD = (

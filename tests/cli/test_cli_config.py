@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from cli.embedded import Cap, edited, write_config
+from cli.local.config import Cap, edited, write_config
 from tests.config.test_load import MINIMAL
 
 if TYPE_CHECKING:

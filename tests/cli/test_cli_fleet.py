@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from cli.fleet import clusters_table
-from cli.place import Home, Running
-from cli.spans import moment
+from cli.commands.fleet import clusters_table
+from cli.local.paths import Home, Running
+from cli.output.durations import moment
 from tests.cli.conftest import refusal
 
 if TYPE_CHECKING:

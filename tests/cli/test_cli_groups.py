@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from cli import groups
+from cli.commands import groups
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Api, Ended

@@ -13,10 +13,10 @@ import httpx
 import pytest
 from rich.console import Console
 
-from cli import jobs as jobs_commands
-from cli.etas import eta_cell, eta_words, rough, run_words
-from cli.groups import whoami
-from cli.spans import moment
+from cli.commands import jobs as jobs_commands
+from cli.commands.groups import whoami
+from cli.output.durations import moment
+from cli.output.etas import eta_cell, eta_words, rough, run_words
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Api, Ended

@@ -15,8 +15,9 @@ import httpx
 import pytest
 from typer.main import get_command
 
-from cli import client, main, place
-from cli.spans import between, clock_time, moment, seconds, short
+from cli import client, main
+from cli.local import paths
+from cli.output.durations import between, clock_time, moment, seconds, short
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,7 +128,7 @@ def test_broken_pipe_is_quiet() -> None:
     os.close(reads)
     done = subprocess.run(
         [sys.executable, "-m", "cli", "config", "check"],
-        cwd=place.ROOT,
+        cwd=paths.ROOT,
         stdout=writes,
         stderr=subprocess.PIPE,
         text=True,
@@ -152,9 +153,9 @@ def test_address_comes_from_the_running_stack(
     """Without --api and ZEN_API the state directory knows it; --api wins."""
     monkeypatch.delenv("ZEN_API")
     api.on("GET", "/api/v1/jobs", {"jobs": [], "total": 0, "next_page_token": None})
-    here = place.Home(home)
+    here = paths.Home(home)
     here.make()
-    here.write(place.Running(1, "http://127.0.0.1:4321", "", "", "", ""))
+    here.write(paths.Running(1, "http://127.0.0.1:4321", "", "", "", ""))
     zen("jobs")
     zen("jobs", "--api", "10.0.0.1:80")
     assert [request.url.host for request in api.requests] == ["127.0.0.1", "10.0.0.1"]
@@ -190,9 +191,9 @@ def test_a_dead_replica_is_passed_over(
     Thread(target=lives.serve_forever, args=(0.01,), daemon=True).start()
     with socket.create_server(("127.0.0.1", 0)) as frozen, lives:
         apis = (dead, address_of(frozen), address_of(lives.socket))
-        here = place.Home(home)
+        here = paths.Home(home)
         here.make()
-        here.write(place.Running(1, dead, "", "", "", "", apis=apis))
+        here.write(paths.Running(1, dead, "", "", "", "", apis=apis))
         assert zen("jobs").code == 0
         lives.shutdown()
     assert str(api.requests[0].url).startswith(apis[2])
@@ -205,9 +206,9 @@ def test_a_stack_that_lives_is_not_said_to_be_down(
     monkeypatch.delenv("ZEN_API")
     with socket.create_server(("127.0.0.1", 0)) as closed:
         dead = address_of(closed)
-    here = place.Home(home)
+    here = paths.Home(home)
     here.make()
-    here.write(place.Running(os.getpid(), dead, "", "", "", ""))
+    here.write(paths.Running(os.getpid(), dead, "", "", "", ""))
     ended = zen("jobs")
     assert ended.code == 1
     assert f"nothing answers at {dead} at the moment" in ended.err
@@ -216,13 +217,13 @@ def test_a_stack_that_lives_is_not_said_to_be_down(
 def test_state_directory_is_private(home: Path) -> None:
     """Nobody else may read logs and database; a wider directory is narrowed."""
     home.mkdir(mode=0o755)
-    place.Home(home).make()
+    paths.Home(home).make()
     assert home.stat().st_mode & 0o777 == 0o700
 
 
 def test_half_a_run_file_is_no_run_file(home: Path) -> None:
     """What cannot be read whole is taken for nothing."""
-    here = place.Home(home)
+    here = paths.Home(home)
     here.make()
     here.run_file.write_text('{"pid": 1, "ap')
     assert here.read() is None
@@ -325,9 +326,9 @@ def test_hints_are_commands_that_work_here(tmp_path: Path, monkeypatch: pytest.M
         (directory / "zen").write_text("#!/bin/sh\n")
         (directory / "zen").chmod(0o755)
     called = "__main__.py"
-    assert place._program(called, root, root) == "./zen"
-    assert place._program("zen", root, tmp_path) == "zen"
+    assert paths._program(called, root, root) == "./zen"
+    assert paths._program("zen", root, tmp_path) == "zen"
     monkeypatch.setenv("PATH", str(other))
-    assert place._program(called, root, tmp_path) == str(root / "zen")
+    assert paths._program(called, root, tmp_path) == str(root / "zen")
     monkeypatch.setenv("PATH", str(root))
-    assert place._program(called, root, tmp_path) == "zen"
+    assert paths._program(called, root, tmp_path) == "zen"

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from cli.names import GPU_CLI, TGPU, run_as, translated
+from cli.aliases import GPU_CLI, TGPU, run_as, translated
+from core.client_statuses import WORDS, priority_of_tgpu
 from core.job import JobStatus
 from core.queueing import PriorityClass, class_of
-from core.vocabularies import WORDS, priority_of_tgpu
 from tests.cli.conftest import Ended, refusal
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def test_priorities_keep_their_order_and_class() -> None:
 def test_names_are_installed_and_linked() -> None:
     """As console scripts, and beside the launcher of a checkout."""
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert (scripts["tgpu"], scripts["gpu-cli"]) == ("cli.names:tgpu", "cli.names:gpu_cli")
+    assert (scripts["tgpu"], scripts["gpu-cli"]) == ("cli.aliases:tgpu", "cli.aliases:gpu_cli")
     for name in (TGPU, GPU_CLI):
         assert os.readlink(ROOT / name) == "zen"  # noqa: PTH115
 

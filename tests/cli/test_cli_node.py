@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent.inventory import FoundGpu
-from cli.embedded import write_sealed
-from cli.node_config import PLACE, NoGpus, node_values, plan_node, socket_of
+from cli.local.config import write_sealed
+from cli.local.node_config import PLACE, NoGpus, node_values, plan_node, socket_of
 
 L4 = FoundGpu("NVIDIA L4", 23034)
 

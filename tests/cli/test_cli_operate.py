@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.metadata import TIMERS as READ_BY_THE_AGENT
-from cli import checks
-from cli.child import ChildFailed
-from cli.embedded import TIMERS, clean_environment, vm_cap, write_config
-from cli.in_force import choose
-from cli.place import ROOT, Home, Running
-from cli.v1 import v1_metadata
-from cli.world import build_world
+from cli.commands import checks
+from cli.local.active_config import choose
+from cli.local.config import TIMERS, clean_environment, vm_cap, write_config
+from cli.local.paths import ROOT, Home, Running
+from cli.local.pretend_cloud import build_world
+from cli.local.process import ChildFailed
+from cli.local.v1_workers import v1_metadata
 from config.load import DEFAULT_PATH, load_settings
 from core.names import Names
 from core.timers import AGENT_TIMERS, Timers
 from db import migrate
-from sim.world import parse_world
+from sim.cloud.world import parse_world
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Api, Ended

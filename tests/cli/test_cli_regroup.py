@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from cli.regroup import Regrouper
+from cli.local.new_groups import Regrouper
 from config.errors import ConfigError
 from config.load import load_settings
 from config.settings import Settings
 from core.errors import Fault
-from sim.physics import Cloud
-from sim.server import build_app
+from sim.cloud.physics import Cloud
+from sim.cloud.server import build_app
 from tests.sim.helpers import HandClock, eventually, make_world, mig_json
 
 pytestmark = pytest.mark.slow
@@ -42,8 +42,8 @@ async def test_groups_follow_the_configuration(
         return SETTINGS
 
     config.write_text("first", encoding="utf-8")
-    monkeypatch.setattr("cli.regroup.load_settings", loaded)
-    monkeypatch.setattr("cli.regroup.LOOK_S", 0.01)
+    monkeypatch.setattr("cli.local.new_groups.load_settings", loaded)
+    monkeypatch.setattr("cli.local.new_groups.LOOK_S", 0.01)
     groups = Regrouper(config, file, build, lambda _, words: told.append(words))
     groups.write(SETTINGS)
     runner = web.AppRunner(build_app(cloud, clock, lambda: None))

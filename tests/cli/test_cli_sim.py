@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from sim.faults import Known, parse_fault
+from sim.cloud.faults import Known, parse_fault
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Api, Ended

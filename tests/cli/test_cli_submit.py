@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from cli import follow
-from cli.place import Home, Running
+from cli.local.paths import Home, Running
+from cli.output import follow
 from tests.cli.conftest import refusal
 
 if TYPE_CHECKING:

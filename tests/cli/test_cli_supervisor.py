@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from cli.child import Child, ChildFailed, Program, start
-from cli.embedded import vm_cap
-from cli.lock import AlreadyUp, Lock, end_leftovers, holder, leftovers
-from cli.place import ROOT, Home, Running, alive
-from cli.stack import Options, Stack, ending, port_is_free
+from cli.local.config import vm_cap
+from cli.local.lock import AlreadyUp, Lock, end_leftovers, holder, leftovers
+from cli.local.paths import ROOT, Home, Running, alive
+from cli.local.process import Child, ChildFailed, Program, start
+from cli.local.stack import Options, Stack, ending, port_is_free
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Ended
@@ -142,7 +142,7 @@ def stand_ins(tmp_path: Path) -> Home:
     serve = tmp_path / "serve.py"
     serve.write_text(SERVE)
     facts = {
-        "db.embedded": {"url": "postgresql://zen@/postgres?host=/tmp/x"},
+        "db.embedded.server": {"url": "postgresql://zen@/postgres?host=/tmp/x"},
         "localbus": {"grpc": "127.0.0.1:4001", "rest": "127.0.0.1:4002"},
         "sim": {"compute": "http://127.0.0.1:4003"},
         "scheduler": {"api": "http://127.0.0.1:4004"},
@@ -287,9 +287,9 @@ def _words(pid: int) -> list[str]:
 SUPERVISE = """
 import asyncio, json, sys
 from pathlib import Path
-from cli.stack import Options, Stack
-from cli.place import Home
-from cli.embedded import vm_cap
+from cli.local.stack import Options, Stack
+from cli.local.paths import Home
+from cli.local.config import vm_cap
 async def main():
     place = Home(Path(sys.argv[2]))
     stack = Stack(place, Options(port=0), vm_cap(1000, 1), print, sys.argv[1])
@@ -352,8 +352,8 @@ def test_only_marked_processes_are_leftovers(tmp_path: Path) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from cli.lock import Lock
-from cli.place import Home
+from cli.local.lock import Lock
+from cli.local.paths import Home
 lock = Lock(Home(Path(sys.argv[1])))
 print("held", flush=True)
 sys.stdin.read()

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.live import Live
 
-from cli import cost, fleet, jobs, knowledge, letters, names, show, tenants
-from cli.fitted import Fitted
-from cli.place import ROOT
-from cli.screen import PIPE_WIDTH, console, fitted, pipe_width
-from cli.spans import clock_time
+from cli import aliases
+from cli.commands import capacity, cost, dead_letters, fleet, jobs, show, tenants
+from cli.local.paths import ROOT
+from cli.output.durations import clock_time
+from cli.output.printing import PIPE_WIDTH, console, fitted, pipe_width
+from cli.output.tables import Fitted
 
 NOW = datetime(2026, 11, 18, 12, 0, 0, tzinfo=UTC)
 HEADINGS = ("JOB", "USD", "GPU-H", "NAME", "ZONE", "MESSAGE")
@@ -166,13 +167,13 @@ def test_no_table_may_drop_an_id_a_message_or_a_sum() -> None:
         cost.cost_table({"by": "tenant", "rows": [], "total": _amount()}),
         cost.cost_table({"by": "kind", "rows": [], "total": _amount()}),
         tenants.tenants_table([]),
-        knowledge.capacity_table([], NOW),
-        letters._letters_table([], NOW),
+        capacity.capacity_table([], NOW),
+        dead_letters._letters_table([], NOW),
         show._events_table([], NOW, str),
         show._members_table([], NOW, str),
         show._attempts_table([], NOW),
         show._waits_table([], NOW),
-        names._table([]),
+        aliases._table([]),
     )
     for table in found:
         assert set(table.drop) <= DROPPABLE
@@ -195,7 +196,7 @@ def _dropped(call: ast.Call, module: ast.Module) -> list[str]:
 
 def test_every_table_is_made_by_one_owner() -> None:
     """Whatever command makes a table, it drops only columns that somebody has judged to be
-    dispensable, and no file but cli/fitted.py lays tables out."""
+    dispensable, and no file but cli/output/tables.py lays tables out."""
     found = 0
     for path in sorted((ROOT / "cli").rglob("*.py")):
         text = path.read_text(encoding="utf-8")

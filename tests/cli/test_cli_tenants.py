@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from scheduler.api.tenants import EXAMPLE
+from scheduler.api.routes.tenants import EXAMPLE
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Api, Ended

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli import whatif
+from cli.commands import whatif
 
 
 @pytest.mark.parametrize("replays", [1, 6, 10, 360])

@@ -30,7 +30,7 @@ def node() -> Iterator[Stack]:
 
 def tgpu(node: Stack, cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "cli.names", "tgpu", *words],
+        [sys.executable, "-m", "cli.aliases", "tgpu", *words],
         env={**node.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         cwd=cwd,
         capture_output=True,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.metadata import parse_settings
-from cli.templates import metadata
+from cli.local.templates import metadata
 from config.errors import ConfigError
 from config.load import load_settings
 from core.containers import ContainerRules

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.floors import Floor, floor_at, parse_clock, parse_days
-from core.knowledge import (
+from core.supply import (
     ARRIVALS_MAX,
     CapacityPolicy,
     Experience,

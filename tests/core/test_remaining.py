@@ -20,7 +20,7 @@ from core.remaining import (
     rest_s,
 )
 from core.timers import Timers
-from orchestrator.picture import wish_of
+from orchestrator.planning.plan_input import wish_of
 from tests.builders import RULES, at, job
 
 HOUR_S = 3600.0

@@ -11,7 +11,7 @@ import yaml
 from core.errors import BadInput
 from core.submission import parse_submission
 from core.timers import Timers
-from core.unified import in_manifest_words, is_manifest, native_of_manifest
+from core.unified_job import in_manifest_words, is_manifest, native_of_manifest
 
 MANIFEST = """
 apiVersion: ai.centauruscloud.io/v1alpha1

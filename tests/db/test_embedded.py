@@ -17,8 +17,8 @@ import psutil
 import psycopg
 import pytest
 
-from db import embedded
-from db.embedded import Disguise, EmbeddedFailed, EmbeddedPostgres
+from db.embedded import server as embedded
+from db.embedded.server import Disguise, EmbeddedFailed, EmbeddedPostgres
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -65,7 +65,15 @@ def processes_of(home: Path) -> list[psutil.Process]:
 
 
 def run_alone(home: Path, *more: str, **options: object) -> subprocess.Popen[bytes]:
-    argv = [sys.executable, "-m", "db.embedded", "run", "--data-dir", str(home), "--no-fsync"]
+    argv = [
+        sys.executable,
+        "-m",
+        "db.embedded.server",
+        "run",
+        "--data-dir",
+        str(home),
+        "--no-fsync",
+    ]
     return subprocess.Popen([*argv, *more], cwd=ROOT, stdout=subprocess.PIPE, **options)  # type: ignore[call-overload, no-any-return]
 
 
@@ -157,7 +165,7 @@ def test_others_run_it_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 _OWNER = """
 import sys
 from pathlib import Path
-from db.embedded import EmbeddedPostgres
+from db.embedded.server import EmbeddedPostgres
 print(EmbeddedPostgres(Path(sys.argv[1]), fsync=False).start(), flush=True)
 sys.stdin.read()
 """

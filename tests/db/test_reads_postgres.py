@@ -17,7 +17,7 @@ from core.reads import JobFilter, VmCount
 from core.vm import VmState, move_vm
 from db.reads import PostgresReads
 from db.store import PostgresStore
-from scheduler.letters import replay_letter
+from scheduler.operations.dead_letters import replay_letter
 from tests.db.builders import Maker, at, put, put_placed, put_ready_vm, step, submitted
 
 pytestmark = pytest.mark.slow

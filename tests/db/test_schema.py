@@ -16,7 +16,7 @@ import migrations
 from core.errors import StoreDown
 from core.job import FINAL, LEASED, JobStatus
 from core.vm import VmState
-from db import heads, migrate, view
+from db import migrate, queue_heads, snapshot
 from db.tables import metadata
 
 pytestmark = pytest.mark.slow
@@ -220,14 +220,14 @@ def _asked(query: str) -> str:
 @pytest.mark.parametrize(
     ("query", "index"),
     [
-        (_asked(heads.QUEUE), "ix_jobs_queue"),
-        (_asked(heads.FIFO), "ix_jobs_fifo"),
-        (_asked(heads.FAIR), "ix_jobs_fair"),
-        (_asked(heads.KINDS), "ix_jobs_fair"),
-        (_asked(view.LATE), "ix_jobs_queue_ends"),
-        (view.JOBS, "ix_jobs_holds"),
-        (view.JOBS_MOVED % 10**9, "ix_jobs_moved"),
-        (view.JOBS_LEFT % 10**9, "ix_jobs_moved"),
+        (_asked(queue_heads.QUEUE), "ix_jobs_queue"),
+        (_asked(queue_heads.FIFO), "ix_jobs_fifo"),
+        (_asked(queue_heads.FAIR), "ix_jobs_fair"),
+        (_asked(queue_heads.KINDS), "ix_jobs_fair"),
+        (_asked(snapshot.LATE), "ix_jobs_queue_ends"),
+        (snapshot.JOBS, "ix_jobs_holds"),
+        (snapshot.JOBS_MOVED % 10**9, "ix_jobs_moved"),
+        (snapshot.JOBS_LEFT % 10**9, "ix_jobs_moved"),
         (_PAGE, "ix_jobs_tenant"),
         ("SELECT uid FROM jobs WHERE job_id = 'j77'", "uq_jobs_job_id_user_id"),
         ("SELECT 1 FROM outbox WHERE published_at IS NULL ORDER BY outbox_id", "ix_outbox_unpub"),

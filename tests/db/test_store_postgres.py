@@ -11,8 +11,8 @@ import pytest
 from core.job import Job, JobEvent, JobStatus
 from db.config_versions import PostgresConfigVersions
 from db.reads import PostgresReads
+from db.snapshot import Mark
 from db.store import PostgresStore
-from db.view import Mark
 from tests.db.builders import Maker, at, put, put_placed, put_ready_vm, step, submitted
 from tests.db.store_contract import Another, ExpireLeader, StoreContract, maker
 

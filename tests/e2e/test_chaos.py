@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.chaos import unleash
-from cli.outages import come_through, outage_faults
-from cli.scenarios import Outage, Plan, Scenario, Story, plan_for
-from cli.verdict import Ran, double_runs, read_ticks
+from cli.chaos.outages import come_through, outage_faults
+from cli.chaos.scenarios import Outage, Plan, Scenario, Story, plan_for
+from cli.chaos.verdict import Ran, double_runs, read_ticks
+from cli.commands.chaos import unleash
 
 ACTS = ("kill leader", "kill agent", "freeze leader", "kill bus", "hand over", "stop postgres")
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 import yaml
 
-from core.unified import is_manifest
+from core.unified_job import is_manifest
 from tests.examples.compare import difference, ids_in
 from tests.examples.marks import NAMES, SHOWN
 from tests.examples.reading import Block, Step, blocks, steps

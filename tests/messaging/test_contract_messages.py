@@ -24,7 +24,7 @@ from core.messages import (
 )
 from core.names import BadName, Names
 from messaging.codec import decode_control, decode_heartbeat, encode_control, encode_heartbeat
-from messaging.infra import wanted_subscriptions, wanted_topics
+from messaging.topics import wanted_subscriptions, wanted_topics
 from tests.api.fakes import cluster
 
 NAMES = Names()

@@ -14,8 +14,8 @@ from core.cluster import ClusterSpec, RegionSpec
 from core.errors import BusDown
 from core.names import Names
 from localbus.server import LocalBus
-from messaging.infra import Applied, Outcome, apply_pubsub
 from messaging.pubsub import PubSubBus
+from messaging.topics import Applied, Outcome, apply_pubsub
 
 pytestmark = pytest.mark.slow
 

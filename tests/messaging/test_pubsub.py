@@ -21,8 +21,8 @@ from messaging import inbound as inbound_module
 from messaging import pubsub
 from messaging.codec import decode_control, decode_heartbeat, encode_control, encode_heartbeat
 from messaging.errors import BusRefused
-from messaging.infra import apply_pubsub
 from messaging.pubsub import PubSubBus, create_control_subscription, delete_subscription
+from messaging.topics import apply_pubsub
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from core.errors import CloudBusy
-from migs.budget import CallBudget
+from migs.rate_limit import CallBudget
 
 
 class FakeTime:

@@ -20,9 +20,9 @@ from core.region_blocks import TroubleKind
 from migs.classify import classify
 from migs.google_compute import GoogleCompute
 from migs.manager import FlexMigManager
-from sim.faults import parse_fault
-from sim.physics import Cloud
-from sim.server import build_app
+from sim.cloud.faults import parse_fault
+from sim.cloud.physics import Cloud
+from sim.cloud.server import build_app
 from tests.sim.helpers import REGION, ZONES, make_world, mig_json
 
 pytestmark = pytest.mark.slow

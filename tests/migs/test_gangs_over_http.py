@@ -20,11 +20,11 @@ from core.timers import Timers
 from core.vm import Vm, VmState
 from migs.google_compute import GoogleCompute
 from migs.manager import FlexMigManager
-from orchestrator.manager import ClusterManager, Wiring
-from sim.faults import parse_fault
-from sim.memory_store import MemoryStore
-from sim.physics import Cloud
-from sim.server import build_app
+from orchestrator.cluster_manager import ClusterManager, Wiring
+from sim.cloud.faults import parse_fault
+from sim.cloud.physics import Cloud
+from sim.cloud.server import build_app
+from sim.memory.store import MemoryStore
 from tests.builders import NAMES, RULES, dice, job
 from tests.sim.helpers import make_world, mig_json
 

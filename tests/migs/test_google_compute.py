@@ -22,10 +22,10 @@ from migs.calling import THREADS_PER_REGION
 from migs.classify import classify, is_global
 from migs.google_compute import GoogleCompute
 from migs.manager import MigManager
-from sim.faults import parse_fault
-from sim.physics import Cloud
-from sim.server import build_app
-from sim.world import parse_world
+from sim.cloud.faults import parse_fault
+from sim.cloud.physics import Cloud
+from sim.cloud.server import build_app
+from sim.cloud.world import parse_world
 from tests.sim.helpers import eventually
 
 pytestmark = pytest.mark.slow

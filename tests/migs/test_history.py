@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from core.mig import AttemptError, GroupError, Member
-from migs.history import EVERY, RECENT, ErrorHistory
+from migs.removed_members import EVERY, RECENT, ErrorHistory
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GROUP = ("us-east1", "g-mig")

@@ -7,12 +7,12 @@ from dataclasses import replace
 from core.actions import Create, Queue
 from core.demand import Demand, Wish
 from core.job import E
-from core.knowledge import Arrivals, CapacityPolicy, Outcome
+from core.supply import Arrivals, CapacityPolicy, Outcome
 from core.timers import Timers
 from core.vm import Vm, VmState, move_vm
-from orchestrator.packing import packed
-from orchestrator.picture import Picture, demand_by_cluster
-from orchestrator.plan import plan_cluster
+from orchestrator.planning.packing import packed
+from orchestrator.planning.plan import plan_cluster
+from orchestrator.planning.plan_input import Picture, demand_by_cluster
 from tests.builders import NAMES, NOW, at, cluster, dice, job, vm
 from tests.orchestrator.test_manager import House
 from tests.orchestrator.test_plan import blocked, flat, picture_of, seen

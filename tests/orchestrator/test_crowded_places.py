@@ -7,12 +7,12 @@ import pytest
 from core.actions import Create, Drain
 from core.cluster import ClusterSpec, RegionSpec
 from core.demand import Demand, Wish
-from core.knowledge import Experience
+from core.supply import Experience
 from core.timers import Timers
 from core.vm import Vm, VmState
-from orchestrator.outlook import CROWD_MAX, crowding, outlooks
-from orchestrator.picture import Picture
-from orchestrator.plan import plan_cluster
+from orchestrator.planning.plan import plan_cluster
+from orchestrator.planning.plan_input import Picture
+from orchestrator.planning.region_estimates import CROWD_MAX, crowding, outlooks
 from tests.builders import NAMES, NOW, at, cluster, dice, vm
 
 TIMERS = Timers()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from core.actions import Create, Hold
 from core.demand import Demand, Wish
-from core.knowledge import Experience, Outcome
 from core.region_blocks import Trouble, TroubleKind
+from core.supply import Experience, Outcome
 from core.timers import Timers
-from orchestrator.picture import Picture
-from orchestrator.plan import next_look, plan_cluster
+from orchestrator.planning.plan import next_look, plan_cluster
+from orchestrator.planning.plan_input import Picture
 from tests.builders import NAMES, NOW, REGIONS, at, cluster, dice
 
 HOUR_S = 3600.0

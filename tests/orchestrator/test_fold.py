@@ -11,8 +11,8 @@ from core.mig import AttemptError, GroupError, Member, MigSnapshot
 from core.region_blocks import Trouble, TroubleKind, block_on
 from core.timers import Timers
 from core.vm import Vm, VmState
-from orchestrator.complaints import complaints, for_humans
-from orchestrator.fold import Folded, block_s, fold
+from orchestrator.reconcile.group_alerts import complaints, for_humans
+from orchestrator.supply.observations import Folded, block_s, fold
 from tests.builders import NOW, at, cluster, snapshot, vm
 
 V = VmState

@@ -14,8 +14,8 @@ from core.mig import Member
 from core.names import Names
 from core.timers import Timers
 from core.vm import Vm, VmState
-from orchestrator.fold import fold
-from orchestrator.orphans import ORPHAN, Orphans
+from orchestrator.reconcile.orphans import ORPHAN, Orphans
+from orchestrator.supply.observations import fold
 from tests.builders import NOW, at, cluster, snapshot, view, vm
 
 V = VmState

@@ -7,12 +7,12 @@ from datetime import timedelta
 
 from core.actions import Create
 from core.changes import PutExperience, PutTrouble
-from core.knowledge import Experience, Outcome
 from core.mig import AttemptError, GroupError, Member
 from core.region_blocks import Trouble, TroubleKind
+from core.supply import Experience, Outcome
 from core.timers import Timers
 from core.vm import Vm, VmState
-from orchestrator.fold import Folded, fold
+from orchestrator.supply.observations import Folded, fold
 from tests.builders import NOW, at, cluster, snapshot, vm
 from tests.orchestrator.test_manager import House
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from core.changes import PutExperience
 from core.cluster import ClusterSpec
-from core.knowledge import CapacityPolicy, Experience, Outcome
 from core.mig import CapacityHint
-from orchestrator.hints import Hints
+from core.supply import CapacityPolicy, Experience, Outcome
+from orchestrator.supply.advice import Hints
 from tests.builders import NOW, at, cluster
 
 SPOT = cluster(spot=True)

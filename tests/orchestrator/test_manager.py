@@ -30,10 +30,10 @@ from core.region_blocks import TroubleKind
 from core.timers import Timers
 from core.vm import Vm, VmState, move_vm
 from migs.manager import MigManager
-from orchestrator.fold import learn
-from orchestrator.manager import ClusterManager, Wiring
+from orchestrator.cluster_manager import ClusterManager, Wiring
 from orchestrator.orchestrator import ClusterOrchestrator
-from sim.memory_store import MemoryStore
+from orchestrator.supply.observations import learn
+from sim.memory.store import MemoryStore
 from tests.builders import NAMES, HandClock, at, cluster, dice, job, vm
 
 V = VmState

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from core.active import Living, Rows
 from core.changes import View
-from core.living import Living, Rows
 from core.vm import take_lease
-from orchestrator.manager import Look
+from orchestrator.cluster_manager import Look
 from orchestrator.orchestrator import ROUND_MIN_S, ClusterOrchestrator, marks_of
 from tests.builders import cluster, snapshot, view, vm
 from tests.orchestrator.test_manager import House

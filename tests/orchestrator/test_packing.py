@@ -8,7 +8,7 @@ from core.demand import Demand, Wish
 from core.health import BadGpu, GpuTrouble, VmHealth
 from core.job import E, Job, Lease, advance
 from core.vm import Vm
-from orchestrator.packing import packed
+from orchestrator.planning.packing import packed
 from tests.builders import NOW, RULES, at, cluster, job, vm
 
 SPEC = cluster("4xl4", share=True, cpus=48, memory_gb=192)

@@ -10,12 +10,12 @@ from core.cluster import ClusterSpec, RegionSpec
 from core.demand import Demand, Wish
 from core.floors import Floor
 from core.job import E
-from core.knowledge import Arrivals, CapacityPolicy, Experience, Outcome
 from core.region_blocks import Trouble, TroubleKind
+from core.supply import Arrivals, CapacityPolicy, Experience, Outcome
 from core.timers import Timers
 from core.vm import Vm, VmState
-from orchestrator.picture import Picture, demand_by_cluster
-from orchestrator.plan import next_look, plan_cluster
+from orchestrator.planning.plan import next_look, plan_cluster
+from orchestrator.planning.plan_input import Picture, demand_by_cluster
 from tests.builders import NAMES, NOW, REGIONS, at, cluster, dice, job, vm
 
 TIMERS = Timers()

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from core.actions import Action, Create, Delete, Drain, Hold, Undrain
 from core.demand import Demand, Wish
-from core.knowledge import Arrivals, CapacityPolicy, Experience, Outcome
 from core.region_blocks import Trouble, TroubleKind
+from core.supply import Arrivals, CapacityPolicy, Experience, Outcome
 from core.timers import Timers
 from core.vm import Vm, VmState
-from orchestrator.picture import Picture
-from orchestrator.plan import next_look, plan_cluster
-from orchestrator.scene import survey
+from orchestrator.planning.analysis import survey
+from orchestrator.planning.plan import next_look, plan_cluster
+from orchestrator.planning.plan_input import Picture
 from tests.builders import NAMES, NOW, REGIONS, at, cluster, dice, vm
 
 V = VmState

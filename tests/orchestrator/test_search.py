@@ -11,14 +11,14 @@ import pytest
 from core.actions import Create, Delete, Drain, Hold, Undrain
 from core.cluster import ClusterSpec, RegionSpec
 from core.demand import Demand, Wish
-from core.knowledge import Experience
 from core.mig import AttemptError, Member, MigSnapshot
 from core.region_blocks import Trouble, TroubleKind
+from core.supply import Experience
 from core.timers import Timers
 from core.vm import Vm, VmState, move_vm
-from orchestrator.fold import fold
-from orchestrator.picture import Picture
-from orchestrator.plan import plan_cluster
+from orchestrator.planning.plan import plan_cluster
+from orchestrator.planning.plan_input import Picture
+from orchestrator.supply.observations import fold
 from tests.builders import NAMES, at, cluster, dice
 
 V = VmState

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from core.cluster import ClusterSpec, RegionSpec
 from core.demand import Demand
-from core.knowledge import (
+from core.mig import Member
+from core.supply import (
     SHORTAGES_MAX,
     Experience,
     Outcome,
@@ -20,12 +21,11 @@ from core.knowledge import (
     taken_after_shortage,
     with_shortage,
 )
-from core.mig import Member
 from core.timers import Timers
 from core.vm import Vm, VmState
-from orchestrator.fold import fold
-from orchestrator.outlook import outlooks
-from orchestrator.picture import Picture
+from orchestrator.planning.plan_input import Picture
+from orchestrator.planning.region_estimates import outlooks
+from orchestrator.supply.observations import fold
 from tests.builders import NOW, at, cluster, snapshot, vm
 
 TIMERS = Timers()

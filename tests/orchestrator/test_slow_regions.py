@@ -17,10 +17,10 @@ from core.mig import CapacityHint, Member, MigSnapshot
 from core.timers import Timers
 from core.vm import VmState
 from migs.manager import MigManager
-from orchestrator.lanes import PATIENCE_S
-from orchestrator.manager import ClusterManager, Wiring
+from orchestrator.cluster_manager import ClusterManager, Wiring
 from orchestrator.orchestrator import ClusterOrchestrator
-from sim.memory_store import MemoryStore
+from orchestrator.reconcile.region_tasks import PATIENCE_S
+from sim.memory.store import MemoryStore
 from sim.virtual.loop import VirtualClock, VirtualLoop
 from tests.builders import NAMES, cluster, dice, job, vm
 

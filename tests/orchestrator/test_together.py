@@ -14,15 +14,15 @@ from core.actions import Action, Create, Delete, Drain, Hold, Queue, Unqueue
 from core.cluster import ClusterSpec
 from core.demand import Demand, Wish
 from core.job import E
-from core.knowledge import Arrivals
 from core.names import gang_of, request_for
 from core.region_blocks import Trouble, TroubleKind
 from core.remaining import RunTimes
+from core.supply import Arrivals
 from core.timers import Timers
 from core.vm import Vm, VmState
-from orchestrator.picture import Picture, wish_of
-from orchestrator.plan import next_look, plan_cluster
-from orchestrator.together import MARGIN_S, RUN_MAX_S, RUN_MIN_S
+from orchestrator.planning.flex_start import MARGIN_S, RUN_MAX_S, RUN_MIN_S
+from orchestrator.planning.plan import next_look, plan_cluster
+from orchestrator.planning.plan_input import Picture, wish_of
 from tests.builders import NAMES, NOW, REGIONS, at, cluster, dice, job, vm
 
 V = VmState

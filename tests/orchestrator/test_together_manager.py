@@ -20,8 +20,8 @@ from core.region_blocks import TroubleKind
 from core.timers import Timers
 from core.vm import Vm, VmState, move_vm, take_lease
 from migs.manager import FlexMigManager
-from orchestrator.manager import ClusterManager, Wiring
-from sim.memory_store import MemoryStore
+from orchestrator.cluster_manager import ClusterManager, Wiring
+from sim.memory.store import MemoryStore
 from tests.builders import NAMES, REGIONS, RULES, HandClock, at, cluster, dice, job
 
 V, Q = VmState, QueueState

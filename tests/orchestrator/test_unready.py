@@ -18,12 +18,12 @@ from core.mig import Member
 from core.region_blocks import Trouble, TroubleKind
 from core.timers import Timers
 from core.vm import UNCLAIMED_REASON, Vm, VmState, move_vm
-from orchestrator.complaints import complaints, for_humans
-from orchestrator.fold import fold
-from orchestrator.manager import ClusterManager
-from orchestrator.picture import Picture
-from orchestrator.plan import next_look, plan_cluster
-from orchestrator.unready import heed, proofs
+from orchestrator.cluster_manager import ClusterManager
+from orchestrator.planning.plan import next_look, plan_cluster
+from orchestrator.planning.plan_input import Picture
+from orchestrator.reconcile.group_alerts import complaints, for_humans
+from orchestrator.supply.failed_boots import heed, proofs
+from orchestrator.supply.observations import fold
 from tests.builders import NAMES, NOW, REGIONS, at, cluster, dice, job, snapshot, view, vm
 from tests.orchestrator.test_manager import House
 from tests.scheduler.test_plan_jobs import Turn

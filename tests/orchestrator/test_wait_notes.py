@@ -6,7 +6,7 @@ from core.errors import Forbidden
 from core.mig import AttemptError
 from core.vm import VmState
 from core.waits import WaitKind, WaitRow
-from sim.memory_reads import MemoryReads
+from sim.memory.reads import MemoryReads
 from tests.builders import cluster, job
 from tests.orchestrator.test_manager import House
 

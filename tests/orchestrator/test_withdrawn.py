@@ -9,12 +9,12 @@ import pytest
 from core.changes import PutRegionStatus, RegionStatus
 from core.cluster import ClusterSpec
 from core.errors import CloudBusy, Forbidden, MigMissing, StoreDown
-from core.knowledge import CapacityPolicy
 from core.mig import Member
-from orchestrator.manager import ClusterManager
+from core.supply import CapacityPolicy
+from orchestrator.cluster_manager import ClusterManager
 from orchestrator.orchestrator import ClusterOrchestrator
-from orchestrator.places import WATCHED
-from sim.memory_reads import MemoryReads
+from orchestrator.reconcile.regions import WATCHED
+from sim.memory.reads import MemoryReads
 from tests.builders import NAMES, cluster
 from tests.orchestrator.test_manager import TIMERS, House
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 from core.actions import Create, Hold
 from core.cluster import ClusterSpec, RegionSpec
 from core.demand import Demand, Wish
-from core.knowledge import Experience, Outcome, Shortage
+from core.supply import Experience, Outcome, Shortage
 from core.timers import Timers
 from core.vm import Vm, VmState
-from orchestrator.growth import LONG_WAIT_S
-from orchestrator.picture import Picture
-from orchestrator.plan import next_look, plan_cluster
+from orchestrator.planning.plan import next_look, plan_cluster
+from orchestrator.planning.plan_input import Picture
+from orchestrator.planning.vm_requests import LONG_WAIT_S
 from tests.builders import NAMES, NOW, at, cluster, dice, vm
 
 TIMERS = Timers()

@@ -18,8 +18,8 @@ from core.messages import (
     StopJob,
 )
 from core.vm import Vm, VmState
-from scheduler.beats import Beat, apply_beats
-from scheduler.draft import Draft
+from scheduler.cycle.heartbeats import Beat, apply_beats
+from scheduler.plan_builder import Draft
 from tests.builders import RULES, at, job, view, vm
 
 B, V = BeatStatus, VmState

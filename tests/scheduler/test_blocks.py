@@ -8,7 +8,7 @@ from dataclasses import replace
 from core.errors import StoreDown
 from core.job import JobSpec
 from core.region_blocks import Trouble, TroubleKind
-from scheduler.blocks import FRESH_S, KnownTroubles, block_of, blocked_clusters
+from scheduler.queue.blocked_clusters import FRESH_S, KnownTroubles, block_of, blocked_clusters
 from tests.builders import NOW, REGIONS, at, cluster
 
 SPEC = cluster()

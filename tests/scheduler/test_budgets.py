@@ -14,12 +14,12 @@ from core.cost import CostKind, Settled, Spent, TenantBudget
 from core.job import E, Job, S
 from core.messages import OutMessage
 from core.tenants import TenantRow
-from scheduler.budgets import SPENT, WARNING, Standing, alert_changes, judge, unread
-from scheduler.costs import AGAIN_S, BATCH, SETTLE_S, Bookkeeper
-from scheduler.draft import Draft
-from scheduler.metrics import Metrics
-from scheduler.plan import Circumstances, plan_jobs
-from scheduler.silence import Silence
+from scheduler.cycle.plan import Circumstances, plan_jobs
+from scheduler.cycle.silence import Silence
+from scheduler.operations.costs import AGAIN_S, BATCH, SETTLE_S, Bookkeeper
+from scheduler.operations.metrics import Metrics
+from scheduler.plan_builder import Draft
+from scheduler.queue.budgets import SPENT, WARNING, Standing, alert_changes, judge, unread
 from tests.builders import RULES, cluster, dice, job, view, vm
 
 NOON = datetime(2026, 12, 31, 12, 0, tzinfo=UTC)
@@ -191,7 +191,7 @@ async def test_full_rounds_of_settling_are_followed_soon(monkeypatch: pytest.Mon
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr("scheduler.costs.asyncio.sleep", sleep)
+    monkeypatch.setattr("scheduler.operations.costs.asyncio.sleep", sleep)
     metrics = Metrics()
     full = Settled(BATCH, {(CostKind.IDLE, "1xl4"): 1.5})
     books = Books(None, full, replace(full, vms=1))

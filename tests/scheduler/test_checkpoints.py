@@ -7,7 +7,7 @@ from dataclasses import replace
 from core.changes import JobProgress
 from core.job import E, Saved
 from core.messages import Progress
-from scheduler.queue.checkpoints import Checkpoints
+from scheduler.cycle.checkpoints import Checkpoints
 from tests.builders import at, job
 
 RUNNING = job(1, E.ADMITTED, E.PLACED, E.STARTED)

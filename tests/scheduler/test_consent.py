@@ -14,9 +14,14 @@ from core.errors import BadInput
 from core.job import JobSpec
 from core.submission import content_hash, parse_submission
 from core.timers import Timers
-from scheduler.choice import candidates, choose_cluster, in_preference, misfits
-from scheduler.quotes import is_larger, quote_of, usd
-from scheduler.tenants import Terms
+from scheduler.submission.cluster_selection import (
+    candidates,
+    choose_cluster,
+    in_preference,
+    misfits,
+)
+from scheduler.submission.quotes import is_larger, quote_of, usd
+from scheduler.submission.tenant_access import Terms
 
 
 def cluster(name: str, usd_per_hour: float, *, spot: bool = False, **more: object) -> ClusterSpec:

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from agent.work import slots_refusal
+from agent.attempt import slots_refusal
 from core.cluster import ClusterSpec
 from core.errors import BadInput
 from core.job import E, JobSpec, S, advance
 from core.region_blocks import Trouble, TroubleKind, block_on
 from core.tenants import Quota, Tally, Tenant, machines_of, shortage
-from scheduler.choice import choose_cluster
-from scheduler.queue.prices import size_words
+from scheduler.queue.price_caps import size_words
+from scheduler.submission.cluster_selection import choose_cluster
 from tests.agent.orders import start
 from tests.api.fakes import CLUSTERS
 from tests.builders import NOW, RULES, at, cluster, job, view, vm

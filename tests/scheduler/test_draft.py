@@ -8,14 +8,14 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.active import Living, Rows
 from core.changes import View
 from core.job import WAITING, E, Job
-from core.living import Living, Rows
 from core.messages import OutMessage
+from core.overlay import Layer
 from core.tenants import HOLDS
 from core.vm import Vm, drop_lease, take_lease
-from scheduler.draft import Draft
-from scheduler.layer import Layer
+from scheduler.plan_builder import Draft
 from tests.builders import NOW, RULES, job, lease_on, view, vm
 
 STATES = (

@@ -15,10 +15,10 @@ from core.job import E, Job, JobSpec, Lease, S, advance, new_job
 from core.messages import BeatStatus, Heartbeat, ResizeJob, StartJob, StopJob
 from core.region_blocks import Trouble, TroubleKind
 from core.vm import Vm, VmState
-from orchestrator.picture import demand_by_cluster
-from scheduler.draft import Draft
-from scheduler.queue.elastic import LATE_S
-from scheduler.queue.growth import Stretch, grow
+from orchestrator.planning.plan_input import demand_by_cluster
+from scheduler.placement.elastic import LATE_S
+from scheduler.placement.elastic_growth import Stretch, grow
+from scheduler.plan_builder import Draft
 from tests.builders import NOW, REGIONS, RULES, vm
 from tests.scheduler.test_gangs import World, gang, holders, idle, obey, placed
 

@@ -10,9 +10,9 @@ from core.job import E, Job, S
 from core.messages import OutMessage
 from core.region_blocks import Trouble, TroubleKind
 from core.vm import Vm
-from scheduler.draft import Draft
-from scheduler.plan import Circumstances, plan_jobs
-from scheduler.silence import Silence
+from scheduler.cycle.plan import Circumstances, plan_jobs
+from scheduler.cycle.silence import Silence
+from scheduler.plan_builder import Draft
 from tests.builders import REGIONS, RULES, at, cluster, dice, job, view, vm
 
 FIRST = cluster("1xh100-80gb", vm_max=2, machine_type="a3")

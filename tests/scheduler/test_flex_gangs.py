@@ -12,10 +12,10 @@ from core.job import E, Job, JobSpec, Membership, S, advance, new_job
 from core.messages import OutMessage
 from core.names import request_for
 from core.vm import Vm, VmState
-from scheduler.draft import Draft
-from scheduler.plan import Circumstances, plan_jobs
-from scheduler.queue.muster import stands_in_for
-from scheduler.silence import Silence
+from scheduler.cycle.plan import Circumstances, plan_jobs
+from scheduler.cycle.silence import Silence
+from scheduler.placement.gang_placement import stands_in_for
+from scheduler.plan_builder import Draft
 from tests.builders import NOW, REGIONS, RULES, at, cluster, dice, job, view, vm
 
 V = VmState

@@ -14,17 +14,17 @@ from core.changes import Committed, PutForecast, Unit, View
 from core.cluster import ClusterSpec
 from core.forecast import Forecast, Record, Run
 from core.job import E, Job, JobEvent, Membership, Rules, advance
-from core.knowledge import BOOT_S, DELIVERY_S, CapacityPolicy
 from core.queueing import HeadsOf
 from core.region_blocks import Trouble, TroubleKind
+from core.supply import BOOT_S, DELIVERY_S, CapacityPolicy
 from core.tenants import Quota, Tenant
 from core.vm import VmState
-from scheduler.budgets import Standing
-from scheduler.forecasts import SAME_S, Around, Forecaster
-from scheduler.metrics import Metrics
-from scheduler.queue.predict import ENOUGH, NOTHING_LIKE_IT
-from scheduler.queue.tell import HANDOVER_S
-from scheduler.runtimes import DAYS, READ_MAX, Runtimes
+from scheduler.forecast.estimates import HANDOVER_S
+from scheduler.forecast.forecaster import SAME_S, Around, Forecaster
+from scheduler.forecast.past_runs import DAYS, READ_MAX, Runtimes
+from scheduler.forecast.run_times import ENOUGH, NOTHING_LIKE_IT
+from scheduler.operations.metrics import Metrics
+from scheduler.queue.budgets import Standing
 from tests.builders import NOW, REGIONS, RULES, at, cluster, job, lease_on, view, vm
 
 RUNS = (E.ADMITTED, E.PLACED, E.CLAIMED, E.STARTED)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from core.job import Job, Membership
-from core.knowledge import Experience, Outcome
 from core.messages import OutMessage
 from core.region_blocks import EVERYWHERE, Trouble, TroubleKind
-from scheduler.draft import Draft
-from scheduler.queue.muster import Regions, blocked_regions
+from core.supply import Experience, Outcome
+from scheduler.placement.gang_placement import Regions, blocked_regions
+from scheduler.plan_builder import Draft
 from tests.builders import NOW, REGIONS, RULES, at, cluster, job, view
 
 SPEC = cluster(vm_max=16)

@@ -17,13 +17,13 @@ from core.job import E, Job, JobEvent, JobSpec, Lease, Membership, S, advance, n
 from core.messages import BeatStatus, Control, GoJob, Heartbeat, OutMessage, StartJob, StopJob
 from core.region_blocks import Trouble, TroubleKind
 from core.vm import Vm, VmState
-from orchestrator.picture import demand_by_cluster
-from scheduler.beats import Beat, apply_beats
-from scheduler.draft import Draft
-from scheduler.plan import Circumstances, plan_jobs
-from scheduler.queue.fit import place
-from scheduler.queue.gang import PAUSE_S
-from scheduler.silence import Silence
+from orchestrator.planning.plan_input import demand_by_cluster
+from scheduler.cycle.heartbeats import Beat, apply_beats
+from scheduler.cycle.plan import Circumstances, plan_jobs
+from scheduler.cycle.silence import Silence
+from scheduler.placement.gang import PAUSE_S
+from scheduler.placement.single import place
+from scheduler.plan_builder import Draft
 from tests.builders import NOW, REGIONS, RULES, cluster, dice, view, vm
 
 B, V = BeatStatus, VmState

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 
-from scheduler.logs import JsonFormatter
+from scheduler.operations.logs import JsonFormatter
 
 
 def test_a_librarys_log_is_one_line_of_json_too() -> None:

@@ -19,14 +19,14 @@ from core.queueing import QueueRule, class_of
 from core.region_blocks import Trouble, TroubleKind
 from core.tenants import Tenant, Usage
 from core.vm import Vm, VmState
-from scheduler.beats import Beat, apply_beats
-from scheduler.draft import Draft
-from scheduler.plan import Circumstances, plan_jobs
-from scheduler.queue.answers import Answers
-from scheduler.queue.make_room import ASK_S, LATE_S
-from scheduler.queue.predict import Guess, unknown
-from scheduler.queue.preempt import least_of_all_s
-from scheduler.silence import Silence
+from scheduler.cycle.heartbeats import Beat, apply_beats
+from scheduler.cycle.plan import Circumstances, plan_jobs
+from scheduler.cycle.silence import Silence
+from scheduler.forecast.run_times import Guess, unknown
+from scheduler.placement.simulation_results import Answers
+from scheduler.plan_builder import Draft
+from scheduler.preemption.policy import least_of_all_s
+from scheduler.preemption.preempt import ASK_S, LATE_S
 from tests.builders import NOW, REGIONS, RULES, at, cluster, dice, vm
 
 LOW, NORMAL, URGENT = 100, 500, 2000

@@ -12,9 +12,9 @@ from core.job import E, Job, S
 from core.messages import Control, OutMessage, StartJob, StopJob
 from core.region_blocks import Trouble, TroubleKind
 from core.vm import Vm, VmState
-from scheduler.draft import Draft
-from scheduler.plan import Circumstances, plan_jobs
-from scheduler.silence import Silence
+from scheduler.cycle.plan import Circumstances, plan_jobs
+from scheduler.cycle.silence import Silence
+from scheduler.plan_builder import Draft
 from tests.builders import NOW, REGIONS, RULES, at, cluster, dice, job, view, vm
 
 V = VmState

@@ -10,8 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.queue.eta import AHEAD_MAX, Behind, Busy, Cap, Eta, Lessons, Waits, forecast
-from scheduler.queue.predict import ENOUGH, NO_HISTORY, REMEMBERED, Book, Guess, Kind
+from scheduler.forecast.queue_simulation import (
+    AHEAD_MAX,
+    Behind,
+    Busy,
+    Cap,
+    Eta,
+    Lessons,
+    Waits,
+    forecast,
+)
+from scheduler.forecast.run_times import ENOUGH, NO_HISTORY, REMEMBERED, Book, Guess, Kind
 
 KIND = Kind("team", "train", "8 x H100")
 

@@ -10,8 +10,8 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.active import Census, Living, take_census
 from core.job import E, Job, JobSpec, advance, new_job
-from core.living import Census, Living, take_census
 from core.queueing import (
     PATIENCE_MAX_S,
     PriorityClass,
@@ -23,8 +23,8 @@ from core.queueing import (
     size_s,
 )
 from core.tenants import Tenant, Usage
+from scheduler.queue.fair_share import Shares, shares_of
 from scheduler.queue.order import ranked
-from scheduler.queue.shares import Shares, shares_of
 from tests.builders import NOW, RULES, at, job
 
 POLICY = QueuePolicy()

@@ -8,14 +8,14 @@ import pytest
 
 from core.cluster import ClusterSpec
 from core.job import E, Job, Membership
-from core.knowledge import BOOT_S, DELIVERY_S
 from core.region_blocks import Trouble, TroubleKind
+from core.supply import BOOT_S, DELIVERY_S
 from core.tenants import Machine, Quota, Tally, Tenant
 from core.vm import Vm, VmState
-from scheduler.queue.eta import Cap
-from scheduler.queue.pool import Pool, Seen, cap_of, pool_of, waits_of
-from scheduler.queue.predict import Guess, Kind, kind_of, unknown
-from scheduler.queue.reach import line_up
+from scheduler.forecast.eligibility import line_up
+from scheduler.forecast.pool import Pool, Seen, cap_of, pool_of, waits_of
+from scheduler.forecast.queue_simulation import Cap
+from scheduler.forecast.run_times import Guess, Kind, kind_of, unknown
 from tests.builders import NOW, REGIONS, at, cluster, job, lease_on, vm
 
 V = VmState

@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.queue.growth import Stretch, grow, speed
-from scheduler.queue.preempt import RUN_ON_MAX_S, SPAN_S, Fits, Runs, Trial, Wants, trial
-from scheduler.queue.reserve import Reservation, may_pass, passed, reserve
+from scheduler.placement.elastic_growth import Stretch, grow, speed
+from scheduler.preemption.policy import RUN_ON_MAX_S, SPAN_S, Fits, Runs, Trial, Wants, trial
+from scheduler.queue.backfill import Reservation, may_pass, passed, reserve
 
 
 def runs(

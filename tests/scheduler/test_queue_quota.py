@@ -12,10 +12,10 @@ from core.job import E, Job, S
 from core.messages import Control, OutMessage
 from core.queueing import HeadsOf, Live, QueueRule
 from core.tenants import Quota, Tenant, Usage, held_by, holdings, machines_of
-from scheduler.draft import Draft
-from scheduler.plan import Circumstances, plan_jobs
+from scheduler.cycle.plan import Circumstances, plan_jobs
+from scheduler.cycle.silence import Silence
+from scheduler.plan_builder import Draft
 from scheduler.queue.heads import SPARE, UNSERVED, TenantsKeeper, heads_for
-from scheduler.silence import Silence
 from tests.builders import RULES, at, cluster, dice, job, view, vm
 
 SPEC = cluster("4xl4", vm_max=4, gpu_memory_gb=24, cpus=48, memory_gb=192)

@@ -10,9 +10,9 @@ from core.cluster import ClusterSpec
 from core.job import E, Job, S
 from core.messages import OutMessage
 from core.tenants import Quota, Tenant
-from scheduler.draft import Draft
-from scheduler.plan import Circumstances, plan_jobs
-from scheduler.silence import Silence
+from scheduler.cycle.plan import Circumstances, plan_jobs
+from scheduler.cycle.silence import Silence
+from scheduler.plan_builder import Draft
 from tests.builders import NOW, RULES, cluster, dice, job, view, vm
 
 BIG, OTHER = cluster("4xl4", vm_max=4), cluster("1xl4", vm_max=4)

@@ -14,8 +14,8 @@ from core.job import E, Job, Offer
 from core.messages import InMessage, OutMessage
 from core.names import Names
 from core.vm import Vm, VmState
-from scheduler.draft import Draft
-from scheduler.recall import Recall
+from scheduler.plan_builder import Draft
+from scheduler.v1.recall import Recall
 from tests.builders import NOW, RULES, at, job, view, vm
 
 NAMES = Names()
@@ -99,8 +99,8 @@ class House:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scheduler.recall.LOOK_S", 0.02)
-    monkeypatch.setattr("scheduler.recall.RETRY_S", 0.01)
+    monkeypatch.setattr("scheduler.v1.recall.LOOK_S", 0.02)
+    monkeypatch.setattr("scheduler.v1.recall.RETRY_S", 0.01)
 
 
 async def looked_through(house: House) -> None:

@@ -14,9 +14,9 @@ from core.messages import OutboxRow, OutMessage
 from core.ports import Leadership as Answer
 from core.timers import Timers
 from messaging.errors import BusRefused, ContentRefused
-from scheduler.dbclock import DatabaseClock
-from scheduler.leadership import Leadership
-from scheduler.relay import RETRY_S, Relay
+from scheduler.cycle.database_clock import DatabaseClock
+from scheduler.cycle.leadership import Leadership
+from scheduler.cycle.outbox_relay import RETRY_S, Relay
 from tests.builders import NOW, at
 
 
@@ -186,7 +186,7 @@ async def test_topic_that_refuses_all_ends_no_job(
 ) -> None:
     """A full batch of starts becomes dead letters, as it stands before all others. None of them
     passed, so it may as well be the topic: the jobs are not ended, they start again."""
-    monkeypatch.setattr("scheduler.relay.BATCH", 2)
+    monkeypatch.setattr("scheduler.cycle.outbox_relay.BATCH", 2)
     starts = [b'{"job_id":"j","lease_id":"a%d"}' % n for n in range(3)]
     rows = [
         OutboxRow(n, OutMessage("control", start, {"kind": "start"}))
@@ -204,7 +204,7 @@ async def test_poison_alone_waits_for_one_that_passes(
     clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until then it may as well be the topic: nothing is thrown away, a human is told."""
-    monkeypatch.setattr("scheduler.relay.RETRY_S", 0)
+    monkeypatch.setattr("scheduler.cycle.outbox_relay.RETRY_S", 0)
     shelf, wire = Shelf(row(1), clock=clock), Wire()
     wire.refuse = {b"1"}
     sender = await relay(shelf, wire)
@@ -222,8 +222,8 @@ async def test_batch_full_of_poison_does_not_stand_before_all_others(
     clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing behind it could ever pass and settle it. Until one does, people are told."""
-    monkeypatch.setattr("scheduler.relay.BATCH", 3)
-    monkeypatch.setattr("scheduler.relay.RETRY_S", 0)
+    monkeypatch.setattr("scheduler.cycle.outbox_relay.BATCH", 3)
+    monkeypatch.setattr("scheduler.cycle.outbox_relay.RETRY_S", 0)
     shelf, wire = Shelf(*(row(n) for n in range(4)), clock=clock), Wire()
     wire.refuse = {b"0", b"1", b"2"}
     sender = await relay(shelf, wire)
@@ -237,8 +237,8 @@ async def test_batch_full_of_others_does_not_make_poison_of_a_refused_topic(
     clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three orders are refused beside a backlog of another topic: kept, and a human is told."""
-    monkeypatch.setattr("scheduler.relay.BATCH", 5)
-    monkeypatch.setattr("scheduler.relay.RETRY_S", 0)
+    monkeypatch.setattr("scheduler.cycle.outbox_relay.BATCH", 5)
+    monkeypatch.setattr("scheduler.cycle.outbox_relay.RETRY_S", 0)
     orders = [row(n) for n in range(3)]
     shelf, wire = Shelf(*orders, row(8, "others"), row(9, "others"), clock=clock), Wire()
     wire.refuse = {order.message.body for order in orders}
@@ -264,8 +264,8 @@ async def test_refused_topic_is_tried_with_few_messages_others_each_time(
 ) -> None:
     """Hundreds of them would hold up the other topics; one that passes is found in the end, and
     then those that do not are poison."""
-    monkeypatch.setattr("scheduler.relay.RETRY_S", 0)
-    monkeypatch.setattr("scheduler.relay.TRIED", 4)
+    monkeypatch.setattr("scheduler.cycle.outbox_relay.RETRY_S", 0)
+    monkeypatch.setattr("scheduler.cycle.outbox_relay.TRIED", 4)
     shelf, wire = Shelf(*(row(n, worker=f"vm-{n}") for n in range(20)), clock=clock), Wire()
     wire.refuse = {b"%d" % n for n in range(20)}
     sender = await relay(shelf, wire)
@@ -285,7 +285,7 @@ async def test_orders_that_cannot_be_sent_are_held_for_a_while_after(
     clock: HandClock, monkeypatch: pytest.MonkeyPatch, down: bool
 ) -> None:
     """Whoever was to be told is not late yet when the words have only just gone out."""
-    monkeypatch.setattr("scheduler.relay.RETRY_S", 0)
+    monkeypatch.setattr("scheduler.cycle.outbox_relay.RETRY_S", 0)
     shelf, wire = Shelf(row(1), clock=clock), Wire()
     sender = await relay(shelf, wire)
     assert not sender.held(["control"], 30)
@@ -315,7 +315,7 @@ async def test_refused_topic_is_kept_and_told_once_and_holds_no_other(
     clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A missing topic is a matter for a human: the messages wait, other topics flow."""
-    monkeypatch.setattr("scheduler.relay.RETRY_S", 0)
+    monkeypatch.setattr("scheduler.cycle.outbox_relay.RETRY_S", 0)
     shelf, wire = Shelf(row(1, "lost"), row(2), clock=clock), Wire()
     wire.refuse_topics = {"lost"}
     sender = await relay(shelf, wire)
@@ -334,8 +334,8 @@ async def test_refused_topic_does_not_stand_before_the_others_however_much_it_ha
     clock: HandClock, monkeypatch: pytest.MonkeyPatch, poison: bool
 ) -> None:
     """It is tried apart."""
-    monkeypatch.setattr("scheduler.relay.BATCH", 4)
-    monkeypatch.setattr("scheduler.relay.RETRY_S", 0)
+    monkeypatch.setattr("scheduler.cycle.outbox_relay.BATCH", 4)
+    monkeypatch.setattr("scheduler.cycle.outbox_relay.RETRY_S", 0)
     lost = [row(n, "lost") for n in range(9)]
     shelf, wire = Shelf(*lost[:3], row(90, "lost, too"), *lost[3:], row(99), clock=clock), Wire()
     wire.refuse_topics = set() if poison else {"lost", "lost, too"}
@@ -366,7 +366,7 @@ async def test_people_are_told_though_the_database_was_away(
     clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the refusal, and of its end."""
-    monkeypatch.setattr("scheduler.relay.RETRY_S", 0)
+    monkeypatch.setattr("scheduler.cycle.outbox_relay.RETRY_S", 0)
     shelf, wire = Shelf(row(1, "lost"), clock=clock), Wire()
     sender = await relay(shelf, wire)
     for refused, said in (({"lost"}, [RaiseAlert]), (set[str](), [RaiseAlert, ClearAlert])):

@@ -14,10 +14,10 @@ from config.settings import Settings
 from config.watch import Look
 from core.errors import NotFound, StoreDown
 from core.job import JobEvent as E
-from scheduler.reload import ASK_S, REPEAT_S, ConfigParts, LiveConfig, Standing
-from sim.memory_configs import MemoryConfigVersions
-from sim.memory_reads import MemoryReads
-from sim.memory_store import MemoryStore
+from scheduler.operations.live_config import ASK_S, REPEAT_S, ConfigParts, LiveConfig, Standing
+from sim.memory.config_versions import MemoryConfigVersions
+from sim.memory.reads import MemoryReads
+from sim.memory.store import MemoryStore
 from tests.config.test_diff_and_reload import TWO
 from tests.config.test_load import MINIMAL
 from tests.db.builders import T0, Maker, put, step, submitted

@@ -10,15 +10,15 @@ from core.actions import Create
 from core.cluster import ClusterSpec
 from core.errors import BadInput, MigMissing
 from core.job import E, JobSpec, S
-from core.knowledge import CapacityPolicy
 from core.messages import Control, OutMessage
+from core.supply import CapacityPolicy
 from core.timers import Timers
 from core.vm import VmState
 from orchestrator.orchestrator import ClusterOrchestrator
-from scheduler.choice import choose_cluster
-from scheduler.draft import Draft
-from scheduler.plan import Circumstances, plan_jobs
-from scheduler.silence import Silence
+from scheduler.cycle.plan import Circumstances, plan_jobs
+from scheduler.cycle.silence import Silence
+from scheduler.plan_builder import Draft
+from scheduler.submission.cluster_selection import choose_cluster
 from tests.builders import NAMES, RULES, cluster, dice, job, view, vm
 from tests.orchestrator.test_manager import House
 

@@ -13,11 +13,11 @@ from core.job import E, Job, JobSpec, Membership, S, advance
 from core.messages import OutMessage
 from core.region_blocks import Trouble, TroubleKind
 from core.timers import Timers
-from scheduler.choice import choose_cluster
-from scheduler.draft import Draft
-from scheduler.plan import Circumstances, plan_jobs
-from scheduler.reroute import delivery_s
-from scheduler.silence import Silence
+from scheduler.cycle.plan import Circumstances, plan_jobs
+from scheduler.cycle.reroute_deadline import delivery_s
+from scheduler.cycle.silence import Silence
+from scheduler.plan_builder import Draft
+from scheduler.submission.cluster_selection import choose_cluster
 from tests.builders import NOW, RULES, at, cluster, dice, job, view, vm
 
 SPOT = cluster("1xl4-spot", spot=True, gpu_type="l4", gpu_memory_gb=24, cpus=4, memory_gb=16)

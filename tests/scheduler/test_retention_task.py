@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from core.retention import RetentionRules
-from scheduler.retention import AGAIN_S, BATCH, EVERY_S, prune_for_ever
+from scheduler.operations.retention import AGAIN_S, BATCH, EVERY_S, prune_for_ever
 
 RULES = RetentionRules(outbox_days=2)
 
@@ -33,7 +33,7 @@ async def test_full_bites_are_followed_soon(monkeypatch: pytest.MonkeyPatch) -> 
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr("scheduler.retention.asyncio.sleep", sleep)
+    monkeypatch.setattr("scheduler.operations.retention.asyncio.sleep", sleep)
     store = Pruned({"outbox": 0}, {"outbox": BATCH, "vms": 1}, {"outbox": 7})
     with pytest.raises(asyncio.CancelledError):
         await prune_for_ever(store, lambda: RULES)

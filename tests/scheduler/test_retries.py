@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from core.job import E, Job, Membership, S, advance
 from core.messages import OutMessage
-from scheduler.draft import Draft
-from scheduler.plan import Circumstances, plan_jobs
-from scheduler.queue.pool import Seen, pool_of
-from scheduler.queue.predict import unknown
-from scheduler.queue.reach import line_up
-from scheduler.silence import Silence
+from scheduler.cycle.plan import Circumstances, plan_jobs
+from scheduler.cycle.silence import Silence
+from scheduler.forecast.eligibility import line_up
+from scheduler.forecast.pool import Seen, pool_of
+from scheduler.forecast.run_times import unknown
+from scheduler.plan_builder import Draft
 from tests.builders import RULES, at, cluster, dice, job, view, vm
 from tests.scheduler.test_elastic import running
 from tests.scheduler.test_gangs import World, holders, idle

@@ -9,9 +9,9 @@ from core.health import BadGpu, FailedRun, GpuTrouble, VmHealth
 from core.job import E, Job
 from core.messages import BeatStatus, GpuReading, Heartbeat, OutMessage
 from core.vm import Vm, VmState
-from scheduler.beats import Beat, apply_beats
-from scheduler.draft import Draft
-from scheduler.sick import SICK_VM, retire_sick
+from scheduler.cycle.heartbeats import Beat, apply_beats
+from scheduler.cycle.unhealthy_vms import SICK_VM, retire_sick
+from scheduler.plan_builder import Draft
 from tests.builders import NOW, RULES, at, job, view, vm
 
 B, V = BeatStatus, VmState

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.living import Living
+from core.active import Living
 from core.timers import Timers
 from core.vm import V1_BOOT
-from scheduler.silence import BusClock, find_silent
+from scheduler.cycle.silence import BusClock, find_silent
 from tests.builders import NOW, at, vm
 
 TIMERS = Timers()

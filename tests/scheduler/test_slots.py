@@ -13,10 +13,10 @@ from core.health import BadGpu, GpuTrouble, VmHealth
 from core.job import E, Job, JobEvent, Lease, S, advance, new_job
 from core.messages import Control, OutMessage, StartJob
 from core.vm import Vm, VmState
-from scheduler.draft import Draft
-from scheduler.plan import Circumstances, plan_jobs
-from scheduler.queue.slots import Room, Slots
-from scheduler.silence import Silence
+from scheduler.cycle.plan import Circumstances, plan_jobs
+from scheduler.cycle.silence import Silence
+from scheduler.placement.slots import Room, Slots
+from scheduler.plan_builder import Draft
 from tests.builders import NOW, RULES, at, cluster, dice, job, view, vm
 
 V = VmState

@@ -11,7 +11,7 @@ from config.reload import Reader
 from core.configuration import ConfigVersion
 from db.config_versions import PostgresConfigVersions
 from db.store import PostgresStore
-from scheduler.start import begin
+from scheduler.operations.first_config import begin
 from tests.config.test_load import MINIMAL
 from tests.db.builders import T0
 

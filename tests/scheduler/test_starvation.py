@@ -16,11 +16,11 @@ from core.queueing import QueuePolicy, QueueRule
 from core.tenants import Tenant
 from core.timers import Timers
 from core.vm import drop_lease
-from scheduler.queue import bound
-from scheduler.queue.bound import bound_s, spans
+from scheduler.queue import guaranteed_start
+from scheduler.queue.fair_share import Shares
+from scheduler.queue.guaranteed_start import bound_s, spans
 from scheduler.queue.order import ranked
-from scheduler.queue.shares import Shares
-from scheduler.tenants import told_bound_s
+from scheduler.submission.tenant_access import told_bound_s
 from tests.builders import NOW, at, cluster
 from tests.scheduler.test_make_room import World
 
@@ -161,7 +161,7 @@ def test_a_gang_for_the_whole_cluster_is_not_starved_by_a_stream_of_small_jobs()
 
 def test_without_protection_it_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """That they pass is what predictions allow: nothing else stops them."""
-    monkeypatch.setattr(bound, "grace_s", lambda _: 1e9)
+    monkeypatch.setattr(guaranteed_start, "grace_s", lambda _: 1e9)
     assert "gang-0" not in through_a_stream(12).waited
 
 
@@ -185,6 +185,6 @@ def test_the_protected_go_in_the_order_in_which_they_came() -> None:
         attained_gpu_s=600.0,
     )
     shares = Shares({}, {"default": 1.0}, HOUR, 0.1)
-    by = bound.protected_at(at(12 * HOUR), LONGEST_S)
+    by = guaranteed_start.protected_at(at(12 * HOUR), LONGEST_S)
     order = [job.uid for job in ranked([small, again, big], QueueRule.FAIR, shares, by)]
     assert order == ["big", "small", "again"]

@@ -18,12 +18,12 @@ from core.reads import JobFilter
 from core.timers import Timers
 from messaging.errors import BadMessage, BusRefused
 from messaging.submissions import reply_topic
-from scheduler.intake import SubmissionIntake
-from scheduler.submit import Submissions
-from scheduler.tenants import Door as TenantsDoor
-from scheduler.tenants import DoorRules
-from sim.memory_reads import MemoryReads
-from sim.memory_store import MemoryStore
+from scheduler.submission.pubsub_intake import SubmissionIntake
+from scheduler.submission.submit import Submissions
+from scheduler.submission.tenant_access import Door as TenantsDoor
+from scheduler.submission.tenant_access import DoorRules
+from sim.memory.reads import MemoryReads
+from sim.memory.store import MemoryStore
 from tests.api.fakes import CLUSTERS, NOW, StillClock
 
 NAMES = Names()

@@ -11,7 +11,7 @@ import pytest
 from core.errors import BadInput, StoreDown
 from core.job import JobSpec
 from core.tenants import Holding, Tenant, TenantRow, Usage
-from scheduler.tenants import FRESH_S, Door, DoorRules
+from scheduler.submission.tenant_access import FRESH_S, Door, DoorRules
 from tests.builders import at, cluster
 
 

@@ -12,11 +12,11 @@ from core.job import E, Job, Lease, Offer, S, advance
 from core.messages import BeatStatus, Control, Heartbeat, OutMessage, StartJob, StopJob
 from core.timers import V1_LEAST_S, Timers
 from core.vm import V1_BOOT, Vm, VmState
-from scheduler.beats import Beat, apply_beats
-from scheduler.draft import Draft
-from scheduler.losses import end_refused, lose_vms, meet_deadlines, requeue_lost
-from scheduler.plan import Circumstances, plan_jobs
-from scheduler.silence import Silence
+from scheduler.cycle.heartbeats import Beat, apply_beats
+from scheduler.cycle.lost_vms import end_refused, lose_vms, meet_deadlines, requeue_lost
+from scheduler.cycle.plan import Circumstances, plan_jobs
+from scheduler.cycle.silence import Silence
+from scheduler.plan_builder import Draft
 from tests.builders import RULES, at, cluster, dice, job, view, vm
 
 B, V = BeatStatus, VmState

@@ -9,7 +9,7 @@ import pytest
 from core.job import E, S
 from core.region_blocks import Trouble, TroubleKind
 from core.waits import REPEAT_S, WaitKind, WaitNote
-from scheduler.queue import why as why_module
+from scheduler.admission import pending_reasons as why_module
 from tests.builders import NOW, at, job, view, vm
 from tests.scheduler.test_make_room import NORMAL, full
 from tests.scheduler.test_plan_jobs import Turn, running

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 
+from core.active import Census
 from core.job import Job, JobSpec, S, new_job
-from core.living import Census
 from core.queueing import QueuePolicy, QueueRule, due_at
 from core.tenants import Tenant, Usage
-from scheduler.queue.make_room import fairer_by
+from scheduler.preemption.policy import Runs, Trial, Wants, trial
+from scheduler.preemption.preempt import fairer_by
+from scheduler.queue.fair_share import shares_of
 from scheduler.queue.order import ranked
-from scheduler.queue.preempt import Runs, Trial, Wants, trial
-from scheduler.queue.shares import shares_of
 from tests.builders import NOW, at
 
 VMS = 40

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sim.world import World, parse_world
+from sim.cloud.world import World, parse_world
 
 REGION = "us-central1"
 ZONES = ["us-central1-a", "us-central1-b"]

@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from sim.physics import Cloud
-from sim.server import PretendCloud, build_app
+from sim.cloud.physics import Cloud
+from sim.cloud.server import PretendCloud, build_app
 from tests.sim.helpers import REGION, ZONES, HandClock, eventually, make_world, mig_json
 
 pytestmark = pytest.mark.slow

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sim.model import VmInfo
-from sim.virtual.world import Outcome, Plan, Run
+from sim.cloud.model import VmInfo
+from sim.virtual.run import Outcome, Plan, Run
 
 BROKEN_S = 1300.0
 """Long enough for three boots in a row to fail."""

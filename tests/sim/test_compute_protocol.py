@@ -14,9 +14,9 @@ from google.api_core import exceptions
 from google.api_core.client_options import ClientOptions
 from google.auth.credentials import AnonymousCredentials
 
-from sim.physics import Cloud
-from sim.server import build_app
-from sim.world import World
+from sim.cloud.physics import Cloud
+from sim.cloud.server import build_app
+from sim.cloud.world import World
 from tests.sim.helpers import REGION, HandClock, make_world, mig_json
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 from cli.main import run
 from core.messages import OutboxRow
-from scheduler.relay import PUBLISH_TIMEOUT_S, Relay
+from scheduler.cycle.outbox_relay import PUBLISH_TIMEOUT_S, Relay
 from sim.virtual.crash_points import KINDS, Ended, crash_at, survey
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.faults import KINDS, FaultBoard, Known, Stockout, describe, parse_fault
-from sim.physics import Cloud
-from sim.reading import BadInput
+from sim.cloud.faults import KINDS, FaultBoard, Known, Stockout, describe, parse_fault
+from sim.cloud.parsing import BadInput
+from sim.cloud.physics import Cloud
 from tests.sim.helpers import REGION, make_world, mig_json
 
 KNOWN = Known(

@@ -14,8 +14,8 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from sim.physics import Cloud
-from sim.server import build_app
+from sim.cloud.physics import Cloud
+from sim.cloud.server import build_app
 from tests.localbus.backends import gcloud_environment, why_no_gcloud
 from tests.sim.helpers import REGION, HandClock, make_world
 

@@ -14,11 +14,11 @@ import aiohttp
 import psutil
 import pytest
 
-from sim import machines
-from sim.faults import Preempt
-from sim.machines import Machines
-from sim.reading import BadInput
-from sim.server import PretendCloud
+from sim.cloud import machines
+from sim.cloud.faults import Preempt
+from sim.cloud.machines import Machines
+from sim.cloud.parsing import BadInput
+from sim.cloud.server import PretendCloud
 from tests.sim.helpers import REGION, eventually, make_world, mig_json, world_json
 
 pytestmark = pytest.mark.slow
@@ -381,7 +381,7 @@ async def test_a_vm_goes_on_when_its_startup_script_has_ended(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As on Google: it costs until somebody deletes it."""
-    caplog.set_level("INFO", "sim.machines")
+    caplog.set_level("INFO", "sim.cloud.machines")
     mig = mig_json(metadata={"startup-script": "#!/bin/sh\nexit 0\n"})
     world = make_world(mig, physics=FAST)
     async with PretendCloud(world, tmp_path, command=["false"]) as pretend:

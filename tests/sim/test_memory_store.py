@@ -18,10 +18,10 @@ from core.ports import Store
 from core.reads import JobFilter, Reads
 from core.retention import RetentionRules
 from db.tables import metadata
-from sim import memory_writes
-from sim.memory_configs import MemoryConfigVersions
-from sim.memory_reads import MemoryReads
-from sim.memory_store import MemoryStore, Stage
+from sim.memory import writes
+from sim.memory.config_versions import MemoryConfigVersions
+from sim.memory.reads import MemoryReads
+from sim.memory.store import MemoryStore, Stage
 from tests.db.builders import Maker, at, put, put_placed, put_ready_vm, step, submitted
 from tests.db.contract.words import note, send
 from tests.db.store_contract import Another, ExpireLeader, StoreContract, maker
@@ -95,7 +95,7 @@ def test_is_a_store_and_reads(store: MemoryStore, reads: MemoryReads) -> None:
 
 def test_needs_no_driver() -> None:
     """Importing it loads no database driver."""
-    script = "import sys, sim.memory_reads; sys.exit('psycopg' in sys.modules)"
+    script = "import sys, sim.memory.reads; sys.exit('psycopg' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
@@ -255,7 +255,7 @@ async def test_a_lease_id_is_used_once(store: MemoryStore, maker: Maker) -> None
 
 def test_constraints_have_the_names_of_the_schema() -> None:
     """Each constraint that is checked here stands in the schema under the same name."""
-    words = inspect.getsource(memory_writes).split('"')
+    words = inspect.getsource(writes).split('"')
     named = {word for word in words if word.startswith(("ck_", "uq_", "pk_"))}
     known = set()
     for table in metadata.tables.values():

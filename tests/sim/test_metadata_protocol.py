@@ -7,8 +7,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from sim.metadata_server import MetadataServer, VmMetadata
-from sim.model import VmInfo
+from sim.cloud.metadata_server import MetadataServer, VmMetadata
+from sim.cloud.model import VmInfo
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from sim.virtual.loop import VirtualLoop
-from sim.virtual.own import simulate_own
-from sim.virtual.world import Plan
+from sim.virtual.own_machines import simulate_own
+from sim.virtual.run import Plan
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

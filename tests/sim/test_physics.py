@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sim.faults import Crash, Maintain, NoDriver, Preempt, SlowBoots, Stockout
-from sim.model import (
+from sim.cloud.faults import Crash, Maintain, NoDriver, Preempt, SlowBoots, Stockout
+from sim.cloud.model import (
     ApiError,
     MaintenanceNotice,
     PowerOff,
@@ -18,9 +18,9 @@ from sim.model import (
     SoftOff,
     VmStatus,
 )
-from sim.operations import OPERATIONS_KEPT
-from sim.physics import Cloud
-from sim.world import World
+from sim.cloud.operations import OPERATIONS_KEPT
+from sim.cloud.physics import Cloud
+from sim.cloud.world import World
 from tests.sim.helpers import REGION, ZONES, make_world, mig_json
 
 MIG = "zen-mig"

@@ -11,7 +11,7 @@ from cli.main import run
 from sim.virtual import progress
 from sim.virtual.loop import EPOCH
 from sim.virtual.progress import LINE_S, OVER_S, Progress
-from sim.virtual.world import Plan, simulate
+from sim.virtual.run import Plan, simulate
 
 
 class Wall:

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from core.job import JobSpec, JobStatus, Lease, new_job
 from sim.virtual.loop import EPOCH
-from sim.virtual.rare import RareMoments
-from sim.virtual.scene import PHYSICS, REGIONS
-from sim.virtual.world import Plan, Run
+from sim.virtual.rare_moments import RareMoments
+from sim.virtual.run import Plan, Run
+from sim.virtual.setting import PHYSICS, REGIONS
 
 
 class Always(random.Random):

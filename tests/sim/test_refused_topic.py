@@ -8,7 +8,7 @@ import pytest
 
 from core.messages import OutMessage
 from messaging.errors import ContentRefused
-from sim.virtual.world import Plan, Run
+from sim.virtual.run import Plan, Run
 
 REFUSED_FROM_S, REFUSED_UNTIL_S = 20.0, 260.0
 

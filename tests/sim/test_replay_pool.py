@@ -7,7 +7,7 @@ import pytest
 from sim.replay.pool import Costs, Policy, PoolJob, replay
 from sim.replay.queue_eta import Asking, truth_of
 from sim.replay.queue_figures import figures_of
-from sim.replay.queue_ours import Ours
+from sim.replay.queue_product import Ours
 from sim.replay.queue_rivals import (
     Easy,
     Fifo,

@@ -8,9 +8,9 @@ import os
 import pytest
 
 from cli.main import run
-from sim.virtual.computing import Computing
+from sim.virtual.computations import Computing
 from sim.virtual.report import Summary, command_of, failure_text, simulate_all
-from sim.virtual.world import Plan, simulate
+from sim.virtual.run import Plan, simulate
 
 pytestmark = pytest.mark.slow
 

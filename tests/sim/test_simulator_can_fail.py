@@ -11,20 +11,20 @@ from zlib import crc32
 
 import pytest
 
-import orchestrator.manager
-import orchestrator.plan
-import scheduler.beats
-import scheduler.losses
-import scheduler.queue.gang
-import scheduler.queue.quota
-import scheduler.queue.slots
-import sim.memory_cost
-import sim.memory_store
-import sim.virtual.chaos
-from agent.ear import Ear
-from agent.machine import AgentMachine
-from agent.words import Heard, StartProcess
-from agent.work import Work
+import orchestrator.cluster_manager
+import orchestrator.planning.plan
+import scheduler.cycle.heartbeats
+import scheduler.cycle.lost_vms
+import scheduler.placement.gang
+import scheduler.placement.slots
+import scheduler.queue.quotas
+import sim.memory.cost
+import sim.memory.store
+import sim.virtual.fault_plan
+from agent.attempt import Work
+from agent.control_inbox import Ear
+from agent.events import Heard, StartProcess
+from agent.state_machine import AgentMachine
 from core.actions import Delete, Drain
 from core.changes import Committed, NewRequest, Unit
 from core.cost import CostKind, Life, Settlement, settle
@@ -32,18 +32,18 @@ from core.messages import BeatStatus, InMessage, StartJob
 from core.vm import Vm
 from db.ledger import Known, judge
 from messaging.codec import decode_control
-from orchestrator.calls import request_of
-from orchestrator.manager import ClusterManager
-from orchestrator.orphans import Orphans
-from orchestrator.picture import Picture
-from orchestrator.scene import Scene
-from scheduler.beats import Beat, Latest
-from scheduler.draft import Draft
-from scheduler.queue.slots import Held
-from scheduler.silence import BusClock
-from sim.memory_configs import MemoryConfigVersions
-from sim.memory_store import MemoryStore
-from sim.virtual.world import Plan, simulate
+from orchestrator.cluster_manager import ClusterManager
+from orchestrator.planning.analysis import Scene
+from orchestrator.planning.plan_input import Picture
+from orchestrator.reconcile.calls import request_of
+from orchestrator.reconcile.orphans import Orphans
+from scheduler.cycle.heartbeats import Beat, Latest
+from scheduler.cycle.silence import BusClock
+from scheduler.placement.slots import Held
+from scheduler.plan_builder import Draft
+from sim.memory.config_versions import MemoryConfigVersions
+from sim.memory.store import MemoryStore
+from sim.virtual.run import Plan, simulate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -58,8 +58,8 @@ def caught(
 ) -> str:
     """The first violation of one of these, with the faults that provoke it often; the test fails
     if no seed finds any."""
-    faults = {**sim.virtual.chaos.FAULTS, **dict.fromkeys(often, OFTEN)}
-    monkeypatch.setattr(sim.virtual.chaos, "FAULTS", faults)
+    faults = {**sim.virtual.fault_plan.FAULTS, **dict.fromkeys(often, OFTEN)}
+    monkeypatch.setattr(sim.virtual.fault_plan, "FAULTS", faults)
     for seed in SEEDS:
         outcome = simulate(Plan(seed=seed, jobs=jobs))
         for violation in outcome.violations[:1]:
@@ -83,11 +83,11 @@ def test_fencing_by_lease(monkeypatch: pytest.MonkeyPatch) -> None:
         job = next((j for j in draft.jobs.values() if j.spec.job_id == beat.job_id), None)
         if job is None or job.lease is None or beat.status is BeatStatus.FROZEN:
             return
-        for event, reason in scheduler.beats._events(job, beat, vm):
+        for event, reason in scheduler.cycle.heartbeats._events(job, beat, vm):
             current = draft.jobs[job.uid]
             draft.step(current, event, reason, exit_code=beat.exit_code)
 
-    monkeypatch.setattr(scheduler.beats, "_job_beat", believe)
+    monkeypatch.setattr(scheduler.cycle.heartbeats, "_job_beat", believe)
     assert caught(monkeypatch, ["I2", "I4", "crash"], "vm_cut_off", "agent_restarted")
 
 
@@ -104,7 +104,7 @@ def test_compare_and_set(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.sleep(3)  # else two writers of one row are rare
         return await commit(self, units, term)
 
-    monkeypatch.setattr(sim.memory_store, "judge", accept)
+    monkeypatch.setattr(sim.memory.store, "judge", accept)
     monkeypatch.setattr(MemoryStore, "commit", late)
     assert caught(monkeypatch, ["I2", "I4", "crash"])
 
@@ -116,13 +116,13 @@ def test_limit_of_the_whole_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         refusals = judge(units, known)
         return {index: why for index, why in refusals.items() if not why.startswith("limit")}
 
-    plan = orchestrator.plan.plan_cluster
+    plan = orchestrator.planning.plan.plan_cluster
 
     def generous(picture: Picture, *others: object) -> object:
         return plan(replace(picture, spec=replace(picture.spec, vm_max=1000)), *others)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(sim.memory_store, "judge", accept)
-    monkeypatch.setattr(orchestrator.manager, "plan_cluster", generous)
+    monkeypatch.setattr(sim.memory.store, "judge", accept)
+    monkeypatch.setattr(orchestrator.cluster_manager, "plan_cluster", generous)
     assert caught(monkeypatch, ["I5"])
 
 
@@ -133,14 +133,14 @@ def test_quota_of_a_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
         refusals = judge(units, known)
         return {index: why for index, why in refusals.items() if not why.startswith("quota")}
 
-    monkeypatch.setattr(sim.memory_store, "judge", accept)
-    monkeypatch.setattr(scheduler.queue.quota, "shortage", lambda *_: None)
+    monkeypatch.setattr(sim.memory.store, "judge", accept)
+    monkeypatch.setattr(scheduler.queue.quotas, "shortage", lambda *_: None)
     assert caught(monkeypatch, ["I5"])
 
 
 def test_drain_before_delete(monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle VM that is deleted by name without being taken out of use first."""
-    drains = orchestrator.plan._drains
+    drains = orchestrator.planning.plan._drains
 
     def straight(scene: Scene) -> list[object]:
         asked = drains(scene)
@@ -159,7 +159,7 @@ def test_drain_before_delete(monkeypatch: pytest.MonkeyPatch) -> None:
         request = request_of(action, self.spec.name, now)
         return await self._write([(NewRequest(request),)])
 
-    monkeypatch.setattr(orchestrator.plan, "_drains", straight)
+    monkeypatch.setattr(orchestrator.planning.plan, "_drains", straight)
     monkeypatch.setattr(ClusterManager, "_delete", careless)
     assert caught(monkeypatch, ["I11"])
 
@@ -178,7 +178,7 @@ def test_memory_of_what_the_file_said(monkeypatch: pytest.MonkeyPatch) -> None:
         return None
 
     monkeypatch.setattr(MemoryConfigVersions, "file_seen", unknown)
-    monkeypatch.setattr(sim.virtual.chaos, "ASLEEP_ODDS", 1.0)
+    monkeypatch.setattr(sim.virtual.fault_plan, "ASLEEP_ODDS", 1.0)
     assert caught(monkeypatch, ["liveness"], "drain_edited", jobs=20)
 
 
@@ -206,7 +206,9 @@ def test_canary_and_settling_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_job_stays_with_a_vm_that_may_still_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that goes back as soon as its VM is to be deleted runs on two VMs at once."""
-    monkeypatch.setattr(scheduler.losses, "_is_dead", lambda vm: vm.state in ("DELETING", "GONE"))
+    monkeypatch.setattr(
+        scheduler.cycle.lost_vms, "_is_dead", lambda vm: vm.state in ("DELETING", "GONE")
+    )
     assert caught(monkeypatch, ["I2"], "vm_cut_off", "vm_deleted_behind_our_back")
 
 
@@ -223,7 +225,7 @@ def test_worker_freezes_before_the_server_may_reassign(monkeypatch: pytest.Monke
 
 def test_term_guard(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that takes a thawed leader's writes."""
-    monkeypatch.setattr(sim.memory_store, "check_term", lambda *_: None)
+    monkeypatch.setattr(sim.memory.store, "check_term", lambda *_: None)
     assert caught(monkeypatch, ["I7"], "leader_frozen")
 
 
@@ -233,7 +235,7 @@ def test_gpus_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     def careless(vm: Vm, _: Held | None) -> tuple[int, ...]:
         return tuple(range(vm.gpus))
 
-    monkeypatch.setattr(scheduler.queue.slots, "free_gpus", careless)
+    monkeypatch.setattr(scheduler.placement.slots, "free_gpus", careless)
     assert caught(monkeypatch, ["slots"])
 
 
@@ -250,7 +252,7 @@ def test_the_barrier(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_gang_placed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Members that are placed as VMs come are not a gang."""
-    monkeypatch.setattr(scheduler.queue.gang.Teams, "of", lambda _, job: (job,))
+    monkeypatch.setattr(scheduler.placement.gang.Teams, "of", lambda _, job: (job,))
     assert "were not placed" in caught(monkeypatch, ("I3",))
 
 
@@ -264,5 +266,5 @@ def test_bill_that_leaves_something_out(monkeypatch: pytest.MonkeyPatch) -> None
         kept = tuple(share for share in done.shares if share.kind is not CostKind.IDLE)
         return replace(done, shares=kept)
 
-    monkeypatch.setattr(sim.memory_cost, "settle", careless)
+    monkeypatch.setattr(sim.memory.cost, "settle", careless)
     assert "the bills are" in caught(monkeypatch, ["I12"], jobs=20)

@@ -16,7 +16,7 @@ from core.mig import QueueState
 from core.region_blocks import TroubleKind
 from migs.classify import classify
 from migs.manager import FlexMigManager
-from sim.faults import Stockout
+from sim.cloud.faults import Stockout
 from sim.virtual.compute import ADVICE_S, CloudInTime, VirtualCompute
 from sim.virtual.loop import VirtualLoop
 from sim.virtual.trace import Trace

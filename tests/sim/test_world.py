@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sim import world as world_module
-from sim.faults import Stockout
-from sim.reading import BadInput
-from sim.world import Physics, load_world, parse_world
+from sim.cloud import world as world_module
+from sim.cloud.faults import Stockout
+from sim.cloud.parsing import BadInput
+from sim.cloud.world import Physics, load_world, parse_world
 from tests.sim.helpers import make_world, mig_json, world_json
 
 

@@ -12,14 +12,20 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from core.client_statuses import WORDS
 from core.errors import Ambiguous, BadInput, Conflict, Fault, NotFound, ZenError
 from core.job import FINAL, Job, JobStatus
 from core.names import JOB_ID
 from core.reads import JobFilter, Milestones
 from core.submission import shown
-from core.vocabularies import WORDS
 from scheduler.api.compat import examples
-from scheduler.api.compat.words import (
+from scheduler.api.http.endpoint import Answer, Body, Endpoint, read_json, reply
+from scheduler.api.http.params import Param, Query, read_job_id
+from scheduler.api.job_meta import told
+from scheduler.api.manifests import Stored
+from scheduler.api.services import Services
+from scheduler.api.stop_requests import stop_of
+from scheduler.submission.other_systems import (
     is_lum,
     names_cluster,
     native_of_lum,
@@ -28,13 +34,7 @@ from scheduler.api.compat.words import (
     texts,
     v1_refusal,
 )
-from scheduler.api.endpoint import Answer, Body, Endpoint, read_json, reply
-from scheduler.api.job_meta import told
-from scheduler.api.params import Param, Query, read_job_id
-from scheduler.api.services import Services
-from scheduler.api.shelf import Stored
-from scheduler.api.stops import stop_of
-from scheduler.submit import refuse_unstorable
+from scheduler.submission.submit import refuse_unstorable
 
 TAG = "compatible: v1"
 IDS_MAX = 1000

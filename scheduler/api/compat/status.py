@@ -10,16 +10,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from core.changes import RegionStatus
+from core.client_statuses import WORDS
 from core.cluster import ClusterSpec
 from core.job import JobStatus
 from core.names import Names
 from core.reads import AlertRow, Summary
 from core.vm import VmState
-from core.vocabularies import WORDS
 from scheduler.api.compat import examples
 from scheduler.api.compat.customer import TAG, v1_time
-from scheduler.api.endpoint import Answer, Endpoint, reply
-from scheduler.api.params import Query
+from scheduler.api.http.endpoint import Answer, Endpoint, reply
+from scheduler.api.http.params import Query
 from scheduler.api.services import Services
 
 ACTIVITIES_MAX = 50

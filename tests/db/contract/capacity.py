@@ -25,12 +25,12 @@ from core.changes import (
 )
 from core.health import BadGpu, FailedRun, GpuTrouble, VmHealth
 from core.job import JobEvent
-from core.knowledge import ARRIVALS_HORIZON_S, Experience, Outcome, Shortage, Spread
 from core.messages import GpuReading
 from core.ports import Store
 from core.reads import Reads
 from core.region_blocks import Trouble, TroubleKind
 from core.retention import RetentionRules
+from core.supply import ARRIVALS_HORIZON_S, Experience, Outcome, Shortage, Spread
 from core.vm import VmState, move_vm
 from tests.db.builders import (
     Maker,

@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import pytest
 
+from core.active import Living
 from core.changes import Change, Charge, JobMove, JobWhy, NewVm, PutTenant, View, VmBeat, VmMove
 from core.health import BadGpu, GpuTrouble, VmHealth
 from core.job import Job, JobEvent, Lease, S
-from core.living import Living
 from core.ports import Store
 from core.tenants import Quota, Tenant
 from core.vm import Vm, VmState, drop_lease, move_vm, take_lease

@@ -1,0 +1,68 @@
+"""One attempt of a job on this VM, as the machine remembers it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from agent.events import Progressed
+from core.messages import BeatStatus, Progress, StartJob
+
+B = BeatStatus
+PREEMPTED = "preempted"
+
+
+@dataclass(slots=True)
+class Work:
+    """One attempt on this VM."""
+
+    order: StartJob
+    waiting: bool = False
+    """At the barrier: claimed, but nothing runs before all members of its gang are there."""
+    started: bool = False
+    frozen_since: float | None = None
+    ending: str = ""
+    """Why we end it; empty while its exit is its own."""
+    kill_at: float = math.inf
+    killed: bool = False
+    progress: Progress | None = None
+    checkpoint_step: float | None = None
+
+    @property
+    def status(self) -> BeatStatus:
+        """What a beat about it says now."""
+        if self.frozen_since is not None:
+            return B.FROZEN
+        return B.RUNNING if self.started else B.FOUND_VM
+
+    def final_word(self, exit_code: int | None) -> BeatStatus:
+        """Exit code 0 of a job that nobody stopped means that its work is done, also when the VM
+        is being taken; anything else on such a VM is an interruption, not the job's failure."""
+        if self.ending and self.ending != PREEMPTED:
+            return B.STOPPED
+        if exit_code == 0:
+            return B.COMPLETED
+        return B.PREEMPTED if self.ending else B.FAILED
+
+    def learn(self, news: Progressed) -> None:
+        """What the job says of itself; what it does not mention stays."""
+        self.progress = news.progress or self.progress
+        if news.checkpoint_step is not None:
+            self.checkpoint_step = news.checkpoint_step
+
+
+def slots_refusal(order: StartJob, held: Iterable[StartJob], gpu_count: int) -> str:
+    """Why the order cannot have its slots; empty if it can. A VM without GPUs has one slot."""
+    slot_count = max(1, gpu_count)
+    if order.gpus and not gpu_count:
+        return f"slots: got GPUs {order.gpus}, but this VM has none"
+    wrong = [slot for slot in order.slots if not 0 <= slot < slot_count]
+    if wrong or len(set(order.slots)) != len(order.slots):
+        return f"slots: got {order.slots}, expected different ones below {slot_count}"
+    for other in held:
+        if set(other.slots) & set(order.slots):
+            return (
+                f"busy: attempt {other.attempt} of job {other.spec.job_id} has slots {other.slots}"
+            )
+    return ""

@@ -1,0 +1,64 @@
+"""Containers whose keeper is dead: found by their label, and removed when an agent starts.
+
+A keeper removes its container when its agent dies. Only if both are killed, or the machine
+restarts, does one stay. Standard library only: keepers import this too.
+"""
+
+from __future__ import annotations
+
+import os
+
+from agent.containers.docker import Docker, DockerError
+
+KEEPER = "zen.keeper"
+"""boot id / PID namespace / PID / start time of the process that keeps it."""
+VM = "zen.vm"
+
+
+def whoami() -> str:
+    """This process, so that no other one is taken for it."""
+    return f"{_machine()}/{os.getpid()}/{_started(os.getpid())}"
+
+
+def _machine() -> str:
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123
+        boot = file.read().strip()
+    return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"  # noqa: PTH116  # no pathlib here
+
+
+def _started(pid: int) -> str:
+    """When a process began, by the kernel's clock; empty if there is none. PIDs come again."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in (b"Z", b"X") else fields[19].decode()
+
+
+def is_leftover(labels: dict[str, str], vm_name: str) -> bool:
+    """Whether nobody keeps it any more. Where we cannot see its keeper, it is left over only if it
+    was our own VM's: then it is from before a restart."""
+    machine, _, process = labels.get(KEEPER, "").rpartition("/")[0].rpartition("/")
+    if machine != _machine():
+        return labels.get(VM) == vm_name
+    began = labels[KEEPER].rpartition("/")[2]
+    return not process.isdigit() or _started(int(process)) != began
+
+
+def sweep(address: str, vm_name: str) -> tuple[list[str], list[str]]:
+    """(containers that were removed, what went wrong)."""
+    docker = Docker(address)
+    removed, faults = [], []
+    try:
+        found = docker.labelled(KEEPER)
+    except DockerError as error:
+        return [], [str(error)]
+    for container, labels in found:
+        if is_leftover(labels, vm_name):
+            try:
+                docker.remove(container)
+                removed.append(container)
+            except DockerError as error:
+                faults.append(str(error))
+    return removed, faults

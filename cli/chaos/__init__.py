@@ -1,0 +1,1 @@
+"""What `zen chaos` does to a stack, and how it judges the result."""

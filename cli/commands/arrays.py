@@ -1,0 +1,199 @@
+"""An array, or a named group, where a command takes a job: shown, read and stopped as a whole."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import typer
+
+from cli.client import Client, Json, Refused, path
+from cli.commands.jobs import jobs_table
+from cli.local.paths import PROGRAM
+from cli.output.follow import FINAL, FINAL_WAIT_S, Follower, patiently
+from cli.output.printing import console, emit, note, say
+from core.clock import SystemClock
+from core.errors import NotFound
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+PAGE = 500
+PAGES_MAX = 200
+PAUSE_S = 1.0
+LINE_MAX = 64 * 1024
+"""A line that is longer is printed in pieces."""
+NOT_FOUND = 404
+
+
+def group_of(client: Client, name: str, user: str | None, refused: Refused) -> Json:
+    """The array or group of that name, for a command that found no job; NotFound if there is none
+    either. Any other refusal is raised again."""
+    if refused.status != NOT_FOUND:
+        raise refused
+    try:
+        return client.get(path("groups", name), {"user_id": user})
+    except Refused as other:
+        if other.status != NOT_FOUND:
+            raise
+        raise NotFound(f"there is no job, array or group {name}") from other
+
+
+def show_array(client: Client, group: Json, limit: int, offset: int, as_json: bool) -> None:
+    """Its counts, and its jobs page by page."""
+    name, user = group["group"], group["user_id"]
+    query = {"group": name, "user_id": user, "limit": limit, "offset": offset}
+    page = client.get("/jobs", query)
+    if as_json:
+        emit({**group, "jobs": page["jobs"], "offset": offset})
+        return
+    say(f"array:       {name}")
+    say(f"owner:       user {user}")
+    say(f"jobs:        {group['message']}")
+    say("")
+    console().print(jobs_table({"jobs": sorted(page["jobs"], key=_order)}, _now()))
+    shown = len(page["jobs"])
+    if page["total"] > offset + shown:
+        further = f"{PROGRAM} show {name} --offset {offset + shown}"
+        note(f"{offset + 1} to {offset + shown} of {page['total']} shown; the next: {further}")
+
+
+def print_logs(
+    client: Client, group: Json, attempt: int | None, tail: int | None, as_json: bool
+) -> None:
+    """What there is now, each line behind the id of its job."""
+    from cli.output.logs import collected
+
+    found = []
+    for job in all_jobs(client, group):
+        if not job["attempt"]:
+            continue
+        data, last = collected(Follower(client, job["job_id"], job["user_id"]), attempt, tail)
+        text = data.decode(errors="replace")
+        if as_json:
+            found.append({"job_id": job["job_id"], "attempt": last.attempt, "text": text})
+            continue
+        for line in text.splitlines():
+            _write(f"{job['job_id']} | {line}")
+    if as_json:
+        emit({"group": group["group"], "logs": found})
+
+
+def follow_logs(client: Client, group: Json, as_json: bool) -> None:
+    """The logs of all jobs as they grow, until the last one has ended."""
+    readers: dict[str, _Reader] = {}
+    name = group["group"]
+    try:
+        while True:
+            jobs: list[Json] = patiently(lambda: list(all_jobs(client, group)))
+            for job in jobs:
+                reader = readers.setdefault(job["job_id"], _Reader(client, job))
+                reader.read(job, as_json)
+            if all(readers[job["job_id"]].done for job in jobs):
+                break
+            time.sleep(PAUSE_S)
+    except KeyboardInterrupt:
+        note(f"{name} goes on; stop it with: {PROGRAM} stop {name}")
+        raise typer.Exit(130) from None
+    ended = client.get(path("groups", name), {"user_id": group["user_id"]})
+    if as_json:
+        emit(ended, line=True)
+    else:
+        note(f"{name}: {ended['message']}")
+
+
+@dataclass(slots=True)
+class _Reader:
+    """How far the logs of one job have been printed."""
+
+    client: Client
+    job: Json
+    attempt: int = 0
+    offset: int = 0
+    rest: str = ""
+    """A line that has no end yet."""
+    ended_at: float | None = None
+    done: bool = False
+    clock: SystemClock = field(default_factory=SystemClock)
+
+    def read(self, job: Json, as_json: bool) -> None:
+        """What is new, over all attempts up to the newest."""
+        if self.done:
+            return
+        newest = int(job["attempt"] or 0)
+        complete = newest == 0
+        while newest and not complete:
+            self.attempt = self.attempt or 1
+            complete = self._drain(as_json)
+            if self.attempt >= newest:
+                break
+            # A newer attempt has begun: what this one left is all there is of it.
+            self._flush(as_json)
+            self.attempt, self.offset, complete = self.attempt + 1, 0, False
+        if job["status"] not in FINAL:
+            return
+        now = self.clock.monotonic()
+        self.ended_at = now if self.ended_at is None else self.ended_at
+        if complete or now - self.ended_at > FINAL_WAIT_S:
+            self._flush(as_json)
+            self.done = True
+
+    def _drain(self, as_json: bool) -> bool:
+        """Whether the attempt's log is complete."""
+        follower = Follower(self.client, self.job["job_id"], self.job["user_id"])
+        while True:
+            chunk = follower.read(self.attempt, self.offset, 0)
+            self.offset = chunk.next_offset
+            self.rest += chunk.data.decode(errors="replace")
+            *lines, self.rest = self.rest.split("\n")
+            for line in lines:
+                self._tell(line, as_json)
+            if len(self.rest) > LINE_MAX:
+                self._flush(as_json)
+            if chunk.done or not chunk.data:
+                return chunk.done
+
+    def _flush(self, as_json: bool) -> None:
+        if self.rest:
+            self._tell(self.rest, as_json)
+            self.rest = ""
+
+    def _tell(self, line: str, as_json: bool) -> None:
+        job_id = self.job["job_id"]
+        if as_json:
+            emit({"job_id": job_id, "attempt": self.attempt, "text": line}, line=True)
+        else:
+            _write(f"{job_id} | {line}")
+
+
+def all_jobs(client: Client, group: Json) -> Iterator[Json]:
+    """The jobs of a group, in the order of their indexes."""
+    query: Json = {"group": group["group"], "user_id": group["user_id"], "page_size": PAGE}
+    found: list[Json] = []
+    for _ in range(PAGES_MAX):
+        page = client.get("/jobs", query)
+        found += page["jobs"]
+        if not page.get("next_page_token"):
+            break
+        query = {**query, "page_token": page["next_page_token"]}
+    return iter(sorted(found, key=_order))
+
+
+def _order(job: Json) -> tuple[str, int, str]:
+    """sweep-2 before sweep-10."""
+    name = str(job["job_id"])
+    index = re.search(r"-(\d+)\Z", name)
+    return (name[: index.start()] if index else name, int(index[1]) if index else -1, name)
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(line.rstrip("\r") + "\n")
+    sys.stdout.flush()
+
+
+def _now() -> datetime:
+    return SystemClock().now()

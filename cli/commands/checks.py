@@ -1,0 +1,187 @@
+"""zen check and zen test: the same commands that a commit and the continuous integration need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+from xml.etree import ElementTree
+
+import typer
+
+from cli.local.paths import ROOT
+from cli.options import AsJson
+from cli.output.printing import console, emit, fitted, note, say
+from core.clock import SystemClock
+
+FAST_TESTS = "fast tests"
+PYTEST = (sys.executable, "-m", "pytest", "-ra")
+SIDE_BY_SIDE = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
+"""Three at a time, since they wait more than they work; the tests of one file together, for what
+they share; tests/conftest.py has the order of the files."""
+
+Result = tuple[str, int, float]
+"""Name, exit code, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One tool and how it is called."""
+
+    name: str
+    argv: tuple[str, ...]
+
+
+def _tool(name: str) -> str:
+    """The tool of the environment that runs us, wherever PATH points."""
+    return str(Path(sys.executable).parent / name)
+
+
+def steps() -> tuple[Step, ...]:
+    """What `zen check` runs, in order: the quick ones first."""
+    return (
+        Step("format", (_tool("ruff"), "format", "--check", "--quiet", ".")),
+        Step("lint", (_tool("ruff"), "check", "--quiet", ".")),
+        Step("imports", (_tool("lint-imports"),)),
+        Step("types", (sys.executable, "-m", "mypy")),
+        Step(
+            FAST_TESTS,
+            (sys.executable, "-m", "pytest", "-m", "not slow", "-q", "-n", "auto"),
+        ),
+    )
+
+
+def check(
+    tests: Annotated[
+        bool, typer.Option("--tests/--no-tests", help="Without: zen test runs them anyway.")
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Format, lint, import layers, types and fast tests: all that a commit needs.
+
+    \b
+    Examples:
+      zen check
+      zen check --no-tests && zen test
+    """
+    results = [_run(step, as_json) for step in steps() if tests or step.name != FAST_TESTS]
+    failed = [name for name, code, _ in results if code != 0]
+    if as_json:
+        emit(
+            {
+                "ok": not failed,
+                "steps": [{"name": n, "exit_code": c, "seconds": s} for n, c, s in results],
+            }
+        )
+    elif failed:
+        note(f"check failed: {', '.join(failed)}")
+    else:
+        say(f"all good in {sum(s for _, _, s in results):.1f} s")
+    if failed:
+        raise typer.Exit(1)
+
+
+def run_tests(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Runs the tests, slow ones too; further words go to pytest.
+
+    \b
+    Examples:
+      zen test
+      zen test tests/core -q
+      zen test -k stockout
+    """
+    if ctx.args:
+        parts: tuple[Step, ...] = (Step("tests", (*PYTEST, *SIDE_BY_SIDE, *ctx.args)),)
+    else:
+        parts = parts_of_tests()
+    with tempfile.TemporaryDirectory(prefix="zen-test-") as scratch:
+        results = _run_parts(parts, Path(scratch), as_json)
+    if as_json:
+        emit(
+            {"ok": not any(part.code for part in results), "steps": [p.as_json() for p in results]}
+        )
+    else:
+        headings = ("PART", "PASSED", "FAILED", "SKIPPED", "SECONDS", "RESULT")
+        rows = [part.row() for part in results]
+        numbers = "PASSED FAILED SKIPPED SECONDS"
+        console().print(fitted(headings, rows, right=numbers, below="RESULT"))
+    raise typer.Exit(max(part.code for part in results))
+
+
+def parts_of_tests() -> tuple[Step, ...]:
+    """Whole stacks of processes mostly wait, on deadlines that are real: the simulation, which
+    only computes, must not be in their way."""
+    stacks = ("tests/e2e", "tests/clients")
+    examples = "tests/examples"
+    simulation = ("tests/sim/test_simulation.py", "tests/sim/test_simulator_can_fail.py")
+    others = tuple(f"--ignore={path}" for path in (*stacks, examples, *simulation))
+    return (
+        Step("units and adapters", (*PYTEST, *SIDE_BY_SIDE, *others)),
+        Step("whole stacks", (*PYTEST, *SIDE_BY_SIDE, *stacks)),
+        Step("examples", (*PYTEST, *SIDE_BY_SIDE, examples)),
+        Step("simulation", (*PYTEST, "-n", "2", *simulation)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a part of the tests ended. The counts are None if pytest could not even begin."""
+
+    name: str
+    code: int
+    seconds: float
+    counts: tuple[int, int, int] | None
+    """Passed, failed (errors too), skipped."""
+
+    def row(self) -> tuple[object, ...]:
+        result = "ok" if self.code == 0 else f"FAILED (exit code {self.code})"
+        return (self.name, *(self.counts or ("-", "-", "-")), f"{self.seconds:.1f}", result)
+
+    def as_json(self) -> dict[str, object]:
+        said: dict[str, object] = {
+            "name": self.name,
+            "exit_code": self.code,
+            "seconds": self.seconds,
+        }
+        if self.counts is not None:
+            said |= dict(zip(("passed", "failed", "skipped"), self.counts, strict=True))
+        return said
+
+
+def _run_parts(parts: Sequence[Step], scratch: Path, as_json: bool) -> list[Ran]:
+    ended: list[Ran] = []
+    for number, part in enumerate(parts):
+        report = scratch / f"{number}.xml"
+        words = (*part.argv[: len(PYTEST)], f"--junitxml={report}", *part.argv[len(PYTEST) :])
+        ended.append(Ran(*_run(replace(part, argv=words), as_json), _counts(report)))
+    return ended
+
+
+def _counts(report: Path) -> tuple[int, int, int] | None:
+    """From pytest's own report; None if it wrote none, or elsewhere because it was told to."""
+    try:
+        suites = ElementTree.parse(report).getroot().iter("testsuite")  # noqa: S314  # our own file
+        said = [
+            [int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")]
+            for suite in suites
+        ]
+    except (OSError, ElementTree.ParseError):
+        return None
+    tests, failures, errors, skipped = (sum(column) for column in zip(*said, strict=True))
+    return tests - failures - errors - skipped, failures + errors, skipped
+
+
+def _run(step: Step, as_json: bool) -> Result:
+    """The tool's own output goes to people; stdout stays clean when it belongs to JSON."""
+    clock = SystemClock()
+    began = clock.monotonic()
+    output = sys.stderr.fileno() if as_json else None
+    done = subprocess.run(step.argv, cwd=ROOT, stdout=output, check=False)
+    took_s = round(clock.monotonic() - began, 2)
+    if not as_json:
+        say(f"{'ok    ' if done.returncode == 0 else 'FAILED'} {step.name} ({took_s:.1f} s)")
+    return step.name, done.returncode, took_s

@@ -1,0 +1,52 @@
+"""zen node: the machine at hand as the whole cluster. No cloud, no group: its own GPUs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cli.options import AsJson, Detach, Port
+
+GPUS_MAX = 64
+
+
+def node(
+    gpus: Annotated[
+        int | None,
+        typer.Option(
+            "--gpus",
+            min=0,
+            max=GPUS_MAX,
+            metavar="N",
+            help="Use this many; where there is no driver, pretend to have them. 0: jobs "
+            "without GPUs, one at a time.",
+        ),
+    ] = None,
+    detach: Detach = False,
+    port: Port = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only errors.")] = False,
+    as_json: AsJson = False,
+    parent_fd: Annotated[int | None, typer.Option("--parent-fd", hidden=True)] = None,
+    ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,
+) -> None:
+    """Schedules jobs onto the GPUs of this machine: database, bus, scheduler and worker, no cloud.
+
+    Jobs share the machine: each gets GPUs of its own (CUDA_VISIBLE_DEVICES), the rest wait in
+    line. A job runs in the directory that it was submitted from. State is kept in .zen/node in
+    the checkout (ZEN_HOME names another directory). Ctrl-C stops it all, and the jobs with it;
+    those that had not ended run again at the next start.
+
+    \b
+    Examples:
+      zen node
+      zen node --gpus 4 --detach
+      zen node --gpus 0
+      zen submit --gpus 1 -- python3 examples/train.py
+    """
+    from cli.commands.up import Manner, bring_up
+    from cli.local.node_config import plan_node
+    from cli.local.stack import Options
+
+    options = Options(port=port, node=plan_node(gpus), node_gpus=gpus)
+    bring_up(options, Manner(detach, quiet, as_json, parent_fd, ready_fd))

@@ -1,0 +1,139 @@
+"""zen up and zen down: the local stack in the foreground or detached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.local.paths import PROGRAM
+from cli.options import AsJson, Detach, Port
+from cli.output.printing import emit, note, say
+
+if TYPE_CHECKING:
+    from cli.local.paths import Home, Running
+    from cli.local.stack import Options
+
+DOWN_S = 25.0
+
+
+def up(
+    detach: Detach = False,
+    replicas: Annotated[
+        int, typer.Option("--replicas", min=1, max=5, metavar="N", help="Schedulers.")
+    ] = 1,
+    port: Port = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Instead of the default configuration."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only errors.")] = False,
+    as_json: AsJson = False,
+    changes: Annotated[str | None, typer.Option("--changes", hidden=True)] = None,
+    parent_fd: Annotated[int | None, typer.Option("--parent-fd", hidden=True)] = None,
+    ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,
+) -> None:
+    """Starts everything on this machine: database, bus, pretend cloud, scheduler.
+
+    State is kept in .zen in the checkout (ZEN_HOME names another directory): jobs are
+    found again at the next start. Ctrl-C stops it all.
+
+    \b
+    Examples:
+      zen up
+      zen up --detach --replicas 2
+      ZEN_HOME=/tmp/other zen up --port 0
+    """
+    import json
+
+    from cli.local.stack import Options
+
+    given = json.loads(changes) if changes else {}
+    options = Options(replicas, port, config.absolute() if config else None, given)
+    bring_up(options, Manner(detach, quiet, as_json, parent_fd, ready_fd))
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a stack is brought up."""
+
+    detach: bool
+    quiet: bool
+    as_json: bool
+    parent_fd: int | None = None
+    ready_fd: int | None = None
+
+
+def bring_up(options: Options, manner: Manner) -> None:
+    """In the foreground until it is stopped, or detached."""
+    from cli.local.paths import alive, home
+    from cli.local.stack import BadPort, port_is_free
+
+    place, port = home(), options.port
+    place.make()
+    running = place.read()
+    ours = running is not None and alive(running.pid)
+    if port and not ours and not port_is_free(port):
+        raise BadPort(f"port {port} cannot be used: it is taken, or you are not allowed to")
+    if manner.detach:
+        _detach(place, options, manner)
+        return
+    from cli.local.foreground import run
+
+    raise typer.Exit(
+        run(place, options, manner.quiet, manner.as_json, manner.parent_fd, manner.ready_fd)
+    )
+
+
+def _detach(place: Home, options: Options, manner: Manner) -> None:
+    from cli.local.background import launch
+
+    running = launch(place, options).running
+    if manner.as_json:
+        from dataclasses import asdict
+
+        emit(asdict(running))
+    elif not manner.quiet:
+        for line in next_steps(running):
+            say(line)
+        say(f"it runs in the background; stop it with: {PROGRAM} down")
+
+
+def next_steps(running: Running) -> list[str]:
+    """What to do now, for people who see this for the first time."""
+    moved = [] if running.api.endswith(":8080") else ["  (not the usual port 8080)"]
+    kind = "--gpus 2 --gpu-type a100-40gb" if running.sim else "--gpus 1"
+    look = f"{PROGRAM} sim stockout us-central1 --for 10m" if running.sim else f"{PROGRAM} vms"
+    others = [api for api in running.apis if api != running.api]
+    more = [f"  the other replicas: {', '.join(others)}"] if others else []
+    return [
+        f"ready: {running.api} (API), {running.api}/docs (its description)",
+        *moved,
+        *more,
+        f"  {running.note}",
+        f"  bus: PUBSUB_EMULATOR_HOST={running.bus} (libraries)",
+        f"       CLOUDSDK_API_ENDPOINT_OVERRIDES_PUBSUB={running.bus_rest}/ (gcloud)",
+        f"  configuration: {running.config} (edit it while it runs: {PROGRAM} config diff)",
+        f"  try:  {PROGRAM} submit {kind} -- python3 -c 'print(42)'",
+        f"        {PROGRAM} jobs --watch   {PROGRAM} logs -f JOB   {PROGRAM} show JOB",
+        f"        {PROGRAM} clusters       {look}",
+    ]
+
+
+def down(as_json: AsJson = False) -> None:
+    """Stops what zen up started here; does nothing if nothing runs.
+
+    \b
+    Example:
+      zen down
+    """
+    from cli.local.background import stop
+    from cli.local.paths import home
+
+    stopped = stop(home(), DOWN_S, note if not as_json else lambda _: None)
+    if as_json:
+        emit({"stopped": stopped})
+    else:
+        say("stopped" if stopped else "nothing runs")

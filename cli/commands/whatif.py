@@ -1,0 +1,287 @@
+"""`zen whatif`: the same past under another configuration, replayed in virtual time."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import Api, AsJson
+from cli.output.printing import console, emit, fitted, money, note, say
+
+if TYPE_CHECKING:
+    from cli.client import Json
+    from sim.replay.history import Past
+    from sim.replay.supply import Supply
+    from sim.replay.whatif import Answer, Present
+    from sim.replay.workload import Workload
+
+PAGE, PAGES_MAX = 500, 100
+HEADINGS = (
+    *("WAIT", "P50", "P95", "DOLLARS", "WASTED", "VM_HOURS", "WASTED_H", "TAKEN", "VMS", "WHAT"),
+)
+VM_MAX, BOOT_S = 100, 90.0
+PROGRESS_LINES = 10
+
+
+def whatif(
+    jobs: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Jobs: submit_s, duration_s, num_gpu.")
+    ] = None,
+    supply: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="VMs each zone can give, over time.")
+    ] = None,
+    prices: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="region, usd_per_gpu_hour.")
+    ] = None,
+    spot_prices: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The same for spot.")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="C", help="A cluster of the stack that runs.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(metavar="G", help="Only the jobs of this tenant or cluster.")
+    ] = None,
+    days: Annotated[float, typer.Option(help="At most so many days of jobs.", min=0.01)] = 7.0,
+    region: Annotated[
+        list[str] | None, typer.Option(metavar="R", help="In use now; default: all but the added.")
+    ] = None,
+    add_region: Annotated[
+        list[str] | None, typer.Option(metavar="R", help="What if this one were added?")
+    ] = None,
+    drop_region: Annotated[
+        list[str] | None, typer.Option(metavar="R", help="What if this one were gone?")
+    ] = None,
+    vm_max_now: Annotated[
+        int | None, typer.Option(metavar="N", help="The limit now; else the cluster's.", min=1)
+    ] = None,
+    vm_max: Annotated[
+        int | None, typer.Option(metavar="N", help="What if the limit were N?", min=1)
+    ] = None,
+    spot: Annotated[
+        bool | None, typer.Option("--spot/--no-spot", help="What if VMs were spot, or not?")
+    ] = None,
+    boot_s: Annotated[
+        float | None,
+        typer.Option(help="From RUNNING to READY; else what was seen, or 90.", min=0),
+    ] = None,
+    rotations: Annotated[int, typer.Option(help="Shifts of the supply.", min=1, max=48)] = 3,
+    seed: Annotated[int, typer.Option(help="Of everything that is made up.", min=0)] = 1,
+    make_traces: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Only write made-up traces there.")
+    ] = None,
+    api: Api = None,
+    as_json: AsJson = False,
+) -> None:
+    """What if I added a region, raised a limit, used spot: replays jobs against a supply.
+
+    The planner is the service's own, the cloud is replayed. Jobs and supply come from files, or
+    from the history of a cluster of the stack that runs (--cluster); what the history does not
+    hold is assumed, and said. With several changes each is shown alone, then all together.
+
+    \b
+    Examples:
+      zen whatif --make-traces traces --days 1
+      zen whatif --jobs traces/jobs.csv --supply traces/supply.csv --add-region synth-region6
+      zen whatif --jobs traces/jobs.csv --supply traces/supply.csv --vm-max 40 --spot
+      zen whatif --cluster 1xl4 --vm-max 16
+      zen whatif --cluster 1xl4 --drop-region us-east4 --json
+    """
+    from sim.replay.physics import Physics
+    from sim.replay.product import Setup
+    from sim.replay.whatif import Change, Present, ask
+
+    if make_traces is not None:
+        _make_traces(make_traces, days, seed)
+        return
+    told, past = _history(cluster, api, seed) if cluster else ({}, None)
+    work, series = _inputs(jobs, supply, prices, past)
+    if group:
+        work = work.of_group(group)
+    work = work.one_vm_each().window(days) if jobs else work.latest(days)
+    added = tuple(add_region or ())
+    present = Present(
+        work=work,
+        supply=series,
+        regions=_in_use(series, tuple(region or ()), added),
+        setup=Setup(vm_max_now or told.get("vm_max") or VM_MAX, spot=bool(told.get("spot"))),
+        physics=Physics(boot_s=_boot_s(boot_s, past)),
+        spot_supply=_priced(series, spot_prices) if spot_prices else None,
+    )
+    assumed = _assumed(past, jobs, supply, prices)
+    if spot and spot_prices is None:
+        assumed += ("spot costs the same (other prices: --spot-prices)",)
+    if spot or present.setup.spot:
+        assumed += ("jobs save when SIGTERM tells them that their spot VM is about to be taken",)
+    change = Change(added, tuple(drop_region or ()), vm_max, spot)
+    answers = ask(
+        present,
+        change,
+        rotations=rotations,
+        seed=seed,
+        workers=os.cpu_count() or 1,
+        told=_progress,
+    )
+    if as_json:
+        emit(_as_json(present, answers, assumed))
+        return
+    _print(present, answers, assumed)
+
+
+def _make_traces(folder: Path, days: float, seed: int) -> None:
+    """For people who have none: the formats of the recorded ones."""
+    from sim.replay.synthetic import (
+        Recipe,
+        jobs_csv,
+        make_jobs,
+        make_supply,
+        prices_csv,
+        supply_csv,
+    )
+
+    recipe = Recipe(seed=seed, days=days)
+    supply = make_supply(recipe)
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {
+        "jobs.csv": jobs_csv(make_jobs(recipe)),
+        "supply.csv": supply_csv(supply),
+        "prices.csv": prices_csv(supply),
+    }
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+        say(f"wrote {folder / name}")
+
+
+def _boot_s(named: float | None, past: Past | None) -> float:
+    seen = past.boot_s if past is not None else None
+    return next((s for s in (named, seen) if s is not None), BOOT_S)
+
+
+def _inputs(
+    jobs: Path | None, supply: Path | None, prices: Path | None, past: Past | None
+) -> tuple[Workload, Supply]:
+    """Files first, then the history; one of them must say what came and what there was."""
+    from sim.replay.supply import load_supply
+    from sim.replay.workload import load_jobs
+
+    if past is None and (jobs is None or supply is None):
+        missing = "--jobs" if jobs is None else "--supply"
+        raise typer.BadParameter(f"{missing} is missing: name both files, or a --cluster")
+    work = load_jobs(jobs) if jobs else past.work if past else None
+    series = load_supply(supply) if supply else past.supply if past else None
+    assert work is not None
+    assert series is not None
+    return work, _priced(series, prices) if prices else series
+
+
+def _assumed(
+    past: Past | None, jobs: Path | None, supply: Path | None, prices: Path | None
+) -> tuple[str, ...]:
+    found: list[str] = []
+    if past is not None and not (jobs and supply):
+        # The first speaks of jobs, the others of the supply.
+        found += past.assumed[:1] if not jobs else ()
+        found += past.assumed[1:] if not supply else ()
+    if supply and not prices:
+        found.append("no --prices: every zone costs a dollar per hour")
+    if supply:
+        found.append("the highest count of the supply means that many or more")
+    return tuple(found)
+
+
+def _history(cluster: str, api: str | None, seed: int) -> tuple[Json, Past]:
+    from cli.client import Client, api_address
+    from core.errors import NotFound
+    from sim.replay.history import past_of
+
+    with Client(api_address(api)) as client:
+        clusters = {c["name"]: c for c in client.get("/clusters")["clusters"]}
+        if cluster not in clusters:
+            raise NotFound(f"no cluster {cluster}: there are {', '.join(sorted(clusters))}")
+        jobs: list[Json] = []
+        query: Json = {"cluster": cluster, "page_size": PAGE}
+        for _ in range(PAGES_MAX):
+            page = client.get("/jobs", query)
+            jobs += page["jobs"]
+            if not page.get("next_page_token"):
+                break
+            query = {**query, "page_token": page["next_page_token"]}
+        else:
+            note(f"only the newest {PAGE * PAGES_MAX} jobs are looked at")
+        places = client.get("/capacity", {"cluster": cluster})["places"]
+    return clusters[cluster], past_of(clusters[cluster], jobs, places, seed)
+
+
+def _in_use(supply: Supply, named: tuple[str, ...], added: tuple[str, ...]) -> tuple[str, ...]:
+    from sim.replay.whatif import zones_of
+
+    extra = set(zones_of(supply, added))
+    used = zones_of(supply, named) if named else [z.name for z in supply.zones]
+    kept = tuple(name for name in used if name not in extra)
+    if not kept:
+        raise typer.BadParameter("no region is in use now: --add-region takes the last one away")
+    return kept
+
+
+def _priced(supply: Supply, path: Path) -> Supply:
+    from sim.replay.supply import load_prices
+
+    return supply.priced(load_prices(path))
+
+
+def _progress(done: int, of: int) -> None:
+    """One line that grows on a terminal; elsewhere some ten lines, so that a log stays readable."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r{done} of {of} replays" + ("\n" if done == of else ""))
+        sys.stderr.flush()
+    elif done * PROGRESS_LINES // of > (done - 1) * PROGRESS_LINES // of:
+        note(f"{done} of {of} replays")
+
+
+def _print(present: Present, answers: list[Answer], assumed: tuple[str, ...]) -> None:
+    from cli.output.durations import short
+
+    work, first = present.work, answers[0]
+    say(f"{len(work.jobs)} jobs, {work.gpu_hours:,.1f} GPU-hours: {work.source}")
+    limits = f"{len(present.regions)} zones in use, vm_max {present.setup.vm_max}"
+    say(f"{limits}: {present.supply.source}")
+    rows = [
+        (
+            *(short(s) for s in (a.wait_mean_s, a.wait_p50_s, a.wait_p95_s)),
+            money(a.usd) + _against(a.usd, first.usd, a is first),
+            money(a.usd_wasted),
+            f"{a.vm_hours:,.1f}",
+            f"{a.wasted_hours:,.1f}",
+            f"{a.taken:.0f}",
+            a.vms_most,
+            a.words,
+        )
+        for a in answers
+    ]
+    console().print(fitted(HEADINGS, rows, right=HEADINGS[:-1], below="WHAT"))
+    for line in (*work.notes, *assumed):
+        note(line)
+
+
+def _against(value: float, base: float, is_base: bool) -> str:
+    return "" if is_base or base == 0 else f" ({100 * (value / base - 1):+.0f} %)"
+
+
+def _as_json(present: Present, answers: list[Answer], assumed: tuple[str, ...]) -> Json:
+    from dataclasses import asdict
+
+    return {
+        "jobs": len(present.work.jobs),
+        "gpu_hours": round(present.work.gpu_hours, 3),
+        "jobs_from": present.work.source,
+        "supply_from": present.supply.source,
+        "regions": list(present.regions),
+        "vm_max": present.setup.vm_max,
+        "spot": present.setup.spot,
+        "assumed": [*present.work.notes, *assumed],
+        "answers": [asdict(answer) for answer in answers],
+    }

@@ -1,0 +1,1 @@
+"""The local stack: its processes, its configuration, its directories."""

@@ -1,0 +1,1 @@
+"""Printing: tables, durations, logs."""

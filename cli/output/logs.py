@@ -1,0 +1,96 @@
+"""The ways to print a log: whole, its tail, or as it grows; raw or as JSON."""
+
+from __future__ import annotations
+
+import codecs
+from collections import deque
+
+import typer
+
+from cli.client import Client
+from cli.local.paths import PROGRAM
+from cli.output.follow import Chunk, Follower, Sink, ending, to_stdout
+from cli.output.printing import emit, note
+
+# A tail is cut from the log in memory; a longer log is read from its last part only.
+TAIL_BYTES_MAX = 8 * 1024 * 1024
+
+
+def print_log(
+    client: Client, job: str, user: str | None, attempt: int | None, tail: int | None, as_json: bool
+) -> None:
+    """What there is now."""
+    follower = Follower(client, job, user)
+    if not as_json and tail is None:
+        follower.dump(attempt, to_stdout)
+        return
+    data, last = collected(follower, attempt, tail)
+    if as_json:
+        emit({"job_id": job, **_as_json(last, data)})
+    else:
+        to_stdout(Chunk(last.attempt, 0, last.next_offset, last.done, last.final, data))
+
+
+def follow_log(
+    client: Client, job: str, user: str | None, attempt: int | None, tail: int | None, as_json: bool
+) -> None:
+    """To the end of the job. The exit code is this command's own: the log was read."""
+    follower = Follower(client, job, user)
+    sink = _json_sink(job) if as_json else to_stdout
+    offset = 0
+    try:
+        if tail is not None:
+            data, last = collected(follower, attempt, tail)
+            if last.attempt:
+                attempt_now, offset = last.attempt, last.next_offset
+                sink(Chunk(attempt_now, offset - len(data), offset, last.done, last.final, data))
+        ended = follower.follow(sink, attempt=attempt, offset=offset)
+    except KeyboardInterrupt:
+        note(f"job {job} goes on; stop it with: {PROGRAM} stop {job}")
+        raise typer.Exit(130) from None
+    if as_json:
+        emit(ended, line=True)
+    else:
+        note(ending(ended))
+
+
+def collected(follower: Follower, attempt: int | None, tail: int | None) -> tuple[bytes, Chunk]:
+    """What there is of a log, or its last lines, and how far that goes."""
+    pieces: deque[bytes] = deque()
+    size = 0
+
+    def keep(chunk: Chunk) -> None:
+        nonlocal size
+        pieces.append(chunk.data)
+        size += len(chunk.data)
+        while tail is not None and len(pieces) > 1 and size - len(pieces[0]) > TAIL_BYTES_MAX:
+            size -= len(pieces.popleft())
+
+    last = follower.dump(attempt, keep)
+    data = b"".join(pieces)
+    if tail is not None:
+        lines = data.splitlines(keepends=True)
+        data = b"".join(lines[-tail:] if tail else [])
+    return data, last
+
+
+def _json_sink(job: str) -> Sink:
+    # A character may be cut in two between pieces; the decoder keeps its first half.
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def sink(chunk: Chunk) -> None:
+        if chunk.data:
+            text = decoder.decode(chunk.data, final=chunk.done)
+            emit({"job_id": job, **_as_json(chunk, chunk.data), "text": text}, line=True)
+
+    return sink
+
+
+def _as_json(chunk: Chunk, data: bytes) -> dict[str, object]:
+    return {
+        "attempt": chunk.attempt,
+        "offset": chunk.next_offset - len(data),
+        "next_offset": chunk.next_offset,
+        "done": chunk.done,
+        "text": data.decode(errors="replace"),
+    }

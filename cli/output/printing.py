@@ -1,0 +1,163 @@
+"""Printing: JSON for scripts, tables for people, one line for errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+    from cli.output.tables import Fitted
+
+# Wide enough that nothing is cut when the output goes to a file or another program.
+PIPE_WIDTH = 250
+REFRESH_S = 1.0
+
+STYLES = {
+    "RUNNING": "green",
+    "SUCCEEDED": "bold green",
+    "FAILED": "bold red",
+    "CANCELLED": "yellow",
+    "STOPPING": "yellow",
+    "PREEMPTING": "magenta",
+    "ASSIGNED": "cyan",
+    "STARTING": "cyan",
+    "PROVISIONING": "blue",
+}
+
+
+def emit(value: object, *, line: bool = False) -> None:
+    """JSON on stdout; `line` keeps it on one, for streams of values."""
+    text = json.dumps(value, ensure_ascii=False, indent=None if line else 2)
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def say(text: str) -> None:
+    """A line for people, on stdout."""
+    sys.stdout.write(clean(text) + "\n")
+    sys.stdout.flush()
+
+
+def note(text: str) -> None:
+    """A line about what is going on, on stderr: it must not mix with what a script reads."""
+    sys.stderr.write(f"zen: {clean(text)}\n")
+    sys.stderr.flush()
+
+
+def clean(text: object) -> str:
+    """One line, without control characters: what came over a wire must not move the cursor."""
+    return "".join(c if c.isprintable() else " " for c in str(text))
+
+
+def console(*, error: bool = False) -> Console:
+    """Where tables go. Lines are never cut: what is too long is wrapped by the terminal."""
+    from rich.console import Console
+
+    file = sys.stderr if error else sys.stdout
+    return Console(
+        file=file,
+        width=None if file.isatty() else pipe_width(os.environ),
+        soft_wrap=True,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
+
+
+def pipe_width(environment: Mapping[str, str]) -> int:
+    """Of output that goes to a file or another program: COLUMNS if somebody set it."""
+    told = environment.get("COLUMNS", "")
+    return int(told) if told.isdecimal() and int(told) > 0 else PIPE_WIDTH
+
+
+def fitted(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    right: str | Sequence[str] = "",
+    drop: str | Sequence[str] = "",
+    below: str = "",
+    foot: Sequence[str] = (),
+    height: int | None = None,
+) -> Fitted:
+    """A plain table, without frames, so that it can be cut and searched. `right` names the columns
+    that hold numbers. When the terminal is narrow, the columns of `drop` go, `below` gets lines of
+    its own, and after that each row becomes a block; no cell is ever cut. Name nothing in `drop`
+    that adds up, that is an id or that is a message."""
+    from cli.output.tables import Fitted
+
+    cells = [[_cell(value) for value in row] for row in rows]
+    numbers = frozenset(_words(right))
+    shown_foot = [clean(line) for line in foot]
+    return Fitted(headings, cells, numbers, _words(drop), below, shown_foot, height)
+
+
+def _words(names: str | Sequence[str]) -> Sequence[str]:
+    return names.split() if isinstance(names, str) else names
+
+
+def status_text(status: object) -> Text:
+    from rich.text import Text
+
+    return Text(clean(status), style=STYLES.get(str(status), ""))
+
+
+def _cell(value: object) -> Text:
+    from rich.text import Text
+
+    if isinstance(value, Text):
+        return value
+    return Text("-" if value in (None, "") else clean(value))
+
+
+def watch_table(draw: Callable[[int], RenderableType]) -> None:
+    """Draws again each second until Ctrl-C. `draw` gets the number of lines it may use."""
+    from rich.live import Live
+
+    screen = console()
+    # The last line stays free: a full screen would scroll with every refresh.
+    with Live(console=screen, auto_refresh=False, vertical_overflow="crop") as live:
+        while True:
+            live.update(draw(max(3, screen.size.height - 2)), refresh=True)
+            time.sleep(REFRESH_S)
+
+
+def watch_lines(read: Callable[[], dict[str, str]]) -> None:
+    """For pipes and files: a line for each thing that is new or changed, until Ctrl-C."""
+    seen: dict[str, str] = {}
+    while True:
+        for key, line in (now := read()).items():
+            if seen.get(key) != line:
+                say(line)
+        seen = now
+        time.sleep(REFRESH_S)
+
+
+def watch_json(read: Callable[[], object]) -> None:
+    """One JSON value per line whenever it changed, until Ctrl-C."""
+    seen: object = None
+    while True:
+        now = read()
+        if now != seen:
+            emit(now, line=True)
+        seen = now
+        time.sleep(REFRESH_S)
+
+
+def price(usd_per_hour: float) -> str:
+    """What a VM costs by the hour."""
+    return f"${usd_per_hour:.2f}"
+
+
+def money(value: object) -> str:
+    """Dollars, with cents that matter for short jobs too."""
+    if not isinstance(value, int | float):
+        return "-"
+    return f"${value:.2f}" if value >= 1 else f"${value:.4f}"

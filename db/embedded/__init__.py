@@ -1,0 +1,1 @@
+"""The PostgreSQL that comes along when none is given."""

@@ -1,0 +1,371 @@
+"""The loop's picture of the world, taken in one snapshot."""
+# ruff: noqa: S608  # only our own lists of columns are put into these texts
+
+from __future__ import annotations
+
+import gc
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+
+import structlog
+from psycopg import AsyncConnection, AsyncCursor
+from psycopg.rows import TupleRow
+
+from core.active import Living, Rows
+from core.changes import JobWhy, View, VmBeat
+from core.job import LEASED, WAITING, Job, JobStatus
+from core.queueing import Ask, HeadsOf, Live
+from core.supply import ARRIVALS_HORIZON_S, ARRIVALS_MAX, arrivals_by_cluster
+from core.tenants import Tenant, Usage
+from db.dependencies import READY_JOBS, VERDICTS, verdicts_of
+from db.queue_heads import KINDS, queue_heads
+from db.rows import (
+    EXPERIENCE_SELECT,
+    JOB_SELECT,
+    JOB_WIDTH,
+    REQUEST_SELECT,
+    TROUBLE_SELECT,
+    VM_SELECT,
+    experience_of,
+    job_of,
+    request_of,
+    trouble_of,
+    vm_of,
+)
+from db.tenants import TENANT_SELECT, tenant_of, usage_of
+
+Connection = AsyncConnection[TupleRow]
+Cursor = AsyncCursor[TupleRow]
+log = structlog.get_logger(__name__)
+SETTLE_MIN = 5_000
+"""Fewer rows than this are no burden to the garbage collector."""
+# The same words as in the partial indexes, or they would not be used.
+_LIVE = ", ".join(f"'{s}'" for s in sorted([*LEASED, JobStatus.PROVISIONING]))
+# A VM that is gone stays in the picture until the jobs that it held have been told.
+_SEEN = "(v.state <> 'GONE' OR (v.state = 'GONE' AND v.leases <> '[]'::jsonb))"
+# `moved` is the transaction that changed the row last. Whatever the last snapshot did not see was
+# written by a transaction not older than the oldest one that was under way then: rows from that one
+# on are all that can have changed, though a few of them were seen already.
+_CLOCK = """
+SELECT now(), pg_postmaster_start_time(), pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+"""
+_JOBS = f"SELECT {JOB_SELECT}, j.why FROM jobs AS j WHERE"
+JOBS = f"{_JOBS} j.status IN ({_LIVE})"
+# The index of those that live, which is the longer one here, must not be thought of.
+JOBS_MOVED = f"{_JOBS} j.moved >= %s AND coalesce(j.status, '') IN ({_LIVE})"
+JOBS_LEFT = f"SELECT uid::text FROM jobs WHERE moved >= %s AND status NOT IN ({_LIVE})"
+_VMS = f"SELECT {VM_SELECT} FROM vms AS v WHERE {_SEEN}"
+_VMS_LEFT = f"SELECT v.uid::text FROM vms AS v WHERE v.moved >= %s AND NOT {_SEEN}"
+_TENANTS = f"SELECT {TENANT_SELECT} FROM tenants"
+# Those whose time is over, wherever they stand.
+LATE = """
+SELECT uid::text, version, why FROM jobs
+WHERE status = 'QUEUED' AND deadline_at <= now() ORDER BY deadline_at LIMIT %(limit)s
+"""
+# Of those that live we know; gangs of which all do are not asked for.
+_FELLOWS = f"""
+SELECT uid::text, version, why FROM jobs
+WHERE gang = ANY(%s::uuid[]) AND status NOT IN ({_LIVE}) ORDER BY gang, rank
+"""
+_NAMED = f"SELECT {JOB_SELECT} FROM jobs AS j WHERE j.uid = ANY(%s::uuid[])"
+_TROUBLES = f"SELECT {TROUBLE_SELECT} FROM troubles ORDER BY 1, 2, 3, 4, 5"
+_EXPERIENCE = f"SELECT {EXPERIENCE_SELECT} FROM experience ORDER BY 1, 2, 3, 4"
+# The newest of all clusters, by an index: the same cost for a queue of any length.
+_ARRIVALS = """
+SELECT cluster, submitted_at FROM jobs
+WHERE submitted_at > now() - make_interval(secs => %(horizon)s)
+ORDER BY submitted_at DESC, uid DESC LIMIT %(limit)s
+"""
+_REQUESTS = f"""
+SELECT {REQUEST_SELECT} FROM cloud_requests WHERE settled_at IS NULL
+ORDER BY created_at, request_id
+"""
+_ALERTS = "SELECT kind, subject, raised_at FROM alerts WHERE cleared_at IS NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a picture has seen."""
+
+    server: datetime
+    """When the server was started: after a fail-over its numbers may be others."""
+    oldest: int
+    """All transactions below this one are over, and seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """Answers about what lives, or what has moved of it."""
+
+    jobs: Cursor
+    vms: Cursor
+    tenants: Cursor
+    jobs_left: Cursor | None = None
+    """None: whatever is not among `jobs` has left; the same for the VMs."""
+    vms_left: Cursor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """Answers that are small."""
+
+    troubles: Cursor
+    requests: Cursor
+    experience: Cursor
+    arrivals: Cursor
+    alerts: Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    """Answers about those that wait."""
+
+    kinds: Cursor
+    late: Cursor
+    freed: Cursor
+    verdicts: Cursor
+
+
+class Viewer:
+    """Takes pictures, one at a time. What lives is kept from one to the next, and only what has
+    moved since is read: a turn costs that, not what is there."""
+
+    def __init__(self) -> None:
+        self._living = Living()
+        self._heads: Mapping[str, Job] = {}
+        self._tenants: dict[str, Tenant] = {}
+        self._usage: dict[str, Usage] = {}
+        self._mark: Mark | None = None
+        self._forgotten = False
+        self._proven: dict[str, int] = {}
+        self._taken = 0
+
+    # --- what others know ----------------------------------------------------------------
+
+    def forget(self) -> None:
+        """What is kept may be old: the next picture is read as a whole. The one that is being taken
+        may be, too."""
+        self._mark, self._forgotten = None, True
+
+    def wrote(self, beats: Iterable[VmBeat], whys: Iterable[JobWhy]) -> None:
+        """A commit of ours that grows no version. Only who leads writes such things, and whoever
+        begins to lead reads the whole picture first."""
+        for beat in beats:
+            self._living.hear(beat.vm_uid, beat.at)
+        for word in whys:
+            self._living.say(word.uid, word.why)
+
+    def refused(self, versions: Mapping[str, int]) -> None:
+        """The rows of a step that was refused are at these versions: the next picture must have
+        come as far, or what is kept is wrong."""
+        self._proven.update(versions)
+
+    # --- the picture ---------------------------------------------------------------------
+
+    async def view(self, connection: Connection, queue_limit: int, ask: Ask | None = None) -> View:
+        """One consistent picture, with the database's time."""
+        # Until all of it has been read, nothing is certain.
+        mark, self._mark = self._mark, None
+        # What was proven by now, the snapshot must show; what will be meanwhile, the next one.
+        proven, self._proven, self._forgotten = self._proven, {}, False
+        # One snapshot for all questions; nothing is locked, so the loop never waits for a writer.
+        async with connection.pipeline(), connection.transaction():
+            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            clock = await connection.execute(_CLOCK, binary=True)
+            moved = await _ask_moved(connection, mark) if mark is not None else None
+            queued = await _ask_queued(connection, queue_limit) if queue_limit else None
+            rest = await _ask_rest(connection)
+            moment = await clock.fetchone()
+            assert moment is not None
+            now, seen = moment[0], Mark(moment[1], moment[2])
+            await self._catch_up(connection, mark, seen, moved, proven)
+            heads, whys, verdicts = await self._look_at_queues(
+                connection, now, queued, queue_limit, ask
+            )
+            living = self._living
+            view = View(
+                now=now,
+                jobs=Rows(living.jobs, heads),
+                vms=Rows(living.vms),
+                troubles=tuple(trouble_of(row) for row in await rest.troubles.fetchall()),
+                requests=tuple(request_of(row) for row in await rest.requests.fetchall()),
+                whys=ChainMap(whys, living.whys),
+                open_alerts={(kind, what): at for kind, what, at in await rest.alerts.fetchall()},
+                experience=tuple(experience_of(row) for row in await rest.experience.fetchall()),
+                arrivals=arrivals_by_cluster(await rest.arrivals.fetchall(), now),
+                tenants=self._tenants,
+                usage=self._usage,
+                verdicts=verdicts,
+                living=living,
+                heads=heads,
+            )
+        self._mark = None if self._forgotten else seen
+        if self._taken >= max(SETTLE_MIN, len(living.jobs) + len(living.vms)):
+            self._settle_down()
+        return view
+
+    async def _catch_up(
+        self,
+        connection: Connection,
+        mark: Mark | None,
+        seen: Mark,
+        moved: _Moved | None,
+        proven: Mapping[str, int],
+    ) -> None:
+        """What lives is as the snapshot has it."""
+        if moved is not None and mark is not None:
+            await self._take_in(moved)
+            same = mark.server == seen.server and mark.oldest <= seen.oldest
+            if same and self._has_come_to(proven):
+                return
+            log.warning("what was kept is not what is stored, reading all of it", same_server=same)
+        await self._take_in(await _ask_all(connection))
+
+    def _settle_down(self) -> None:
+        """As many rows have come as there are, and will stay for long. The garbage collector, which
+        would stop the loop for a fifth of a second every few seconds to look at ten thousand of
+        them, does so once more and leaves them alone then. They go when nobody has them any more,
+        as everything does that is in no circle."""
+        self._taken = 0
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+
+    def _has_come_to(self, proven: Mapping[str, int]) -> bool:
+        living = self._living
+        known = ((living.jobs.get(uid) or living.vms.get(uid), v) for uid, v in proven.items())
+        return all(row is None or row.version >= version for row, version in known)
+
+    async def _take_in(self, moved: _Moved) -> None:
+        living = self._living
+        jobs, vms = await moved.jobs.fetchall(), await moved.vms.fetchall()
+        for row in vms:
+            known = living.vms.get(row[0])
+            vm = vm_of(row)
+            if known is None or known.version != vm.version:
+                living.put_vm(vm)
+                self._taken += 1
+            elif vm.last_beat_at is not None:
+                living.hear(vm.uid, vm.last_beat_at)
+        for row in jobs:
+            job = living.jobs.get(row[0])
+            if job is None or job.version != row[4]:
+                living.put_job(job_of(row), row[JOB_WIDTH])
+                self._taken += 1
+            else:
+                living.say(row[0], row[JOB_WIDTH])
+        for uid in await _left(moved.vms_left, living.vms, vms):
+            living.drop_vm(uid)
+        for uid in await _left(moved.jobs_left, living.jobs, jobs):
+            living.drop_job(uid)
+        tenants = await moved.tenants.fetchall()
+        if tenants:
+            # In new ones: whoever has the last picture is not surprised.
+            self._tenants = self._tenants | {row[0]: tenant_of(row) for row in tenants}
+            self._usage = self._usage | {row[0]: usage_of(*row[7:9]) for row in tenants}
+
+    async def _look_at_queues(
+        self,
+        connection: Connection,
+        now: datetime,
+        queued: _Queued | None,
+        limit: int,
+        ask: Ask | None,
+    ) -> tuple[Sequence[Job], dict[str, str], Mapping[str, str]]:
+        """The heads, why they wait, and what those wait for whose waiting is over."""
+        if queued is None:  # the heads of the loop's last picture stay: it will ask for them again
+            return (), {}, {}
+        living = self._living
+        known = await queued.kinds.fetchall()
+        queues = sorted({row[0] for row in known})
+        world = Live(now, Rows(living.jobs), self._tenants, self._usage, queues, living.census)
+        wanted = ask(world) if ask is not None else [HeadsOf(name, limit) for name in queues]
+        first = await queue_heads(connection, wanted, known, limit)
+        rows = chain(first, await queued.late.fetchall(), await queued.freed.fetchall())
+        # A job whose time is over may be a head as well.
+        heads = {row[0]: row for row in rows if row[0] not in living.jobs}
+        found = await self._fetch(connection, heads.values())
+        fellows = await self._fellows(connection, found)
+        found |= await self._fetch(connection, fellows)
+        self._heads = found
+        whys = {row[0]: row[2] for row in chain(heads.values(), fellows)}
+        waiting = {uid: whys[uid] for uid, job in found.items() if job.status in WAITING}
+        verdicts = verdicts_of(await queued.verdicts.fetchall())
+        return tuple(found.values()), waiting, verdicts
+
+    async def _fellows(self, connection: Connection, heads: Mapping[str, Job]) -> list[TupleRow]:
+        """Gangs are looked at whole, wherever their members stand: also those that have ended."""
+        wanted = dict(self._living.partial)
+        wanted |= {job.gang.uid: None for job in heads.values() if job.gang is not None}
+        if not wanted:
+            return []
+        cursor = await connection.execute(_FELLOWS, (sorted(wanted),), binary=True)
+        return [row for row in await cursor.fetchall() if row[0] not in heads]
+
+    async def _fetch(self, connection: Connection, heads: Iterable[TupleRow]) -> dict[str, Job]:
+        """In the order of the heads. A row at a version never changes, so those of the last
+        picture are not fetched again."""
+        seen = self._heads
+        found: dict[str, Job | None] = {
+            head[0]: job if (job := seen.get(head[0])) and job.version == head[1] else None
+            for head in heads
+        }
+        missing = [uid for uid, job in found.items() if job is None]
+        if missing:
+            cursor = await connection.execute(_NAMED, (missing,), binary=True)
+            found.update((row[0], job_of(row)) for row in await cursor.fetchall())
+        return {uid: job for uid, job in found.items() if job is not None}
+
+
+async def _left(
+    cursor: Cursor | None, kept: Mapping[str, object], all_rows: Sequence[TupleRow]
+) -> list[str]:
+    """Those that do not live any more."""
+    if cursor is not None:
+        return [row[0] for row in await cursor.fetchall()]
+    there = {row[0] for row in all_rows}
+    return [uid for uid in kept if uid not in there]
+
+
+async def _ask_moved(connection: Connection, mark: Mark) -> _Moved:
+    since = (mark.oldest,)
+    return _Moved(
+        jobs=await connection.execute(JOBS_MOVED, since, binary=True),
+        jobs_left=await connection.execute(JOBS_LEFT, since, binary=True),
+        vms=await connection.execute(f"{_VMS} AND v.moved >= %s", since, binary=True),
+        vms_left=await connection.execute(_VMS_LEFT, since, binary=True),
+        tenants=await connection.execute(f"{_TENANTS} WHERE moved >= %s", since),
+    )
+
+
+async def _ask_all(connection: Connection) -> _Moved:
+    return _Moved(
+        jobs=await connection.execute(JOBS, binary=True),
+        vms=await connection.execute(_VMS, binary=True),
+        tenants=await connection.execute(_TENANTS),
+    )
+
+
+async def _ask_queued(connection: Connection, limit: int) -> _Queued:
+    most = {"limit": limit}
+    return _Queued(
+        kinds=await connection.execute(KINDS, binary=True),
+        late=await connection.execute(LATE, most, binary=True),
+        freed=await connection.execute(READY_JOBS, most, binary=True),
+        verdicts=await connection.execute(VERDICTS, most, binary=True),
+    )
+
+
+async def _ask_rest(connection: Connection) -> _Rest:
+    return _Rest(
+        troubles=await connection.execute(_TROUBLES, binary=True),
+        requests=await connection.execute(_REQUESTS, binary=True),
+        experience=await connection.execute(_EXPERIENCE, binary=True),
+        arrivals=await connection.execute(
+            _ARRIVALS, {"horizon": ARRIVALS_HORIZON_S, "limit": ARRIVALS_MAX}, binary=True
+        ),
+        alerts=await connection.execute(_ALERTS),
+    )

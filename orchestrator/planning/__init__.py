@@ -1,0 +1,1 @@
+"""How many VMs, where, and why. Pure."""

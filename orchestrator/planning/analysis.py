@@ -1,0 +1,172 @@
+"""A picture with all that follows from it: which VM is good for what, and what is missing. Pure.
+
+Words: a VM in flight is *running* once the cloud shows it so (it will be ready in a moment),
+*fresh* while its region may still deliver in its usual time, and *stale* after that, or once the
+cloud has said that it cannot make it now. A stale one gets no credit; one per region is left
+standing as a probe, because the group tries again by itself and a name without a VM is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from operator import attrgetter
+
+from core.demand import Wish
+from core.timers import Timers
+from core.vm import Vm, VmState
+from orchestrator.planning.flex_start import NOBODY, Together, free_to_use, gather, is_gangs
+from orchestrator.planning.idle_policy import NO_SPARES, Spares, Stream, spares_wanted
+from orchestrator.planning.plan_input import Picture, match, wishes_of
+from orchestrator.planning.region_estimates import Outlook, Prices, outlooks
+
+V = VmState
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The VMs of a cluster by what they are good for."""
+
+    idle: tuple[Vm, ...] = ()
+    draining: tuple[Vm, ...] = ()
+    """Could still be called back."""
+    running: tuple[Vm, ...] = ()
+    fresh: tuple[Vm, ...] = ()
+    stale: tuple[Vm, ...] = ()
+    bound: tuple[Vm, ...] = ()
+    """Asked for together, for one gang: in the cloud's queue, or given and not running yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A picture with all that follows from it."""
+
+    picture: Picture
+    timers: Timers
+    now: datetime
+    known: Mapping[str, Outlook]
+    fleet: Fleet
+    wishes: tuple[Wish, ...]
+    back: tuple[Vm, ...]
+    """Draining VMs that are wanted again."""
+    need: tuple[Wish, ...]
+    """Wishes that no idle and no running VM serves, without those that are asked for together."""
+    uncredited: tuple[Wish, ...]
+    """Those of them that not even a fresh one serves."""
+    prices: Prices
+    stream: Stream
+    """How jobs have come lately."""
+    spares: Spares = NO_SPARES
+    """VMs without work that the jobs to come are worth."""
+    lacking: tuple[Wish, ...] = ()
+    """Wishes of gangs that no idle and no running VM serves, where gangs' VMs come together."""
+    together: Together = NOBODY
+
+    @property
+    def live_max(self) -> int:
+        """How many may be in flight before RUNNING, without the probes."""
+        return self._live_max(self.spares.wanted)
+
+    @property
+    def keep_max(self) -> int:
+        """How many of those in flight are not cancelled yet."""
+        return self._live_max(self.spares.kept)
+
+    def _live_max(self, spares: int) -> int:
+        slack = self.picture.policy.slack
+        if self.need:
+            return len(self.need) + slack
+        return min(slack, max(0, spares - self.spares_among(())))
+
+    def spares_among(self, coming: tuple[Vm, ...]) -> int:
+        """How many there are beyond the demand that the next job may use: of those that run, and of
+        these."""
+        fleet, wish = self.fleet, self.stream.next_wish
+        here = (*fleet.idle, *self.back, *fleet.running, *coming)
+        spare = match(self.wishes, here, self.now).spare
+        return sum(wish.served_by(vm, self.now) for vm in spare)
+
+
+def survey(picture: Picture, timers: Timers, now: datetime) -> Scene:
+    """Who is good for what, and what is still missing."""
+    known = outlooks(picture, timers, now)
+    wishes = wishes_of(picture, now)
+    fleet = _fleet(replace(picture, vms=free_to_use(picture.vms, wishes, now)), known, timers, now)
+    back = _called_back(match(wishes, fleet.idle, now).unmet, fleet.draining, now)
+    stream = Stream(picture, now)
+    unmet = match(wishes, (*fleet.idle, *back, *fleet.running), now).unmet
+    lacking = tuple(wish for wish in unmet if is_gangs(wish, picture))
+    need = tuple(wish for wish in unmet if not is_gangs(wish, picture)) if lacking else unmet
+    uncredited = match(need, fleet.fresh, now).unmet
+    return Scene(
+        picture=picture,
+        timers=timers,
+        now=now,
+        known=known,
+        fleet=fleet,
+        wishes=wishes,
+        back=back,
+        need=need,
+        uncredited=uncredited,
+        prices=Prices(known, picture, now),
+        stream=stream,
+        # Where gangs come, a single spare one serves none of them.
+        spares=spares_wanted(stream, known, len(need), picture, timers)
+        if picture.spec.flex_start_wait_s is None
+        else NO_SPARES,
+        lacking=lacking,
+        together=gather(picture, known, lacking, uncredited, fleet.bound, timers),
+    )
+
+
+def _fleet(picture: Picture, known: Mapping[str, Outlook], timers: Timers, now: datetime) -> Fleet:
+    groups: dict[str, list[Vm]] = {name: [] for name in Fleet.__slots__}
+    # Most VMs of a busy cluster work: they are none of the plan's business.
+    free = [vm for vm in picture.vms if not vm.leases and vm.state is not V.DELETING]
+    for vm in sorted(free, key=attrgetter("usd_per_hour", "requested_at", "name")):
+        if vm.region not in known or vm.taken or is_expired(vm, timers, now):
+            continue
+        if vm.state is V.READY:
+            groups["idle"].append(vm)
+        elif vm.state is V.DRAINING and vm.name not in picture.asked:
+            groups["draining"].append(vm)
+        elif vm.together and vm.running_since is None:
+            groups["bound"].append(vm)
+        elif vm.state in (V.REQUESTED, V.BOOTING):
+            groups[_progress(vm, known[vm.region], now)].append(vm)
+    return Fleet(**{name: tuple(group) for name, group in groups.items()})
+
+
+def _progress(vm: Vm, outlook: Outlook, now: datetime) -> str:
+    if vm.running_since is not None:
+        return "running"
+    late = (now - vm.requested_at).total_seconds() > outlook.late_after_s
+    block = outlook.block
+    # Asked for while the region is known to be stocked out: a probe from the beginning.
+    probe = block is not None and outlook.stocked_out and vm.requested_at > block.since
+    return "stale" if late or vm.refused or probe else "fresh"
+
+
+def is_expired(vm: Vm, timers: Timers, now: datetime) -> bool:
+    if vm.queued or vm.state not in (V.REQUESTED, V.BOOTING):
+        return False
+    return now > expires_at(vm, timers)
+
+
+def expires_at(vm: Vm, timers: Timers) -> datetime:
+    """Of what was asked for together the time counts from when it was given."""
+    begun = vm.state_since if vm.together else vm.requested_at
+    return begun + timedelta(seconds=timers.boot_timeout_s)
+
+
+def _called_back(unmet: Iterable[Wish], draining: Iterable[Vm], now: datetime) -> tuple[Vm, ...]:
+    waiting = list(unmet)
+    back: list[Vm] = []
+    for vm in draining:
+        wish = next((w for w in waiting if w.served_by(vm, now)), None)
+        # The worker of a VM that is kept has done its one job.
+        if wish is not None and vm.boot_nonce and vm.kept_until is None:
+            waiting.remove(wish)
+            back.append(vm)
+    return tuple(back)

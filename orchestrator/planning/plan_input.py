@@ -1,0 +1,155 @@
+"""All that a plan may look at, and who serves whom in it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from operator import attrgetter
+
+from core.cluster import ClusterSpec
+from core.demand import Demand, Wish
+from core.floors import floor_at
+from core.job import Job, JobStatus
+from core.region_blocks import Trouble
+from core.remaining import RunTimes, latest_start, reserve_s
+from core.supply import Arrivals, CapacityPolicy, Experience
+from core.vm import Vm, VmState
+
+V = VmState
+STARTS_S = 600.0
+"""Of a job with a deadline: time for a start on a VM that may be taken back, and another one."""
+FLOOR = Wish()
+"""A warm VM that nobody waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """All that the plan may look at."""
+
+    spec: ClusterSpec
+    demand: Demand
+    vms: tuple[Vm, ...]
+    """Every VM of the cluster that is not gone."""
+    troubles: tuple[Trouble, ...]
+    asked: frozenset[str] = frozenset()
+    """Names that the cloud deletes already, or was asked to: no need to ask again."""
+    quiet: frozenset[str] = frozenset()
+    """Regions where the cloud did not do as asked a moment ago: no call there for now."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Regions whose group must not grow as it is set up, and why."""
+    experience: tuple[Experience, ...] = ()
+    arrivals: Arrivals | None = None
+    """None: no job has come lately."""
+    policy: CapacityPolicy = field(default_factory=CapacityPolicy)
+    spurned: frozenset[str] = frozenset()
+    """Regions where a request for several VMs at once failed a moment ago: no other for now."""
+    at_work: tuple[Wish, ...] = ()
+    """What the jobs that run once wished for; `since`: when they began."""
+
+
+def demand_by_cluster(
+    jobs: Iterable[Job],
+    runs: RunTimes = RunTimes(),  # noqa: B008  # frozen
+) -> Mapping[str, Demand]:
+    """PROVISIONING jobs are the demand: each wants one VM, the next in the queue first. `runs`:
+    how much of each is left to run."""
+    waiting: dict[str, list[Job]] = {}
+    for job in jobs:
+        if job.status is JobStatus.PROVISIONING:
+            waiting.setdefault(job.cluster, []).append(job)
+    order = attrgetter("queued_since", "uid")
+    return {
+        cluster: Demand(
+            cluster,
+            tuple(
+                wish_of(job, runs)
+                for job in sorted(group, key=lambda job: (-job.spec.priority, *order(job)))
+            ),
+        )
+        for cluster, group in waiting.items()
+    }
+
+
+def at_work(jobs: Iterable[Job], spec: ClusterSpec) -> tuple[Wish, ...]:
+    """Of the jobs that run in a cluster. Where they share VMs, the end of one frees none."""
+    if spec.share:
+        return ()
+    return tuple(
+        Wish(
+            _reach_of(job),
+            job.spec.max_usd_per_hour,
+            job.started_at,
+            denied=job.spec.regions_denied,
+            job=job.uid,
+        )
+        for job in jobs
+        if job.cluster == spec.name and job.started_at is not None and job.lease is not None
+    )
+
+
+def wish_of(job: Job, runs: RunTimes) -> Wish:
+    """What the planner must know of a waiting job."""
+    spec, start_by, left_s = job.spec, None, 0.0
+    if spec.deadline is not None:
+        left = runs.left(job)
+        left_s = left.run_s
+        start_by = latest_start(job, left, STARTS_S + reserve_s(job, left))
+    return Wish(
+        regions=_reach_of(job),
+        max_usd_per_hour=spec.max_usd_per_hour,
+        since=job.queued_since,
+        start_by=start_by,
+        left_s=left_s,
+        priority=spec.priority,
+        denied=spec.regions_denied,
+        gpus=spec.slots,
+        cpus=spec.cpu_cores,
+        memory_mb=spec.memory_mb,
+        gang=job.gang.uid if job.gang is not None else "",
+        run_s=spec.max_runtime_s,
+        job=job.uid,
+    )
+
+
+def _reach_of(job: Job) -> tuple[str, ...]:
+    """A gang's VMs must come up together: all of it looks in one region at a time."""
+    return (job.gang_region,) if job.gang_region else job.spec.regions
+
+
+def wishes_of(picture: Picture, now: datetime) -> tuple[Wish, ...]:
+    """The demand, and the floor: warm VMs that nobody waits for are wished for as well."""
+    floor = floor_at(picture.spec.vm_min, picture.spec.floors, now)
+    if not floor:
+        return picture.demand.wishes
+    busy = sum(vm.state is V.READY and vm.busy for vm in picture.vms)
+    short = max(0, floor - busy - len(picture.demand.wishes))
+    return picture.demand.wishes + (FLOOR,) * short
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Who serves whom."""
+
+    unmet: tuple[Wish, ...]
+    """In the order of the wishes."""
+    spare: tuple[Vm, ...]
+
+
+def match(wishes: Iterable[Wish], supply: Sequence[Vm], now: datetime) -> Match:
+    """Give each wish a VM that it allows, the choosy ones first; VMs are taken in order."""
+    free = list(supply)
+    unmet: list[tuple[int, Wish]] = []
+    for place, wish in sorted(enumerate(wishes), key=lambda item: _choosiness(item[1])):
+        fitting = next((vm for vm in free if wish.served_by(vm, now)), None)
+        if fitting is None:
+            unmet.append((place, wish))
+        else:
+            free.remove(fitting)
+    unmet.sort(key=lambda item: item[0])
+    return Match(tuple(wish for _, wish in unmet), tuple(free))
+
+
+def _choosiness(wish: Wish) -> tuple[bool, int, bool, bool]:
+    capped = wish.max_usd_per_hour is not None
+    return (not wish.regions, len(wish.regions), not wish.denied, not capped)

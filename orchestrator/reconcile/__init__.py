@@ -1,0 +1,1 @@
+"""Calls to the groups, and what is kept between two of them."""

@@ -1,0 +1,106 @@
+"""What people are told about a group: that it begins, what its words are now, that it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime, timedelta
+
+from core.changes import Change, ClearAlert, RaiseAlert
+from core.mig import MigSnapshot
+from core.region_blocks import EVERYWHERE, NEVER_WORKS, Trouble, TroubleKind
+from core.timers import Timers
+from orchestrator.planning.unproven_groups import is_remembered
+from orchestrator.supply.observations import block_s
+
+Told = Mapping[str, str]
+"""Kind of alert → words."""
+COSTLY = frozenset(f"cloud_{kind}" for kind in NEVER_WORKS)
+"""Alerts about what is paid for in vain."""
+
+
+class Complaints:
+    """What people have been told about the groups of one cluster, so that only news is written. It
+    is taken for told once it is stored: a commit may fail."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, Told] = {}
+        self._open: Collection[tuple[str, str]] = ()
+
+    def remember(self, open_alerts: Collection[tuple[str, str]]) -> None:
+        """(kind, group) of what stands open, perhaps since a former leader."""
+        self._open = open_alerts
+
+    def news(self, snapshot: MigSnapshot, after: Told, now: datetime) -> list[Change]:
+        """A complaint that stands as it was is not written again, and one that this observation
+        does not repeat is over, also if it was a former leader's."""
+        mine, before = snapshot.mig, self._before(snapshot.region, snapshot.mig)
+        raised: list[Change] = [
+            RaiseAlert(kind, mine, "error" if kind in COSTLY else "warning", words, now)
+            for kind, words in after.items()
+            if before.get(kind) != words
+        ]
+        cleared = [ClearAlert(kind, mine, now) for kind in before if kind not in after]
+        return raised + cleared
+
+    def told(self, regions: Mapping[str, Told]) -> None:
+        """It is stored."""
+        self._told |= regions
+
+    def with_refusal(self, region: str, mig: str, kind: str, words: str) -> Told | None:
+        """What people know once they are told that the cloud refused a call; None: they do."""
+        before = self._before(region, mig)
+        return None if before.get(kind) == words else {**before, kind: words}
+
+    def others(self, held: Collection[str]) -> list[str]:
+        """Regions that people were told about, beyond these."""
+        return [region for region in self._told if region not in held]
+
+    def end(self, region: str, mig: str, now: datetime) -> list[Change]:
+        """Nobody will look there again, so nobody would take it back."""
+        return [ClearAlert(kind, mig, now) for kind in self._told[region]]
+
+    def forget(self, regions: Iterable[str]) -> None:
+        for region in regions:
+            self._told.pop(region, None)
+
+    def _before(self, region: str, mig: str) -> Told:
+        """Told by us, or what a former leader complained of."""
+        left_open = {kind: "" for kind, subject in self._open if subject == mig}
+        return self._told.get(region, left_open)
+
+
+def for_humans(troubles: Iterable[Trouble], timers: Timers, now: datetime) -> list[Trouble]:
+    """A stockout is weather; a quota, a permission or what nobody has classified is for a human. It
+    stands until the region delivers, or has not refused for as long again as it was left alone:
+    between the end of a block and the next refusal nothing is better. VMs that never get to work
+    are for a human until one does, or until they are forgotten."""
+    kinds = (TroubleKind.QUOTA, TroubleKind.PERMISSION, TroubleKind.OTHER)
+    return [
+        trouble
+        for trouble in troubles
+        if (trouble.is_fault and is_remembered(trouble, timers, now))
+        or (
+            trouble.kind in kinds
+            and trouble.zone != EVERYWHERE  # told where it was met
+            and trouble.blocks(
+                now - timedelta(seconds=block_s(trouble.kind, trouble.count, timers))
+            )
+        )
+    ]
+
+
+def complaints(
+    snapshot: MigSnapshot, ours: Iterable[str], troubles: Iterable[Trouble] = ()
+) -> dict[str, str]:
+    """What a human should know about the group: kind of alert → words. `troubles` are those that
+    are for humans."""
+    known = set(ours)
+    found = {f"cloud_{t.kind}": t.message for t in troubles}
+    strangers = sorted(m.name for m in snapshot.members if m.name not in known)
+    if strangers:
+        more = f" and {len(strangers) - 5} more" if len(strangers) > 5 else ""
+        names = ", ".join(strangers[:5])
+        found["unknown_vm"] = f"{snapshot.mig} holds VMs that we did not ask for: {names}{more}"
+    if snapshot.faults:
+        found["group_settings"] = "; ".join(snapshot.faults)
+    return found

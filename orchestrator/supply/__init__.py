@@ -1,0 +1,1 @@
+"""What regions delivered and refused, as observations tell it. Pure."""

@@ -1,0 +1,56 @@
+"""The cloud's own word on its regions: asked for beside the observations, learned from once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from core.changes import Change
+from core.cluster import ClusterSpec
+from core.mig import CapacityHint
+from core.ports import CapacityAdvice
+from core.supply import CapacityPolicy, Experience
+from orchestrator.supply.learning import Lessons
+
+GOOD_SCORE = 0.7
+"""From here on Google calls its own chances to deliver good. A low score teaches nothing: only a
+refusal is a refusal."""
+
+
+class Hints:
+    """Of one cluster."""
+
+    def __init__(self, advice: CapacityAdvice | None) -> None:
+        self._advice = advice
+        self._new: list[CapacityHint] = []
+        self._heard_at: dict[str, datetime] = {}
+
+    def wanted(self, spec: ClusterSpec, region: str) -> bool:
+        """Whether there is anybody to ask, and anything: the cloud speaks of spot VMs alone."""
+        ours = any(mine.region == region for mine in spec.regions)
+        return self._advice is not None and spec.spot and ours
+
+    async def ask(self, spec: ClusterSpec, region: str) -> None:
+        """The advice paces itself: what it repeats is not new."""
+        assert self._advice is not None, "see wanted()"
+        hints = await self._advice.advise(spec, region)
+        self._new += [hint for hint in hints if self._heard_at.get(region) != hint.at]
+        if hints:
+            self._heard_at[region] = hints[0].at
+
+    def heed(
+        self,
+        spec: ClusterSpec,
+        known: Sequence[Experience],
+        policy: CapacityPolicy,
+        now: datetime,
+    ) -> tuple[list[Change], tuple[Experience, ...]]:
+        """Learned like the zones that the cloud names in its errors."""
+        if not self._new:
+            return [], tuple(known)
+        hints, self._new = self._new, []
+        lessons = Lessons(spec, known, policy, now)
+        for hint in hints:
+            if hint.score >= GOOD_SCORE:
+                lessons.hints(hint.region, (hint.zone,))
+        return lessons.changes, lessons.experience

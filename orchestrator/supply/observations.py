@@ -1,0 +1,455 @@
+"""What an observation means for the VMs we know and for what we know of a region. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from types import MappingProxyType
+
+from core.changes import Change, DropTrouble, PutTrouble, VmMove
+from core.cluster import ClusterSpec
+from core.mig import AttemptError, GroupError, Member, MigSnapshot, Queued, QueueState
+from core.region_blocks import BAD_LUCK_MAX, EVERYWHERE, NEVER_WORKS, Trouble, TroubleKind
+from core.supply import TAKEN_SHARE, CapacityPolicy, Experience, Outcome
+from core.timers import Timers
+from core.vm import Vm, VmState, move_vm
+from migs.classify import classify, is_global
+from orchestrator.planning.unproven_groups import is_remembered
+from orchestrator.supply.learning import Lessons
+
+V = VmState
+# A create call that Google accepted lists its names at once; this much later the absence is real.
+UNLISTED_AFTER_S = 30.0
+# How often the same refusal is written down again while its block lasts.
+SAME_NEWS_S = 60.0
+_ALIVE = frozenset({"PENDING", "PROVISIONING", "STAGING", "RUNNING", "REPAIRING"})
+_OFF = frozenset({"TERMINATED", "STOPPED", "SUSPENDED"})
+# Of a member that waits with others: no VM was given yet.
+_UNGIVEN = frozenset({"", "PENDING"})
+_LEAVES = frozenset({"DELETING", "ABANDONING"})
+_CREATES = frozenset({"", "CREATING", "CREATING_WITHOUT_RETRIES", "RECREATING"})
+
+
+TroubleKey = tuple[str, str, str, bool, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What to write, and the picture after it."""
+
+    changes: tuple[Change, ...]
+    vms: tuple[Vm, ...]
+    troubles: tuple[Trouble, ...]
+    experience: tuple[Experience, ...] = ()
+
+
+def fold(
+    snapshot: MigSnapshot,
+    spec: ClusterSpec,
+    vms: Sequence[Vm],
+    troubles: Sequence[Trouble],
+    unsettled: frozenset[str],
+    timers: Timers,
+    now: datetime,
+    *,
+    experience: Sequence[Experience] = (),
+    policy: CapacityPolicy = CapacityPolicy(),  # noqa: B008  # frozen
+    failed_creates: Mapping[str, str] = MappingProxyType({}),
+) -> Folded:
+    """Compare one group with our rows for its region. `unsettled` names VMs whose create call
+    was not answered yet, or only just now: their absence means nothing. `failed_creates`: VMs
+    whose create call was accepted and then failed, and why: their absence is final."""
+    members = {member.name: member for member in snapshot.members}
+    known = {trouble.key: trouble for trouble in troubles}
+    lessons = Lessons(spec, experience, policy, now)
+    changes: list[Change] = []
+    after: list[Vm] = []
+    for key in [k for k, t in known.items() if _is_missing_no_more(t, snapshot, spec)]:
+        del known[key]
+        changes.append(DropTrouble(key))
+    here = [vm for vm in vms if vm.region == snapshot.region]
+    failed = failed_requests(snapshot, here)
+    news = _untold(snapshot, spec, here, known, experience)
+    refusals = _refusals(snapshot, here) | {name: _final(failed[name]) for name in failed}
+    refusals[""] = _classified((line.error, line.error.zone) for line in news)
+    for vm in vms:
+        # Two looks at a slow region may come together: what the first found gone stays so.
+        if vm.region != snapshot.region or vm.state is V.GONE:
+            after.append(vm)
+            continue
+        member = members.get(vm.name)
+        if vm.queued and vm.together in failed:
+            seen = _failed(vm, failed[vm.together], member, now)
+        elif vm.queued and _still_waits(vm, member, snapshot):
+            seen = vm
+        elif member is None:
+            seen = _missing(vm, unsettled, failed_creates, now)
+        else:
+            seen = _present(vm, member, refusals.get(vm.name, ()), now)
+        if seen.running_since is not None and vm.running_since is None:
+            lessons.hit(seen)
+            for key in _troubles_at(seen, spec, known):
+                del known[key]
+                changes.append(DropTrouble(key))
+        if seen.state is V.GONE:
+            lessons.gone(seen)
+        if seen is not vm:
+            changes.append(VmMove(vm, seen))
+        after.append(seen)
+    # After the deliveries: a region that gave some and refused others has no more to give.
+    heard = _learn_refusals(snapshot, spec, refusals, known, lessons, timers, now)
+    changes += heard
+    if spec.spot:
+        _learn_shortage(snapshot.region, vms, after, heard, lessons)
+    changes += lessons.changes
+    return Folded(tuple(changes), tuple(after), tuple(known.values()), lessons.experience)
+
+
+def delivered(
+    vms: Iterable[Vm],
+    spec: ClusterSpec,
+    troubles: Sequence[Trouble],
+    experience: Sequence[Experience],
+    policy: CapacityPolicy,
+    now: datetime,
+) -> Folded:
+    """Of VMs that were awaited: those whose worker spoke before anybody saw them run. Their places
+    have delivered, too."""
+    known = {trouble.key: trouble for trouble in troubles}
+    lessons = Lessons(spec, experience, policy, now)
+    came = tuple(vm for vm in vms if vm.running_since is not None)
+    dropped: list[Change] = []
+    for vm in came:
+        lessons.hit(vm)
+        for key in _troubles_at(vm, spec, known):
+            del known[key]
+            dropped.append(DropTrouble(key))
+    changes = (*dropped, *lessons.changes)
+    return Folded(changes, came, tuple(known.values()), lessons.experience)
+
+
+def _learn_shortage(
+    region: str,
+    before: Sequence[Vm],
+    after: Sequence[Vm],
+    heard: Iterable[Change],
+    lessons: Lessons,
+) -> None:
+    """The place took VMs back, or refused one more."""
+    taken = _taken(before, after)
+    kept = _kept(after, region)
+    if taken and len(taken) >= TAKEN_SHARE * (len(taken) + kept):
+        lessons.took(region, max(taken))
+    if taken or _is_stockout(heard):
+        lessons.short(region, kept)
+
+
+def _is_stockout(heard: Iterable[Change]) -> bool:
+    """Whether one was heard of that is news."""
+    troubles = [change.trouble for change in heard if isinstance(change, PutTrouble)]
+    return any(t.kind is TroubleKind.STOCKOUT for t in troubles)
+
+
+def _taken(before: Iterable[Vm], after: Iterable[Vm]) -> list[datetime]:
+    """When those went that are found gone now. One that was off, or told, and then deleted is found
+    gone minutes later."""
+    pairs = zip(before, after, strict=True)
+    gone = [(a, b) for a, b in pairs if b.state is V.GONE and b.taken and a.state is not V.GONE]
+    return [a.state_since if a.state is V.DELETING else b.state_since for a, b in gone]
+
+
+def _kept(vms: Iterable[Vm], region: str) -> int:
+    """How many of ours run there."""
+    leaves = (V.DELETING, V.GONE)
+    here = (vm for vm in vms if vm.region == region and vm.state not in leaves)
+    return sum(vm.running_since is not None and not vm.taken for vm in here)
+
+
+Refusal = tuple[TroubleKind, AttemptError, str]
+"""What it was, in whose words, in which zone."""
+
+
+def _refusals(snapshot: MigSnapshot, vms: Sequence[Vm]) -> dict[str, tuple[Refusal, ...]]:
+    """Why members that have no VM yet have none."""
+    found: dict[str, tuple[Refusal, ...]] = {}
+    names = {vm.name for vm in vms if not vm.queued}
+    for member in snapshot.members:
+        # One that waits with others has not failed, whatever stands in its way so far.
+        if member.name in names and not member.status:
+            found[member.name] = _classified((error, member.zone) for error in member.errors)
+    return found
+
+
+def _untold(
+    snapshot: MigSnapshot,
+    spec: ClusterSpec,
+    vms: Iterable[Vm],
+    known: Mapping[TroubleKey, Trouble],
+    experience: Iterable[Experience],
+) -> list[GroupError]:
+    """What the group remembers of members that are gone and could not be made, without what has
+    been heard before, or was overtaken by a delivery: a new leader reads the whole past."""
+    if not snapshot.errors:
+        return []
+    place = (snapshot.region, "", spec.offering, spec.spot)
+    heard = {t.kind: t.last_seen for t in known.values() if t.key[:4] == place}
+    bad = (Outcome.MISS, Outcome.TAKEN)
+    good = [e.last_at for e in experience if e.place == place and e.last not in bad]
+    good += [vm.running_since for vm in vms]
+    since = max((at for at in good if at is not None), default=None)
+    return [
+        line
+        for line in snapshot.errors
+        if line.action in _CREATES
+        and (since is None or line.at > since)
+        and ((last := heard.get(classify(line.error))) is None or line.at > last)
+    ]
+
+
+def failed_requests(snapshot: MigSnapshot, vms: Iterable[Vm]) -> dict[str, Queued]:
+    """Requests for several VMs at once that ended without any, as far as that is news: their VMs
+    are still written down as waiting."""
+    if not snapshot.requests:
+        return {}
+    open_ = {vm.together for vm in vms if vm.queued}
+    over = (QueueState.FAILED, QueueState.CANCELLED)
+    return {r.name: r for r in snapshot.requests if r.name in open_ and r.state in over}
+
+
+def _still_waits(vm: Vm, member: Member | None, snapshot: MigSnapshot) -> bool:
+    """Whether it has not been given yet. As long as the cloud keeps the request, what is not listed
+    may still come."""
+    request = next((r for r in snapshot.requests if r.name == vm.together), None)
+    if member is None:
+        return request is not None and not request.state.final
+    ungiven = member.status in _UNGIVEN and member.action not in _LEAVES
+    return ungiven and (request is None or not request.state.final)
+
+
+def _final(request: Queued) -> tuple[Refusal, ...]:
+    """Why it failed."""
+    if request.state is not QueueState.FAILED:
+        return ()
+    errors = request.errors or (AttemptError("FAILED", "the request failed, Google says no more"),)
+    return _classified((error, error.zone) for error in errors)
+
+
+def _failed(vm: Vm, request: Queued, member: Member | None, now: datetime) -> Vm:
+    """Its members leave the group by themselves, all of them."""
+    words = "; ".join(error.message or error.code for error in request.errors)
+    reason = f"the request for {request.vms} VMs at once is {request.state.lower()}"
+    if words:
+        reason = f"{reason}: {words}"[:500]
+    return move_vm(vm, V.GONE if member is None else V.DELETING, now, reason)
+
+
+def _classified(errors: Iterable[tuple[AttemptError, str]]) -> tuple[Refusal, ...]:
+    """Whatever it was, the next VM would meet it as well: there is a block for each kind."""
+    return tuple((classify(error), error, error.zone or zone) for error, zone in errors)
+
+
+def _learn_refusals(
+    snapshot: MigSnapshot,
+    spec: ClusterSpec,
+    refusals: Mapping[str, Sequence[Refusal]],
+    known: dict[TroubleKey, Trouble],
+    lessons: Lessons,
+    timers: Timers,
+    now: datetime,
+) -> list[Change]:
+    """One block per kind, however many members met it; the same news again is written only now
+    and then."""
+    region = snapshot.region
+    changes: list[Change] = []
+    heard: dict[TroubleKind, tuple[AttemptError, str]] = {}
+    for kind, error, zone in (refusal for group in refusals.values() for refusal in group):
+        heard.setdefault(kind, (error, zone))
+    for kind, (error, zone) in heard.items():
+        key = (region, "", spec.offering, spec.spot, str(kind))
+        before = known.get(key)
+        trouble = learn(before, key, kind, _said(kind, error), timers, now)
+        if before is not None and before.until == trouble.until and _is_same(before, trouble):
+            continue
+        known[key] = trouble
+        changes.append(PutTrouble(trouble))
+        if is_global(error):
+            changes += _block_everywhere(spec, trouble, known)
+        if kind is TroubleKind.STOCKOUT and (before is None or before.until != trouble.until):
+            lessons.miss(region, zone)
+            lessons.hints(region, error.zones_available)
+    return changes
+
+
+def _block_everywhere(
+    spec: ClusterSpec, met: Trouble, known: dict[TroubleKey, Trouble]
+) -> list[Change]:
+    """The other regions share what is spent: none of them is asked in vain."""
+    others = [r.region for r in spec.regions if r.region != met.region]
+    shared = [replace(met, region=region, zone=EVERYWHERE) for region in others]
+    known |= {trouble.key: trouble for trouble in shared}
+    return [PutTrouble(trouble) for trouble in shared]
+
+
+def _said(kind: TroubleKind, error: AttemptError) -> str:
+    """Google's words; of what nobody has classified also its code, to look it up."""
+    if kind is TroubleKind.OTHER and error.code and error.message:
+        return f"{error.code}: {error.message}"
+    return error.message or error.code or "Google says no more"
+
+
+def _is_same(before: Trouble, after: Trouble) -> bool:
+    quiet_s = (after.last_seen - before.last_seen).total_seconds()
+    return before.message == after.message and quiet_s < SAME_NEWS_S
+
+
+def _missing(
+    vm: Vm, unsettled: frozenset[str], failed_creates: Mapping[str, str], now: datetime
+) -> Vm:
+    never_seen = vm.state in (V.REQUESTED, V.DELETING) and not vm.zone and not vm.instance_id
+    if never_seen and vm.name in failed_creates:
+        return move_vm(vm, V.GONE, now, f"create failed: {failed_creates[vm.name]}"[:500])
+    young = (now - vm.requested_at).total_seconds() < UNLISTED_AFTER_S
+    if vm.name in unsettled or (never_seen and young):
+        return vm  # its create call may still take effect
+    if vm.queued:
+        return move_vm(vm, V.GONE, now, "the group does not list it: its request is over")
+    if vm.state is V.REQUESTED:
+        return move_vm(vm, V.GONE, now, "the group never listed it")
+    if vm.state is V.DELETING:
+        return move_vm(vm, V.GONE, now, vm.reason or "deleted")
+    taken = vm.taken or _may_be_taken(vm)
+    return move_vm(vm, V.GONE, now, "the group does not list it any more", taken=taken)
+
+
+def _may_be_taken(vm: Vm) -> bool:
+    """Spot, or the end of the time that was asked for: the cloud's doing, not a loss. A v1 worker
+    that has done its one job deletes its VM itself."""
+    return (vm.spot and vm.kept_until is None) or bool(vm.together)
+
+
+def _present(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) -> Vm:
+    replaced = bool(vm.instance_id and member.instance_id) and vm.instance_id != member.instance_id
+    facts: dict[str, object] = {}
+    # A worker that deletes its VM without telling the group leaves a member with no machine.
+    vanished = vm.running_since is not None and not member.status and not member.instance_id
+    if replaced or vanished or member.status in _OFF:
+        # No worker lives on a machine that is off, or on one that is another by now; nor is it
+        # billed any further.
+        facts = {"boot_nonce": "", "stopped_at": vm.stopped_at or now}
+    if vm.state is V.DELETING:
+        if member.status == "RUNNING" and not replaced:
+            facts["running_since"] = vm.running_since or now  # too late to be used, not to be paid
+        if any(getattr(vm, name) != value for name, value in facts.items()):
+            return replace(vm, version=vm.version + 1, **facts)  # type: ignore[arg-type]
+        return vm
+    if replaced:
+        return move_vm(vm, V.DELETING, now, "another machine took its name", **facts)
+    if vanished:
+        return move_vm(vm, V.DELETING, now, "its machine was deleted, its group lists it", **facts)
+    if member.status and member.status not in _ALIVE:
+        taken = vm.taken or _may_be_taken(vm)
+        return move_vm(vm, V.DELETING, now, _end_words(vm, member), taken=taken, **facts)
+    return _alive(vm, member, refused, now)
+
+
+def _end_words(vm: Vm, member: Member) -> str:
+    if not _may_be_taken(vm):
+        return f"found {member.status.lower()}"
+    return f"taken by the cloud ({'spot' if vm.spot else 'the end of its run'})"
+
+
+def _alive(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) -> Vm:
+    facts = _facts(vm, member, now)
+    facts["refused"] = bool(refused)
+    # The group tries again for ever. For a stockout that is of use (the plan keeps one); the other
+    # kinds do not heal by trying.
+    hopeless = next((kind for kind, *_ in refused if kind is not TroubleKind.STOCKOUT), None)
+    if hopeless is not None:
+        reason = f"taken back: {hopeless} in {vm.region}"
+        return move_vm(vm, V.DELETING, now, reason, **facts)
+    if member.action in _LEAVES:
+        reason = f"the group is {member.action.lower()} it"
+        facts["taken"] = vm.taken or bool(vm.together)
+        return move_vm(vm, V.DELETING, now, reason, **facts)
+    if vm.state is V.REQUESTED:
+        return move_vm(vm, V.BOOTING, now, "seen in its group", **facts)
+    if any(getattr(vm, name) != value for name, value in facts.items()):
+        return replace(vm, version=vm.version + 1, **facts)  # type: ignore[arg-type]
+    return vm
+
+
+def _facts(vm: Vm, member: Member, now: datetime) -> dict[str, object]:
+    running = member.status == "RUNNING"
+    return {
+        "zone": member.zone or vm.zone,
+        "instance_id": member.instance_id or vm.instance_id,
+        "running_since": vm.running_since or (now if running else None),
+        "ends_at": member.terminates_at or vm.ends_at if vm.together else None,
+    }
+
+
+def learn(
+    before: Trouble | None,
+    key: TroubleKey,
+    kind: TroubleKind,
+    message: str,
+    timers: Timers,
+    now: datetime,
+) -> Trouble:
+    """One more sighting. While the block lasts it is the same news; after it, the next in a row."""
+    region, zone, machine_type, spot, _ = key
+    if before and before.blocks(now):
+        return replace(before, last_seen=now, message=message)
+    in_a_row = before.count + 1 if before and is_remembered(before, timers, now) else 1
+    return Trouble(
+        region=region,
+        zone=zone,
+        machine_type=machine_type,
+        spot=spot,
+        kind=kind,
+        since=before.since if before and in_a_row > 1 else now,
+        last_seen=now,
+        until=now + timedelta(seconds=block_s(kind, in_a_row, timers)),
+        count=in_a_row,
+        message=message[:500],
+    )
+
+
+def block_s(kind: TroubleKind, in_a_row: int, timers: Timers) -> float:
+    """How long to leave a region alone: each kind heals in its own way."""
+    match kind:
+        case TroubleKind.STOCKOUT:
+            doubled = timers.stockout_block_s * 2.0 ** min(in_a_row - 1, 20)
+            return min(doubled, timers.stockout_block_max_s)
+        case TroubleKind.QUOTA:
+            return timers.quota_block_s
+        case TroubleKind.UNSUPPORTED:
+            return timers.unsupported_block_s
+        case TroubleKind.ADDRESS_SPACE:
+            return timers.address_block_s
+        case TroubleKind.UNREADY | TroubleKind.UNCLAIMED:
+            if in_a_row <= BAD_LUCK_MAX:
+                return 0.0
+            doubled = timers.boot_timeout_s * 2.0 ** min(in_a_row - BAD_LUCK_MAX - 1, 20)
+            return min(doubled, timers.unready_block_max_s)
+        case TroubleKind.OTHER:
+            doubled = timers.unknown_block_s * 2.0 ** min(in_a_row - 1, 20)
+            return min(doubled, timers.permission_block_s)
+        case TroubleKind.PERMISSION | TroubleKind.MISSING:
+            return timers.permission_block_s
+
+
+def _is_missing_no_more(trouble: Trouble, snapshot: MigSnapshot, spec: ClusterSpec) -> bool:
+    return trouble.kind is TroubleKind.MISSING and (trouble.region, trouble.machine_type) == (
+        snapshot.region,
+        spec.offering,
+    )
+
+
+def _troubles_at(
+    vm: Vm, spec: ClusterSpec, known: Mapping[TroubleKey, Trouble]
+) -> list[TroubleKey]:
+    """What a delivery there ends."""
+    ended = ((key, t) for key, t in known.items() if t.kind not in NEVER_WORKS)
+    return [key for key, t in ended if t.region == vm.region and t.concerns(spec)]

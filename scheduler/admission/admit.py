@@ -1,0 +1,243 @@
+"""Which waiting jobs count as demand. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from core.cluster import ClusterSpec
+from core.job import E, Job, S
+from core.queueing import QueueRule
+from core.region_blocks import Trouble
+from scheduler.forecast.run_times import unknown
+from scheduler.placement.gang import Teams
+from scheduler.placement.gang_placement import Regions, where
+from scheduler.placement.reservation import Guesses, Promise
+from scheduler.placement.simulation_results import NOTHING_KEPT, NOTHING_MADE, Kept, Made
+from scheduler.placement.slots import Room
+from scheduler.plan_builder import Draft
+from scheduler.queue.fair_share import Shares
+from scheduler.queue.guaranteed_start import protected_at
+from scheduler.queue.order import ranked
+from scheduler.queue.price_caps import may_be_bought, price_words, size_words
+from scheduler.queue.quotas import Quotas
+from scheduler.v1.offers import offered_first, twin_words
+
+DISPLACED = "another job goes first, or the limit was lowered"
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Who has a place in one cluster."""
+
+    admitted: Sequence[str] = ()
+    """In order."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Job → the quota that it does not fit, in words."""
+    short: Sequence[Sequence[Job]] = ()
+    """Teams for which there was no room, or no quota, in order; no more of them than were asked
+    for, and the first."""
+    room: Room | None = None
+    """What is left."""
+    promise: Promise | None = None
+    """To the first of those without room."""
+    kept: Kept = NOTHING_KEPT
+
+
+def admit(
+    draft: Draft,
+    spec: ClusterSpec,
+    jobs: Sequence[Job],
+    leased: int,
+    shares: Shares,
+    quotas: Quotas,
+    troubles: Sequence[Trouble] = (),
+    ids: dict[str, str] | None = None,
+    more: int = 0,
+    guess: Guesses = unknown,
+    made: Made = NOTHING_MADE,
+) -> Admission:
+    """The first `room` waiting jobs count as demand; one that lost its rank goes back. One that no
+    region may serve any more, or none at its price, or that its tenant's quota forbids, has no
+    rank: it must not hold a place that others could use. A gang is admitted whole, and all of it
+    is sent to one region. `ids`: of v1 clusters, job id → the job that has it to itself; those
+    admitted are added. `more`: how many are to be named that find no room, besides the first. That
+    one has a promise: those behind it pass only if they do not delay it. `made`: the room that
+    others make."""
+    held = [job for job in jobs if job.status is S.PROVISIONING]
+    for job in held:
+        quotas.take(job, -1)
+    teams = Teams(draft)
+    protected = protected_at(draft.now, draft.rules.timers.max_runtime_s)
+    order = ranked(jobs, spec.queue, shares, protected, made.served)
+    v1 = ids if spec.worker == "v1" else None
+    if v1 is not None:
+        order = offered_first(order, held)
+    room = Room(draft, spec, leased)
+    found = _Picks(draft, spec, teams, room, quotas, v1, more, guess, made)
+    found.choose(order)
+    chosen, refused = found.chosen, found.refused
+    # First those that go: the store counts what they held as free for those that come.
+    for job in held:
+        if job.uid not in chosen:
+            lost = refused.get(job.uid) or price_words(job.spec, spec) or DISPLACED
+            servable = has_a_region(job, spec)
+            draft.step(job, E.WITHDRAWN, lost if servable else "its regions were withdrawn")
+    regions = Regions(draft, spec, troubles)
+    for team in chosen.values():
+        fresh = [job for job in team if job.status is S.QUEUED]
+        if fresh:
+            whole = len(fresh) == len(team)
+            region = where(teams, regions, team) if whole else team[0].gang_region
+            _admit_team(draft, spec, fresh, region, quotas)
+    return Admission(tuple(chosen), refused, found.short, room, found.promise, found.kept)
+
+
+def set_aside(
+    draft: Draft,
+    clusters: Mapping[str, ClusterSpec],
+    queues: Mapping[str, Iterable[Job]],
+    quotas: Quotas,
+) -> frozenset[str]:
+    """Of each tenant, the job that has been due longest has its part of the quota set aside.
+    Returns the clusters of these jobs. Where only priorities count, nobody is ever due."""
+    longest: dict[str, Job] = {}
+    for name, jobs in queues.items():
+        spec = clusters.get(name)
+        if spec is None or spec.queue is QueueRule.PRIORITY or spec.worker == "v1" or spec.drain:
+            continue
+        for job in jobs:
+            known = longest.get(job.spec.tenant_id)
+            waits = job.status is S.QUEUED and job.due <= draft.now
+            if (
+                waits
+                and may_be_bought(job.spec, spec)
+                and (known is None or (job.due, job.uid) < (known.due, known.uid))
+            ):
+                longest[job.spec.tenant_id] = job
+    teams = Teams(draft)
+    found = ((job, teams.of(job)) for job in longest.values())
+    return frozenset(job.cluster for job, team in found if team and quotas.set_aside(team))
+
+
+class _Picks:
+    """Who gets a place, in order."""
+
+    def __init__(
+        self,
+        draft: Draft,
+        spec: ClusterSpec,
+        teams: Teams,
+        room: Room,
+        quotas: Quotas,
+        ids: dict[str, str] | None,
+        more: int,
+        guess: Guesses,
+        made: Made,
+    ) -> None:
+        self._draft, self._spec, self._teams = draft, spec, teams
+        self._room, self._quotas, self._ids = room, quotas, ids
+        self._more, self._guess, self._made = more, guess, made
+        self.chosen: dict[str, Sequence[Job]] = {}
+        """The first of each team with all of it, the others with nothing."""
+        self.refused: dict[str, str] = {}
+        """Whom a quota refuses, in words."""
+        self.short: list[Sequence[Job]] = []
+        self.promise: Promise | None = None
+        """To the first without room."""
+        self.kept = NOTHING_KEPT
+
+    def choose(self, order: Iterable[Job]) -> None:
+        left_out: set[str] = set()
+        for job in order:
+            team = self._teams.of(job)
+            seen = job.uid in self.chosen or job.uid in self.refused or job.uid in left_out
+            if team is None or seen or not self._may_be_served(job):
+                continue
+            lacks = self._quotas.take_all(team)
+            if lacks is not None:
+                self.refused.update((member.uid, lacks.why()) for member in team)
+                self.short.append(team)
+            elif self._take(team):
+                self.chosen.update((m.uid, team if m is team[0] else ()) for m in team)
+                self._keep_for(team)
+                if self._ids is not None:
+                    self._ids[job.spec.job_id] = job.uid
+            else:
+                for member in team:
+                    self._quotas.take(member, -1)
+                self.short.append(team)
+                left_out.update(member.uid for member in team)
+                self._promise_to(team)
+                self._keep_for(team)
+                if self._full() and len(self.short) > self._more:
+                    break
+
+    def _promise_to(self, team: Sequence[Job]) -> None:
+        """Only the first is promised room, but all for whom others yield are promised theirs."""
+        if self.promise is None:
+            made = team[0].uid in self._made.served
+            self.promise = Promise(
+                self._draft, self._spec, team, self._guess, self.chosen, made=made
+            )
+
+    def _keep_for(self, team: Sequence[Job]) -> None:
+        """Also for one that has a place: there may be room elsewhere that it may not use."""
+        if team[0].uid in self._made.served:
+            self.kept = Kept(self._made.vms, {*self.chosen, *(job.uid for job in team)})
+
+    def _may_be_served(self, job: Job) -> bool:
+        if job.blocked is not None or not (
+            may_be_bought(job.spec, self._spec) or self._has_one_it_affords(job)
+        ):
+            return False
+        if self._ids is not None and self._ids.get(job.spec.job_id, job.uid) != job.uid:
+            self.refused[job.uid] = twin_words(job)
+            return False
+        return True
+
+    def _has_one_it_affords(self, job: Job) -> bool:
+        """A VM keeps the price that it was made with; prices may have risen since."""
+        if size_words(job.spec, self._spec):
+            return False
+        return has_a_region(job, self._spec) and any(
+            vm.counted and job.spec.allows_region(vm.region) and job.spec.affords(vm.usd_per_hour)
+            for vm in self._draft.vms_of(self._spec.name)
+        )
+
+    def _take(self, team: Sequence[Job]) -> bool:
+        """Room for all of them, that is not promised to another one."""
+        before = self._room.save()
+        if not self._room.take_all(member.spec for member in team):
+            return False
+        if self.promise is None or self._keeps_its_place(team):
+            return True
+        after = self._room.save()
+        self._room.restore(before)
+        if not self.promise.lets(team, self._room, self.chosen):
+            return False
+        self._room.restore(after)
+        return True
+
+    @staticmethod
+    def _keeps_its_place(team: Sequence[Job]) -> bool:
+        """One that was let past another keeps its place while its VM comes."""
+        return all(member.status is S.PROVISIONING for member in team)
+
+    def _full(self) -> bool:
+        """Nobody behind could find room."""
+        return self._room.gpus < 1
+
+
+def _admit_team(
+    draft: Draft, spec: ClusterSpec, team: Sequence[Job], region: str | None, quotas: Quotas
+) -> None:
+    words = f"admitted to {spec.name}" + (f", to look for VMs in {region}" if region else "")
+    with draft.together():
+        for job in team:
+            also = [quotas.reserve(job)]
+            draft.step(job, E.ADMITTED, words, also=also, gang_region=region)
+
+
+def has_a_region(job: Job, spec: ClusterSpec) -> bool:
+    return any(job.spec.allows_region(region.region) for region in spec.regions)

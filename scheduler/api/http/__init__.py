@@ -1,0 +1,1 @@
+"""What every route stands on: endpoints, parameters, problems, OpenAPI."""

@@ -1,0 +1,145 @@
+"""The FastAPI app: routes, errors in one shape, documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from core.errors import ZenError
+from scheduler.api.compat import customer, definition
+from scheduler.api.compat import status as customer_status
+from scheduler.api.http.docs_page import render as render_page
+from scheduler.api.http.endpoint import Endpoint, routes
+from scheduler.api.http.middleware import Edge
+from scheduler.api.http.openapi import document
+from scheduler.api.http.problems import CODES, REQUEST_ID, Problem, internal, problem_of, render
+from scheduler.api.routes import (
+    artifacts,
+    capacity,
+    config,
+    cost,
+    dead_letters,
+    groups,
+    jobs,
+    logs,
+    service,
+    supply,
+    tenants,
+)
+from scheduler.api.services import Services
+
+_log = structlog.get_logger(__name__)
+COMPATIBLE = (customer, customer_status, definition)
+"""Routes of other systems, for clients that were written for them."""
+
+
+def create_app(services: Services) -> FastAPI:
+    """The whole API. Routes are plain Starlette ones: FastAPI's own would put pydantic and
+    dependency solving between a submission and the database."""
+    table = endpoints(services)
+    # Slashes are not redirected: a POST that is answered 307 loses its body in many clients.
+    # FastAPI's own pages load their scripts from elsewhere: blank on a laptop without network.
+    app = FastAPI(
+        openapi_url="/openapi.json", docs_url=None, redoc_url=None, redirect_slashes=False
+    )
+    # In front of the documentation's own routes: a submission is matched first.
+    app.router.routes[:0] = routes(table)
+    app.openapi = _cached(table, services.version)  # type: ignore[method-assign]
+    app.router.routes.append(Route("/docs", _docs_page(app), include_in_schema=False))
+    app.add_exception_handler(ZenError, _on_zen_error)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_middleware(Edge, ids=services.ids, max_body_bytes=services.max_body_bytes)
+    if services.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=services.cors_origins,
+            allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
+            allow_headers=("Content-Type", "Authorization", "Idempotency-Key", REQUEST_ID),
+            expose_headers=(REQUEST_ID, jobs.REPEAT),
+        )
+    return app
+
+
+def create_metrics_app(services: Services) -> Starlette:
+    """`/metrics` alone, for a port of its own."""
+    table = [endpoint for endpoint in service.endpoints(services) if endpoint.path == "/metrics"]
+    app = Starlette(routes=routes(table), exception_handlers={HTTPException: _on_http_error})
+    app.add_middleware(Edge, ids=services.ids, max_body_bytes=services.max_body_bytes)
+    return app
+
+
+def endpoints(services: Services) -> list[Endpoint]:
+    """Everything served, in the order of the documentation."""
+    return [
+        endpoint
+        for room in (
+            jobs,
+            groups,
+            logs,
+            artifacts,
+            capacity,
+            supply,
+            cost,
+            tenants,
+            service,
+            config,
+            dead_letters,
+            *COMPATIBLE,
+        )
+        for endpoint in room.endpoints(services)
+    ]
+
+
+def _docs_page(app: FastAPI) -> Callable[[Request], Awaitable[Response]]:
+    async def page(_: Request) -> Response:
+        return HTMLResponse(render_page(app.openapi()))
+
+    return page
+
+
+def _cached(table: list[Endpoint], version: str) -> Callable[[], dict[str, Any]]:
+    made: dict[str, Any] = {}
+
+    def openapi() -> dict[str, Any]:
+        if not made:
+            made.update(document(table, version))
+        return made
+
+    return openapi
+
+
+def _request_id(request: Request) -> str:
+    return str(request.state.request_id)
+
+
+async def _on_zen_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ZenError), error
+    request_id = _request_id(request)
+    problem = problem_of(error)
+    if problem is None:
+        _log.error("request failed", request_id=request_id, path=request.url.path, exc_info=error)
+        problem = internal(request_id)
+    return render(problem, request_id)
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), error
+    status = error.status_code
+    texts = {
+        404: f"there is nothing at {request.url.path[:200]}; /docs lists what there is",
+        405: f"{request.method} is not possible at {request.url.path[:200]}",
+    }
+    text = texts.get(status, error.detail)
+    code = CODES.get(status, HTTPStatus(status).name.lower())
+    headers = dict(error.headers or {})
+    return render(Problem(status, code, text, headers=headers), _request_id(request))

@@ -1,0 +1,98 @@
+"""Around every request: an id, a bound on the body, and no exception that escapes.
+
+Plain ASGI: Starlette's BaseHTTPMiddleware costs a task and two queues per request.
+"""
+
+from __future__ import annotations
+
+import re
+
+import structlog
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from core.ports import Ids
+from scheduler.api.http.problems import REQUEST_ID, Problem, TooLarge, internal, problem_of, render
+
+_log = structlog.get_logger(__name__)
+_ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
+_REQUEST_ID_HEADER = REQUEST_ID.lower().encode()
+
+
+class Edge:
+    """The outermost layer of ours."""
+
+    def __init__(self, app: ASGIApp, *, ids: Ids, max_body_bytes: int) -> None:
+        self._app = app
+        self._ids = ids
+        self._max = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = self._request_id(scope)
+        scope.setdefault("state", {})["request_id"] = request_id
+        started = False
+
+        async def named_send(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        try:
+            if (declared := _declared_length(scope)) is not None and declared > self._max:
+                raise self._too_large()
+            await self._app(scope, self._bounded(receive), named_send)
+        except Exception as error:
+            if started:
+                # The head is out: only a broken connection can still tell that this failed.
+                raise
+            problem = self._judge(error, request_id, scope)
+            await render(problem, request_id)(scope, receive, named_send)
+
+    def _request_id(self, scope: Scope) -> str:
+        """The caller's own id if it can stand in a log line, else a new one."""
+        for name, value in scope["headers"]:
+            if name == _REQUEST_ID_HEADER and _ACCEPTED_ID.match(value):
+                return str(value.decode())
+        return self._ids.token()
+
+    def _bounded(self, receive: Receive) -> Receive:
+        """Counts what really comes: a chunked body declares no length."""
+        seen = 0
+
+        async def counted() -> Message:
+            nonlocal seen
+            message = await receive()
+            if message["type"] == "http.request":
+                seen += len(message.get("body", b""))
+                if seen > self._max:
+                    raise self._too_large()
+            return message
+
+        return counted
+
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"the body is larger than {self._max} bytes, the most we take")
+
+    def _judge(self, error: Exception, request_id: str, scope: Scope) -> Problem:
+        if isinstance(error, TooLarge) and (problem := problem_of(error)) is not None:
+            return problem
+        _log.error(
+            "request failed",
+            request_id=request_id,
+            method=scope["method"],
+            path=scope["path"],
+            exc_info=error,
+        )
+        return internal(request_id)
+
+
+def _declared_length(scope: Scope) -> int | None:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value)
+    return None

@@ -1,0 +1,27 @@
+"""Which job a request means, and whether whoever asks may know of it."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from core.errors import Ambiguous, NotFound
+from core.reads import JobFilter, JobRow, Reads
+from scheduler.api.http.params import Param, Query, read_job_id
+
+USER = Param("user_id", "text", "Whose job; needed only if several users have that job id.")
+TENANT = Param("tenant_id", "text", "Which tenant asks: jobs of others are not there for it.")
+
+
+async def find_job(reads: Reads, request: Request, query: Query) -> JobRow:
+    """NotFound also for another tenant's job: not even that it exists is told."""
+    job_id, user_id = read_job_id(request), query.text("user_id")
+    tenant_id = query.text("tenant_id")
+    if tenant_id is None:
+        return await reads.job(job_id, user_id)
+    where = JobFilter(tenant_id=tenant_id, user_id=user_id, job_ids=(job_id,))
+    rows = (await reads.jobs(where, 2, None)).rows
+    if not rows:
+        raise NotFound(f"tenant {tenant_id} has no job {job_id}")
+    if len(rows) > 1:
+        raise Ambiguous(f"several users of {tenant_id} have a job {job_id}: say which user_id")
+    return rows[0]

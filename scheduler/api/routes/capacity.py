@@ -1,0 +1,249 @@
+"""Clusters × regions, and VMs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from core.changes import RegionStatus
+from core.cluster import ClusterSpec
+from core.job import JobStatus
+from core.reads import Summary
+from core.region_blocks import Trouble, block_on
+from scheduler.api import examples
+from scheduler.api.http.endpoint import PREFIX, Answer, Endpoint, reply
+from scheduler.api.http.params import Param, Query
+from scheduler.api.routes.jobs import PAGE_SIZE, PAGE_TOKEN
+from scheduler.api.services import Services
+from scheduler.api.shapes import Time, VmsOut, iso, iso_or_none, vm_out
+from scheduler.operations.metrics import vm_word
+
+TAG = "capacity"
+
+
+class ClusterJobsOut(Struct, frozen=True):
+    """Jobs of a cluster that have not ended."""
+
+    queued: int
+    provisioning: int
+    assigned: int
+    starting: int
+    running: int
+    preempting: int
+    stopping: int
+
+
+class BlockOut(Struct, frozen=True):
+    """Why a region is left alone for now."""
+
+    kind: str
+    until: Time
+    message: str
+
+
+class RegionOut(Struct, frozen=True):
+    """A cluster in one region."""
+
+    region: str
+    zones: tuple[str, ...]
+    usd_per_hour: float | None
+    """Null: the configuration has withdrawn the region, and its last VMs are leaving."""
+    target: int
+    requested: int
+    booting: int
+    idle: int
+    busy: int
+    draining: int
+    deleting: int
+    blocked: BlockOut | None
+    why: str
+    observed_at: Time | None
+
+
+class ClusterOut(Struct, frozen=True):
+    """A cluster over all its regions."""
+
+    name: str
+    gpu_type: str
+    gpus: int
+    machine_type: str
+    spot: bool
+    share: bool
+    """Several jobs on one VM."""
+    drain: bool
+    """It is being emptied: no new jobs, no new VMs."""
+    vm_max: int
+    vm_min: int
+    worker: str
+    jobs: ClusterJobsOut
+    vms: int
+    burn_usd_per_hour: float
+    regions: tuple[RegionOut, ...]
+
+
+class ClustersOut(Struct, frozen=True):
+    """All clusters of the configuration."""
+
+    clusters: tuple[ClusterOut, ...]
+
+
+Counts = Mapping[tuple[str, str, str], int]
+"""(cluster, region, word) → VMs."""
+
+
+class CapacityRoutes:
+    """The handlers."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def clusters(self, _: Request, __: Query) -> Response:
+        reads = self._services.reads
+        summary = await reads.summary()
+        statuses = await reads.region_statuses()
+        troubles = await reads.troubles()
+        known = clusters_out(self._services.clusters(), summary, statuses, troubles)
+        return reply(ClustersOut(known))
+
+    async def vms(self, _: Request, query: Query) -> Response:
+        page = await self._services.reads.vms(
+            query.text("cluster"),
+            query.text("region"),
+            query.flag("gone"),
+            query.whole("page_size"),
+            query.text("page_token"),
+        )
+        now = self._services.clock.now()
+        rows = tuple(vm_out(row, now) for row in page.rows)
+        return reply(VmsOut(rows, page.total, page.next_token))
+
+
+def clusters_out(
+    clusters: Sequence[ClusterSpec],
+    summary: Summary,
+    statuses: Iterable[RegionStatus],
+    troubles: Sequence[Trouble],
+) -> tuple[ClusterOut, ...]:
+    """Configuration, counts and reasons, brought together."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for row in summary.vms:
+        counts[row.cluster, row.region, vm_word(row.state, row.busy)] += row.count
+    seen = {(status.cluster, status.region): status for status in statuses}
+    return tuple(
+        ClusterOut(
+            name=cluster.name,
+            gpu_type=cluster.gpu_type,
+            gpus=cluster.gpus,
+            machine_type=cluster.machine_type,
+            spot=cluster.spot,
+            share=cluster.share,
+            drain=cluster.drain,
+            vm_max=cluster.vm_max,
+            vm_min=cluster.vm_min,
+            worker=cluster.worker,
+            jobs=_jobs(cluster.name, summary),
+            vms=sum(row.count for row in summary.vms if row.cluster == cluster.name),
+            burn_usd_per_hour=round(summary.burn_usd_per_hour.get(cluster.name, 0.0), 6),
+            regions=tuple(
+                _region(
+                    cluster,
+                    region,
+                    counts,
+                    seen.get((cluster.name, region)),
+                    block_out(troubles, cluster, region, summary.now),
+                )
+                for region in _regions(cluster, counts)
+            ),
+        )
+        for cluster in clusters
+    )
+
+
+def _regions(cluster: ClusterSpec, counts: Counts) -> list[str]:
+    """The configured ones, and those that were withdrawn and still hold VMs: a VM that is counted
+    is shown somewhere."""
+    named = [region.region for region in cluster.regions]
+    held = {region for (name, region, _), count in counts.items() if name == cluster.name and count}
+    return [*named, *sorted(held - set(named))]
+
+
+def _jobs(cluster: str, summary: Summary) -> ClusterJobsOut:
+    live = {
+        status.lower(): summary.jobs.get((cluster, status), 0)
+        for status in JobStatus
+        if not status.final
+    }
+    return ClusterJobsOut(**live)
+
+
+def _region(
+    cluster: ClusterSpec,
+    region: str,
+    counts: Counts,
+    status: RegionStatus | None,
+    block: BlockOut | None,
+) -> RegionOut:
+    def vms(word: str) -> int:
+        return counts.get((cluster.name, region, word), 0)
+
+    spec = next((known for known in cluster.regions if known.region == region), None)
+    return RegionOut(
+        region=region,
+        zones=spec.zones if spec else (),
+        usd_per_hour=cluster.usd_per_hour(region) if spec else None,
+        target=status.target_size if status else 0,
+        requested=vms("requested"),
+        booting=vms("booting"),
+        idle=vms("idle"),
+        busy=vms("busy"),
+        draining=vms("draining"),
+        deleting=vms("deleting"),
+        blocked=block,
+        why=status.why if status else "",
+        observed_at=iso_or_none(status.observed_at) if status else None,
+    )
+
+
+def block_out(
+    troubles: Sequence[Trouble], cluster: ClusterSpec, region: str, now: datetime
+) -> BlockOut | None:
+    """The block that ends last: trouble in one zone holds the whole group of a region."""
+    last = block_on(troubles, cluster, region, now)
+    return BlockOut(str(last.kind), iso(last.until), last.message) if last else None
+
+
+def endpoints(services: Services) -> list[Endpoint]:
+    """What this file serves."""
+    on = CapacityRoutes(services)
+    return [
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/clusters",
+            summary="Clusters × regions: what runs, what is blocked, and why",
+            tag=TAG,
+            handle=on.clusters,
+            answers={200: Answer("All clusters.", ClustersOut, examples.CLUSTERS)},
+            errors=(422, 503),
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/vms",
+            summary="VMs, newest first",
+            tag=TAG,
+            handle=on.vms,
+            answers={200: Answer("A page of VMs.", VmsOut, examples.VMS)},
+            params=(
+                Param("cluster", "text", "Only of this cluster."),
+                Param("region", "text", "Only in this region."),
+                Param("gone", "flag", "Also those that are gone.", default=False),
+                PAGE_SIZE,
+                PAGE_TOKEN,
+            ),
+            errors=(422, 503),
+        ),
+    ]

@@ -1,0 +1,355 @@
+"""Jobs: submit, list, get, history, attempts, stop."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from core.errors import BadInput, Fault
+from core.job import JobStatus
+from core.reads import JobFilter
+from core.submission import json_schema, shown
+from core.unified_job import KIND, PROGRAMS
+from scheduler.api import examples
+from scheduler.api.candidates import DryRunOut, dry_run_out
+from scheduler.api.http.endpoint import (
+    PREFIX,
+    Answer,
+    Body,
+    Endpoint,
+    read_optional_object,
+    reply,
+)
+from scheduler.api.http.params import Param, Query
+from scheduler.api.http.yaml_bodies import YAML, read_document
+from scheduler.api.job_access import TENANT, USER, find_job
+from scheduler.api.pending import jobs_out
+from scheduler.api.services import Services
+from scheduler.api.shapes import (
+    AcceptedOut,
+    AttemptsOut,
+    EventsOut,
+    JobOut,
+    JobsOut,
+    JobState,
+    StoppedOut,
+    WaitsOut,
+    accepted_out,
+    attempt_out,
+    event_out,
+    statuses_of,
+    stopped_out,
+    wait_out,
+)
+from scheduler.api.stop_requests import FIELDS, STOP_BODY, stop_of
+
+REPEAT = "Zen-Repeat"
+NEW_TENANT = "Zen-New-Tenant"
+CONFIRMED = "confirmed_usd_per_hour"
+DRY_RUN = "dry_run"
+TAG = "jobs"
+USD_MAX = 1e9
+PAGE_SIZE = Param("page_size", "whole", "Rows per page.", 50, 1, 500)
+PAGE_TOKEN = Param("page_token", "text", "`next_page_token` of the page before.")
+OFFSET_MAX = 100_000
+"""Rows that are passed over are read all the same: tokens are for those who go further."""
+LIST_PARAMS = (
+    Param("tenant_id", "text", "Only this tenant's."),
+    Param("user_id", "text", "Only this user's."),
+    Param("state", "text", "Only in these states.", words=tuple(JobState), repeat=True),
+    Param("status", "text", "Only in these statuses.", words=tuple(JobStatus), repeat=True),
+    Param("cluster", "text", "Only of this cluster."),
+    Param("group", "text", "Only of this group (an array is the group of its id)."),
+    Param("label", "text", "`key=value`: only with all of these labels.", repeat=True),
+    PAGE_SIZE,
+    PAGE_TOKEN,
+    Param("limit", "whole", "Another word for `page_size`.", None, 1, 500),
+    Param("offset", "whole", "Passes over so many; not with `page_token`.", 0, 0, OFFSET_MAX),
+)
+
+
+class JobRoutes:
+    """The handlers."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def submit(self, request: Request, query: Query) -> Response:
+        data = await read_document(request)
+        key = request.headers.get("idempotency-key")
+        await self._services.submissions.refuse_past_deadline(data, key)
+        if query.flag(DRY_RUN):
+            preview = await self._services.submissions.preview(data)
+            return reply(await dry_run_out(self._services, preview))
+        accepted = await self._services.submissions.submit(
+            data, idempotency_key=key, confirmed_usd_per_hour=_confirmed(query)
+        )
+        # Equal answers for equal submissions; only the headers know which one was the first.
+        headers = {REPEAT: "true"} if accepted.repeated else {}
+        if accepted.new_tenant:
+            headers[NEW_TENANT] = "true"
+        return reply(accepted_out(accepted), 201, headers)
+
+    async def list(self, _: Request, query: Query) -> Response:
+        where = JobFilter(
+            tenant_id=query.text("tenant_id"),
+            user_id=query.text("user_id"),
+            statuses=_statuses(query.texts("state"), query.texts("status")),
+            cluster=query.text("cluster"),
+            labels=_labels(query.texts("label")),
+            group=query.text("group"),
+        )
+        token, offset = query.text("page_token"), query.whole("offset")
+        if token is not None and offset:
+            raise BadInput([Fault("offset", str(offset), "none beside page_token")])
+        size = query.whole_or_none("limit") or query.whole("page_size")
+        page = await self._services.reads.jobs(where, size, token, offset)
+        rows = await jobs_out(self._services, page.rows)
+        return reply(JobsOut(rows, page.total, page.next_token))
+
+    async def get(self, request: Request, query: Query) -> Response:
+        row = await find_job(self._services.reads, request, query)
+        (told,) = await jobs_out(self._services, [row])
+        return reply(told)
+
+    async def members(self, request: Request, query: Query) -> Response:
+        reads = self._services.reads
+        row = await find_job(reads, request, query)
+        gang = row.job.gang
+        found = await self._services.store.members(gang.uid) if gang is not None else []
+        rows = [await reads.job(job.spec.job_id, job.spec.user_id) for job in found]
+        told = await jobs_out(self._services, rows)
+        return reply(JobsOut(told, len(told), None))
+
+    async def events(self, request: Request, query: Query) -> Response:
+        reads = self._services.reads
+        size = query.whole("page_size")
+        row = await find_job(reads, request, query)
+        # One more than asked for tells whether there is a next page.
+        rows = await reads.events(row.job.uid, size + 1, query.whole("after"))
+        events = tuple(event_out(event) for event in rows[:size])
+        return reply(EventsOut(events, events[-1].seq if len(rows) > size else None))
+
+    async def waits(self, request: Request, query: Query) -> Response:
+        reads = self._services.reads
+        row = await find_job(reads, request, query)
+        rows = await reads.waits(row.job.uid)
+        return reply(WaitsOut(tuple(wait_out(met) for met in rows)))
+
+    async def attempts(self, request: Request, query: Query) -> Response:
+        reads = self._services.reads
+        row = await find_job(reads, request, query)
+        rows = await reads.attempts(row.job.uid)
+        return reply(AttemptsOut(tuple(attempt_out(attempt, row.job.spec) for attempt in rows)))
+
+    async def delete(self, request: Request, query: Query) -> Response:
+        """As `stop`, but always 200: clients of multi-tenant schedulers take 202 for a failure."""
+        _, stopped = await self._stop(request, query)
+        return reply(stopped)
+
+    async def stop(self, request: Request, query: Query) -> Response:
+        had_ended, stopped = await self._stop(request, query)
+        return reply(stopped, 200 if had_ended else 202)
+
+    async def _stop(self, request: Request, query: Query) -> tuple[bool, StoppedOut]:
+        """(whether it had ended before, what became of it)."""
+        services = self._services
+        body = await read_optional_object(request, FIELDS)
+        spec = (await find_job(services.reads, request, query)).job.spec
+        user_id, tenant_id = query.text("user_id"), query.text("tenant_id")
+        stop = stop_of(request, body, user_id=user_id, tenant_id=tenant_id)
+        stopped = await services.stop(spec.job_id, spec.user_id, stop.reason, by=stop.by)
+        return stopped.before is None and stopped.job.status.final, stopped_out(stopped)
+
+
+def _confirmed(query: Query) -> float | None:
+    word = query.text(CONFIRMED)
+    if word is None:
+        return None
+    try:
+        amount = float(word)
+    except ValueError:
+        amount = math.nan
+    if not 0 <= amount <= USD_MAX:
+        raise BadInput([Fault(CONFIRMED, shown(word), "USD per hour, e.g. 28.40")])
+    return amount
+
+
+def _statuses(states: tuple[str, ...], statuses: tuple[str, ...]) -> tuple[JobStatus, ...]:
+    """Both filters hold; none is given: no restriction."""
+    by_state = {s for state in states for s in statuses_of(JobState(state))} or set(JobStatus)
+    by_status = {JobStatus(status) for status in statuses} or set(JobStatus)
+    both = by_state & by_status
+    if not both:
+        expected = f"a status of state {' or '.join(states)}: {', '.join(sorted(by_state))}"
+        raise BadInput([Fault("status", ", ".join(statuses), expected)])
+    return tuple(sorted(both)) if states or statuses else ()
+
+
+def _labels(pairs: tuple[str, ...]) -> dict[str, str]:
+    faults = [
+        Fault("label", shown(pair), "key=value, e.g. label=team=vision")
+        for pair in pairs
+        if not pair.partition("=")[0] or "=" not in pair
+    ]
+    if faults:
+        raise BadInput(faults)
+    found: dict[str, str] = {}
+    for pair in pairs:
+        key, _, value = pair.partition("=")
+        if found.setdefault(key, value) != value:
+            raise BadInput([Fault("label", shown(pair), f"one value for {key}")])
+    return found
+
+
+def submission_schema() -> dict[str, object]:
+    """A submission, or a manifest of another system."""
+    manifest = {
+        "type": "object",
+        "required": ["apiVersion", "kind", "metadata", "spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"const": KIND},
+            "metadata": {"type": "object", "required": ["name"]},
+            "jobType": {"enum": list(PROGRAMS)},
+            "spec": {"type": "object", "required": ["jobSpec"]},
+        },
+    }
+    return {"anyOf": [json_schema(), manifest]}
+
+
+def endpoints(services: Services) -> list[Endpoint]:
+    """What this file serves."""
+    on = JobRoutes(services)
+    jobs, job = f"{PREFIX}/jobs", f"{PREFIX}/jobs/{{job_id}}"
+    stopped = {
+        202: Answer("It is stopping, or was cancelled.", StoppedOut, examples.STOPPED),
+        200: Answer("It had ended before.", StoppedOut, examples.ALREADY_ENDED),
+    }
+    stop = Endpoint(
+        method="POST",
+        path=f"{job}/stop",
+        summary="Stop a job",
+        tag=TAG,
+        handle=on.stop,
+        answers=stopped,
+        params=(USER, TENANT),
+        body=STOP_BODY,
+        errors=(400, 404, 409, 413, 415, 422, 503),
+    )
+    return [
+        Endpoint(
+            method="POST",
+            path=jobs,
+            summary="Submit a job",
+            tag=TAG,
+            handle=on.submit,
+            answers={
+                201: Answer(
+                    "Stored; a repeat answers the same.",
+                    AcceptedOut,
+                    examples.ACCEPTED,
+                    headers={
+                        REPEAT: "true: it was stored before, and nothing was written now.",
+                        NEW_TENANT: "true: its tenant was not set up before, and has no limits.",
+                    },
+                ),
+                200: Answer("With `dry_run`: nothing is stored.", DryRunOut, examples.DRY_RUN),
+            },
+            params=(
+                Param(
+                    DRY_RUN,
+                    "flag",
+                    "Say where it could run, at what price and how soon; store and buy nothing.",
+                    default=False,
+                ),
+                Param(
+                    CONFIRMED,
+                    "text",
+                    "The price of the whole submission that the caller has seen and agrees to; "
+                    "needed above `confirm_above_usd_per_hour` of its tenant (409 says the price).",
+                ),
+            ),
+            headers={
+                "Idempotency-Key": "Used when the body has no job_id: the same key is the same job."
+            },
+            body=Body(submission_schema(), examples.SUBMISSIONS, content_types=YAML),
+            errors=(400, 403, 409, 413, 415, 422, 503),
+        ),
+        Endpoint(
+            method="GET",
+            path=jobs,
+            summary="List jobs, newest first",
+            tag=TAG,
+            handle=on.list,
+            answers={200: Answer("A page of jobs.", JobsOut, examples.JOBS)},
+            params=LIST_PARAMS,
+            errors=(422, 503),
+        ),
+        Endpoint(
+            method="GET",
+            path=job,
+            summary="One job: where it is, why it waits, what it has cost",
+            tag=TAG,
+            handle=on.get,
+            answers={200: Answer("The job.", JobOut, examples.JOB)},
+            params=(USER, TENANT),
+            errors=(404, 409, 422, 503),
+        ),
+        replace(
+            stop,
+            method="DELETE",
+            path=job,
+            handle=on.delete,
+            answers={200: Answer("It is stopping, or has ended.", StoppedOut, examples.STOPPED)},
+        ),
+        stop,
+        Endpoint(
+            method="GET",
+            path=f"{job}/events",
+            summary="The history of a job, oldest first",
+            tag=TAG,
+            handle=on.events,
+            answers={200: Answer("Part of the history.", EventsOut, examples.EVENTS)},
+            params=(
+                USER,
+                TENANT,
+                PAGE_SIZE,
+                Param("after", "whole", "`next_after` of the page before.", 0, 0, 2**63 - 1),
+            ),
+            errors=(404, 409, 422, 503),
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{job}/waits",
+            summary="What a job met while it waited, folded, the first first",
+            tag=TAG,
+            handle=on.waits,
+            answers={200: Answer("All; kept as long as the history.", WaitsOut, examples.WAITS)},
+            params=(USER, TENANT),
+            errors=(404, 409, 422, 503),
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{job}/members",
+            summary="The members of a gang, by rank",
+            tag=TAG,
+            handle=on.members,
+            answers={200: Answer("All; empty for a job on one VM.", JobsOut, examples.JOBS)},
+            params=(USER, TENANT),
+            errors=(404, 409, 422, 503),
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{job}/attempts",
+            summary="Every try of a job on a VM",
+            tag=TAG,
+            handle=on.attempts,
+            answers={200: Answer("The attempts, oldest first.", AttemptsOut, examples.ATTEMPTS)},
+            params=(USER, TENANT),
+            errors=(404, 409, 422, 503),
+        ),
+    ]

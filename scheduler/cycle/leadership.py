@@ -1,0 +1,99 @@
+"""Who leads. A lease row in the database with a growing term; the store refuses older terms."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from core.errors import StoreDown, TermPassed
+from core.ports import Store
+from core.timers import Timers
+from scheduler.cycle.database_clock import DatabaseClock
+
+log = structlog.get_logger("leadership")
+FOLLOW_S = 0.5
+"""How often a follower asks whether the lease is free. One question that writes nothing: the
+price of a handover within a second."""
+
+
+class Leadership:
+    """Keeps the lease. `term()` raises as soon as we cannot be sure any more that we lead."""
+
+    def __init__(self, store: Store, holder: str, timers: Timers, clock: DatabaseClock) -> None:
+        self.holder = holder
+        self._store = store
+        self.timers = timers
+        """As configured now: whoever watches the configuration replaces them."""
+        self._clock = clock
+        self._term: int | None = None
+        self._sure_until = 0.0
+        self.changed = asyncio.Event()
+        self.follow_s = FOLLOW_S
+
+    @property
+    def leading(self) -> bool:
+        """Our own clock is enough here: the lease is counted from before the renewing call, so
+        we stop believing before the database would give it to another."""
+        return self._term is not None and self._clock.monotonic() < self._sure_until
+
+    def term(self) -> int:
+        """The term we lead under, or TermPassed."""
+        if self._term is None or not self.leading:
+            raise TermPassed("this replica does not lead")
+        return self._term
+
+    async def keep(self) -> None:
+        """Take or renew the lease for ever."""
+        while True:
+            await self.renew()
+            pace_s = self.timers.leader_renew_s
+            await asyncio.sleep(pace_s if self.leading else min(pace_s, self.follow_s))
+
+    async def renew(self) -> None:
+        """One try."""
+        asked_at = self._clock.monotonic()
+        lease_s = self.timers.leader_lease_s  # an edit may change it while we wait
+        try:
+            answer = await self._store.lead(self.holder, lease_s)
+        except StoreDown as error:
+            log.warning("lease not renewed", why=str(error))
+            self._note_if_lost()
+            return
+        self._clock.learn(answer.now)
+        if answer.leading:
+            # An answer that took longer than the lease made us leader of nothing: it is the
+            # change from not sure to sure that starts the leader's tasks, not only a new term.
+            was_leading = self.leading
+            self._sure_until = asked_at + lease_s
+            news = not was_leading or self._term != answer.term
+            self._term = answer.term
+            if news and self.leading:
+                log.info("leading", term=answer.term)
+                self.changed.set()
+        else:
+            self._drop(f"{answer.holder} leads, term {answer.term}")
+
+    def lost(self, why: str) -> None:
+        """The store refused our term."""
+        self._drop(why)
+
+    async def resign(self) -> None:
+        """Hand over at once."""
+        if self._term is None:
+            return
+        term, self._term = self._term, None
+        try:
+            await self._store.resign(self.holder, term)
+        except StoreDown as error:
+            log.warning("lease not given back, it ends by itself", why=str(error))
+
+    def _note_if_lost(self) -> None:
+        if self._term is not None and not self.leading:
+            self._drop("the lease could not be renewed in time")
+
+    def _drop(self, why: str) -> None:
+        if self._term is not None:
+            log.warning("not leading any more", why=why)
+            self._term = None
+            self.changed.set()

@@ -1,0 +1,344 @@
+"""The leader's loop. One turn reads as numbered steps; everything it decides is in the draft."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from core.changes import Change, ClearAlert, DeadLetter, RaiseAlert, Unit, View
+from core.cluster import ClusterSpec
+from core.errors import BusDown, StoreDown, TermPassed
+from core.job import Job, Rules
+from core.messages import Canary, Control, InMessage, KeepWarm, OutMessage
+from core.names import Names
+from core.ports import Bus, Clock, Ids, Store
+from core.queueing import Ask
+from core.supply import CapacityPolicy
+from messaging.codec import BadMessage, decode_heartbeat, encode_canary, encode_for
+from orchestrator.orchestrator import ClusterOrchestrator
+from scheduler.cycle.checkpoints import Checkpoints
+from scheduler.cycle.heartbeat_inbox import Inbox
+from scheduler.cycle.heartbeats import Beat, apply_beats
+from scheduler.cycle.leadership import Leadership
+from scheduler.cycle.outbox_relay import Relay
+from scheduler.cycle.plan import Circumstances, plan_jobs
+from scheduler.cycle.silence import BusClock, Silence, find_silent
+from scheduler.forecast.run_times import Guess, unknown
+from scheduler.operations.dead_letters import HEARTBEATS
+from scheduler.operations.metrics import Metrics
+from scheduler.placement.simulation_results import Answers
+from scheduler.plan_builder import Draft
+from scheduler.queue.budgets import Standing, alert_changes
+from scheduler.queue.heads import TenantsKeeper, heads_for
+from scheduler.v1.recall import Recall
+
+log = structlog.get_logger("loop")
+MAIL_PER_TURN = 5_000
+"""Many beats of one worker cost one write, so a backlog is cheapest in big bites; this one takes
+a tenth of a second."""
+TRIES_PER_TURN = 3
+REST_MAX_S = 0.05
+CANARY_TIMEOUT_S = 5.0
+FLEET_SILENT = ("fleet_silent", "heartbeats")
+UNSTORABLE = "unstorable"
+"""How the store refuses what no repetition can make right."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopParts:
+    """Everything a turn touches."""
+
+    store: Store
+    bus: Bus
+    inbox: Inbox
+    relay: Relay
+    leadership: Leadership
+    orchestrator: ClusterOrchestrator
+    metrics: Metrics
+    clusters: Callable[[], Mapping[str, ClusterSpec]]
+    rules: Rules
+    names: Names
+    ids: Ids
+    clock: Clock
+    queue_limit: int
+    budgets: Callable[[], Standing] = Standing
+    """How tenants stand with what they may spend."""
+    policy: Callable[[], CapacityPolicy] = CapacityPolicy
+    """How long a job is taken to run that says nothing of it."""
+    guess: Callable[[Job], Guess] = unknown
+    """How long a job runs, from what ran before."""
+    seen: Callable[[View, Sequence[tuple[Job, Job]]], None] = lambda _, __: None
+    """Is shown the picture of each turn and what moved in it."""
+    recall: Recall | None = None
+    """Takes back what v1 workers shall not find any more."""
+
+
+@dataclass(slots=True)
+class Mail:
+    """A turn's messages, decoded. Bad ones become dead letters, the canary sets the clock."""
+
+    messages: list[InMessage] = field(default_factory=list)
+    beats: list[Beat] = field(default_factory=list)
+    dead: list[Change] = field(default_factory=list)
+
+
+class SchedulerLoop:
+    """Woken by events (a submission, a READY beat), never slower than its interval."""
+
+    def __init__(self, parts: LoopParts) -> None:
+        self._parts = parts
+        self._wake = asyncio.Event()
+        self._bus_clock = BusClock(parts.rules.timers)
+        self._canary_seq = 0
+        self._one_by_one = 0
+        """How many messages are still to be read one per turn: one of them crashed a turn."""
+        self._mail = Mail()
+        self._kept_warm: dict[str, float] = {}
+        self._tenants = TenantsKeeper()
+        self._checkpoints = Checkpoints()
+        self._answers = Answers()
+
+    def update(self, rules: Rules, queue_limit: int) -> None:
+        """The configuration has changed: the next turn goes by the new one. Not called while a
+        turn decides, since deciding never waits."""
+        self._parts = replace(self._parts, rules=rules, queue_limit=queue_limit)
+        self._bus_clock.timers = rules.timers
+
+    def poke(self) -> None:
+        """Something happened: take a turn soon."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """For ever, while we lead."""
+        while True:
+            try:
+                async with asyncio.timeout(self._parts.rules.timers.loop_interval_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass  # nothing woke us: the interval carries on
+            self._wake.clear()
+            started = self._parts.clock.monotonic()
+            await self._guarded_turn()
+            await self._rest(self._parts.clock.monotonic() - started)
+
+    async def _rest(self, worked_s: float) -> None:
+        """As long as it has worked, up to a blink: the beats of a large fleet never cease, and
+        whatever else this process does gets its half. What came meanwhile shares the next turn."""
+        if worked_s > 0 and not self._parts.inbox.waiting:
+            await asyncio.sleep(min(worked_s, REST_MAX_S))
+
+    async def _guarded_turn(self) -> None:
+        try:
+            await self.turn()
+        except TermPassed as error:
+            self._parts.leadership.lost(str(error))
+        except StoreDown as error:
+            log.warning("turn given up, its mail is kept", why=str(error))
+            self._parts.inbox.put_back(self._mail.messages)
+            await asyncio.sleep(self._parts.rules.timers.loop_interval_s)
+        except Exception:
+            # One bad turn must not end the service: nothing was committed, the next one retries.
+            log.exception("turn crashed")
+            await self._isolate()
+            await asyncio.sleep(self._parts.rules.timers.loop_interval_s)
+
+    async def _isolate(self) -> None:
+        """A message may have crashed the turn: read the same mail one by one, and put the one
+        that crashes alone among the dead letters, so that the others are heard."""
+        messages = self._mail.messages
+        if len(messages) != 1:
+            self._one_by_one = len(messages)
+            self._parts.inbox.put_back(messages)
+            return
+        letter = _dead_letter(messages[0], "the scheduler crashed on it; its log says how")
+        try:
+            await self._parts.store.commit([(letter,)], self._parts.leadership.term())
+            await self._parts.inbox.ack(messages)
+        except (StoreDown, TermPassed):
+            self._parts.inbox.put_back(messages)
+
+    async def turn(self) -> None:
+        """One turn."""
+        parts = self._parts
+        started = parts.clock.monotonic()
+        # 1 leader?
+        if not parts.leadership.leading:
+            return
+        # 2 drain the inbox
+        mail = self._mail = self._open_mail()
+        view, draft, committed = await self._decide_and_commit(mail)
+        # 6 relay, and acknowledge what is committed
+        parts.relay.poke()
+        if parts.recall is not None:
+            parts.recall.look(draft, self._v1())
+        # 7 demand, 8 reconcile clusters: in tasks of their own
+        parts.orchestrator.poke(view)
+        parts.seen(view, draft.moves)
+        if committed:
+            self._checkpoints.forget(draft.moves)
+            await parts.inbox.ack(mail.messages)
+        else:
+            parts.inbox.put_back(mail.messages)
+        for before, after in draft.moves:
+            parts.metrics.job_moved(before, after)
+        parts.metrics.cycle(parts.clock.monotonic() - started)
+        if parts.inbox.waiting or not committed:
+            self.poke()
+
+    async def _decide_and_commit(self, mail: Mail) -> tuple[View, Draft, bool]:
+        parts = self._parts
+        tries = 0
+        while True:
+            # 3 load one consistent view
+            view = await parts.store.view(parts.queue_limit, self._heads())
+            # 4 plan jobs, 9 record each why
+            draft, units = self._decide(view, mail)
+            # 5 commit transitions and outbox, guarded by our term
+            if not units:
+                return view, draft, True
+            done = await parts.store.commit(units, parts.leadership.term())
+            tries += 1
+            settled = all(guard.startswith(UNSTORABLE) for guard in done.refusals.values())
+            if settled or tries == TRIES_PER_TURN:
+                return view, draft, settled
+            # A stop or a scale-in came between: look again with the same mail.
+            log.info("the world moved, looking again", guards=sorted(set(done.refusals.values())))
+
+    def hears(self) -> bool:
+        """Whether workers can be heard: only then does their silence mean something."""
+        return self._bus_clock.steady(self._parts.clock.monotonic())
+
+    def _deaf(self) -> frozenset[str]:
+        """Clusters whose workers could not be told anything of late."""
+        parts, names = self._parts, self._parts.names
+        settling_s, v1 = parts.rules.timers.settling_s, self._v1()
+        deaf: frozenset[str] = frozenset()
+        if parts.relay.held((names.control_topic,), settling_s):
+            deaf |= parts.clusters().keys() - v1
+        if parts.relay.held((names.start_topic, names.stop_topic), settling_s):
+            deaf |= v1
+        return deaf
+
+    async def canaries(self) -> None:
+        """Send one at once and then every `canary_s`, while we lead."""
+        parts = self._parts
+        while True:
+            if parts.leadership.leading:
+                self._canary_seq += 1
+                canary = Canary(parts.leadership.term(), self._canary_seq)
+                try:
+                    message = encode_canary(canary, parts.names)
+                    await parts.bus.publish([message], CANARY_TIMEOUT_S)
+                except BusDown as error:
+                    log.warning("canary not sent: nobody ages", why=str(error))
+            await asyncio.sleep(self._parts.rules.timers.canary_s)
+
+    def _open_mail(self) -> Mail:
+        most = 1 if self._one_by_one else MAIL_PER_TURN
+        self._one_by_one = max(0, self._one_by_one - 1)
+        mail = Mail(messages=self._parts.inbox.take(most))
+        for message in mail.messages:
+            try:
+                news = decode_heartbeat(message)
+            except BadMessage as error:
+                mail.dead.append(_dead_letter(message, str(error)))
+                continue
+            if isinstance(news, Canary):
+                self._bus_clock.canary_back(message.publish_time, self._parts.clock.monotonic())
+            else:
+                mail.beats.append(Beat(news, message.publish_time, message.message_id))
+        return mail
+
+    def _decide(self, view: View, mail: Mail) -> tuple[Draft, list[Unit]]:
+        parts = self._parts
+        draft = Draft(view, parts.rules, self._encode)
+        draft.hear = lambda said: self._checkpoints.hear((said,))
+        draft.saved = self._checkpoints.saved
+        if parts.recall is not None:
+            draft.recalled = parts.recall.recalled
+        apply_beats(draft, mail.beats, self._v1())
+        steady = self.hears()
+        silence = (
+            find_silent(draft.living, draft.beats, self._bus_clock.bus_now, parts.rules.timers)
+            if steady
+            else Silence(())
+        )
+        budgets, timers = parts.budgets(), parts.rules.timers
+        unsent_s = timers.claim_timeout_s + timers.settling_s
+        around = Circumstances(
+            parts.clusters(),
+            silence,
+            steady,
+            budgets,
+            parts.policy().typical_run_s,
+            parts.policy().price_band,
+            parts.guess,
+            self._checkpoints.saved_at,
+            self._answers,
+            self._deaf(),
+            parts.relay.unsent(unsent_s),
+            parts.relay.refused_starts(unsent_s),
+        )
+        whys = plan_jobs(draft, view, around, parts.ids)
+        self._keep_warm(draft)
+        alerts = [
+            *_fleet_alert(silence, view),
+            *alert_changes(budgets, view.open_alerts, view.now),
+        ]
+        alone = (*mail.dead, *whys, *alerts, *draft.wait_notes)
+        units = [*draft.units, *((change,) for change in alone)]
+        return draft, units
+
+    def _heads(self) -> Ask:
+        """No more of the queue than this turn can use."""
+        parts = self._parts
+        held = parts.budgets().held.keys()
+        policy, ahead_s = parts.rules.queue, parts.policy().typical_run_s
+        return heads_for(parts.clusters(), held, policy, ahead_s, self._tenants)
+
+    def _keep_warm(self, draft: Draft) -> None:
+        """A worker without work and without a word from us powers its VM off. Those that a floor
+        keeps are spoken to now and then; the others are left to that last lock."""
+        now = self._parts.clock.monotonic()
+        pace_s = self._parts.rules.timers.agent_idle_off_s / 3
+        clusters = self._parts.clusters().items()
+        floors = {name for name, spec in clusters if spec.vm_min or spec.floors}
+        warm = {vm.uid for cluster in floors for vm in draft.idle_in(cluster)}
+        for uid in sorted(warm):  # the order of messages must not depend on hashes
+            if now - self._kept_warm.get(uid, now - pace_s) >= pace_s:
+                self._kept_warm[uid] = now
+                vm = draft.vms[uid]
+                draft.tell(KeepWarm(vm.name, vm.boot_nonce))
+        self._kept_warm = {uid: at for uid, at in self._kept_warm.items() if uid in warm}
+
+    def _encode(self, message: Control) -> OutMessage:
+        return encode_for(message, self._parts.names, self._v1())
+
+    def _v1(self) -> frozenset[str]:
+        """Clusters whose workers are not ours."""
+        clusters = self._parts.clusters().values()
+        return frozenset(spec.name for spec in clusters if spec.worker == "v1")
+
+
+def _dead_letter(message: InMessage, reason: str) -> DeadLetter:
+    return DeadLetter(
+        message_id=message.message_id,
+        source=HEARTBEATS,
+        body=message.body,
+        attributes=message.attributes,
+        reason=reason,
+        at=message.publish_time,
+    )
+
+
+def _fleet_alert(silence: Silence, view: View) -> Sequence[Change]:
+    open_now = FLEET_SILENT in view.open_alerts
+    kind, subject = FLEET_SILENT
+    if silence.frozen_why and not open_now:
+        return [RaiseAlert(kind, subject, "critical", silence.frozen_why, view.now)]
+    if open_now and not silence.frozen_why:
+        return [ClearAlert(kind, subject, view.now)]
+    return []

@@ -1,0 +1,236 @@
+"""Carries the outbox to the bus: at least once, in the order of the commits."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import structlog
+
+from core.changes import Change, ClearAlert, DeadLetter, RaiseAlert
+from core.errors import BusDown, StoreDown, TermPassed, ZenError
+from core.messages import OutboxRow, OutMessage
+from core.ports import Bus, Clock, Store
+from messaging.codec import start_lease
+from messaging.errors import ContentRefused
+from scheduler.cycle.leadership import Leadership
+
+log = structlog.get_logger("relay")
+BATCH = 500
+PUBLISH_TIMEOUT_S = 10.0
+RETRY_S = 1.0
+TRIED = 16
+"""Messages of a refused topic that are tried at once."""
+UNSENT_MAX = 10_000
+REFUSED = "bus_refused"
+
+
+class Relay:
+    """Woken after each commit; sleeps while the outbox is empty."""
+
+    def __init__(
+        self, store: Store, bus: Bus, leadership: Leadership, clock: Clock, idle_s: float
+    ) -> None:
+        self._store = store
+        self._bus = bus
+        self._leadership = leadership
+        self._clock = clock
+        self.idle_s = idle_s
+        self._wake = asyncio.Event()
+        self._works: dict[str, bool] = {}
+        """Topic → whether the bus takes it, as people have been told. Of others a former leader may
+        have told them that it does not."""
+        self._retry_at = 0.0
+        """When topics that the bus refuses are tried again."""
+        self._held_at: dict[str, float] = {}
+        """Topic → when messages for it could last not be sent."""
+        self._unsent: dict[str, float] = {}
+        """Worker → when an order for it was last refused for what it says; the newest last."""
+        self._refused_starts: dict[str, tuple[float, str]] = {}
+        """Lease of a start that became a dead letter → when, and why with the letter's id; the
+        newest last."""
+        self._turn = 0
+
+    def poke(self) -> None:
+        """There may be something to send."""
+        self._wake.set()
+
+    def held(self, topics: Iterable[str], within_s: float) -> bool:
+        """Whether messages for one of these could not be sent so lately that whoever was told
+        something cannot be blamed yet for not having done it."""
+        since = self._clock.monotonic() - within_s
+        return any(self._held_at.get(topic, -math.inf) >= since for topic in topics)
+
+    def unsent(self, within_s: float) -> frozenset[str]:
+        """Workers that an order did not reach, so lately, since the bus refuses what it says."""
+        since = self._clock.monotonic() - within_s
+        return frozenset(worker for worker, at in self._unsent.items() if at >= since)
+
+    def refused_starts(self, within_s: float) -> Mapping[str, str]:
+        """Lease of each start that the bus refused so lately, for what it says → why, with its dead
+        letter."""
+        since = self._clock.monotonic() - within_s
+        return {lease: words for lease, (at, words) in self._refused_starts.items() if at >= since}
+
+    async def run(self) -> None:
+        """For ever, while we lead."""
+        while True:
+            try:
+                async with asyncio.timeout(self.idle_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass  # look anyway: a wake-up may have been lost with a former leader
+            self._wake.clear()
+            if self._leadership.leading:
+                await self._drain()
+
+    async def _drain(self) -> None:
+        try:
+            while await self.send_batch() >= BATCH:
+                pass
+        except (BusDown, StoreDown) as error:
+            log.warning("outbox kept, trying again", why=str(error))
+            await asyncio.sleep(RETRY_S)
+            self._wake.set()
+        except TermPassed as error:
+            self._leadership.lost(str(error))
+
+    async def send_batch(self) -> int:
+        """Publish one batch; a crash between the two calls sends it twice, which is allowed.
+        Returns how many were sent."""
+        refused = sorted(topic for topic, works in self._works.items() if not works)
+        sent = await self._send(await self._store.outbox(BATCH, refused))
+        # What is refused is tried apart, and not too often: however much there is of it, it does
+        # not stand before the others.
+        if refused and self._clock.monotonic() >= self._retry_at:
+            for topic in refused:
+                sent += await self._send(await self._store.outbox(BATCH, [topic], besides=False))
+        return sent
+
+    async def _send(self, rows: Sequence[OutboxRow]) -> int:
+        by_topic: dict[str, list[OutboxRow]] = {}
+        for row in rows:
+            by_topic.setdefault(row.message.topic, []).append(row)
+        sent = 0
+        for topic, group in by_topic.items():
+            sent += await self._send_topic(topic, group)
+        return sent
+
+    async def _send_topic(self, topic: str, rows: Sequence[OutboxRow]) -> int:
+        try:
+            sent = await self._send_rows(topic, rows)
+        except (BusDown, StoreDown, TermPassed):
+            self._held_at[topic] = self._clock.monotonic()
+            raise
+        except ZenError as error:
+            await self._topic_refused(topic, rows, error)
+            return 0
+        await self._topic_works(topic)
+        return sent
+
+    async def _send_rows(self, topic: str, rows: Sequence[OutboxRow]) -> int:
+        try:
+            await self._bus.publish([row.message for row in rows], PUBLISH_TIMEOUT_S)
+        except ContentRefused as error:
+            await self._send_one_by_one(topic, rows, error)
+        else:
+            await self._store.published([row.outbox_id for row in rows])
+        return len(rows)
+
+    async def _send_one_by_one(
+        self, topic: str, rows: Sequence[OutboxRow], error: ContentRefused
+    ) -> None:
+        """What is refused alone, and again after another one has passed, is poison and becomes a
+        dead letter, however many there are and wherever they stand. If none passes, all are kept
+        and a human is told: until one does, it may as well be the topic. A batch that is full does
+        not wait for that: what it needs may never be read."""
+        full = len(rows) == BATCH
+        some = rows if full or self._works.get(topic, True) else self._some(rows)
+        refused = [row for row in some if await self._refusal(row)]
+        passes = len(refused) < len(some)
+        if not passes and not full:
+            raise error
+        tried = {row.outbox_id for row in some}
+        others = [row for row in rows if row.outbox_id not in tried]
+        refused += [row for row in others if await self._refusal(row)]
+        # The topic may have come back between two tries: those refused before it did are good.
+        letters = [(self._dead(row, why),) for row in refused if (why := await self._refusal(row))]
+        if letters:
+            await self._store.commit(letters, self._leadership.term())
+        none_passed = not passes and len(letters) == len(rows)
+        # Only beside one that passes is a start at fault for what it says: a topic that refuses
+        # everything (a schema, say) must not end the jobs of a whole batch. They start again.
+        for (letter,) in () if none_passed else letters:
+            self._remember_refused(letter)
+        await self._store.published([row.outbox_id for row in rows])
+        if none_passed:
+            raise error
+
+    def _some(self, rows: Sequence[OutboxRow]) -> Sequence[OutboxRow]:
+        """To find out whether anything passes: few, others each time, and the first of each worker,
+        so that none overtakes another."""
+        heads: dict[object, OutboxRow] = {}
+        for row in rows:
+            heads.setdefault(row.message.ordering_key or row.outbox_id, row)
+        first = list(heads.values())
+        self._turn += TRIED
+        return [first[(self._turn + i) % len(first)] for i in range(min(TRIED, len(first)))]
+
+    async def _refusal(self, row: OutboxRow) -> str:
+        """Why the bus refuses the message; empty: it took it."""
+        try:
+            await self._bus.publish([row.message], PUBLISH_TIMEOUT_S)
+        except ContentRefused as refusal:
+            self._remember_unsent(row.message.ordering_key)
+            return str(refusal)
+        return ""
+
+    def _remember_unsent(self, worker: str) -> None:
+        if worker:
+            self._unsent.pop(worker, None)
+            self._unsent[worker] = self._clock.monotonic()
+            if len(self._unsent) > UNSENT_MAX:
+                del self._unsent[next(iter(self._unsent))]
+
+    def _remember_refused(self, letter: DeadLetter) -> None:
+        message = OutMessage(letter.source, letter.body, letter.attributes)
+        lease_id = start_lease(message)
+        if not lease_id:
+            return
+        words = f"the bus refuses its start message: {letter.reason} ({letter.message_id})"
+        self._refused_starts[lease_id] = (self._clock.monotonic(), words)
+        if len(self._refused_starts) > UNSENT_MAX:
+            del self._refused_starts[next(iter(self._refused_starts))]
+
+    async def _topic_refused(self, topic: str, rows: Sequence[OutboxRow], error: ZenError) -> None:
+        # Orders for one worker that are refused for what they say are that worker's matter: the
+        # next one for another may pass, and settle it.
+        workers = {row.message.ordering_key or row.outbox_id for row in rows}
+        if not isinstance(error, ContentRefused) or len(workers) > 1:
+            self._held_at[topic] = self._clock.monotonic()
+        if self._works.get(topic, True):
+            log.error("the bus refuses a topic, its messages are kept", topic=topic, why=str(error))
+            words = f"messages for {topic} cannot be sent: {error}"
+            await self._tell(RaiseAlert(REFUSED, topic, "critical", words, self._clock.now()))
+            self._works[topic] = False  # not before it is told: the store may be away
+        self._retry_at = self._clock.monotonic() + RETRY_S
+
+    async def _topic_works(self, topic: str) -> None:
+        if not self._works.get(topic):
+            await self._tell(ClearAlert(REFUSED, topic, self._clock.now()))
+            self._works[topic] = True
+
+    async def _tell(self, change: Change) -> None:
+        await self._store.commit([(change,)], self._leadership.term())
+
+    def _dead(self, row: OutboxRow, why: str) -> DeadLetter:
+        return DeadLetter(
+            message_id=f"outbox-{row.outbox_id}",
+            source=row.message.topic,
+            body=row.message.body,
+            attributes=row.message.attributes,
+            reason=why,
+            at=self._clock.now(),
+            ordering_key=row.message.ordering_key,
+        )

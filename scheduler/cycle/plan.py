@@ -1,0 +1,138 @@
+"""One turn's decisions about jobs: the steps and their order. Pure: a draft in, steps out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from core.changes import JobWhy, View
+from core.cluster import ClusterSpec
+from core.deadline_slack import DeadlineSlack
+from core.job import Job, S
+from core.ports import Ids
+from core.remaining import RunTimes
+from core.supply import CapacityPolicy
+from core.tenants import machines_of
+from core.timers import Timers
+from scheduler.admission.admit import Admission, admit, set_aside
+from scheduler.admission.pending_reasons import explain
+from scheduler.cycle.dependencies import release
+from scheduler.cycle.lost_vms import end_refused, lose_vms, meet_deadlines, requeue_lost
+from scheduler.cycle.reroute_blocked import fall_back
+from scheduler.cycle.reroute_deadline import leave_spot
+from scheduler.cycle.silence import Silence
+from scheduler.cycle.unhealthy_vms import retire_sick
+from scheduler.forecast.run_times import Guess, predicted_s, unknown
+from scheduler.placement.elastic import Left, bending, late_teams, resize
+from scheduler.placement.elastic_sizes import tell_sizes
+from scheduler.placement.gang import couple
+from scheduler.placement.gang_placement import end_holds
+from scheduler.placement.simulation_results import Answers
+from scheduler.placement.single import place
+from scheduler.placement.slots import Slots
+from scheduler.plan_builder import Draft
+from scheduler.preemption.preempt import HEADS, Ask, SavedAt, make_room, never_saved
+from scheduler.queue.budgets import Standing
+from scheduler.queue.fair_share import shares_of, usage_after
+from scheduler.queue.quotas import Quotas
+from scheduler.v1.offers import held_ids
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What the plan must know besides the rows."""
+
+    clusters: Mapping[str, ClusterSpec]
+    silence: Silence
+    bus_steady: bool
+    budgets: Standing = field(default_factory=Standing)
+    typical_run_s: float = CapacityPolicy().typical_run_s
+    price_band: float = CapacityPolicy().price_band
+    guess: Callable[[Job], Guess] = unknown
+    """How long a job runs, from what ran before."""
+    saved_at: SavedAt = never_saved
+    """When a job last saved its work."""
+    answers: Answers = field(default_factory=Answers)
+    """What came of the last trials; kept from turn to turn."""
+    deaf: frozenset[str] = frozenset()
+    """Clusters whose workers could not be told anything of late."""
+    unsent: frozenset[str] = frozenset()
+    """VMs that an order did not reach of late: the bus refuses what it says."""
+    refused_starts: Mapping[str, str] = field(default_factory=dict)
+    """Lease of each start message that the bus refused for what it says → why."""
+
+    def deadline_slack(self, timers: Timers) -> DeadlineSlack:
+        """What is known of how long jobs run, and what one that has time may pay."""
+        runs = RunTimes(
+            timers.max_runtime_s, self.typical_run_s, lambda job: predicted_s(self.guess(job))
+        )
+        return DeadlineSlack(runs, self.price_band)
+
+
+def plan_jobs(draft: Draft, view: View, around: Circumstances, ids: Ids) -> list[JobWhy]:
+    """All steps of a turn, in order; returns the news about why jobs wait."""
+    draft.deadline_slack = around.deadline_slack(draft.rules.timers)
+    lose_vms(draft, around.silence)
+    end_refused(draft, around.refused_starts)
+    requeue_lost(draft, around.silence)
+    meet_deadlines(draft, around.bus_steady, around.deaf, around.unsent)
+    retire_sick(draft, view)
+    release(draft, view)
+    couple(draft)
+    leave_spot(draft, view, around.clusters)
+    fall_back(draft, view, around.clusters)
+    around.budgets.hold_back(draft)
+    admissions = run_queue(draft, view, around, ids)
+    end_holds(draft, around.clusters, view.troubles)
+    tell_sizes(draft)
+    draft.wait_notes += around.answers.notes.take(draft.now)
+    return explain(draft, view, around.clusters, around.budgets, admissions, around.answers)
+
+
+def run_queue(draft: Draft, view: View, around: Circumstances, ids: Ids) -> dict[str, Admission]:
+    """Cluster by cluster: who counts as demand, and who gets a VM at once."""
+    now, ahead_s = view.now, around.typical_run_s
+    census = draft.living.census.after(draft.moves)
+    usage = usage_after(view.usage, draft.charges)
+    shares = shares_of(view.tenants, usage, census, now, draft.rules.queue, ahead_s)
+    flexible = bending(draft)
+    joining = {m.uid for jobs in flexible.values() for job in jobs for m in job.waiting}
+    queues = {
+        name: [job for job in jobs if job.uid not in joining and not job.is_backing_off(now)]
+        for name, jobs in draft.waiting_by_cluster().items()
+    }
+    admitted = (j for jobs in queues.values() for j in jobs if j.status is S.PROVISIONING)
+    machines = machines_of(around.clusters.values())
+    quotas = Quotas(view.tenants, machines, census.holding, admitted)
+    ids_held = held_ids(draft, around.clusters)
+    admissions: dict[str, Admission] = {}
+    served: set[str] = set()
+    made = around.answers.still_made(draft)
+    free = {name: around.budgets.free(jobs) for name, jobs in queues.items()}
+    first = set_aside(draft, around.clusters, free, quotas)
+    # Those for whom something is set aside are considered first: nobody else waits for them then.
+    for name, spec in sorted(around.clusters.items(), key=lambda item: item[0] not in first):
+        waiting, elastic = free.get(name, ()), flexible.get(name, ())
+        if not waiting and not elastic:
+            continue
+        leased, more = census.leased[name], HEADS + sum(len(job.extra) for job in elastic)
+        troubles, guess = view.troubles, around.guess
+        done = admit(
+            *(draft, spec, waiting, leased, shares, quotas, troubles, ids_held, more, guess, made)
+        )
+        slots = place(draft, spec, ids, done.admitted, done.promise, done.kept)
+        admissions[name] = done
+        if elastic and done.room is not None:
+            left = Left(
+                done.room,
+                slots or Slots(draft, spec),
+                quotas,
+                done.short,
+                late_teams(draft, done.admitted),
+                view.troubles,
+                around.budgets.held,
+            )
+            served |= resize(draft, spec, elastic, left, ids)
+    ask = Ask(shares, view.tenants, around.saved_at, around.answers, frozenset(served))
+    make_room(draft, around.clusters, admissions, ask)
+    return admissions

@@ -1,0 +1,1 @@
+"""When waiting jobs will start: run times, queue simulation, estimates."""

@@ -1,0 +1,1 @@
+"""Live configuration, costs, retention, dead letters, metrics, logs."""

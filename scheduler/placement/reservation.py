@@ -1,0 +1,147 @@
+"""What is promised to the first team of a cluster that finds no room, and who may pass it. Pure.
+
+Where each job needs a VM the promise counts VMs; where VMs are shared it is one VM, the first that
+is expected to have enough GPUs free. Whoever is behind may pass if it is predicted to have ended by
+then, or if it leaves enough. One that is protected (scheduler/queue/guaranteed_start.py) is passed
+only by those that must have ended when others must have, or that use other VMs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from core.cluster import ClusterSpec
+from core.job import Job, S
+from core.queueing import QueueRule
+from core.remaining import rest_s
+from core.vm import Vm
+from scheduler.forecast.run_times import Guess
+from scheduler.placement.simulation import LEAVING, place_without
+from scheduler.placement.slots import Room, Slots
+from scheduler.plan_builder import Draft
+from scheduler.queue.backfill import Reservation, may_pass, passed, reserve
+from scheduler.queue.guaranteed_start import protected_at
+
+Guesses = Callable[[Job], Guess]
+SURE = 0.9
+"""One that passes must be gone in time nine times of ten."""
+LIKELY = 0.5
+TOLD_S = 600.0
+"""The moment is told in steps of this: a text that changes each turn would be written each turn."""
+
+
+class Promise:
+    """Made when the first one who could pass asks."""
+
+    def __init__(
+        self,
+        draft: Draft,
+        spec: ClusterSpec,
+        team: Sequence[Job],
+        guess: Guesses,
+        ahead: Iterable[str] = (),
+        *,
+        made: bool = False,
+    ) -> None:
+        """`ahead`: who has a place before it; `made`: others yield to it this moment."""
+        self.team = team
+        self._draft, self._spec, self._guess = draft, spec, guess
+        longest_s = draft.rules.timers.max_runtime_s
+        fair = spec.queue is QueueRule.FAIR
+        self._protected = fair and protected_at(draft.now, longest_s)(team[0])
+        self._sure = made or self._protected
+        """It has waited for too long, or others lose work for it: predictions do not count."""
+        self._held: Reservation | None = None
+        self.vm = ""
+        """The VM that is kept for it, where VMs are shared."""
+        self._free_to: set[str] = set(ahead)
+        """Jobs that may use it: those that go first, and those that will have ended in time."""
+
+    def lets(self, team: Sequence[Job], room: Room, chosen: Iterable[str]) -> bool:
+        """Whether a team that has room may take it. `chosen`: who has a place, and no VM yet."""
+        if self._held is None:
+            self._held = self._reserve(room, chosen)
+        units = self._units(team)
+        ends_s = max(self._ends_in_s(job) for job in team)
+        if not may_pass(self._held, units, ends_s):
+            return False
+        self._held = passed(self._held, units, ends_s)
+        if ends_s <= self._held.at_s:
+            self._free_to.update(job.uid for job in team)
+        return True
+
+    @property
+    def at(self) -> datetime | None:
+        """When it is expected to start, as it is told; None: that was not asked, or is not
+        known."""
+        if self._held is None or self._held.at_s == float("inf"):
+            return None
+        moment = (self._draft.now + timedelta(seconds=self._held.at_s)).timestamp()
+        return datetime.fromtimestamp(-(-moment // TOLD_S) * TOLD_S, self._draft.now.tzinfo)
+
+    def keeps(self, vm_uid: str, job: Job) -> bool:
+        """Whether the VM is not for this job."""
+        return vm_uid == self.vm and job.uid not in self._free_to
+
+    def _units(self, team: Sequence[Job]) -> int:
+        return sum(job.spec.slots for job in team) if self._spec.share else len(team)
+
+    def _reserve(self, room: Room, chosen: Iterable[str]) -> Reservation:
+        if self._spec.share and len(self.team) == 1:
+            return self._reserve_vm(room)
+        units, draft = self._units(self.team), self._draft
+        free = room.gpus if self._spec.share else room.gpus // self._spec.slots
+        ending = [(self._left_s(j), self._units((j,))) for j in draft.leased_in(self._spec.name)]
+        given = (draft.jobs[uid] for uid in chosen)
+        ending += [(self._runs_s(job), self._units((job,))) for job in given]
+        held = reserve(units, free, ending)
+        # What is spare now the next one of the protected may need.
+        return replace(held, spare=0) if self._protected and held.at_s < math.inf else held
+
+    def _reserve_vm(self, room: Room) -> Reservation:
+        """The VM that will have enough first."""
+        need, best = self.team[0].spec.slots, Reservation(0, float("inf"), room.gpus)
+        for vm in self._draft.vms_of(self._spec.name):
+            if not Slots.serves(vm, self._spec):
+                continue
+            jobs, free = self._draft.jobs_on(vm.uid), self._free(vm)
+            if free >= need:
+                continue  # those that go first will take it
+            ending = [(self._left_s(j), len(j.lease.slots)) for j in jobs if j.lease is not None]
+            found = reserve(need, free, ending)
+            if found.at_s < best.at_s:
+                best, self.vm = Reservation(need, found.at_s, max(0, room.gpus - free)), vm.uid
+        return best
+
+    def _free(self, vm: Vm) -> int:
+        place = place_without(self._draft, self._spec, vm, ())
+        return len(place.free) if place is not None else 0
+
+    def _left_s(self, job: Job) -> float:
+        """Until it is expected to have gone."""
+        now = self._draft.now
+        most = (job.deadline_at - now).total_seconds() if job.deadline_at else float("inf")
+        if job.status in LEAVING:
+            return max(0.0, most)
+        if job.status is not S.RUNNING or job.started_at is None:
+            return self._runs_s(job)
+        if self._sure:
+            return max(0.0, most)
+        ran_s = job.saved_s + (now - job.started_at).total_seconds()
+        return max(0.0, min(most, self._guess(job).left(ran_s, LIKELY)))
+
+    def _runs_s(self, job: Job) -> float:
+        return job.spec.max_runtime_s if self._sure else rest_s(self._guess(job).at(LIKELY), job)
+
+    def _ends_in_s(self, job: Job) -> float:
+        return job.spec.max_runtime_s if self._sure else ends_in_s(self._guess, job)
+
+
+def ends_in_s(guess: Guesses, job: Job) -> float:
+    """It is gone after this long nine times of ten; without any history, when it must be."""
+    known = guess(job)
+    longest_s = job.spec.max_runtime_s
+    return min(rest_s(known.at(SURE), job), longest_s) if known.known else longest_s

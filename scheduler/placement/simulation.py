@@ -1,0 +1,106 @@
+"""A cluster's places as they would be if some of its jobs had gone. Pure: nobody is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from core.cluster import ClusterSpec
+from core.job import Job, JobSpec, S
+from core.vm import Vm
+from scheduler.placement.gang import Teams
+from scheduler.placement.gang_placement import muster
+from scheduler.placement.slots import Held, Place, Slots, free_gpus, place_on
+from scheduler.plan_builder import Draft
+
+LEAVING = frozenset({S.PREEMPTING, S.STOPPING})
+"""About to be gone: nobody is asked twice for the same need."""
+
+
+class Yard:
+    """What is free and what will be, less what those have been given who go first."""
+
+    def __init__(self, draft: Draft, spec: ClusterSpec, unplaced: int) -> None:
+        """`unplaced`: how many have been admitted and await a VM."""
+        self._draft, self._spec, self._teams = draft, spec, Teams(draft)
+        self._slots = Slots(draft, spec)
+        self._seated: dict[str, list[JobSpec]] = {}
+        leased = draft.leased_in(spec.name)
+        self.leaving = [job for job in leased if job.status in LEAVING]
+        self._gone = {job.uid for job in self.leaving}
+        self._left = spec.vm_max - (len(leased) - len(self.leaving)) - unplaced
+        """Of the cluster's limit, where each job needs a VM."""
+        self._empty(self.leaving)
+
+    def fits(self, team: Sequence[Job], gone: Sequence[Job] = ()) -> bool:
+        """Whether all of them would start at once if these were gone."""
+        if not self._within_limit(team, len(gone)):
+            return False
+        before = self._slots.save(), self._gone
+        self._gone = self._gone | {job.uid for job in gone}
+        self._empty(gone)
+        found = self._seats(team)
+        self._slots.restore(before[0])
+        self._gone = before[1]
+        return found is not None
+
+    def give(self, team: Sequence[Job], gone: Sequence[Job] = ()) -> None:
+        """They have their places from now on."""
+        self._gone = self._gone | {job.uid for job in gone}
+        self._empty(gone)
+        if not _admitted(team):
+            self._left += len(gone) - len(team)
+        for job, place in zip(team, self._seats(team) or (), strict=False):
+            self._seated.setdefault(place.uid, []).append(job.spec)
+
+    def _within_limit(self, team: Sequence[Job], gone: int) -> bool:
+        """An eviction from a cluster that is above its limit would free nothing."""
+        return self._spec.share or _admitted(team) or self._left + gone >= len(team)
+
+    def _seats(self, team: Sequence[Job]) -> list[Place] | None:
+        first = team[0]
+        if first.gang is not None:
+            leader = self._teams.leader_of(first)
+            seats = muster(self._draft, self._slots, team, self._spec, leader)
+            return [seat.place for seat in seats] or None
+        place = self._slots.best(first.spec)
+        if place is None:
+            return None
+        self._slots.take(place, first.spec)
+        return [place]
+
+    def _empty(self, jobs: Iterable[Job]) -> None:
+        """What the VMs of these jobs have free without them."""
+        uids = dict.fromkeys(job.lease.vm_uid for job in jobs if job.lease is not None)
+        vms = (vm for vm in map(self._draft.vms.get, uids) if vm is not None)
+        found = [place for place in map(self._place, vms) if place is not None]
+        if found:
+            self._slots.put(found)
+
+    def _place(self, vm: Vm) -> Place | None:
+        place = place_without(self._draft, self._spec, vm, self._gone)
+        for seated in self._seated.get(vm.uid, ()):
+            if place is None or not self._spec.share:
+                return None
+            place = place.without(seated)
+        return place if place is not None and place.free else None
+
+
+def _admitted(team: Sequence[Job]) -> bool:
+    return all(job.status is S.PROVISIONING for job in team)
+
+
+def place_without(draft: Draft, spec: ClusterSpec, vm: Vm, gone: Collection[str]) -> Place | None:
+    """What the VM has free once these jobs are gone; None: nothing that may be given away."""
+    jobs = draft.jobs_on(vm.uid)
+    stay, held = [job for job in jobs if job.uid not in gone], Held()
+    if stay and not spec.share:
+        return None
+    for job in stay:
+        assert job.lease is not None, "it is on a VM"
+        held.gpus.update(job.lease.slots)
+        held.cpus += job.spec.cpu_cores
+        held.memory_mb += job.spec.memory_mb
+    held.leases.update(job.lease.lease_id for job in jobs if job.lease is not None)
+    free = free_gpus(vm, held)
+    able = free and Slots.serves(vm, spec)
+    return place_on(draft, vm, spec, free, held) if able else None

@@ -1,0 +1,278 @@
+"""A turn's decisions as they are made: jobs and VMs after each step, and the units to write.
+
+Later steps of the same turn see what earlier ones did; the store checks every step again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+
+from core.active import Living
+from core.changes import Change, Charge, JobMove, JobProgress, Send, Unit, View, VmMove
+from core.deadline_slack import DeadlineSlack
+from core.job import (
+    WAITING,
+    Job,
+    JobEvent,
+    Lease,
+    Rules,
+    Saved,
+    TimelineEntry,
+    advance,
+    entry_for,
+)
+from core.messages import Control, OutMessage, StopJob
+from core.overlay import Layer
+from core.remaining import nothing_saved
+from core.vm import VM_TRANSITIONS, Vm, VmState, drop_lease, move_vm
+from core.waits import WaitNote
+
+Encode = Callable[[Control], OutMessage]
+
+
+class Draft:
+    """Collects units. Nothing here waits or asks: it is a value under construction."""
+
+    def __init__(self, view: View, rules: Rules, encode: Encode) -> None:
+        self.now: datetime = view.now
+        self.rules = rules
+        self.living = view.living or Living.of(view.jobs, view.vms)
+        """As the turn began. A step that is taken each turn asks this, or the questions below:
+        what goes through all jobs or VMs costs too much where there are many."""
+        heads = view.heads if view.living is not None else view.jobs
+        living = self.living.jobs
+        self._heads = {job.uid: job for job in heads if job.uid not in living}
+        self.jobs: Layer[Job] = Layer(living, self._heads)
+        self.vms: Layer[Vm] = Layer(self.living.vms)
+        self.units: list[Unit] = []
+        self.moves: list[tuple[Job, Job]] = []
+        self._gangs = _gangs_of(self.living, self._heads)
+        self.claims: set[str] = set()
+        """Jobs whose workers said in this turn that they have them and do not run them yet."""
+        self.charges: list[Charge] = []
+        """What tenants have used, of attempts that ended in this turn."""
+        self.wait_notes: list[WaitNote] = []
+        """What waiting jobs met in this turn."""
+        self.progress: list[JobProgress] = []
+        """What jobs said of themselves in this turn."""
+        self.beats: dict[str, datetime] = {}
+        """VM → its newest beat, of those that came in this turn."""
+        self.recalled: Mapping[str, Collection[str]] = {}
+        """Start messages for v1 workers that are not out any more (by their lease), with the VMs
+        that may have taken them."""
+        self.hear: Callable[[JobProgress], None] = lambda _: None
+        """Told of each word about progress as it comes: the same word may end the attempt."""
+        self.saved: Callable[[Job], Saved | None] = nothing_saved
+        """What a job's present attempt has saved."""
+        self.deadline_slack = DeadlineSlack()
+        """How much of each job is left to run, and what one with a deadline may pay."""
+        self.experience = view.experience
+        """What places have delivered and refused."""
+        self._encode = encode
+        self._placed: dict[str, list[str]] = {}
+
+    def vms_of(self, cluster: str) -> list[Vm]:
+        """The cluster's VMs as they are after the steps so far."""
+        # None comes during a turn, and none changes its cluster.
+        return [self.vms[uid] for uid in self.living.vms_of(cluster)]
+
+    def idle_in(self, cluster: str) -> list[Vm]:
+        """Those of them that are ready and have no work."""
+        known = dict.fromkeys((*self.living.idle_in(cluster), *self.vms.news))
+        vms = map(self.vms.__getitem__, known)
+        return [vm for vm in vms if vm.idle and vm.cluster == cluster]
+
+    def heads(self) -> list[Job]:
+        """Jobs of the picture that held and awaited no VM when the turn began."""
+        return [self.jobs[uid] for uid in self._heads]
+
+    def waiting(self) -> list[Job]:
+        """Jobs that wait, after the steps so far: admitted ones first, then the heads."""
+        known = {**self.living.admitted, **dict.fromkeys(self.jobs.news)}
+        return [job for job in map(self.jobs.__getitem__, known) if job.status in WAITING]
+
+    def waiting_by_cluster(self) -> dict[str, list[Job]]:
+        """Those that may be admitted: whatever is behind a hold waits for something else."""
+        groups: dict[str, list[Job]] = {}
+        for job in self.waiting():
+            if job.blocked is None:
+                groups.setdefault(job.cluster, []).append(job)
+        return groups
+
+    def jobs_on(self, vm_uid: str) -> list[Job]:
+        """Jobs that hold a lease on a VM, after the steps so far."""
+        known = dict.fromkeys((*self.living.jobs_on(vm_uid), *self._placed.get(vm_uid, ())))
+        jobs = map(self.jobs.__getitem__, known)
+        return [job for job in jobs if job.lease is not None and job.lease.vm_uid == vm_uid]
+
+    def leased_in(self, cluster: str) -> list[Job]:
+        """Jobs of a cluster that hold a VM, after the steps so far. There may be hundreds."""
+        placed = (uid for uids in self._placed.values() for uid in uids)
+        known = dict.fromkeys((*self.living.leased_in(cluster), *placed))
+        jobs = map(self.jobs.__getitem__, known)
+        return [job for job in jobs if job.lease is not None and job.cluster == cluster]
+
+    def gangs(self) -> Iterator[list[Job]]:
+        """Members by rank, as they are after the steps so far; a gang is here whole."""
+        return (self.gang(uid) for uid in self._gangs)
+
+    def gang_uids(self) -> Iterable[str]:
+        """Of their first members."""
+        return self._gangs.keys()
+
+    def gang(self, uid: str) -> list[Job]:
+        return [self.jobs[member] for member in self._gangs[uid]]
+
+    def step(
+        self,
+        job: Job,
+        event: JobEvent,
+        reason: str,
+        *,
+        lease: Lease | None = None,
+        exit_code: int | None = None,
+        cluster: str | None = None,
+        gang_region: str | None = None,
+        vm: Vm | None = None,
+        tell: Iterable[Control] = (),
+        also: Iterable[Change] = (),
+        **data: object,
+    ) -> Job:
+        """Move a job, with the VM and the messages that belong to the same step. `vm` is the VM
+        after the step; if the step ends a lease, the VM that held it lets go of it as well, and its
+        tenant is charged. `also`: what stands or falls with the step."""
+        after = advance(
+            job,
+            event,
+            self.now,
+            self.rules,
+            reason=reason,
+            lease=lease,
+            exit_code=exit_code,
+            cluster=cluster,
+            gang_region=gang_region,
+            saved=self.saved(job) if job.lease is not None else None,
+        )
+        if after is job:
+            return job
+        changes: list[Change] = [JobMove(job, after, (entry_for(job, after, event, **data),))]
+        if vm is not None:
+            changes.append(VmMove(self.vms[vm.uid], vm))
+            self.vms[vm.uid] = vm
+        changes += also
+        if job.lease is not None and after.lease is None:
+            changes += self._let_go(job.lease)
+            changes += self._charge(job)
+        changes += [Send(self._encode(message)) for message in tell]
+        self.jobs[job.uid] = after
+        if lease is not None:
+            self._placed.setdefault(lease.vm_uid, []).append(job.uid)
+        self.moves.append((job, after))
+        self.units.append(tuple(changes))
+        return after
+
+    def move_vm(self, vm: Vm, state: VmState, reason: str, **facts: object) -> Vm:
+        """Move a VM on its own."""
+        after = move_vm(vm, state, self.now, reason, **facts)
+        self.put_vm(vm, after)
+        return after
+
+    def put_job(
+        self,
+        before: Job,
+        after: Job,
+        *entries: TimelineEntry,
+        tell: Iterable[Control] = (),
+    ) -> Job:
+        """Write a job that is not another step further, with what is told along with it."""
+        sends = [Send(self._encode(message)) for message in tell]
+        self.jobs[after.uid] = after
+        self.units.append((JobMove(before, after, entries), *sends))
+        return after
+
+    def put_vm(self, before: Vm, after: Vm) -> None:
+        """Write a VM whose facts changed without a change of state."""
+        self.vms[after.uid] = after
+        self.units.append((VmMove(before, after),))
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Whatever is decided inside stands or falls as one unit."""
+        begin = len(self.units)
+        yield
+        joined = tuple(change for unit in self.units[begin:] for change in unit)
+        self.units[begin:] = [joined] if joined else []
+
+    def tell(self, message: Control) -> None:
+        """A message that belongs to no change (an answer to a stray worker)."""
+        self.units.append((Send(self._encode(message)),))
+
+    def add(self, change: Change) -> None:
+        """A change that stands alone."""
+        self.units.append((change,))
+
+    def doom(self, vm: Vm, reason: str) -> Vm:
+        """The VM is beyond use: delete it, whatever it holds. Its jobs go back when no worker
+        can be alive on it any more."""
+        if VmState.DELETING in VM_TRANSITIONS[vm.state]:
+            return self.move_vm(vm, VmState.DELETING, reason)
+        return vm
+
+    def distrust(self, vm: Vm, reason: str, lease_id: str = "") -> Vm:
+        """Its worker did not do as told (for that lease). Neighbours on a shared VM are left to
+        end in peace: it takes nothing new and goes when it is empty. Without neighbours it goes
+        now."""
+        others = [lease for lease in vm.leases if lease != lease_id]
+        if not others:
+            return self.doom(vm, reason)
+        if vm.state is VmState.READY:
+            return self.move_vm(vm, VmState.DRAINING, reason)
+        return vm
+
+    def _charge(self, job: Job) -> list[Change]:
+        """What the attempt has used counts from its start on; one that never ran is free."""
+        if job.started_at is None or self.now <= job.started_at:
+            return []
+        gpu_s = (self.now - job.started_at).total_seconds() * job.spec.slots
+        tenant = job.spec.tenant_id
+        charge = Charge(tenant, gpu_s, self.now, self.rules.queue.half_life_s)
+        self.charges.append(charge)
+        return [charge]
+
+    def _let_go(self, lease: Lease) -> list[Change]:
+        vm = self.vms.get(lease.vm_uid)
+        if vm is None or lease.lease_id not in vm.leases:
+            return []
+        after = drop_lease(vm, lease.lease_id, self.now)
+        self.vms[vm.uid] = after
+        return [VmMove(vm, after)]
+
+
+def _gangs_of(living: Living, heads: Mapping[str, Job]) -> dict[str, list[str]]:
+    """Gang → its members by rank."""
+    members = {gang: list(uids) for gang, uids in living.gangs.items()}
+    for job in heads.values():
+        if job.gang is not None:
+            members.setdefault(job.gang.uid, []).append(job.uid)
+    ranks: dict[str, list[tuple[int, str]]] = {}
+    for gang, uids in members.items():
+        jobs = (heads.get(uid) or living.jobs[uid] for uid in uids)
+        ranks[gang] = [(job.gang.rank, job.uid) for job in jobs if job.gang is not None]
+    return {gang: [uid for _, uid in sorted(found)] for gang, found in ranks.items()}
+
+
+def stop_message(job: Job, boot_nonce: str, reason: str) -> StopJob:
+    """The stop that belongs to the job's live lease."""
+    assert job.lease is not None
+    return StopJob(
+        vm_name=job.lease.vm_name,
+        boot_nonce=boot_nonce,
+        job_id=job.spec.job_id,
+        user_id=job.spec.user_id,
+        attempt=job.attempt,
+        lease_id=job.lease.lease_id,
+        grace_s=job.spec.stop_grace_s,
+        reason=reason,
+    )

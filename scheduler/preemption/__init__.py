@@ -1,0 +1,1 @@
+"""Which running jobs give their place to a waiting one. Pure."""

@@ -1,0 +1,405 @@
+"""Evictions for those at the head of a queue who found no room. Pure.
+
+A trial comes first: only if the waiting job would then start does anybody have to yield
+(scheduler/preemption/policy.py says who may claim whose place, and at what price). Victims get
+SIGTERM and their grace, and wait again with their budgets untouched; both timelines hold the
+receipt.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from core.changes import JobNote
+from core.cluster import ClusterSpec
+from core.job import E, Job, S
+from core.queueing import PriorityClass, QueueRule, class_of, due_at
+from core.tenants import Tenant
+from core.vm import VmState
+from core.waits import WaitKind, WaitNote
+from scheduler.admission.admit import Admission
+from scheduler.placement.elastic import Bending, look_at
+from scheduler.placement.gang import yield_message
+from scheduler.placement.simulation import Yard
+from scheduler.placement.simulation_results import Answer, Answers
+from scheduler.placement.slots import Slots
+from scheduler.plan_builder import Draft
+from scheduler.preemption.messages import SPARE, receipt, victim_words
+from scheduler.preemption.policy import Fairer, Runs, Trial, Wants, least_of_all_s, nobody, trial
+from scheduler.queue.fair_share import Shares
+
+HEADS = 4
+"""So many of a cluster's first teams are tried for in a turn: those behind them have less claim."""
+PACE_S = 0.5
+"""A trial looks at all jobs that run in its cluster: one cluster at a time, and so far apart. High
+classes are tried for at once."""
+ASK_S = 10.0
+"""A cluster is not asked again sooner, unless for a higher class."""
+_LAST_S = 1e15
+"""Later than anybody is due."""
+LATE_S = 120.0
+"""One that was admitted waits for the cloud so long before others have to yield to it."""
+SETTLES_S = 30.0
+"""What was freed is kept so long for the one that it was freed for: a turn or two."""
+SavedAt = Callable[[Job], datetime | None]
+
+
+def never_saved(_: Job) -> datetime | None:
+    """Nobody has reported a checkpoint."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a turn knows that evictions depend on."""
+
+    shares: Shares
+    tenants: Mapping[str, Tenant]
+    saved_at: SavedAt
+    answers: Answers
+    served: frozenset[str] = frozenset()
+    """Jobs for which elastic ones make room already."""
+
+
+def make_room(
+    draft: Draft, clusters: Mapping[str, ClusterSpec], admissions: Mapping[str, Admission], ask: Ask
+) -> None:
+    """For the first teams that are stuck: one cluster with those of a high class, and one of the
+    others, the one that has waited longest for a trial."""
+    queues: dict[bool, list[tuple[datetime, str, list[Sequence[Job]]]]] = {True: [], False: []}
+    for name, admission in admissions.items():
+        teams = _stuck(draft, clusters[name], admission, ask)
+        if not teams:
+            ask.answers.of.pop(name, None)
+        elif (since := _since(teams[0][0], ask.answers.of.get(name), draft.now)) is not None:
+            high = class_of(teams[0][0].spec.priority) >= PriorityClass.HIGH
+            queues[high].append((since, name, teams))
+    last = ask.answers.last
+    if last is not None and draft.now - last < timedelta(seconds=PACE_S):
+        queues[False] = []
+    for high, queue in queues.items():
+        if not queue:
+            continue
+        _, name, teams = min(queue, key=lambda entry: entry[:2])
+        words = Round(draft, clusters[name], admissions[name], ask).serve(teams)
+        first = teams[0][0]
+        tier = class_of(first.spec.priority)
+        ask.answers.of[name] = Answer(first.uid, tier, draft.now, words)
+        if not high:
+            ask.answers.last = draft.now
+
+
+def _since(first: Job, last: Answer | None, now: datetime) -> datetime | None:
+    """Since when a trial is due; None: not yet."""
+    if last is None:
+        return first.status_since
+    tier = class_of(first.spec.priority)
+    another = tier >= PriorityClass.HIGH and first.uid != last.first
+    due = now - last.at >= timedelta(seconds=ASK_S) or tier > last.tier or another
+    return last.at if due else None
+
+
+def _stuck(draft: Draft, spec: ClusterSpec, admission: Admission, ask: Ask) -> list[Sequence[Job]]:
+    """The first teams without a place: those that were admitted and found no VM, then those
+    without room. Empty if none of them may preempt, or nobody here yields to anybody."""
+    if spec.queue is QueueRule.FIFO or spec.drain or spec.worker == "v1":
+        return []
+    teams = [*unplaced(draft, admission), *admission.short][:HEADS]
+    may = any(may_preempt(team[0], ask) and team[0].uid not in ask.served for team in teams)
+    return teams if may else []
+
+
+def unplaced(draft: Draft, admission: Admission) -> list[Sequence[Job]]:
+    """Teams that were admitted and have no VM yet, in order; of a few the first."""
+    teams: dict[str, list[Job]] = {}
+    for uid in admission.admitted:
+        job = draft.jobs[uid]
+        if job.status is S.PROVISIONING:
+            teams.setdefault(job.gang.uid if job.gang else uid, []).append(job)
+            if len(teams) > HEADS:
+                break
+    return list(teams.values())
+
+
+def may_preempt(job: Job, ask: Ask) -> bool:
+    tenant = ask.tenants.get(job.spec.tenant_id)
+    return tenant is None or tenant.may_preempt
+
+
+class Round:
+    """One cluster's trials."""
+
+    def __init__(self, draft: Draft, spec: ClusterSpec, admission: Admission, ask: Ask) -> None:
+        self._draft, self._spec, self._ask = draft, spec, ask
+        self._fair = spec.queue is QueueRule.FAIR
+        self._refused = admission.refused
+        self._shares = ask.shares.plus(_just_placed(draft))
+        awaiting = sum(draft.jobs[u].status is S.PROVISIONING for u in admission.admitted)
+        self._yard = Yard(draft, spec, awaiting)
+        self._members: dict[str, Sequence[Job]] = {}
+        self._leaving: list[Runs] = []
+        """Those that have been asked: they will wait again."""
+        self._running = self._look()
+        self._kept_out: list[Sequence[Job]] = []
+        """Those who would go first, but for their quotas."""
+        self._given: Counter[str] = Counter()
+        """Tenant → GPUs of those that were served in this round."""
+        self._behind: Sequence[Sequence[Job]] = ()
+        self._passed_by = False
+        self._passed: list[Sequence[Job]] = []
+        """Those who would be passed by one behind them."""
+
+    def serve(self, teams: Iterable[Sequence[Job]]) -> dict[str, str]:
+        """In order. Returns what to tell those for whom room is being made."""
+        words: dict[str, str] = {}
+        leaving, queue = list(self._yard.leaving), list(teams)
+        shapes: set[object] = set()
+        for place, team in enumerate(queue):
+            if leaving and shapes and shapes != {self._shape(team)}:
+                break
+            self._behind, self._passed_by = queue[place + 1 :], False
+            gone = () if self._yard.fits(team) else self._victims(team)
+            if gone is None:
+                if self._passed_by:
+                    self._passed.append(team)
+                    continue
+                if team[0].uid in self._refused:
+                    self._kept_out.append(team)
+                    continue
+                break  # what is freed is promised to it
+            shapes.add(self._shape(team))
+            self._yard.give(team, gone)
+            self._given[team[0].spec.tenant_id] += sum(job.spec.slots for job in team)
+            leaving += gone
+            if leaving and team[0].status is S.QUEUED:
+                told = "waits for the places of others that yield or end"
+                words.update((member.uid, told) for member in team)
+        return words
+
+    def _shape(self, team: Sequence[Job]) -> object:
+        """Places that come free one by one are given to whoever is first and fits: only for those
+        that are alike it does not matter which one each gets."""
+        spec = team[0].spec
+        where = (spec.regions, spec.regions_denied, spec.max_usd_per_hour, len(team))
+        return (where, spec.slots, spec.cpu_cores, spec.memory_mb) if self._spec.share else where
+
+    def _victims(self, team: Sequence[Job]) -> Sequence[Job] | None:
+        """Who yields to the team; None: nobody."""
+        first = team[0]
+        able = may_preempt(first, self._ask) and first.uid not in self._refused
+        if not able or first.uid in self._ask.served or not self._is_late(first):
+            return None
+        wants = self._wants(team)
+        found = trial(
+            wants,
+            self._running.values(),
+            lambda gone: self._yard.fits(team, self._jobs(gone)),
+            others=lambda gone: self._others(gone) or self._overtaken(wants, gone),
+            fairer=fairer_by(self._shares) if self._fair else nobody,
+            least_run_s=self._draft.rules.queue.least_run_s,
+        )
+        note = WaitNote(first.uid, WaitKind.PREEMPTION, "", found.why, self._draft.now)
+        self._ask.answers.notes.happened(note)
+        if not found.victims:
+            return None
+        return self._evict(team, wants, found)
+
+    def _is_late(self, first: Job) -> bool:
+        """One that was admitted waits for the cloud first: VMs that come are cheaper than work
+        that is lost."""
+        if first.status is S.QUEUED:
+            return True
+        coming = (VmState.REQUESTED, VmState.BOOTING)
+        if any(vm.state in coming for vm in self._draft.vms_of(self._spec.name)):
+            return False
+        return self._draft.now - first.status_since >= timedelta(seconds=LATE_S)
+
+    def _others(self, gone: Sequence[Runs]) -> bool:
+        """Whether one that its quota keeps out would come in: its own tenant's jobs would go."""
+        jobs, tenants = self._jobs(gone), {runs.tenant for runs in gone}
+        return any(
+            team[0].spec.tenant_id in tenants and self._yard.fits(team, jobs)
+            for team in self._kept_out
+        )
+
+    def _overtaken(self, wants: Wants, gone: Sequence[Runs]) -> bool:
+        """Whether somebody would go first then who does not now, and take what is freed or have it
+        promised: one that has to yield and waits again, or one behind whose tenant has less at work
+        without these. That one is tried for in its turn."""
+        leaving = [*self._leaving, *gone]
+        freed: Counter[str] = Counter()
+        for runs in leaving:
+            freed[runs.tenant] += runs.gpus
+        shares = self._shares
+
+        def share(tenant: str) -> float:
+            moved = self._given[tenant] - freed[tenant]
+            return shares.used_by(tenant) + shares.part(tenant, moved)
+
+        mine = share(wants.tenant)
+        for runs in leaving:
+            if runs.tier != wants.tier:
+                first = runs.tier > wants.tier
+            elif runs.tenant == wants.tenant:
+                first = runs.due_s <= wants.due_s
+            else:
+                first = share(runs.tenant) <= mine
+            if first:
+                return True
+
+        def goes_first(team: Sequence[Job]) -> bool:
+            tier = class_of(team[0].spec.priority)
+            if tier != wants.tier:
+                return tier > wants.tier
+            other = team[0].spec.tenant_id != wants.tenant
+            return other and share(team[0].spec.tenant_id) < mine
+
+        # Those whose tenants lose nothing stay behind; nobody behind is of a higher class.
+        behind = [team for team in self._behind if freed[team[0].spec.tenant_id]]
+        self._passed_by = self._fair and any(goes_first(team) for team in behind)
+        return self._passed_by or any(goes_first(team) for team in self._passed)
+
+    def _jobs(self, some: Sequence[Runs]) -> list[Job]:
+        return [job for runs in some for job in self._members[runs.uid]]
+
+    def _wants(self, team: Sequence[Job]) -> Wants:
+        first, now = team[0], self._draft.now
+        return Wants(
+            uid=first.uid,
+            gpus=sum(job.spec.slots for job in team),
+            # Elsewhere arrival or the number decides: nobody of its class yields to it.
+            due_s=first.due.timestamp() if self._fair else math.inf,
+            waited_s=(now - first.queued_since).total_seconds(),
+            tier=class_of(first.spec.priority),
+            tenant=first.spec.tenant_id,
+            name=first.spec.job_id,
+        )
+
+    # --- who runs
+
+    def _look(self) -> dict[str, Runs]:
+        """All that could yield to somebody; those that cannot are left out by the cheapest test."""
+        draft, gangs = self._draft, dict[str, list[Job]]()
+        for job in draft.leased_in(self._spec.name):
+            gangs.setdefault(job.gang.uid if job.gang else job.uid, []).append(job)
+        since = draft.now - timedelta(seconds=least_of_all_s(draft.rules.queue.least_run_s))
+        found: dict[str, Runs] = {}
+        for uid in [uid for uid, members in gangs.items() if members[0].spec.elastic]:
+            if (whole := look_at(draft.gang(uid), draft.now)) is not None:
+                found |= self._surplus(whole)
+                gangs[uid] = [member for member in whole.here if member not in whole.extra]
+        for uid, members in gangs.items():
+            if any(job.status is S.PREEMPTING for job in members):
+                self._members[uid] = members
+                self._leaving.append(self._runs(uid, members))
+            elif all(self._may_yield(job, since) for job in members):
+                self._members[uid] = members
+                found[uid] = self._runs(uid, members)
+        return found
+
+    def _surplus(self, job: Bending) -> dict[str, Runs]:
+        """What an elastic job can do without yields before anybody is evicted, the highest ranks
+        first: it loses nothing, and the job goes on."""
+        found = {}
+        for place, member in enumerate(job.extra):
+            vm = self._draft.vms.get(member.lease.vm_uid) if member.lease else None
+            if vm is not None and Slots.serves(vm, self._spec):
+                self._members[member.uid] = [member]
+                found[member.uid] = Runs(
+                    uid=member.uid,
+                    gpus=member.spec.slots,
+                    due_s=_LAST_S - place,
+                    ran_s=math.inf,
+                    unsaved_s=0.0,
+                    tier=SPARE,
+                    tenant=member.spec.tenant_id,
+                    name=member.spec.job_id,
+                )
+        return found
+
+    def _may_yield(self, job: Job, since: datetime) -> bool:
+        began = job.started_at
+        if job.status is not S.RUNNING or began is None or began > since:
+            return False
+        if not job.spec.reschedulable or job.lease is None:
+            return False
+        tenant, vm = (
+            self._ask.tenants.get(job.spec.tenant_id),
+            self._draft.vms.get(job.lease.vm_uid),
+        )
+        able = vm is not None and Slots.serves(vm, self._spec)
+        return able and (tenant is None or tenant.preemptible)
+
+    def _runs(self, uid: str, members: Sequence[Job]) -> Runs:
+        """A gang's as one: what its first member saves it saves for all."""
+        first, now = members[0], self._draft.now
+        began = max(job.started_at or job.status_since for job in members)
+        saved = max(self._ask.saved_at(job) or began for job in members)
+        ran_s = (now - began).total_seconds()
+        had = first.attained_gpu_s + ran_s * first.spec.slots
+        due = due_at(first.submitted_at, first.spec, had, self._draft.rules.queue)
+        return Runs(
+            uid=uid,
+            gpus=sum(job.spec.slots for job in members),
+            due_s=max(first.due, due).timestamp(),
+            ran_s=ran_s,
+            unsaved_s=max(0.0, (now - max(saved, began)).total_seconds()),
+            evictions=first.evictions,
+            tier=class_of(first.spec.priority),
+            tenant=first.spec.tenant_id,
+            name=first.spec.job_id,
+        )
+
+    # --- what is done
+
+    def _evict(self, team: Sequence[Job], wants: Wants, found: Trial) -> Sequence[Job]:
+        draft, gone = self._draft, self._jobs(found.victims)
+        with draft.together():
+            for runs in found.victims:
+                words = victim_words(wants, runs)
+                for job in self._members[runs.uid]:
+                    draft.step(
+                        job,
+                        E.YIELD_ASKED,
+                        words,
+                        tell=yield_message(draft, job, words),
+                        made_room_for=wants.name,
+                        unsaved_s=round(runs.unsaved_s),
+                    )
+                del self._running[runs.uid]
+                self._leaving.append(runs)
+            deadlines = [draft.jobs[job.uid].deadline_at for job in gone]
+            latest = max((moment for moment in deadlines if moment), default=draft.now)
+            draft.add(JobNote(team[0].uid, receipt(team[0], found, latest, draft.now)))
+            until, answers = latest + timedelta(seconds=SETTLES_S), self._ask.answers
+            answers.served[team[0].uid] = until
+            answers.left.update((job.lease.vm_uid, until) for job in gone if job.lease is not None)
+        return gone
+
+
+def _just_placed(draft: Draft) -> Counter[str]:
+    """Tenant → GPUs of those that were given a VM in this turn: its shares are older."""
+    found: Counter[str] = Counter()
+    for before, after in draft.moves:
+        if before.status is S.PROVISIONING and after.lease is not None:
+            found[after.spec.tenant_id] += after.spec.slots
+    return found
+
+
+def fairer_by(shares: Shares) -> Fairer:
+    """How much more others have had, if it is more even after the exchange: else two would take
+    turns."""
+
+    def fairer(wants: Wants, some: Sequence[Runs]) -> float:
+        mine = shares.used_by(wants.tenant) + shares.part(wants.tenant, wants.gpus)
+        freed: Counter[str] = Counter()
+        for runs in some:
+            freed[runs.tenant] += runs.gpus
+        theirs = min(shares.used_by(name) - shares.part(name, n) for name, n in freed.items())
+        return theirs / mine if mine <= (1 - shares.hysteresis) * theirs else 0.0
+
+    return fairer

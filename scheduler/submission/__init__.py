@@ -1,0 +1,1 @@
+"""The way in for a job: checks, cluster selection, prices, tenants, Pub/Sub intake."""

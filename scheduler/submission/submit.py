@@ -1,0 +1,550 @@
+"""The one way in for a job, whichever door it came through."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Protocol
+
+from core.changes import NewJob, Unit
+from core.cluster import ClusterSpec
+from core.errors import (
+    BadInput,
+    Conflict,
+    Fault,
+    NotFound,
+    PriceNotConfirmed,
+    QuotaExceeded,
+    ZenError,
+)
+from core.groups import After, Wait, hold_words, parse_after, parse_array
+from core.job import Job, JobEvent, JobSpec, Membership, entry_for, new_job
+from core.ports import Clock, Ids
+from core.queueing import QueuePolicy, QueueRule
+from core.submission import content_hash, parse_submission, shown
+from core.timers import Timers
+from core.unified_job import in_manifest_words, is_manifest, native_of_manifest
+from scheduler.queue.blocked_clusters import KnownTroubles, blocked_clusters
+from scheduler.submission.cluster_selection import (
+    Candidate,
+    Choice,
+    candidates,
+    choose_cluster,
+    choose_for_later,
+    standard_cluster,
+)
+from scheduler.submission.quotes import Quote, quote_of
+from scheduler.submission.tenant_access import Door, Terms, told_bound_s
+
+Writer = Callable[[Unit], Awaitable[str | None]]
+"""Writes one unit durably; the refusal's text if a guard said no."""
+Clusters = Callable[[], Sequence[ClusterSpec]]
+"""The clusters as configured right now: operators edit them while we run."""
+
+Expected = Callable[[JobSpec, str], float | None]
+"""How long a job is expected to run in a cluster, if anything like it is known: it makes its place
+in the queue."""
+
+KEY_CHARS_MAX = 255
+DEPTH_MAX = 32
+_TOO_DEEP = (f"more than {DEPTH_MAX} levels", f"at most {DEPTH_MAX} levels of nesting")
+_FRESH_ID_TRIES = 5
+_ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+class Known(Protocol):
+    """What a submission asks the store when somebody was there before it."""
+
+    async def find_job(self, job_id: str, user_id: str | None) -> Job: ...
+    async def find_group(self, group: str, user_id: str | None) -> str: ...
+    async def content_hash(self, user_id: str, job_id: str) -> tuple[str, str] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionOptions:
+    """What clients of other systems expect of a submission."""
+
+    uuid_ids: bool = False
+    """Ids that we make are UUIDs."""
+    waits_for_size: bool = False
+    """A job that is larger than every VM waits, until its queue time-out, and is not refused."""
+    confirmed_usd_per_hour: float | None = None
+    """The price that the submitter has agreed to."""
+
+
+NATIVE = SubmissionOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The job is stored. A repeat of the submission gets an equal answer."""
+
+    job_id: str
+    user_id: str
+    cluster: str
+    message: str
+    starvation_bound_s: float | None = None
+    """It waits for its first start no longer than this. None: the cluster's rule makes no such
+    promise, or too many wait before it."""
+    jobs: int = 1
+    """Of an array: how many there are; `job_id` is their group."""
+    quote: Quote | None = None
+    """What it costs; None: its cluster is not in the configuration any more."""
+    new_tenant: bool = field(default=False, compare=False)
+    """Nobody knew its tenant before."""
+    repeated: bool = field(default=False, compare=False)
+    """It was stored before: nothing was written now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What would become of a submission."""
+
+    spec: JobSpec
+    choice: Choice | None
+    """None: it would be refused."""
+    message: str
+    confirm: str | None
+    """Why its price would have to be confirmed."""
+    candidates: tuple[Candidate, ...]
+
+
+class Submissions:
+    """Checks a submission, chooses its cluster, and writes it once."""
+
+    def __init__(
+        self,
+        write: Writer,
+        store: Known,
+        clusters: Clusters,
+        timers: Timers,
+        clock: Clock,
+        ids: Ids,
+        *,
+        on_new: Callable[[Job], None] | None = None,
+        door: Door | None = None,
+        queue: Callable[[], QueuePolicy] = QueuePolicy,
+        expected: Expected = lambda _, __: None,
+    ) -> None:
+        self._write = write
+        self._store = store
+        self._clusters = clusters
+        self.timers = timers
+        """As configured now: whoever watches the configuration replaces them."""
+        self._clock = clock
+        self._ids = ids
+        self._on_new = on_new
+        self._door = door
+        """None: tenants have no limits here."""
+        self._queue = queue
+        self._expected = expected
+        self.troubles: KnownTroubles | None = None
+        """What regions cannot deliver; None: nothing is known of it here."""
+
+    async def submit(
+        self,
+        data: object,
+        *,
+        idempotency_key: str | None,
+        confirmed_usd_per_hour: float | None = None,
+        options: SubmissionOptions = NATIVE,
+    ) -> Accepted:
+        """BadInput with every fault; Conflict when the id is taken by other content;
+        PriceNotConfirmed when it costs more than is bought without asking."""
+        native, in_words = self._native(data)
+        options = replace(options, confirmed_usd_per_hour=confirmed_usd_per_hour)
+        try:
+            return await self._submit(native, idempotency_key, options)
+        except QuotaExceeded:
+            raise
+        except BadInput as error:
+            raise in_words(error) from error
+
+    async def refuse_past_deadline(self, data: object, idempotency_key: str | None) -> None:
+        """BadInput for a new job whose deadline is over. For doors where somebody waits for the
+        answer: a message may have been on the bus for long, and its job runs all the same. A
+        repeat gets its first answer, however late it comes."""
+        if not isinstance(data, Mapping) or data.get("deadline") is None:
+            return
+        refuse_unstorable(data)
+        now = self._clock.now()
+        key_id = None if idempotency_key is None else key_job_id(idempotency_key)
+        spec = parse_submission(data, self.timers, key_id or "new")
+        if spec.deadline is None or spec.deadline > now:
+            return
+        named = key_id is not None or _brings_id(data)
+        if named and await self._stored(spec) is not None:
+            return
+        expected = f"a time that is still to come: it is {now:%Y-%m-%dT%H:%M:%SZ}"
+        raise BadInput([Fault("deadline", shown(data["deadline"]), expected)])
+
+    def _native(self, data: object) -> tuple[object, Callable[[BadInput], BadInput]]:
+        """A submission in our fields, and how its faults are told to its sender."""
+        refuse_unstorable(data)
+        if not is_manifest(data):
+            return data, lambda error: error
+        assert isinstance(data, Mapping), "manifests are objects"
+        return native_of_manifest(data), lambda e: BadInput(in_manifest_words(e.faults, data))
+
+    async def _submit(self, data: object, key: str | None, options: SubmissionOptions) -> Accepted:
+        if key is not None:
+            return await self._try_key(data, key, options)
+        for _ in range(_FRESH_ID_TRIES - 1):
+            try:
+                return await self._try(data, None, options)
+            except _FreshIdTaken:
+                continue
+        return await self._try(data, None, options)
+
+    async def _try_key(self, data: object, key: str, options: SubmissionOptions) -> Accepted:
+        key_id = key_job_id(key)
+        if options.uuid_ids:
+            key_id = str(uuid.uuid5(uuid.NAMESPACE_OID, key_id))
+        try:
+            return await self._try(data, key_id, options)
+        except Conflict as error:
+            if _brings_id(data):
+                raise
+            # Who sent a key has never seen the id that we made of it.
+            raise Conflict(
+                f"Idempotency-Key {shown(key)} was used before with other content (job {key_id}): "
+                "take another key, or send exactly the same again"
+            ) from error
+
+    async def _try(self, data: object, key_id: str | None, options: SubmissionOptions) -> Accepted:
+        now = self._clock.now()
+        uid = self._ids.uid(now)
+        fresh_id = uid if options.uuid_ids else readable_id(uid)
+        sent = parse_submission(data, self.timers, key_id or fresh_id)
+        # What a repeat is compared by is what was sent; what is stored says what was agreed to.
+        digest = content_hash(sent)
+        fresh = key_id is None and not _brings_id(data)
+        try:
+            terms = await self._terms(sent)
+            spec = terms.agreed(sent)
+            choice = await self._choose(spec, options, spot_by_default=sent.spot is None)
+            waits = await self._waits(spec)
+            if choice.quote is not None:
+                terms.refuse_dear(spec, choice.quote, options.confirmed_usd_per_hour)
+                spec = terms.priced(spec, choice.quote)
+        except (BadInput, PriceNotConfirmed):
+            # The configuration may have lost the cluster since: a repeat still gets its answer.
+            stored = await self._stored(sent) if not fresh else None
+            if stored is None:
+                raise
+            return await self._answer_again(sent, digest, stored, None)
+        specs = expand(spec)
+        unit = await self._bounded(self._unit(uid, specs, choice, digest, waits))
+        refusal = await self._write(unit)
+        if refusal is None:
+            if self._on_new is not None:
+                for change in unit:
+                    self._on_new(change.job)
+            return replace(self._accepted(spec, choice, unit[0].job), new_tenant=terms.new)
+        stored = await self._stored(spec)
+        if stored is None and len(specs) == 1:
+            raise NotStored(f"job {spec.job_id} of user {spec.user_id}: {refusal}")
+        if fresh:
+            raise _FreshIdTaken(f"job id {spec.job_id} was just taken; submit again")
+        if stored is None:
+            raise Conflict(f"some of {spec.job_id}'s jobs exist already: take another job_id")
+        return await self._answer_again(spec, digest, stored, choice)
+
+    async def preview(self, data: object) -> Preview:
+        """What would become of a submission, and what else there is for it; BadInput if no cluster
+        has what it asks for, with or without more consent. Nothing is stored."""
+        native, in_words = self._native(data)
+        try:
+            sent = parse_submission(
+                native, self.timers, readable_id(self._ids.uid(self._clock.now()))
+            )
+            terms = await self._terms(sent)
+            spec = terms.agreed(sent)
+            by_default = sent.spot is None
+            found = candidates(spec, self._clusters(), spot_by_default=by_default)
+            try:
+                choice = await self._choose(spec, NATIVE, spot_by_default=by_default)
+            except BadInput as refusal:
+                if not found:
+                    raise
+                return Preview(spec, None, str(in_words(refusal)), None, tuple(found))
+        except QuotaExceeded:
+            raise
+        except BadInput as error:
+            raise in_words(error) from error
+        message = f"cluster {choice.cluster}{_machine(choice.quote)}: {choice.reason}"
+        confirm = None
+        try:
+            if choice.quote is not None:
+                terms.refuse_dear(spec, choice.quote, None)
+        except PriceNotConfirmed as dear:
+            confirm = str(dear)
+        return Preview(spec, choice, message, confirm, tuple(found))
+
+    async def _terms(self, spec: JobSpec) -> Terms:
+        return await self._door.terms(spec.tenant_id) if self._door is not None else Terms()
+
+    def _unit(
+        self,
+        uid: str,
+        specs: Sequence[JobSpec],
+        choice: Choice,
+        digest: str,
+        waits: tuple[Wait, ...],
+    ) -> tuple[NewJob, ...]:
+        """All jobs of a submission, written together or not at all. The first one brings what they
+        wait for."""
+        now, unit = self._clock.now(), []
+        leader = uid
+        for number, spec in enumerate(specs):
+            own = uid if number == 0 else self._ids.uid(now)
+            rank = number % spec.replicas
+            leader = own if rank == 0 else leader
+            job = new_job(
+                own,
+                spec,
+                choice.cluster,
+                now,
+                reason=choice.reason,
+                queue=self._queue(),
+                expected_s=self._expected(spec, choice.cluster),
+                blocked=uid if waits else None,
+                gang=Membership(leader, rank, spec.replicas) if spec.replicas > 1 else None,
+            )
+            entry = entry_for(None, job, JobEvent.SUBMITTED, cluster=choice.cluster)
+            unit.append(NewJob(job, entry, digest, waits if number == 0 else ()))
+        return tuple(unit)
+
+    async def _bounded(self, unit: tuple[NewJob, ...]) -> tuple[NewJob, ...]:
+        """With what each job is told: by when it starts at the latest."""
+        first = unit[0].job
+        cluster = next((c for c in self._clusters() if c.name == first.cluster), None)
+        if self._door is None or cluster is None or cluster.queue is not QueueRule.FAIR:
+            return unit
+        ahead = await self._door.ahead(first.spec, cluster.name, len(unit))
+        return tuple(self._told(new, cluster, ahead + len(unit)) for new in unit)
+
+    def _told(self, new: NewJob, cluster: ClusterSpec, waiting: int) -> NewJob:
+        """`waiting`: all of its submission among them; who of an array goes first is open."""
+        job = new.job
+        ahead = waiting - (job.gang.size if job.gang is not None else 1)
+        told_s = told_bound_s(job, cluster, self.timers.max_runtime_s, ahead)
+        if told_s is None:
+            return new
+        job = replace(job, starts_by=job.submitted_at + timedelta(seconds=told_s))
+        told = {"cluster": job.cluster, "starvation_bound_s": told_s}
+        return replace(new, job=job, entry=entry_for(None, job, JobEvent.SUBMITTED, **told))
+
+    async def _waits(self, spec: JobSpec) -> tuple[Wait, ...]:
+        """What it waits for, found among the user's jobs, then groups; BadInput names the rest."""
+        found: list[Wait] = []
+        faults: list[Fault] = []
+        for word in spec.after:
+            after = parse_after(word)
+            assert after is not None, f"checked when it came: {word}"
+            wait = await self._find(after, spec.user_id)
+            if wait is None:
+                expected = f"a job or a group that user {spec.user_id} has submitted before"
+                faults.append(Fault("after", shown(after.needs), expected))
+            else:
+                found.append(wait)
+        if faults:
+            raise BadInput(faults)
+        return tuple(found)
+
+    async def _find(self, after: After, user_id: str) -> Wait | None:
+        try:
+            job = await self._store.find_job(after.needs, user_id)
+            return Wait(job.uid, None, after)
+        except NotFound:
+            pass  # then it may be a group
+        try:
+            owner = await self._store.find_group(after.needs, user_id)
+            return Wait(None, (owner, after.needs), after)
+        except NotFound:
+            return None
+
+    async def _choose(
+        self, spec: JobSpec, options: SubmissionOptions, *, spot_by_default: bool
+    ) -> Choice:
+        """BadInput if no cluster has what it asks for, or its tenant may never have it."""
+        clusters = self._clusters()
+        troubles = await self.troubles.now() if self.troubles is not None else ()
+        blocked = blocked_clusters(spec, clusters, troubles, self._clock.now())
+        try:
+            choice = choose_cluster(spec, clusters, blocked, spot_by_default=spot_by_default)
+        except BadInput:
+            later = choose_for_later(spec, clusters) if options.waits_for_size else None
+            if later is None:
+                raise
+            choice = later
+        if self._door is not None:
+            await self._door.check(spec, next(c for c in clusters if c.name == choice.cluster))
+        return choice
+
+    def _accepted(self, spec: JobSpec, choice: Choice, job: Job) -> Accepted:
+        """`job`: the first one of the submission, as it is stored."""
+        count = len(parse_array(spec.array) or ()) if spec.array is not None else 1
+        what = f"{count} jobs queued" if spec.array is not None else "queued"
+        if spec.elastic:
+            what += f" to run on {spec.least} to {spec.replicas} VMs"
+        elif spec.replicas > 1:
+            what += f" as a gang of {spec.replicas} VMs"
+        message = f"{what} for cluster {choice.cluster}{_machine(choice.quote)}: {choice.reason}"
+        if choice.quote is not None and choice.quote.spot and spec.deadline is not None:
+            message += self._way_out(job)
+        if spec.after:
+            message += f"; {hold_words(spec.after)}"
+        bound_s = None
+        if self._door is not None and job.starts_by is not None:
+            bound_s = (job.starts_by - job.submitted_at).total_seconds()
+        return Accepted(
+            spec.job_id, spec.user_id, choice.cluster, message, bound_s, count, choice.quote
+        )
+
+    def _way_out(self, job: Job) -> str:
+        """What a spot job with a deadline may cost in the end."""
+        clusters = self._clusters()
+        here = next((c for c in clusters if c.name == job.cluster), None)
+        standard = standard_cluster(job.spec, here, clusters) if here is not None else None
+        if standard is None:
+            return ""
+        words = quote_of(job.spec, standard).words()
+        return f"; as its deadline comes near it may move to {standard.name} ({words})"
+
+    async def _stored(self, spec: JobSpec) -> str | None:
+        """The content hash of the job that has the id of its first one already."""
+        known = await self._store.content_hash(spec.user_id, expand(spec)[0].job_id)
+        return None if known is None else known[1]
+
+    async def _answer_again(
+        self, spec: JobSpec, digest: str, stored_digest: str, choice: Choice | None
+    ) -> Accepted:
+        """The first answer once more, or Conflict if the first submission was another one."""
+        if stored_digest != digest:
+            raise Conflict(
+                f"job {spec.job_id} of user {spec.user_id} exists with other content: "
+                f"take another job_id, or submit exactly the same again"
+            )
+        job = await self._store.find_job(expand(spec)[0].job_id, spec.user_id)
+        if choice is None or choice.cluster != job.cluster:
+            found = next((c for c in self._clusters() if c.name == job.cluster), None)
+            quote = quote_of(job.spec, found) if found is not None else None
+            words = f": {quote.words()}" if quote is not None else ""
+            choice = Choice(job.cluster, f"chosen when first submitted{words}", quote)
+        return replace(self._accepted(spec, choice, job), repeated=True)
+
+
+def _machine(quote: Quote | None) -> str:
+    if quote is None:
+        return ""
+    return f" ({quote.machine_type}, {'spot' if quote.spot else 'standard'} VMs)"
+
+
+class NotStored(ZenError):
+    """The store refused a job that nobody had submitted before: a fault of ours."""
+
+    code = "not_stored"
+
+
+class _FreshIdTaken(Conflict):
+    """Dice fell the same way twice: throw again."""
+
+
+def readable_id(uid: str) -> str:
+    """A job id of ten characters from the random end of a uid: 50 bits, none look alike."""
+    bits = uuid.UUID(uid).int
+    letters = [_ID_ALPHABET[(bits >> shift) & 31] for shift in range(0, 50, 5)]
+    return "j-" + "".join(letters)
+
+
+def key_job_id(key: str) -> str:
+    """The job id that belongs to an idempotency key."""
+    if not key.isprintable() or not 1 <= len(key) <= KEY_CHARS_MAX:
+        expected = f"1 to {KEY_CHARS_MAX} printable characters"
+        raise BadInput([Fault("Idempotency-Key", shown(key), expected)])
+    return "k-" + hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()[:24]
+
+
+def refuse_unstorable(data: object) -> None:
+    """BadInput for values that no database text can hold, wherever they hide.
+
+    Walks without recursion: the depth of a body is the sender's choice.
+    """
+    if _unstorable_within(data) is None:
+        return
+    tops = data if isinstance(data, Mapping) else {"body": data}
+    faults = []
+    for name, top in tops.items():
+        fault = _unstorable(name) or _unstorable_within(top)
+        if fault is not None:
+            faults.append(Fault(str(name)[:80].encode("ascii", "replace").decode(), *fault))
+    raise BadInput(faults or [Fault("body", *_TOO_DEEP)])
+
+
+def _unstorable_within(top: object) -> tuple[str, str] | None:
+    """(what came, what was expected), level by level; this runs for every submission."""
+    level = [top]
+    for _ in range(DEPTH_MAX):
+        below: list[object] = []
+        for value in level:
+            if isinstance(value, str | float):  # first: most values are text
+                if (fault := _unstorable(value)) is not None:
+                    return fault
+            elif isinstance(value, list):
+                below += value
+            elif isinstance(value, Mapping):
+                below += value.keys()
+                below += value.values()
+        if not below:
+            return None
+        level = below
+    return _TOO_DEEP
+
+
+def _unstorable(value: object) -> tuple[str, str] | None:
+    if isinstance(value, str):
+        if "\0" in value:
+            return (shown(value), "text without NUL characters")
+        if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
+            return ("text with half a character in it", "text that is valid Unicode")
+    elif isinstance(value, float) and not math.isfinite(value):
+        return (str(value), "a finite number")
+    return None
+
+
+def _brings_id(data: object) -> bool:
+    return isinstance(data, Mapping) and data.get("job_id") is not None
+
+
+def expand(spec: JobSpec) -> list[JobSpec]:
+    """The jobs that a submission stands for: one, or one for each index of its array; of a gang
+    all members, the first one as it was submitted."""
+    return [member for one in _indexed(spec) for member in _members(one)]
+
+
+def _members(spec: JobSpec) -> list[JobSpec]:
+    """Of a group people see the gang once: by its first member."""
+    others = range(1, spec.replicas)
+    return [spec, *(replace(spec, job_id=f"{spec.job_id}.{n}", group=None) for n in others)]
+
+
+def _indexed(spec: JobSpec) -> list[JobSpec]:
+    if spec.array is None:
+        return [spec]
+    made = []
+    for index in parse_array(spec.array) or ():
+        words = {"ZEN_ARRAY_ID": spec.job_id, "ZEN_ARRAY_INDEX": str(index)}
+        made.append(
+            replace(
+                spec,
+                job_id=f"{spec.job_id}-{index}",
+                group=spec.job_id,
+                environment={**spec.environment, **words},
+            )
+        )
+    return made

@@ -1,0 +1,1 @@
+"""pipeline-zen's workers: their messages in our words."""

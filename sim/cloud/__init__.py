@@ -1,0 +1,1 @@
+"""The pretend Google Cloud behind its real protocols."""

@@ -1,0 +1,191 @@
+"""The instance metadata protocol, one server on a port of its own per VM: a process on the pretend
+VM asks ``GCE_METADATA_HOST`` who it is, exactly as it would on a real one."""
+
+import asyncio
+import hashlib
+import json
+import re
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiohttp import web
+
+from sim.cloud.model import VmInfo
+
+ROOT: Final = "computeMetadata/v1"
+WAIT_DEFAULT_S: Final = 300.0
+WAIT_MAX_S: Final = 3600.0
+_HEADERS: Final = {"Metadata-Flavor": "Google", "Server": "Metadata Server for VM"}
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Tree = dict[str, "Tree | str"]
+
+
+class VmMetadata:
+    """What one VM can read about itself, and the wish to know when it changes."""
+
+    def __init__(self, vm: VmInfo, project: str, project_number: int) -> None:
+        self._changed = asyncio.Event()
+        home = f"projects/{project_number}"
+        account = f"{project_number}-compute@developer.gserviceaccount.com"
+        self._instance: Tree = {
+            "attributes": dict(vm.metadata),
+            "hostname": f"{vm.name}.{vm.zone}.c.{project}.internal",
+            "id": str(vm.id),
+            "machine-type": f"{home}/machineTypes/{vm.machine_type}",
+            "maintenance-event": "NONE",
+            "name": vm.name,
+            # All pretend VMs are processes of one machine.
+            "network-interfaces": {"0": {"ip": "127.0.0.1"}},
+            "preempted": "FALSE",
+            "scheduling": {
+                "automatic-restart": "FALSE",
+                "on-host-maintenance": "TERMINATE",
+                "preemptible": "TRUE" if vm.spot else "FALSE",
+            },
+            "service-accounts": {
+                "default": {
+                    "aliases": "default\n",
+                    "email": account,
+                    "scopes": "https://www.googleapis.com/auth/cloud-platform\n",
+                }
+            },
+            "zone": f"{home}/zones/{vm.zone}",
+        }
+        numeric = str(project_number)
+        self.tree: Tree = {
+            "instance": self._instance,
+            "project": {"attributes": {}, "numeric-project-id": numeric, "project-id": project},
+        }
+
+    def preempt(self) -> None:
+        self._change("preempted", "TRUE")
+
+    def maintain(self) -> None:
+        self._change("maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE")
+
+    def _change(self, key: str, value: str) -> None:
+        self._instance[key] = value
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def change(self) -> None:
+        await self._changed.wait()
+
+
+class MetadataServer:
+    """Serves one VM's metadata on a loopback port."""
+
+    def __init__(self, metadata: VmMetadata) -> None:
+        self.metadata = metadata
+        app = web.Application(middlewares=[_flavor])
+        app.router.add_get("/{path:.*}", self._get)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+
+    async def start(self, host: str = "127.0.0.1") -> str:
+        """Returns host:port, the value for GCE_METADATA_HOST."""
+        await self._runner.setup()
+        await web.TCPSite(self._runner, host, 0).start()
+        port = self._runner.addresses[0][1]
+        return f"{host}:{port}"
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+
+    async def _get(self, request: web.Request) -> web.StreamResponse:
+        path = request.match_info["path"]
+        parts = [part for part in path.split("/") if part]
+        node = _find({"computeMetadata": {"v1": self.metadata.tree}}, parts)
+        if isinstance(node, dict) and path and not path.endswith("/"):
+            query = f"?{request.query_string}" if request.query_string else ""
+            raise web.HTTPMovedPermanently(f"/{path}/{query}")
+        if _flag(request, "wait_for_change"):
+            node = await self._wait(node, parts, request)
+        body, kind = _render(node, request)
+        return web.Response(text=body, content_type=kind, headers={"ETag": _etag(node)})
+
+    async def _wait(self, node: Tree | str, parts: list[str], request: web.Request) -> Tree | str:
+        """Long poll. Answers at once when the caller's last_etag is not the current one; after
+        timeout_sec it answers with the value as it is."""
+        last = request.query.get("last_etag")
+        seen = _etag(node) if last is None else last
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _seconds(request)
+        while _etag(node) == seen and loop.time() < end:
+            try:
+                await asyncio.wait_for(self.metadata.change(), end - loop.time())
+            except TimeoutError:
+                break
+            node = _find({"computeMetadata": {"v1": self.metadata.tree}}, parts)
+        return node
+
+
+@web.middleware
+async def _flavor(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """The header proves that the caller meant the metadata server: a page in a browser or a
+    forwarded request cannot set it."""
+    if request.headers.get("Metadata-Flavor") != "Google":
+        return _problem(403, "Missing required header: Metadata-Flavor: Google")
+    if "X-Forwarded-For" in request.headers:
+        return _problem(403, "Requests with X-Forwarded-For are refused")
+    try:
+        answer = await handler(request)
+    except web.HTTPMovedPermanently as moved:
+        moved.headers.update(_HEADERS)
+        raise
+    except web.HTTPException as error:
+        return _problem(error.status, error.text or error.reason)
+    answer.headers.update(_HEADERS)
+    return answer
+
+
+def _problem(status: int, text: str) -> web.Response:
+    return web.Response(status=status, text=text + "\n", headers=_HEADERS)
+
+
+def _find(tree: Tree, parts: list[str]) -> Tree | str:
+    node: Tree | str = tree
+    for part in parts:
+        if not isinstance(node, dict) or part not in node:
+            raise web.HTTPNotFound(text=f"/{'/'.join(parts)} was not found")
+        node = node[part]
+    return node
+
+
+def _flag(request: web.Request, key: str) -> bool:
+    return request.query.get(key, "").lower() == "true"
+
+
+def _seconds(request: web.Request) -> float:
+    text = request.query.get("timeout_sec", "")
+    if not text:
+        return WAIT_DEFAULT_S
+    if not re.fullmatch(r"\d{1,6}", text):
+        raise web.HTTPBadRequest(text=f"timeout_sec: expected whole seconds, got {text!r}")
+    return min(float(text), WAIT_MAX_S)
+
+
+def _render(node: Tree | str, request: web.Request) -> tuple[str, str]:
+    if _flag(request, "recursive") or request.query.get("alt") == "json":
+        return json.dumps(_camel(node)), "application/json"
+    if isinstance(node, str):
+        return node, "application/text"
+    lines = (f"{key}/" if isinstance(value, dict) else key for key, value in sorted(node.items()))
+    return "".join(f"{line}\n" for line in lines), "application/text"
+
+
+def _camel(node: Tree | str, key: str = "") -> object:
+    """Recursive answers use camelCase for Google's own names; attribute names stay as set."""
+    if isinstance(node, str):
+        return int(node) if key in ("id", "numeric-project-id") else node
+    if key == "attributes":
+        return node
+    return {
+        re.sub(r"-(\w)", lambda m: m[1].upper(), name): _camel(value, name)
+        for name, value in node.items()
+    }
+
+
+def _etag(node: Tree | str) -> str:
+    text = json.dumps(node, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,224 @@
+"""The things inside the pretend cloud: VMs, members of groups, operations, and what happens to
+them. Mutable records belong to ``physics`` alone; values that leave it are frozen."""
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from sim.cloud.world import MigSpec
+
+ERROR_HISTORY_MAX = 500
+
+
+class ApiError(Exception):
+    """A call that Google would refuse, with its HTTP status and reason."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        self.status = status
+        self.reason = reason
+        self.message = message
+        super().__init__(f"{status} {reason}: {message}")
+
+
+class VmStatus(StrEnum):
+    PROVISIONING = "PROVISIONING"
+    STAGING = "STAGING"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    TERMINATED = "TERMINATED"
+
+
+class Action(StrEnum):
+    """What a group is doing with a member."""
+
+    NONE = "NONE"
+    CREATING = "CREATING"
+    RECREATING = "RECREATING"
+    DELETING = "DELETING"
+    ABANDONING = "ABANDONING"
+
+
+LEAVING = frozenset({Action.DELETING, Action.ABANDONING})
+GROWING = frozenset({Action.CREATING, Action.RECREATING})
+
+
+@dataclass(frozen=True, slots=True)
+class VmInfo:
+    """Who a VM is. The id is never used again; the name may be."""
+
+    id: int
+    name: str
+    zone: str
+    region: str
+    mig: str
+    machine_type: str
+    gpus: int
+    spot: bool
+    metadata: tuple[tuple[str, str], ...]
+    labels: tuple[tuple[str, str], ...]
+    driver: bool = True  # its GPUs can be used
+
+
+@dataclass(frozen=True, slots=True)
+class PowerOn:
+    vm: VmInfo
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptNotice:
+    vm: VmInfo
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceNotice:
+    vm: VmInfo
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class SoftOff:
+    """ACPI G2: the guest's init ends its services, each by SIGTERM. The power goes later."""
+
+    vm: VmInfo
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class PowerOff:
+    vm: VmInfo
+    at: float
+
+
+Effect = PowerOn | PreemptNotice | MaintenanceNotice | SoftOff | PowerOff
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why an attempt to create a VM failed, in Google's words."""
+
+    code: str
+    message: str
+    zone: str
+    reason: str = ""
+    metadatas: tuple[tuple[str, str], ...] = ()
+    localized: str = ""
+    quota: tuple[str, float] | None = None  # metric, limit
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRecord:
+    """One line of a group's listErrors history. It survives a later success."""
+
+    at: float
+    trouble: Trouble
+    action: Action
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Capacity and quota that one VM takes."""
+
+    pool: tuple[str, str, bool]  # zone, machine type, spot
+    quotas: tuple[tuple[tuple[str, str], int], ...]  # (region, metric), amount
+
+
+@dataclass(slots=True)
+class Timed:
+    """Something with timers. A new plan makes the timers of the old one void."""
+
+    plan: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Vm(Timed):
+    info: VmInfo
+    created_at: float
+    status: VmStatus = VmStatus.PROVISIONING
+    powered: bool = False
+    preempted: bool = False
+    told_off: bool = False  # the soft off was sent
+    deleting: bool = False  # by instances.delete
+    member: "Member | None" = None
+    hold: Hold | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Member(Timed):
+    """A name in a group. It exists before its VM does, and after its VM failed."""
+
+    name: str
+    mig: "Mig"
+    zone: str
+    action: Action = Action.NONE
+    vm: Vm | None = None
+    hold: Hold | None = None  # capacity taken in `zone` for a VM that is not there yet
+    trouble: Trouble | None = None
+    ends_at: float | None = None  # when the cloud deletes its VM: the end of a requested run
+
+    @property
+    def leaving(self) -> bool:
+        return self.action in LEAVING
+
+
+class RequestState(StrEnum):
+    """Where a request for several VMs at once stands."""
+
+    ACCEPTED = "ACCEPTED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+@dataclass(slots=True, kw_only=True)
+class ResizeRequest(Timed):
+    """All of its members get a VM at once, or none does."""
+
+    name: str
+    id: int
+    created_at: float
+    run_s: float
+    members: "tuple[Member, ...]"
+    by_count: bool  # the group invented the names
+    state: RequestState = RequestState.ACCEPTED
+    trouble: Trouble | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Mig:
+    spec: MigSpec
+    id: int
+    created_at: float
+    target_size: int = 0
+    members: dict[str, Member] = field(default_factory=dict)
+    errors: deque[ErrorRecord] = field(default_factory=lambda: deque(maxlen=ERROR_HISTORY_MAX))
+    requests: dict[str, ResizeRequest] = field(default_factory=dict)
+
+    def counts(self) -> dict[Action, int]:
+        counts = dict.fromkeys(Action, 0)
+        for member in self.members.values():
+            counts[member.action] += 1
+        return counts
+
+    def zones_in_use(self) -> Counter[str]:
+        held = (m for m in self.members.values() if m.hold or (m.vm and m.vm.hold))
+        return Counter(m.zone for m in held)
+
+    @property
+    def is_stable(self) -> bool:
+        return all(m.action is Action.NONE for m in self.members.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    id: int
+    name: str
+    type: str
+    target: str  # the path of the resource, under projects/…
+    scope: str  # "regions/us-central1" or "zones/us-central1-a"
+    at: float
+    done_at: float
+    client_operation_id: str | None = None
+    error: Trouble | None = None  # it ends with it, and has done nothing

@@ -1,0 +1,127 @@
+"""The pretend cloud in real time: physics, protocols and machines put together."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+
+from sim.cloud.admin import AdminServer
+from sim.cloud.compute_server import BODY_BYTES_MAX, ComputeServer
+from sim.cloud.machines import DEFAULT_COMMAND, Machines
+from sim.cloud.physics import Cloud
+from sim.cloud.world import World
+
+
+class _Clock:
+    """Wall-clock time that never jumps: read once, then carried on by the monotonic clock."""
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def __call__(self) -> float:
+        return self._offset + time.monotonic()
+
+
+def build_app(
+    cloud: Cloud, clock: Callable[[], float], wake: Callable[[], None]
+) -> web.Application:
+    """Compute's API and the cloud's own, on one port. It reads time from ``clock`` alone."""
+    compute = ComputeServer(cloud, clock, wake)
+    admin = AdminServer(cloud, clock, wake)
+    app = web.Application(
+        middlewares=[compute.middleware, admin.middleware], client_max_size=BODY_BYTES_MAX
+    )
+    compute.add_routes(app)
+    admin.add_routes(app)
+    return app
+
+
+class PretendCloud:
+    """``async with PretendCloud(world, state_dir) as cloud: cloud.compute_url``."""
+
+    def __init__(
+        self,
+        world: World,
+        state_dir: Path,
+        *,
+        command: Sequence[str] = DEFAULT_COMMAND,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        self.clock = _Clock()
+        self.cloud = Cloud(world, self.clock())
+        self._host = host
+        self._port = port
+        self._changed = asyncio.Event()
+        self._machines = Machines(world, state_dir, self._guest_exited, command)
+        self._runner: web.AppRunner | None = None
+        self._driver: asyncio.Task[None] | None = None
+
+    @property
+    def compute_url(self) -> str:
+        """The value for ClientOptions(api_endpoint=…)."""
+        return f"http://{self._host}:{self._port}"
+
+    async def start(self) -> None:
+        await self._machines.start()
+        app = build_app(self.cloud, self.clock, self.wake)
+        # Long polls must not hold up the end.
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self._host, self._port).start()
+        self._port = self._runner.addresses[0][1]
+        self._machines.compute_url = self.compute_url
+        self._driver = asyncio.create_task(self._drive(), name="pretend cloud")
+
+    async def stop(self) -> None:
+        if self._driver is not None:
+            self._driver.cancel()
+            await asyncio.wait([self._driver])
+        if self._runner is not None:
+            await self._runner.cleanup()
+        await self._machines.stop()
+
+    async def wait_failed(self) -> None:
+        """Returns only by raising: the driver has no end of its own."""
+        assert self._driver is not None
+        await asyncio.shield(self._driver)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    def wake(self) -> None:
+        """Whoever changes ``cloud`` directly must say so; the protocols do it themselves."""
+        self._changed.set()
+
+    def _guest_exited(self, vm_id: int) -> None:
+        self.cloud.guest_exited(vm_id, self.clock())
+        self.wake()
+
+    async def _drive(self) -> None:
+        while True:
+            self._changed.clear()
+            for effect in self.cloud.advance(self.clock()):
+                await self._machines.apply(effect)
+            due = self.cloud.next_event_at()
+            left_s = None if due is None else max(0.0, due - self.clock())
+            try:
+                await asyncio.wait_for(self._changed.wait(), left_s)
+            except TimeoutError:
+                continue

@@ -1,0 +1,109 @@
+"""Holds and groups in memory: what db/dependencies.py and db/groups.py ask, as dictionaries."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from core.groups import Wait, bad_end
+from core.job import Job, JobStatus
+from db.ledger import Writes
+
+GroupKey = tuple[str, str]
+"""(user, group)."""
+Find = Callable[[str], Job | None]
+
+
+@dataclass(slots=True)
+class WaitRecord:
+    """One thing that a hold waits for, and how it ended."""
+
+    wait: Wait
+    over: bool = False
+    bad: str | None = None
+
+
+@dataclass(slots=True)
+class Holds:
+    """Who waits for whom, and who belongs together."""
+
+    waits: dict[str, list[WaitRecord]] = field(default_factory=dict)
+    """By hold."""
+    waiters: dict[str | GroupKey, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """Uid or group → the holds that wait for it."""
+    blocked: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """Hold → the jobs behind it."""
+    ready: set[str] = field(default_factory=set)
+    gangs: dict[str, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
+    """Gang → rank → member."""
+    groups: dict[GroupKey, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+    """Its jobs, oldest first."""
+
+    def index(self, job: Job, before: Job | None = None) -> None:
+        """The job as it is from now on."""
+        if before is None and job.gang is not None:
+            self.gangs[job.gang.uid][job.gang.rank] = job.uid
+        if before is None and job.spec.group is not None:
+            self.groups[job.spec.user_id, job.spec.group][job.uid] = None
+        if before is not None and before.blocked is not None:
+            self.blocked[before.blocked].discard(job.uid)
+        if job.blocked is not None:
+            self.blocked[job.blocked].add(job.uid)
+
+    def apply(self, writes: Writes, find: Find) -> None:
+        """After the jobs themselves."""
+        for hold, wait in writes.waits:
+            self.waits.setdefault(hold, []).append(WaitRecord(wait))
+            self.waiters[wait.uid or wait.group or ""].add(hold)
+        touched = {hold for hold, _ in writes.waits}
+        for job in writes.ended.values():
+            touched |= self.waiters.get(job.uid, set())
+            if job.spec.group is not None:
+                touched |= self.waiters.get((job.spec.user_id, job.spec.group), set())
+        for hold in touched & self.waits.keys():
+            self._look(hold, find)
+        for hold in writes.unblocked:
+            if not self.blocked[hold]:
+                self._drop(hold)
+
+    def released(self, limit: int) -> Iterator[str]:
+        """Jobs behind holds that are over."""
+        for hold in sorted(self.ready)[:limit]:
+            yield from sorted(self.blocked[hold])
+
+    def verdicts(self, limit: int) -> Mapping[str, str]:
+        return {hold: self._verdict(hold) for hold in sorted(self.ready)[:limit]}
+
+    def counts(self, key: GroupKey, find: Find) -> Mapping[JobStatus, int]:
+        return Counter(job.status for uid in self.groups[key] if (job := find(uid)))
+
+    def _look(self, hold: str, find: Find) -> None:
+        for record in self.waits[hold]:
+            if not record.over:
+                record.over, record.bad = self._end(record.wait, find)
+        records = self.waits[hold]
+        if any(r.bad for r in records) or all(r.over for r in records):
+            self.ready.add(hold)
+
+    def _end(self, wait: Wait, find: Find) -> tuple[bool, str | None]:
+        uids = [wait.uid] if wait.uid else list(self.groups.get(wait.group or ("", ""), ()))
+        jobs = [job for uid in uids if (job := find(uid)) is not None]
+        if any(not job.status.final for job in jobs):
+            return False, None
+        worst = max((j.status for j in jobs if j.status is not JobStatus.SUCCEEDED), default=None)
+        return True, str(worst) if worst is not None and wait.after.good_only else None
+
+    def _verdict(self, hold: str) -> str:
+        bad = [r for r in sorted(self.waits[hold], key=lambda r: r.wait.after.needs) if r.bad]
+        if not bad:
+            return ""
+        first = bad[0]
+        grouped = first.wait.group is not None
+        return bad_end(first.wait.after.needs, first.bad or "", group=grouped)
+
+    def _drop(self, hold: str) -> None:
+        for record in self.waits.pop(hold, ()):
+            self.waiters[record.wait.uid or record.wait.group or ""].discard(hold)
+        self.ready.discard(hold)
+        del self.blocked[hold]

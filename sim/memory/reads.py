@@ -1,0 +1,303 @@
+"""core.reads.Reads over the in-memory tables. Not for speed: lists are sorted when asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TypeVar
+from uuid import UUID
+
+from core.changes import RegionStatus
+from core.cost_report import CostQuestion, CostReport
+from core.errors import NotFound
+from core.job import WAITING, Job, JobStatus
+from core.queueing import class_of
+from core.reads import (
+    AlertRow,
+    AttemptRow,
+    DeadLetterPage,
+    DeadLetterRow,
+    EventRow,
+    GroupRow,
+    JobFilter,
+    JobPage,
+    JobRow,
+    Milestones,
+    Summary,
+    VmCount,
+    VmPage,
+    VmRow,
+    Worked,
+)
+from core.region_blocks import Trouble
+from core.supply import Experience
+from core.vm import Vm
+from core.waits import WaitRow
+from db.pages import place_of, token_for
+from sim.memory.cost import cost_report, job_costs
+from sim.memory.store import MemoryStore
+from sim.memory.tables import JobRecord, VmRecord
+
+PAGE_MAX = 1000
+_POSITION_MAX = 10_000
+T = TypeVar("T")
+
+
+class MemoryReads:
+    """Questions through a door of the store."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._tables = store.tables
+        self._clock = store.clock
+
+    async def job(self, job_id: str, user_id: str | None) -> JobRow:
+        found = await self._store.find_job(job_id, user_id)
+        return self._job_row(self._tables.jobs[found.uid])
+
+    async def jobs(
+        self, where: JobFilter, size: int, token: str | None, offset: int = 0
+    ) -> JobPage:
+        await self._store.reach()
+        question = ("jobs", where.tenant_id, where.user_id, where.statuses, where.cluster)
+        labels = (*sorted(where.labels.items()), where.group, where.job_ids)
+        rows, total, next_token = _page(
+            (record for record in self._tables.jobs.values() if _fits(record.job, where)),
+            lambda record: (record.job.submitted_at, record.job.uid),
+            ((*question, labels), size, token),
+            offset=offset,
+        )
+        return JobPage(tuple(self._job_row(record) for record in rows), total, next_token)
+
+    async def group(self, group: str, user_id: str | None) -> GroupRow:
+        owner = await self._store.find_group(group, user_id)
+        counts = self._tables.holds.counts((owner, group), self._tables.find)
+        return GroupRow(group, owner, counts)
+
+    async def events(self, uid: str, size: int, after: int) -> Sequence[EventRow]:
+        await self._store.reach()
+        record = self._tables.jobs.get(uid)
+        rows = [row for row in record.events if row.seq > after] if record is not None else []
+        return rows[: _bounded(size)]
+
+    async def waits(self, uid: str) -> Sequence[WaitRow]:
+        """What it met while it waited, the first first."""
+        await self._store.reach()
+        record = self._tables.jobs.get(uid)
+        rows = record.waits if record is not None else {}
+        return [
+            row for _, row in sorted(rows.items(), key=lambda item: (item[1].first_at, item[0]))
+        ]
+
+    async def attempts(self, uid: str) -> Sequence[AttemptRow]:
+        await self._store.reach()
+        record = self._tables.jobs.get(uid)
+        return [row for _, row in sorted(record.attempts.items())] if record is not None else []
+
+    async def milestones(self, uids: Sequence[str]) -> Mapping[str, Milestones]:
+        await self._store.reach()
+        records = {uid: self._tables.jobs[uid] for uid in uids if uid in self._tables.jobs}
+        return {
+            uid: _milestones(record)
+            for uid, record in records.items()
+            if record.events or record.attempts
+        }
+
+    async def running_by_region(self) -> Mapping[tuple[str, str], int]:
+        await self._store.reach()
+        computing = (JobStatus.RUNNING, JobStatus.PREEMPTING)
+        jobs = (record.job for record in self._tables.jobs.values())
+        return Counter(
+            (job.cluster, job.lease.region)
+            for job in jobs
+            if job.lease is not None and job.status in computing
+        )
+
+    async def vms(
+        self, cluster: str | None, region: str | None, gone: bool, size: int, token: str | None
+    ) -> VmPage:
+        await self._store.reach()
+        found = (
+            record
+            for record in self._tables.vms.values()
+            if cluster in (None, record.vm.cluster)
+            and region in (None, record.vm.region)
+            and (gone or record.vm.counted)
+        )
+        rows, total, next_token = _page(
+            found,
+            lambda record: (record.vm.requested_at, record.vm.uid),
+            (("vms", cluster, region, gone), size, token),
+        )
+        return VmPage(tuple(self._vm_row(record) for record in rows), total, next_token)
+
+    async def region_statuses(self) -> Sequence[RegionStatus]:
+        await self._store.reach()
+        return [status for _, status in sorted(self._tables.regions.items())]
+
+    async def experience(self) -> Sequence[Experience]:
+        await self._store.reach()
+        return [seen for _, seen in sorted(self._tables.experience.items())]
+
+    async def troubles(self) -> Sequence[Trouble]:
+        await self._store.reach()
+        return [trouble for _, trouble in sorted(self._tables.troubles.items())]
+
+    async def alerts(self, open_only: bool, size: int) -> Sequence[AlertRow]:
+        await self._store.reach()
+        rows = [
+            row for row in self._tables.alerts.values() if not open_only or row.cleared_at is None
+        ]
+        rows.sort(key=lambda row: (row.raised_at, row.alert_id), reverse=True)
+        return rows[: _bounded(size)]
+
+    async def dead_letters(
+        self, source: str | None, size: int, token: str | None
+    ) -> DeadLetterPage:
+        await self._store.reach()
+        rows, total, next_token = _page(
+            (row for row in self._tables.letters.values() if source in (None, row.letter.source)),
+            lambda row: (row.letter.at, row.letter.message_id),
+            (("dead letters", source), size, token),
+            form=str,
+        )
+        return DeadLetterPage(tuple(rows), total, next_token)
+
+    async def dead_letter(self, message_id: str) -> DeadLetterRow:
+        await self._store.reach()
+        row = self._tables.letters.get(message_id)
+        if row is None:
+            raise NotFound(f"there is no dead letter {message_id}")
+        return row
+
+    async def cost(self, question: CostQuestion) -> CostReport:
+        await self._store.reach()
+        return cost_report(self._tables, question, self._clock.now())
+
+    async def summary(self) -> Summary:
+        await self._store.reach()
+        tables = self._tables
+        leader = tables.leader
+        jobs = [record.job for record in tables.jobs.values() if not record.job.parked]
+        living = [record.vm for record in tables.vms.values() if record.vm.counted]
+        counts = Counter((vm.cluster, vm.region, vm.state, vm.busy) for vm in living)
+        return Summary(
+            now=self._clock.now(),
+            leader=leader.holder if leader else "",
+            term=leader.term if leader else 0,
+            leader_until=leader.expires_at if leader else None,
+            jobs=Counter((job.cluster, job.status) for job in jobs),
+            vms=tuple(VmCount(*kind, count) for kind, count in sorted(counts.items())),
+            oldest_waiting_since=min(
+                (job.queued_since for job in jobs if job.status in WAITING), default=None
+            ),
+            outbox=len(tables.outbox),
+            open_alerts=len(tables.open_alerts),
+            burn_usd_per_hour=_burn(living),
+        )
+
+    def _job_row(self, record: JobRecord) -> JobRow:
+        now = self._clock.now()
+        return JobRow(
+            job=record.job,
+            why=record.why,
+            position=self._position(record.job),
+            progress=record.progress,
+            checkpoint_step=record.checkpoint_step,
+            costs=job_costs(self._tables, record, now),
+            members_running=self._running(record.job),
+            last=_worked(record),
+        )
+
+    def _running(self, job: Job) -> int | None:
+        if job.gang is None or job.gang.rank > 0:
+            return None
+        uids = self._tables.holds.gangs[job.uid].values()
+        return sum(self._tables.jobs[uid].job.status is JobStatus.RUNNING for uid in uids)
+
+    def _position(self, job: Job) -> int | None:
+        if job.status not in WAITING or job.blocked is not None:
+            return None
+        ahead = sum(
+            other.status in WAITING
+            and other.blocked is None
+            and other.cluster == job.cluster
+            and _ahead(other, job)
+            for other in (record.job for record in self._tables.jobs.values())
+        )
+        return min(1 + ahead, _POSITION_MAX)
+
+    def _vm_row(self, record: VmRecord) -> VmRow:
+        uid = record.vm.uid
+        leased = (job for job in self._tables.live.values() if job.lease is not None)
+        ids = sorted(job.spec.job_id for job in leased if job.lease and job.lease.vm_uid == uid)
+        return VmRow(record.vm, tuple(ids), record.gpus)
+
+
+def _ahead(other: Job, job: Job) -> bool:
+    """A higher class, or the same tenant's and due before."""
+    theirs, mine = class_of(other.spec.priority), class_of(job.spec.priority)
+    if theirs != mine or other.spec.tenant_id != job.spec.tenant_id:
+        return theirs > mine
+    return (other.due, other.uid) < (job.due, job.uid)
+
+
+def _burn(living: Iterable[Vm]) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for vm in living:
+        if vm.running_since is not None and vm.stopped_at is None:
+            sums[vm.cluster] = sums.get(vm.cluster, 0.0) + vm.usd_per_hour
+    return sums
+
+
+def _worked(record: JobRecord) -> Worked | None:
+    row = record.attempts.get(record.job.attempt)
+    return None if row is None else Worked(row.vm_name, row.region, row.zone, row.slots)
+
+
+def _milestones(record: JobRecord) -> Milestones:
+    came: dict[JobStatus, datetime] = {}
+    for row in record.events:
+        entry = row.entry
+        if entry.from_status is not entry.to_status:
+            came[entry.to_status] = max(entry.at, came.get(entry.to_status, entry.at))
+    if not record.attempts:
+        return Milestones(came)
+    last = record.attempts[max(record.attempts)]
+    return Milestones(came, last.vm_name, last.region)
+
+
+def _fits(job: Job, where: JobFilter) -> bool:
+    return (
+        where.tenant_id in (None, job.spec.tenant_id)
+        and where.user_id in (None, job.spec.user_id)
+        and (not where.statuses or job.status in where.statuses)
+        and where.cluster in (None, job.cluster)
+        and where.group in (None, job.spec.group)
+        and (job.gang is None or job.gang.rank == 0 or bool(where.job_ids))
+        and (not where.job_ids or job.spec.job_id in where.job_ids)
+        and where.labels.items() <= job.spec.labels.items()
+    )
+
+
+def _page(
+    rows: Iterable[T],
+    order: Callable[[T], tuple[datetime, str]],
+    asked: tuple[object, int, str | None],
+    form: Callable[[str], object] = UUID,
+    offset: int = 0,
+) -> tuple[list[T], int, str | None]:
+    """Newest first, beginning behind the token's place; how many there are in all."""
+    question, size, token = asked
+    place = place_of(question, token, form)
+    found = sorted(rows, key=order, reverse=True)
+    rest = found if place is None else [r for r in found if order(r) < (place.at, place.uid)]
+    rest = rest[offset:]
+    shown = rest[: _bounded(size)]
+    next_token = token_for(question, *order(shown[-1])) if len(rest) > len(shown) else None
+    return shown, len(found), next_token
+
+
+def _bounded(size: int) -> int:
+    return max(1, min(size, PAGE_MAX))

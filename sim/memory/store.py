@@ -1,0 +1,356 @@
+"""core.ports.Store in memory: it decides with the same pure guards as PostgreSQL does, passes the
+same suite, and runs in virtual time. Each replica gets a door of its own to the same tables."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import ChainMap
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Literal
+
+from core.active import Rows
+from core.changes import Committed, Unit, View
+from core.cost import Settled, Spent
+from core.errors import Ambiguous, NotFound, StoreDown
+from core.forecast import Forecast, Run, run_of
+from core.groups import no_group
+from core.job import WAITING, Job, JobStatus
+from core.messages import OutboxRow
+from core.ports import Clock, Leadership
+from core.queueing import Ask, HeadsOf, Live
+from core.retention import RetentionRules
+from core.tenants import Holding, TenantRow, Usage, holdings
+from db.ledger import fold, judge
+from db.named import check_term, wanted
+from sim.memory.cost import settle_costs, spent
+from sim.memory.retention import prune
+from sim.memory.tables import Leader, Tables, Written
+from sim.memory.writes import apply, broken_constraint, known_of
+
+Stage = Literal["before", "after"]
+CommitHook = Callable[[Stage], Awaitable[None]]
+Pause = Callable[[], Awaitable[None]]
+
+
+async def _turn() -> None:
+    """Lets the others run once, as any call over a wire does."""
+    await asyncio.sleep(0)
+
+
+class _Unstorable(Exception):
+    """A constraint of the schema would refuse these writes."""
+
+
+class MemoryStore:
+    """A door to the tables.
+
+    `on_commit("before")` runs before the guards look, `on_commit("after")` when the commit has
+    taken effect and the caller does not know yet: whoever raises or cancels there is a crash, or
+    an answer that was lost. `pause` is the way to the database: it decides who comes first.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        tables: Tables | None = None,
+        *,
+        on_commit: CommitHook | None = None,
+        pause: Pause = _turn,
+    ) -> None:
+        self.tables = tables or Tables()
+        self.on_commit = on_commit
+        self.on_mark: CommitHook | None = None
+        """As `on_commit`, around the small writes of their own: the lease, and what is sent."""
+        self.pause = pause
+        self.clock = clock
+        self._down = False
+
+    def door(self, *, on_commit: CommitHook | None = None, pause: Pause = _turn) -> MemoryStore:
+        """Another door to the same tables: one replica can be cut off or killed alone."""
+        return MemoryStore(self.clock, self.tables, on_commit=on_commit, pause=pause)
+
+    @property
+    def history(self) -> list[Written]:
+        """Every unit that took effect, through whichever door."""
+        return self.tables.history
+
+    @property
+    def down(self) -> bool:
+        """While True every call through this door is StoreDown and no news comes through it."""
+        return self._down
+
+    @down.setter
+    def down(self, down: bool) -> None:
+        came_back = self._down and not down
+        self._down = down
+        if came_back:  # a fresh connection counts as a wake-up: some may have been missed
+            self._wake(self)
+
+    # --- core.ports.Store ----------------------------------------------------------------
+
+    async def lead(self, holder: str, lease_s: float) -> Leadership:
+        """On the tables' clock. Whoever holds it keeps its term, also past the expiry, as long
+        as nobody else came."""
+        assert holder, "an empty holder means that nobody leads"
+        await self.reach()
+        await self._mark("before")
+        leadership = self._lead(holder, lease_s)
+        await self._mark("after")
+        return leadership
+
+    def _lead(self, holder: str, lease_s: float) -> Leadership:
+        now = self.clock.now()
+        known = self.tables.leader
+        if known is None:
+            known = self.tables.leader = Leader(holder, 1, now)
+        elif known.holder != holder and known.expires_at > now:
+            return Leadership(False, known.term, known.holder, known.expires_at, now)
+        elif known.holder != holder:
+            known.holder, known.term = holder, known.term + 1
+        known.expires_at = now + timedelta(seconds=lease_s)
+        return Leadership(True, known.term, holder, known.expires_at, now)
+
+    async def resign(self, holder: str, term: int) -> None:
+        await self.reach()
+        known = self.tables.leader
+        if known is not None and (known.holder, known.term) == (holder, term):
+            known.holder, known.expires_at = "", self.clock.now()
+
+    async def view(self, queue_limit: int, ask: Ask | None = None) -> View:
+        await self.reach()
+        tables, now = self.tables, self.clock.now()
+        if queue_limit == 0 and tables.last_view is not None:
+            return replace(tables.last_view, now=now, arrivals=tables.arrivals(now))
+        living = tables.living
+        wanted: Sequence[HeadsOf] = [HeadsOf(name, queue_limit) for name in sorted(tables.queues)]
+        if ask is not None and queue_limit:
+            queues = [name for name, queue in sorted(tables.queues.items()) if len(queue)]
+            live = Rows(living.jobs)
+            wanted = ask(Live(now, live, tables.tenants, tables.usage, queues, living.census))
+        heads = tuple(tables.heads(wanted, queue_limit, now))
+        view = View(
+            now=now,
+            jobs=Rows(living.jobs, heads),
+            vms=Rows(living.vms),
+            troubles=tables.troubles.in_order,
+            requests=tuple(
+                sorted(tables.open_requests.values(), key=lambda r: (r.created_at, r.request_id))
+            ),
+            whys=ChainMap(
+                {job.uid: tables.jobs[job.uid].why for job in heads if job.status in WAITING},
+                living.whys,
+            ),
+            open_alerts={
+                key: tables.alerts[number].raised_at for key, number in tables.open_alerts.items()
+            },
+            experience=tables.experience.in_order,
+            arrivals=tables.arrivals(now),
+            tenants=dict(tables.tenants),
+            usage={name: tables.usage.get(name, Usage()) for name in tables.tenants},
+            verdicts=tables.holds.verdicts(queue_limit),
+            living=living,
+            heads=heads,
+        )
+        if queue_limit == 0:
+            tables.last_view = view
+        return view
+
+    async def heads(self, wanted: Sequence[HeadsOf], limit: int) -> Sequence[Job]:
+        await self.reach()
+        now = self.clock.now()
+        uids = (uid for heads in wanted for uid in self.tables.heads_of(heads, limit, now))
+        return [self.tables.jobs[uid].job for uid in dict.fromkeys(uids)]
+
+    async def runs(self, since: datetime, limit: int) -> Sequence[Run]:
+        await self.reach()
+        keys = (key for key in self.tables.ended.last(limit) if key[0] > since)
+        jobs = (self.tables.jobs[uid].job for _, uid in keys)
+        return [run for job in jobs if (run := run_of(job)) is not None]
+
+    async def forecasts(self) -> Sequence[Forecast]:
+        await self.reach()
+        return [forecast for _, forecast in sorted(self.tables.forecasts.items())]
+
+    async def driven(self) -> Sequence[tuple[str, str]]:
+        await self.reach()
+        return sorted(self.tables.regions)
+
+    async def tenants(self) -> Sequence[TenantRow]:
+        await self.reach()
+        usage = self.tables.usage
+        rows = sorted(self.tables.tenants.items())
+        return [TenantRow(tenant, usage.get(name, Usage())) for name, tenant in rows]
+
+    async def holdings(self, tenant_id: str | None = None) -> Mapping[str, Holding]:
+        await self.reach()
+        held = holdings(self.tables.live.values())
+        return {name: each for name, each in held.items() if tenant_id in (None, name)}
+
+    async def commit(self, units: Sequence[Unit], term: int | None) -> Committed:
+        if not units:
+            return Committed(())
+        await self.reach()
+        await self._boundary("before")
+        committed = self._commit(units, term)
+        await self._boundary("after")
+        return committed
+
+    async def write(self, unit: Unit) -> str | None:
+        """One unit without a term: None if it was written, else the guard that refused it."""
+        return (await self.commit([unit], None)).refusals.get(0)
+
+    async def find_job(self, job_id: str, user_id: str | None) -> Job:
+        await self.reach()
+        uids = self.tables.users.get(job_id, {})
+        found = [uid for user, uid in uids.items() if user_id in (None, user)]
+        if not found:
+            whose = "" if user_id is None else f" of user {user_id}"
+            raise NotFound(f"there is no job {job_id}{whose}")
+        if len(found) > 1:
+            raise Ambiguous(f"several users have a job {job_id}: say which user_id")
+        return self.tables.jobs[found[0]].job
+
+    async def find_group(self, group: str, user_id: str | None) -> str:
+        await self.reach()
+        owners = [user for user, name in self.tables.holds.groups if name == group]
+        found = [user for user in owners if user_id in (None, user)]
+        if not found:
+            raise no_group(group, user_id)
+        if len(found) > 1:
+            raise Ambiguous(f"several users have a group {group}: say which user_id")
+        return found[0]
+
+    async def open_jobs(self, group: str, user_id: str, limit: int) -> Sequence[Job]:
+        await self.reach()
+        tables = self.tables
+        jobs = (tables.jobs[uid].job for uid in sorted(tables.holds.groups[user_id, group]))
+        live = (j for j in jobs if not j.status.final and j.status is not JobStatus.STOPPING)
+        return list(islice(live, limit))
+
+    async def members(self, gang: str) -> Sequence[Job]:
+        await self.reach()
+        tables = self.tables
+        return [tables.jobs[uid].job for _, uid in sorted(tables.holds.gangs[gang].items())]
+
+    async def queued(self, cluster: str, tier: int, tenant_id: str, most: int) -> int:
+        await self.reach()
+        queue = self.tables.fair.get((cluster, tier, tenant_id))
+        return len(queue.first(most)) if queue is not None else 0
+
+    async def content_hash(self, user_id: str, job_id: str) -> tuple[str, str] | None:
+        await self.reach()
+        uid = self.tables.users.get(job_id, {}).get(user_id)
+        return None if uid is None else (uid, self.tables.jobs[uid].content_hash)
+
+    async def outbox(
+        self, limit: int, topics: Collection[str] = (), *, besides: bool = True
+    ) -> Sequence[OutboxRow]:
+        await self.reach()
+        rows = self.tables.outbox.items()
+        wanted = (row for row in rows if (row[1].topic in topics) is not besides)
+        return [OutboxRow(*row) for row in islice(wanted, limit)]
+
+    async def published(self, outbox_ids: Sequence[int]) -> None:
+        if not outbox_ids:
+            return
+        await self.reach()
+        await self._mark("before")
+        for outbox_id in outbox_ids:
+            self.tables.confirm(outbox_id, self.clock.now())
+        await self._mark("after")
+
+    async def settle_costs(self, batch: int) -> Settled:
+        await self.reach()
+        return settle_costs(self.tables, batch, self.clock.now())
+
+    async def spent(self) -> Mapping[str, Spent]:
+        await self.reach()
+        return spent(self.tables, self.clock.now())
+
+    async def prune(self, rules: RetentionRules, batch: int) -> Mapping[str, int]:
+        await self.reach()
+        self.tables.last_view = None
+        return prune(self.tables, rules, batch, self.clock.now())
+
+    # --- what the listener does ----------------------------------------------------------
+
+    async def wakeups(self) -> AsyncIterator[None]:
+        """One item for any number of commits since the last; the first one at once."""
+        wake = asyncio.Event()
+        self.tables.listeners[wake] = self
+        if not self._down:
+            wake.set()
+        try:
+            while True:
+                await wake.wait()
+                wake.clear()
+                yield
+        finally:
+            self.tables.listeners.pop(wake, None)
+
+    def hang_up(self) -> None:
+        """Whoever listened through this door is dead: the database drops the connection."""
+        for wake in [w for w, door in self.tables.listeners.items() if door is self]:
+            del self.tables.listeners[wake]
+
+    def _wake(self, only: MemoryStore | None = None) -> None:
+        for wake, door in self.tables.listeners.items():
+            assert isinstance(door, MemoryStore)
+            if not door.down and only in (None, door):
+                wake.set()
+
+    # --- the commit itself ---------------------------------------------------------------
+
+    def _commit(self, units: Sequence[Unit], term: int | None) -> Committed:
+        """All at once, except when a unit holds what cannot be stored at all: then each goes
+        alone, so that the others are not held up by it."""
+        try:
+            return self._write(units, term)
+        except _Unstorable as fault:
+            if len(units) == 1:
+                return Committed((False,), {0: f"unstorable: {fault}"})
+        parts = [self._commit([unit], term) for unit in units]
+        refusals = {i: part.refusals[0] for i, part in enumerate(parts) if part.refusals}
+        return Committed(tuple(part.applied[0] for part in parts), refusals)
+
+    def _write(self, units: Sequence[Unit], term: int | None) -> Committed:
+        tables = self.tables
+        if term is not None:
+            check_term(tables.leading, term)
+        locked = known_of(tables, wanted(units))
+        refusals = judge(units, locked.known)
+        accepted = [unit for index, unit in enumerate(units) if index not in refusals]
+        writes = fold(accepted)
+        broken = broken_constraint(tables, writes)
+        if broken is not None:
+            raise _Unstorable(broken)
+        apply(tables, writes, locked)
+        tables.last_view = None
+        now = self.clock.now()
+        tables.history.extend(Written(now, term, tables.leading, unit) for unit in accepted)
+        if writes.wakes:
+            self._wake()
+        return Committed(tuple(index not in refusals for index in range(len(units))), refusals)
+
+    async def _boundary(self, stage: Stage) -> None:
+        if self.on_commit is not None:
+            await self.on_commit(stage)
+            if stage == "before":
+                self._check_up()
+
+    async def _mark(self, stage: Stage) -> None:
+        if self.on_mark is not None:
+            await self.on_mark(stage)
+
+    async def reach(self) -> None:
+        """The way to the tables; StoreDown while this door is shut."""
+        self._check_up()
+        await self.pause()
+        self._check_up()
+
+    def _check_up(self) -> None:
+        if self._down:
+            raise StoreDown("the database does not answer: it is down")
