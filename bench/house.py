@@ -28,7 +28,8 @@ from db import migrate
 from db.store import PostgresStore
 from messaging.codec import decode_control
 from migs.manager import MigManager
-from orchestrator.cluster_manager import ClusterManager, Wiring
+from orchestrator.cluster_manager import ClusterManager
+from orchestrator.reconcile.context import Wiring
 from scheduler.cycle.database_clock import DatabaseClock
 from scheduler.cycle.heartbeat_inbox import Inbox
 from scheduler.cycle.leadership import Leadership

@@ -16,7 +16,8 @@ from core.job import JobStatus
 from core.names import parse_cluster
 from core.supply import CapacityPolicy
 from core.timers import Timers
-from orchestrator.cluster_manager import ClusterManager, Wiring
+from orchestrator.cluster_manager import ClusterManager
+from orchestrator.reconcile.context import Wiring
 
 log = structlog.get_logger("orchestrator")
 # Heartbeats wake the loop many times a second; the cloud does not change that fast.

@@ -15,8 +15,8 @@ from core.ports import Bus, CapacityAdvice, Clock, Compute, FlexStart, Ids, Stor
 from core.remaining import RunTimes
 from migs.manager import FlexMigManager, MigManager
 from migs.own_machines import NodeCompute
-from orchestrator.cluster_manager import Wiring
 from orchestrator.orchestrator import ClusterOrchestrator
+from orchestrator.reconcile.context import Wiring
 from scheduler.cycle.database_clock import DatabaseClock
 from scheduler.cycle.heartbeat_inbox import Inbox
 from scheduler.cycle.leadership import Leadership

@@ -1,1 +1,1 @@
-"""Calls to the groups, and what is kept between two of them."""
+"""The parts of a cluster's manager: observe, record, apply, report."""

@@ -34,10 +34,6 @@ class Orphans:
         self._names = names
         self._timers = timers
 
-    def update(self, spec: ClusterSpec, timers: Timers) -> None:
-        """As configured from now on."""
-        self._spec, self._timers = spec, timers
-
     def adopt(
         self, snapshot: MigSnapshot, known: Iterable[str], view: View, ids: Ids
     ) -> list[Change]:

@@ -20,7 +20,8 @@ from core.timers import Timers
 from core.vm import Vm, VmState
 from migs.google_compute import GoogleCompute
 from migs.manager import FlexMigManager
-from orchestrator.cluster_manager import ClusterManager, Wiring
+from orchestrator.cluster_manager import ClusterManager
+from orchestrator.reconcile.context import Wiring
 from sim.cloud.faults import parse_fault
 from sim.cloud.physics import Cloud
 from sim.cloud.server import build_app
@@ -119,7 +120,7 @@ class House:
     async def round(self) -> None:
         """With the answers of all regions, however slow this machine is."""
         await self.manager.reconcile()
-        if tasks := self.manager._lanes._running.values():
+        if tasks := self.manager._context.lanes._running.values():
             await asyncio.wait(tasks)
 
     async def vms(self) -> tuple[Vm, ...]:
@@ -165,7 +166,7 @@ async def test_four_wait_until_there_is_room_for_four(house: House) -> None:
     vms = await house.vms()
     assert {vm.region for vm in vms} == {HERE}
     assert all(vm.ends_at is not None and vm.lasts(3600.0, house.now()) for vm in vms)
-    (request,) = await house.manager._calls.mig(HERE).queued()
+    (request,) = await house.manager._context.calls.mig(HERE).queued()
     assert request.vms == 4
 
 

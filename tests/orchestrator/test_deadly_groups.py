@@ -37,7 +37,7 @@ async def test_no_growth_and_a_reason() -> None:
     assert await house.vms() == ()
     kinds = {kind for kind, _ in await house.alerts()}
     assert kinds == {"group_settings"}
-    assert {said.why for said in house.manager._said.values()} == {WHY}
+    assert {said.why for said in house.manager._reporter._said.values()} == {WHY}
 
 
 async def test_mended_group_grows() -> None:

@@ -30,8 +30,9 @@ from core.region_blocks import TroubleKind
 from core.timers import Timers
 from core.vm import Vm, VmState, move_vm
 from migs.manager import MigManager
-from orchestrator.cluster_manager import ClusterManager, Wiring
+from orchestrator.cluster_manager import ClusterManager
 from orchestrator.orchestrator import ClusterOrchestrator
+from orchestrator.reconcile.context import Wiring
 from orchestrator.supply.observations import learn
 from sim.memory.store import MemoryStore
 from tests.builders import NAMES, HandClock, at, cluster, dice, job, vm

@@ -8,8 +8,8 @@ from dataclasses import replace
 from core.active import Living, Rows
 from core.changes import View
 from core.vm import take_lease
-from orchestrator.cluster_manager import Look
 from orchestrator.orchestrator import ROUND_MIN_S, ClusterOrchestrator, marks_of
+from orchestrator.reconcile.observer import Look
 from tests.builders import cluster, snapshot, view, vm
 from tests.orchestrator.test_manager import House
 
@@ -70,7 +70,7 @@ async def test_a_quiet_cluster_is_looked_at_soon_until_it_was_seen() -> None:
     pace = orchestrator._pace_s
     timers = house.wiring.timers
     assert pace("1xl4", None) == timers.observe_idle_s
-    manager._looks.append(Look(snapshot(), frozenset(), frozenset(), frozenset(), False))
+    manager._observer._looks.append(Look(snapshot(), frozenset(), frozenset(), frozenset(), False))
     assert pace("1xl4", None) == timers.observe_s
     await orchestrator.close()
 

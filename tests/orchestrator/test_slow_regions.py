@@ -17,8 +17,9 @@ from core.mig import CapacityHint, Member, MigSnapshot
 from core.timers import Timers
 from core.vm import VmState
 from migs.manager import MigManager
-from orchestrator.cluster_manager import ClusterManager, Wiring
+from orchestrator.cluster_manager import ClusterManager
 from orchestrator.orchestrator import ClusterOrchestrator
+from orchestrator.reconcile.context import Wiring
 from orchestrator.reconcile.region_tasks import PATIENCE_S
 from sim.memory.store import MemoryStore
 from sim.virtual.loop import VirtualClock, VirtualLoop
@@ -177,7 +178,7 @@ def test_late_answer_is_used(loop: VirtualLoop) -> None:
 
         house.cloud.observe = late  # type: ignore[method-assign]
         await house.rounds(manager, 62.0)
-        assert SLOW in manager._lanes.busy(), "asked, and not answered yet"
+        assert SLOW in manager._context.lanes.busy(), "asked, and not answered yet"
         made = vm("vm-9", V.REQUESTED, region=SLOW, zone="", instance_id="")
         old = replace(made, requested_at=house.clock.now().replace(year=2000))
         assert (await house.store.commit([(NewVm(old, 99),)], None)).all_applied

@@ -20,7 +20,8 @@ from core.region_blocks import TroubleKind
 from core.timers import Timers
 from core.vm import Vm, VmState, move_vm, take_lease
 from migs.manager import FlexMigManager
-from orchestrator.cluster_manager import ClusterManager, Wiring
+from orchestrator.cluster_manager import ClusterManager
+from orchestrator.reconcile.context import Wiring
 from sim.memory.store import MemoryStore
 from tests.builders import NAMES, REGIONS, RULES, HandClock, at, cluster, dice, job
 

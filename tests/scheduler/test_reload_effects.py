@@ -141,7 +141,7 @@ async def test_a_limit_lowered_after_the_plan_was_made() -> None:
     plan = Create("us-central1", (NAMES.vm("1xl4", "us-central1", "bbbb"),), "request", "why")
     for late in (cluster(vm_max=0), only(cluster(vm_max=4), "us-east1")):
         house.manager.update(late, house.wiring)
-        await house.manager._create(plan, house.clock.now())
+        await house.manager._applier._create(plan, house.clock.now())
         assert await house.vms() == ()
     assert house.cloud.calls["create"] == 0
 
@@ -183,4 +183,4 @@ async def test_clusters_come_and_go() -> None:
     assert await house.vms() == ()
     assert set(orchestrator._managers) == {"1xl4", "2xl4"}
     assert orchestrator._managers["1xl4"].spec.vm_max == 0
-    assert orchestrator._managers["2xl4"]._wiring.timers.idle_timeout_s == 7.0
+    assert orchestrator._managers["2xl4"]._context.wiring.timers.idle_timeout_s == 7.0

@@ -32,9 +32,9 @@ from core.messages import BeatStatus, InMessage, StartJob
 from core.vm import Vm
 from db.ledger import Known, judge
 from messaging.codec import decode_control
-from orchestrator.cluster_manager import ClusterManager
 from orchestrator.planning.analysis import Scene
 from orchestrator.planning.plan_input import Picture
+from orchestrator.reconcile.applier import Applier
 from orchestrator.reconcile.calls import request_of
 from orchestrator.reconcile.orphans import Orphans
 from scheduler.cycle.heartbeats import Beat, Latest
@@ -149,18 +149,16 @@ def test_drain_before_delete(monkeypatch: pytest.MonkeyPatch) -> None:
         ids = {name: f"00000000-0000-4000-8000-{crc32(name.encode()):012d}" for name in names}
         return [Delete(found[name], (name,), ids[name], "idle") for name in names]
 
-    delete = ClusterManager._delete
+    delete = Applier._delete
 
-    async def careless(
-        self: ClusterManager, action: Delete, picture: Picture, now: datetime
-    ) -> bool:
+    async def careless(self: Applier, action: Delete, picture: Picture, now: datetime) -> bool:
         if action.reason != "idle":
             return await delete(self, action, picture, now)
-        request = request_of(action, self.spec.name, now)
-        return await self._write([(NewRequest(request),)])
+        request = request_of(action, self._context.spec.name, now)
+        return await self._context.write([(NewRequest(request),)])
 
     monkeypatch.setattr(orchestrator.planning.plan, "_drains", straight)
-    monkeypatch.setattr(ClusterManager, "_delete", careless)
+    monkeypatch.setattr(Applier, "_delete", careless)
     assert caught(monkeypatch, ["I11"])
 
 

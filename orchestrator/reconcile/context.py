@@ -1,0 +1,99 @@
+"""What the parts of a manager share: the configuration, the rows, the way to the cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from core.changes import Unit, View
+from core.cluster import ClusterSpec
+from core.names import Names
+from core.ports import CapacityAdvice, Clock, Ids, Store
+from core.remaining import RunTimes
+from core.supply import CapacityPolicy
+from core.timers import Timers
+from migs.manager import MigManager
+from orchestrator.reconcile.calls import CloudCalls
+from orchestrator.reconcile.group_alerts import Complaints
+from orchestrator.reconcile.region_tasks import Lanes
+from orchestrator.reconcile.regions import Places
+
+log = structlog.get_logger("orchestrator")
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What every manager shares."""
+
+    store: Store
+    names: Names
+    timers: Timers
+    ids: Ids
+    clock: Clock
+    term: Callable[[], int]
+    """The term we lead under; raises TermPassed when we do not lead."""
+    mig_of: Callable[[str, str], MigManager]
+    """The group of (cluster, region)."""
+    on_cloud_call: Callable[[str, str], None]
+    policy: CapacityPolicy = field(default_factory=CapacityPolicy)
+    runs: Callable[[], RunTimes] = RunTimes
+    """How much of each job is left to run."""
+    advice: CapacityAdvice | None = None
+    """None: the cloud has no opinion of its own."""
+    hears: Callable[[], bool] = lambda: True
+    """Whether workers can be heard: a VM that is silent while they cannot is not at fault."""
+
+
+class ClusterContext:
+    """One cluster as the reconcile under way sees it."""
+
+    def __init__(self, spec: ClusterSpec, wiring: Wiring, driven: Iterable[str]) -> None:
+        """`driven`: regions that a former leader may have left something in."""
+        self.spec = spec
+        self.wiring = wiring
+        self._configured = (spec, wiring)
+        name = spec.name
+        self.calls = CloudCalls(
+            lambda region: wiring.mig_of(name, region), wiring.clock, wiring.on_cloud_call
+        )
+        self.lanes = Lanes(name)
+        self.places = Places(wiring.names, driven)
+        self.complaints = Complaints()
+
+    def update(self, spec: ClusterSpec, wiring: Wiring) -> None:
+        """As configured from now on; in force with the next adopt_configuration()."""
+        self._configured = (spec, wiring)
+
+    def adopt_configuration(self) -> list[str]:
+        """Regions that the newest configuration withdraws."""
+        before = self.places.withdrawn(self.spec)
+        self.spec, self.wiring = self._configured
+        return [region for region in self.places.withdrawn(self.spec) if region not in before]
+
+    @property
+    def newest_spec(self) -> ClusterSpec:
+        """As configured at this moment: a limit may have been lowered since the plan was made."""
+        return self._configured[0]
+
+    @property
+    def timers(self) -> Timers:
+        """The spans of time that fit the workers of this cluster."""
+        return self.wiring.timers.of_worker(self.spec.worker)
+
+    async def view(self) -> View:
+        """What lives of this cluster."""
+        return (await self.wiring.store.view(queue_limit=0)).only(self.spec.name)
+
+    async def write(self, units: Sequence[Unit]) -> bool:
+        """Whether everything was applied."""
+        outcome = await self.wiring.store.commit(units, self.wiring.term())
+        for index, guard in outcome.refusals.items():
+            log.info("write refused", cluster=self.spec.name, guard=guard, unit=index)
+        return outcome.all_applied
+
+    def names_in(self, view: View, *kinds: str) -> frozenset[str]:
+        """VMs of calls of these kinds that have no answer yet."""
+        asked = (r for r in view.requests if r.kind in kinds and r.cluster == self.spec.name)
+        return frozenset(name for request in asked for name in request.names)

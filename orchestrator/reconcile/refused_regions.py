@@ -1,0 +1,34 @@
+"""A region whose cloud refused a call is left alone for a while, and people are told."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from core.changes import PutTrouble, RaiseAlert
+from core.errors import Forbidden, MigMissing, ZenError
+from core.region_blocks import TroubleKind
+from orchestrator.reconcile.context import ClusterContext
+from orchestrator.supply.observations import learn
+
+_KINDS: dict[type[ZenError], TroubleKind] = {
+    Forbidden: TroubleKind.PERMISSION,
+    MigMissing: TroubleKind.MISSING,
+}
+
+
+async def block_region(
+    context: ClusterContext, region: str, error: ZenError, now: datetime
+) -> None:
+    """Store the block, and the alert if it is news."""
+    spec, kind = context.spec, _KINDS.get(type(error), TroubleKind.OTHER)
+    key = (region, "", spec.offering, spec.spot, str(kind))
+    before = None  # one that is seen at each look is renewed by each
+    if kind is TroubleKind.OTHER:
+        before = next((t for t in (await context.view()).troubles if t.key == key), None)
+    trouble = learn(before, key, kind, str(error), context.timers, now)
+    mig = context.calls.mig(region).mig
+    alert = RaiseAlert(f"cloud_{kind}", mig, "error", str(error), now)
+    told = context.complaints.with_refusal(region, mig, alert.kind, alert.message)
+    await context.write([(PutTrouble(trouble),) if told is None else (PutTrouble(trouble), alert)])
+    if told is not None:
+        context.complaints.told({region: told})
