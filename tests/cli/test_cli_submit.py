@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 import pytest
@@ -33,6 +34,63 @@ ANSWER = {
 @pytest.fixture(autouse=True)
 def accepts(api: Api) -> None:
     api.on("POST", "/api/v1/jobs", lambda _: httpx.Response(201, json=ANSWER))
+
+
+EVERY_OPTION: dict[str, tuple[tuple[str, ...], object]] = {
+    "gpu_count": (("--gpus", "2"), 2),
+    "gpu_type": (("--gpu-type", "l4"), "l4"),
+    "gpu_memory_mb": (("--gpu-memory", "40"), 40960),
+    "cpu_cores": (("--cpus", "7.5"), 7.5),
+    "memory_mb": (("--memory", "1.5"), 1536),
+    "cluster": (("--cluster", "2xl4"), "2xl4"),
+    "name": (("--name", "first try"), "first try"),
+    "priority": (("--priority", "900"), 900),
+    "tenant_id": (("--tenant", "lab"), "lab"),
+    "user_id": (("--user", "ada"), "ada"),
+    "job_id": (("--id", "train-7"), "train-7"),
+    "max_runtime_minutes": (("--max-runtime", "90s"), 1.5),
+    "queue_timeout_s": (("--queue-timeout", "1d"), 86400),
+    "stop_grace_s": (("--grace", "5s"), 5),
+    "retries": (("--retries", "3"), 3),
+    "regions": (("--region", "a", "--region", "b"), ["a", "b"]),
+    "regions_denied": (("--not-region", "c"), ["c"]),
+    "max_usd_per_hour": (("--max-price", "2.5"), 2.5),
+    "deadline": (("--deadline", "2999-01-01T00:00Z"), "2999-01-01T00:00Z"),
+    "spot": (("--no-spot",), False),
+    "allow_larger": (("--allow-larger",), True),
+    "array": (("--array", "1-3"), "1-3"),
+    "after": (("--after", "a", "--after", "b:any"), ["a", "b:any"]),
+    "group": (("--group", "g"), "g"),
+    "replicas": (("--replicas", "2-8"), {"min": 2, "max": 8}),
+    "resize_signal": (("--resize-signal", "none"), "none"),
+    "reschedulable": (("--not-reschedulable",), False),
+    "image": (("--image", "python:3.12"), "python:3.12"),
+    "working_dir": (("--workdir", "/app"), "/app"),
+    "same_zone": (("--same-zone",), True),
+    "replace_members": (("--replace-members",), True),
+    "environment": (("--env", "A=1", "-e", "B=x=y"), {"A": "1", "B": "x=y"}),
+    "labels": (("--label", "team=vision", "-l", "a=b"), {"team": "vision", "a": "b"}),
+}
+
+
+@pytest.mark.parametrize("field", EVERY_OPTION)
+def test_every_option_is_a_field_of_the_body(zen: Zen, api: Api, field: str) -> None:
+    """What is sent for each option is pinned: scripts of users rely on it."""
+    words, sent = EVERY_OPTION[field]
+    assert zen("submit", *words, "--", "true").code == 0
+    assert api.body() == {field: sent, "command": ["true"]}
+
+
+@pytest.mark.parametrize("field", EVERY_OPTION)
+def test_an_option_wins_over_the_file(zen: Zen, api: Api, tmp_path: Path, field: str) -> None:
+    """A file that says something else of the same field; mappings are merged."""
+    words, sent = EVERY_OPTION[field]
+    file = tmp_path / "job.yaml"
+    other: object = {"KEPT": "1"} if isinstance(sent, dict) and field != "replicas" else "other"
+    file.write_text(json.dumps({"command": ["true"], field: other}))
+    assert zen("submit", "-f", str(file), *words).code == 0
+    merged = {**other, **cast("Any", sent)} if isinstance(other, dict) else sent
+    assert api.body() == {"command": ["true"], field: merged}
 
 
 @pytest.mark.parametrize(("text", "sent"), [("4", 4), ("2-8", {"min": 2, "max": 8})])
