@@ -16,9 +16,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 import migrations
-from core.capacity import VmState
 from core.job import JobEvent, JobStatus
 from core.reads import JobFilter
+from core.vm import VmState
 from db import migrate
 from db.audit import audit
 from db.config_versions import PostgresConfigVersions
