@@ -26,10 +26,11 @@ from rich.table import Table
 from bench.house import NAMES, RULES, House, drop_database, fresh_database, house_on
 from bench.race_submits import race_submits
 from bench.report import Result, figure, show
+from core.audit import Audit
 from core.errors import StoreDown
 from core.job import Job, Lease
 from core.messages import BeatStatus, Heartbeat
-from db.audit import Audit, audit
+from db.audit import audit
 from db.embedded.server import EmbeddedPostgres
 from messaging.codec import encode_heartbeat
 from scheduler.operations.logs import configure_logs

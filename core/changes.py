@@ -266,18 +266,8 @@ class Charge:
     half_life_s: float
 
 
-Change = (
-    NewJob
-    | JobMove
-    | JobNote
-    | JobProgress
-    | JobWhy
-    | WaitNote
-    | NewVm
-    | VmMove
-    | VmBeat
-    | Send
-    | NewRequest
+SmallChange = (
+    NewRequest
     | SettleRequest
     | PutTrouble
     | DropTrouble
@@ -289,9 +279,23 @@ Change = (
     | ClearAlert
     | DeadLetter
     | ReplayLetter
+)
+"""Changes of which there are few: written one by one, in their order."""
+Change = (
+    NewJob
+    | JobMove
+    | JobNote
+    | JobProgress
+    | JobWhy
+    | WaitNote
+    | NewVm
+    | VmMove
+    | VmBeat
+    | Send
     | PutTenant
     | Reserve
     | Charge
+    | SmallChange
 )
 Unit = tuple[Change, ...]
 
@@ -302,6 +306,17 @@ class Committed:
 
     applied: tuple[bool, ...]
     refusals: Mapping[int, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(count: int, refusals: Mapping[int, str]) -> Committed:
+        """What came of so many, judged together."""
+        return Committed(tuple(index not in refusals for index in range(count)), refusals)
+
+    @staticmethod
+    def joined(parts: Sequence[Committed]) -> Committed:
+        """What came of several that were written one by one."""
+        refusals = {i: part.refusals[0] for i, part in enumerate(parts) if part.refusals}
+        return Committed.of(len(parts), refusals)
 
     @property
     def all_applied(self) -> bool:

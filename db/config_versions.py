@@ -17,7 +17,8 @@ from core.configuration import (
 )
 from core.errors import NotFound
 from core.job import FINAL, JobStatus
-from db.rows import Row, clean, mapping_of, to_json
+from core.text import clean
+from db.rows import Row, mapping_of, to_json
 from db.store import Connection, PostgresStore
 
 PAGE_MAX = 500

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from core.commit_writes import Writes
 from core.groups import Wait, bad_end
-from db.ledger import Writes
 from db.rows import Row
 
 _INSERT = """

@@ -9,8 +9,7 @@ from __future__ import annotations
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import TupleRow
 
-from db.ledger import Known
-from db.named import Locked, Wanted, check_term
+from core.commit import Known, Locked, Wanted, check_term
 from db.tenants import HELD_UNDER_QUOTA, LOCK, held_of, tenant_of
 
 CLUSTER_LOCK = 0x5A454E02

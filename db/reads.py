@@ -12,6 +12,7 @@ from core.changes import DeadLetter, RegionStatus
 from core.cost_report import CostQuestion, CostReport
 from core.errors import Ambiguous, NotFound
 from core.job import WAITING, JobStatus
+from core.pages import Place, place_of, token_for
 from core.reads import (
     AlertRow,
     AttemptRow,
@@ -37,7 +38,6 @@ from db import waits
 from db.cost import JOB_COSTS, cost_report, job_costs_of
 from db.groups import find_group, group_counts
 from db.milestones import milestones, running_by_region
-from db.pages import Place, place_of, token_for
 from db.rows import (
     ENTRY_SELECT,
     EXPERIENCE_SELECT,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -16,6 +16,7 @@ from core.messages import GpuReading, Progress
 from core.queueing import class_of
 from core.region_blocks import Trouble, TroubleKind
 from core.supply import Experience, Outcome, Shortage, Spread
+from core.text import clean, cleaned
 from core.vm import Vm, VmState
 
 T = TypeVar("T")
@@ -34,41 +35,15 @@ _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 # --- text and JSON that PostgreSQL can hold ---------------------------------------------
 
 
-def clean(words: str) -> str:
-    """Text as PostgreSQL takes it: it knows no NUL and no lone surrogates, but what workers
-    and clouds say may contain them, and one bad word must not stop a batch."""
-    if "\x00" in words:
-        words = words.replace("\x00", "\N{REPLACEMENT CHARACTER}")
-    return words.encode(errors="replace").decode()
-
-
 def to_json(value: object) -> str:
     """JSON as jsonb takes it, cleaned like text."""
     try:
         encoded = msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_cleaned(value)).decode()
+        return msgspec.json.encode(cleaned(value)).decode()
     if _NUL.search(encoded):
-        encoded = msgspec.json.encode(_cleaned(value))
+        encoded = msgspec.json.encode(cleaned(value))
     return encoded.decode()
-
-
-def storable(spec: JobSpec) -> bool:
-    """Whether the spec can be kept exactly as it is: cleaning it would change what is run."""
-    try:
-        return not _NUL.search(msgspec.json.encode(spec))
-    except UnicodeEncodeError:
-        return False
-
-
-def _cleaned(value: object) -> object:
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, Mapping):
-        return {clean(str(key)): _cleaned(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_cleaned(item) for item in value]
-    return value
 
 
 # --- columns ----------------------------------------------------------------------------

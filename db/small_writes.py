@@ -22,16 +22,10 @@ from core.changes import (
     RaiseAlert,
     ReplayLetter,
     SettleRequest,
+    SmallChange,
 )
-from db.ledger import Plain
-from db.rows import (
-    EXPERIENCE_SELECT,
-    EXPERIENCE_UPDATE,
-    EXPERIENCE_WIDTH,
-    clean,
-    experience_row,
-    to_json,
-)
+from core.text import clean
+from db.rows import EXPERIENCE_SELECT, EXPERIENCE_UPDATE, EXPERIENCE_WIDTH, experience_row, to_json
 
 _NEW_REQUEST = """
 INSERT INTO cloud_requests
@@ -89,14 +83,16 @@ VALUES (%s, %s, %s, %s::jsonb, %s, %s, %s) ON CONFLICT DO NOTHING
 _REPLAY = "UPDATE dead_letters SET replayed_at = %s WHERE message_id = %s"
 
 
-async def write_plain(connection: AsyncConnection[TupleRow], changes: Sequence[Plain]) -> None:
+async def write_plain(
+    connection: AsyncConnection[TupleRow], changes: Sequence[SmallChange]
+) -> None:
     """In a fixed order of rows, so that two commits cannot wait for each other in a circle;
     changes to the same row keep theirs, because the sort is stable."""
     for change in sorted(changes, key=_row):
         await _write_one(connection, change)
 
 
-def _row(change: Plain) -> tuple[str, ...]:
+def _row(change: SmallChange) -> tuple[str, ...]:
     match change:
         case RaiseAlert(kind, subject) | ClearAlert(kind, subject):
             return ("alerts", kind, subject)
@@ -122,7 +118,7 @@ def _row(change: Plain) -> tuple[str, ...]:
             assert_never(change)
 
 
-async def _write_one(connection: AsyncConnection[TupleRow], change: Plain) -> None:
+async def _write_one(connection: AsyncConnection[TupleRow], change: SmallChange) -> None:
     match change:
         case NewRequest(r):
             row = (r.request_id, r.kind, r.cluster, r.region, to_json(r.names), clean(r.reason))

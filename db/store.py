@@ -16,6 +16,8 @@ from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from core.changes import Committed, Unit, View
+from core.commit import Moves, judge, wanted
+from core.commit_writes import Writes, fold
 from core.cost import Settled, Spent
 from core.errors import Ambiguous, NotFound, StoreDown
 from core.forecast import Forecast, Run
@@ -28,9 +30,7 @@ from core.tenants import Holding, TenantRow
 from db.cost import settle_costs, spent
 from db.forecasts import QueueReader, forecasts, runs
 from db.groups import find_group, members, open_jobs
-from db.ledger import Moves, Writes, fold, judge
 from db.locks import lock
-from db.named import wanted
 from db.retention import prune
 from db.rows import JOB_SELECT, job_of, mapping_of
 from db.snapshot import Viewer
@@ -277,9 +277,7 @@ class PostgresStore:
             if len(units) == 1:
                 log.error("unit_unstorable", unit=repr(units[0])[:2000], fault=str(fault))
                 return Committed((False,), {0: f"unstorable: {fault}".strip()})
-        parts = [await self.commit([unit], term) for unit in units]
-        refusals = {i: part.refusals[0] for i, part in enumerate(parts) if part.refusals}
-        return Committed(tuple(part.applied[0] for part in parts), refusals)
+        return Committed.joined([await self.commit([unit], term) for unit in units])
 
     async def _commit(self, units: Sequence[Unit], term: int | None) -> Committed:
         for _ in range(_RACES_MAX):
@@ -301,12 +299,11 @@ class PostgresStore:
         writes = fold([unit for index, unit in enumerate(units) if index not in refusals])
         if len(refusals) < len(units):
             await write(connection, writes, locked)
-        applied = tuple(index not in refusals for index in range(len(units)))
         moves = (c for i in refusals for c in units[i] if isinstance(c, Moves))
         uids = {move.before.uid for move in moves}
         stored = {**locked.known.job_versions, **locked.known.vm_versions} if uids else {}
         proven = {uid: stored[uid] for uid in uids if uid in stored}
-        return _Done(Committed(applied, refusals), writes, proven)
+        return _Done(Committed.of(len(units), refusals), writes, proven)
 
     async def find_job(self, job_id: str, user_id: str | None) -> Job:
         query = (

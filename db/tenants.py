@@ -9,8 +9,8 @@ import msgspec
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from core.commit_writes import Charged
 from core.tenants import HOLDS, Consent, Holding, Quota, Tally, Tenant, TenantRow, Usage
-from db.ledger import Charged
 
 Connection = AsyncConnection[TupleRow]
 _quota = msgspec.json.Decoder(Quota)

@@ -9,8 +9,9 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from core.text import clean
 from core.waits import REASON_MAX, ROWS_MAX, WaitKind, WaitNote, WaitRow, fold_key
-from db.rows import Field, Shape, clean
+from db.rows import Field, Shape
 
 Connection = AsyncConnection[TupleRow]
 

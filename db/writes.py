@@ -11,13 +11,14 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from core.changes import JobProgress, JobWhy, VmBeat
+from core.commit import Locked
+from core.commit_writes import Attempt, EventWrite, Writes, number_events
 from core.job import WAITING, Job
 from core.messages import OutMessage
+from core.text import clean
 from db.dependencies import write_holds
-from db.ledger import Attempt, Writes
 from db.locks import OUTBOX_LOCK
-from db.named import EventWrite, Locked, number_events
-from db.rows import JOB_BIRTH, JOB_STATE, VM, Field, Shape, clean, to_json
+from db.rows import JOB_BIRTH, JOB_STATE, VM, Field, Shape, to_json
 from db.small_writes import write_plain
 from db.tenants import ENSURE, REVIVE, write_tenants
 from db.waits import write_waits
@@ -229,7 +230,7 @@ async def write(connection: Connection, writes: Writes, locked: Locked) -> None:
         await _bulk(connection, _UPDATE_PROGRESS, _PROGRESS, list(writes.progress.values()))
         await _bulk(connection, _UPDATE_WHYS, _WHY, list(writes.whys.values()))
         await write_waits(connection, writes.wait_notes)
-        await write_plain(connection, writes.plain)
+        await write_plain(connection, writes.small)
         await write_tenants(connection, list(writes.tenants.values()), writes.charged)
         await _write_sends(connection, writes.sends)
         if writes.wakes:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cli.chaos.outages import Through, come_through, outage_faults, outage_rows
 from cli.chaos.scenarios import Plan, Story
-from db.audit import Audit, Reign, takeovers
+from core.audit import Audit, Reign, takeovers
 
 TAKEOVER_MAX_S = 15.0
 HANDOVER_MAX_S = 1.0

@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from core.commit_writes import Writes
 from core.groups import Wait, bad_end
 from core.job import Job, JobStatus
-from db.ledger import Writes
 
 GroupKey = tuple[str, str]
 """(user, group)."""

@@ -12,6 +12,7 @@ from core.changes import RegionStatus
 from core.cost_report import CostQuestion, CostReport
 from core.errors import NotFound
 from core.job import WAITING, Job, JobStatus
+from core.pages import place_of, token_for
 from core.queueing import class_of
 from core.reads import (
     AlertRow,
@@ -34,7 +35,6 @@ from core.region_blocks import Trouble
 from core.supply import Experience
 from core.vm import Vm
 from core.waits import WaitRow
-from db.pages import place_of, token_for
 from sim.memory.cost import cost_report, job_costs
 from sim.memory.store import MemoryStore
 from sim.memory.tables import JobRecord, VmRecord

@@ -13,6 +13,8 @@ from typing import Literal
 
 from core.active import Rows
 from core.changes import Committed, Unit, View
+from core.commit import check_term, judge, wanted
+from core.commit_writes import fold
 from core.cost import Settled, Spent
 from core.errors import Ambiguous, NotFound, StoreDown
 from core.forecast import Forecast, Run, run_of
@@ -23,8 +25,6 @@ from core.ports import Clock, Leadership
 from core.queueing import Ask, HeadsOf, Live
 from core.retention import RetentionRules
 from core.tenants import Holding, TenantRow, Usage, holdings
-from db.ledger import fold, judge
-from db.named import check_term, wanted
 from sim.memory.cost import settle_costs, spent
 from sim.memory.retention import prune
 from sim.memory.tables import Leader, Tables, Written
@@ -312,9 +312,7 @@ class MemoryStore:
         except _Unstorable as fault:
             if len(units) == 1:
                 return Committed((False,), {0: f"unstorable: {fault}"})
-        parts = [self._commit([unit], term) for unit in units]
-        refusals = {i: part.refusals[0] for i, part in enumerate(parts) if part.refusals}
-        return Committed(tuple(part.applied[0] for part in parts), refusals)
+        return Committed.joined([self._commit([unit], term) for unit in units])
 
     def _write(self, units: Sequence[Unit], term: int | None) -> Committed:
         tables = self.tables
@@ -333,7 +331,7 @@ class MemoryStore:
         tables.history.extend(Written(now, term, tables.leading, unit) for unit in accepted)
         if writes.wakes:
             self._wake()
-        return Committed(tuple(index not in refusals for index in range(len(units))), refusals)
+        return Committed.of(len(units), refusals)
 
     async def _boundary(self, stage: Stage) -> None:
         if self.on_commit is not None:

@@ -23,17 +23,18 @@ from core.changes import (
     RaiseAlert,
     ReplayLetter,
     SettleRequest,
+    SmallChange,
     VmBeat,
 )
+from core.commit import Known, Locked, Wanted
+from core.commit_writes import Attempt, Writes, number_events
 from core.job import WAITING, Job, JobStatus, TimelineEntry
 from core.messages import Progress
 from core.reads import AlertRow, AttemptRow, DeadLetterRow, EventRow
 from core.tenants import Holding, Quota, Usage, holdings
+from core.text import clean, cleaned_mapping
 from core.vm import Vm, VmState
 from core.waits import ROWS_MAX, WaitKind, WaitNote, folded
-from db.ledger import Attempt, Known, Plain, Writes
-from db.named import Locked, Wanted, number_events
-from db.rows import clean, mapping_of, to_json
 from sim.memory.tables import Tables
 
 _BEFORE_READY = (VmState.REQUESTED, VmState.BOOTING)
@@ -98,7 +99,7 @@ def _broken(tables: Tables, writes: Writes) -> Iterator[str]:
         record = tables.jobs.get(attempt.uid)
         if record is not None and attempt.number in record.attempts:
             yield "pk_attempts"
-    for change in writes.plain:
+    for change in writes.small:
         if isinstance(change, NewRequest) and change.request.kind not in _REQUEST_KINDS:
             yield "ck_cloud_requests_kind"
         if isinstance(change, PutTrouble) and change.trouble.count < 1:
@@ -160,7 +161,7 @@ def apply(tables: Tables, writes: Writes, locked: Locked) -> None:
         _write_why(tables, word)
     for note in writes.wait_notes:
         _write_wait(tables, note)
-    for change in writes.plain:
+    for change in writes.small:
         _write_plain(tables, change)
     tables.tenants.update(writes.tenants)
     for name, charged in writes.charged.items():
@@ -209,7 +210,7 @@ def _clean_entry(entry: TimelineEntry) -> TimelineEntry:
     event, reason = clean(entry.event), clean(entry.reason)
     if not entry.data and event == entry.event and reason == entry.reason:
         return entry
-    return replace(entry, event=event, reason=reason, data=mapping_of(to_json(entry.data)))
+    return replace(entry, event=event, reason=reason, data=cleaned_mapping(entry.data))
 
 
 def _write_job(tables: Tables, job: Job) -> None:
@@ -301,7 +302,7 @@ def _write_progress(tables: Tables, said: JobProgress) -> None:
 # --- changes of which there are few -----------------------------------------------------
 
 
-def _write_plain(tables: Tables, change: Plain) -> None:
+def _write_plain(tables: Tables, change: SmallChange) -> None:
     match change:
         case NewRequest(request):
             _new_request(tables, request)

@@ -14,10 +14,10 @@ from bench.house import house_on
 from bench.race_submits import race_submits
 from bench.races import race_drains, race_stops
 from bench.report import Result
+from core import commit as kernel
 from core.changes import Committed, Unit
 from core.job import Job
 from core.vm import Vm, VmState
-from db import ledger
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +78,7 @@ async def test_without_versions_stops_are_lost(
     database_url: str, monkeypatch: pytest.MonkeyPatch, impatient: None
 ) -> None:
     """Without the comparison of versions some history is not what the table allows."""
-    monkeypatch.setattr(ledger, "_guard_version", _blind)
+    monkeypatch.setattr(kernel, "_guard_version", _blind)
     assert (await race_stops(database_url, 200, seed=1)).faults
 
 
@@ -87,7 +87,7 @@ async def test_without_versions_leased_vms_are_deleted(
     database_url: str, monkeypatch: pytest.MonkeyPatch, impatient: None
 ) -> None:
     """Without it a VM is deleted under its job."""
-    monkeypatch.setattr(ledger, "_guard_version", _blind)
+    monkeypatch.setattr(kernel, "_guard_version", _blind)
     assert (await race_drains(database_url, 200, seed=1)).faults
 
 
@@ -96,7 +96,7 @@ async def test_without_care_for_refused_steps_stops_are_lost(
     database_url: str, monkeypatch: pytest.MonkeyPatch, impatient: None
 ) -> None:
     """If a step may build on a refused one, a running beat undoes a stop."""
-    monkeypatch.setattr(ledger, "_built_on_sand", lambda *_: None)
+    monkeypatch.setattr(kernel, "_built_on_sand", lambda *_: None)
     assert (await race_stops(database_url, 300, seed=1)).faults
 
 

@@ -27,10 +27,10 @@ from agent.events import Heard, StartProcess
 from agent.state_machine import AgentMachine
 from core.actions import Delete, Drain
 from core.changes import Committed, NewRequest, Unit
+from core.commit import Known, judge
 from core.cost import CostKind, Life, Settlement, settle
 from core.messages import BeatStatus, InMessage, StartJob
 from core.vm import Vm
-from db.ledger import Known, judge
 from messaging.codec import decode_control
 from orchestrator.planning.analysis import Scene
 from orchestrator.planning.plan_input import Picture

@@ -5,30 +5,28 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
-
-import msgspec
 
 from core.errors import BadInput, Fault
 
 _DIGEST = 8
 
 
-class Place(msgspec.Struct, array_like=True, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Place:
     """Where a page ended: the next one begins after this row."""
 
     at: datetime
     uid: str
 
 
-_decoder = msgspec.json.Decoder(Place)
-
-
 def token_for(question: object, at: datetime, uid: str) -> str:
     """A token for what follows this row in the answer to this question."""
-    body = msgspec.json.encode(Place(at, uid))
+    body = json.dumps([at.isoformat(), uid]).encode()
     return base64.urlsafe_b64encode(_digest(question, body) + body).decode().rstrip("=")
 
 
@@ -43,9 +41,9 @@ def place_of(
         raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
         digest, body = raw[:_DIGEST], raw[_DIGEST:]
         if digest == _digest(question, body):
-            place = _decoder.decode(body)
-            form(place.uid)
-            return place
+            at, uid = json.loads(body)
+            form(uid)
+            return Place(datetime.fromisoformat(at), uid)
     except (binascii.Error, ValueError):
         pass  # falls through to the one answer for every kind of foreign token
     expected = "the next_page_token of a page of this very list, with the same filters"

@@ -1,0 +1,305 @@
+"""The commit kernel: which rows a commit names, and which of its atomic batches may take effect.
+
+Pure, and shared by every store, so that their guards cannot drift apart. A store reads what
+`wanted` names under locks that last until the commit, asks `judge`, and writes what
+core/commit_writes.py folds out of the accepted ones. A commit may move the same job twice, or make
+a VM and move it: each atomic batch is judged as if the ones before it were already written.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Collection, Iterable, MutableMapping, Sequence
+from dataclasses import dataclass, field
+
+from core.changes import (
+    Change,
+    JobMove,
+    JobNote,
+    JobProgress,
+    JobWhy,
+    NewJob,
+    NewVm,
+    PutTenant,
+    ReplayLetter,
+    Reserve,
+    Unit,
+    VmBeat,
+    VmMove,
+)
+from core.errors import TermPassed
+from core.job import Job, TimelineEntry
+from core.tenants import HOLDS, Holding, Tally, Tenant, held_by, shortage
+from core.text import is_storable
+from core.vm import Vm
+
+Moves = (JobMove, VmMove)
+
+
+@dataclass(slots=True)
+class Known:
+    """What is stored, as far as the guards ask, read under locks that last until the commit."""
+
+    job_versions: MutableMapping[str, int] = field(default_factory=dict)
+    job_keys: MutableMapping[tuple[str, str], bool] = field(default_factory=dict)
+    """(user, job id) → somebody has submitted it."""
+    vm_versions: MutableMapping[str, int] = field(default_factory=dict)
+    vm_names: MutableMapping[str, bool] = field(default_factory=dict)
+    """Name → a living VM has it."""
+    vm_counts: MutableMapping[str, int] = field(default_factory=dict)
+    """Cluster → VMs that are not gone."""
+    letters: MutableMapping[str, bool] = field(default_factory=dict)
+    """Message id → its dead letter was sent again already."""
+    tenants: MutableMapping[str, Tenant] = field(default_factory=dict)
+    held: MutableMapping[str, Holding] = field(default_factory=dict)
+    """Tenant with a quota → what its jobs hold."""
+
+    def branch(self) -> Known:
+        """A layer over this one, for a unit that may yet be refused."""
+        return Known(
+            ChainMap({}, self.job_versions),
+            ChainMap({}, self.job_keys),
+            ChainMap({}, self.vm_versions),
+            ChainMap({}, self.vm_names),
+            ChainMap({}, self.vm_counts),
+            ChainMap({}, self.letters),
+            ChainMap({}, self.tenants),
+            ChainMap({}, self.held),
+        )
+
+    def merge(self, branch: Known) -> None:
+        """Takes over what a unit that was not refused has changed."""
+        for name in self.__slots__:
+            layer = getattr(branch, name)
+            assert isinstance(layer, ChainMap)
+            getattr(self, name).update(layer.maps[0])
+
+
+def judge(units: Sequence[Unit], known: Known) -> dict[int, str]:
+    """The refused units and why. `known` ends up as it will be after the others."""
+    refusals: dict[int, str] = {}
+    astray: set[tuple[str, int]] = set()
+    """(row, version) that refused units would have made. A later unit that builds on one of them
+    falls too: by now somebody else's step may have made that very number, and it stands for
+    something else."""
+    for index, unit in enumerate(units):
+        # A guard that refuses has changed nothing, so a unit of one change needs no layer of its
+        # own: that is most of what heartbeats bring.
+        branch = known if len(unit) == 1 else known.branch()
+        for change in unit:
+            refusal = _built_on_sand(change, astray) or _guard(change, branch)
+            if refusal is not None:
+                refusals[index] = refusal
+                astray.update(_makes(move) for move in unit if isinstance(move, Moves))
+                break
+        else:
+            if branch is not known:
+                known.merge(branch)
+    return refusals
+
+
+def _makes(move: JobMove | VmMove) -> tuple[str, int]:
+    return move.after.uid, move.after.version
+
+
+def _built_on_sand(change: Change, astray: Collection[tuple[str, int]]) -> str | None:
+    if not isinstance(change, Moves):
+        return None
+    if (change.before.uid, change.before.version) not in astray:
+        return None
+    what = change.before.spec.job_id if isinstance(change, JobMove) else change.before.name
+    return f"an earlier step of {what} was refused"
+
+
+def _guard(change: Change, known: Known) -> str | None:
+    match change:
+        case NewJob():
+            return _guard_new_job(change.job, known)
+        case JobMove(before, after):
+            return _guard_job_move(before, after, known)
+        case JobNote(uid):
+            return None if uid in known.job_versions else f"there is no job {uid}"
+        case NewVm(vm, vm_max):
+            return _guard_new_vm(vm, vm_max, known)
+        case VmMove(before, after):
+            return _guard_vm_move(before, after, known)
+        case ReplayLetter(message_id):
+            return _guard_replay(message_id, known)
+        case PutTenant() | Reserve():
+            return _guard_tenant(change, known)
+        case _:
+            return None  # the other changes have no guard
+
+
+def _guard_new_job(job: Job, known: Known) -> str | None:
+    if known.job_keys.get(job.key) or job.uid in known.job_versions:
+        return "exists"
+    if not is_storable(job.spec):
+        return "unstorable: the spec contains NUL or half a character"
+    known.job_keys[job.key] = True
+    known.job_versions[job.uid] = job.version
+    return None
+
+
+def _guard_job_move(before: Job, after: Job, known: Known) -> str | None:
+    refusal = _guard_version("job", before.spec.job_id, before, after, known.job_versions)
+    leaves = before.status in HOLDS and after.status not in HOLDS
+    if refusal is None and leaves and before.spec.tenant_id in known.tenants:
+        _hold(before.spec.tenant_id, before.cluster, Tally.of(before.spec), -1, known)
+    return refusal
+
+
+def _guard_vm_move(before: Vm, after: Vm, known: Known) -> str | None:
+    refusal = _guard_version("VM", before.name, before, after, known.vm_versions)
+    if refusal is None and before.counted and not after.counted:
+        known.vm_names[before.name] = False
+        known.vm_counts[before.cluster] = known.vm_counts.get(before.cluster, 0) - 1
+    return refusal
+
+
+def _guard_version(
+    noun: str, name: str, before: Job | Vm, after: Job | Vm, versions: MutableMapping[str, int]
+) -> str | None:
+    stored = versions.get(before.uid)
+    if stored is None:
+        return f"there is no {noun} {name} ({before.uid})"
+    if stored != before.version:
+        return f"{noun} {name} is at version {stored}, not {before.version}"
+    versions[before.uid] = after.version
+    return None
+
+
+def _guard_replay(message_id: str, known: Known) -> str | None:
+    replayed = known.letters.get(message_id)
+    if replayed is None:
+        return f"there is no dead letter {message_id}"
+    if replayed:
+        return f"dead letter {message_id} was sent again already"
+    known.letters[message_id] = True
+    return None
+
+
+def _guard_tenant(change: PutTenant | Reserve, known: Known) -> str | None:
+    if isinstance(change, Reserve):
+        return _guard_reserve(change, known)
+    tenant = change.tenant
+    stored = known.tenants.get(tenant.tenant_id)
+    version = stored.version if stored is not None else 0
+    if version != tenant.version - 1:
+        return f"tenant {tenant.tenant_id} is at version {version}, not {tenant.version - 1}"
+    known.tenants[tenant.tenant_id] = tenant
+    return None
+
+
+def _guard_reserve(reserve: Reserve, known: Known) -> str | None:
+    tenant = known.tenants.get(reserve.tenant_id)
+    if tenant is not None and tenant.quota.limits:
+        used = held_by(known.held.get(reserve.tenant_id, {}), reserve.machines)
+        asked = reserve.asks.amounts(reserve.machines.get(reserve.cluster))
+        short = shortage(tenant, asked, used)
+        if short is not None:
+            return short.words()
+    _hold(reserve.tenant_id, reserve.cluster, reserve.asks, 1, known)
+    return None
+
+
+def _hold(tenant_id: str, cluster: str, asks: Tally, sign: int, known: Known) -> None:
+    """What a step of this very commit adds to a tenant's holding, or takes from it."""
+    holding = known.held.get(tenant_id, {})
+    known.held[tenant_id] = {**holding, cluster: holding.get(cluster, Tally()).plus(asks, sign)}
+
+
+def _guard_new_vm(vm: Vm, vm_max: int, known: Known) -> str | None:
+    if known.vm_names.get(vm.name):
+        return f"a living VM has the name {vm.name}"
+    if vm.uid in known.vm_versions:
+        return f"there is a VM with the uid {vm.uid}"
+    count = known.vm_counts.get(vm.cluster, 0)
+    if count + 1 > vm_max:
+        return f"limit: cluster {vm.cluster} counts {count} VMs, vm_max is {vm_max}"
+    known.vm_names[vm.name] = True
+    known.vm_versions[vm.uid] = vm.version
+    known.vm_counts[vm.cluster] = count + 1
+    return None
+
+
+# --- the rows that a commit names ---------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Wanted:
+    """Which rows a call is about."""
+
+    jobs: set[str] = field(default_factory=set)
+    job_keys: set[tuple[str, str]] = field(default_factory=set)
+    vms: set[str] = field(default_factory=set)
+    new_vms: list[Vm] = field(default_factory=list)
+    dedup: set[tuple[str, str]] = field(default_factory=set)
+    letters: set[str] = field(default_factory=set)
+    groups: set[tuple[str, str]] = field(default_factory=set)
+    """(user, group) whose end is waited for, or may be near: one commit at a time decides it."""
+    tenants: set[str] = field(default_factory=set)
+
+
+def wanted(units: Sequence[Unit]) -> Wanted:
+    """The rows that these units name."""
+    found = Wanted()
+    for unit in units:
+        for change in unit:
+            _want(change, found)
+    return found
+
+
+def _want(change: Change, found: Wanted) -> None:
+    match change:
+        case NewJob(job, entry):
+            found.jobs.add(job.uid)
+            found.job_keys.add(job.key)
+            found.jobs.update(wait.uid for wait in change.waits if wait.uid is not None)
+            found.groups.update(wait.group for wait in change.waits if wait.group is not None)
+            _want_entries(job.uid, (entry,), found)
+        case JobMove(before, after, entries):
+            found.jobs.add(before.uid)
+            if after.status.final and before.spec.group is not None:
+                found.groups.add((before.spec.user_id, before.spec.group))
+            _want_entries(before.uid, entries, found)
+        case JobNote(uid, entry):
+            found.jobs.add(uid)
+            _want_entries(uid, (entry,), found)
+        case JobProgress(uid) | JobWhy(uid):
+            found.jobs.add(uid)
+        case NewVm(vm):
+            found.vms.add(vm.uid)
+            found.new_vms.append(vm)
+        case VmMove(before):
+            found.vms.add(before.uid)
+        case VmBeat(vm_uid):
+            found.vms.add(vm_uid)
+        case ReplayLetter(message_id):
+            found.letters.add(message_id)
+        case PutTenant(tenant):
+            found.tenants.add(tenant.tenant_id)
+        case Reserve(tenant_id):
+            found.tenants.add(tenant_id)
+        case _:
+            pass  # the other changes have no guard and lock nothing beforehand
+
+
+def _want_entries(uid: str, entries: Iterable[TimelineEntry], found: Wanted) -> None:
+    found.dedup.update((uid, entry.dedup_key) for entry in entries if entry.dedup_key is not None)
+
+
+@dataclass(slots=True)
+class Locked:
+    """What the guards need, and what the writes need besides."""
+
+    known: Known
+    last_seqs: dict[str, int]
+    repeats: set[tuple[str, str]]
+    """(uid, dedup key) that are on a timeline already."""
+
+
+def check_term(leading: int | None, term: int | None) -> None:
+    """TermPassed unless the term that writes is the one that leads; None leads nobody."""
+    if leading != term:
+        raise TermPassed(f"term {term} has passed: the store is at {leading or 'no term'}")
