@@ -30,7 +30,7 @@ _NOT_FOR_WORKERS = ("DATABASE_URL", "PUBSUB_EMULATOR_HOST", "GOOGLE_APPLICATION_
 
 
 @dataclass(slots=True)
-class Worker:
+class AgentProcess:
     """One agent process. `lifeline` is our end of the pipe whose closing ends it."""
 
     name: str
@@ -69,7 +69,7 @@ class Node:
     settings: Mapping[str, str]
     """As an instance template would say them."""
     directory: Path
-    workers: dict[str, Worker] = field(default_factory=dict)
+    workers: dict[str, AgentProcess] = field(default_factory=dict)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def answer(self, words: object) -> dict[str, object]:
@@ -111,7 +111,7 @@ class Node:
                 del self.workers[name]
         return {"ok": True}
 
-    async def _begin(self, name: str) -> Worker:
+    async def _begin(self, name: str) -> AgentProcess:
         instance_id = RandomIds().token()
         theirs, ours = os.pipe()
         told = {**self.settings, "name": name, "id": instance_id}
@@ -136,7 +136,7 @@ class Node:
             )
         finally:
             os.close(theirs)
-        return Worker(name, instance_id, process, ours)
+        return AgentProcess(name, instance_id, process, ours)
 
     async def close(self) -> None:
         """The machine goes off."""

@@ -40,7 +40,7 @@ class Ids(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Leadership:
+class LeaderStatus:
     """The answer to "do I lead?", on the database's clock."""
 
     leading: bool
@@ -54,7 +54,7 @@ class Leadership:
 class Store(Protocol):
     """PostgreSQL, as the loop sees it."""
 
-    async def lead(self, holder: str, lease_s: float) -> Leadership:
+    async def lead(self, holder: str, lease_s: float) -> LeaderStatus:
         """Take or renew the lease; a takeover grows the term. Never raises for losing."""
         ...
 

@@ -23,7 +23,7 @@ from core.errors import Ambiguous, NotFound, StoreDown
 from core.forecast import Forecast, Run
 from core.job import Job
 from core.messages import OutboxRow, OutMessage
-from core.ports import Leadership
+from core.ports import LeaderStatus
 from core.queueing import Ask, HeadsOf
 from core.retention import RetentionRules
 from core.tenants import Holding, TenantRow
@@ -190,7 +190,7 @@ class PostgresStore:
     def _refusals(self) -> int:
         return self._pool.get_stats().get("connections_errors", 0)
 
-    async def lead(self, holder: str, lease_s: float) -> Leadership:
+    async def lead(self, holder: str, lease_s: float) -> LeaderStatus:
         """On the database's clock. Whoever holds it keeps its term, also past the expiry, as
         long as nobody else came."""
         assert holder, "an empty holder means that nobody leads"
@@ -198,7 +198,7 @@ class PostgresStore:
         async with self.connection() as connection:
             seen = await (await connection.execute(_LEADER, arguments)).fetchone()
             if seen is not None and seen[5]:
-                return Leadership(*seen[:5])
+                return LeaderStatus(*seen[:5])
             try:
                 row = await self._take_lead(connection, arguments)
             except psycopg.errors.LockNotAvailable:
@@ -211,7 +211,7 @@ class PostgresStore:
                 seen = await (await connection.execute(_LEADER, arguments)).fetchone()
                 assert seen is not None, "the row of the leader is never deleted"
                 row = seen[:5]
-        found = Leadership(*row)
+        found = LeaderStatus(*row)
         if found.leading and found.term != self._term:
             self._term = found.term
             self._viewer.forget()

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from sim.cloud.faults import GLOBAL, GLOBAL_METRIC, CreateError, FaultBoard
-from sim.cloud.model import Hold, Member, Trouble, Vm
+from sim.cloud.model import Hold, PretendInstance, Trouble, Vm
 from sim.cloud.world import MigSpec, World, region_of
 
 
@@ -31,7 +31,7 @@ class Market:
             self.quotas_used[key] += amount
         return hold
 
-    def give_back(self, holder: Vm | Member) -> None:
+    def give_back(self, holder: Vm | PretendInstance) -> None:
         """Frees what the holder holds; a second time changes nothing."""
         hold, holder.hold = holder.hold, None
         if hold is None:

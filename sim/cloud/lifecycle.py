@@ -14,11 +14,11 @@ from sim.cloud.model import (
     Effect,
     ErrorRecord,
     MaintenanceNotice,
-    Member,
     Mig,
     PowerOff,
     PowerOn,
     PreemptNotice,
+    PretendInstance,
     RequestState,
     ResizeRequest,
     SoftOff,
@@ -106,12 +106,12 @@ class Lifecycle:
     def grow(self, mig: Mig, names: Sequence[str]) -> None:
         mig.target_size += len(names)
         for name in names:
-            member = Member(name=name, mig=mig, zone=mig.spec.zones[0])
+            member = PretendInstance(name=name, mig=mig, zone=mig.spec.zones[0])
             mig.members[name] = member
             member.action = Action.CREATING
             self._attempt(member, self.now)
 
-    def _attempt(self, member: Member, at: float) -> None:
+    def _attempt(self, member: PretendInstance, at: float) -> None:
         spec = member.mig.spec
         # Only shapes that spread ask where the others are; ANY need not pay for counting.
         siblings = {} if spec.target_shape == "ANY" else member.mig.zones_in_use()
@@ -126,13 +126,13 @@ class Lifecycle:
         granted_at = at + self._draw(self._world.physics.create_s)
         self._later(granted_at, member, lambda t: self._granted(member, t))
 
-    def _refused(self, member: Member, trouble: Trouble, at: float) -> None:
+    def _refused(self, member: PretendInstance, trouble: Trouble, at: float) -> None:
         member.trouble = trouble
         member.mig.errors.append(ErrorRecord(at, trouble, member.action, member.name))
         again_at = at + self._world.physics.retry_s
         self._later(again_at, member, lambda t: self._attempt(member, t))
 
-    def _granted(self, member: Member, at: float) -> None:
+    def _granted(self, member: PretendInstance, at: float) -> None:
         spec = member.mig.spec
         info = VmInfo(
             id=self.new_id(),
@@ -186,7 +186,7 @@ class Lifecycle:
             again_at = at + self._world.physics.retry_s
             self._later(again_at, request, lambda t: self._attempt_all(request, t))
 
-    def _hold_all(self, members: Sequence[Member], at: float) -> Trouble | None:
+    def _hold_all(self, members: Sequence[PretendInstance], at: float) -> Trouble | None:
         for member in members:
             spec = member.mig.spec
             answer = self._market.place(spec, member.mig.zones_in_use(), self.dice, at)
@@ -198,7 +198,9 @@ class Lifecycle:
             member.hold = self._market.take(spec, answer)
         return None
 
-    def _granted_all(self, request: ResizeRequest, members: Sequence[Member], at: float) -> None:
+    def _granted_all(
+        self, request: ResizeRequest, members: Sequence[PretendInstance], at: float
+    ) -> None:
         request.state = RequestState.SUCCEEDED
         for member in members:
             if member.leaving:
@@ -211,7 +213,7 @@ class Lifecycle:
     ) -> dict[str, int]:
         return {z: self._market.room(z, machine_type, spot, size, self.now) for z in zones}
 
-    def _end_at(self, member: Member, at: float) -> None:
+    def _end_at(self, member: PretendInstance, at: float) -> None:
         """The requested run is over then. Whatever removes the member before makes this void."""
         member.ends_at = at
         self._later(at, member, lambda _: self.remove(member, Action.DELETING))
@@ -229,7 +231,7 @@ class Lifecycle:
         if vm.member is not None and vm.member.action in GROWING:
             vm.member.action = Action.NONE
 
-    def remove(self, member: Member, action: Action) -> None:
+    def remove(self, member: PretendInstance, action: Action) -> None:
         member.mig.target_size -= 1
         member.action = action
         member.plan += 1
@@ -242,7 +244,7 @@ class Lifecycle:
             self._soft_off(member.vm, self.now)
         self._later(gone_at, member, lambda t: self._removed(member, t))
 
-    def _removed(self, member: Member, at: float) -> None:
+    def _removed(self, member: PretendInstance, at: float) -> None:
         del member.mig.members[member.name]
         if member.vm is None:
             return

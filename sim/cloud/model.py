@@ -141,12 +141,12 @@ class Vm(Timed):
     preempted: bool = False
     told_off: bool = False  # the soft off was sent
     deleting: bool = False  # by instances.delete
-    member: "Member | None" = None
+    member: "PretendInstance | None" = None
     hold: Hold | None = None
 
 
 @dataclass(slots=True, kw_only=True)
-class Member(Timed):
+class PretendInstance(Timed):
     """A name in a group. It exists before its VM does, and after its VM failed."""
 
     name: str
@@ -180,7 +180,7 @@ class ResizeRequest(Timed):
     id: int
     created_at: float
     run_s: float
-    members: "tuple[Member, ...]"
+    members: "tuple[PretendInstance, ...]"
     by_count: bool  # the group invented the names
     state: RequestState = RequestState.ACCEPTED
     trouble: Trouble | None = None
@@ -192,7 +192,7 @@ class Mig:
     id: int
     created_at: float
     target_size: int = 0
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, PretendInstance] = field(default_factory=dict)
     errors: deque[ErrorRecord] = field(default_factory=lambda: deque(maxlen=ERROR_HISTORY_MAX))
     requests: dict[str, ResizeRequest] = field(default_factory=dict)
 

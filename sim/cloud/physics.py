@@ -38,9 +38,9 @@ from sim.cloud.model import (
     Action,
     ApiError,
     Effect,
-    Member,
     Mig,
     Operation,
+    PretendInstance,
     RequestState,
     ResizeRequest,
     Trouble,
@@ -228,7 +228,9 @@ class Cloud:
                 id=self._life.new_id(),
                 created_at=now,
                 run_s=asked.run_s,
-                members=tuple(Member(name=n, mig=mig, zone=mig.spec.zones[0]) for n in names),
+                members=tuple(
+                    PretendInstance(name=n, mig=mig, zone=mig.spec.zones[0]) for n in names
+                ),
                 by_count=not asked.names,
             ),
         )
@@ -262,7 +264,7 @@ class Cloud:
         self._life.catch_up(now)
         return self._life.chances(zones, machine_type, spot, size)
 
-    def _victims(self, mig: Mig, count: int) -> list[Member]:
+    def _victims(self, mig: Mig, count: int) -> list[PretendInstance]:
         candidates = [m for m in mig.members.values() if not m.leaving]
         self._life.dice.shuffle(candidates)
         # Members without a running VM go first; which of the running ones go is anybody's guess.
@@ -304,10 +306,10 @@ class Cloud:
 
     def _named_members(
         self, mig: Mig, instances: Sequence[str], skip_invalid: bool
-    ) -> Iterable[Member]:
+    ) -> Iterable[PretendInstance]:
         if not 1 <= len(instances) <= INSTANCES_PER_CALL_MAX:
             raise invalid("instances", len(instances), f"1 to {INSTANCES_PER_CALL_MAX} URLs")
-        found: dict[str, Member] = {}
+        found: dict[str, PretendInstance] = {}
         for i, url in enumerate(instances):
             zone, name = _zone_and_name(i, url, mig)
             member = mig.members.get(name)

@@ -7,9 +7,9 @@ from sim.cloud.model import (
     Action,
     ApiError,
     ErrorRecord,
-    Member,
     Mig,
     Operation,
+    PretendInstance,
     RequestState,
     ResizeRequest,
     Trouble,
@@ -86,7 +86,7 @@ class Wire:
             "fingerprint": "c2ltLWZpbmdlcnByaW50",
         }
 
-    def managed_instance(self, member: Member) -> Json:
+    def managed_instance(self, member: PretendInstance) -> Json:
         zone = member.vm.info.zone if member.vm else member.zone
         shown: Json = {
             "name": member.name,

@@ -21,7 +21,7 @@ from core.forecast import Forecast, Run, run_of
 from core.groups import no_group
 from core.job import WAITING, Job, JobStatus
 from core.messages import OutboxRow
-from core.ports import Clock, Leadership
+from core.ports import Clock, LeaderStatus
 from core.queueing import Ask, HeadsOf, Live
 from core.retention import RetentionRules
 from core.tenants import Holding, TenantRow, Usage, holdings
@@ -91,7 +91,7 @@ class MemoryStore:
 
     # --- core.ports.Store ----------------------------------------------------------------
 
-    async def lead(self, holder: str, lease_s: float) -> Leadership:
+    async def lead(self, holder: str, lease_s: float) -> LeaderStatus:
         """On the tables' clock. Whoever holds it keeps its term, also past the expiry, as long
         as nobody else came."""
         assert holder, "an empty holder means that nobody leads"
@@ -101,17 +101,17 @@ class MemoryStore:
         await self._mark("after")
         return leadership
 
-    def _lead(self, holder: str, lease_s: float) -> Leadership:
+    def _lead(self, holder: str, lease_s: float) -> LeaderStatus:
         now = self.clock.now()
         known = self.tables.leader
         if known is None:
             known = self.tables.leader = Leader(holder, 1, now)
         elif known.holder != holder and known.expires_at > now:
-            return Leadership(False, known.term, known.holder, known.expires_at, now)
+            return LeaderStatus(False, known.term, known.holder, known.expires_at, now)
         elif known.holder != holder:
             known.holder, known.term = holder, known.term + 1
         known.expires_at = now + timedelta(seconds=lease_s)
-        return Leadership(True, known.term, holder, known.expires_at, now)
+        return LeaderStatus(True, known.term, holder, known.expires_at, now)
 
     async def resign(self, holder: str, term: int) -> None:
         await self.reach()

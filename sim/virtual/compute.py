@@ -35,13 +35,13 @@ from sim.cloud.model import (
     PowerOff,
     PowerOn,
     PreemptNotice,
+    PretendInstance,
     RequestState,
     ResizeRequest,
     SoftOff,
     Trouble,
     VmInfo,
 )
-from sim.cloud.model import Member as GroupMember
 from sim.cloud.physics import Cloud
 from sim.cloud.world import World
 from sim.virtual.loop import EPOCH, VirtualLoop
@@ -331,7 +331,7 @@ def _translate(error: ApiError) -> ZenError:
     return CloudRefused(text)
 
 
-def _member(member: GroupMember) -> Member:
+def _member(member: PretendInstance) -> Member:
     vm = member.vm
     return Member(
         name=member.name,

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from agent.node import Node
-from agent.node import Worker as NodeWorker
+from agent.node import AgentProcess, Node
 from config.settings import Settings
 from core.cluster import ClusterSpec, RegionSpec
 from sim.cloud.model import VmInfo
@@ -31,7 +30,7 @@ HANGS_S = 30.0
 
 
 @dataclass(slots=True)
-class Begun(NodeWorker):
+class Begun(AgentProcess):
     """A worker that is no process but a boot in virtual time."""
 
     fleet: Fleet = field(kw_only=True)
@@ -65,7 +64,7 @@ class Machine(Node):
         answer = await self.answer(json.loads(line))
         return b"?\n" if self.mood == "nonsense" else json.dumps(answer).encode() + b"\n"
 
-    async def _begin(self, name: str) -> NodeWorker:
+    async def _begin(self, name: str) -> AgentProcess:
         self._boots += 1
         instance = self._number * 10_000 + self._boots
         machines, spec = self._run.cloud.machines, self._run.settings.cluster(CLUSTER)

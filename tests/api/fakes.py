@@ -31,7 +31,7 @@ from core.ids import RandomIds
 from core.job import Job, JobEvent, JobStatus, Lease, Rules, TimelineEntry, advance
 from core.messages import OutboxRow, OutMessage
 from core.names import Names
-from core.ports import Leadership
+from core.ports import LeaderStatus
 from core.queueing import Ask, HeadsOf, class_of
 from core.reads import (
     AlertRow,
@@ -229,7 +229,7 @@ class MemoryStore:
         self._answer()
         return self.hashes.get((user_id, job_id))
 
-    async def lead(self, holder: str, lease_s: float) -> Leadership:
+    async def lead(self, holder: str, lease_s: float) -> LeaderStatus:
         raise AssertionError("the API does not lead")
 
     async def resign(self, holder: str, term: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 from core.changes import ClearAlert, Committed, DeadLetter, RaiseAlert, Unit
 from core.errors import BusDown, StoreDown, TermPassed
 from core.messages import OutboxRow, OutMessage
-from core.ports import Leadership as Answer
+from core.ports import LeaderStatus
 from core.timers import Timers
 from messaging.errors import BusRefused, ContentRefused
 from scheduler.cycle.database_clock import DatabaseClock
@@ -60,11 +60,13 @@ class Shelf:
         self.units += units
         return Committed((True,) * len(units))
 
-    async def lead(self, holder: str, lease_s: float) -> Answer:
+    async def lead(self, holder: str, lease_s: float) -> LeaderStatus:
         self.clock.passed_s += self.answer_takes_s
         now = self.clock.now() + self.database_ahead
         leading = holder == self.holder
-        return Answer(leading, self.term_now, self.holder, now + timedelta(seconds=lease_s), now)
+        return LeaderStatus(
+            leading, self.term_now, self.holder, now + timedelta(seconds=lease_s), now
+        )
 
     @property
     def told(self) -> list[object]:
