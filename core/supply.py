@@ -228,7 +228,9 @@ def usual_belief(
     return hits / (hits + misses)
 
 
-def belief(known: Experience | None, now: datetime, half_life_s: float = HALF_LIFE_S) -> float:
+def success_probability(
+    known: Experience | None, now: datetime, half_life_s: float = HALF_LIFE_S
+) -> float:
     """How likely the place is to deliver now: the long-run mean, pulled towards the last outcome,
     the more the fresher it is."""
     mean = usual_belief(known, now, half_life_s)

@@ -21,9 +21,9 @@ from core.supply import (
     Shortage,
     Spread,
     after_taking,
-    belief,
     preemptions_per_hour,
     room,
+    success_probability,
     taken_after_shortage,
     usual_belief,
     usual_vms,
@@ -150,7 +150,9 @@ class Outlooks(Mapping[str, Outlook]):
         picture, policy, now = self._picture, self._picture.policy, self._now
         known = self._seen.get(region)
         usual_s, late_s = _delivery_s(known, self._timers)
-        likely = belief(self._with_takings(known, region), now, policy.memory_half_life_s)
+        likely = success_probability(
+            self._with_takings(known, region), now, policy.memory_half_life_s
+        )
         cold_start_s = usual_s + self.boot_s
         waiting = policy.waiting_usd_per_gpu_hour * picture.spec.slots
         lost_s = policy.preemption_loss_s + cold_start_s

@@ -12,7 +12,7 @@ from core.forecast import Forecast
 from core.job import WAITING
 from core.reads import Summary
 from core.region_blocks import Trouble, block_on
-from core.supply import BOOT_S, DELIVERY_S, Experience, Place, belief
+from core.supply import BOOT_S, DELIVERY_S, Experience, Place, success_probability
 from core.vm import VmState
 from scheduler.api.services import Services
 from scheduler.submission.cluster_selection import Candidate
@@ -152,7 +152,7 @@ async def dry_run_out(services: Services, preview: Preview) -> DryRunOut:
 def _candidate_out(preview: Preview, candidate: Candidate, known: _Known) -> CandidateOut:
     cluster, quote = candidate.cluster, candidate.quote
     allowed, usable = known.open_regions(preview, cluster)
-    likely = [belief(known.record(cluster, region), known.now) for region in usable]
+    likely = [success_probability(known.record(cluster, region), known.now) for region in usable]
     eta_s, based_on = known.eta(cluster, allowed, usable)
     chosen = preview.choice is not None and preview.choice.cluster == cluster.name
     return CandidateOut(

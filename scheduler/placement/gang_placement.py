@@ -13,7 +13,7 @@ from core.cluster import ClusterSpec, RegionSpec
 from core.job import E, Job, JobSpec, S
 from core.messages import Size
 from core.region_blocks import Trouble
-from core.supply import Experience, belief, room
+from core.supply import Experience, room, success_probability
 from core.vm import Vm, VmState
 from scheduler.placement.gang import Teams, team_of
 from scheduler.placement.simulation_results import NOTHING_KEPT, Kept
@@ -99,7 +99,7 @@ class Regions:
         """How many VMs it is likely to give at once, by what it has given."""
         draft = self._draft
         known = self._known.get(region)
-        return room(known, draft.now) * belief(known, draft.now)
+        return room(known, draft.now) * success_probability(known, draft.now)
 
     @cached_property
     def _known(self) -> dict[str, Experience]:

@@ -18,10 +18,10 @@ from core.supply import (
     Outcome,
     Spread,
     arrivals_by_cluster,
-    belief,
     faded,
     preemptions_per_hour,
     room,
+    success_probability,
 )
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)  # a Thursday
@@ -36,20 +36,20 @@ def seen(hits: float, misses: float, last: Outcome, hours_ago: float) -> Experie
 def test_belief_moves_from_the_last_outcome_to_the_mean() -> None:
     """Fresh news is nearly all; after an hour it counts half."""
     mean = (6 + 1.5) / 10
-    assert belief(seen(6, 2, Outcome.MISS, 0), NOW) == 0.0
-    assert belief(seen(6, 2, Outcome.MISS, 1), NOW) == pytest.approx(mean / 2)
-    assert belief(seen(6, 2, Outcome.HIT, 1), NOW) == pytest.approx((1 + mean) / 2)
-    assert belief(seen(6, 2, Outcome.MISS, 1000), NOW) == pytest.approx(mean, abs=0.01)
+    assert success_probability(seen(6, 2, Outcome.MISS, 0), NOW) == 0.0
+    assert success_probability(seen(6, 2, Outcome.MISS, 1), NOW) == pytest.approx(mean / 2)
+    assert success_probability(seen(6, 2, Outcome.HIT, 1), NOW) == pytest.approx((1 + mean) / 2)
+    assert success_probability(seen(6, 2, Outcome.MISS, 1000), NOW) == pytest.approx(mean, abs=0.01)
 
 
 def test_hint_is_as_good_as_a_hit() -> None:
     """The cloud has named the place itself."""
-    assert belief(seen(0, 3, Outcome.HINT, 0), NOW) == 1.0
+    assert success_probability(seen(0, 3, Outcome.HINT, 0), NOW) == 1.0
 
 
 def test_unknown_place_gets_the_benefit_of_the_doubt() -> None:
     """Most zones can give a VM most of the time."""
-    assert belief(None, NOW) == 0.75
+    assert success_probability(None, NOW) == 0.75
 
 
 def test_memory_fades_by_halves() -> None:

@@ -16,8 +16,8 @@ from core.supply import (
     Outcome,
     Shortage,
     after_taking,
-    belief,
     room,
+    success_probability,
     taken_after_shortage,
     with_shortage,
 )
@@ -92,7 +92,7 @@ def test_what_takes_vms_back_has_none_to_give_for_a_while() -> None:
     (after,) = [e for e in folded.experience if not e.zone]
     assert after.last is Outcome.TAKEN
     assert (after.hits, after.misses, after.room) == (9.0, 0.0, 8.0)
-    beliefs = [belief(after, NOW + timedelta(minutes=m)) for m in (0, 10, 60, 600)]
+    beliefs = [success_probability(after, NOW + timedelta(minutes=m)) for m in (0, 10, 60, 600)]
     assert beliefs == sorted(beliefs)
     assert beliefs[0] == 0.0 < beliefs[1] < 0.25 < beliefs[2]
     born = vm("vm-3", V.BOOTING, region=HERE, spot=True, requested_at=NOW, running_since=None)
@@ -101,7 +101,7 @@ def test_what_takes_vms_back_has_none_to_give_for_a_while() -> None:
         *(snapshot(left, came), spec, [vms[0], born], (), frozenset(), TIMERS, NOW),
         experience=(after,),
     )
-    assert [belief(e, NOW) for e in healed.experience if not e.zone] == [1.0]
+    assert [success_probability(e, NOW) for e in healed.experience if not e.zone] == [1.0]
 
 
 def test_what_was_forgotten_stays_forgotten() -> None:

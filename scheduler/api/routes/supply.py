@@ -13,7 +13,7 @@ from core.cluster import ClusterSpec
 from core.names import Names
 from core.reads import AlertRow
 from core.region_blocks import Trouble
-from core.supply import Experience, Place, belief, fade, preemptions_per_hour
+from core.supply import Experience, Place, fade, preemptions_per_hour, success_probability
 from scheduler.api import examples
 from scheduler.api.http.endpoint import PREFIX, Answer, Endpoint, reply
 from scheduler.api.http.params import Param, Query
@@ -139,7 +139,7 @@ def _place_out(
         zone=record.zone,
         spot=cluster.spot,
         usd_per_hour=cluster.usd_per_hour(record.region),
-        belief=round(belief(known, now), 3),
+        belief=round(success_probability(known, now), 3),
         hits=round(record.hits * left, 2),
         misses=round(record.misses * left, 2),
         last_outcome=None if record.last is None else str(record.last),
