@@ -24,8 +24,8 @@ from agent.containers.leftovers import KEEPER
 from agent.events import Exited
 from bench.report import figure, quantile, show
 from core.clock import SystemClock
+from tests.agent.box import Yard
 from tests.agent.podman import IMAGE, Podman
-from tests.agent.yard import Yard
 
 LINES = 2000
 PROGRAMS = (

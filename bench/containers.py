@@ -22,8 +22,8 @@ from rich.table import Table
 from agent.events import Exited
 from bench.local import LocalStack, local_stack
 from bench.report import figure, quantile, show, verdict
+from tests.agent.box import Yard
 from tests.agent.podman import IMAGE, LIMITS, Podman
-from tests.agent.yard import Yard
 
 TARGET = 1.5
 PROGRAM = ("cat", "/proc/uptime")

@@ -36,16 +36,16 @@ _numbers = itertools.count(1)
 LONG_FILES = (
     "tests/e2e/test_chaos.py",
     "tests/e2e/test_road_of_a_job.py",
-    "tests/cli/test_cli_demo.py",
-    "tests/localbus/test_pubsub_contract.py",
-    "tests/localbus/test_bus_process.py",
-    "tests/db/test_races.py",
-    "tests/agent/test_agent_process.py",
+    "tests/cli/local/test_demo_run.py",
+    "tests/localbus/test_service_contract.py",
+    "tests/localbus/test_server.py",
+    "tests/db/test_store_races.py",
+    "tests/agent/test_main_process.py",
     "tests/agent/test_runner_contract.py",
-    "tests/agent/test_containers.py",
-    "tests/db/test_embedded.py",
-    "tests/sim/test_machines.py",
-    "tests/cli/test_cli_supervisor.py",
+    "tests/agent/containers/test_shim.py",
+    "tests/db/embedded/test_server.py",
+    "tests/sim/cloud/test_machines.py",
+    "tests/cli/local/test_stack.py",
 )
 
 

@@ -117,7 +117,7 @@ def parts_of_tests() -> tuple[Step, ...]:
     only computes, must not be in their way."""
     stacks = ("tests/e2e", "tests/clients")
     examples = "tests/examples"
-    simulation = ("tests/sim/test_simulation.py", "tests/sim/test_simulator_can_fail.py")
+    simulation = ("tests/sim/virtual/test_run.py", "tests/sim/virtual/test_run_can_fail.py")
     others = tuple(f"--ignore={path}" for path in (*stacks, examples, *simulation))
     return (
         Step("units and adapters", (*PYTEST, *SIDE_BY_SIDE, *others)),

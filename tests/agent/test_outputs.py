@@ -18,8 +18,8 @@ from core.errors import Forbidden
 from stores.artifacts import ArtifactPath, File, read_manifest
 from stores.base import Saved, StoreUnavailable
 from stores.local import LocalStore
+from tests.agent.box import Yard
 from tests.agent.vm import until
-from tests.agent.yard import Yard
 
 PATH = ArtifactPath("acme", "u1", "j1", 1)
 

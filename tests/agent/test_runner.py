@@ -17,8 +17,8 @@ from agent.events import Exited, Progressed, Signal, Started, StartFailed
 from core.clock import SystemClock
 from core.messages import Progress
 from stores.base import LogPath
+from tests.agent.box import Yard, order_for
 from tests.agent.vm import gone, until
-from tests.agent.yard import Yard, order_for
 
 pytestmark = pytest.mark.slow
 

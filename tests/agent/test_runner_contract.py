@@ -15,9 +15,9 @@ from agent.events import Exited, Progressed, Signal, Started
 from core.clock import SystemClock
 from core.messages import Progress
 from stores.artifacts import ArtifactPath, read_manifest
+from tests.agent.box import Yard
 from tests.agent.podman import IMAGE, Podman
 from tests.agent.vm import until
-from tests.agent.yard import Yard
 
 pytestmark = pytest.mark.slow
 COUNT = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done"

@@ -1,0 +1,548 @@
+"""zen submit: from options and files to one body; waiting for the end."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import httpx
+import pytest
+
+from cli.local.paths import Home, Running
+from cli.output import follow
+from tests.cli.conftest import refusal
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Api, Ended
+
+Zen = Callable[..., "Ended"]
+Job = dict[str, Any]
+ANSWER = {
+    "job_id": "j-1",
+    "user_id": "0",
+    "status": "submitted",
+    "message": "goes to 1xl4, the cheapest that fits",
+    "cluster": "1xl4",
+}
+
+
+@pytest.fixture(autouse=True)
+def accepts(api: Api) -> None:
+    api.on("POST", "/api/v1/jobs", lambda _: httpx.Response(201, json=ANSWER))
+
+
+EVERY_OPTION: dict[str, tuple[tuple[str, ...], object]] = {
+    "gpu_count": (("--gpus", "2"), 2),
+    "gpu_type": (("--gpu-type", "l4"), "l4"),
+    "gpu_memory_mb": (("--gpu-memory", "40"), 40960),
+    "cpu_cores": (("--cpus", "7.5"), 7.5),
+    "memory_mb": (("--memory", "1.5"), 1536),
+    "cluster": (("--cluster", "2xl4"), "2xl4"),
+    "name": (("--name", "first try"), "first try"),
+    "priority": (("--priority", "900"), 900),
+    "tenant_id": (("--tenant", "lab"), "lab"),
+    "user_id": (("--user", "ada"), "ada"),
+    "job_id": (("--id", "train-7"), "train-7"),
+    "max_runtime_minutes": (("--max-runtime", "90s"), 1.5),
+    "queue_timeout_s": (("--queue-timeout", "1d"), 86400),
+    "stop_grace_s": (("--grace", "5s"), 5),
+    "retries": (("--retries", "3"), 3),
+    "regions": (("--region", "a", "--region", "b"), ["a", "b"]),
+    "regions_denied": (("--not-region", "c"), ["c"]),
+    "max_usd_per_hour": (("--max-price", "2.5"), 2.5),
+    "deadline": (("--deadline", "2999-01-01T00:00Z"), "2999-01-01T00:00Z"),
+    "spot": (("--no-spot",), False),
+    "allow_larger": (("--allow-larger",), True),
+    "array": (("--array", "1-3"), "1-3"),
+    "after": (("--after", "a", "--after", "b:any"), ["a", "b:any"]),
+    "group": (("--group", "g"), "g"),
+    "replicas": (("--replicas", "2-8"), {"min": 2, "max": 8}),
+    "resize_signal": (("--resize-signal", "none"), "none"),
+    "reschedulable": (("--not-reschedulable",), False),
+    "image": (("--image", "python:3.12"), "python:3.12"),
+    "working_dir": (("--workdir", "/app"), "/app"),
+    "same_zone": (("--same-zone",), True),
+    "replace_members": (("--replace-members",), True),
+    "environment": (("--env", "A=1", "-e", "B=x=y"), {"A": "1", "B": "x=y"}),
+    "labels": (("--label", "team=vision", "-l", "a=b"), {"team": "vision", "a": "b"}),
+}
+
+
+@pytest.mark.parametrize("field", EVERY_OPTION)
+def test_every_option_is_a_field_of_the_body(zen: Zen, api: Api, field: str) -> None:
+    """What is sent for each option is pinned: scripts of users rely on it."""
+    words, sent = EVERY_OPTION[field]
+    assert zen("submit", *words, "--", "true").code == 0
+    assert api.body() == {field: sent, "command": ["true"]}
+
+
+@pytest.mark.parametrize("field", EVERY_OPTION)
+def test_an_option_wins_over_the_file(zen: Zen, api: Api, tmp_path: Path, field: str) -> None:
+    """A file that says something else of the same field; mappings are merged."""
+    words, sent = EVERY_OPTION[field]
+    file = tmp_path / "job.yaml"
+    other: object = {"KEPT": "1"} if isinstance(sent, dict) and field != "replicas" else "other"
+    file.write_text(json.dumps({"command": ["true"], field: other}))
+    assert zen("submit", "-f", str(file), *words).code == 0
+    merged = {**other, **cast("Any", sent)} if isinstance(other, dict) else sent
+    assert api.body() == {"command": ["true"], field: merged}
+
+
+@pytest.mark.parametrize(("text", "sent"), [("4", 4), ("2-8", {"min": 2, "max": 8})])
+def test_replicas_are_a_number_or_a_range(zen: Zen, api: Api, text: str, sent: object) -> None:
+    """A range is an elastic job."""
+    words = ("--resize-signal", "USR2", "--not-reschedulable")
+    zen("submit", "--replicas", text, *words, "--", "true")
+    assert api.body() == {
+        "replicas": sent,
+        "resize_signal": "USR2",
+        "reschedulable": False,
+        "command": ["true"],
+    }
+
+
+@pytest.mark.parametrize("text", ["x", "2-", "-3", "1-2-3", ""])
+def test_other_replicas_are_refused(zen: Zen, text: str) -> None:
+    ended = zen("submit", f"--replicas={text}", "--", "true")
+    assert ended.code != 0
+    assert "--replicas" in ended.err
+
+
+def test_a_repeat_says_what_became_of_the_job(zen: Zen, api: Api, job: Job) -> None:
+    """The id existed: nothing is queued, and the job's own state is told."""
+    repeat = httpx.Response(201, json=ANSWER, headers={"Zen-Repeat": "true"})
+    api.on("POST", "/api/v1/jobs", lambda _: repeat)
+    api.on("GET", "/api/v1/jobs/j-1", {**job, "status": "FAILED", "reason": "exit code 3"})
+    lines = zen("submit", "--id", "j-1", "--", "true").out.splitlines()
+    assert lines[0] == "j-1"
+    assert "nothing new was submitted" in lines[1]
+    assert "is FAILED (exit code 3)" in lines[1]
+    assert zen("submit", "--id", "j-1", "--json", "--", "true").json["repeated"] is True
+
+
+def test_a_deadline_may_be_said_as_a_span(zen: Zen, api: Api) -> None:
+    """12h is twelve hours from now; a moment goes on as it was written."""
+    began = datetime.now(UTC)
+    zen("submit", "--deadline", "12h", "--", "true")
+    told = datetime.fromisoformat(api.body()["deadline"])
+    assert timedelta(hours=11.9) < told - began < timedelta(hours=12.1)
+    zen("submit", "--deadline", "2999-01-01T00:00Z", "--", "true")
+    assert api.body()["deadline"] == "2999-01-01T00:00Z"
+
+
+@pytest.mark.parametrize(
+    "option", ["--image", "--cluster", "--id", "--gpu-type", "--region", "--tenant", "--array"]
+)
+def test_an_empty_value_is_refused(zen: Zen, api: Api, option: str) -> None:
+    """An unset variable in a script is not a job without that wish."""
+    ended = zen("submit", option, "", "--", "true")
+    assert ended.code == 2
+    assert f"{option}: got ''" in ended.err
+    assert not api.requests
+
+
+@pytest.mark.parametrize("option", ["--max-runtime", "--queue-timeout", "--grace"])
+def test_a_span_needs_its_unit(zen: Zen, api: Api, option: str) -> None:
+    """90 of what? The option is named, with examples, and nothing is submitted."""
+    ended = zen("submit", option, "90", "--", "true")
+    assert ended.code == 2
+    assert f"{option} 90: say the unit, e.g. 90s, 15m or 2h" in ended.err
+    assert not api.requests
+
+
+def test_options_win_over_a_manifest(zen: Zen, api: Api) -> None:
+    """It is read as a submission first."""
+    file = Path(__file__).parents[3] / "examples" / "unifiedjob.yaml"
+    zen("submit", "-f", str(file), "--gpu-type", "l4", "--id", "mine", "-l", "team=x")
+    body = api.body()
+    assert (body["job_id"], body["gpu_type"], body["labels"]) == ("mine", "l4", {"team": "x"})
+    assert (body["shell"], body["gpu_count"]) == (True, 1)
+    zen("submit", "-f", str(file), "--", "echo", "hi")
+    assert api.body()["command"] == ["echo", "hi"]
+    assert "shell" not in api.body()
+
+
+def test_a_bad_manifest_names_its_fields(zen: Zen, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("kind: UnifiedJob\nspec: {}\n", encoding="utf-8")
+    ended = zen("submit", "-f", str(file))
+    assert ended.code == 1
+    for field in ("apiVersion", "metadata", "spec.jobSpec"):
+        assert f"{field}: got" in ended.err
+
+
+def test_options_become_fields(zen: Zen, api: Api) -> None:
+    """Every option lands in the field of the submission that it names."""
+    zen(
+        *("submit", "--gpus", "2", "--gpu-type", "a100-40gb", "--cluster", "2xa100-40gb"),
+        *("--name", "n", "--priority", "700", "--tenant", "t", "--user", "u", "--id", "my-1"),
+        *("--env", "A=1=2", "--label", "k=v", "--max-runtime", "2h", "--queue-timeout", "1d"),
+        *("--grace", "90s", "--retries", "3", "--region", "us-west1", "--region", "us-east1"),
+        *("--", "python3", "train.py", "--gpus", "x"),
+    )
+    assert api.body() == {
+        "gpu_count": 2,
+        "gpu_type": "a100-40gb",
+        "cluster": "2xa100-40gb",
+        "name": "n",
+        "priority": 700,
+        "tenant_id": "t",
+        "user_id": "u",
+        "job_id": "my-1",
+        "environment": {"A": "1=2"},
+        "labels": {"k": "v"},
+        "max_runtime_minutes": 120.0,
+        "queue_timeout_s": 86400.0,
+        "stop_grace_s": 90.0,
+        "retries": 3,
+        "regions": ["us-west1", "us-east1"],
+        "command": ["python3", "train.py", "--gpus", "x"],
+    }
+
+
+def test_nothing_is_sent_that_was_not_said(zen: Zen, api: Api) -> None:
+    """Defaults are the API's business; the command's own options are the command's."""
+    zen("submit", "python3", "-c", "print(1)")
+    assert api.body() == {"command": ["python3", "-c", "print(1)"]}
+
+
+def test_shell_makes_one_string(zen: Zen, api: Api) -> None:
+    """--shell joins the words into the one line that /bin/sh gets."""
+    zen("submit", "--shell", "--", "echo", "$HOME")
+    assert api.body() == {"command": ["echo $HOME"], "shell": True}
+
+
+def test_answer_for_people_and_for_scripts(zen: Zen) -> None:
+    """The id comes first; --quiet prints it alone; --json passes the answer through."""
+    lines = zen("submit", "true").out.splitlines()
+    assert lines[0] == "j-1"
+    assert "the cheapest that fits" in lines[1]
+    assert "zen logs -f j-1" in lines[2]
+    assert zen("submit", "--quiet", "true").out == "j-1\n"
+    assert zen("submit", "--json", "true").json == ANSWER
+
+
+@pytest.mark.parametrize("name", ["job.yaml", "job.json"])
+def test_options_win_over_a_file(zen: Zen, api: Api, tmp_path: Path, name: str) -> None:
+    """A file gives the fields, options replace single ones, maps are merged by key."""
+    text = '{"command": ["a"], "gpu_count": 1, "labels": {"x": "1", "y": "2"}}'
+    (tmp_path / name).write_text(text)
+    zen("submit", "-f", str(tmp_path / name), "--gpus", "4", "-l", "y=3")
+    assert api.body() == {"command": ["a"], "gpu_count": 4, "labels": {"x": "1", "y": "3"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [", "not YAML at line 1"),
+        ("- 1", "got list, expected the fields of one job"),
+        (None, "No such file"),
+    ],
+)
+def test_bad_files_are_one_line(zen: Zen, tmp_path: Path, text: str | None, said: str) -> None:
+    """A file that cannot be used is named, with what is wrong in it."""
+    file = tmp_path / "job.yaml"
+    if text is not None:
+        file.write_text(text)
+    ended = zen("submit", "-f", str(file))
+    assert ended.code == 1
+    assert ended.err.count("\n") == 1
+    assert str(file) in ended.err
+    assert said in ended.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("submit",),
+        ("submit", "--env", "novalue", "true"),
+        ("submit", "--max-runtime", "soon", "true"),
+        ("submit", "--gpus", "two", "true"),
+        ("submit", "--nope", "true"),
+    ],
+)
+def test_bad_usage_is_one_line_and_code_2(zen: Zen, api: Api, words: tuple[str, ...]) -> None:
+    """What the command line itself gets wrong never reaches the API."""
+    ended = zen(*words)
+    assert ended.code == 2
+    assert ended.err.startswith("zen: ")
+    assert ended.err.count("\n") == 1
+    assert not api.requests
+
+
+def test_refusal_is_the_apis_own_line(zen: Zen, api: Api) -> None:
+    """Every fault that the API names is shown, exit code 1, nothing on stdout."""
+    text = 'gpu_type: got "a1000", expected nearest: a100-40gb'
+    api.on("POST", "/api/v1/jobs", lambda _: refusal(422, "bad_input", text))
+    ended = zen("submit", "--gpu-type", "a1000", "true")
+    assert (ended.code, ended.out, ended.err) == (1, "", f"zen: {text}\n")
+
+
+# --- waiting ------------------------------------------------------------------------------------
+
+
+class Run:
+    """A job that is queued, runs, maybe again, and ends: one step with each question."""
+
+    def __init__(self, job: Job, attempts: list[list[bytes]], ends: Job) -> None:
+        self.job, self.attempts, self.ends = job, attempts, ends
+        self.number = 0
+
+    def get(self, _: httpx.Request) -> httpx.Response:
+        if self.number == 0:
+            self.number = 1
+            return self._job(status="PROVISIONING", attempt=0, why="a VM boots")
+        return self._job(attempt=self.number)
+
+    def logs(self, request: httpx.Request) -> httpx.Response:
+        asked, offset = int(request.url.params["attempt"]), int(request.url.params["offset"])
+        whole = b"".join(self.attempts[asked - 1])
+        pieces = self.attempts[asked - 1]
+        data, at = b"", 0
+        for piece in pieces:
+            if at == offset:
+                data = piece
+            at += len(piece)
+        done = offset + len(data) == len(whole)
+        last = asked == len(self.attempts)
+        if done and not last:
+            self.number = asked + 1
+        if done and last:
+            self.job = {**self.job, **self.ends, "attempt": asked}
+        heads = {
+            "Zen-Attempt": str(asked),
+            "Zen-Offset": str(offset),
+            "Zen-Next-Offset": str(offset + len(data)),
+            "Zen-Done": str(done).lower(),
+            "Zen-Final": str(done and last).lower(),
+        }
+        return httpx.Response(200, content=data, headers=heads)
+
+    def _job(self, **changes: object) -> httpx.Response:
+        return httpx.Response(200, json={**self.job, **changes, **self._end()})
+
+    def _end(self) -> Job:
+        return self.ends if self.job.get("status") == self.ends["status"] else {}
+
+
+@pytest.fixture
+def runs(api: Api, job: Job, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    monkeypatch.setattr(follow, "PAUSE_S", 0.001)
+
+    def play(attempts: list[list[bytes]], **ends: Any) -> None:
+        run = Run({**job, "job_id": "j-1", "status": "RUNNING"}, attempts, ends)
+        api.on("GET", "/api/v1/jobs/j-1", run.get)
+        api.on("GET", "/api/v1/jobs/j-1/logs", run.logs)
+
+    return play
+
+
+def test_wait_prints_the_log_and_ends_like_the_job(zen: Zen, runs: Callable[..., None]) -> None:
+    """stdout is the job's output and nothing else; the exit code is the job's own."""
+    runs([[b"one\n", b"two\n"]], status="FAILED", exit_code=7, reason="exited with 7")
+    ended = zen("submit", "--wait", "true")
+    assert ended.out == "one\ntwo\n"
+    assert ended.code == 7
+    assert "a VM boots" in ended.err
+    assert "job j-1 failed (exit code 7): exited with 7" in ended.err
+
+
+def test_wait_follows_every_attempt(zen: Zen, runs: Callable[..., None]) -> None:
+    """A job that is queued again goes on with the log of its next attempt."""
+    runs([[b"first\n"], [b"second\n"]], status="SUCCEEDED", exit_code=0, reason="")
+    ended = zen("submit", "--wait", "true")
+    assert (ended.code, ended.out) == (0, "first\nsecond\n")
+    assert "attempt 1 ended" in ended.err
+
+
+def test_a_retry_is_told_in_the_words_of_its_reason() -> None:
+    """Between two attempts people read which one failed, how, and when the next one comes."""
+    words = "attempt 1 failed: exit code 1; attempt 2 of 3 in 10 s"
+    job = {"status": "QUEUED", "reason": words, "retry_at": "2026-01-01T12:00:10.000Z"}
+    assert follow.between_attempts(job, 1) == words
+    assert follow.between_attempts({**job, "retry_at": None, "reason": "lost"}, 1) == (
+        "attempt 1 ended (lost), waiting"
+    )
+
+
+def test_wait_json_keeps_stdout_for_the_job_object(zen: Zen, runs: Callable[..., None]) -> None:
+    """With --json the log goes to stderr and the final job to stdout."""
+    runs([[b"words\n"]], status="SUCCEEDED", exit_code=0, reason="")
+    ended = zen("submit", "--wait", "--json", "true")
+    assert ended.json["status"] == "SUCCEEDED"
+    assert "words" in ended.err
+
+
+def test_wait_interrupted_leaves_the_job(
+    zen: Zen, runs: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C ends the waiting, says that the job goes on and how to stop it: 130."""
+    runs([[b"words\n"]], status="SUCCEEDED", exit_code=0, reason="")
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(follow.Follower, "read", interrupt)
+    ended = zen("submit", "--wait", "true")
+    assert ended.code == 130
+    assert "goes on" in ended.err
+    assert "zen stop j-1" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("ended", "code"),
+    [
+        ({"status": "SUCCEEDED", "exit_code": 0}, 0),
+        ({"status": "FAILED", "exit_code": 3}, 3),
+        ({"status": "FAILED", "exit_code": -9}, 137),
+        ({"status": "FAILED", "exit_code": 143}, 143),
+        ({"status": "FAILED", "exit_code": None}, 1),
+        ({"status": "FAILED", "exit_code": 0}, 1),
+        ({"status": "CANCELLED", "exit_code": -15}, 1),
+    ],
+)
+def test_exit_codes_are_a_shells(ended: Job, code: int) -> None:
+    """The job's own code, 128 + n for signals, 1 for every other way to end badly."""
+    assert follow.exit_code(ended) == code
+
+
+def test_following_rides_out_a_restart_of_the_api(
+    zen: Zen, api: Api, runs: Callable[..., None]
+) -> None:
+    """A scheduler that is away for a moment does not end the waiting."""
+    runs([[b"words\n"]], status="SUCCEEDED", exit_code=0, reason="")
+    whole = api.routes[("GET", "/api/v1/jobs/j-1/logs")]
+    answers = [lambda _: refusal(503, "database_unavailable", "the database is away")]
+
+    def flaky(request: httpx.Request) -> httpx.Response:
+        return answers.pop()(request) if answers else whole(request)
+
+    api.on("GET", "/api/v1/jobs/j-1/logs", flaky)
+    ended = zen("submit", "--wait", "true")
+    assert (ended.code, ended.out) == (0, "words\n")
+    assert "the database is away; trying again" in ended.err
+
+
+def test_image_needs_no_command(zen: Zen, api: Api) -> None:
+    """An image knows what to run; a command, a directory and limits go with it."""
+    assert zen("submit", "--image", "python:3.12").code == 0
+    assert api.body() == {"image": "python:3.12"}
+    words = ("--image", "a/b:1", "--workdir", "/app", "--memory", "2", "--cpus", "1.5")
+    zen("submit", *words, "--", "python3", "t.py")
+    assert api.body() == {
+        "image": "a/b:1",
+        "working_dir": "/app",
+        "memory_mb": 2048,
+        "cpu_cores": 1.5,
+        "command": ["python3", "t.py"],
+    }
+
+
+def dear(request: httpx.Request) -> httpx.Response:
+    """An API that wants its price confirmed."""
+    if request.url.params.get("confirmed_usd_per_hour") == "28.0000":
+        return httpx.Response(201, json=ANSWER)
+    body = {"message": "it costs up to $28.00/h", "code": "price_not_confirmed"}
+    return httpx.Response(409, json={**body, "total_usd_per_hour": 28.0})
+
+
+def test_a_price_that_must_be_confirmed_ends_with_2_where_nobody_can_be_asked(
+    zen: Zen, api: Api
+) -> None:
+    """The price is shown, nothing is submitted; --yes agrees to exactly that price."""
+    api.on("POST", "/api/v1/jobs", dear)
+    ended = zen("submit", "--", "true")
+    assert (ended.code, ended.out) == (2, "")
+    assert "$28.00/h" in ended.err
+    assert "--yes" in ended.err
+    assert len(api.requests) == 1
+    assert zen("submit", "--yes", "--", "true").code == 0
+
+
+@pytest.mark.parametrize(("said", "code"), [(True, 0), (False, 1)])
+def test_a_terminal_is_asked(
+    zen: Zen, api: Api, monkeypatch: pytest.MonkeyPatch, said: bool, code: int
+) -> None:
+    """Yes submits at the price that was shown; no submits nothing."""
+    api.on("POST", "/api/v1/jobs", dear)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: said)
+    assert zen("submit", "--", "true").code == code
+    assert len(api.requests) == (2 if said else 1)
+
+
+CANDIDATE = {
+    "cluster": "4xl4",
+    "machine_type": "g2-standard-48",
+    "gpus_per_vm": 4,
+    "spot": False,
+    "usd_per_hour": 4.0,
+    "usd_per_hour_max": 4.8,
+    "vms": 2,
+    "total_usd_per_hour": 9.6,
+    "regions": 6,
+    "regions_open": 5,
+    "success_probability": 0.91,
+    "eta_s": 96.0,
+    "eta_based_on": "a new VM",
+    "chosen": False,
+    "needs": ["allow_larger"],
+    "drained": False,
+}
+
+
+def test_dry_run_shows_a_table_and_what_would_become_of_it(zen: Zen, api: Api) -> None:
+    """It ends with 1 if the job would be refused, and asks the API to store nothing."""
+    answer = {"cluster": None, "message": "no", "confirm": None, "candidates": [CANDIDATE]}
+    api.on("POST", "/api/v1/jobs", lambda _: httpx.Response(200, json=answer))
+    ended = zen("submit", "--dry-run", "--gpus", "3", "--", "true")
+    assert ended.code == 1
+    assert api.query() == {"dry_run": "true"}
+    head, row, *rest = ended.out.splitlines()
+    assert head.split() == [
+        *("CLUSTER", "GPUS", "OPEN", "$/H", "TOTAL", "SPOT", "CHANCE", "ETA", "NOTE")
+    ]
+    assert row.split() == [
+        *("4xl4", "4", "5/6", "4.00-4.80", "9.60", "no", "91%", "1m36s", "with", "--allow-larger")
+    ]
+    assert rest[-1] == "dry run: nothing was submitted, nothing is bought"
+    assert zen("submit", "--dry-run", "--json", "--", "true").json == answer
+
+
+def test_dry_run_says_what_each_cluster_needs(zen: Zen, api: Api) -> None:
+    """A standard VM for a job that insists on spot VMs does not "fit": the job must change."""
+    plain = {**CANDIDATE, "cluster": "4xt4", "needs": ["no_spot"]}
+    larger = {**CANDIDATE, "needs": ["allow_larger", "no_spot"]}
+    answer = {"cluster": None, "message": "no", "confirm": None, "candidates": [plain, larger]}
+    api.on("POST", "/api/v1/jobs", lambda _: httpx.Response(200, json=answer))
+    first, second = zen("submit", "--dry-run", "--spot", "--", "true").out.splitlines()[1:3]
+    assert first.endswith("  without --spot")
+    assert second.endswith("  with --allow-larger, without --spot")
+
+
+def test_on_a_node_a_job_runs_where_it_was_submitted(
+    zen: Zen, api: Api, home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The directory is sent to the node of this state directory alone, and not for containers."""
+    api.on("POST", "/api/v1/jobs", lambda _: httpx.Response(201, json=ANSWER))
+    monkeypatch.chdir(tmp_path)
+    address = "http://127.0.0.1:8080"
+    here = Running(os.getpid(), address, "", "", "", "2026-01-01T00:00:00Z", node=True)
+    home.mkdir(parents=True)
+
+    def sent(running: Running, *words: str) -> object:
+        Home(home).write(running)
+        assert zen("submit", *words, "--", "true").code == 0
+        return api.body().get("working_dir")
+
+    assert sent(here) == str(tmp_path)
+    assert sent(here, "--workdir", "/srv") == "/srv"
+    assert sent(here, "--image", "python:3.12") is None
+    assert sent(replace(here, node=False)) is None
+    assert sent(replace(here, api="http://127.0.0.1:9")) is None
