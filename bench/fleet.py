@@ -13,7 +13,7 @@ from core.actions import Create, Delete
 from core.clock import SystemClock
 from core.errors import CloudRefused
 from core.messages import BeatStatus, Heartbeat, InMessage, OutMessage, StartJob
-from core.mig import Member, MigSnapshot
+from core.mig import MachineState, Member, MigSnapshot
 from core.names import Names
 from messaging.codec import decode_control, encode_heartbeat
 
@@ -112,7 +112,7 @@ class Fleet:
 
     async def observe(self, mig: str, cluster: str, region: str) -> MigSnapshot:
         members = tuple(
-            Member(w.name, w.zone, "NONE", "RUNNING", str(w.number))
+            Member(w.name, w.zone, MachineState.RUNNING, str(w.number))
             for w in self.workers.values()
             if w.mig == mig
         )

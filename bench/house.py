@@ -19,7 +19,7 @@ from core.errors import CloudRefused
 from core.ids import RandomIds
 from core.job import E, Job, JobSpec, Lease, Rules, advance, entry_for, new_job
 from core.messages import InMessage, OutMessage, StopJob
-from core.mig import Member, MigSnapshot
+from core.mig import MachineState, Member, MigSnapshot
 from core.names import Names
 from core.submission import content_hash
 from core.timers import Timers
@@ -122,7 +122,7 @@ class MemoryCloud:
 
     async def observe(self, mig: str, cluster: str, region: str) -> MigSnapshot:
         members = tuple(
-            Member(name, f"{region}-a", "NONE", "RUNNING", instance_id)
+            Member(name, f"{region}-a", MachineState.RUNNING, instance_id)
             for name, instance_id in self.members.items()
         )
         now = SystemClock().now()

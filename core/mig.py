@@ -7,21 +7,54 @@ from datetime import datetime
 from enum import StrEnum
 
 from core.errors import CloudRefused
+from core.region_blocks import TroubleKind
+
+
+class MachineState(StrEnum):
+    """What a group shows of a member's machine."""
+
+    NONE = "none"
+    """There is no machine yet."""
+    WAITING = "waiting"
+    """Asked for with others, it waits for its turn: no machine was given yet."""
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    OFF = "off"
+    """Nothing runs on it, and it is not billed any further."""
+
+    @property
+    def given(self) -> bool:
+        """Whether the cloud has given a machine."""
+        return self not in (MachineState.NONE, MachineState.WAITING)
+
+    @property
+    def ending(self) -> bool:
+        """Whether the cloud ends the machine, or has."""
+        return self in (MachineState.STOPPING, MachineState.OFF)
+
+
+class Leaving(StrEnum):
+    """How a member is about to leave its group."""
+
+    DELETING = "deleting"
+    ABANDONING = "abandoning"
+    """Its machine stays, and is nobody's."""
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptError:
-    """One of Google's reasons why a member could not be created."""
+class Refusal:
+    """Why the cloud could not make a VM."""
 
-    code: str
+    kind: TroubleKind
     message: str
-    reason: str = ""
-    zones_available: tuple[str, ...] = ()
-    """Zones that Google names as having room."""
+    """The cloud's words; of an error that nobody has classified, with its code."""
     zone: str = ""
-    """Where it was tried; empty if Google does not say."""
-    quota: str = ""
-    """The quota that is spent: metric and limit by Google's names."""
+    """Where it was tried; empty if the cloud does not say."""
+    zones_available: tuple[str, ...] = ()
+    """Zones that the cloud names as having room."""
+    everywhere: bool = False
+    """Whether no other region would do better."""
 
 
 class OperationFailed(CloudRefused):
@@ -29,20 +62,19 @@ class OperationFailed(CloudRefused):
 
     code = "operation_failed"
 
-    def __init__(self, message: str, errors: tuple[AttemptError, ...]) -> None:
+    def __init__(self, message: str, refusals: tuple[Refusal, ...]) -> None:
         super().__init__(message)
-        self.errors = errors
+        self.refusals = refusals
 
 
 @dataclass(frozen=True, slots=True)
 class GroupError:
-    """One line of a group's own history of errors: all that is left of a member that is gone."""
+    """One line of a group's own history of errors: a member that could not be made and is gone."""
 
     at: datetime
-    """On Google's clock."""
+    """On the cloud's clock."""
     name: str
-    action: str
-    error: AttemptError
+    refusal: Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +83,11 @@ class Member:
 
     name: str
     zone: str
-    action: str
-    """Google's currentAction: NONE, CREATING, DELETING, …"""
-    status: str
-    """Google's instanceStatus; empty until the VM exists."""
+    machine: MachineState
     instance_id: str = ""
-    errors: tuple[AttemptError, ...] = ()
+    leaving: Leaving | None = None
+    refusals: tuple[Refusal, ...] = ()
+    """Why it could not be made so far."""
     terminates_at: datetime | None = None
 
 
@@ -119,5 +150,5 @@ class Queued:
     state: QueueState
     vms: int
     run_s: float
-    errors: tuple[AttemptError, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
     """Why it failed; while it waits, what stood in its way last."""

@@ -1,8 +1,10 @@
-"""What a failed attempt to create a VM means. Pure: the planners' side of Google's words."""
+"""What Google's errors mean for a VM that could not be created. Pure."""
 
 from __future__ import annotations
 
-from core.mig import AttemptError
+from dataclasses import dataclass
+
+from core.mig import Refusal
 from core.region_blocks import TroubleKind
 
 _STOCKOUT = ("RESOURCE_POOL_EXHAUSTED", "STOCKOUT", "RESOURCE_AVAILABILITY")
@@ -16,7 +18,31 @@ _UNSUPPORTED = ("UNSUPPORTED", "INVALID_FIELD", "NOT_SUPPORTED")
 _UNSUPPORTED_WORDS = ("machine type", "accelerator type")
 
 
-def classify(error: AttemptError) -> TroubleKind:
+@dataclass(frozen=True, slots=True)
+class ComputeError:
+    """One of Google's reasons why an instance could not be created."""
+
+    code: str
+    message: str
+    reason: str = ""
+    zones_available: tuple[str, ...] = ()
+    """Zones that Google names as having room."""
+    zone: str = ""
+    """Where it was tried; empty if Google does not say."""
+    quota: str = ""
+    """The quota that is spent: metric and limit by Google's names."""
+
+
+def refusal(error: ComputeError) -> Refusal:
+    """The error in our words. Of what nobody has classified the code is kept, to look it up."""
+    kind = classify(error)
+    message = error.message or error.code or "the cloud gives no reason"
+    if kind is TroubleKind.OTHER and error.code and error.message:
+        message = f"{error.code}: {error.message}"
+    return Refusal(kind, message, error.zone, error.zones_available, is_global(error))
+
+
+def classify(error: ComputeError) -> TroubleKind:
     """The kind of trouble, by the error's code and Google's reason; new codes of a known family
     are recognised by their words. OTHER is what nobody has classified yet: people are told of it in
     Google's own words."""
@@ -39,7 +65,7 @@ def classify(error: AttemptError) -> TroubleKind:
     return TroubleKind.OTHER
 
 
-def is_global(error: AttemptError) -> bool:
+def is_global(error: ComputeError) -> bool:
     """Whether it is a quota over all regions: no other region will do better."""
     said = f"{error.quota} {error.message}".upper()
     in_all = any(metric in said for metric in _GLOBAL) or " GLOBALLY" in said

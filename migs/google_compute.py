@@ -21,7 +21,7 @@ from migs.group_settings import check_group
 from migs.library import Clients, Library
 from migs.operations import Operations
 from migs.removed_members import ErrorHistory
-from migs.responses import LEAVING, read_group_error, read_member, read_queued, zone_of
+from migs.responses import read_group_error, read_member, read_queued, zone_of
 
 log = structlog.get_logger("migs")
 NAMES_PER_CALL = 1000
@@ -117,7 +117,7 @@ class GoogleCompute:
         requests: list[Request] = []
         for request_id, names in _portions(action):
             found = [listed[name] for name in names if name in listed]
-            staying = [member for member in found if member.action not in LEAVING]
+            staying = [member for member in found if member.leaving is None]
             if staying:
                 body = {
                     "instances": await self._urls(look, staying),

@@ -14,8 +14,9 @@ from typing import Any
 import structlog
 
 from core.errors import CloudBusy, CloudUnsure, Forbidden, MigMissing
-from core.mig import AttemptError, OperationFailed
+from core.mig import OperationFailed, Refusal
 from migs.calling import About, Call, Caller
+from migs.classify import ComputeError, refusal
 from migs.library import Clients
 from migs.responses import read_errors
 
@@ -50,7 +51,7 @@ class Operations:
         if not _is_done(operation):
             raise CloudUnsure(f"{about.mig}: {operation.name} is not over yet")
         if errors := _errors_of(operation):
-            words = "; ".join(f"{error.code}: {error.message}" for error in errors)
+            words = "; ".join(error.message for error in errors)
             raise OperationFailed(f"{about.mig}: accepted, then failed: {words}"[:1000], errors)
 
 
@@ -67,10 +68,11 @@ def _is_done(operation: Any) -> bool:
     return getattr(operation.status, "name", "") == "DONE"
 
 
-def _errors_of(operation: Any) -> tuple[AttemptError, ...]:
+def _errors_of(operation: Any) -> tuple[Refusal, ...]:
     """Empty: it succeeded."""
     raw = type(operation).pb(operation)
     found = read_errors(raw.error.errors)
     if not found and raw.http_error_status_code >= 400:
-        return (AttemptError(f"HTTP_{raw.http_error_status_code}", raw.http_error_message),)
+        code = f"HTTP_{raw.http_error_status_code}"
+        return (refusal(ComputeError(code, raw.http_error_message)),)
     return found

@@ -14,12 +14,14 @@ from typing import Any
 
 from core.actions import Create, Delete
 from core.errors import CloudBusy, CloudRefused, CloudUnsure, MigMissing
-from core.mig import Member, MigSnapshot
+from core.mig import MachineState, Member, MigSnapshot
 from core.ports import Clock
 
 CALL_S = 10.0
 LINE_BYTES_MAX = 1024 * 1024
 SCHEME = "unix:"
+_STATES = {"RUNNING": MachineState.RUNNING}
+"""What the node service says of a worker; any other one has ended."""
 
 
 class NodeCompute:
@@ -38,8 +40,7 @@ class NodeCompute:
             Member(
                 name=str(vm["name"]),
                 zone=self._zone,
-                action="NONE",
-                status=str(vm["status"]),
+                machine=_STATES.get(str(vm["status"]), MachineState.OFF),
                 instance_id=str(vm["instance_id"]),
             )
             for vm in answer["vms"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from core.mig import GroupError, Member
+from core.mig import GroupError, MachineState, Member
 
 RECENT = timedelta(minutes=15)
 """Older errors say nothing about now; Google's list survives a later success."""
@@ -36,7 +36,9 @@ class ErrorHistory:
         known = self._groups.setdefault(group, _Group())
         listed = list(members)
         known.owed = known.owed or bool(known.unborn - {member.name for member in listed})
-        known.unborn = frozenset(member.name for member in listed if not member.status)
+        known.unborn = frozenset(
+            member.name for member in listed if member.machine is MachineState.NONE
+        )
         return known.owed and (known.asked_at is None or now - known.asked_at >= EVERY)
 
     def asked(self, group: tuple[str, str], now: datetime) -> None:

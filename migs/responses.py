@@ -6,9 +6,21 @@ import re
 from datetime import datetime
 from typing import Any
 
-from core.mig import AttemptError, GroupError, Member, Queued, QueueState
+from core.mig import GroupError, Leaving, MachineState, Member, Queued, QueueState, Refusal
+from migs.classify import ComputeError, refusal
 
-LEAVING = frozenset({"DELETING", "ABANDONING"})
+_MACHINES = {
+    "": MachineState.NONE,
+    "PENDING": MachineState.WAITING,
+    "PROVISIONING": MachineState.STARTING,
+    "STAGING": MachineState.STARTING,
+    "REPAIRING": MachineState.STARTING,
+    "RUNNING": MachineState.RUNNING,
+    "TERMINATED": MachineState.OFF,
+    "STOPPED": MachineState.OFF,
+    "SUSPENDED": MachineState.OFF,
+}
+_CREATES = frozenset({"", "CREATING", "CREATING_WITHOUT_RETRIES", "RECREATING"})
 _ZONE = re.compile(r"(?:^|/)zones/([^/]+)(?:/|\Z)")
 
 
@@ -18,31 +30,46 @@ def zone_of(url: str) -> str:
     return found[1] if found else ""
 
 
+def machine_state(status: str) -> MachineState:
+    """Google's instanceStatus. Whatever else Google may say of it, it is no place for a job."""
+    return _MACHINES.get(status, MachineState.STOPPING)
+
+
+def leaving(action: str) -> Leaving | None:
+    """Google's currentAction, as far as it ends the membership."""
+    return Leaving.__members__.get(action)
+
+
+def is_creation(action: str) -> bool:
+    """Whether the group was about to create the member."""
+    return action in _CREATES
+
+
 def read_member(managed: Any) -> Member:
     """A managed instance. Its URL, and so its zone, is there before the VM is."""
     zone = zone_of(managed.instance)
     return Member(
         name=managed.name or managed.instance.rpartition("/")[2],
         zone=zone,
-        action=managed.current_action or "NONE",
-        status=managed.instance_status,
+        machine=machine_state(managed.instance_status),
         instance_id=str(managed.id) if managed.id else "",
-        errors=tuple(_read_error(error, zone) for error in managed.last_attempt.errors.errors),
+        leaving=leaving(managed.current_action),
+        refusals=tuple(_read_error(error, zone) for error in managed.last_attempt.errors.errors),
         terminates_at=_read_time(managed.scheduling.termination_timestamp),
     )
 
 
 def read_group_error(item: Any) -> GroupError | None:
-    """A line of listErrors; None if it does not say when."""
+    """A line of listErrors; None if it does not say when, or is not about creating a member."""
     at = _read_time(item.timestamp)
-    if at is None:
+    if at is None or not is_creation(item.instance_action_details.action):
         return None
     instance = item.instance_action_details.instance
+    error = ComputeError(item.error.code, item.error.message, zone=zone_of(instance))
     return GroupError(
         at=at,
         name=instance.rpartition("/")[2],
-        action=item.instance_action_details.action,
-        error=AttemptError(item.error.code, item.error.message, zone=zone_of(instance)),
+        refusal=refusal(error),
     )
 
 
@@ -54,16 +81,16 @@ def read_queued(request: Any) -> Queued:
         state=QueueState.__members__.get(request.state, QueueState.CREATING),
         vms=request.resize_by or len(request.instances),
         run_s=float(request.requested_run_duration.seconds),
-        errors=tuple(_read_error(error, "") for error in errors),
+        refusals=read_errors(errors),
     )
 
 
-def read_errors(errors: Any) -> tuple[AttemptError, ...]:
+def read_errors(errors: Any) -> tuple[Refusal, ...]:
     """Those of an operation."""
     return tuple(_read_error(error, "") for error in errors)
 
 
-def _read_error(error: Any, zone: str) -> AttemptError:
+def _read_error(error: Any, zone: str) -> Refusal:
     infos = [detail.error_info for detail in error.error_details]
 
     def said(key: str) -> str:
@@ -71,7 +98,7 @@ def _read_error(error: Any, zone: str) -> AttemptError:
 
     quotas = [detail.quota_info for detail in error.error_details]
     zones = (zone_of(name) or name.strip() for name in said("zonesAvailable").split(","))
-    return AttemptError(
+    found = ComputeError(
         code=error.code,
         message=error.message,
         reason=next((info.reason for info in infos if info.reason), ""),
@@ -79,6 +106,7 @@ def _read_error(error: Any, zone: str) -> AttemptError:
         zone=said("zone") or zone,
         quota=" ".join(f"{q.metric_name} {q.limit_name}".strip() for q in quotas).strip(),
     )
+    return refusal(found)
 
 
 def _read_time(text: str) -> datetime | None:

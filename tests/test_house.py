@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +31,16 @@ SPEAKERS = {
     "google.cloud.pubsub_v1": {"messaging", "localbus"},
 }
 
+CLOUD_WORDS = re.compile(
+    r"\b(STAGING|TERMINATED|DEPROVISIONING|SUSPENDING|SUSPENDED|REPAIRING|RECREATING|ABANDONING|"
+    r"CREATING_WITHOUT_RETRIES|\w*RESOURCE_POOL_EXHAUSTED\w*|QUOTA_EXCEEDED|IP_SPACE_EXHAUSTED|"
+    r"UNSUPPORTED_OPERATION|GPUS_ALL_REGIONS)\b"
+)
+"""Google Compute's statuses, actions and error codes."""
+CLOUD_SPEAKERS = {"migs", "sim", "cli/commands/sim.py", "agent/node.py"}
+"""The adapter, the pretend cloud and its commands; the node service, whose two words are Google's
+on the wire to machines that are there anyway."""
+
 
 def imports_of(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
@@ -55,3 +66,22 @@ def test_no_room_is_missing_from_the_list() -> None:
     """A new top-level package must join the checks."""
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
     assert packages <= {*ROOMS, "tests", "bench"}
+
+
+def texts_of(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_google_statuses_and_errors_are_spoken_by_the_adapter_only() -> None:
+    """A second cloud is a room beside migs/: nobody else knows the first one's words."""
+    found = {
+        f"{path.relative_to(ROOT)}: {word}"
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*.py")
+        if room not in CLOUD_SPEAKERS and str(path.relative_to(ROOT)) not in CLOUD_SPEAKERS
+        for text in texts_of(path)
+        for word in CLOUD_WORDS.findall(text)
+    }
+    assert found == set()

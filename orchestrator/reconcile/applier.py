@@ -203,7 +203,7 @@ class Applier:
         if isinstance(error, OperationFailed) and creates:
             await context.write(units)
             self._observer.failed(
-                action.region, FailedCreate(action.names, error.errors, str(error))
+                action.region, FailedCreate(action.names, error.refusals, str(error))
             )
             return
         if creates and (first or isinstance(error, MigMissing)):

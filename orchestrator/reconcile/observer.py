@@ -8,7 +8,7 @@ from datetime import datetime
 
 from core.changes import View
 from core.errors import MigMissing, ZenError
-from core.mig import AttemptError, GroupError, MigSnapshot
+from core.mig import GroupError, MigSnapshot, Refusal
 from core.vm import Vm
 from orchestrator.reconcile.context import ClusterContext
 from orchestrator.reconcile.refused_regions import block_region
@@ -21,12 +21,12 @@ class FailedCreate:
     """A create call that the cloud accepted and then failed."""
 
     names: tuple[str, ...]
-    errors: tuple[AttemptError, ...]
+    refusals: tuple[Refusal, ...]
     reason: str
 
     def lines(self, now: datetime) -> Iterator[GroupError]:
         """As the group itself would tell of its members."""
-        return (GroupError(now, self.names[0], "CREATING", error) for error in self.errors)
+        return (GroupError(now, self.names[0], refusal) for refusal in self.refusals)
 
 
 @dataclass(frozen=True, slots=True)

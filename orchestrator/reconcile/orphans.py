@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from core.changes import Change, ClearAlert, NewVm, RaiseAlert, View
 from core.cluster import ClusterSpec
-from core.mig import Member, MigSnapshot
+from core.mig import MachineState, Member, MigSnapshot
 from core.names import BadName, Names
 from core.ports import Ids
 from core.timers import Timers
@@ -83,7 +83,7 @@ class Orphans:
             gpus=self._spec.gpus,
             spot=self._spec.spot,
             usd_per_hour=price,
-            running_since=now if member.status == "RUNNING" else None,
+            running_since=now if member.machine is MachineState.RUNNING else None,
             requested_at=now,
             state_since=now,
             zone=member.zone,

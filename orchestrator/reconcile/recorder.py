@@ -10,7 +10,7 @@ import structlog
 
 from core.changes import Change, ForgetRegion, View
 from core.demand import Demand
-from core.mig import MigSnapshot
+from core.mig import Leaving, MigSnapshot
 from core.region_blocks import Trouble
 from core.vm import Vm
 from orchestrator.planning.packing import packed
@@ -118,7 +118,7 @@ class Recorder:
         region, calls = snapshot.region, self._context.calls
         here = [vm for vm in vms if vm.region == region]
         for request in failed_requests(snapshot, here).values():
-            why = "; ".join(error.message or error.code for error in request.errors)
+            why = "; ".join(refusal.message for refusal in request.refusals)
             calls.failed_together(region, f"{request.name} {request.state.lower()}: {why}")
         came = (b for a, b in zip(vms, after, strict=True) if a.running_since is None)
         if any(vm.together and vm.running_since and vm.region == region for vm in came):
@@ -159,7 +159,7 @@ class Recorder:
             member.name
             for snapshot in snapshots
             for member in snapshot.members
-            if member.action == "DELETING"
+            if member.leaving is Leaving.DELETING
         )
         return Picture(
             spec=spec,

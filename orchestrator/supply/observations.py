@@ -9,26 +9,19 @@ from types import MappingProxyType
 
 from core.changes import Change, DropTrouble, PutTrouble, VmMove
 from core.cluster import ClusterSpec
-from core.mig import AttemptError, GroupError, Member, MigSnapshot, Queued, QueueState
+from core.mig import GroupError, MachineState, Member, MigSnapshot, Queued, QueueState, Refusal
 from core.region_blocks import BAD_LUCK_MAX, EVERYWHERE, NEVER_WORKS, Trouble, TroubleKind
 from core.supply import TAKEN_SHARE, CapacityPolicy, Experience, Outcome
 from core.timers import Timers
 from core.vm import Vm, VmState, move_vm
-from migs.classify import classify, is_global
 from orchestrator.planning.unproven_groups import is_remembered
 from orchestrator.supply.learning import Lessons
 
 V = VmState
-# A create call that Google accepted lists its names at once; this much later the absence is real.
+# Names of an accepted create call are listed at once; this much later their absence is real.
 UNLISTED_AFTER_S = 30.0
 # How often the same refusal is written down again while its block lasts.
 SAME_NEWS_S = 60.0
-_ALIVE = frozenset({"PENDING", "PROVISIONING", "STAGING", "RUNNING", "REPAIRING"})
-_OFF = frozenset({"TERMINATED", "STOPPED", "SUSPENDED"})
-# Of a member that waits with others: no VM was given yet.
-_UNGIVEN = frozenset({"", "PENDING"})
-_LEAVES = frozenset({"DELETING", "ABANDONING"})
-_CREATES = frozenset({"", "CREATING", "CREATING_WITHOUT_RETRIES", "RECREATING"})
 
 
 TroubleKey = tuple[str, str, str, bool, str]
@@ -72,7 +65,7 @@ def fold(
     failed = failed_requests(snapshot, here)
     news = _untold(snapshot, spec, here, known, experience)
     refusals = _refusals(snapshot, here) | {name: _final(failed[name]) for name in failed}
-    refusals[""] = _classified((line.error, line.error.zone) for line in news)
+    refusals[""] = tuple(line.refusal for line in news)
     for vm in vms:
         # Two looks at a slow region may come together: what the first found gone stays so.
         if vm.region != snapshot.region or vm.state is V.GONE:
@@ -166,18 +159,14 @@ def _kept(vms: Iterable[Vm], region: str) -> int:
     return sum(vm.running_since is not None and not vm.taken for vm in here)
 
 
-Refusal = tuple[TroubleKind, AttemptError, str]
-"""What it was, in whose words, in which zone."""
-
-
 def _refusals(snapshot: MigSnapshot, vms: Sequence[Vm]) -> dict[str, tuple[Refusal, ...]]:
     """Why members that have no VM yet have none."""
     found: dict[str, tuple[Refusal, ...]] = {}
     names = {vm.name for vm in vms if not vm.queued}
     for member in snapshot.members:
         # One that waits with others has not failed, whatever stands in its way so far.
-        if member.name in names and not member.status:
-            found[member.name] = _classified((error, member.zone) for error in member.errors)
+        if member.name in names and member.machine is MachineState.NONE:
+            found[member.name] = tuple(_placed(r, member.zone) for r in member.refusals)
     return found
 
 
@@ -201,9 +190,8 @@ def _untold(
     return [
         line
         for line in snapshot.errors
-        if line.action in _CREATES
-        and (since is None or line.at > since)
-        and ((last := heard.get(classify(line.error))) is None or line.at > last)
+        if (since is None or line.at > since)
+        and ((last := heard.get(line.refusal.kind)) is None or line.at > last)
     ]
 
 
@@ -223,7 +211,7 @@ def _still_waits(vm: Vm, member: Member | None, snapshot: MigSnapshot) -> bool:
     request = next((r for r in snapshot.requests if r.name == vm.together), None)
     if member is None:
         return request is not None and not request.state.final
-    ungiven = member.status in _UNGIVEN and member.action not in _LEAVES
+    ungiven = not member.machine.given and member.leaving is None
     return ungiven and (request is None or not request.state.final)
 
 
@@ -231,22 +219,21 @@ def _final(request: Queued) -> tuple[Refusal, ...]:
     """Why it failed."""
     if request.state is not QueueState.FAILED:
         return ()
-    errors = request.errors or (AttemptError("FAILED", "the request failed, Google says no more"),)
-    return _classified((error, error.zone) for error in errors)
+    unknown = Refusal(TroubleKind.OTHER, "the request failed, the cloud gives no reason")
+    return request.refusals or (unknown,)
 
 
 def _failed(vm: Vm, request: Queued, member: Member | None, now: datetime) -> Vm:
     """Its members leave the group by themselves, all of them."""
-    words = "; ".join(error.message or error.code for error in request.errors)
+    words = "; ".join(refusal.message for refusal in request.refusals)
     reason = f"the request for {request.vms} VMs at once is {request.state.lower()}"
     if words:
         reason = f"{reason}: {words}"[:500]
     return move_vm(vm, V.GONE if member is None else V.DELETING, now, reason)
 
 
-def _classified(errors: Iterable[tuple[AttemptError, str]]) -> tuple[Refusal, ...]:
-    """Whatever it was, the next VM would meet it as well: there is a block for each kind."""
-    return tuple((classify(error), error, error.zone or zone) for error, zone in errors)
+def _placed(refusal: Refusal, zone: str) -> Refusal:
+    return refusal if refusal.zone else replace(refusal, zone=zone)
 
 
 def _learn_refusals(
@@ -258,26 +245,26 @@ def _learn_refusals(
     timers: Timers,
     now: datetime,
 ) -> list[Change]:
-    """One block per kind, however many members met it; the same news again is written only now
-    and then."""
+    """One block per kind, however many members met it: the next VM would meet it as well. The same
+    news again is written only now and then."""
     region = snapshot.region
     changes: list[Change] = []
-    heard: dict[TroubleKind, tuple[AttemptError, str]] = {}
-    for kind, error, zone in (refusal for group in refusals.values() for refusal in group):
-        heard.setdefault(kind, (error, zone))
-    for kind, (error, zone) in heard.items():
+    heard: dict[TroubleKind, Refusal] = {}
+    for refusal in (refusal for group in refusals.values() for refusal in group):
+        heard.setdefault(refusal.kind, refusal)
+    for kind, refusal in heard.items():
         key = (region, "", spec.offering, spec.spot, str(kind))
         before = known.get(key)
-        trouble = learn(before, key, kind, _said(kind, error), timers, now)
+        trouble = learn(before, key, kind, refusal.message, timers, now)
         if before is not None and before.until == trouble.until and _is_same(before, trouble):
             continue
         known[key] = trouble
         changes.append(PutTrouble(trouble))
-        if is_global(error):
+        if refusal.everywhere:
             changes += _block_everywhere(spec, trouble, known)
         if kind is TroubleKind.STOCKOUT and (before is None or before.until != trouble.until):
-            lessons.miss(region, zone)
-            lessons.hints(region, error.zones_available)
+            lessons.miss(region, refusal.zone)
+            lessons.hints(region, refusal.zones_available)
     return changes
 
 
@@ -289,13 +276,6 @@ def _block_everywhere(
     shared = [replace(met, region=region, zone=EVERYWHERE) for region in others]
     known |= {trouble.key: trouble for trouble in shared}
     return [PutTrouble(trouble) for trouble in shared]
-
-
-def _said(kind: TroubleKind, error: AttemptError) -> str:
-    """Google's words; of what nobody has classified also its code, to look it up."""
-    if kind is TroubleKind.OTHER and error.code and error.message:
-        return f"{error.code}: {error.message}"
-    return error.message or error.code or "Google says no more"
 
 
 def _is_same(before: Trouble, after: Trouble) -> bool:
@@ -332,13 +312,14 @@ def _present(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) 
     replaced = bool(vm.instance_id and member.instance_id) and vm.instance_id != member.instance_id
     facts: dict[str, object] = {}
     # A worker that deletes its VM without telling the group leaves a member with no machine.
-    vanished = vm.running_since is not None and not member.status and not member.instance_id
-    if replaced or vanished or member.status in _OFF:
+    unmade = member.machine is MachineState.NONE and not member.instance_id
+    vanished = vm.running_since is not None and unmade
+    if replaced or vanished or member.machine is MachineState.OFF:
         # No worker lives on a machine that is off, or on one that is another by now; nor is it
         # billed any further.
         facts = {"boot_nonce": "", "stopped_at": vm.stopped_at or now}
     if vm.state is V.DELETING:
-        if member.status == "RUNNING" and not replaced:
+        if member.machine is MachineState.RUNNING and not replaced:
             facts["running_since"] = vm.running_since or now  # too late to be used, not to be paid
         if any(getattr(vm, name) != value for name, value in facts.items()):
             return replace(vm, version=vm.version + 1, **facts)  # type: ignore[arg-type]
@@ -347,7 +328,7 @@ def _present(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) 
         return move_vm(vm, V.DELETING, now, "another machine took its name", **facts)
     if vanished:
         return move_vm(vm, V.DELETING, now, "its machine was deleted, its group lists it", **facts)
-    if member.status and member.status not in _ALIVE:
+    if member.machine.ending:
         taken = vm.taken or _may_be_taken(vm)
         return move_vm(vm, V.DELETING, now, _end_words(vm, member), taken=taken, **facts)
     return _alive(vm, member, refused, now)
@@ -355,7 +336,7 @@ def _present(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) 
 
 def _end_words(vm: Vm, member: Member) -> str:
     if not _may_be_taken(vm):
-        return f"found {member.status.lower()}"
+        return f"found {member.machine}"
     return f"taken by the cloud ({'spot' if vm.spot else 'the end of its run'})"
 
 
@@ -364,12 +345,12 @@ def _alive(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) ->
     facts["refused"] = bool(refused)
     # The group tries again for ever. For a stockout that is of use (the plan keeps one); the other
     # kinds do not heal by trying.
-    hopeless = next((kind for kind, *_ in refused if kind is not TroubleKind.STOCKOUT), None)
+    hopeless = next((r.kind for r in refused if r.kind is not TroubleKind.STOCKOUT), None)
     if hopeless is not None:
         reason = f"taken back: {hopeless} in {vm.region}"
         return move_vm(vm, V.DELETING, now, reason, **facts)
-    if member.action in _LEAVES:
-        reason = f"the group is {member.action.lower()} it"
+    if member.leaving is not None:
+        reason = f"the group is {member.leaving} it"
         facts["taken"] = vm.taken or bool(vm.together)
         return move_vm(vm, V.DELETING, now, reason, **facts)
     if vm.state is V.REQUESTED:
@@ -380,7 +361,7 @@ def _alive(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) ->
 
 
 def _facts(vm: Vm, member: Member, now: datetime) -> dict[str, object]:
-    running = member.status == "RUNNING"
+    running = member.machine is MachineState.RUNNING
     return {
         "zone": member.zone or vm.zone,
         "instance_id": member.instance_id or vm.instance_id,

@@ -22,10 +22,10 @@ from core.demand import Demand, Wish
 from core.ids import RandomIds
 from core.job import Budgets, E, Job, JobSpec, Rules, S, Saved, new_job
 from core.messages import Control, OutMessage
-from core.mig import AttemptError, Member, MigSnapshot
+from core.mig import MachineState, Member, MigSnapshot, Refusal
 from core.names import Names
 from core.queueing import QueuePolicy
-from core.region_blocks import Trouble
+from core.region_blocks import Trouble, TroubleKind
 from core.remaining import RunTimes
 from core.supply import (
     ARRIVALS_HORIZON_S,
@@ -59,7 +59,7 @@ second."""
 MACHINE_TYPE = "replayed"
 # A drain is followed by its delete, a VM called back by its job: the product needs another turn.
 TURNS_MAX = 6
-_STOCKOUT = (AttemptError("ZONE_RESOURCE_POOL_EXHAUSTED", "the zone has no such VM"),)
+_STOCKOUT = (Refusal(TroubleKind.STOCKOUT, "the zone has no such VM"),)
 _NOTHING = OutMessage(topic="", body=b"", attributes={})
 V = VmState
 
@@ -449,10 +449,9 @@ def _member(vm: Vm, machine: Machine) -> Member:
     return Member(
         name=vm.name,
         zone=vm.region,
-        action="NONE" if running else "CREATING",
-        status="RUNNING" if running else "",
+        machine=MachineState.RUNNING if running else MachineState.NONE,
         instance_id=machine.name if running else "",
-        errors=_STOCKOUT if machine.refusals and not running else (),
+        refusals=_STOCKOUT if machine.refusals and not running else (),
     )
 
 

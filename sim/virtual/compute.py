@@ -14,7 +14,6 @@ from core.actions import Create, Delete, Queue
 from core.cluster import ClusterSpec
 from core.errors import CloudBusy, CloudRefused, CloudUnsure, Forbidden, MigMissing, ZenError
 from core.mig import (
-    AttemptError,
     CapacityHint,
     GroupError,
     Member,
@@ -22,8 +21,11 @@ from core.mig import (
     OperationFailed,
     Queued,
     QueueState,
+    Refusal,
 )
+from migs.classify import ComputeError, refusal
 from migs.removed_members import ErrorHistory
+from migs.responses import is_creation, leaving, machine_state
 from sim.cloud.faults import Fault
 from sim.cloud.flex_start import AskedTogether
 from sim.cloud.model import (
@@ -191,10 +193,10 @@ class VirtualCompute:
             GroupError(
                 EPOCH + timedelta(seconds=record.at),
                 record.name,
-                record.action.value,
-                AttemptError(record.trouble.code, record.trouble.message, zone=record.trouble.zone),
+                _logged(record.trouble),
             )
             for record in group.errors
+            if is_creation(record.action.value)
         )
         return self._history.news(key, members, errors, now)
 
@@ -310,7 +312,7 @@ class VirtualCompute:
             raise CloudUnsure(f"{operation.name} is not over yet")
         if operation.error is not None:
             self._trace.count_fault("operation_failed")
-            error = _error(operation.error)
+            error = _refusal(operation.error)
             raise OperationFailed(f"accepted, then failed: {error.message}", (error,))
 
     def _late(self, effect: Callable[[], None]) -> None:
@@ -336,10 +338,10 @@ def _member(member: PretendInstance) -> Member:
     return Member(
         name=member.name,
         zone=member.zone,
-        action=member.action.value,
-        status=vm.status.value if vm is not None else "",
+        machine=machine_state(vm.status.value if vm is not None else ""),
         instance_id=str(vm.info.id) if vm is not None else "",
-        errors=(_error(member.trouble),) if member.trouble is not None else (),
+        leaving=leaving(member.action.value),
+        refusals=(_refusal(member.trouble),) if member.trouble is not None else (),
         terminates_at=EPOCH + timedelta(seconds=member.ends_at) if member.ends_at else None,
     )
 
@@ -361,16 +363,22 @@ def _in_other_words(trouble: Trouble) -> Trouble:
             return trouble
 
 
-def _error(said: Trouble) -> AttemptError:
+def _logged(said: Trouble) -> Refusal:
+    """As the group's history tells it: without details."""
+    return refusal(ComputeError(said.code, said.message, zone=said.zone))
+
+
+def _refusal(said: Trouble) -> Refusal:
     trouble = _in_other_words(said)
     zones = dict(trouble.metadatas).get("zonesAvailable", "")
-    return AttemptError(
+    error = ComputeError(
         code=trouble.code,
         message=trouble.message,
         reason=trouble.reason,
         zones_available=tuple(zone for zone in zones.split(",") if zone),
         zone=trouble.zone,
     )
+    return refusal(error)
 
 
 def _queued(request: ResizeRequest) -> Queued:
@@ -379,7 +387,7 @@ def _queued(request: ResizeRequest) -> Queued:
         state=QueueState(request.state.value),
         vms=len(request.members),
         run_s=request.run_s,
-        errors=(_error(request.trouble),) if request.trouble is not None else (),
+        refusals=(_refusal(request.trouble),) if request.trouble is not None else (),
     )
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.mig import AttemptError
 from core.region_blocks import TroubleKind
-from migs.classify import classify, is_global
+from migs.classify import ComputeError, classify, is_global
 
 K = TroubleKind
 
@@ -41,25 +40,25 @@ K = TroubleKind
 )
 def test_classify(code: str, message: str, kind: TroubleKind) -> None:
     """Each family of codes has its own kind of trouble; an unknown one is OTHER, not an error."""
-    assert classify(AttemptError(code, message)) is kind
+    assert classify(ComputeError(code, message)) is kind
 
 
 @pytest.mark.parametrize(
     ("error", "everywhere"),
     [
-        (AttemptError("QUOTA_EXCEEDED", "Quota 'GPUS_ALL_REGIONS' exceeded.  Limit: 0.0"), True),
-        (AttemptError("QUOTA_EXCEEDED", "", quota="GPUS-ALL-REGIONS-per-project"), True),
-        (AttemptError("QUOTA_EXCEEDED", "Quota 'CPUS' exceeded.  Limit: 8.0 globally."), True),
-        (AttemptError("QUOTA_EXCEEDED", "Quota 'NVIDIA_L4_GPUS' exceeded in region r."), False),
-        (AttemptError("STOCKOUT", "globally"), False),
+        (ComputeError("QUOTA_EXCEEDED", "Quota 'GPUS_ALL_REGIONS' exceeded.  Limit: 0.0"), True),
+        (ComputeError("QUOTA_EXCEEDED", "", quota="GPUS-ALL-REGIONS-per-project"), True),
+        (ComputeError("QUOTA_EXCEEDED", "Quota 'CPUS' exceeded.  Limit: 8.0 globally."), True),
+        (ComputeError("QUOTA_EXCEEDED", "Quota 'NVIDIA_L4_GPUS' exceeded in region r."), False),
+        (ComputeError("STOCKOUT", "globally"), False),
     ],
 )
-def test_a_quota_over_all_regions_is_known(error: AttemptError, everywhere: bool) -> None:
+def test_a_quota_over_all_regions_is_known(error: ComputeError, everywhere: bool) -> None:
     """By its metric, or by Google's words."""
     assert is_global(error) is everywhere
 
 
 def test_reason_counts_as_well() -> None:
     """Google's errorInfo.reason decides where the code is a general one."""
-    error = AttemptError("UNKNOWN_ERROR", "", reason="resource_availability")
+    error = ComputeError("UNKNOWN_ERROR", "", reason="resource_availability")
     assert classify(error) is K.STOCKOUT

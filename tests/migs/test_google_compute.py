@@ -15,11 +15,10 @@ from aiohttp import web
 from core.actions import Create, Delete
 from core.clock import SystemClock
 from core.errors import CloudBusy, CloudRefused, CloudUnsure, MigMissing
-from core.mig import Member, OperationFailed
+from core.mig import Leaving, MachineState, Member, OperationFailed
 from core.region_blocks import TroubleKind
 from migs import operations
 from migs.calling import THREADS_PER_REGION
-from migs.classify import classify, is_global
 from migs.google_compute import GoogleCompute
 from migs.manager import MigManager
 from sim.cloud.faults import parse_fault
@@ -143,19 +142,19 @@ async def test_life_of_a_member(sky: Sky) -> None:
     assert (snapshot.mig, snapshot.cluster, snapshot.region) == (MIG, "1xl4", REGION)
     assert (snapshot.target_size, snapshot.stable) == (2, False)
     assert {m.name for m in snapshot.members} == {"zen-a", "zen-b"}
-    assert all(m.action == "CREATING" and m.status == "" for m in snapshot.members)
-    assert all(m.instance_id == "" and m.errors == () for m in snapshot.members)
+    assert all(m.machine is MachineState.NONE for m in snapshot.members)
+    assert all(m.instance_id == "" and m.refusals == () for m in snapshot.members)
 
     sky.pass_time(30)
     snapshot = await manager.observe()
     assert snapshot.stable
     for member in snapshot.members:
-        assert (member.action, member.status) == ("NONE", "RUNNING")
+        assert (member.leaving, member.machine) == (None, MachineState.RUNNING)
         assert member.zone in (f"{REGION}-a", f"{REGION}-b")
         assert int(member.instance_id) > 0
 
     await manager.apply(delete("zen-a"))
-    assert (await sky.members())["zen-a"].action == "DELETING"
+    assert (await sky.members())["zen-a"].leaving is Leaving.DELETING
     sky.pass_time(20)
     snapshot = await manager.observe()
     assert [m.name for m in snapshot.members] == ["zen-b"]
@@ -169,11 +168,10 @@ async def test_stockout_is_observed(sky: Sky) -> None:
     await sky.compute.create(MIG, create("zen-a"))
     sky.pass_time(12)
     member = (await sky.members())["zen-a"]
-    assert member.action == "CREATING"
-    (error,) = member.errors
-    assert error.code == "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS"
-    assert error.reason == "resource_availability"
-    assert classify(error) is TroubleKind.STOCKOUT
+    assert (member.machine, member.leaving) == (MachineState.NONE, None)
+    (error,) = member.refusals
+    assert error.kind is TroubleKind.STOCKOUT
+    assert "does not have enough resources available" in error.message
 
     await sky.compute.delete(MIG, delete("zen-a"))
     sky.pass_time(20)
@@ -204,7 +202,7 @@ async def test_other_troubles_are_told_apart(
     sky.fault(**fault, region=REGION)
     await sky.compute.create(MIG, create("zen-a"))
     sky.pass_time(12)
-    assert [classify(error) for error in (await sky.members())["zen-a"].errors] == [kind]
+    assert [error.kind for error in (await sky.members())["zen-a"].refusals] == [kind]
 
 
 async def test_a_quota_over_all_regions_is_recognised(sky: Sky) -> None:
@@ -212,9 +210,8 @@ async def test_a_quota_over_all_regions_is_recognised(sky: Sky) -> None:
     sky.fault(kind="quota", metric="GPUS_ALL_REGIONS", limit=0, region="global")
     await sky.compute.create(MIG, create("zen-a"))
     sky.pass_time(12)
-    (error,) = (await sky.members())["zen-a"].errors
-    assert "gpus_all_regions" in error.quota
-    assert is_global(error)
+    (error,) = (await sky.members())["zen-a"].refusals
+    assert (error.kind, error.everywhere) == (TroubleKind.QUOTA, True)
 
 
 async def test_an_operation_that_ends_with_an_error_is_a_failure(sky: Sky) -> None:
@@ -230,8 +227,8 @@ async def test_an_operation_that_ends_with_an_error_is_a_failure(sky: Sky) -> No
     for _ in range(2):
         with pytest.raises(OperationFailed) as caught:
             await sky.compute.create(MIG, action)
-        (error,) = caught.value.errors
-        assert (error.message, classify(error)) == ("none left", TroubleKind.STOCKOUT)
+        (error,) = caught.value.refusals
+        assert (error.message, error.kind) == ("none left", TroubleKind.STOCKOUT)
     assert await sky.members() == {}
 
 
@@ -266,7 +263,7 @@ async def test_zones_with_room_are_read(sky: Sky) -> None:
     sky.fault(kind="stockout", zone=f"{REGION}-a")
     await sky.compute.create(REPAIRING, create("zen-a"))  # EVEN: it hangs on the empty zone
     sky.pass_time(12)
-    (error,) = (await sky.members(REPAIRING))["zen-a"].errors
+    (error,) = (await sky.members(REPAIRING))["zen-a"].refusals
     assert error.zones_available == (f"{REGION}-b",)
 
 
@@ -291,7 +288,7 @@ async def test_delete_is_idempotent(sky: Sky) -> None:
     await sky.compute.create(MIG, create("zen-a", "zen-b"))
     await sky.compute.delete(MIG, delete("zen-a"))
     await sky.compute.delete(MIG, delete("zen-a", "zen-b", "zen-unknown"))
-    assert {m.action for m in (await sky.members()).values()} <= {"DELETING"}
+    assert {m.leaving for m in (await sky.members()).values()} <= {Leaving.DELETING}
     before = sky.calls.count("deleteInstances")
     await sky.compute.delete(MIG, delete("zen-a", "zen-unknown"))
     assert sky.calls.count("deleteInstances") == before == 2
@@ -427,7 +424,7 @@ async def test_thousands_of_members(sky: Sky, mig: str) -> None:
     assert set(await sky.members(mig)) == set(names)
     assert sky.calls.count("listManagedInstances") == (6 if mig == PAGED else 1)
     await sky.compute.delete(mig, delete(*names))
-    assert {m.action for m in (await sky.members(mig)).values()} <= {"DELETING"}
+    assert {m.leaving for m in (await sky.members(mig)).values()} <= {Leaving.DELETING}
 
 
 async def test_settings_of_a_group_that_work_against_us(sky: Sky) -> None:

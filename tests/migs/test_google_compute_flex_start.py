@@ -15,9 +15,8 @@ from core.actions import Create, Delete, Queue
 from core.clock import SystemClock
 from core.cluster import ClusterSpec, RegionSpec
 from core.errors import CloudRefused
-from core.mig import Queued, QueueState
+from core.mig import MachineState, Queued, QueueState
 from core.region_blocks import TroubleKind
-from migs.classify import classify
 from migs.google_compute import GoogleCompute
 from migs.manager import FlexMigManager
 from sim.cloud.faults import parse_fault
@@ -110,7 +109,7 @@ async def test_gang_comes_all_at_once(sky: Sky) -> None:
     sky.pass_time(20)
     assert (await sky.request()).state is QueueState.SUCCEEDED
     snapshot = await sky.mig.observe()
-    assert {m.status for m in snapshot.members} == {"RUNNING"}
+    assert {m.machine for m in snapshot.members} == {MachineState.RUNNING}
     assert all(m.terminates_at is not None for m in snapshot.members)
 
 
@@ -122,7 +121,7 @@ async def test_gang_too_big_takes_nothing(sky: Sky) -> None:
     sky.pass_time(30)
     waiting = await sky.request()
     assert waiting.state is QueueState.ACCEPTED
-    assert [classify(error) for error in waiting.errors] == [TroubleKind.STOCKOUT]
+    assert [error.kind for error in waiting.refusals] == [TroubleKind.STOCKOUT]
     assert sky.cloud.vms(sky.seconds) == []
     await sky.mig.apply(Create(REGION, ("zen-one",), str(uuid.uuid4()), "demand"))
     sky.pass_time(20)
@@ -160,7 +159,7 @@ async def test_hopeless_gang_fails(sky: Sky) -> None:
     await sky.mig.queue(gang("zen-a", "zen-b"))
     failed = await sky.request()
     assert failed.state is QueueState.FAILED
-    assert [classify(error) for error in failed.errors] == [TroubleKind.PERMISSION]
+    assert [error.kind for error in failed.refusals] == [TroubleKind.PERMISSION]
     sky.pass_time(10)
     assert (await sky.mig.observe()).target_size == 0
 
@@ -252,9 +251,9 @@ async def test_group_tells_of_members_that_are_gone(sky: Sky) -> None:
         calls_per_minute=60_000,
     )
     (told,) = (await fresh.observe(MIG, "1xa100-40gb", REGION)).errors
-    assert (told.name, told.action) == ("zen-a", "CREATING")
-    assert classify(told.error) is TroubleKind.STOCKOUT
-    assert told.error.zone in ZONES
+    assert told.name == "zen-a"
+    assert told.refusal.kind is TroubleKind.STOCKOUT
+    assert told.refusal.zone in ZONES
     assert told.at.timestamp() == pytest.approx(1_800_000_002.0)
     assert (await fresh.observe(MIG, "1xa100-40gb", REGION)).errors == ()
     await fresh.close()

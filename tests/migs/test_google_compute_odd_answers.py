@@ -11,6 +11,7 @@ from aiohttp import web
 from core.actions import Create, Delete
 from core.clock import SystemClock
 from core.errors import CloudUnsure, Forbidden
+from core.mig import MachineState
 from migs.google_compute import GoogleCompute
 
 pytestmark = pytest.mark.slow
@@ -81,7 +82,7 @@ async def test_member_without_a_zone_is_deleted(odd: tuple[Odd, GoogleCompute]) 
     server, compute = odd
     snapshot = await compute.observe("m", "1xl4", REGION)
     (member,) = snapshot.members
-    assert (member.zone, member.status) == ("", "")
+    assert (member.zone, member.machine) == ("", MachineState.NONE)
     assert member.terminates_at is not None
     assert member.terminates_at.isoformat() == "2026-12-01T10:00:00-07:00"
     await compute.delete("m", Delete(REGION, ("new",), str(uuid.uuid4()), "idle"))

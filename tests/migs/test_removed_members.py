@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from core.mig import AttemptError, GroupError, Member
+from core.mig import GroupError, MachineState, Member, Refusal
+from core.region_blocks import TroubleKind
 from migs.removed_members import EVERY, RECENT, ErrorHistory
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -12,11 +13,11 @@ GROUP = ("us-east1", "g-mig")
 
 
 def unborn(*names: str) -> list[Member]:
-    return [Member(name, "us-east1-b", "CREATING", "") for name in names]
+    return [Member(name, "us-east1-b", MachineState.NONE) for name in names]
 
 
 def error(name: str, at: datetime) -> GroupError:
-    return GroupError(at, name, "CREATING", AttemptError("STOCKOUT", "", zone="us-east1-b"))
+    return GroupError(at, name, Refusal(TroubleKind.STOCKOUT, "", zone="us-east1-b"))
 
 
 def look(history: ErrorHistory, now: datetime, *names: str) -> bool:

@@ -25,10 +25,11 @@ from core.changes import (
 from core.cluster import ClusterSpec
 from core.errors import CloudBusy, CloudUnsure, Forbidden, MigMissing, StoreDown, ZenError
 from core.job import E, JobEvent, entry_for
-from core.mig import AttemptError, Member, MigSnapshot, OperationFailed
+from core.mig import MachineState, Member, MigSnapshot, OperationFailed, Refusal
 from core.region_blocks import TroubleKind
 from core.timers import Timers
 from core.vm import Vm, VmState, move_vm
+from migs.classify import ComputeError, refusal
 from migs.manager import MigManager
 from orchestrator.cluster_manager import ClusterManager
 from orchestrator.orchestrator import ClusterOrchestrator
@@ -52,7 +53,7 @@ class ScriptedCloud:
         self.effect_before_failure = False
         self.calls: Counter[str] = Counter()
         self.request_ids: list[str] = []
-        self.refuses: AttemptError | None = None
+        self.refuses: Refusal | None = None
         """Members are listed, and never made."""
 
     async def observe(self, mig: str, cluster: str, region: str) -> MigSnapshot:
@@ -78,9 +79,11 @@ class ScriptedCloud:
     def _add(self, action: Create) -> None:
         group = self.members.setdefault(action.region, {})
         for name in action.names:
-            made = Member(name, f"{action.region}-a", "NONE", "RUNNING", f"id-{name}")
+            made = Member(name, f"{action.region}-a", MachineState.RUNNING, f"id-{name}")
             if self.refuses is not None:
-                made = Member(name, f"{action.region}-a", "CREATING", "", errors=(self.refuses,))
+                made = Member(
+                    name, f"{action.region}-a", MachineState.NONE, refusals=(self.refuses,)
+                )
             group[name] = made
 
     def _perhaps_fail(self, kind: str, region: str) -> None:
@@ -174,7 +177,9 @@ async def test_lost_answer_is_repeated_with_the_same_request_id(house: House) ->
 
 def failed(code: str, message: str) -> OperationFailed:
     """An operation that the cloud accepted, and that ended with an error."""
-    return OperationFailed(f"accepted, then failed: {code}", (AttemptError(code, message),))
+    return OperationFailed(
+        f"accepted, then failed: {code}", (refusal(ComputeError(code, message)),)
+    )
 
 
 @pytest.mark.parametrize(
@@ -216,7 +221,7 @@ async def test_a_deletion_that_fails_is_told_and_asked_for_again(house: House) -
     """With Google's words; the VM is not forgotten."""
     await house.add_vm(vm("vm-1", V.DELETING, zone="us-central1-a"))
     house.cloud.members["us-central1"] = {
-        "vm-1": Member("vm-1", "us-central1-a", "NONE", "RUNNING")
+        "vm-1": Member("vm-1", "us-central1-a", MachineState.RUNNING)
     }
     house.cloud.fail["delete"] = failed("INTERNAL_ERROR", "try again")
     await house.rounds(2)
@@ -230,7 +235,7 @@ async def test_region_in_trouble_costs_few_calls(house: House) -> None:
     """A delete that the cloud does not take is asked for with growing pauses, not each round."""
     await house.add_vm(vm("vm-1", V.DELETING, zone="us-central1-a"))
     house.cloud.members["us-central1"] = {
-        "vm-1": Member("vm-1", "us-central1-a", "NONE", "RUNNING")
+        "vm-1": Member("vm-1", "us-central1-a", MachineState.RUNNING)
     }
     house.cloud.fail["delete"] = CloudBusy("rate limit")
     await house.rounds(300, every_s=0.2)
@@ -290,7 +295,7 @@ async def test_look_that_is_older_than_the_workers_word_does_not_take_its_vm(hou
         return next(vm for vm in await house.vms() if vm.name == made.name)
 
     group = house.cloud.members[made.region]
-    group[made.name] = Member(made.name, "", "CREATING", "", "")
+    group[made.name] = Member(made.name, "", MachineState.NONE, "")
     observe = house.cloud.observe
 
     async def slowly(mig: str, cluster: str, region: str) -> MigSnapshot:
@@ -327,7 +332,7 @@ async def test_vms_of_a_withdrawn_region_are_drained_and_deleted(house: House) -
     """The configuration does not know the region any more; the VM is not forgotten."""
     name = NAMES.vm("1xl4", "asia-east1", "aaaa")
     await house.add_vm(vm(name, V.READY, region="asia-east1", zone="asia-east1-a"))
-    house.cloud.members["asia-east1"] = {name: Member(name, "asia-east1-a", "NONE", "RUNNING")}
+    house.cloud.members["asia-east1"] = {name: Member(name, "asia-east1-a", MachineState.RUNNING)}
     await house.rounds(5, every_s=2)
     assert await house.vms() == ()
     assert house.cloud.members["asia-east1"] == {}
@@ -338,7 +343,7 @@ async def test_vms_of_a_withdrawn_cluster_are_taken_over() -> None:
     house = await House().open()
     name = NAMES.vm("8xh100-80gb", "us-east4", "bbbb")
     await house.add_vm(vm(name, cluster="8xh100-80gb", region="us-east4", zone="us-east4-a"))
-    house.cloud.members["us-east4"] = {name: Member(name, "us-east4-a", "NONE", "RUNNING")}
+    house.cloud.members["us-east4"] = {name: Member(name, "us-east4-a", MachineState.RUNNING)}
     orchestrator = ClusterOrchestrator([], house.wiring)
     for _ in range(6):
         orchestrator.poke(await house.store.view(0))
@@ -354,7 +359,7 @@ async def test_orphan_of_ours_is_deleted_and_a_strangers_vm_is_not(house: House)
     """A name of our making that nobody owns goes after a while; others only raise an alert."""
     ours = NAMES.vm("1xl4", "us-central1", "cccc")
     house.cloud.members["us-central1"] = {
-        name: Member(name, "us-central1-a", "NONE", "RUNNING", f"id-{name}")
+        name: Member(name, "us-central1-a", MachineState.RUNNING, f"id-{name}")
         for name in (ours, "somebody-elses")
     }
     await house.rounds(10, every_s=20)

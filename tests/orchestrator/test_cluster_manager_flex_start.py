@@ -14,11 +14,12 @@ from core.changes import JobMove, NewJob, VmMove
 from core.cluster import ClusterSpec
 from core.errors import CloudRefused, CloudUnsure, ZenError
 from core.job import E, Job, JobEvent, Membership, advance, entry_for
-from core.mig import AttemptError, Member, MigSnapshot, Queued, QueueState
+from core.mig import MachineState, Member, MigSnapshot, Queued, QueueState, Refusal
 from core.names import gang_of
 from core.region_blocks import TroubleKind
 from core.timers import Timers
 from core.vm import Vm, VmState, move_vm, take_lease
+from migs.classify import ComputeError, refusal
 from migs.manager import FlexMigManager
 from orchestrator.cluster_manager import ClusterManager
 from orchestrator.reconcile.context import Wiring
@@ -28,7 +29,7 @@ from tests.builders import NAMES, REGIONS, RULES, HandClock, at, cluster, dice, 
 V, Q = VmState, QueueState
 HERE, THERE = REGIONS[0], REGIONS[1]
 GANG = "job-uid-0001"
-STOCKOUT = AttemptError("ZONE_RESOURCE_POOL_EXHAUSTED", "no room for all of them")
+STOCKOUT = Refusal(TroubleKind.STOCKOUT, "no room for all of them")
 
 
 class FlexCloud:
@@ -68,7 +69,9 @@ class FlexCloud:
                 action.name, Q.ACCEPTED, len(action.names), action.run_s, (STOCKOUT,)
             )
             group = self.members.setdefault(action.region, {})
-            group |= {n: Member(n, "", "CREATING", "", errors=(STOCKOUT,)) for n in action.names}
+            group |= {
+                n: Member(n, "", MachineState.NONE, refusals=(STOCKOUT,)) for n in action.names
+            }
         elif not self.remembers:
             raise CloudRefused("alreadyExists")
         if "queue" in self.lose:
@@ -86,17 +89,17 @@ class FlexCloud:
         if "unqueue" in self.lose:
             raise self.lose["unqueue"]
 
-    def end(self, name: str, state: QueueState, *errors: AttemptError) -> None:
-        self.requests[name] = replace(self.requests[name], state=state, errors=errors)
+    def end(self, name: str, state: QueueState, *errors: Refusal) -> None:
+        self.requests[name] = replace(self.requests[name], state=state, refusals=errors)
         for vm_name in self.asked[name].names:
             self.members[self.asked[name].region].pop(vm_name)
 
-    def give(self, name: str, status: str = "RUNNING") -> None:
+    def give(self, name: str, machine: MachineState = MachineState.RUNNING) -> None:
         """All of it at once."""
         action = self.asked[name]
-        self.requests[name] = replace(self.requests[name], state=Q.SUCCEEDED, errors=())
+        self.requests[name] = replace(self.requests[name], state=Q.SUCCEEDED, refusals=())
         self.members[action.region] |= {
-            n: Member(n, f"{action.region}-a", "NONE", status, f"id-{n}") for n in action.names
+            n: Member(n, f"{action.region}-a", machine, f"id-{n}") for n in action.names
         }
 
     @property
@@ -174,7 +177,7 @@ async def test_gang_waits_and_comes(house: House) -> None:
     view = await house.store.view(0)
     assert (view.vms, view.requests, view.troubles) == (made, (), ())
     assert house.cloud.calls == {"queue": 1, "queued": house.cloud.calls["queued"]}
-    house.cloud.give(house.cloud.request, "PROVISIONING")
+    house.cloud.give(house.cloud.request, MachineState.STARTING)
     await house.rounds(1, every_s=6)
     given_at, looks = house.clock.passed_s - 6, house.cloud.calls["queued"]
     assert {(v.state, v.state_since) for v in await house.vms()} == {(V.BOOTING, at(given_at))}
@@ -219,7 +222,7 @@ async def test_failed_request_is_knowledge(house: House) -> None:
     """Its names are free again, the region is blocked by what the cloud said, and no other request
     is made there at once."""
     await house.rounds(2)
-    quota = AttemptError("QUOTA_EXCEEDED", "Quota 'NVIDIA_L4_GPUS' exceeded", "quotaExceeded")
+    quota = Refusal(TroubleKind.QUOTA, "Quota 'NVIDIA_L4_GPUS' exceeded")
     house.cloud.end(house.cloud.request, Q.FAILED, quota)
     await house.rounds(10)
     view = await house.store.view(0)
@@ -232,9 +235,11 @@ async def test_failed_request_is_knowledge(house: House) -> None:
     assert {v.region for v in await house.vms()} == {THERE}
 
 
-@pytest.mark.parametrize("errors", [(STOCKOUT,), (AttemptError("ODD", "what is this"),), ()])
+@pytest.mark.parametrize(
+    "errors", [(STOCKOUT,), (refusal(ComputeError("ODD", "what is this")),), ()]
+)
 async def test_failing_again_and_again_costs_few_calls(
-    house: House, errors: tuple[AttemptError, ...]
+    house: House, errors: tuple[Refusal, ...]
 ) -> None:
     """A cloud that takes each request and fails it is not asked in a circle."""
     for _ in range(600):
@@ -283,7 +288,7 @@ async def test_straggler_of_a_request_that_was_given_has_a_time_to_boot(house: H
     await house.rounds(2)
     house.cloud.give(house.cloud.request)
     late = house.cloud.asked[house.cloud.request].names[0]
-    house.cloud.members[HERE][late] = Member(late, "", "CREATING", "")
+    house.cloud.members[HERE][late] = Member(late, "", MachineState.NONE)
     await house.rounds(8)
     states = {v.name: v.state for v in await house.vms()}
     assert states[late] is V.BOOTING
@@ -332,7 +337,7 @@ async def test_end_of_the_run_is_no_loss(house: House) -> None:
     await house.rounds(2)
     house.cloud.give(house.cloud.request)
     await house.rounds(2, every_s=6)
-    house.cloud.give(house.cloud.request, "STOPPING")
+    house.cloud.give(house.cloud.request, MachineState.STOPPING)
     await house.rounds(1, every_s=6)
     gone = [v for v in await house.vms() if v.running_since is not None]
     assert len(gone) == 4

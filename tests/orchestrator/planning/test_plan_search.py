@@ -11,7 +11,7 @@ import pytest
 from core.actions import Create, Delete, Drain, Hold, Undrain
 from core.cluster import ClusterSpec, RegionSpec
 from core.demand import Demand, Wish
-from core.mig import AttemptError, Member, MigSnapshot
+from core.mig import MachineState, Member, MigSnapshot, Refusal
 from core.region_blocks import Trouble, TroubleKind
 from core.supply import Experience
 from core.timers import Timers
@@ -26,7 +26,7 @@ TIMERS = Timers()
 STEP_S = 5.0
 GRANT_S, REFUSE_S, BOOT_S = 46.0, 57.0, 90.0
 TEN = tuple(f"region-{letter}1" for letter in "abcdefghij")
-STOCKOUT = AttemptError("ZONE_RESOURCE_POOL_EXHAUSTED", "no capacity")
+STOCKOUT = Refusal(TroubleKind.STOCKOUT, "no capacity")
 
 Supply = Callable[[str, float], bool]
 """Whether the region gives VMs at that second."""
@@ -55,7 +55,7 @@ class Search:
     spec: ClusterSpec
     supply: Supply
     wishes: tuple[Wish, ...]
-    errors: dict[str, AttemptError] = field(default_factory=dict)
+    errors: dict[str, Refusal] = field(default_factory=dict)
     vms: tuple[Vm, ...] = ()
     troubles: tuple[Trouble, ...] = ()
     experience: tuple[Experience, ...] = ()
@@ -116,9 +116,8 @@ class Search:
         return Member(
             name=vm.name,
             zone=f"{vm.region}-a",
-            action="NONE" if running else "CREATING",
-            status="RUNNING" if running else "",
-            errors=(error,) if attempt.refused and not running else (),
+            machine=MachineState.RUNNING if running else MachineState.NONE,
+            refusals=(error,) if attempt.refused and not running else (),
         )
 
     def _work(self) -> None:
@@ -217,8 +216,8 @@ def test_short_opening_after_six_hours_is_caught(heals: int) -> None:
 def test_each_kind_of_trouble_has_its_reason_and_its_time() -> None:
     """Quota, stockout and a type that the zone lacks: three reasons, three waiting times."""
     spec = replace(ten_regions(), regions=ten_regions().regions[:3])
-    quota = AttemptError("QUOTA_EXCEEDED", "Quota 'GPUS' exceeded. Limit: 0.0")
-    lacks = AttemptError("UNSUPPORTED_OPERATION", "machine type is not supported in the zone")
+    quota = Refusal(TroubleKind.QUOTA, "Quota 'GPUS' exceeded. Limit: 0.0")
+    lacks = Refusal(TroubleKind.UNSUPPORTED, "machine type is not supported in the zone")
     errors = {TEN[0]: quota, TEN[1]: STOCKOUT, TEN[2]: lacks}
     search = Search(spec, lambda *_: False, (Wish(since=at(0)),) * 2, errors=errors)
     search.run(300)

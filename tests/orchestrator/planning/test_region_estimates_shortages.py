@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from core.cluster import ClusterSpec, RegionSpec
 from core.demand import Demand
-from core.mig import Member
+from core.mig import MachineState, Member
 from core.supply import (
     SHORTAGES_MAX,
     Experience,
@@ -77,7 +77,7 @@ def test_standard_vms_are_not_taken() -> None:
 
 def test_taken_vms_are_a_shortage_of_what_is_left() -> None:
     spec, vms = spot(), [running(f"vm-{i}") for i in range(5)]
-    left = [Member(v.name, f"{HERE}-a", "NONE", "RUNNING", v.instance_id) for v in vms[:3]]
+    left = [Member(v.name, f"{HERE}-a", MachineState.RUNNING, v.instance_id) for v in vms[:3]]
     found = fold(snapshot(*left), spec, vms, (), frozenset(), TIMERS, NOW).experience
     assert [e.shortages for e in found if not e.zone] == [(Shortage(3, NOW),)]
 
@@ -87,7 +87,7 @@ def test_what_takes_vms_back_has_none_to_give_for_a_while() -> None:
     whole and how many at once stay; the next delivery makes it good again."""
     spec, vms = spot(), [running("vm-1"), running("vm-2")]
     before = replace(PLACE, hits=9.0, last=Outcome.HIT, last_at=NOW, room=8.0)
-    left = Member("vm-1", f"{HERE}-a", "NONE", "RUNNING", "i-vm-1")
+    left = Member("vm-1", f"{HERE}-a", MachineState.RUNNING, "i-vm-1")
     folded = fold(snapshot(left), spec, vms, (), frozenset(), TIMERS, NOW, experience=(before,))
     (after,) = [e for e in folded.experience if not e.zone]
     assert after.last is Outcome.TAKEN
@@ -96,7 +96,7 @@ def test_what_takes_vms_back_has_none_to_give_for_a_while() -> None:
     assert beliefs == sorted(beliefs)
     assert beliefs[0] == 0.0 < beliefs[1] < 0.25 < beliefs[2]
     born = vm("vm-3", V.BOOTING, region=HERE, spot=True, requested_at=NOW, running_since=None)
-    came = Member("vm-3", f"{HERE}-a", "NONE", "RUNNING", "i-vm-3")
+    came = Member("vm-3", f"{HERE}-a", MachineState.RUNNING, "i-vm-3")
     healed = fold(
         *(snapshot(left, came), spec, [vms[0], born], (), frozenset(), TIMERS, NOW),
         experience=(after,),
@@ -114,7 +114,7 @@ def test_what_was_forgotten_stays_forgotten() -> None:
 def last_seen(gone: Vm, left: int = 0) -> Outcome | None:
     """Of a place that delivered a minute ago, after that VM has gone and so many have stayed."""
     stay = [running(f"stays-{i}") for i in range(left)]
-    members = [Member(v.name, f"{HERE}-a", "NONE", "RUNNING", v.instance_id) for v in stay]
+    members = [Member(v.name, f"{HERE}-a", MachineState.RUNNING, v.instance_id) for v in stay]
     hit = replace(PLACE, hits=9.0, last=Outcome.HIT, last_at=at(-60))
     found = fold(
         *(snapshot(*members), spot(), [gone, *stay], (), frozenset(), TIMERS, NOW),
@@ -141,7 +141,7 @@ def test_v1_workers_delete_their_vms_themselves() -> None:
     """They are kept for that once they have done their one job."""
     done = replace(running("vm-1"), state=V.DRAINING, kept_until=at(60))
     assert last_seen(done) is Outcome.HIT
-    off = Member(done.name, f"{HERE}-a", "NONE", "STOPPING", done.instance_id)
+    off = Member(done.name, f"{HERE}-a", MachineState.STOPPING, done.instance_id)
     (seen,) = fold(snapshot(off), spot(), [done], (), frozenset(), TIMERS, NOW).vms
     assert not seen.taken
 

@@ -13,7 +13,7 @@ from core.changes import JobMove, NewJob, NewVm, Unit, VmMove
 from core.cluster import ClusterSpec
 from core.errors import CloudBusy, CloudUnsure
 from core.job import E, JobEvent, entry_for
-from core.mig import CapacityHint, Member, MigSnapshot
+from core.mig import CapacityHint, MachineState, Member, MigSnapshot
 from core.timers import Timers
 from core.vm import VmState
 from migs.manager import MigManager
@@ -66,7 +66,7 @@ class SlowCloud:
         await self._pass("create", action.region, mig)
         group = self.members.setdefault(mig, {})
         for name in action.names:
-            group[name] = Member(name, f"{action.region}-a", "NONE", "RUNNING", f"id-{name}")
+            group[name] = Member(name, f"{action.region}-a", MachineState.RUNNING, f"id-{name}")
 
     async def delete(self, mig: str, action: Delete) -> None:
         await self._pass("delete", action.region, mig)
@@ -144,7 +144,7 @@ def test_slow_create_holds_no_other_region(loop: VirtualLoop) -> None:
         doomed = vm("vm-1", V.DELETING, region="us-east1", zone="us-east1-a")
         asked = replace(doomed, state=V.REQUESTED, boot_nonce="", idle_since=None)
         mig = NAMES.mig("1xl4", "us-east1")
-        house.cloud.members[mig] = {"vm-1": Member("vm-1", "us-east1-a", "NONE", "RUNNING")}
+        house.cloud.members[mig] = {"vm-1": Member("vm-1", "us-east1-a", MachineState.RUNNING)}
         put: list[Unit] = [(NewVm(asked, 99),), (VmMove(asked, replace(doomed, version=2)),)]
         assert (await house.store.commit(put, None)).all_applied
         manager = ClusterManager(cluster(), house.wiring)

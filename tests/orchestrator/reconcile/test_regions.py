@@ -9,7 +9,7 @@ import pytest
 from core.changes import PutRegionStatus, RegionStatus
 from core.cluster import ClusterSpec
 from core.errors import CloudBusy, Forbidden, MigMissing, StoreDown
-from core.mig import Member
+from core.mig import MachineState, Member
 from core.supply import CapacityPolicy
 from orchestrator.cluster_manager import ClusterManager
 from orchestrator.orchestrator import ClusterOrchestrator
@@ -29,7 +29,7 @@ def without(spec: ClusterSpec, region: str) -> ClusterSpec:
 
 def retried(name: str = ORPHAN) -> dict[str, Member]:
     """A member that its group tries to make, and cannot."""
-    return {name: Member(name, f"{LEFT}-a", "CREATING", "")}
+    return {name: Member(name, f"{LEFT}-a", MachineState.NONE)}
 
 
 async def driven(house: House) -> set[str]:
@@ -141,7 +141,7 @@ async def test_a_group_that_nobody_may_see_is_not_forgotten(house: House) -> Non
 
 async def test_strangers_do_not_keep_us(house: House) -> None:
     """VMs that are not of our making are their owner's business: nothing of ours is left."""
-    house.cloud.members[LEFT] = {"theirs": Member("theirs", f"{LEFT}-a", "NONE", "RUNNING")}
+    house.cloud.members[LEFT] = {"theirs": Member("theirs", f"{LEFT}-a", MachineState.RUNNING)}
     leave(house)
     await house.rounds(1)
     assert LEFT not in await driven(house)

@@ -14,7 +14,7 @@ from core.demand import Demand, Wish
 from core.errors import Forbidden
 from core.health import VmHealth
 from core.job import E, Job, S
-from core.mig import Member
+from core.mig import MachineState, Member
 from core.region_blocks import Trouble, TroubleKind
 from core.timers import Timers
 from core.vm import UNCLAIMED_REASON, Vm, VmState, move_vm
@@ -231,7 +231,7 @@ def test_others_that_never_worked_are_not_at_fault(innocent: Vm) -> None:
 
 def test_one_that_is_found_off_before_it_was_ready_counts_once() -> None:
     """A startup script that fails and powers off is bought again even faster."""
-    off = Member("vm-1", f"{HERE}-a", "NONE", "TERMINATED", "77")
+    off = Member("vm-1", f"{HERE}-a", MachineState.OFF, "77")
     moment = at(100)
     found = fold(snapshot(off), cluster(), (booting(),), (), frozenset(), TIMERS, moment)
     changes, known = seen(*found.vms, now_s=100)
@@ -263,7 +263,7 @@ def test_a_vm_that_runs_does_not_end_the_block() -> None:
     """That the cloud delivers was never the trouble."""
     block = row(3, until_s=BOOT_S)
     new = vm("vm-1", V.BOOTING)
-    running = Member("vm-1", f"{HERE}-a", "NONE", "RUNNING", "77")
+    running = Member("vm-1", f"{HERE}-a", MachineState.RUNNING, "77")
     folded = fold(snapshot(running), cluster(), (new,), (block,), frozenset(), TIMERS, at(5))
     assert folded.troubles == (block,)
 

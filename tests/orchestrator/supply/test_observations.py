@@ -7,17 +7,18 @@ from dataclasses import replace
 import pytest
 
 from core.changes import DropTrouble, PutTrouble
-from core.mig import AttemptError, GroupError, Member, MigSnapshot
+from core.mig import MachineState, Member, MigSnapshot, Refusal
 from core.region_blocks import Trouble, TroubleKind, block_on
 from core.timers import Timers
 from core.vm import Vm, VmState
+from migs.classify import ComputeError, refusal
 from orchestrator.reconcile.group_alerts import complaints, for_humans
 from orchestrator.supply.observations import Folded, block_s, fold
 from tests.builders import NOW, at, cluster, snapshot, vm
 
 V = VmState
 TIMERS = Timers()
-STOCKOUT = AttemptError("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "no L4 left", "stockout")
+STOCKOUT = Refusal(TroubleKind.STOCKOUT, "no L4 left")
 
 
 def folded(
@@ -30,14 +31,14 @@ def folded(
     return fold(seen, cluster(), vms, troubles, unsettled, TIMERS, at(now_s))
 
 
-def member(name: str = "vm-1", status: str = "RUNNING", **facts: object) -> Member:
-    words = {"action": "NONE", "instance_id": "77", "zone": "us-central1-a", **facts}
-    return Member(name=name, status=status, **words)  # type: ignore[arg-type]
+def member(machine: MachineState = MachineState.RUNNING, **facts: object) -> Member:
+    known = {"name": "vm-1", "instance_id": "77", "zone": "us-central1-a", **facts}
+    return Member(machine=machine, **known)  # type: ignore[arg-type]
 
 
 def test_requested_vm_that_is_listed_boots() -> None:
     """It has a name before it has a machine."""
-    (after,) = folded(snapshot(member(status="", action="CREATING")), vm(state=V.REQUESTED)).vms
+    (after,) = folded(snapshot(member(MachineState.NONE)), vm(state=V.REQUESTED)).vms
     assert after.state is V.BOOTING
     assert after.running_since is None
 
@@ -50,9 +51,7 @@ def test_running_member_tells_zone_id_and_since_when_it_is_billed() -> None:
 
 def test_stockout_is_learned_and_the_name_left_to_the_plan() -> None:
     """Google retries for ever: the plan takes it back, or leaves it standing as a probe."""
-    seen = folded(
-        snapshot(member(status="", action="CREATING", errors=(STOCKOUT,))), vm(state=V.BOOTING)
-    )
+    seen = folded(snapshot(member(MachineState.NONE, refusals=(STOCKOUT,))), vm(state=V.BOOTING))
     (after,) = seen.vms
     assert after.state is V.BOOTING
     (trouble,) = [c.trouble for c in seen.changes if isinstance(c, PutTrouble)]
@@ -61,7 +60,7 @@ def test_stockout_is_learned_and_the_name_left_to_the_plan() -> None:
 
 def test_stockout_seen_twice_within_its_block_is_the_same_news() -> None:
     """Two VMs of one request must not double the block; the next round after it does."""
-    errors = member(status="", action="CREATING", errors=(STOCKOUT,))
+    errors = member(MachineState.NONE, refusals=(STOCKOUT,))
     first = folded(snapshot(errors), vm(state=V.BOOTING)).troubles
     again = folded(snapshot(errors), vm(state=V.BOOTING), troubles=first, now_s=10).troubles
     assert again[0].until == first[0].until
@@ -99,9 +98,9 @@ def test_absence_means_nothing_while_the_create_call_is_unanswered() -> None:
 
 def test_stopped_member_is_deleted_by_name_and_spot_ones_were_taken() -> None:
     """DO_NOTHING leaves stopped members behind: we remove them."""
-    (after,) = folded(snapshot(member(status="TERMINATED")), vm(state=V.READY)).vms
+    (after,) = folded(snapshot(member(MachineState.OFF)), vm(state=V.READY)).vms
     assert (after.state, after.taken) == (V.DELETING, False)
-    (after,) = folded(snapshot(member(status="TERMINATED")), vm(state=V.READY, spot=True)).vms
+    (after,) = folded(snapshot(member(MachineState.OFF)), vm(state=V.READY, spot=True)).vms
     assert (after.state, after.taken) == (V.DELETING, True)
 
 
@@ -113,7 +112,7 @@ def test_another_machine_under_the_same_name_is_not_ours() -> None:
 
 def test_members_that_we_did_not_ask_for_raise_an_alert() -> None:
     """They are not touched."""
-    seen = snapshot(member("stranger"), member("ours"))
+    seen = snapshot(member(name="stranger"), member(name="ours"))
     assert folded(seen).changes == ()
     assert "stranger" in complaints(seen, ["ours"])["unknown_vm"]
     assert complaints(seen, ["ours", "stranger"]) == {}
@@ -136,10 +135,8 @@ def test_quota_and_permission_are_for_a_human_and_a_stockout_is_weather() -> Non
 
 def refused(code: str, message: str) -> tuple[Folded, Vm]:
     """A VM that Google could not make, with its words."""
-    error = AttemptError(code, message)
-    seen = folded(
-        snapshot(member(status="", action="CREATING", errors=(error,))), vm(state=V.BOOTING)
-    )
+    error = refusal(ComputeError(code, message))
+    seen = folded(snapshot(member(MachineState.NONE, refusals=(error,))), vm(state=V.BOOTING))
     return seen, seen.vms[0]
 
 
@@ -186,12 +183,6 @@ def test_a_quota_over_all_regions_blocks_all_of_them_at_once() -> None:
     assert [t.region for t in for_humans(seen.troubles, TIMERS, NOW)] == ["us-central1"]
 
 
-def test_errors_of_deletions_block_nothing() -> None:
-    """The group's history also tells of members that could not be deleted."""
-    line = GroupError(at(1), "vm-9", "DELETING", AttemptError("RESOURCE_NOT_FOUND", "no vm-9"))
-    assert folded(replace(snapshot(), errors=(line,))).troubles == ()
-
-
 def test_group_settings_that_work_against_us_are_a_complaint() -> None:
     """A group that repairs stopped VMs would make them anew for ever."""
     seen = replace(snapshot(), faults=("defaultActionOnFailure: got REPAIR",))
@@ -214,11 +205,11 @@ def test_each_trouble_heals_in_its_own_time() -> None:
 
 def test_machine_that_is_off_or_another_has_no_worker() -> None:
     """Its boot is forgotten: that is how its jobs know that nothing computes there any more."""
-    (stopping,) = folded(snapshot(member(status="STOPPING")), vm(state=V.READY)).vms
+    (stopping,) = folded(snapshot(member(MachineState.STOPPING)), vm(state=V.READY)).vms
     assert (stopping.state, stopping.boot_nonce) == (V.DELETING, "nonce")
-    (off,) = folded(snapshot(member(status="TERMINATED")), stopping).vms
+    (off,) = folded(snapshot(member(MachineState.OFF)), stopping).vms
     assert (off.state, off.boot_nonce, off.version) == (V.DELETING, "", stopping.version + 1)
-    assert folded(snapshot(member(status="TERMINATED")), off).vms == (off,), "told once"
+    assert folded(snapshot(member(MachineState.OFF)), off).vms == (off,), "told once"
     (other,) = folded(snapshot(member()), vm(state=V.READY, instance_id="1")).vms
     assert (other.state, other.boot_nonce) == (V.DELETING, "")
 
@@ -226,7 +217,7 @@ def test_machine_that_is_off_or_another_has_no_worker() -> None:
 def test_member_whose_machine_was_deleted_behind_the_groups_back() -> None:
     """A v1 worker deletes its own VM: nobody lives there any more, and the name is taken out of
     the group, so that its target follows. A member that never had a machine is only on its way."""
-    empty = snapshot(member(status="", instance_id=""))
+    empty = snapshot(member(MachineState.NONE, instance_id=""))
     ran = vm(state=V.READY, running_since=at(-60), leases=("lease-1",))
     (after,) = folded(empty, ran).vms
     assert (after.state, after.boot_nonce, after.stopped_at) == (V.DELETING, "", NOW)

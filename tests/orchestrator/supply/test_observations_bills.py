@@ -10,7 +10,7 @@ import pytest
 
 from core.changes import ClearAlert, NewVm, RaiseAlert
 from core.ids import RandomIds
-from core.mig import Member
+from core.mig import MachineState, Member
 from core.names import Names
 from core.timers import Timers
 from core.vm import Vm, VmState
@@ -21,8 +21,8 @@ from tests.builders import NOW, at, cluster, snapshot, view, vm
 V = VmState
 
 
-def seen(status: str, before: Vm, now_s: float) -> Vm:
-    member = Member("vm-1", "us-central1-a", "NONE", status, "77")
+def seen(machine: MachineState, before: Vm, now_s: float) -> Vm:
+    member = Member("vm-1", "us-central1-a", machine, "77")
     (after,) = fold(
         snapshot(member), cluster(), (before,), (), frozenset(), Timers(), at(now_s)
     ).vms
@@ -32,27 +32,27 @@ def seen(status: str, before: Vm, now_s: float) -> Vm:
 def test_bill_ends_when_the_machine_is_off_not_when_it_is_gone() -> None:
     """The first sight of it off counts; the second changes nothing."""
     running = vm(state=V.READY, running_since=at(0), instance_id="77")
-    off = seen("TERMINATED", running, 10)
+    off = seen(MachineState.OFF, running, 10)
     assert off.stopped_at == at(10)
-    assert seen("TERMINATED", off, 20) == off
+    assert seen(MachineState.OFF, off, 20) == off
 
 
 def test_machine_that_stops_is_billed_until_it_has_stopped() -> None:
     """Also one that we have given up already."""
     running = vm(state=V.READY, running_since=at(0), instance_id="77")
-    stopping = seen("STOPPING", running, 10)
+    stopping = seen(MachineState.STOPPING, running, 10)
     assert stopping.stopped_at is None
-    assert seen("TERMINATED", stopping, 15).stopped_at == at(15)
+    assert seen(MachineState.OFF, stopping, 15).stopped_at == at(15)
 
 
 def test_cancelled_vm_that_came_up_all_the_same_is_billed() -> None:
     """A hedge that is being deleted may run before it goes: that costs its minute."""
     cancelled = vm(state=V.DELETING)
-    up = seen("RUNNING", cancelled, 3)
+    up = seen(MachineState.RUNNING, cancelled, 3)
     assert up.running_since == at(3)
     assert up.state is V.DELETING
-    assert seen("RUNNING", up, 9) == up
-    assert seen("STAGING", cancelled, 3) == cancelled
+    assert seen(MachineState.RUNNING, up, 9) == up
+    assert seen(MachineState.STARTING, cancelled, 3) == cancelled
 
 
 @pytest.mark.parametrize(("region", "price"), [("us-east1", 2.0), ("asia-east1", 1.0)])
@@ -62,7 +62,7 @@ def test_orphan_has_the_price_of_its_region(region: str, price: float) -> None:
     names, timers, ids = Names(), Timers(), RandomIds(random.Random(1))
     orphans = Orphans(cluster(), names, timers)
     name = f"{names.vm_base('1xl4', region)}-abcd"
-    group = snapshot(Member(name, f"{region}-a", "NONE", "RUNNING", "9"), region=region)
+    group = snapshot(Member(name, f"{region}-a", MachineState.RUNNING, "9"), region=region)
     (raised,) = orphans.adopt(group, (), view(), ids)
     assert isinstance(raised, RaiseAlert)
     long_ago = {(raised.kind, raised.subject): NOW - timedelta(seconds=timers.orphan_after_s)}

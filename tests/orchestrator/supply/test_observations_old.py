@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from core.actions import Create
 from core.changes import PutExperience, PutTrouble
-from core.mig import AttemptError, GroupError, Member
+from core.mig import GroupError, MachineState, Member, Refusal
 from core.region_blocks import Trouble, TroubleKind
 from core.supply import Experience, Outcome
 from core.timers import Timers
@@ -17,14 +17,14 @@ from tests.builders import NOW, at, cluster, snapshot, vm
 from tests.orchestrator.test_cluster_manager import House
 
 V = VmState
-STOCKOUT = AttemptError("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "no L4 left", "stockout")
+STOCKOUT = Refusal(TroubleKind.STOCKOUT, "no L4 left")
 
 
 def remembered(
     *vms: Vm, troubles: tuple[Trouble, ...] = (), experience: tuple[Experience, ...] = ()
 ) -> Folded:
     """A look at a group that has nothing but the memory of a refusal a minute ago."""
-    seen = replace(snapshot(), errors=(GroupError(at(-60), "vm-0", "CREATING", STOCKOUT),))
+    seen = replace(snapshot(), errors=(GroupError(at(-60), "vm-0", STOCKOUT),))
     return fold(seen, cluster(), vms, troubles, frozenset(), Timers(), NOW, experience=experience)
 
 
@@ -75,12 +75,12 @@ async def test_a_refused_vm_that_was_taken_back_frees_its_place_at_once() -> Non
     """It was listed and is not any more: it holds no place under the limit, and is not deleted
     again and again."""
     house = await House(cluster(vm_max=1)).open()
-    quota = AttemptError("QUOTA_EXCEEDED", "Quota 'NVIDIA_L4_GPUS' exceeded.", "quota")
+    quota = Refusal(TroubleKind.QUOTA, "Quota 'NVIDIA_L4_GPUS' exceeded.")
 
     def refuse(action: Create) -> None:
         group = house.cloud.members.setdefault(action.region, {})
         for name in action.names:
-            group[name] = Member(name, f"{action.region}-a", "CREATING", "", errors=(quota,))
+            group[name] = Member(name, f"{action.region}-a", MachineState.NONE, refusals=(quota,))
 
     house.cloud._add = refuse  # type: ignore[method-assign]
     await house.wait_for_work()

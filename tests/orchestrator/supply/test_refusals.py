@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from core.errors import Forbidden
-from core.mig import AttemptError
+from core.mig import Refusal
+from core.region_blocks import TroubleKind
 from core.vm import VmState
 from core.waits import WaitKind, WaitRow
 from sim.memory.reads import MemoryReads
@@ -32,7 +33,7 @@ async def test_refusal_of_a_region_is_on_the_jobs_trace() -> None:
     """In Google's own words; the next region is asked, and that is there too. Hours of the same
     are a few rows."""
     house = await House().open()
-    house.cloud.refuses = AttemptError("ZONE_RESOURCE_POOL_EXHAUSTED", "no room there")
+    house.cloud.refuses = Refusal(TroubleKind.STOCKOUT, "no room there")
     await house.wait_for_work()
     await house.rounds(400, every_s=10.0)
     rows = await met(house)
