@@ -37,7 +37,6 @@ from core.job import E, Job, advance, entry_for
 from core.messages import BeatStatus, GpuReading, Heartbeat, Progress
 from core.timers import Timers
 from db.embedded.server import EmbeddedPostgres
-from db.group_commit import GroupCommit
 from db.notifications import Listener
 from db.store import PostgresStore
 from messaging.codec import encode_heartbeat
@@ -45,6 +44,7 @@ from messaging.pubsub import PubSubBus
 from scheduler.operations.logs import configure_logs
 from scheduler.operations.metrics import Metrics
 from scheduler.replica import Adapters, Replica
+from scheduler.submission.group_commit import GroupCommit
 from sim.virtual.setting import settings
 
 PROJECT = "bench"

@@ -19,8 +19,8 @@ from core.clock import SystemClock
 from core.ids import RandomIds
 from core.job import JobEvent, JobSpec, entry_for, new_job
 from core.submission import content_hash
-from db.group_commit import GroupCommit
 from db.store import PostgresStore
+from scheduler.submission.group_commit import GroupCommit
 
 CLUSTER = "1xl4"
 Message = MutableMapping[str, Any]

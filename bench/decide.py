@@ -47,7 +47,6 @@ from core.queueing import Ask
 from core.retention import RetentionRules
 from core.timers import Timers
 from db.embedded.server import EmbeddedPostgres
-from db.group_commit import GroupCommit
 from db.notifications import Listener
 from db.store import PostgresStore
 from orchestrator.cluster_manager import ClusterManager
@@ -55,6 +54,7 @@ from scheduler.cycle.loop import SchedulerLoop
 from scheduler.operations.logs import configure_logs
 from scheduler.operations.metrics import Metrics
 from scheduler.replica import Adapters, Replica
+from scheduler.submission.group_commit import GroupCommit
 
 # The lease outlasts a machine that gives us no time: who leads is not what is measured here.
 TIMERS = Timers(leader_lease_s=600.0)

@@ -16,12 +16,12 @@ from core.clock import SystemClock
 from core.ids import RandomIds
 from core.messages import InMessage
 from db.audit import audit
-from db.group_commit import GroupCommit
 from db.reads import PostgresReads
 from db.store import PostgresStore
 from scheduler.api.http.app import create_app
 from scheduler.api.services import Services
 from scheduler.operations.metrics import Metrics
+from scheduler.submission.group_commit import GroupCommit
 from scheduler.submission.pubsub_intake import SubmissionIntake
 from scheduler.submission.submit import Submissions
 

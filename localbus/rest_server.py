@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from aiohttp import web
@@ -17,8 +18,9 @@ from localbus.service import AcksRefused, Service
 _BODY_BYTES_MAX = 20 << 20
 # Ids hold no slash and no colon, so `ID:verb` splits in one way.
 _ID = "{id:[^/:]+}"
-_TOPIC = f"/v1/projects/{{project}}/topics/{_ID}"
-_SUBSCRIPTION = f"/v1/projects/{{project}}/subscriptions/{_ID}"
+_PROJECT = "/v1/projects/{project}"
+_TOPIC = f"{_PROJECT}/topics/{_ID}"
+_SUBSCRIPTION = f"{_PROJECT}/subscriptions/{_ID}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,76 +36,38 @@ class _Call:
 
 
 def _calls(service: Service) -> list[_Call]:
-    s, p = service, protos
-    project = "/v1/projects/{project}"
+    policies = (_policy_calls(service, path) for path in (_TOPIC, _SUBSCRIPTION))
+    return [*_topic_calls(service), *_subscription_calls(service), *chain.from_iterable(policies)]
+
+
+def _topic_calls(s: Service) -> list[_Call]:
+    p, attached = protos, protos.ListTopicSubscriptionsRequest
     return [
-        _Call("GET", f"{project}/topics", p.ListTopicsRequest, "project", s.list_topics),
+        _Call("GET", f"{_PROJECT}/topics", p.ListTopicsRequest, "project", s.list_topics),
         _Call("PUT", _TOPIC, p.Topic, "name", s.create_topic),
         _Call("GET", _TOPIC, p.GetTopicRequest, "topic", s.get_topic),
         _Call("PATCH", _TOPIC, p.UpdateTopicRequest, "topic.name", s.update_topic),
         _Call("DELETE", _TOPIC, p.DeleteTopicRequest, "topic", s.delete_topic),
         _Call("POST", f"{_TOPIC}:publish", p.PublishRequest, "topic", s.publish),
-        _Call(
-            "GET",
-            f"{_TOPIC}/subscriptions",
-            p.ListTopicSubscriptionsRequest,
-            "topic",
-            s.list_topic_subscriptions,
-        ),
-        _Call(
-            "GET",
-            f"{project}/subscriptions",
-            p.ListSubscriptionsRequest,
-            "project",
-            s.list_subscriptions,
-        ),
-        _Call("PUT", _SUBSCRIPTION, p.Subscription, "name", s.create_subscription),
-        _Call("GET", _SUBSCRIPTION, p.GetSubscriptionRequest, "subscription", s.get_subscription),
-        _Call(
-            "PATCH",
-            _SUBSCRIPTION,
-            p.UpdateSubscriptionRequest,
-            "subscription.name",
-            s.update_subscription,
-        ),
-        _Call(
-            "DELETE",
-            _SUBSCRIPTION,
-            p.DeleteSubscriptionRequest,
-            "subscription",
-            s.delete_subscription,
-        ),
-        _Call(
-            "POST",
-            f"{_SUBSCRIPTION}:pull",
-            p.PullRequest,
-            "subscription",
-            s.pull,
-            p.PullResponse,
-        ),
-        _Call(
-            "POST",
-            f"{_SUBSCRIPTION}:acknowledge",
-            p.AcknowledgeRequest,
-            "subscription",
-            s.acknowledge,
-        ),
-        _Call(
-            "POST",
-            f"{_SUBSCRIPTION}:modifyAckDeadline",
-            p.ModifyAckDeadlineRequest,
-            "subscription",
-            s.modify_ack_deadline,
-        ),
-        _Call("POST", f"{_SUBSCRIPTION}:seek", p.SeekRequest, "subscription", s.seek),
-        _Call(
-            "POST",
-            f"{_SUBSCRIPTION}:detach",
-            p.DetachSubscriptionRequest,
-            "subscription",
-            s.detach_subscription,
-        ),
-        *(call for path in (_TOPIC, _SUBSCRIPTION) for call in _policy_calls(service, path)),
+        _Call("GET", f"{_TOPIC}/subscriptions", attached, "topic", s.list_topic_subscriptions),
+    ]
+
+
+def _subscription_calls(s: Service) -> list[_Call]:
+    p, path, name = protos, _SUBSCRIPTION, "subscription"
+    everything, every = f"{_PROJECT}/subscriptions", p.ListSubscriptionsRequest
+    deadline = p.ModifyAckDeadlineRequest
+    return [
+        _Call("GET", everything, every, "project", s.list_subscriptions),
+        _Call("PUT", path, p.Subscription, "name", s.create_subscription),
+        _Call("GET", path, p.GetSubscriptionRequest, name, s.get_subscription),
+        _Call("PATCH", path, p.UpdateSubscriptionRequest, f"{name}.name", s.update_subscription),
+        _Call("DELETE", path, p.DeleteSubscriptionRequest, name, s.delete_subscription),
+        _Call("POST", f"{path}:pull", p.PullRequest, name, s.pull, p.PullResponse),
+        _Call("POST", f"{path}:acknowledge", p.AcknowledgeRequest, name, s.acknowledge),
+        _Call("POST", f"{path}:modifyAckDeadline", deadline, name, s.modify_ack_deadline),
+        _Call("POST", f"{path}:seek", p.SeekRequest, name, s.seek),
+        _Call("POST", f"{path}:detach", p.DetachSubscriptionRequest, name, s.detach_subscription),
     ]
 
 

@@ -19,7 +19,6 @@ from core.clock import SystemClock
 from core.errors import StoreDown, ZenError
 from core.ids import RandomIds
 from db.config_versions import PostgresConfigVersions
-from db.group_commit import GroupCommit
 from db.notifications import Listener
 from db.reads import PostgresReads
 from db.store import PostgresStore
@@ -35,6 +34,7 @@ from scheduler.operations.live_config import ConfigParts
 from scheduler.operations.metrics import Metrics
 from scheduler.queue.blocked_clusters import KnownTroubles
 from scheduler.replica import Adapters, Replica
+from scheduler.submission.group_commit import GroupCommit
 from stores.base import open_store
 
 log = structlog.get_logger("app")

@@ -14,10 +14,10 @@ from core.errors import StoreDown
 from core.ids import RandomIds
 from core.messages import OutMessage
 from core.mig import MigSnapshot, Queued
-from db.group_commit import GroupCommit
 from scheduler.operations.metrics import Metrics
 from scheduler.queue.blocked_clusters import KnownTroubles
 from scheduler.replica import Adapters, Replica
+from scheduler.submission.group_commit import GroupCommit
 from sim.memory.reads import MemoryReads
 from sim.memory.store import MemoryStore, Stage
 from sim.virtual.bus import GRID_S, Broker, MemoryBus, MemoryInbound

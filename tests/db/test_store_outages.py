@@ -14,9 +14,9 @@ import pytest
 from core.changes import Committed, JobWhy, Unit, VmBeat
 from core.errors import StoreDown
 from core.job import JobEvent
-from db.group_commit import GroupCommit
 from db.notifications import Listener
 from db.store import POOL_WAIT_S, PostgresStore
+from scheduler.submission.group_commit import GroupCommit
 from tests.db.builders import Maker, at, put, step, submitted
 
 pytestmark = pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The migrated schema is the one in db/tables.py, and it refuses what the machine forbids."""
+"""The migrated schema is the one in db/tables/, and it refuses what the machine forbids."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def checks_of(engine: sa.Engine) -> dict[str, str]:
 
 
 def test_migrations_lead_to_the_tables(engine: sa.Engine) -> None:
-    """Columns, types, defaults and indexes after all migrations are those of db/tables.py."""
+    """Columns, types, defaults and indexes after all migrations are those of db/tables/."""
     with engine.connect() as connection:
         options = {"compare_type": True, "compare_server_default": True}
         context = MigrationContext.configure(connection, opts=options)

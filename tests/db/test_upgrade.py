@@ -51,7 +51,7 @@ async def store(upgraded_url: str) -> AsyncIterator[PostgresStore]:
 
 
 def test_an_upgraded_database_has_the_newest_schema(upgraded_url: str) -> None:
-    """Its tables are those of db/tables.py, and every one of them kept its rows."""
+    """Its tables are those of db/tables/, and every one of them kept its rows."""
     assert migrate.current(upgraded_url) == migrations.HEAD
     engine = sa.create_engine(migrate.sqlalchemy_url(upgraded_url))
     try:

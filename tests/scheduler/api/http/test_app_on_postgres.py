@@ -15,12 +15,12 @@ from core.ids import RandomIds
 from core.job import E, Lease, advance, entry_for
 from core.names import Names
 from core.timers import Timers
-from db.group_commit import GroupCommit
 from db.reads import PostgresReads
 from db.store import PostgresStore
 from scheduler.api.http.app import create_app
 from scheduler.api.services import Services
 from scheduler.operations.metrics import Metrics
+from scheduler.submission.group_commit import GroupCommit
 from scheduler.submission.submit import Submissions
 from tests.scheduler.api.fakes import CLUSTERS, RULES, assert_error
 

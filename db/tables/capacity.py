@@ -1,0 +1,150 @@
+"""VMs, calls to the cloud, and what is known of regions."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import UUID
+
+from core.region_blocks import TroubleKind
+from core.supply import Outcome
+from core.vm import VmState
+from db.tables.columns import (
+    any_of,
+    array_column,
+    flag_column,
+    index,
+    json_column,
+    metadata,
+    number_column,
+    text_column,
+    time_column,
+)
+
+vms = sa.Table(
+    "vms",
+    metadata,
+    sa.Column("uid", UUID, primary_key=True),
+    text_column("name"),
+    text_column("cluster"),
+    text_column("region"),
+    text_column("zone", default=True),
+    text_column("state"),
+    sa.Column("version", sa.Integer, nullable=False),
+    text_column("request_id"),
+    text_column("instance_id", default=True),
+    text_column("boot_nonce", default=True),
+    sa.Column("gpus", sa.Integer, nullable=False),
+    sa.Column("spot", sa.Boolean, nullable=False),
+    number_column("usd_per_hour"),
+    json_column("leases", "[]"),
+    time_column("requested_at"),
+    time_column("state_since"),
+    time_column("running_since", nullable=True),
+    time_column("ready_at", nullable=True),
+    time_column("idle_since", nullable=True),
+    time_column("last_beat_at", nullable=True),
+    time_column("stopped_at", nullable=True),
+    time_column("gone_at", nullable=True),
+    flag_column("refused", default="false"),
+    flag_column("taken", default="false"),
+    text_column("reason", default=True),
+    text_column("address", default=True),
+    json_column("readings", "[]"),
+    json_column("health", "{}"),
+    time_column("kept_until", nullable=True),
+    text_column("together", default=True),
+    time_column("ends_at", nullable=True),
+    # The job whose wait made the service ask for it; boot, idle and hedge time is its tenant's.
+    sa.Column("caused_by", UUID),
+    number_column("idle_max_s", default="0"),
+    time_column("leaving_since", nullable=True),
+    # Its bill up to here is in cost_daily and job_costs; `settled`: all of it is.
+    time_column("settled_until", nullable=True),
+    flag_column("settled", default="false"),
+    sa.Column("moved", sa.BigInteger),
+    index("ix_vms_moved", "moved", where="moved IS NOT NULL"),
+    sa.CheckConstraint(f"state IN {any_of(VmState)}", "state"),
+    sa.CheckConstraint("(state = 'GONE') = (gone_at IS NOT NULL)", "gone"),
+    # Only a READY VM takes work, and nothing leads back to before READY.
+    sa.CheckConstraint("state NOT IN ('BOOTING', 'REQUESTED') OR leases = '[]'::jsonb", "leases"),
+    sa.CheckConstraint("version >= 1 AND gpus >= 0 AND usd_per_hour >= 0", "counters"),
+    index("uq_vms_living_name", "name", unique=True, where="state <> 'GONE'"),
+    index("ix_vms_living", "cluster, state", where="state <> 'GONE'"),
+    index("ix_vms_gone_with_leases", "uid", where="state = 'GONE' AND leases <> '[]'::jsonb"),
+    index("ix_vms_gone", "gone_at", where="state = 'GONE' AND leases = '[]'::jsonb"),
+    index("ix_vms_newest", "requested_at DESC, uid DESC"),
+    index("ix_vms_unsettled", "uid", where="NOT settled"),
+    index("ix_vms_caused_by", "caused_by", where="NOT settled"),
+)
+
+cloud_requests = sa.Table(
+    "cloud_requests",
+    metadata,
+    sa.Column("request_id", sa.Text, primary_key=True),
+    text_column("kind"),
+    text_column("cluster"),
+    text_column("region"),
+    json_column("names", "[]"),
+    text_column("reason"),
+    time_column("created_at"),
+    time_column("settled_at", nullable=True),
+    text_column("outcome", default=True),
+    text_column("together", default=True),
+    number_column("run_s", default="0"),
+    sa.CheckConstraint("kind IN ('create', 'delete', 'queue', 'unqueue')", "kind"),
+    index("ix_cloud_requests_open", "created_at, request_id", where="settled_at IS NULL"),
+    index("ix_cloud_requests_settled", "settled_at", where="settled_at IS NOT NULL"),
+)
+
+troubles = sa.Table(
+    "troubles",
+    metadata,
+    sa.Column("region", sa.Text, primary_key=True),
+    sa.Column("zone", sa.Text, primary_key=True),
+    sa.Column("machine_type", sa.Text, primary_key=True),
+    sa.Column("spot", sa.Boolean, primary_key=True),
+    sa.Column("kind", sa.Text, primary_key=True),
+    time_column("since"),
+    time_column("last_seen"),
+    time_column("until"),
+    sa.Column("count", sa.Integer, nullable=False),
+    text_column("message"),
+    sa.CheckConstraint(f"kind IN {any_of(TroubleKind)}", "kind"),
+    sa.CheckConstraint("count >= 1", "count"),
+)
+
+experience = sa.Table(
+    "experience",
+    metadata,
+    sa.Column("region", sa.Text, primary_key=True),
+    sa.Column("zone", sa.Text, primary_key=True),
+    sa.Column("machine_type", sa.Text, primary_key=True),
+    sa.Column("spot", sa.Boolean, primary_key=True),
+    time_column("updated_at"),
+    number_column("hits"),
+    number_column("misses"),
+    sa.Column("last", sa.Text),
+    time_column("last_at", nullable=True),
+    number_column("deliveries"),
+    number_column("delivery_log_mean"),
+    number_column("delivery_log_var"),
+    number_column("boots"),
+    number_column("boot_log_mean"),
+    number_column("boot_log_var"),
+    number_column("room"),
+    number_column("preempted"),
+    number_column("vm_hours"),
+    array_column("short_kept", sa.Integer()),
+    array_column("short_at", sa.DateTime(timezone=True)),
+    sa.CheckConstraint(f"last IN {any_of(Outcome)}", "last"),
+)
+
+region_status = sa.Table(
+    "region_status",
+    metadata,
+    sa.Column("cluster", sa.Text, primary_key=True),
+    sa.Column("region", sa.Text, primary_key=True),
+    sa.Column("target_size", sa.Integer, nullable=False),
+    text_column("why"),
+    time_column("observed_at", nullable=True),
+)
