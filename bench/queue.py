@@ -31,7 +31,7 @@ from sim.replay.pool import Costs, Policy, replay
 from sim.replay.queue_apart import apart, finish_time_fairness
 from sim.replay.queue_eta import Asking, Truth, truth_of
 from sim.replay.queue_figures import QueueFigures, figures_of
-from sim.replay.queue_product import Ours
+from sim.replay.queue_product import ProductQueue
 from sim.replay.queue_rivals import (
     Easy,
     Fifo,
@@ -50,9 +50,9 @@ POLICIES: Mapping[str, Callable[[], Policy]] = {
     "easy": Easy,
     "sjf-predicted": ShortestPredicted,
     "sjf-known": shortest_known,
-    "ours-still": lambda: Ours(preempts=False),
+    "ours-still": lambda: ProductQueue(preempts=False),
     "las": Las,
-    "ours": Ours,
+    "ours": ProductQueue,
     "oracle": Oracle,
 }
 WORDS: Mapping[str, str] = {
@@ -104,13 +104,13 @@ def run_case(case: Case, work: Workload) -> Outcome:
         asking.longest_s = max(asking.longest_s, *(job.duration_s for job in jobs))
         replay(jobs, case.gpus, asking)
         return truth_of(asking.outcomes)
-    policy = POLICIES.get(case.policy, Ours)()
-    if isinstance(policy, Ours):
+    policy = POLICIES.get(case.policy, ProductQueue)()
+    if isinstance(policy, ProductQueue):
         policy.longest_s = max(policy.longest_s, *(job.duration_s for job in jobs))
     step = ELASTIC.get(case.policy)
     bends = range(0, len(jobs), step) if step else ()
     ended = replay(jobs, case.gpus, policy, costs, bends)
-    bounds = policy.bounds if isinstance(policy, Ours) else None
+    bounds = policy.bounds if isinstance(policy, ProductQueue) else None
     fairness = finish_time_fairness(ended, apart(jobs, case.gpus))
     return replace(figures_of(ended, case.gpus, bounds), fairness=fairness)
 

@@ -150,9 +150,10 @@ class _Picks:
     def choose(self, order: Iterable[Job]) -> None:
         left_out: set[str] = set()
         for job in order:
+            if job.uid in self.chosen or job.uid in self.refused or job.uid in left_out:
+                continue
             team = self._teams.of(job)
-            seen = job.uid in self.chosen or job.uid in self.refused or job.uid in left_out
-            if team is None or seen or not self._may_be_served(job):
+            if team is None or not self._may_be_served(job):
                 continue
             lacks = self._quotas.take_all(team)
             if lacks is not None:

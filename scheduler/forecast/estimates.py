@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from core.cluster import ClusterSpec
@@ -33,17 +33,32 @@ def plays_of(
     return Plays(pool.units, pool.busy, waiting, rule=Behind.BACKFILL, caps=caps)
 
 
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A queue that has been played forward."""
+
+    pool: Pool
+    line: Line
+    etas: Mapping[str, Eta]
+    """By uid: when each job starts, before anything that was learned is applied."""
+
+
+def never_told(uid: str, cluster: str) -> Told | None:
+    """Where nobody remembers what jobs were told."""
+    del uid, cluster
+    return None
+
+
 def tell(
     cluster: str,
     now: datetime,
-    pool: Pool,
-    line: Line,
-    etas: Mapping[str, Eta],
+    played: Played,
     guess: Guesses,
     record: Record,
-    first: Callable[[str, str], Told | None],
+    first: Callable[[str, str], Told | None] = never_told,
 ) -> Forecast:
     """`first`: what a job (uid) was told first about a cluster."""
+    pool, line, etas = played.pool, played.line, played.etas
     jobs = {uid: JobForecast(None, why) for uid, why in line.stuck.items()}
     learned = Calibration(record.p50_factor, record.p90_factor)
     paces: dict[tuple[str, int], Pace] = {}

@@ -22,7 +22,7 @@ from core.queueing import HeadsOf
 from core.supply import CapacityPolicy
 from core.tenants import Holding, machines_of
 from scheduler.forecast.eligibility import line_up
-from scheduler.forecast.estimates import held, plays_of, tell
+from scheduler.forecast.estimates import Played, held, plays_of, tell
 from scheduler.forecast.pool import Guesses, Seen, cap_of, gang_uid, pool_of
 from scheduler.forecast.queue_simulation import AHEAD_MAX, PLAYS, Calibration, Cap, Lessons
 from scheduler.operations.metrics import Metrics
@@ -236,7 +236,8 @@ class Forecaster:
             p90_factor=lessons.learned.p90,
         )
         memory.records[spec.name] = record
-        said = tell(spec.name, mine.now, pool, line, plays.etas(), guess, record, memory.first)
+        played = Played(pool, line, plays.etas())
+        said = tell(spec.name, mine.now, played, guess, record, memory.first)
         await self._breathe()
         await self._put(said)
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from core.forecast import Run
 from core.job import Job, JobSpec
 from core.ports import Clock
-from scheduler.forecast.run_times import EXPECTED_SHARE, Book, Guess, kind_of, kind_of_run
+from scheduler.forecast.run_times import Book, Guess, expected_s, kind_of, kind_of_run
 
 EVERY_S = 15.0
 DAYS = 30.0
@@ -44,8 +44,7 @@ class Runtimes:
 
     def expected_s(self, spec: JobSpec, cluster: str) -> float | None:
         """The middle of what its like ran for; None: nothing is known."""
-        guess = self._book.guess(kind_of(spec, cluster))
-        return min(spec.max_runtime_s, guess.at(EXPECTED_SHARE)) if guess.known else None
+        return expected_s(self._book.guess(kind_of(spec, cluster)), spec)
 
     async def keep(self) -> None:
         """For ever."""

@@ -122,6 +122,11 @@ def predicted_s(guess: Guess) -> float | None:
     return guess.at(SURE_SHARE) if guess.known and guess.alike else None
 
 
+def expected_s(guess: Guess, spec: JobSpec) -> float | None:
+    """The middle of what its like ran for: what orders the queue. None: nothing is known."""
+    return min(spec.max_runtime_s, guess.at(EXPECTED_SHARE)) if guess.known else None
+
+
 UNKNOWN = Guess((), NO_HISTORY)
 
 

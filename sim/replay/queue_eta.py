@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
-from scheduler.forecast.queue_simulation import (
-    AHEAD_MAX,
-    Behind,
-    Busy,
-    Eta,
-    Lessons,
-    Waits,
-    forecast,
-)
+from core.active import take_census
+from core.forecast import Record, Told
+from core.job import LEASED
+from core.queueing import HeadsOf
+from scheduler.forecast.eligibility import line_up
+from scheduler.forecast.estimates import Played, plays_of, tell
+from scheduler.forecast.pool import Seen, pool_of
+from scheduler.forecast.queue_simulation import AHEAD_MAX, PLAYS, Eta, Lessons
+from scheduler.queue.fair_share import shares_of
+from scheduler.queue.guaranteed_start import protected_at
+from scheduler.queue.order import ranked
 from sim.replay.pool import Orders, Pool, PoolJob
-from sim.replay.queue_product import Ours, kind_of
+from sim.replay.queue_product import TENANT, ProductQueue, moment_of, uid_of
 
 
 @dataclass(slots=True)
-class Asking(Ours):
-    """The product's queue that tells every nth job that has to wait when it will start."""
+class Asking(ProductQueue):
+    """The product's queue and forecast: every nth job that has to wait is told when it starts."""
 
     every: int = 3
     lessons: Lessons = field(default_factory=Lessons)
@@ -30,42 +33,53 @@ class Asking(Ours):
     _asked_now: list[int] = field(default_factory=list)
 
     def arrived(self, job: PoolJob, now: float) -> None:
-        Ours.arrived(self, job, now)
+        ProductQueue.arrived(self, job, now)
         if job.index % self.every == 0:
             self._asked_now.append(job.index)
 
     def decide(self, pool: Pool) -> Orders:
         self.lessons.look(pool.now, {f"{index}" for index in self.told})
-        orders = Ours.decide(self, pool)
+        orders = ProductQueue.decide(self, pool)
         started = {job.index for job, _ in orders.start}
         for index in sorted(started & self.told.keys()):
             told = self.told.pop(index)
             waited = pool.now - pool.waiting[index].submit_s
             self.outcomes.append((told, waited))
             self.lessons.started(f"{index}", pool.now)
-        for index in self._asked_now:
-            if index not in started and (raw := self._ask(pool, orders, index)) is not None:
-                told = self.told[index] = self.lessons.learned.apply(raw)
-                came = pool.waiting[index].submit_s
-                self.lessons.tell(f"{index}", came + told.p50_s, came + told.p90_s)
+        asked = [pool.waiting[index] for index in self._asked_now if index not in started]
+        for job in asked:
+            if (said := self._ask(moment_of(pool.now), job)) is not None:
+                times = [(at - moment_of(job.submit_s)) for at in (said.p50_at, said.p90_at)]
+                eta = Eta(times[0].total_seconds(), times[1].total_seconds())
+                self.told[job.index] = eta
+                self.lessons.tell(
+                    f"{job.index}", job.submit_s + eta.p50_s, job.submit_s + eta.p90_s
+                )
         self._asked_now.clear()
         return orders
 
-    def _ask(self, pool: Pool, orders: Orders, index: int) -> Eta | None:
-        now = pool.now
-        gone = {job.index for job in orders.stop}
-        running = [
-            Busy(job.size, job.done_at(now), self.book.guess(kind_of(job)))
-            for job in pool.running.values()
-            if job.index not in gone
-        ]
-        running += [Busy(size, 0.0, self.book.guess(kind_of(job))) for job, size in orders.start]
-        ahead = [pool.waiting[place] for _, place in self.queue[:AHEAD_MAX]]
-        if not any(job.index == index for job in ahead):
-            return None
-        waiting = [Waits(f"{job.index}", job.least, self.book.guess(kind_of(job))) for job in ahead]
-        told = forecast(pool.gpus, running, waiting, rule=Behind.BACKFILL, only=f"{index}")
-        return told.get(f"{index}")
+    def _ask(self, now: datetime, job: PoolJob) -> Told | None:
+        """As the service tells it; None: it is too far back to be played."""
+        assert self.cluster is not None, "the pool was seen before"
+        cluster, tables, rules = self.cluster, self.tables, self.rules
+        heads = HeadsOf(cluster.name, AHEAD_MAX, cluster.queue, (TENANT,), backing_off=True)
+        queue = [tables.jobs[uid].job for uid in tables.heads_of(heads, AHEAD_MAX, now)]
+        queue += [tables.living.jobs[uid] for uid in tables.living.admitted]
+        leased = [one for one in tables.living.jobs.values() if one.status in LEASED]
+        vms = tuple(tables.living.vms.values())
+        pool = pool_of(Seen(cluster, now, leased, vms, timers=rules.timers), self.guess)
+        census = take_census(leased)
+        shares = shares_of(tables.tenants, tables.usage, census, now, rules.queue, 0.0)
+        order = ranked(queue, cluster.queue, shares, protected_at(now, self.longest_s))
+        line = line_up(cluster, order, pool, self.guess, now)
+        plays = plays_of(cluster, pool, line, self.guess, {})
+        for number in range(PLAYS):
+            plays.play(number)
+        learned = self.lessons.learned
+        record = Record(p50_factor=learned.p50, p90_factor=learned.p90)
+        played = Played(pool, line, plays.etas())
+        said = tell(cluster.name, now, played, self.guess, record).jobs.get(uid_of(job))
+        return said.told if said is not None else None
 
 
 @dataclass(frozen=True, slots=True)
