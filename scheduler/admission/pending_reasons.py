@@ -1,4 +1,8 @@
-"""Why jobs wait and what would change it, in words. Pure: the same in events, API and CLI.
+"""Why jobs wait and what would change it, in words: one ordered list of rules. Pure.
+
+The first rule that has words for a job gives its pending reason, for the head of a queue in a
+scheduling cycle and for the millionth job when somebody asks the API. A new reason is a new entry
+of RULES.
 
 No durations and no counts of jobs in the text: a sentence that changes with each job that ends
 would be written for the whole queue.
@@ -6,8 +10,10 @@ would be written for the whole queue.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from operator import attrgetter
 
 from core.changes import JobWhy, View
@@ -18,7 +24,7 @@ from core.region_blocks import Trouble
 from core.vm import Vm, VmState
 from core.waits import NOTES_PER_CYCLE, WaitKind, WaitNote, fold_key
 from scheduler.admission.admit import Admission, has_a_region
-from scheduler.placement.gang import why as gang_why
+from scheduler.placement.gang import JOINS_LATER, pause_until
 from scheduler.placement.simulation_results import Answers
 from scheduler.plan_builder import Draft
 from scheduler.queue.budgets import Standing
@@ -26,6 +32,249 @@ from scheduler.queue.price_caps import price_words, within_cap
 
 V = VmState
 _NOBODY = Admission()
+_QUEUED = frozenset({S.QUEUED})
+_PROVISIONING = frozenset({S.PROVISIONING})
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What is known of one cluster when a pending reason is asked for. Without a draft nobody has
+    ranked the queue: the job stands too far back, or has only just come."""
+
+    now: datetime
+    spec: ClusterSpec | None
+    """None: it is not in the configuration any more."""
+    budgets: Standing
+    refused: Callable[[Job], str | None]
+    """What a quota refuses the job, in words."""
+    draft: Draft | None = None
+    admission: Admission = _NOBODY
+    answers: Answers | None = None
+    blocks: Sequence[Trouble] = ()
+    far_back: bool = False
+    """Without a draft: others are ahead of the job for certain."""
+
+    @cached_property
+    def vms(self) -> Sequence[Vm]:
+        """Of the cluster; read only for jobs that wait for one."""
+        if self.draft is None or self.spec is None:
+            return ()
+        return self.draft.vms_of(self.spec.name)
+
+    @cached_property
+    def last(self) -> Job | None:
+        """The last job that got a place, if any did."""
+        admitted = self.admission.admitted
+        return self.draft.jobs[admitted[-1]] if self.draft is not None and admitted else None
+
+    @cached_property
+    def requested_together(self) -> Mapping[str, Sequence[Vm]]:
+        """Gang → its VMs that wait in the cloud's own queue, all or none."""
+        found: dict[str, list[Vm]] = {}
+        flex = self.spec is not None and self.spec.flex_start_wait_s is not None
+        for vm in self.vms if flex else ():
+            if vm.queued:
+                found.setdefault(vm.gang, []).append(vm)
+        return found
+
+    def members(self, job: Job) -> Sequence[Job]:
+        """All of its gang, by rank; where that is not known, the job alone."""
+        if self.draft is None or job.gang is None:
+            return (job,)
+        return self.draft.gang(job.gang.uid)
+
+
+Words = Callable[[Job, Situation], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One reason to wait."""
+
+    kind: str
+    words: Words
+    """Nothing: it is not the reason."""
+    statuses: Collection[JobStatus] = WAITING
+    alike: bool = False
+    """All jobs of a cluster that ask for the same have the same words."""
+
+
+# --- the rules ---------------------------------------------------------------------------
+
+
+def _budget(job: Job, at: Situation) -> str | None:
+    return at.budgets.why(job)
+
+
+def _retry(job: Job, at: Situation) -> str | None:
+    """When the next attempt starts, of a job whose last one failed; of a gang, any member's."""
+    waits = [m for m in at.members(job) if m.status is S.QUEUED and m.is_backing_off(at.now)]
+    if not waits:
+        return None
+    late = max(waits, key=lambda m: (m.retry_at or at.now, m.uid))
+    code = "a failure" if late.exit_code is None else f"exit code {late.exit_code}"
+    number = f"attempt {late.failures + 1} of {late.spec.retries + 1} after {code}"
+    return f"{number}: starts at {late.retry_at:%H:%M:%S} UTC"
+
+
+def _refused(job: Job, at: Situation) -> str | None:
+    return at.refused(job)
+
+
+def _gang_pause(job: Job, at: Situation) -> str | None:
+    """What keeps a gang that is not admitted."""
+    if job.gang is None:
+        return None
+    if job.spec.elastic and at.members(job)[0].lease is not None:
+        return JOINS_LATER
+    if pause_until(job) <= at.now:
+        return None
+    return f"{job.reason}; its gang tries again at {pause_until(job):%H:%M:%S} UTC"
+
+
+def _flex_start(job: Job, at: Situation) -> str | None:
+    queued = at.requested_together.get(job.gang.uid, ()) if job.gang is not None else ()
+    if not queued:
+        return None
+    first = min(queued, key=attrgetter("requested_at"))
+    return (
+        f"asked for {len(queued)} VMs together in {first.region}, queued there since "
+        f"{first.requested_at:%H:%M} UTC; they come when the cloud has room for all of them"
+    )
+
+
+def _price_or_size(job: Job, at: Situation) -> str | None:
+    """Whatever ends before it frees nothing that it may use."""
+    if at.spec is None or at.spec.drain or not has_a_region(job, at.spec):
+        return None
+    return price_words(job.spec, at.spec)
+
+
+def _preemption(job: Job, at: Situation) -> str | None:
+    return at.answers.words(job) if at.answers is not None else None
+
+
+def _reservation(job: Job, at: Situation) -> str | None:
+    """Of a job that finds no room beside what is reserved for another one, and of that one."""
+    promise, room = at.admission.promise, at.admission.room
+    start = promise.at if promise is not None else None
+    if promise is None or start is None or room is None or room.gpus < 1:
+        return None
+    if any(member.uid == job.uid for member in promise.team):
+        return f"has a reservation: enough GPUs are expected to be free at about {start:%H:%M} UTC"
+    return (
+        f"waits behind the reservation of job {promise.team[0].spec.job_id} until about "
+        f"{start:%H:%M} UTC; one that is predicted to end before passes it"
+    )
+
+
+def _no_cluster(job: Job, at: Situation) -> str | None:
+    if at.spec is not None:
+        return None
+    return f"cluster {job.cluster} is not in the configuration any more"
+
+
+def _drained(job: Job, at: Situation) -> str | None:
+    if at.spec is None or not at.spec.drain:
+        return None
+    return f"cluster {job.cluster} is being drained: it takes no more jobs"
+
+
+def _no_region(job: Job, at: Situation) -> str | None:
+    if at.spec is None or has_a_region(job, at.spec):
+        return None
+    names = ", ".join(job.spec.regions)
+    return f"cluster {job.cluster} has none of the job's regions any more ({names})"
+
+
+def _supply(job: Job, at: Situation) -> str | None:
+    assert at.spec is not None, "the rules before say so if it is not there"
+    return supply_words(job.spec, at.spec, at.vms, at.blocks)
+
+
+def _too_many_vms(job: Job, at: Situation) -> str | None:
+    if at.spec is None or job.spec.least <= at.spec.vm_max:
+        return None
+    return (
+        f"needs {job.spec.least} VMs at once, and cluster {job.cluster} may have {at.spec.vm_max}; "
+        "it starts when vm_max is raised"
+    )
+
+
+def _queue_order(job: Job, at: Situation) -> str | None:
+    if at.spec is None:
+        return None
+    if at.draft is not None:
+        together = f"needs {job.spec.least} VMs at once: " if job.spec.least > 1 else ""
+        limit = f"cluster {job.cluster} is at its limit of {at.spec.vm_max} VMs"
+        return together + limit + behind_words(job, at.spec.queue, at.last)
+    if not at.far_back:
+        return None  # it has only just come: the next cycle says why it waits
+    return (
+        f"other jobs for cluster {job.cluster} are ahead: of higher classes, of tenant "
+        f"{job.spec.tenant_id}, or of tenants that have used less of their share; it moves up as "
+        "they end"
+    )
+
+
+RULES: Sequence[Rule] = (
+    Rule("budget", _budget, _QUEUED),
+    Rule("retry", _retry, _QUEUED),
+    Rule("quota", _refused, _QUEUED),
+    Rule("gang_pause", _gang_pause, _QUEUED),
+    Rule("flex_start", _flex_start, _PROVISIONING),
+    Rule("price_or_size", _price_or_size, alike=True),
+    Rule("preemption", _preemption, _QUEUED),
+    Rule("reservation", _reservation, _QUEUED),
+    Rule("no_cluster", _no_cluster, alike=True),
+    Rule("drained", _drained, alike=True),
+    Rule("no_region", _no_region, alike=True),
+    Rule("vm_supply", _supply, _PROVISIONING, alike=True),
+    Rule("too_many_vms", _too_many_vms, _QUEUED, alike=True),
+    Rule("queue_order", _queue_order, _QUEUED, alike=True),
+)
+"""The first one with words gives the reason."""
+
+
+def pending_reason(job: Job, at: Situation) -> str:
+    """Why the job waits; empty: that is not known yet."""
+    rules = (rule for rule in RULES if job.status in rule.statuses)
+    return next((words for rule in rules if (words := rule.words(job, at))), "")
+
+
+class _Reasons:
+    """Of the jobs of one cluster in one cycle. Words that many jobs share are found once."""
+
+    def __init__(self, at: Situation) -> None:
+        self._at = at
+        self._known: dict[tuple[object, ...], tuple[list[Words], str]] = {}
+        """What jobs ask for → the rules to be asked for each of them, and the words after that."""
+
+    def of(self, job: Job) -> str:
+        kind = (
+            *(job.status, job.spec.regions, job.spec.regions_denied),
+            *(job.spec.tenant_id, job.spec.priority, job.spec.least),
+            *(job.spec.max_usd_per_hour, job.spec.gpu_count),
+            *(job.spec.cpu_cores, job.spec.memory_mb),
+        )
+        if kind not in self._known:
+            self._known[kind] = self._rules_for(job)
+        own, shared = self._known[kind]
+        return next((words for rule in own if (words := rule(job, self._at))), shared)
+
+    def _rules_for(self, job: Job) -> tuple[list[Words], str]:
+        own: list[Words] = []
+        for rule in RULES:
+            if job.status not in rule.statuses:
+                continue
+            if not rule.alike:
+                own.append(rule.words)
+            elif words := rule.words(job, self._at):
+                return own, words
+        return own, ""
+
+
+# --- a cycle -----------------------------------------------------------------------------
 
 
 def explain(
@@ -42,39 +291,20 @@ def explain(
     blocks = [t for t in view.troubles if t.blocks(draft.now)]
     blocks.sort(key=attrgetter("region"))
     for name, jobs in draft.waiting_by_cluster().items():
-        spec, admission = clusters.get(name), admissions.get(name, _NOBODY)
-        last = draft.jobs[admission.admitted[-1]] if admission.admitted else None
-        words: dict[tuple[object, ...], str] = {}
-        dear: dict[tuple[object, ...], bool] = {}
-        vms: list[Vm] | None = None
-        together: dict[str, list[Vm]] | None = None
+        admission = admissions.get(name, _NOBODY)
+        at = Situation(
+            now=draft.now,
+            spec=clusters.get(name),
+            budgets=budgets,
+            refused=_refused_by(admission),
+            draft=draft,
+            admission=admission,
+            answers=answers,
+            blocks=blocks,
+        )
+        reasons = _Reasons(at)
         for job in jobs:
-            if job.blocked is not None:
-                continue  # it waits for other jobs: whoever blocked it has said so
-            # The same for all of its kind in this cluster.
-            kind = (
-                *(job.status, job.spec.regions, job.spec.regions_denied),
-                *(job.spec.tenant_id, job.spec.priority, job.spec.least),
-                *(job.spec.max_usd_per_hour, job.spec.gpu_count),
-                *(job.spec.cpu_cores, job.spec.memory_mb),
-            )
-            if kind not in words:
-                if vms is None and job.status is S.PROVISIONING:
-                    vms = draft.vms_of(name)  # only what awaits one speaks of them
-                words[kind] = _why(job, spec, last, blocks, vms or ())
-                dear[kind] = spec is not None and words[kind] == price_words(job.spec, spec)
-            why = words[kind]
-            if job.status is S.PROVISIONING and job.gang is not None and spec is not None:
-                together = _queued(vms or (), spec) if together is None else together
-                why = _together_words(together.get(job.gang.uid, ())) or why
-            if job.status is S.QUEUED:
-                refusal = retry_words(job, draft) or admission.refused.get(job.uid)
-                refusal = refusal or gang_why(job, draft)
-                ahead = (answers.words(job) if answers else None) or promise_words(job, admission)
-                if dear[kind]:
-                    ahead = None  # whoever ends before it frees nothing that it may pay
-                why = budgets.why(job) or refusal or ahead or why
-            known = view.whys.get(job.uid, "")
+            why, known = reasons.of(job), view.whys.get(job.uid, "")
             if known != why:
                 news.append(JobWhy(job.uid, why))
                 if len(news) <= NOTES_PER_CYCLE and fold_key(known) != fold_key(why):
@@ -83,16 +313,8 @@ def explain(
     return news
 
 
-def retry_words(job: Job, draft: Draft) -> str:
-    """When the next attempt starts, of a job whose last one failed; of a gang, any member's."""
-    team = (job,) if job.gang is None else draft.gang(job.gang.uid)
-    waits = [m for m in team if m.status is S.QUEUED and m.is_backing_off(draft.now)]
-    if not waits:
-        return ""
-    late = max(waits, key=lambda m: (m.retry_at or draft.now, m.uid))
-    code = "a failure" if late.exit_code is None else f"exit code {late.exit_code}"
-    number = f"attempt {late.failures + 1} of {late.spec.retries + 1} after {code}"
-    return f"{number}: starts at {late.retry_at:%H:%M:%S} UTC"
+def _refused_by(admission: Admission) -> Callable[[Job], str | None]:
+    return lambda job: admission.refused.get(job.uid)
 
 
 def _noted(uid: str, known: str, why: str, now: datetime) -> Iterator[WaitNote]:
@@ -111,52 +333,6 @@ def _ended(draft: Draft, view: View) -> list[WaitNote]:
         and after.status not in WAITING
         and (known := view.whys.get(after.uid, ""))
     ]
-
-
-def promise_words(job: Job, admission: Admission) -> str | None:
-    """Of a job that finds no room beside what is promised to another one, and of that one."""
-    promise, room = admission.promise, admission.room
-    at = promise.at if promise is not None else None
-    if promise is None or at is None or room is None or room.gpus < 1:
-        return None
-    if any(member.uid == job.uid for member in promise.team):
-        return f"has a reservation: enough GPUs are expected to be free at about {at:%H:%M} UTC"
-    return (
-        f"waits behind the reservation of job {promise.team[0].spec.job_id} until about "
-        f"{at:%H:%M} UTC; one that is predicted to end before passes it"
-    )
-
-
-def _why(
-    job: Job,
-    spec: ClusterSpec | None,
-    last: Job | None,
-    blocks: Sequence[Trouble],
-    vms: Sequence[Vm],
-) -> str:
-    if spec is None:
-        return f"cluster {job.cluster} is not in the configuration any more"
-    if spec.drain:
-        return f"cluster {spec.name} is being drained: it takes no more jobs"
-    if not has_a_region(job, spec):
-        names = ", ".join(job.spec.regions)
-        return f"cluster {spec.name} has none of the job's regions any more ({names})"
-    if dear := price_words(job.spec, spec):
-        return dear
-    if job.status is JobStatus.PROVISIONING:
-        return _supply_words(vms, blocks, spec, job.spec)
-    if job.spec.least > spec.vm_max:
-        return (
-            f"needs {job.spec.least} VMs at once, and cluster {spec.name} may have {spec.vm_max}; "
-            "it starts when vm_max is raised"
-        )
-    together = f"needs {job.spec.least} VMs at once: " if job.spec.least > 1 else ""
-    return together + limit_words(spec) + behind_words(job, spec.queue, last)
-
-
-def limit_words(spec: ClusterSpec) -> str:
-    """What every job of a full cluster waits for."""
-    return f"cluster {spec.name} is at its limit of {spec.vm_max} VMs"
 
 
 def behind_words(job: Job, rule: QueueRule, last: Job | None) -> str:
@@ -181,8 +357,11 @@ def behind_words(job: Job, rule: QueueRule, last: Job | None) -> str:
     )
 
 
-def _supply_words(
-    vms: Sequence[Vm], blocks: Sequence[Trouble], spec: ClusterSpec, wish: JobSpec
+# --- words -------------------------------------------------------------------------------
+
+
+def supply_words(
+    wish: JobSpec, spec: ClusterSpec, vms: Sequence[Vm], blocks: Sequence[Trouble]
 ) -> str:
     """What keeps VMs from jobs that allow the same regions."""
     in_flight = (vm for vm in vms if vm.state in (V.REQUESTED, V.BOOTING))
@@ -214,25 +393,6 @@ def _elsewhere(
         verb = "is" if dear == 1 else "are"
         words.append(f"{which} above its cap of ${wish.max_usd_per_hour:g} {verb} not asked")
     return words
-
-
-def _queued(vms: Sequence[Vm], spec: ClusterSpec) -> dict[str, list[Vm]]:
-    """Gang → its VMs that wait in the cloud's own queue, all or none."""
-    found: dict[str, list[Vm]] = {}
-    for vm in vms if spec.flex_start_wait_s is not None else ():
-        if vm.queued:
-            found.setdefault(vm.gang, []).append(vm)
-    return found
-
-
-def _together_words(queued: Sequence[Vm]) -> str:
-    if not queued:
-        return ""
-    first = min(queued, key=attrgetter("requested_at"))
-    return (
-        f"asked for {len(queued)} VMs together in {first.region}, queued there since "
-        f"{first.requested_at:%H:%M} UTC; they come when the cloud has room for all of them"
-    )
 
 
 def _concerns(trouble: Trouble, spec: ClusterSpec) -> bool:

@@ -1,15 +1,17 @@
-"""Why jobs wait that stand too far behind for the loop to have looked at them: the same rules and
-the same words, found when somebody asks."""
+"""Why jobs wait that stand too far back for a scheduling cycle to have looked at them: the same
+rules, asked when somebody looks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from core.cluster import ClusterSpec
 from core.job import Job, S
 from core.reads import JobRow
 from core.tenants import Amounts, Tally, Tenant, budgets_of, held_by, machines_of, shortage
+from scheduler.admission.pending_reasons import Situation, pending_reason
 from scheduler.api.services import Services
 from scheduler.api.shapes import JobOut, eta_out, job_out
 from scheduler.queue.budgets import Standing, judge
@@ -17,12 +19,12 @@ from scheduler.queue.budgets import Standing, judge
 
 async def with_whys(services: Services, rows: Iterable[JobRow]) -> tuple[JobRow, ...]:
     """The rows, each that waits with its reason in words. One that is next and has none yet was
-    only just submitted: the next turn says it."""
+    only just submitted: the next cycle says it."""
     found = tuple(rows)
     if not any(_unsaid(row) for row in found):
         return found
-    rules = await _rules(services)
-    return tuple(replace(row, why=rules.why(row)) if _unsaid(row) else row for row in found)
+    known = await _known(services)
+    return tuple(replace(row, why=known.why(row)) if _unsaid(row) else row for row in found)
 
 
 async def jobs_out(services: Services, rows: Iterable[JobRow]) -> tuple[JobOut, ...]:
@@ -40,47 +42,42 @@ def _unsaid(row: JobRow) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rules:
+class _Known:
     """What may keep a job from its place, as of now."""
 
+    now: datetime
     clusters: dict[str, ClusterSpec]
     tenants: dict[str, Tenant]
     used: dict[str, Amounts]
-    standing: Standing
+    budgets: Standing
 
     def why(self, row: JobRow) -> str:
-        job, name = row.job, row.job.spec.tenant_id
-        if job.cluster not in self.clusters:
-            return f"cluster {job.cluster} is not in the configuration any more"
-        held = self._quota(job) or self.standing.why(job)
-        if held or row.position == 1:
-            return held or ""
-        return (
-            f"other jobs for cluster {job.cluster} are ahead: of higher classes, of tenant {name}, "
-            "or of tenants that have used less of their share; it moves up as they end"
-        )
+        spec = self.clusters.get(row.job.cluster)
+        at = Situation(self.now, spec, self.budgets, self._quota, far_back=row.position != 1)
+        return pending_reason(row.job, at)
 
     def _quota(self, job: Job) -> str | None:
-        tenant = self.tenants.get(job.spec.tenant_id)
-        if tenant is None or not tenant.quota.limits:
+        tenant, cluster = self.tenants.get(job.spec.tenant_id), self.clusters.get(job.cluster)
+        if tenant is None or cluster is None or not tenant.quota.limits:
             return None
-        machine = machines_of([self.clusters[job.cluster]])[job.cluster]
+        machine = machines_of([cluster])[job.cluster]
         used = self.used.get(tenant.tenant_id, {})
         short = shortage(tenant, Tally.of(job.spec).amounts(machine), used)
         return None if short is None else short.why()
 
 
-async def _rules(services: Services) -> _Rules:
-    store = services.store
+async def _known(services: Services) -> _Known:
+    store, now = services.store, services.clock.now()
     tenants = {row.tenant.tenant_id: row.tenant for row in await store.tenants()}
     machines = machines_of(services.clusters())
     limited = any(tenant.quota.limits for tenant in tenants.values())
     held = await store.holdings() if limited else {}
     budgets = budgets_of(services.tenants(), tenants.values())
     spent = await store.spent() if budgets else {}
-    return _Rules(
+    return _Known(
+        now,
         {cluster.name: cluster for cluster in services.clusters()},
         tenants,
         {name: held_by(holding, machines) for name, holding in held.items()},
-        judge(budgets, spent, services.clock.now(), Standing()),
+        judge(budgets, spent, now, Standing()),
     )

@@ -228,14 +228,3 @@ def pause_until(job: Job) -> datetime:
         return job.status_since
     pause_s = min(PAUSE_S * 2 ** min(job.holds - 1, 16), PAUSE_MAX_S)
     return job.status_since + timedelta(seconds=pause_s)
-
-
-def why(job: Job, draft: Draft) -> str | None:
-    """What keeps a gang that is not admitted."""
-    if job.gang is None or job.status is not S.QUEUED:
-        return None
-    if joins_later(draft, job):
-        return JOINS_LATER
-    if pause_until(job) <= draft.now:
-        return None
-    return f"{job.reason}; its gang tries again at {pause_until(job):%H:%M:%S} UTC"
