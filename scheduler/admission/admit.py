@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from core.cluster import ClusterSpec
 from core.job import E, Job, S
 from core.queueing import QueueRule
 from core.region_blocks import Trouble
-from scheduler.forecast.run_times import unknown
 from scheduler.placement.gang import Teams
 from scheduler.placement.gang_placement import Regions, where
 from scheduler.placement.reservation import Guesses, Promise
-from scheduler.placement.simulation_results import NOTHING_KEPT, NOTHING_MADE, Kept, Made
+from scheduler.placement.simulation_results import NOTHING_KEPT, Kept, Made
 from scheduler.placement.slots import Room
 from scheduler.plan_builder import Draft
 from scheduler.queue.fair_share import Shares
@@ -44,38 +43,45 @@ class Admission:
     kept: Kept = NOTHING_KEPT
 
 
-def admit(
-    draft: Draft,
-    spec: ClusterSpec,
-    jobs: Sequence[Job],
-    leased: int,
-    shares: Shares,
-    quotas: Quotas,
-    troubles: Sequence[Trouble] = (),
-    ids: dict[str, str] | None = None,
-    more: int = 0,
-    guess: Guesses = unknown,
-    made: Made = NOTHING_MADE,
-) -> Admission:
+@dataclass(frozen=True, slots=True)
+class AdmissionContext:
+    """What the admissions of all clusters in one cycle share."""
+
+    draft: Draft
+    shares: Shares
+    quotas: Quotas
+    leased: Mapping[str, int]
+    """Cluster → how many of its jobs have a VM."""
+    blocks: Sequence[Trouble]
+    guess: Guesses
+    made: Made
+    """The room that others make."""
+    v1_ids: dict[str, str] | None
+    """Of v1 clusters, job id → the job that has it to itself; those admitted are added."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterQueue:
+    """Who waits for one cluster."""
+
+    spec: ClusterSpec
+    jobs: Sequence[Job]
+    more: int = 0
+    """So many are to be named that find no room, besides the first."""
+
+
+def admit(context: AdmissionContext, queue: ClusterQueue) -> Admission:
     """The first `room` waiting jobs count as demand; one that lost its rank goes back. One that no
     region may serve any more, or none at its price, or that its tenant's quota forbids, has no
     rank: it must not hold a place that others could use. A gang is admitted whole, and all of it
-    is sent to one region. `ids`: of v1 clusters, job id → the job that has it to itself; those
-    admitted are added. `more`: how many are to be named that find no room, besides the first. That
-    one has a promise: those behind it pass only if they do not delay it. `made`: the room that
-    others make."""
-    held = [job for job in jobs if job.status is S.PROVISIONING]
+    is sent to one region. The first that finds no room has a reservation: those behind it pass
+    only if they do not delay it."""
+    draft, quotas, spec = context.draft, context.quotas, queue.spec
+    held = [job for job in queue.jobs if job.status is S.PROVISIONING]
     for job in held:
         quotas.take(job, -1)
-    teams = Teams(draft)
-    protected = protected_at(draft.now, draft.rules.timers.max_runtime_s)
-    order = ranked(jobs, spec.queue, shares, protected, made.served)
-    v1 = ids if spec.worker == "v1" else None
-    if v1 is not None:
-        order = offered_first(order, held)
-    room = Room(draft, spec, leased)
-    found = _Picks(draft, spec, teams, room, quotas, v1, more, guess, made)
-    found.choose(order)
+    found = _Picks(context, queue)
+    found.choose(_in_order(context, queue, held))
     chosen, refused = found.chosen, found.refused
     # First those that go: the store counts what they held as free for those that come.
     for job in held:
@@ -83,14 +89,21 @@ def admit(
             lost = refused.get(job.uid) or price_words(job.spec, spec) or DISPLACED
             servable = has_a_region(job, spec)
             draft.step(job, E.WITHDRAWN, lost if servable else "its regions were withdrawn")
-    regions = Regions(draft, spec, troubles)
+    regions, teams = Regions(draft, spec, context.blocks), Teams(draft)
     for team in chosen.values():
         fresh = [job for job in team if job.status is S.QUEUED]
         if fresh:
             whole = len(fresh) == len(team)
             region = where(teams, regions, team) if whole else team[0].gang_region
             _admit_team(draft, spec, fresh, region, quotas)
-    return Admission(tuple(chosen), refused, found.short, room, found.promise, found.kept)
+    return Admission(tuple(chosen), refused, found.short, found.room, found.promise, found.kept)
+
+
+def _in_order(context: AdmissionContext, queue: ClusterQueue, held: Sequence[Job]) -> Iterator[Job]:
+    draft = context.draft
+    protected = protected_at(draft.now, draft.rules.timers.max_runtime_s)
+    order = ranked(queue.jobs, queue.spec.queue, context.shares, protected, context.made.served)
+    return offered_first(order, held) if queue.spec.worker == "v1" else order
 
 
 def set_aside(
@@ -123,21 +136,12 @@ def set_aside(
 class _Picks:
     """Who gets a place, in order."""
 
-    def __init__(
-        self,
-        draft: Draft,
-        spec: ClusterSpec,
-        teams: Teams,
-        room: Room,
-        quotas: Quotas,
-        ids: dict[str, str] | None,
-        more: int,
-        guess: Guesses,
-        made: Made,
-    ) -> None:
-        self._draft, self._spec, self._teams = draft, spec, teams
-        self._room, self._quotas, self._ids = room, quotas, ids
-        self._more, self._guess, self._made = more, guess, made
+    def __init__(self, context: AdmissionContext, queue: ClusterQueue) -> None:
+        self._draft, self._spec, self._teams = context.draft, queue.spec, Teams(context.draft)
+        self._quotas, self._guess, self._made = context.quotas, context.guess, context.made
+        self._ids = context.v1_ids if queue.spec.worker == "v1" else None
+        self._more = queue.more
+        self.room = Room(context.draft, queue.spec, context.leased[queue.spec.name])
         self.chosen: dict[str, Sequence[Job]] = {}
         """The first of each team with all of it, the others with nothing."""
         self.refused: dict[str, str] = {}
@@ -208,16 +212,16 @@ class _Picks:
 
     def _take(self, team: Sequence[Job]) -> bool:
         """Room for all of them, that is not promised to another one."""
-        before = self._room.save()
-        if not self._room.take_all(member.spec for member in team):
+        before = self.room.save()
+        if not self.room.take_all(member.spec for member in team):
             return False
         if self.promise is None or self._keeps_its_place(team):
             return True
-        after = self._room.save()
-        self._room.restore(before)
-        if not self.promise.lets(team, self._room, self.chosen):
+        after = self.room.save()
+        self.room.restore(before)
+        if not self.promise.lets(team, self.room, self.chosen):
             return False
-        self._room.restore(after)
+        self.room.restore(after)
         return True
 
     @staticmethod
@@ -227,7 +231,7 @@ class _Picks:
 
     def _full(self) -> bool:
         """Nobody behind could find room."""
-        return self._room.gpus < 1
+        return self.room.gpus < 1
 
 
 def _admit_team(

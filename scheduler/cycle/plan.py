@@ -14,7 +14,7 @@ from core.remaining import RunTimes
 from core.supply import CapacityPolicy
 from core.tenants import machines_of
 from core.timers import Timers
-from scheduler.admission.admit import Admission, admit, set_aside
+from scheduler.admission.admit import Admission, AdmissionContext, ClusterQueue, admit, set_aside
 from scheduler.admission.pending_reasons import explain
 from scheduler.cycle.dependencies import release
 from scheduler.cycle.lost_vms import end_refused, lose_vms, meet_deadlines, requeue_lost
@@ -104,22 +104,28 @@ def run_queue(draft: Draft, view: View, around: Circumstances, ids: Ids) -> dict
     admitted = (j for jobs in queues.values() for j in jobs if j.status is S.PROVISIONING)
     machines = machines_of(around.clusters.values())
     quotas = Quotas(view.tenants, machines, census.holding, admitted)
-    ids_held = held_ids(draft, around.clusters)
+    context = AdmissionContext(
+        draft=draft,
+        shares=shares,
+        quotas=quotas,
+        leased=census.leased,
+        blocks=view.troubles,
+        guess=around.guess,
+        made=around.answers.still_made(draft),
+        v1_ids=held_ids(draft, around.clusters),
+    )
     admissions: dict[str, Admission] = {}
     served: set[str] = set()
-    made = around.answers.still_made(draft)
     free = {name: around.budgets.free(jobs) for name, jobs in queues.items()}
     first = set_aside(draft, around.clusters, free, quotas)
-    # Those for whom something is set aside are considered first: nobody else waits for them then.
+    # Clusters with a job whose part of a quota is set aside are served first, so that no other
+    # cluster waits on them.
     for name, spec in sorted(around.clusters.items(), key=lambda item: item[0] not in first):
         waiting, elastic = free.get(name, ()), flexible.get(name, ())
         if not waiting and not elastic:
             continue
-        leased, more = census.leased[name], HEADS + sum(len(job.extra) for job in elastic)
-        troubles, guess = view.troubles, around.guess
-        done = admit(
-            *(draft, spec, waiting, leased, shares, quotas, troubles, ids_held, more, guess, made)
-        )
+        more = HEADS + sum(len(job.extra) for job in elastic)
+        done = admit(context, ClusterQueue(spec, waiting, more))
         slots = place(draft, spec, ids, done.admitted, done.promise, done.kept)
         admissions[name] = done
         if elastic and done.room is not None:

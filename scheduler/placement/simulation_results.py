@@ -34,9 +34,6 @@ class Made:
     """Where they do."""
 
 
-NOTHING_MADE = Made()
-
-
 @dataclass(frozen=True, slots=True)
 class Kept:
     """What others leave on these VMs is for these jobs, whether they have a place or wait for one.
