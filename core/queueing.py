@@ -150,6 +150,35 @@ def due_at(
     return queued_since + timedelta(seconds=patience_s(spec, attained_gpu_s, policy, expected_s))
 
 
+# --- the order of waiting jobs -----------------------------------------------------------
+# These keys are the order of the queues in Python; db/queue_heads.py has them in SQL. A property
+# test holds the two together.
+
+
+def arrival_key(job: Job) -> tuple[datetime, str]:
+    """Of a FIFO queue, and of jobs that may not be passed any more."""
+    return (job.queued_since, job.uid)
+
+
+def priority_key(job: Job) -> tuple[int, datetime, str]:
+    """Of a queue by priority."""
+    return (-job.spec.priority, job.queued_since, job.uid)
+
+
+def due_key(job: Job) -> tuple[datetime, str]:
+    """Of the jobs of one tenant and class in a fair queue."""
+    return (job.due, job.uid)
+
+
+def goes_before(other: Job, job: Job) -> bool:
+    """Whether the other one certainly goes first in a fair queue: it is of a higher class, or its
+    tenant's and due before. Among tenants the shares of the moment decide."""
+    theirs, mine = class_of(other.spec.priority), class_of(job.spec.priority)
+    if theirs != mine or other.spec.tenant_id != job.spec.tenant_id:
+        return theirs > mine
+    return due_key(other) < due_key(job)
+
+
 # --- what a turn asks the store for -------------------------------------------------------
 
 

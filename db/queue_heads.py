@@ -11,6 +11,10 @@ from psycopg.rows import TupleRow
 from core.queueing import HeadsOf, QueueRule, each_of
 
 Connection = AsyncConnection[TupleRow]
+# The keys of core/queueing.py in SQL.
+BY_ARRIVAL = "queued_since, uid"
+BY_PRIORITY = "priority DESC, queued_since, uid"
+BY_DUE = "due_at, uid"
 # Jumps from cluster to cluster (and class to class) in the index instead of reading the queue.
 KINDS = """
 WITH RECURSIVE kinds AS (
@@ -28,7 +32,7 @@ SELECT cluster, tier FROM kinds
 """
 # Tenant by tenant, the first ones of each, until there are enough: each loop has one outer list,
 # so it is read in the order in which it came.
-FAIR = """
+_FAIR = """
 SELECT h.uid::text, h.version, h.why, c.cluster, c.tier, h.tenant
 FROM unnest(%(clusters)s::text[], %(tiers)s::int[], %(most)s::int[], %(each)s::int[])
     AS c(cluster, tier, most, each)
@@ -39,7 +43,7 @@ CROSS JOIN LATERAL (
         WHERE status = 'QUEUED' AND blocked IS NULL AND cluster = c.cluster AND tier = c.tier
             AND tenant_id = t.tenant
             AND (retry_at IS NULL OR retry_at <= now() OR %(backing_off)s)
-        ORDER BY due_at, uid LIMIT c.each
+        ORDER BY {order} LIMIT c.each
     ) AS j LIMIT c.most
 ) AS h
 """
@@ -53,8 +57,14 @@ CROSS JOIN LATERAL (
     ORDER BY {order} LIMIT c.most
 ) AS h
 """
-QUEUE = _PLAIN.format(order="priority DESC, queued_since, uid")
-FIFO = _PLAIN.format(order="queued_since, uid")
+FAIR = _FAIR.format(order=BY_DUE)
+QUEUE = _PLAIN.format(order=BY_PRIORITY)
+FIFO = _PLAIN.format(order=BY_ARRIVAL)
+
+
+def due_before(one: str, other: str) -> str:
+    """Whether a job goes before another one of its tenant and class. Both are aliases of rows."""
+    return f"({one}.due_at, {one}.uid) < ({other}.due_at, {other}.uid)"
 
 
 async def queue_heads(

@@ -38,6 +38,7 @@ from db import waits
 from db.cost import JOB_COSTS, cost_report, job_costs_of
 from db.groups import find_group, group_counts
 from db.milestones import milestones, running_by_region
+from db.queue_heads import due_before
 from db.rows import (
     ENTRY_SELECT,
     EXPERIENCE_SELECT,
@@ -66,7 +67,7 @@ PAGE_MAX = 1000
 # those of its own tenant that are due before it. How the tenants of a class take turns is decided
 # anew in every turn of the loop, so others are not counted. By index, class by class.
 _AHEAD = "a.cluster = j.cluster AND a.blocked IS NULL"
-_BEFORE = "a.tier = j.tier AND a.tenant_id = j.tenant_id AND (a.due_at, a.uid) < (j.due_at, j.uid)"
+_BEFORE = f"a.tier = j.tier AND a.tenant_id = j.tenant_id AND {due_before('a', 'j')}"
 _POSITION = f"""
 CASE WHEN j.status IN ('QUEUED', 'PROVISIONING') AND j.blocked IS NULL
     THEN (SELECT least(10000, 1 + count(*)) FROM (

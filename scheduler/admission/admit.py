@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from core.cluster import ClusterSpec
 from core.job import E, Job, S
-from core.queueing import QueueRule
+from core.queueing import QueueRule, due_key
 from core.region_blocks import Trouble
 from scheduler.placement.gang import Teams
 from scheduler.placement.gang_placement import Regions, where
@@ -125,7 +125,7 @@ def set_aside(
             if (
                 waits
                 and may_be_bought(job.spec, spec)
-                and (known is None or (job.due, job.uid) < (known.due, known.uid))
+                and (known is None or due_key(job) < due_key(known))
             ):
                 longest[job.spec.tenant_id] = job
     teams = Teams(draft)

@@ -10,6 +10,7 @@ from core.changes import View
 from core.cluster import ClusterSpec
 from core.errors import BadInput
 from core.job import WAITING, E, Job, JobSpec, S
+from core.queueing import arrival_key
 from core.vm import VmState
 from scheduler.placement.slots import Room, Slots
 from scheduler.plan_builder import Draft
@@ -35,7 +36,7 @@ def fall_back(draft: Draft, view: View, clusters: Clusters) -> None:
     if not stuck or len(usable) < 2:
         return
     others = _Others(draft, view, clusters)
-    for job in sorted(stuck, key=lambda job: (job.queued_since, job.uid)):
+    for job in sorted(stuck, key=arrival_key):
         why = others.nothing_for(job)
         target = others.next_for(job, usable) if why else None
         if target is not None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 
 from core.job import Job, S
-from core.queueing import PriorityClass, QueueRule, class_of
+from core.queueing import PriorityClass, QueueRule, arrival_key, class_of, due_key, priority_key
 from scheduler.queue.fair_share import Shares
 from scheduler.queue.guaranteed_start import nobody
 
@@ -32,22 +32,15 @@ def ranked(
     `served`: for whom others have yielded."""
     match rule:
         case QueueRule.FIFO:
-            return iter(sorted(jobs, key=lambda job: (job.queued_since, job.uid)))
+            return iter(sorted(jobs, key=arrival_key))
         case QueueRule.PRIORITY:
-            return iter(
-                sorted(
-                    jobs,
-                    key=lambda job: (
-                        -class_of(job.spec.priority),
-                        job.uid not in served,
-                        -job.spec.priority,
-                        job.queued_since,
-                        job.uid,
-                    ),
-                )
-            )
+            return iter(sorted(jobs, key=lambda job: _among_numbers(job, served)))
         case QueueRule.FAIR:
             return _fair(jobs, shares, protected, served)
+
+
+def _among_numbers(job: Job, served: Collection[str]) -> tuple[object, ...]:
+    return (-class_of(job.spec.priority), job.uid not in served, *priority_key(job))
 
 
 def _fair(
@@ -79,9 +72,10 @@ def _merged(
     """`charged`: what was added to shares by picks of this ranking."""
     heap: list[tuple[float, datetime, str, int]] = []
     for tenant, jobs in tenants.items():
-        jobs.sort(key=lambda job: (job.due, job.uid))
+        jobs.sort(key=due_key)
         if any(map(protected, jobs)):
-            jobs.sort(key=lambda job: (0, job.queued_since) if protected(job) else (1, job.due))
+            first = sorted(filter(protected, jobs), key=lambda job: job.queued_since)
+            jobs[:] = [*first, *(job for job in jobs if not protected(job))]
         heap.append((_weighed(jobs[0], shares, charged), jobs[0].due, tenant, 0))
     heapq.heapify(heap)
     while heap:

@@ -13,7 +13,7 @@ from core.cost_report import CostQuestion, CostReport
 from core.errors import NotFound
 from core.job import WAITING, Job, JobStatus
 from core.pages import place_of, token_for
-from core.queueing import class_of
+from core.queueing import goes_before
 from core.reads import (
     AlertRow,
     AttemptRow,
@@ -223,7 +223,7 @@ class MemoryReads:
             other.status in WAITING
             and other.blocked is None
             and other.cluster == job.cluster
-            and _ahead(other, job)
+            and goes_before(other, job)
             for other in (record.job for record in self._tables.jobs.values())
         )
         return min(1 + ahead, _POSITION_MAX)
@@ -233,14 +233,6 @@ class MemoryReads:
         leased = (job for job in self._tables.live.values() if job.lease is not None)
         ids = sorted(job.spec.job_id for job in leased if job.lease and job.lease.vm_uid == uid)
         return VmRow(record.vm, tuple(ids), record.gpus)
-
-
-def _ahead(other: Job, job: Job) -> bool:
-    """A higher class, or the same tenant's and due before."""
-    theirs, mine = class_of(other.spec.priority), class_of(job.spec.priority)
-    if theirs != mine or other.spec.tenant_id != job.spec.tenant_id:
-        return theirs > mine
-    return (other.due, other.uid) < (job.due, job.uid)
 
 
 def _burn(living: Iterable[Vm]) -> dict[str, float]:

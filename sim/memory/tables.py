@@ -19,7 +19,16 @@ from core.cost import Amount, CostKind
 from core.forecast import Forecast
 from core.job import WAITING, Job, JobStatus
 from core.messages import GpuReading, OutMessage, Progress
-from core.queueing import HeadsOf, PriorityClass, QueueRule, class_of, each_of
+from core.queueing import (
+    HeadsOf,
+    PriorityClass,
+    QueueRule,
+    arrival_key,
+    class_of,
+    due_key,
+    each_of,
+    priority_key,
+)
 from core.reads import AlertRow, AttemptRow, DeadLetterRow, EventRow
 from core.region_blocks import Trouble
 from core.supply import (
@@ -279,9 +288,9 @@ class Tables:
                 self.backing_off[job.uid] = job.retry_at
             if job.blocked is not None:
                 return
-            self.queues[job.cluster].add(queue_key(job))
-            self.arrived[job.cluster].add((job.queued_since, job.uid))
-            self.fair[fair_key(job)].add((job.due, job.uid))
+            self.queues[job.cluster].add(priority_key(job))
+            self.arrived[job.cluster].add(arrival_key(job))
+            self.fair[fair_key(job)].add(due_key(job))
         elif job.ended_at is not None:
             self.ended.add((job.ended_at, job.uid))
         else:
@@ -290,9 +299,9 @@ class Tables:
     def _unindex_job(self, job: Job) -> None:
         self.backing_off.pop(job.uid, None)
         if job.status is JobStatus.QUEUED:
-            self.queues[job.cluster].discard(queue_key(job))
-            self.arrived[job.cluster].discard((job.queued_since, job.uid))
-            self.fair[fair_key(job)].discard((job.due, job.uid))
+            self.queues[job.cluster].discard(priority_key(job))
+            self.arrived[job.cluster].discard(arrival_key(job))
+            self.fair[fair_key(job)].discard(due_key(job))
             if job.deadline_at is not None:
                 self.queue_ends.discard((job.deadline_at, job.uid))
         elif job.ended_at is not None:
@@ -425,11 +434,6 @@ class Tables:
             self.sent_by_age.discard((before, outbox_id))
         self.sent[outbox_id] = (now, message)
         self.sent_by_age.add((now, outbox_id))
-
-
-def queue_key(job: Job) -> QueueKey:
-    """The order of a queue by numbers: priority, then age."""
-    return (-job.spec.priority, job.queued_since, job.uid)
 
 
 def fair_key(job: Job) -> FairKey:
