@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 from typer import BadParameter
 
-from cli.local.paths import PROGRAM, alive, home
+from cli.paths import PROGRAM, alive, home
 from core.errors import ZenError
 
 if TYPE_CHECKING:

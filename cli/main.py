@@ -37,7 +37,7 @@ from cli.commands import (
     up,
     whatif,
 )
-from cli.local.paths import PROGRAM
+from cli.paths import PROGRAM
 from core.errors import ZenError
 
 app = typer.Typer(

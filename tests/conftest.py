@@ -36,7 +36,7 @@ _numbers = itertools.count(1)
 LONG_FILES = (
     "tests/e2e/test_chaos.py",
     "tests/e2e/test_road_of_a_job.py",
-    "tests/cli/local/test_demo_run.py",
+    "tests/cli/commands/test_demo_run.py",
     "tests/localbus/test_service_contract.py",
     "tests/localbus/test_server.py",
     "tests/db/test_store_races.py",

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 
 from cli.chaos.scenarios import CLUSTER, STUCK_S, Plan, Story, Stuck
-from cli.local.paths import Running
+from cli.paths import Running
 from core.clock import SystemClock
 
 RETRY_S = 0.2

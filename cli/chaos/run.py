@@ -21,7 +21,7 @@ import httpx
 
 from cli.chaos.job_flow import RETRY_S, Flow
 from cli.chaos.scenarios import STUCK_S, Outage, Plan, Story, Stuck
-from cli.local.paths import Home, Running, alive
+from cli.paths import Home, Running, alive
 from core.clock import SystemClock
 from core.errors import StoreDown
 from db.audit import leading, watch

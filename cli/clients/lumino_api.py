@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from cli.clients.frame import Check, ClientSetup, Program, last_words
-from cli.local.paths import ROOT
+from cli.paths import ROOT
 
 PACKAGES_FILE = "requirements.txt"
 DRIVE_S = 280.0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.local.paths import ROOT
+from cli.paths import ROOT
 
 if TYPE_CHECKING:
     from cli.clients.frame import Program

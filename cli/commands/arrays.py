@@ -13,9 +13,9 @@ import typer
 
 from cli.client import Client, Json, Refused, path
 from cli.commands.jobs import jobs_table
-from cli.local.paths import PROGRAM
 from cli.output.follow import FINAL, FINAL_WAIT_S, Follower, patiently
 from cli.output.printing import console, emit, note, say
+from cli.paths import PROGRAM
 from core.clock import SystemClock
 from core.errors import NotFound
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.local.paths import PROGRAM
 from cli.options import Api, AsJson, JobId, User
 from cli.output.printing import clean, console, emit, fitted, note, say
+from cli.paths import PROGRAM
 from core.errors import ZenError
 
 if TYPE_CHECKING:

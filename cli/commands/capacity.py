@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.commands.known_names import refuse_unknown
-from cli.local.paths import PROGRAM
 from cli.options import Api, AsJson
 from cli.output.durations import between, clock_time, short
 from cli.output.printing import console, emit, fitted, price, say
+from cli.paths import PROGRAM
 from core.clock import SystemClock
 
 if TYPE_CHECKING:

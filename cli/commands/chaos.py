@@ -89,7 +89,7 @@ def chaos(
 def unleash(plan: Plan, tell: Callable[[str], None], *, keep: bool = False) -> Verdict:
     """The whole run in a directory of its own, which is removed at the end. From the main thread:
     SIGTERM ends it in order."""
-    from cli.local.paths import Home
+    from cli.paths import Home
 
     place = Home(Path(tempfile.mkdtemp(prefix="zen-chaos-")))
     try:
@@ -103,8 +103,8 @@ def unleash(plan: Plan, tell: Callable[[str], None], *, keep: bool = False) -> V
 
 def _run(place: object, plan: Plan, tell: Callable[[str], None]) -> Verdict:
     from cli.local.background import launch, stop
-    from cli.local.paths import Home
     from cli.local.stack import Options
+    from cli.paths import Home
 
     assert isinstance(place, Home)
     place.make()
@@ -129,7 +129,7 @@ def _run(place: object, plan: Plan, tell: Callable[[str], None]) -> Verdict:
 async def _judged(place: object, plan: Plan, tell: Callable[[str], None]) -> Verdict:
     from cli.chaos.run import Havoc
     from cli.chaos.verdict import judge
-    from cli.local.paths import Home
+    from cli.paths import Home
     from db.audit import audit, reigns
 
     assert isinstance(place, Home)

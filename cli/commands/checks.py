@@ -13,9 +13,9 @@ from xml.etree import ElementTree
 
 import typer
 
-from cli.local.paths import ROOT
 from cli.options import AsJson
 from cli.output.printing import console, emit, fitted, note, say
+from cli.paths import ROOT
 from core.clock import SystemClock
 
 FAST_TESTS = "fast tests"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.commands.operate import config_app, faults_json
-from cli.local.paths import PROGRAM
 from cli.options import Api, AsJson
 from cli.output.durations import clock_time
 from cli.output.printing import console, emit, fitted, note, say
+from cli.paths import PROGRAM
 from core.clock import SystemClock
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.local.paths import PROGRAM
 from cli.options import Api, AsJson
 from cli.output.durations import clock_time
 from cli.output.printing import clean, console, emit, fitted, note, say
+from cli.paths import PROGRAM
 from core.clock import SystemClock
 
 if TYPE_CHECKING:

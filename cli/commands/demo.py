@@ -15,7 +15,7 @@ from cli.options import AsJson
 from cli.output.printing import emit, note, say
 
 if TYPE_CHECKING:
-    from cli.local.demo_run import Summary
+    from cli.commands.demo_run import Summary
 
 STOP_S = 20.0
 
@@ -36,7 +36,7 @@ def demo(
       zen demo
       zen demo --json
     """
-    from cli.local.paths import Home
+    from cli.paths import Home
 
     place = Home(Path(tempfile.mkdtemp(prefix="zen-demo-")))
     try:
@@ -56,10 +56,10 @@ def demo(
 
 def _run(place: object, as_json: bool) -> Summary:
     from cli.client import Client
+    from cli.commands.demo_run import CHANGES, Play
     from cli.local.background import launch, stop
-    from cli.local.demo_run import CHANGES, Play
-    from cli.local.paths import Home
     from cli.local.stack import Options
+    from cli.paths import Home
 
     assert isinstance(place, Home)
     place.make()

@@ -6,8 +6,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from cli.local.paths import PROGRAM
 from cli.output.printing import emit, note, say
+from cli.paths import PROGRAM
 
 if TYPE_CHECKING:
     from cli.client import Client, Json

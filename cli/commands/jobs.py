@@ -9,7 +9,6 @@ import typer
 
 from cli.commands.groups import stop_body, stop_group, summary
 from cli.commands.known_names import refuse_unknown
-from cli.local.paths import PROGRAM
 from cli.options import Api, AsJson, JobOrArray, User
 from cli.output.durations import between, moment, short
 from cli.output.etas import eta_cell
@@ -24,6 +23,7 @@ from cli.output.printing import (
     watch_lines,
     watch_table,
 )
+from cli.paths import PROGRAM
 from core.clock import SystemClock
 from core.errors import NotFound
 

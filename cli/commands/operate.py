@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.local.active_config import Source, source, unreachable_hint
-from cli.local.paths import PROGRAM
 from cli.options import Api, AsJson, ConfigFile
 from cli.output.printing import clean, emit, note, say
+from cli.paths import PROGRAM
 
 if TYPE_CHECKING:
     from config.errors import ConfigError

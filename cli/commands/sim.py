@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.local.paths import PROGRAM
 from cli.options import AsJson, ConfigFile
 from cli.output.durations import seconds, short
 from cli.output.printing import console, emit, fitted, say
+from cli.paths import PROGRAM
 
 if TYPE_CHECKING:
     from cli.client import Client, Json

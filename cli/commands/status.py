@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from cli.commands.jobs import counted
-from cli.local.paths import PROGRAM
 from cli.options import Api, AsJson
 from cli.output.durations import between, moment, short
 from cli.output.printing import emit, say
+from cli.paths import PROGRAM
 from core.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def status(api: Api = None, as_json: AsJson = False) -> None:
       zen status --json || zen up --detach
     """
     from cli.client import Client, Refused, Unreachable, api_address
-    from cli.local.paths import alive, home
+    from cli.paths import alive, home
 
     running = home().read() if api is None else None
     processes = dict(running.processes) if running else {}

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.commands.groups import wait_for_group
-from cli.local.paths import PROGRAM, home
 from cli.options import Api, AsJson, pairs
 from cli.output.durations import between, is_span, moment, seconds
 from cli.output.follow import FINAL
 from cli.output.printing import emit, note, say
+from cli.paths import PROGRAM, home
 from core.clock import SystemClock
 from core.errors import ZenError
 

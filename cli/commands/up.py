@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.local.paths import PROGRAM
 from cli.options import AsJson, Detach, Port
 from cli.output.printing import emit, note, say
+from cli.paths import PROGRAM
 
 if TYPE_CHECKING:
-    from cli.local.paths import Home, Running
     from cli.local.stack import Options
+    from cli.paths import Home, Running
 
 DOWN_S = 25.0
 
@@ -68,8 +68,8 @@ class Manner:
 
 def bring_up(options: Options, manner: Manner) -> None:
     """In the foreground until it is stopped, or detached."""
-    from cli.local.paths import alive, home
     from cli.local.stack import BadPort, port_is_free
+    from cli.paths import alive, home
 
     place, port = home(), options.port
     place.make()
@@ -130,7 +130,7 @@ def down(as_json: AsJson = False) -> None:
       zen down
     """
     from cli.local.background import stop
-    from cli.local.paths import home
+    from cli.paths import home
 
     stopped = stop(home(), DOWN_S, note if not as_json else lambda _: None)
     if as_json:

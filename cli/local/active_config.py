@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.local.paths import PROGRAM, Running, alive, home
+from cli.paths import PROGRAM, Running, alive, home
 
 if TYPE_CHECKING:
     from config.settings import Settings

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.local.lock import AlreadyUp, holder
-from cli.local.paths import PROGRAM, ROOT, Home, Running, alive
 from cli.local.process import ChildFailed, die_with_parent, last_words
 from cli.local.stack import Options
+from cli.paths import PROGRAM, ROOT, Home, Running, alive
 from core.clock import SystemClock
 from core.errors import ZenError
 

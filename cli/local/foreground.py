@@ -12,10 +12,10 @@ from dataclasses import asdict
 from cli.commands.up import next_steps
 from cli.local.config import this_machine
 from cli.local.lock import Lock, end_leftovers, leftovers
-from cli.local.paths import Home, Running
 from cli.local.process import ChildFailed
 from cli.local.stack import MARK, Options, Stack
 from cli.output.printing import emit, note, say
+from cli.paths import Home, Running
 from core.clock import SystemClock
 from core.errors import ZenError
 

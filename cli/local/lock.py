@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from cli.local.paths import PROGRAM, Home, alive
+from cli.paths import PROGRAM, Home, alive
 from core.clock import SystemClock
 from core.errors import ZenError
 

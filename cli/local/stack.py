@@ -19,11 +19,11 @@ from typing import Any
 from cli.local.config import Cap, clean_environment, edited, write_config, write_sealed
 from cli.local.new_groups import Regrouper
 from cli.local.node_config import PLACE, PRETEND_TYPE, NodePlan, node_values, socket_of
-from cli.local.paths import ROOT, Home, Running
 from cli.local.pretend_cloud import build_world
 from cli.local.process import Child, ChildFailed, Program, last_words, start
 from cli.local.templates import metadata
 from cli.local.v1_workers import gcloud_environment, v1_metadata, v1_worker
+from cli.paths import ROOT, Home, Running
 from config.load import load_settings
 from config.settings import Settings
 from core.clock import SystemClock

@@ -8,9 +8,9 @@ from collections import deque
 import typer
 
 from cli.client import Client
-from cli.local.paths import PROGRAM
 from cli.output.follow import Chunk, Follower, Sink, ending, to_stdout
 from cli.output.printing import emit, note
+from cli.paths import PROGRAM
 
 # A tail is cut from the log in memory; a longer log is read from its last part only.
 TAIL_BYTES_MAX = 8 * 1024 * 1024

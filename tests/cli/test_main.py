@@ -15,8 +15,7 @@ import httpx
 import pytest
 from typer.main import get_command
 
-from cli import client, main
-from cli.local import paths
+from cli import client, main, paths
 from cli.output.durations import between, clock_time, moment, seconds, short
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import httpx
 import psutil
 import yaml
 
-from cli.local.paths import alive
+from cli.paths import alive
 
 ROOT = Path(__file__).parent.parent.parent
 CLUSTERS = ("1xl4", "1xt4", "2xa100-40gb")

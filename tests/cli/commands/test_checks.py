@@ -9,8 +9,8 @@ import pytest
 
 from cli.commands import checks
 from cli.commands.checks import PYTEST, Step, parts_of_tests
-from cli.local.paths import ROOT
 from cli.main import run
+from cli.paths import ROOT
 from tests.conftest import LONG_FILES
 
 GOOD = (

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from cli.commands.fleet import clusters_table
-from cli.local.paths import Home, Running
 from cli.output.durations import moment
+from cli.paths import Home, Running
 from tests.cli.conftest import refusal
 
 if TYPE_CHECKING:

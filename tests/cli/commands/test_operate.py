@@ -17,10 +17,10 @@ from agent.metadata import TIMERS as READ_BY_THE_AGENT
 from cli.commands import checks
 from cli.local.active_config import choose
 from cli.local.config import TIMERS, clean_environment, vm_cap, write_config
-from cli.local.paths import ROOT, Home, Running
 from cli.local.pretend_cloud import build_world
 from cli.local.process import ChildFailed
 from cli.local.v1_workers import v1_metadata
+from cli.paths import ROOT, Home, Running
 from config.load import DEFAULT_PATH, load_settings
 from core.names import Names
 from core.timers import AGENT_TIMERS, Timers

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 import httpx
 import pytest
 
-from cli.local.paths import Home, Running
 from cli.output import follow
+from cli.paths import Home, Running
 from tests.cli.conftest import refusal
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ import pytest
 
 from cli.local.config import vm_cap
 from cli.local.lock import AlreadyUp, Lock, end_leftovers, holder, leftovers
-from cli.local.paths import ROOT, Home, Running, alive
 from cli.local.process import Child, ChildFailed, Program, start
 from cli.local.stack import Options, Stack, ending, port_is_free
+from cli.paths import ROOT, Home, Running, alive
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Ended
@@ -288,7 +288,7 @@ SUPERVISE = """
 import asyncio, json, sys
 from pathlib import Path
 from cli.local.stack import Options, Stack
-from cli.local.paths import Home
+from cli.paths import Home
 from cli.local.config import vm_cap
 async def main():
     place = Home(Path(sys.argv[2]))
@@ -353,7 +353,7 @@ HOLD = """
 import sys
 from pathlib import Path
 from cli.local.lock import Lock
-from cli.local.paths import Home
+from cli.paths import Home
 lock = Lock(Home(Path(sys.argv[1])))
 print("held", flush=True)
 sys.stdin.read()

@@ -16,10 +16,10 @@ from rich.live import Live
 
 from cli import aliases
 from cli.commands import capacity, cost, dead_letters, fleet, jobs, show, tenants
-from cli.local.paths import ROOT
 from cli.output.durations import clock_time
 from cli.output.printing import PIPE_WIDTH, console, fitted, pipe_width
 from cli.output.tables import Fitted
+from cli.paths import ROOT
 
 NOW = datetime(2026, 11, 18, 12, 0, 0, tzinfo=UTC)
 HEADINGS = ("JOB", "USD", "GPU-H", "NAME", "ZONE", "MESSAGE")

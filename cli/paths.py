@@ -12,7 +12,7 @@ from pathlib import Path
 
 from core.errors import ZenError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 # How people call us: the launcher of a checkout, or the installed console script.
 _NAME = Path(sys.argv[0]).name
 

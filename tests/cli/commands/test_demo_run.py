@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from cli.local.demo_run import CHANGES, SHORT_CLUSTER, SPOT_CLUSTER, TASKS, VICTIM, Summary
-from cli.local.paths import ROOT
+from cli.commands.demo_run import CHANGES, SHORT_CLUSTER, SPOT_CLUSTER, TASKS, VICTIM, Summary
+from cli.paths import ROOT
 from config.load import load_settings
 from core.submission import parse_submission
 from core.timers import Timers

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from cli.client import Client, Json, path
 from cli.commands.jobs import jobs_table, short_vm
-from cli.local.paths import ROOT
 from cli.output.follow import FINAL, Follower
 from cli.output.printing import console, fitted, money, say
+from cli.paths import ROOT
 from core.clock import SystemClock
 
 if TYPE_CHECKING:
