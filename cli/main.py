@@ -38,6 +38,7 @@ from cli.commands import (
     whatif,
 )
 from cli.paths import PROGRAM
+from cli.reference import command as reference
 from core.errors import ZenError
 
 app = typer.Typer(
@@ -118,6 +119,7 @@ app.command(
         "allow_interspersed_args": False,
     },
 )(checks.run_tests)
+app.command()(reference.docs)
 
 
 def run(arguments: Sequence[str], name: str = "zen") -> int:

@@ -11,6 +11,7 @@ SHOWN: Mapping[str, str] = {
     "zen test": "CI runs it by itself",
     "zen test tests/core -q": "CI runs these tests by themselves",
     "zen test -k stockout": "CI runs these tests by themselves",
+    "zen docs": "writes into the checkout; the line with --check is run",
     "zen demo": "tests/cli/commands/test_demo_run.py runs it",
     "zen demo --json": "tests/cli/commands/test_demo_run.py runs it",
     "zen chaos --minutes 2": "tests/e2e/test_chaos.py runs it for seconds",

@@ -1,15 +1,8 @@
-"""The reference page of all configuration keys, made from the table that checks them.
-
-`python -m config.reference > docs/reference/configuration.md`
-"""
+"""The page of all configuration keys, made from the table that checks them."""
 
 from __future__ import annotations
 
-import ast
-import inspect
-import itertools
-import sys
-
+from cli.reference.markdown import MADE_BY, cell, meanings
 from config.reload import RESTART_KEYS
 from config.schema import KEYS, NAMES, SECTIONS, Key
 from core.health import HealthRules
@@ -18,12 +11,10 @@ from core.retention import RetentionRules
 from core.supply import CapacityPolicy
 from core.timers import Timers
 
-_HEAD = """\
+_HEAD = f"""\
 # Configuration
 
-Made by `python -m config.reference > docs/reference/configuration.md`; edit config/schema.py
-instead.
-
+{MADE_BY}
 Values come from a YAML file (without one: `config/zen.yaml`, which ships with the service), then
 from the environment, which wins. A key that is not in these tables is refused, and so is one that
 stands twice. All faults are reported at once, each with its place, what came and what was expected.
@@ -32,47 +23,50 @@ Single values can be set by a variable: `ZEN_` + the path in capitals, `__` betw
 e.g. `ZEN_TIMERS__IDLE_TIMEOUT_S=30`. `DATABASE_URL` and `PUBSUB_EMULATOR_HOST` work too; `ZEN_…`
 wins over them, and an empty one of the two counts as unset.
 
-Edits of the file take effect while the service runs (docs/operator/watch.md), but for keys that
-need a restart.
+Edits of the file take effect while the service runs ([Configure](../operator/configure.md)), but
+for keys that need a restart.
 
 `*` stands for a name that you choose:
 """
 
 
-def reference() -> str:
+_DECLARED = {
+    "timers": Timers,
+    "health": HealthRules,
+    "retention": RetentionRules,
+    "capacity": CapacityPolicy,
+    "queue": QueuePolicy,
+}
+"""Section → the class whose fields say what its keys mean."""
+
+
+def page() -> str:
     """The whole page."""
-    parts = [_HEAD, *(f"- `{path}`: {_plain(kind.expected)}" for path, kind in NAMES.items())]
-    meanings = {
-        **_meanings("timers", Timers),
-        **_meanings("health", HealthRules),
-        **_meanings("retention", RetentionRules),
-        **_meanings("capacity", CapacityPolicy),
-        **_meanings("queue", QueuePolicy),
+    parts = [_HEAD, *(f"- `{path}`: {cell(kind.expected)}" for path, kind in NAMES.items())]
+    said = {
+        f"{section}.{name}": words
+        for section, kind in _DECLARED.items()
+        for name, words in meanings(kind).items()
     }
     for section, title in SECTIONS.items():
         keys = [key for key in KEYS if _section(key) == section]
         assert keys, f"no key in section {section!r}"
         heading = f"`{section}`: {title[0].lower()}{title[1:]}" if section else title
         parts += [f"\n## {heading}\n", "| Key | Value | Default | Meaning |", "|---|---|---|---|"]
-        parts += [_row(key, meanings) for key in keys]
+        parts += [_row(key, said) for key in keys]
     return "\n".join(parts) + "\n\n" + _RELATIONS
-
-
-def _plain(words: str) -> str:
-    """Words as Markdown shows them: `<` would begin a tag, `|` a cell."""
-    return words.replace("<", "&lt;").replace("|", "\\|")
 
 
 def _section(key: Key) -> str:
     return key.path.split(".")[0] if "." in key.path else ""
 
 
-def _row(key: Key, meanings: dict[str, str]) -> str:
+def _row(key: Key, said: dict[str, str]) -> str:
     default = "**required**" if key.required else f"`{_default(key.default)}`"
-    doc = key.doc or meanings[key.path]
+    doc = key.doc or said[key.path]
     also = f" Also `{key.alias}`." if key.alias else ""
     once = " *Needs a restart.*" if key.path in RESTART_KEYS else ""
-    return f"| `{key.path}` | {_plain(key.kind.expected)} | {default} | {doc}{also}{once} |"
+    return f"| `{key.path}` | {cell(key.kind.expected)} | {default} | {doc}{also}{once} |"
 
 
 def _default(value: object) -> str:
@@ -81,19 +75,6 @@ def _default(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.10g}" if isinstance(value, float) else str(value)
-
-
-def _meanings(section: str, kind: type) -> dict[str, str]:
-    """The words under each field of the class: they are written once, there."""
-    (found,) = ast.parse(inspect.getsource(kind)).body
-    assert isinstance(found, ast.ClassDef)
-    meanings = {}
-    for field, words in itertools.pairwise(found.body):
-        if isinstance(field, ast.AnnAssign) and isinstance(words, ast.Expr):
-            assert isinstance(field.target, ast.Name)
-            text = ast.literal_eval(words.value)
-            meanings[f"{section}.{field.target.id}"] = " ".join(text.split())
-    return meanings
 
 
 _RELATIONS = """\
@@ -114,7 +95,3 @@ _RELATIONS = """\
   `lost_after_s` ≥ 3 × `heartbeat_s`; `publish_timeout_s` ≤ `heartbeat_s`;
   3 × `leader_renew_s` ≤ `leader_lease_s`; `stockout_block_s` ≤ `stockout_block_max_s`.
 """
-
-
-if __name__ == "__main__":
-    sys.stdout.write(reference())

@@ -1,0 +1,43 @@
+"""zen docs: the reference pages, written or checked."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cli.options import AsJson
+from cli.output.printing import emit, say
+from cli.paths import ROOT
+from core.errors import ZenError
+
+
+class StaleReference(ZenError):
+    """Renew the pages and commit them."""
+
+    code = "stale_reference"
+
+
+def docs(
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; fail if a page is stale.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Writes docs/reference/ from the tables of the code.
+
+    \b
+    Examples:
+      zen docs
+      zen docs --check
+    """
+    from cli.reference.pages import PAGES, stale, write
+
+    directory = ROOT / "docs" / "reference"
+    if check and (old := stale(directory)):
+        raise StaleReference(f"stale in {directory}: {', '.join(old)}; renew with: zen docs")
+    renewed = [] if check else write(directory)
+    if as_json:
+        emit({"pages": list(PAGES), "renewed": renewed})
+    else:
+        say(f"{len(PAGES)} pages, renewed: {', '.join(renewed) or 'none'}")
