@@ -457,7 +457,7 @@ _TENANT_KEYS: Sequence[Key] = (
         optional(BUDGET),
         None,
         "A submission that costs more per hour (all its VMs, in the dearest region it allows) must "
-        "be confirmed, see docs/internals/placement.md; null: none is. A tenant may have its own.",
+        "be confirmed, see docs/user/costs.md; null: none is. A tenant may have its own.",
     ),
     Key(
         "tenants.create_on_submit",

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 _LINK = re.compile(r"(?<!`)\]\((?P<target>[^)\s]+)\)")
-_PAGE = re.compile(r"(?<![\w/.-])docs/[\w./-]+\.md(?:#[\w-]+)?")
+_PAGE = re.compile(r"(?<![\w/.-])docs/(?:decisions/\d{4}\b(?!-)|[\w./-]+\.md(?:#[\w-]+)?)")
 _QUOTED = re.compile(r"`([\w.-]+(?:/[\w.-]+)*/?)`")
 _HEADING = re.compile(r"^#{1,6} +(.+?) *#*$")
 _FENCED = re.compile(r"(?ms)^ *```.*?^ *```$")
@@ -55,7 +55,7 @@ def fault(start: Path, target: str) -> str:
     """Why the link leads nowhere; empty if it leads somewhere."""
     name, _, anchor = target.partition("#")
     path = Path(os.path.normpath(start / name)) if name else start
-    if not path.exists():
+    if not path.exists() and not any(path.parent.glob(f"{path.name}-*.md")):  # decisions/0006
         return f"{target}: no such file"
     if anchor and (not path.is_file() or anchor not in anchors(path)):
         return f"{target}: no such heading"

@@ -52,10 +52,10 @@ def _sections(text: str) -> dict[str, str]:
 
 
 def _lines(result: Verified) -> str:
-    passed = [check.name for check in result.checks if check.outcome == "passed"]
     others = [check for check in result.checks if check.outcome != "passed"]
-    lines = [f"Commit `{result.commit}`: {len(passed)} of {len(result.checks)} checks passed.", ""]
-    lines += [f"* passed: {', '.join(f'`{name}`' for name in passed)}"] if passed else []
+    total = len(result.checks)
+    lines = [f"Commit `{result.commit}`: {total - len(others)} of {total} checks passed."]
+    lines += [""] if others else []
     lines += [f"* {check.outcome}: `{check.name}`: {check.words}" for check in others]
     return "\n".join(lines) + "\n"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from cli.reference.markdown import MADE_BY, cell, code, meanings, table
 from core.job import DEADLINE_EVENT, TRANSITIONS, JobEvent, JobStatus
-from core.vm import VM_TRANSITIONS, VmState
+from core.vm import VmState
 from core.waits import WaitKind
 
 _HEAD = f"""\
@@ -54,13 +54,7 @@ def page() -> str:
                 ((code(k), cell(meanings(WaitKind)[k.name])) for k in WaitKind),
             ),
             "## States of a VM\n",
-            table(
-                ("State", "Meaning", "May become"),
-                (
-                    (code(v), cell(vms[v.name]), ", ".join(sorted(VM_TRANSITIONS[v])))
-                    for v in VmState
-                ),
-            ),
+            table(("State", "Meaning"), ((code(v), cell(vms[v.name])) for v in VmState)),
         ]
     )
 

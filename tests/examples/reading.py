@@ -27,9 +27,12 @@ from typer.main import get_command
 from cli.main import app
 
 ROOT = Path(__file__).parents[2]
+FIRST = (ROOT / "README.md", ROOT / "docs" / "user" / "first-job.md")
+"""As a newcomer reads: what these print is that of a stack that nobody has used yet."""
 DOCUMENTS = (
-    ROOT / "README.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
+    *FIRST,
+    *sorted({*(ROOT / "docs").rglob("*.md")} - {*FIRST}),
+    *sorted((ROOT / "bench" / "results").glob("*.md")),
     *sorted(path for path in ROOT.glob("[a-z]*/README.md") if path.parent.name != "docs"),
 )
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>.*)$")

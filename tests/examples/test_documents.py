@@ -120,5 +120,5 @@ def _check_answer(block: Block, ran: Ran) -> None:
 
 
 def test_no_job_of_the_documents_failed(shared: Workspace) -> None:
-    """But for the one that README lets fail."""
+    """But for the one that docs/user/first-job.md lets fail."""
     assert [words for words in shared.failed_jobs() if "exit code 7" not in words] == []
