@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from cli.options import Api, AsJson
+from cli.output.client_words import GPU_CLI, TGPU, in_words_of
 from cli.output.durations import between
 from cli.output.printing import console, emit, fitted, note, say
 from core.client_statuses import priority_of_tgpu
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from cli.client import Json
     from cli.output.tables import Fitted
 
-TGPU = "tgpu"
-GPU_CLI = "gpu-cli"
 _COMMANDS = {"cancel": "stop", "get": "show"}
 _OPTIONS = {"--tenant-id": "--tenant", "--api-url": "--api"}
 _OF_TENANTS = ("submit", "list")
@@ -105,25 +104,6 @@ def _asked_state(state: str | None, words: str) -> dict[str, object]:
     if state not in known:
         raise typer.BadParameter(f"--state: got {state!r}, expected one of {sorted(known)}")
     return {"status": [status for status, said in WORDS.items() if said.tgpu == state]}
-
-
-def in_words_of(job: Json, words: str) -> Json:
-    """What the command line of that name says differently of a job."""
-    from core.client_statuses import tgpu_priority
-
-    state = state_in(job["status"], words)
-    if words != TGPU:
-        return {"state": state}
-    return {"state": state, "priority": tgpu_priority(job["priority"])}
-
-
-def state_in(status: str, words: str) -> str:
-    """A status of ours in the words of that command line."""
-    from core.client_statuses import WORDS
-    from core.job import JobStatus
-
-    told = WORDS[JobStatus(status)]
-    return told.tgpu if words == TGPU else told.multi_tenant
 
 
 def _table(jobs: Sequence[Json]) -> Fitted:

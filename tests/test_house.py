@@ -85,3 +85,24 @@ def test_google_statuses_and_errors_are_spoken_by_the_adapter_only() -> None:
         for word in CLOUD_WORDS.findall(text)
     }
     assert found == set()
+
+
+WITHOUT_A_MODULE = {"e2e", "clients", "examples"}
+"""Tests of the whole: real stacks, other systems' clients, and what the documents show."""
+
+
+def test_the_test_of_a_module_is_where_its_name_says() -> None:
+    """a/b/module.py is tested by tests/a/b/test_module.py, or by test_module_<aspect>.py there."""
+    tests = ROOT / "tests"
+    lost = []
+    for path in sorted(tests.rglob("test_*.py")):
+        place = path.parent.relative_to(tests)
+        if not place.parts or place.parts[0] in WITHOUT_A_MODULE:
+            continue
+        name = path.stem.removeprefix("test_")
+        room = ROOT / place
+        modules = [at.stem for at in room.glob("*.py")]
+        modules += [at.parent.name for at in room.glob("*/__init__.py")]
+        if not any(name == module or name.startswith(f"{module}_") for module in modules):
+            lost.append(str(path.relative_to(ROOT)))
+    assert lost == []

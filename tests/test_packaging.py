@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +180,26 @@ def test_launcher_names_what_is_missing_when_python_is_too_old(tmp_path: Path) -
     assert "Python 3.11 or newer is needed, found: Python 3.8.1" in done.stderr
     assert not (tmp_path / ".venv").exists()
     assert not (tmp_path / ".venv.lock").exists()
+
+
+def test_the_wheel_has_every_room_and_is_for_no_index() -> None:
+    """`pip install .` brings all that `zen` imports and reads; `zen` stays free for the client."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "bench"}
+    tools = project["tool"]["setuptools"]
+    assert {name.removesuffix("*") for name in tools["packages"]["find"]["include"]} == rooms
+    assert "zen" not in rooms
+    assert "Private :: Do Not Upload" in project["project"]["classifiers"]
+    data = {
+        f"{room}/{path.name}"
+        for room in rooms
+        for path in (ROOT / room).rglob("*")
+        if path.is_file() and path.suffix in {".yaml", ".mako", ".sql", ".json", ".html"}
+    }
+    packed = {
+        f"{room}/{path.name}"
+        for room, patterns in tools["package-data"].items()
+        for pattern in patterns
+        for path in (ROOT / room).glob(pattern)
+    }
+    assert data == packed

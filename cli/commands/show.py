@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.aliases import in_words_of, state_in
 from cli.commands.jobs import progress, run_time, short_vm, vm_of, vms_of, why
 from cli.options import Api, AsJson, JobOrArray, User
+from cli.output.client_words import in_words_of, state_in
 from cli.output.durations import between, clock_time, moment, short
 from cli.output.etas import eta_words, run_words
 from cli.output.printing import clean, console, emit, fitted, money, price, say, status_text

@@ -9,11 +9,11 @@ import os
 import signal
 from dataclasses import asdict
 
-from cli.commands.up import next_steps
 from cli.local.config import this_machine
 from cli.local.lock import Lock, end_leftovers, leftovers
 from cli.local.process import ChildFailed
 from cli.local.stack import MARK, Options, Stack
+from cli.output.next_steps import next_steps
 from cli.output.printing import emit, note, say
 from cli.paths import Home, Running
 from core.clock import SystemClock

@@ -22,7 +22,7 @@ from core.waits import WaitKind, WaitRow
 from scheduler.api.compat.multitenant import job_words
 from scheduler.operations.stop import Stopped
 from scheduler.placement.gang import JOINS_LATER
-from scheduler.submission.quotes import Quote, prices_of
+from scheduler.submission.quotes import price_fields, prices_of
 from scheduler.submission.submit import Accepted
 
 Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
@@ -95,21 +95,6 @@ class AcceptedOut(Struct, frozen=True):
     """Most VMs of the submission that run at once."""
     total_usd_per_hour: float | None = None
     """The whole submission, at most: `vms` × `usd_per_hour_max`."""
-
-
-def price_fields(quote: Quote | None) -> dict[str, Any]:
-    """The price of a submission as answers tell it; nothing if its cluster is gone."""
-    if quote is None:
-        return {}
-    return {
-        "machine_type": quote.machine_type,
-        "gpus_per_vm": quote.gpus,
-        "spot": quote.spot,
-        "usd_per_hour": round(quote.usd_per_hour, 4),
-        "usd_per_hour_max": round(quote.usd_per_hour_max, 4),
-        "vms": quote.vms,
-        "total_usd_per_hour": round(quote.total_usd_per_hour, 4),
-    }
 
 
 class StoppedOut(Struct, frozen=True):

@@ -25,9 +25,9 @@ from core.names import Names
 from core.ports import Bus, Clock, Inbound, Store
 from messaging.codec import BadMessage, decode_submission
 from messaging.submissions import encode_dead, encode_reply, reply_topic
-from scheduler.api.shapes import price_fields
 from scheduler.operations.dead_letters import SUBMIT
 from scheduler.submission.other_systems import is_v1, native_of_v1, v1_refusal
+from scheduler.submission.quotes import price_fields
 from scheduler.submission.submit import Accepted, NotStored, Submissions
 
 log = structlog.get_logger("intake")

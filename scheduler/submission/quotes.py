@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from core.cluster import ClusterSpec
 from core.groups import parse_array
@@ -112,3 +113,18 @@ def between(low: float, high: float) -> str:
     """$0.70/h, or $0.70 to $0.84/h."""
     least, most = usd(low), usd(high)
     return f"{least}/h" if least == most else f"{least} to {most}/h"
+
+
+def price_fields(quote: Quote | None) -> dict[str, Any]:
+    """The price of a submission as answers tell it; nothing if its cluster is gone."""
+    if quote is None:
+        return {}
+    return {
+        "machine_type": quote.machine_type,
+        "gpus_per_vm": quote.gpus,
+        "spot": quote.spot,
+        "usd_per_hour": round(quote.usd_per_hour, 4),
+        "usd_per_hour_max": round(quote.usd_per_hour_max, 4),
+        "vms": quote.vms,
+        "total_usd_per_hour": round(quote.total_usd_per_hour, 4),
+    }

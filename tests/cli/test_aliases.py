@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from cli.aliases import GPU_CLI, TGPU, run_as, translated
+from cli.aliases import run_as, translated
+from cli.output.client_words import GPU_CLI, TGPU
 from core.client_statuses import WORDS, priority_of_tgpu
 from core.job import JobStatus
 from core.queueing import PriorityClass, class_of
