@@ -19,6 +19,7 @@ _HEADING = re.compile(r"^#{1,6} +(.+?) *#*$")
 _FENCED = re.compile(r"(?ms)^ *```.*?^ *```$")
 _CODE = re.compile(r"`[^`\n]*`")
 _TEXTS = {".md", ".py", ".yaml", ".yml", ".toml", ".sh", ".service", ".mako"}
+LINES_MAX = 80
 HISTORY = {"CHANGELOG.md"}
 """It names files as they were at the time."""
 
@@ -118,3 +119,17 @@ def test_dead_ends_are_found(tmp_path: Path) -> None:
     assert anchors(page) == {"one-two-three", "one", "one-1", "x"}
     assert not fault(page, "#one-1")
     assert len(PAGES) > 20
+
+
+@pytest.mark.parametrize("room", sorted(room for room in ROOMS if not room.startswith(".")))
+def test_every_room_has_a_short_readme(room: str) -> None:
+    """What it is for, a drawing of its flow, and where to go to change something."""
+    lines = (ROOT / room / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) < LINES_MAX
+    assert any(line.startswith("```") for line in lines), "a drawing of its flow"
+    assert any("to change" in line.lower() for line in lines)
+
+
+def test_the_readme_fits_two_screens() -> None:
+    """It says what, shows it, and sends readers on."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= LINES_MAX
