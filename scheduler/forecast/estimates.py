@@ -13,7 +13,7 @@ from core.queueing import class_of
 from core.region_blocks import Trouble
 from scheduler.forecast.eligibility import Line
 from scheduler.forecast.pool import Guesses, Pool, gang_uid, waits_of
-from scheduler.forecast.queue_simulation import AHEAD_MAX, Behind, Calibration, Cap, Eta, Plays
+from scheduler.forecast.queue_simulation import AHEAD_MAX, Calibration, Cap, Eta, Plays
 from scheduler.forecast.run_times import NOTHING_LIKE_IT
 
 HANDOVER_S = 3.0
@@ -30,7 +30,7 @@ def plays_of(
         replace(waits_of(spec, job, guess), floor=line.floors.get(gang_uid(job)))
         for job in line.playable[:AHEAD_MAX]
     ]
-    return Plays(pool.units, pool.busy, waiting, rule=Behind.BACKFILL, caps=caps)
+    return Plays(pool.units, pool.busy, waiting, caps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,9 @@ import heapq
 import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from scheduler.forecast.run_times import NO_HISTORY, Guess
-from scheduler.queue.backfill import Reservation, may_pass, passed, reserve
+from scheduler.queue.backfill import Backfill, Reservation, may_pass, reserve
 
 PLAYS = 12
 SURE = 0.9
@@ -70,16 +69,6 @@ class Waits:
     def runs_s(self, share: float) -> float:
         runs_s = self.guess.left(self.had_s, share) if self.had_s else self.guess.at(share)
         return min(self.most_s, max(0.0, runs_s))
-
-
-class Behind(StrEnum):
-    """What those do that are behind one that does not fit."""
-
-    FILL = "fill"
-    """Whoever fits starts."""
-    WAIT = "wait"
-    BACKFILL = "backfill"
-    """It gets a reservation, and whoever leaves that whole starts: as in the service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,17 +155,12 @@ class Plays:
         gpus: int,
         running: Sequence[Busy],
         waiting: Sequence[Waits],
-        *,
-        rule: Behind = Behind.FILL,
-        only: str | None = None,
         caps: Mapping[str, Cap] | None = None,
     ) -> None:
         self.gpus = gpus
         self.running = running
         self.waiting = waiting
         self.played = waiting[:AHEAD_MAX]
-        self.rule = rule
-        self.only = only
         self.caps = caps or {}
         self.sure_s = [job.sure_s for job in self.played]
         self._starts: dict[str, list[float]] = {job.uid: [] for job in self.played}
@@ -192,7 +176,7 @@ class Plays:
         found = {
             job.uid: _eta(sorted(starts[job.uid]), job.guess) for job in played if starts[job.uid]
         }
-        if len(self.waiting) > len(played) and self.only is None:
+        if len(self.waiting) > len(played):
             found |= _beyond(self.waiting, played, found)
         return found
 
@@ -218,7 +202,7 @@ class _Play:
     def run(self) -> dict[str, float]:
         """Who starts when."""
         queue, least = list(range(self._first, len(self._things))), 0
-        while queue and self._plays.only not in self._starts:
+        while queue:
             if self._free >= least:
                 queue, least = self._serve(queue)
             if not self._ends:
@@ -232,35 +216,34 @@ class _Play:
     def _serve(self, queue: Sequence[int]) -> tuple[list[int], int]:
         """Who goes on waiting, and how much must be free before anybody of them can start."""
         rest: list[int] = []
-        rule, promise, first = self._plays.rule, None, 0
-        capped = bool(self._plays.caps)
+        reserved: Backfill | None = None
+        first, capped = 0, bool(self._plays.caps)
         for position, place in enumerate(queue):
             job = self._things[place]
             if capped and not self._held.allows(job):
                 rest.append(place)
-            elif job.gpus <= self._free and (promise is None or self._passes(promise, place)):
+            elif job.gpus <= self._free and (
+                reserved is None or reserved.lets(job.gpus, self._sure_s(place))
+            ):
                 self._start(place)
-                if promise is not None:
-                    promise = passed(promise, job.gpus, self._sure_s(place))
             else:
                 rest.append(place)
                 first = first or job.gpus
-                if rule is Behind.WAIT or self._free <= 0:
+                if self._free <= 0:
                     rest += queue[position + 1 :]
                     break
-                if rule is Behind.BACKFILL and promise is None:
-                    promise = self._promise(job)
-        return rest, self._least(rest, first, promise)
+                if reserved is None:
+                    reserved = Backfill(self._reserve(job))
+        return rest, self._least(rest, first, reserved)
 
-    def _least(self, rest: Sequence[int], first: int, promise: Reservation | None) -> int:
+    def _least(self, rest: Sequence[int], first: int, reserved: Backfill | None) -> int:
         """`first`: what the first without room needs."""
         if self._free <= 0:
             return 1
-        if self._plays.rule is Behind.WAIT and not self._plays.caps:
-            return first
         things = self._things
-        if promise is not None:  # who may not pass now may not pass later either
-            rest = [place for place in rest if self._passes(promise, place)]
+        if reserved is not None:  # who may not pass now may not pass later either
+            held = reserved.held
+            rest = [p for p in rest if may_pass(held, things[p].gpus, self._sure_s(p))]
         sizes = [things[place].gpus for place in rest]
         return min([first, *sizes] if first else sizes, default=1)
 
@@ -273,15 +256,12 @@ class _Play:
         ends_at = starts_at + job.runs_s(_draw(self._number, place))
         heapq.heappush(self._ends, (ends_at, place))
 
-    def _promise(self, job: Busy | Waits) -> Reservation:
+    def _reserve(self, job: Busy | Waits) -> Reservation:
         """When the first that finds no room will have it."""
         # Each end frees one at least: no more of them are needed than are missing.
         soonest = heapq.nsmallest(job.gpus - self._free, self._ends)
         ending = [(at - self._now, self._things[place].gpus) for at, place in soonest]
         return reserve(job.gpus, self._free, ending)
-
-    def _passes(self, promise: Reservation, place: int) -> bool:
-        return may_pass(promise, self._things[place].gpus, self._sure_s(place))
 
     def _sure_s(self, place: int) -> float:
         return self._plays.sure_s[place - self._first] + self._short_s(place)
@@ -323,13 +303,10 @@ def forecast(
     gpus: int,
     running: Sequence[Busy],
     waiting: Sequence[Waits],
-    *,
-    rule: Behind = Behind.FILL,
-    only: str | None = None,
     caps: Mapping[str, Cap] | None = None,
 ) -> dict[str, Eta]:
-    """For every waiting job, or for `only` one."""
-    plays = Plays(gpus, running, waiting, rule=rule, only=only, caps=caps)
+    """For every waiting job."""
+    plays = Plays(gpus, running, waiting, caps)
     for number in range(PLAYS):
         plays.play(number)
     return plays.etas()

@@ -22,7 +22,7 @@ from scheduler.forecast.run_times import Guess
 from scheduler.placement.simulation import LEAVING, place_without
 from scheduler.placement.slots import Room, Slots
 from scheduler.plan_builder import Draft
-from scheduler.queue.backfill import Reservation, may_pass, passed, reserve
+from scheduler.queue.backfill import Backfill, Reservation, reserve
 from scheduler.queue.guaranteed_start import protected_at
 
 Guesses = Callable[[Job], Guess]
@@ -54,7 +54,7 @@ class Promise:
         self._protected = fair and protected_at(draft.now, longest_s)(team[0])
         self._sure = made or self._protected
         """It has waited for too long, or others lose work for it: predictions do not count."""
-        self._held: Reservation | None = None
+        self._reserved: Backfill | None = None
         self.vm = ""
         """The VM that is kept for it, where VMs are shared."""
         self._free_to: set[str] = set(ahead)
@@ -62,14 +62,12 @@ class Promise:
 
     def lets(self, team: Sequence[Job], room: Room, chosen: Iterable[str]) -> bool:
         """Whether a team that has room may take it. `chosen`: who has a place, and no VM yet."""
-        if self._held is None:
-            self._held = self._reserve(room, chosen)
-        units = self._units(team)
+        if self._reserved is None:
+            self._reserved = Backfill(self._reserve(room, chosen))
         ends_s = max(self._ends_in_s(job) for job in team)
-        if not may_pass(self._held, units, ends_s):
+        if not self._reserved.lets(self._units(team), ends_s):
             return False
-        self._held = passed(self._held, units, ends_s)
-        if ends_s <= self._held.at_s:
+        if ends_s <= self._reserved.held.at_s:
             self._free_to.update(job.uid for job in team)
         return True
 
@@ -77,9 +75,9 @@ class Promise:
     def at(self) -> datetime | None:
         """When it is expected to start, as it is told; None: that was not asked, or is not
         known."""
-        if self._held is None or self._held.at_s == float("inf"):
+        if self._reserved is None or self._reserved.held.at_s == float("inf"):
             return None
-        moment = (self._draft.now + timedelta(seconds=self._held.at_s)).timestamp()
+        moment = (self._draft.now + timedelta(seconds=self._reserved.held.at_s)).timestamp()
         return datetime.fromtimestamp(-(-moment // TOLD_S) * TOLD_S, self._draft.now.tzinfo)
 
     def keeps(self, vm_uid: str, job: Job) -> bool:

@@ -43,6 +43,22 @@ def may_pass(held: Reservation, gpus: int, ends_in_s: float) -> bool:
     return ends_in_s <= held.at_s or gpus <= held.spare
 
 
+class Backfill:
+    """One reservation, and those that pass it."""
+
+    __slots__ = ("held",)
+
+    def __init__(self, held: Reservation) -> None:
+        self.held = held
+
+    def lets(self, gpus: int, ends_in_s: float) -> bool:
+        """Whether a job that fits now may start; then it has passed."""
+        if not may_pass(self.held, gpus, ends_in_s):
+            return False
+        self.held = passed(self.held, gpus, ends_in_s)
+        return True
+
+
 def passed(held: Reservation, gpus: int, ends_in_s: float) -> Reservation:
     """The reservation after such a job has started."""
     if ends_in_s <= held.at_s:

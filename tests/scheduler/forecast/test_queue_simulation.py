@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from itertools import takewhile
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from scheduler.forecast.queue_simulation import (
     AHEAD_MAX,
-    Behind,
     Busy,
     Cap,
     Eta,
@@ -74,21 +72,13 @@ def test_plays_follow_the_queue() -> None:
     assert etas["b"] == Eta(200.0, 200.0)
 
 
-def test_strict_order_holds_up_those_behind() -> None:
-    """A small job passes a large one that does not fit, unless the queue is strict."""
-    sure = known(*[100.0] * ENOUGH)
-    waiting = [Waits("big", 2, sure), Waits("small", 1, sure)]
-    assert forecast(2, [Busy(1, 0.0, sure)], waiting)["small"].p50_s == 0.0
-    assert forecast(2, [Busy(1, 0.0, sure)], waiting, rule=Behind.WAIT)["small"].p50_s == 200.0
-
-
 def test_who_leaves_a_reservation_whole_passes() -> None:
     """One GPU of two is free for 100 s until the large job gets both: a job of 50 s uses it, one
     of 200 s waits, and so does one of which nothing is known."""
     large, short = Waits("large", 2, known(*[10.0] * 5)), Waits("short", 1, known(*[50.0] * 5))
     long, dark = Waits("long", 1, known(*[200.0] * 5)), Waits("dark", 1, Guess((), "x"))
     running = [Busy(1, 0.0, known(*[100.0] * ENOUGH))]
-    etas = forecast(2, running, [large, dark, long, short], rule=Behind.BACKFILL)
+    etas = forecast(2, running, [large, dark, long, short])
     assert [etas[uid].p50_s for uid in ("short", "large")] == [0.0, 100.0]
     assert min(etas[uid].p50_s for uid in ("long", "dark")) == 110.0
 
@@ -103,7 +93,7 @@ def test_who_waits_for_a_vm_of_its_own_holds_its_place() -> None:
     large = Waits("large", 2, known(*[10.0] * 5))
     for floor_s, starts_s in ((40.0, 40.0), (80.0, 110.0)):
         short = Waits("short", 1, known(*[50.0] * 5), floor=known(*[floor_s] * 5))
-        found = forecast(2, [Busy(1, 0.0, sure)], [large, short], rule=Behind.BACKFILL)
+        found = forecast(2, [Busy(1, 0.0, sure)], [large, short])
         assert [found[uid].p50_s for uid in ("large", "short")] == [100.0, starts_s]
 
 
@@ -111,7 +101,7 @@ def test_the_reserved_one_starts_as_soon_as_it_fits() -> None:
     """Though another one that might pass needs more than there is."""
     running = [Busy(1, 0.0, known(*[10.0 * n] * 5)) for n in (1, 2, 3, 4)]
     head, passer = Waits("head", 2, known(*[500.0] * 5)), Waits("p", 3, known(*[1.0] * 5))
-    etas = forecast(4, running, [head, passer], rule=Behind.BACKFILL)
+    etas = forecast(4, running, [head, passer])
     assert (etas["head"].p50_s, etas["p"].p50_s) == (20.0, 520.0)
 
 
@@ -126,7 +116,7 @@ def test_a_quota_holds_up_its_tenant_alone() -> None:
     mine = [Waits(f"a{n}", 1, sure, tenant="a", asks=1.0) for n in range(3)]
     other = Waits("b", 1, sure, tenant="b", asks=1.0)
     for cap in (Cap(jobs=2), Cap(gpus=2.0)):
-        etas = forecast(8, [], [*mine, other], rule=Behind.WAIT, caps={"a": cap})
+        etas = forecast(8, [], [*mine, other], caps={"a": cap})
         assert [etas[uid].p50_s for uid in ("a0", "a1", "a2", "b")] == [0.0, 0.0, 100.0, 0.0]
     assert "a0" not in forecast(8, [], mine, caps={"a": Cap(gpus=0.5)})
 
@@ -197,19 +187,14 @@ WAITS = st.lists(st.tuples(st.integers(1, 8), RUNS), max_size=12).map(
 
 
 @settings(max_examples=40)
-@given(st.integers(1, 16), st.lists(BUSY, max_size=4), WAITS, st.sampled_from(Behind))
-def test_every_eta_is_a_span_of_time(
-    gpus: int, running: list[Busy], waiting: list[Waits], rule: Behind
-) -> None:
-    """p50 is never after p90, nothing starts in the past, and all who fit into the pool start
-    (behind one that never does, nobody does in a strict queue)."""
-    etas = forecast(gpus, running, waiting, rule=rule)
+@given(st.integers(1, 16), st.lists(BUSY, max_size=4), WAITS)
+def test_every_eta_is_a_span_of_time(gpus: int, running: list[Busy], waiting: list[Waits]) -> None:
+    """p50 is never after p90, nothing starts in the past, and all who fit into the pool start."""
+    etas = forecast(gpus, running, waiting)
     for eta in etas.values():
         assert 0.0 <= eta.p50_s <= eta.p90_s
         assert math.isfinite(eta.p90_s)
-    fits = takewhile if rule is Behind.WAIT else filter
-    fitting = fits(lambda job: job.gpus <= gpus, waiting)
-    assert set(etas) == {job.uid for job in fitting}
+    assert set(etas) == {job.uid for job in waiting if job.gpus <= gpus}
 
 
 SPANS = st.lists(st.floats(1.0, 1e4), min_size=1, max_size=12)
@@ -239,11 +224,12 @@ def test_more_ahead_is_never_earlier(
 
 @settings(max_examples=40)
 @given(st.integers(2, 8), st.lists(BUSY, max_size=4), WAITS)
-def test_who_comes_last_changes_nothing_for_those_before(
+def test_who_comes_last_does_not_delay_the_first(
     gpus: int, running: list[Busy], waiting: list[Waits]
 ) -> None:
-    """What is behind a job in a strict queue does not move its start."""
-    late = Waits("late", 1, known(10.0, 20.0, 30.0))
-    before = forecast(gpus, running, waiting, rule=Behind.WAIT)
-    after = forecast(gpus, running, [*waiting, late], rule=Behind.WAIT)
-    assert {uid: after[uid] for uid in before} == before
+    """A job that surely ends when it must leaves the reservation of the first one whole."""
+    late = Waits("late", 1, known(*[20.0] * ENOUGH))
+    before = forecast(gpus, running, waiting)
+    after = forecast(gpus, running, [*waiting, late])
+    for job in waiting[:1]:
+        assert after.get(job.uid) == before.get(job.uid)
