@@ -13,13 +13,13 @@ import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from scheduler.forecast.run_times import NO_HISTORY, Guess
+from scheduler.forecast.run_times import Guess
 from scheduler.queue.backfill import Backfill, Reservation, may_pass, reserve
 
 PLAYS = 12
 SURE = 0.9
 AHEAD_MAX = 300
-"""Waiting jobs that are played; those behind are extrapolated from them."""
+"""So many waiting jobs of a cluster are played; those behind are told by the pace of these."""
 _GOLDEN = 0.6180339887498949
 STEP = 0.08
 """How fast a factor follows; slow enough that one late job does not double it."""
@@ -85,8 +85,6 @@ class Eta:
 
     p50_s: float
     p90_s: float
-    note: str = ""
-    """Why it is wide, if it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,7 @@ class Calibration:
 
     def apply(self, raw: Eta) -> Eta:
         p50 = raw.p50_s * self.p50
-        return Eta(p50, max(p50, raw.p90_s * self.p90), raw.note)
+        return Eta(p50, max(p50, raw.p90_s * self.p90))
 
 
 class Lessons:
@@ -159,8 +157,7 @@ class Plays:
     ) -> None:
         self.gpus = gpus
         self.running = running
-        self.waiting = waiting
-        self.played = waiting[:AHEAD_MAX]
+        self.played = waiting
         self.caps = caps or {}
         self.sure_s = [job.sure_s for job in self.played]
         self._starts: dict[str, list[float]] = {job.uid: [] for job in self.played}
@@ -172,13 +169,7 @@ class Plays:
 
     def etas(self) -> dict[str, Eta]:
         """What came of them; a job that never started has none."""
-        played, starts = self.played, self._starts
-        found = {
-            job.uid: _eta(sorted(starts[job.uid]), job.guess) for job in played if starts[job.uid]
-        }
-        if len(self.waiting) > len(played):
-            found |= _beyond(self.waiting, played, found)
-        return found
+        return {uid: _eta(sorted(starts)) for uid, starts in self._starts.items() if starts}
 
 
 class _Play:
@@ -299,42 +290,12 @@ class _Held:
         return True
 
 
-def forecast(
-    gpus: int,
-    running: Sequence[Busy],
-    waiting: Sequence[Waits],
-    caps: Mapping[str, Cap] | None = None,
-) -> dict[str, Eta]:
-    """For every waiting job."""
-    plays = Plays(gpus, running, waiting, caps)
-    for number in range(PLAYS):
-        plays.play(number)
-    return plays.etas()
-
-
-def _eta(starts: Sequence[float], guess: Guess) -> Eta:
+def _eta(starts: Sequence[float]) -> Eta:
     middle = starts[len(starts) // 2]
     late = starts[min(len(starts) - 1, math.ceil(0.9 * len(starts)))]
-    return Eta(middle, late, "" if guess.known else NO_HISTORY)
+    return Eta(middle, late)
 
 
 def _draw(play: int, place: int) -> float:
     """Evenly spread over plays for each job, and over jobs within a play."""
     return ((play + 0.5) / PLAYS + place * _GOLDEN) % 1.0
-
-
-def _beyond(
-    waiting: Sequence[Waits], played: Sequence[Waits], found: dict[str, Eta]
-) -> dict[str, Eta]:
-    """Those behind go on at the pace of those that were played, by the GPUs ahead of them."""
-    known = [found[job.uid] for job in played if job.uid in found]
-    if not known:
-        return {}
-    ahead = sum(job.gpus for job in played)
-    p50, p90 = max(eta.p50_s for eta in known), max(eta.p90_s for eta in known)
-    total, more = ahead, dict[str, Eta]()
-    for job in waiting[len(played) :]:
-        total += job.gpus
-        stretch = total / ahead
-        more[job.uid] = Eta(p50 * stretch, p90 * stretch, "far back: extrapolated")
-    return more

@@ -45,13 +45,8 @@ def bound_s(
     return patience_s + grace_s(longest_s) + longest_s * spans(ahead, places, shared=shared)
 
 
-def is_protected(due_s: float, now_s: float, longest_s: float) -> bool:
-    """Whether one that never ran goes first, and is passed by nobody."""
-    return now_s >= due_s + grace_s(longest_s)
-
-
 def protected_at(now: datetime, longest_s: float) -> Callable[[Job], bool]:
-    """The same, of stored jobs. One that has run had its start."""
+    """Whether a job goes first, and is passed by nobody. One that has run had its start."""
     since = now - timedelta(seconds=grace_s(longest_s))
     return lambda job: job.due <= since and job.attained_gpu_s <= 0
 

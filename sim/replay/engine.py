@@ -220,7 +220,6 @@ class Cloud:
             machine.useful_s += saved
             machine.lost_s += self.now - job.started_at - saved
             job.left_s -= saved
-            job.queued_at = self.now
             machine.job = None
         self.account.taken += 1
         self._end(machine)

@@ -84,7 +84,7 @@ class Run:
     """One job on its way through the replay."""
 
     __slots__ = (
-        "done_at", "duration_s", "first_start", "index", "left_s", "queued_at", "started_at",
+        "done_at", "duration_s", "first_start", "index", "left_s", "started_at",
         "starts", "submit_s",
     )  # fmt: skip
 
@@ -93,7 +93,6 @@ class Run:
         self.submit_s = submit_s
         self.duration_s = duration_s
         self.left_s = duration_s
-        self.queued_at = submit_s
         self.started_at = 0.0
         self.first_start: float | None = None
         self.starts = 0

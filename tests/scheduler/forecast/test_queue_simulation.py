@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.forecast.queue_simulation import (
-    AHEAD_MAX,
+    PLAYS,
     Busy,
     Cap,
     Eta,
     Lessons,
+    Plays,
     Waits,
-    forecast,
 )
 from scheduler.forecast.run_times import ENOUGH, NO_HISTORY, REMEMBERED, Book, Guess, Kind
 
@@ -62,6 +62,16 @@ def test_what_has_run_long_is_compared_with_the_long() -> None:
     guess = known(10, 20, 200, 300, 400)
     assert guess.left(100.0, 0.5) == 200.0
     assert guess.left(1000.0, 0.5) == 1000.0
+
+
+def forecast(
+    gpus: int, running: list[Busy], waiting: list[Waits], caps: Mapping[str, Cap] | None = None
+) -> dict[str, Eta]:
+    """All plays of a queue."""
+    plays = Plays(gpus, running, waiting, caps)
+    for number in range(PLAYS):
+        plays.play(number)
+    return plays.etas()
 
 
 def test_plays_follow_the_queue() -> None:
@@ -133,16 +143,6 @@ def test_nobody_runs_longer_than_it_may() -> None:
     ]
     etas = forecast(1, running, waiting)
     assert [etas[uid].p50_s for uid in "abc"] == [30.0, 50.0, 90.0]
-
-
-def test_those_far_back_are_extrapolated() -> None:
-    """The plays are bounded; who is behind them is told so."""
-    sure = known(*[100.0] * ENOUGH)
-    waiting = [Waits(f"{n}", 1, sure) for n in range(2 * AHEAD_MAX)]
-    etas = forecast(10, [], waiting)
-    last = etas[f"{2 * AHEAD_MAX - 1}"]
-    assert last.note.startswith("far back")
-    assert last.p50_s == pytest.approx(2 * 2900.0, rel=0.1)
 
 
 def test_lessons_find_the_quantile() -> None:
