@@ -1,59 +1,35 @@
-"""A store in a dictionary, for tests of the API alone."""
+"""The API over the in-memory store of sim/, for tests of the API alone."""
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import httpx
 
-from core.changes import (
-    Committed,
-    JobMove,
-    NewJob,
-    PutTenant,
-    RegionStatus,
-    ReplayLetter,
-    Send,
-    Unit,
-    View,
-)
+from core.changes import Change, JobMove, NewJob
 from core.cluster import ClusterSpec, RegionSpec
-from core.cost import CostKind, Life, Settled, Spent, TenantBudget, add_live_spend
-from core.cost_report import CostQuestion, CostReport, Tally
-from core.errors import Ambiguous, BadInput, Fault, NotFound, StoreDown
-from core.forecast import Forecast, Run
+from core.commit import judge, wanted
+from core.commit_writes import fold
+from core.cost import TenantBudget
 from core.ids import RandomIds
-from core.job import Job, JobEvent, JobStatus, Lease, Rules, TimelineEntry, advance
-from core.messages import OutboxRow, OutMessage
-from core.names import Names
-from core.ports import LeaderStatus
-from core.queueing import Ask, HeadsOf, class_of
-from core.reads import (
-    AlertRow,
-    AttemptRow,
-    DeadLetterPage,
-    DeadLetterRow,
-    EventRow,
-    GroupRow,
-    JobFilter,
-    JobPage,
-    JobRow,
-    Milestones,
-    Summary,
-    VmPage,
-    VmRow,
+from core.job import (
+    Job,
+    JobEvent,
+    JobSpec,
+    Lease,
+    Rules,
+    TimelineEntry,
+    advance,
+    entry_for,
+    new_job,
 )
-from core.region_blocks import Trouble
-from core.retention import RetentionRules
-from core.supply import Experience
-from core.tenants import Holding, Tenant, TenantRow, Usage, holdings
+from core.messages import OutMessage
+from core.names import Names
+from core.tenants import Tenant
 from core.timers import Timers
-from core.waits import WaitRow
 from scheduler.api.etas import KnownForecasts
 from scheduler.api.http.app import create_app
 from scheduler.api.job_meta import JobMetas
@@ -62,6 +38,10 @@ from scheduler.api.services import Services
 from scheduler.operations.metrics import Metrics
 from scheduler.submission.submit import Submissions
 from scheduler.submission.tenant_access import Door, DoorRules
+from sim.memory.reads import MemoryReads
+from sim.memory.store import MemoryStore
+from sim.memory.tables import Tables
+from sim.memory.writes import apply, known_of
 from stores.base import LogStore, ObjectStore
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -108,321 +88,28 @@ class StillClock:
         return (self.at - NOW).total_seconds()
 
 
-class MemoryStore:
-    """Store and Reads for what the API calls; the rest is refused."""
+class OrderedIds(RandomIds):
+    """What is submitted later sorts later, also within one moment."""
 
     def __init__(self) -> None:
-        self.jobs: dict[tuple[str, str], Job] = {}
-        self.hashes: dict[tuple[str, str], tuple[str, str]] = {}
-        self.tenant_rows: dict[str, Tenant] = {"default": Tenant("default")}
-        self.position = 1
-        self.said: tuple[Forecast, ...] = ()
-        self.whys: dict[str, str] = {}
-        """job id → what is stored; else the same for all."""
-        self.timeline: dict[str, list[TimelineEntry]] = {}
-        self.sent: list[OutMessage] = []
-        self.vm_rows: tuple[VmRow, ...] = ()
-        self.trouble_rows: tuple[Trouble, ...] = ()
-        self.experience_rows: tuple[Experience, ...] = ()
-        self.attempt_rows: tuple[AttemptRow, ...] = ()
-        self.wait_rows: tuple[WaitRow, ...] = ()
-        self.alert_rows: tuple[AlertRow, ...] = ()
-        self.statuses: tuple[RegionStatus, ...] = ()
-        self.letters: dict[str, DeadLetterRow] = {}
-        self.the_summary: Summary | None = None
-        self.lives: tuple[Life, ...] = ()
-        self.asked_cost: CostQuestion | None = None
-        self.down = False
-        self.broken = False
-        self.race: list[Job] = []
-        """Each commit is beaten by one of these."""
+        self.throw_again()
+        self._made = 0
 
-    # --- Store ---
+    def throw_again(self) -> None:
+        """The dice fall as they did at first."""
+        self._dice = random.Random(7)
 
-    async def write(self, unit: Unit) -> str | None:
-        # Lets other tasks in, as the real group commit does.
-        await asyncio.sleep(0)
-        done = await self.commit([unit], None)
-        return done.refusals.get(0)
-
-    async def commit(self, units: Sequence[Unit], term: int | None) -> Committed:
-        self._answer()
-        assert term is None, "the API does not lead"
-        refusals: dict[int, str] = {}
-        for number, unit in enumerate(units):
-            if self.race:
-                job = self.race.pop(0)
-                self.jobs[job.key] = job
-            refusal = self._refusal(unit)
-            if refusal:
-                refusals[number] = refusal
-            else:
-                self._apply(unit)
-        return Committed(tuple(n not in refusals for n in range(len(units))), refusals)
-
-    def _refusal(self, unit: Unit) -> str:
-        for change in unit:
-            if isinstance(change, NewJob) and change.job.key in self.jobs:
-                return f"job {change.job.spec.job_id} exists"
-            if isinstance(change, JobMove):
-                stored = self.jobs[change.before.key]
-                if stored.version != change.before.version:
-                    return "version"
-            if isinstance(change, ReplayLetter) and self.letters[change.message_id].replayed_at:
-                return "sent again already"
-        return ""
-
-    def _apply(self, unit: Unit) -> None:
-        for change in unit:
-            if isinstance(change, NewJob):
-                self.jobs[change.job.key] = change.job
-                self.hashes[change.job.key] = (change.job.uid, change.content_hash)
-                self.timeline[change.job.uid] = [change.entry]
-            elif isinstance(change, JobMove):
-                self.jobs[change.after.key] = change.after
-                self.timeline[change.after.uid] += change.entries
-            elif isinstance(change, PutTenant):
-                self.tenant_rows[change.tenant.tenant_id] = change.tenant
-            elif isinstance(change, ReplayLetter):
-                row = self.letters[change.message_id]
-                self.letters[change.message_id] = replace(row, replayed_at=change.at)
-            elif isinstance(change, Send):
-                self.sent.append(change.message)
-            else:
-                raise AssertionError(f"the API writes no {change}")
-
-    async def find_job(self, job_id: str, user_id: str | None) -> Job:
-        self._answer()
-        found = [
-            job
-            for (user, name), job in self.jobs.items()
-            if name == job_id and user_id in (None, user)
-        ]
-        if not found:
-            raise NotFound(f"no job {job_id}")
-        if len(found) > 1:
-            raise Ambiguous(f"job {job_id} exists for several users: name one with user_id")
-        return found[0]
-
-    async def find_group(self, group: str, user_id: str | None) -> str:
-        self._answer()
-        owners = sorted({j.spec.user_id for j in self.jobs.values() if j.spec.group == group})
-        found = [user for user in owners if user_id in (None, user)]
-        if len(found) != 1:
-            raise NotFound(f"no group {group}") if not found else Ambiguous("name one")
-        return found[0]
-
-    async def open_jobs(self, group: str, user_id: str, limit: int) -> Sequence[Job]:
-        live = (j for j in self.jobs.values() if j.spec.group == group and not j.status.final)
-        return [j for j in live if j.status is not JobStatus.STOPPING][:limit]
-
-    async def members(self, gang: str) -> Sequence[Job]:
-        found = (j for j in self.jobs.values() if j.gang is not None and j.gang.uid == gang)
-        return sorted(found, key=lambda j: j.gang.rank if j.gang else 0)
-
-    async def queued(self, cluster: str, tier: int, tenant_id: str, most: int) -> int:
-        waiting = (j for j in self.jobs.values() if j.status is JobStatus.QUEUED)
-        mine = [j for j in waiting if (j.cluster, j.spec.tenant_id) == (cluster, tenant_id)]
-        return min(most, sum(class_of(j.spec.priority) == tier for j in mine))
-
-    async def content_hash(self, user_id: str, job_id: str) -> tuple[str, str] | None:
-        self._answer()
-        return self.hashes.get((user_id, job_id))
-
-    async def lead(self, holder: str, lease_s: float) -> LeaderStatus:
-        raise AssertionError("the API does not lead")
-
-    async def resign(self, holder: str, term: int) -> None:
-        raise AssertionError("the API does not lead")
-
-    async def tenants(self) -> Sequence[TenantRow]:
-        self._answer()
-        return [TenantRow(self.tenant_rows[name], Usage()) for name in sorted(self.tenant_rows)]
-
-    async def holdings(self, tenant_id: str | None = None) -> Mapping[str, Holding]:
-        held = holdings(self.jobs.values())
-        return {name: each for name, each in held.items() if tenant_id in (None, name)}
-
-    async def heads(self, wanted: Sequence[HeadsOf], limit: int) -> Sequence[Job]:
-        raise NotImplementedError
-
-    async def runs(self, since: datetime, limit: int) -> Sequence[Run]:
-        raise NotImplementedError
-
-    async def forecasts(self) -> Sequence[Forecast]:
-        return self.said
-
-    async def driven(self) -> Sequence[tuple[str, str]]:
-        raise AssertionError("the API drives nothing")
-
-    async def view(self, queue_limit: int, ask: Ask | None = None) -> View:
-        raise AssertionError("the API takes no view")
-
-    async def outbox(
-        self, limit: int, topics: Collection[str] = (), *, besides: bool = True
-    ) -> Sequence[OutboxRow]:
-        raise AssertionError("the API relays nothing")
-
-    async def published(self, outbox_ids: Sequence[int]) -> None:
-        raise AssertionError("the API relays nothing")
-
-    async def prune(self, rules: RetentionRules, batch: int) -> Mapping[str, int]:
-        raise AssertionError("the API prunes nothing")
-
-    # --- Reads ---
-
-    async def job(self, job_id: str, user_id: str | None) -> JobRow:
-        found = await self.find_job(job_id, user_id)
-        return _row(found, self.whys.get(job_id, "no idle VM"), self.position)
-
-    async def group(self, group: str, user_id: str | None) -> GroupRow:
-        owner = await self.find_group(group, user_id)
-        found = (j.status for j in self.jobs.values() if j.spec.group == group)
-        return GroupRow(group, owner, Counter(found))
-
-    async def list_jobs(
-        self, where: JobFilter, size: int, token: str | None, offset: int = 0
-    ) -> JobPage:
-        self._answer()
-        if token is not None and not token.isdigit():
-            raise BadInput([Fault("page_token", token, "a next_page_token of ours")])
-        found = [job for job in reversed(self.jobs.values()) if _matches(job, where)]
-        start = int(token or offset)
-        more = start + size < len(found)
-        rows = tuple(_row(job) for job in found[start : start + size])
-        return JobPage(rows, len(found), str(start + size) if more else None)
-
-    async def events(self, uid: str, size: int, after: int) -> Sequence[EventRow]:
-        rows = [EventRow(n, entry) for n, entry in enumerate(self.timeline[uid], 1)]
-        return [row for row in rows if row.seq > after][:size]
-
-    async def waits(self, uid: str) -> Sequence[WaitRow]:
-        return self.wait_rows
-
-    async def attempts(self, uid: str) -> Sequence[AttemptRow]:
-        return self.attempt_rows
-
-    async def milestones(self, uids: Sequence[str]) -> Mapping[str, Milestones]:
-        self._answer()
-        return {
-            uid: Milestones({entry.to_status: entry.at for entry in self.timeline[uid]})
-            for uid in uids
-        }
-
-    async def running_by_region(self) -> Mapping[tuple[str, str], int]:
-        self._answer()
-        running = (job for job in self.jobs.values() if job.status is JobStatus.RUNNING)
-        return Counter((job.cluster, job.lease.region) for job in running if job.lease)
-
-    async def vms(
-        self, cluster: str | None, region: str | None, gone: bool, size: int, token: str | None
-    ) -> VmPage:
-        return VmPage(self.vm_rows[:size], len(self.vm_rows), None)
-
-    async def region_statuses(self) -> Sequence[RegionStatus]:
-        return self.statuses
-
-    async def experience(self) -> Sequence[Experience]:
-        return self.experience_rows
-
-    async def troubles(self) -> Sequence[Trouble]:
-        return self.trouble_rows
-
-    async def alerts(self, open_only: bool, size: int) -> Sequence[AlertRow]:
-        return [row for row in self.alert_rows if not open_only or row.cleared_at is None][:size]
-
-    async def dead_letters(
-        self, source: str | None, size: int, token: str | None
-    ) -> DeadLetterPage:
-        self._answer()
-        found = [row for row in self.letters.values() if source in (None, row.letter.source)]
-        return DeadLetterPage(tuple(found[:size]), len(found), None)
-
-    async def dead_letter(self, message_id: str) -> DeadLetterRow:
-        self._answer()
-        if message_id not in self.letters:
-            raise NotFound(f"there is no dead letter {message_id}")
-        return self.letters[message_id]
-
-    async def cost(self, question: CostQuestion) -> CostReport:
-        self._answer()
-        self.asked_cost = question
-        tally = Tally(question, NOW)
-        for life in self.lives:
-            tally.add_life(life)
-        return tally.report()
-
-    async def spent(self) -> Mapping[str, Spent]:
-        self._answer()
-        return add_live_spend({}, self.lives, NOW)
-
-    async def settle_costs(self, batch: int) -> Settled:
-        raise NotImplementedError
-
-    async def summary(self) -> Summary:
-        self._answer()
-        if self.the_summary is not None:
-            return self.the_summary
-        counts: Counter[tuple[str, JobStatus]] = Counter(
-            (job.cluster, job.status) for job in self.jobs.values()
-        )
-        return Summary(NOW, "me", 3, NOW + timedelta(seconds=8), counts, (), None, 2, 1)
-
-    def _answer(self) -> None:
-        if self.down:
-            raise StoreDown("the database does not answer")
-        if self.broken:
-            raise RuntimeError("a bug with a secret in its text")
-
-
-class MemoryReads:
-    """The same store behind the port whose `jobs` is a question."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
-        self.job = store.job
-        self.jobs = store.list_jobs
-        self.events = store.events
-        self.group = store.group
-        self.attempts = store.attempts
-        self.waits = store.waits
-        self.milestones = store.milestones
-        self.running_by_region = store.running_by_region
-        self.vms = store.vms
-        self.region_statuses = store.region_statuses
-        self.experience = store.experience
-        self.troubles = store.troubles
-        self.alerts = store.alerts
-        self.dead_letters = store.dead_letters
-        self.dead_letter = store.dead_letter
-        self.cost = store.cost
-        self.summary = store.summary
-
-
-def _row(job: Job, why: str = "no idle VM", position: int = 1) -> JobRow:
-    return JobRow(
-        job, why if not job.status.final else "", position, None, None, {CostKind.USEFUL: 0.5}
-    )
-
-
-def _matches(job: Job, where: JobFilter) -> bool:
-    return (
-        where.user_id in (None, job.spec.user_id)
-        and where.tenant_id in (None, job.spec.tenant_id)
-        and where.cluster in (None, job.cluster)
-        and where.group in (None, job.spec.group)
-        and (not where.job_ids or job.spec.job_id in where.job_ids)
-        and (not where.statuses or job.status in where.statuses)
-        and all(job.spec.labels.get(key) == value for key, value in where.labels.items())
-    )
+    def uid(self, now: datetime) -> str:
+        self._made += 1
+        return f"00000000-0000-7000-8000-{self._made:012x}"
 
 
 @dataclass
 class House:
-    """The API over a store in memory, and a client."""
+    """The API over the in-memory store, and a client."""
 
-    store: MemoryStore = field(default_factory=MemoryStore)
     clock: StillClock = field(default_factory=StillClock)
+    ids: OrderedIds = field(default_factory=OrderedIds)
     clusters: tuple[ClusterSpec, ...] = CLUSTERS
     logs: LogStore | None = None
     files: ObjectStore | None = None
@@ -434,6 +121,62 @@ class House:
     cors_origins: tuple[str, ...] = ()
     door_rules: DoorRules | None = None
     """None: nobody asks who a tenant is."""
+    races: list[Job] = field(default_factory=list)
+    """Each commit is beaten by one of these."""
+
+    def __post_init__(self) -> None:
+        self.store = MemoryStore(self.clock, on_commit=self._lose_race)
+        self.reads = MemoryReads(self.store)
+
+    # --- what is stored ---
+
+    @property
+    def tables(self) -> Tables:
+        return self.store.tables
+
+    @property
+    def jobs(self) -> dict[tuple[str, str], Job]:
+        """By user and job id."""
+        return {record.job.key: record.job for record in self.tables.jobs.values()}
+
+    @property
+    def sent(self) -> list[OutMessage]:
+        return list(self.tables.outbox.values())
+
+    def timeline(self, job: Job) -> list[TimelineEntry]:
+        return [row.entry for row in self.tables.jobs[job.uid].events]
+
+    def write(self, *changes: Change) -> None:
+        """One atomic batch, at once and past every hook: what the rest of the service did."""
+        locked = known_of(self.tables, wanted([changes]))
+        refusals = judge([changes], locked.known)
+        assert not refusals, refusals
+        apply(self.tables, fold([changes]), locked)
+
+    def put_tenant(self, tenant: Tenant) -> None:
+        """As it is, whatever its version."""
+        self.tables.tenants[tenant.tenant_id] = tenant
+
+    def queue_before(self, count: int, spec: JobSpec) -> None:
+        """So many jobs like this one came an hour ago."""
+        before = NOW - timedelta(hours=1)
+        for number in range(count):
+            like = replace(spec, job_id=f"before-{number}")
+            job = new_job(self.ids.uid(before), like, "1xl4", before)
+            self.write(NewJob(job, entry_for(None, job, JobEvent.SUBMITTED), ""))
+
+    def answer(self, question: str, value: object) -> None:
+        """This question of Reads is answered so, for pages whose figures would need a fleet."""
+
+        async def told(*_: object) -> object:
+            await self.store.reach()
+            return value
+
+        setattr(self.reads, question, told)
+
+    async def _lose_race(self, stage: str) -> None:
+        if stage == "before" and self.races:
+            self.tables.set_job(self.races.pop(0))
 
     def _door(self) -> Door | None:
         rules = self.door_rules
@@ -443,26 +186,25 @@ class House:
         async def readiness() -> Mapping[str, str]:
             return self.checks
 
-        ids = RandomIds(random.Random(7))
         submissions = Submissions(
             self.store.write,
             self.store,
             lambda: self.clusters,
             Timers(),
             self.clock,
-            ids,
+            self.ids,
             on_new=lambda job: self.metrics.job_moved(None, job),
             door=self._door(),
         )
         return Services(
             store=self.store,
-            reads=MemoryReads(self.store),
+            reads=self.reads,
             submissions=submissions,
             clusters=lambda: self.clusters,
             rules=lambda: RULES,
             names=Names(),
             clock=self.clock,
-            ids=ids,
+            ids=self.ids,
             metrics=self.metrics,
             readiness=readiness,
             logs=self.logs,
@@ -482,11 +224,12 @@ class House:
 
     def move(self, job_id: str, *events: JobEvent) -> Job:
         """Walks a stored job along its road."""
-        job = next(job for (_, name), job in self.store.jobs.items() if name == job_id)
+        job = next(job for (_, name), job in self.jobs.items() if name == job_id)
         for event in events:
             lease = LEASE if event is JobEvent.PLACED else None
-            job = advance(job, event, NOW, RULES, lease=lease)
-        self.store.jobs[job.key] = job
+            after = advance(job, event, NOW, RULES, lease=lease)
+            self.write(JobMove(job, after, (entry_for(job, after, event),)))
+            job = after
         return job
 
 

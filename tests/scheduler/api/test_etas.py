@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from core.changes import JobWhy, PutForecast
 from core.errors import StoreDown
 from core.forecast import Forecast, JobForecast, Pace, Record, Told
 from scheduler.api.etas import FRESH_S, KnownForecasts
@@ -23,7 +24,7 @@ async def submitted(house: House, client: httpx.AsyncClient, job_id: str = "mine
     """Its uid."""
     wish = {"command": ["true"], "job_id": job_id}
     assert (await client.post(JOBS, json=wish)).status_code == 201
-    return next(job.uid for job in house.store.jobs.values() if job.spec.job_id == job_id)
+    return next(job.uid for job in house.jobs.values() if job.spec.job_id == job_id)
 
 
 async def eta(client: httpx.AsyncClient, job_id: str = "mine") -> Any:
@@ -32,7 +33,7 @@ async def eta(client: httpx.AsyncClient, job_id: str = "mine") -> Any:
 
 def publish(house: House, *paces: Pace, **jobs: JobForecast) -> None:
     """The leader says something new, and this replica's memory of it is old."""
-    house.store.said = (Forecast("1xl4", LATER, jobs, paces, Record(10, 6, 9)),)
+    house.write(PutForecast(Forecast("1xl4", LATER, jobs, paces, Record(10, 6, 9))))
     house.clock.at += timedelta(seconds=FRESH_S)
 
 
@@ -41,7 +42,6 @@ async def test_a_waiting_job_is_told_when_it_starts() -> None:
     house = House()
     async with house.client() as client:
         uid = await submitted(house, client)
-        house.store.said = ()
         first = await eta(client)
         assert first["p50"] is None
         assert first["based_on"] == "no estimate: not yet: one is made every few seconds"
@@ -77,12 +77,12 @@ async def test_no_estimate_says_why() -> None:
         publish(house, **{uid: JobForecast(None, "us-west1 stockout, next try 14:05:00 UTC")})
         words = (await eta(client))["based_on"]
         assert words == "no estimate: us-west1 stockout, next try 14:05:00 UTC"
-        house.store.whys["mine"] = "quota of tenant a: asks for 2 GPUs"
+        house.write(JobWhy(uid, "quota of tenant a: asks for 2 GPUs"))
         publish(house, **{uid: JobForecast(None, "")})
         assert (await eta(client))["based_on"] == "no estimate: quota of tenant a: asks for 2 GPUs"
-        job = house.store.jobs["0", "mine"]
+        job = house.jobs["0", "mine"]
         spec = replace(job.spec, after=("prepare:ok",))
-        house.store.jobs["0", "mine"] = replace(job, spec=spec, blocked=uid)
+        house.tables.set_job(replace(job, spec=spec, blocked=uid))
         assert (await eta(client))["based_on"].startswith("no estimate: waits for")
 
 
@@ -92,7 +92,7 @@ async def test_far_back_is_told_by_the_pace_of_those_before() -> None:
     house = House()
     async with house.client() as client:
         await submitted(house, client)
-        house.store.position = 600
+        house.queue_before(599, house.jobs["0", "mine"].spec)
         publish(house, Pace("default", 1, 300, 100.0, 200.0))
         far = await eta(client)
         assert (far["p50"], far["p90"]) == ("2026-01-31T12:04:20.000Z", "2026-01-31T12:07:40.000Z")
@@ -107,7 +107,7 @@ async def test_a_gang_has_one_eta() -> None:
     async with house.client() as client:
         wish = {"command": ["true"], "job_id": "gang", "replicas": 2}
         assert (await client.post(JOBS, json=wish)).status_code == 201
-        uids = {job.spec.job_id: job.uid for job in house.store.jobs.values()}
+        uids = {job.spec.job_id: job.uid for job in house.jobs.values()}
         publish(house, **{uids["gang"]: JobForecast(TOLD, "past runs")})
         one = await client.get(f"{JOBS}/gang.1")
         assert one.json()["eta"]["p50"] == "2026-01-31T12:06:00.000Z"

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from core.changes import RegionStatus
+from core.changes import PutRegionStatus, RaiseAlert, RegionStatus
 from core.client_statuses import WORDS
 from core.job import JobEvent, JobSpec, JobStatus, advance, new_job
-from core.reads import AlertRow, Milestones, Summary, VmCount
+from core.reads import Milestones, Summary, VmCount
 from core.vm import VmState
 from scheduler.api.compat.customer import STATUSES, TimestampsOut, v1_job
 from scheduler.submission.other_systems import is_v1
@@ -36,6 +36,7 @@ JOB_ID, USER = str(SUBMISSION["job_id"]), str(SUBMISSION["user_id"])
 SHORT = {"job_id": "a", "workflow": "echo", "args": {}, "gpu_type": "l4"}
 BY_IDS = "/jobs/get_by_user_and_ids"
 NULLS = dict.fromkeys(TimestampsOut.__struct_fields__)
+CAME_BY = ("new", "wait_for_vm", "found_vm", "detached_vm", "running")
 
 
 @pytest.mark.parametrize("path", ["/jobs/gcp", "/jobs"])
@@ -45,7 +46,7 @@ async def test_submission_is_answered_200_new(path: str) -> None:
     async with house.client() as client:
         answer = await client.post(path, json=SUBMISSION)
     assert (answer.status_code, answer.json()) == (200, {"job_id": JOB_ID, "status": "new"})
-    (job,) = house.store.jobs.values()
+    (job,) = house.jobs.values()
     assert (job.spec.user_id, job.cluster, job.spec.gpu_count) == (USER, "4xa100-40gb", 4)
     assert (job.spec.workflow, job.spec.workflow_args) == ("torchtunewrapper", SUBMISSION["args"])
     assert (job.spec.tenant_id, job.spec.keep_alive) == ("default", False)
@@ -58,7 +59,7 @@ async def test_workflow_is_a_program_for_our_own_workers() -> None:
     args = {"name": "a b; c", "epochs": 3, "lora": True, "none": None, "list": [1, "x"]}
     async with house.client() as client:
         assert (await client.post("/jobs", json={**SHORT, "args": args})).status_code == 200
-    (job,) = house.store.jobs.values()
+    (job,) = house.jobs.values()
     assert job.spec.command == (
         *("echo", "--name", "a b; c", "--epochs", "3", "--lora", "true", "--list", '[1, "x"]'),
         *("--job_id", "a", "--user_id", "0"),
@@ -72,7 +73,7 @@ async def test_defaults() -> None:
     async with house.client() as client:
         answer = await client.post("/jobs/gcp?trace=1", json={**SHORT, "colour": "blue"})
     assert (answer.status_code, answer.json()) == (200, {"job_id": "a", "status": "new"})
-    (job,) = house.store.jobs.values()
+    (job,) = house.jobs.values()
     assert (job.key, job.cluster, job.spec.keep_alive) == (("0", "a"), "1xl4", False)
 
 
@@ -96,7 +97,7 @@ async def test_repeat_is_refused_unless_it_has_a_key() -> None:
             }
         ]
         assert (await client.post("/jobs", json={**SHORT, "user_id": "b"})).status_code == 200
-    assert sorted(house.store.jobs) == [("0", "a"), ("b", "a")]
+    assert sorted(house.jobs) == [("0", "a"), ("b", "a")]
 
 
 async def test_unknown_cluster_is_422() -> None:
@@ -112,7 +113,7 @@ async def test_unknown_cluster_is_422() -> None:
             "expected": "a cluster that exists (nearest: 1xl4)",
         }
     ]
-    assert not house.store.jobs
+    assert not house.jobs
 
 
 async def test_every_fault_is_named_in_v1_fields() -> None:
@@ -129,7 +130,7 @@ async def test_every_fault_is_named_in_v1_fields() -> None:
     assert isinstance(faults, list)
     fields = {"job_id", "workflow", "user_id", "args", "gpu_type", "num_gpus", "keep_alive"}
     assert {fault["field"] for fault in faults} == fields
-    assert not house.store.jobs
+    assert not house.jobs
 
 
 async def test_job_object() -> None:
@@ -161,7 +162,7 @@ async def test_job_object() -> None:
                     "vm_name": "vm-1",
                     "region": "us-central1",
                 },
-                "timestamps": {**NULLS, "new": at, "running": at},
+                "timestamps": {**NULLS, **dict.fromkeys(CAME_BY, at)},
                 "artifacts": {},
             }
         ],
@@ -217,7 +218,7 @@ async def test_stop(path: str) -> None:
         for _ in range(2):
             answer = await client.post(path)
             assert (answer.status_code, answer.json()) == (200, {"status": "stopping"})
-        assert house.store.jobs[job.key].status is JobStatus.STOPPING
+        assert house.jobs[job.key].status is JobStatus.STOPPING
         house.move("a", E.STOPPED)
         assert_error(await client.post(path), 404, "not_found")
 
@@ -228,9 +229,9 @@ async def test_a_stop_names_the_user_of_the_route() -> None:
     async with house.client() as client:
         await client.post("/jobs", json={**SHORT, "user_id": "ada"})
         await client.post("/jobs/gcp/stop/a/ada")
-    job = house.store.jobs["ada", "a"]
+    job = house.jobs["ada", "a"]
     assert job.reason == "stopped by user ada (as the caller says)"
-    told = house.store.timeline[job.uid][-1].data["stopped_by"]
+    told = house.timeline(job)[-1].data["stopped_by"]
     assert isinstance(told, dict)
     assert told["user_id"] == "ada"
 
@@ -244,11 +245,11 @@ async def test_stop_reaches_the_right_user() -> None:
         assert_error(await client.post("/jobs/gcp/stop/a/eve"), 404, "not_found")
         assert_error(await client.post("/jobs/a/stop"), 409, "ambiguous")
         assert (await client.post("/jobs/gcp/stop/a/ada")).status_code == 200
-        assert house.store.jobs["bob", "a"].status is JobStatus.QUEUED
+        assert house.jobs["bob", "a"].status is JobStatus.QUEUED
         assert (await client.post("/jobs/a/stop")).status_code == 200
         assert_error(await client.post("/jobs/gcp/stop/a/a%20b"), 422, "bad_input")
         assert_error(await client.post("/jobs/gcp/stop/a%3Bb/ada"), 422, "bad_input")
-    assert {job.status for job in house.store.jobs.values()} == {JobStatus.CANCELLED}
+    assert {job.status for job in house.jobs.values()} == {JobStatus.CANCELLED}
 
 
 async def test_only_nine_statuses_ever_appear() -> None:
@@ -258,7 +259,7 @@ async def test_only_nine_statuses_ever_appear() -> None:
     house = House()
     async with house.client() as client:
         await client.post("/jobs", json=SHORT)
-    (job,) = house.store.jobs.values()
+    (job,) = house.jobs.values()
     roads = [(), *(TO_RUNNING[:n] for n in range(1, 5)), (*TO_RUNNING, E.YIELD_ASKED)]
     roads += [(*TO_RUNNING, E.STOP_ASKED), (*TO_RUNNING, E.STOP_ASKED, E.STOPPED)]
     roads += [(*TO_RUNNING, E.EXITED_OK), (*TO_RUNNING, E.EXITED_ERROR)]
@@ -286,7 +287,7 @@ async def test_older_clients_name_the_cluster() -> None:
         wrong = await client.post("/jobs", json={**body, "job_id": "b", "cluster": "9xabacus"})
         text = str(assert_error(wrong, 422, "bad_input")["error"])
         assert_error(await client.post("/jobs", json={**body, "job_id": "c"}), 422, "bad_input")
-    (job,) = house.store.jobs.values()
+    (job,) = house.jobs.values()
     assert (job.cluster, job.spec.gpu_type, job.spec.gpu_count) == ("4xa100-40gb", "a100-40gb", 4)
     assert text.startswith("cluster: ")
     assert "gpu_type" not in text
@@ -312,9 +313,7 @@ async def test_jobs_of_the_protocol() -> None:
     assert [job["provider"] for job in told.json()] == ["LUM", "LUM"]
     assert told.json()[0]["lum"] == {"tx_hash": None, "lum_id": None}
     assert told.json()[0]["gcp"] is None
-    found = {
-        job.spec.job_id: (job.cluster, job.spec.gpu_count) for job in house.store.jobs.values()
-    }
+    found = {job.spec.job_id: (job.cluster, job.spec.gpu_count) for job in house.jobs.values()}
     assert found == {"p": ("4xa100-40gb", 4), "q": ("1xl4", 1)}
 
 
@@ -337,11 +336,9 @@ async def test_status() -> None:
         VmCount("1xl4", "us-central1", VmState.READY, True, 2),
         VmCount("1xl4", "us-central1", VmState.BOOTING, False, 1),
     )
-    house.store.the_summary = Summary(NOW, "me", 1, NOW, jobs, vms, None, 0, 0)
-    house.store.statuses = (RegionStatus("1xl4", "us-central1", 3, "3 jobs wait", NOW),)
-    house.store.alert_rows = (
-        AlertRow(1, "stockout", "1xl4", "warning", "none to be had", NOW, NOW, None, 1),
-    )
+    house.answer("summary", Summary(NOW, "me", 1, NOW, jobs, vms, None, 0, 0))
+    house.write(PutRegionStatus(RegionStatus("1xl4", "us-central1", 3, "3 jobs wait", NOW)))
+    house.write(RaiseAlert("stockout", "1xl4", "warning", "none to be had", NOW))
     async with house.client() as client:
         answer = await client.get("/status?verbose=1")
     at = "2026-01-31T12:00:00Z"

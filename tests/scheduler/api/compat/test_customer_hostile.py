@@ -192,10 +192,10 @@ async def test_routes_refuse_clearly_and_write_nothing() -> None:
             answer = await client.post("/jobs", content=raw)
             assert answer.status_code in (200, 400, 422), value
             if answer.status_code == 200:
-                assert ("0", value) in house.store.jobs
+                assert ("0", value) in house.jobs
             else:
                 assert "Traceback" not in answer.text
-    assert all(shlex.quote(job_id) == job_id for _, job_id in house.store.jobs)
+    assert all(shlex.quote(job_id) == job_id for _, job_id in house.jobs)
 
 
 @pytest.mark.parametrize("number", range(len(BOMBS)))
@@ -208,7 +208,7 @@ async def test_bombs_are_refused_at_every_door(number: int) -> None:
             answer = await client.post(path, content=bomb)
             assert answer.status_code in (400, 413, 422), (path, answer.text)
             assert answer.json()["error"] == answer.json()["detail"] == answer.json()["message"]
-    assert not house.store.jobs
+    assert not house.jobs
     try:
         native = decode_submission(InMessage("", "m", NOW, bomb))
     except BadMessage:

@@ -8,12 +8,13 @@ from uuid import UUID
 
 import pytest
 
+from core.changes import NewVm
 from core.client_statuses import WORDS, statuses_called
 from core.job import JobEvent, JobStatus
-from core.reads import Summary, VmCount, VmRow
+from core.reads import Summary, VmCount
 from core.vm import Vm, VmState
 from scheduler.api.compat.definition import STATES
-from tests.scheduler.api.fakes import NOW, TO_RUNNING, House, assert_error
+from tests.scheduler.api.fakes import LEASE, NOW, TO_RUNNING, House, assert_error
 
 E = JobEvent
 DEFINITION = {
@@ -56,7 +57,7 @@ async def test_submission_is_answered_201_with_the_job() -> None:
         "error_message": None,
     }
     assert str(UUID(job_id)) == job_id
-    (job,) = house.store.jobs.values()
+    (job,) = house.jobs.values()
     assert (job.key, job.spec.tenant_id) == (("0", job_id), "default")
     assert job.spec.queue_timeout_s == 15
 
@@ -73,7 +74,7 @@ async def test_image_is_run() -> None:
             assert answer.status_code == 201
             assert answer.json()["definition"]["image"] == "host.example:5000/team/train:v3"
             assert answer.json()["definition"]["command"] == (command or [])
-    assert {job.spec.keep_entrypoint for job in house.store.jobs.values()} == {True, False}
+    assert {job.spec.keep_entrypoint for job in house.jobs.values()} == {True, False}
 
 
 @pytest.mark.parametrize("resources", [None, {}, {"gpu_count": 0}, {"gpu_type": None}])
@@ -85,7 +86,7 @@ async def test_a_job_without_gpus_has_none(resources: object) -> None:
         answer = await client.post("/jobs", json=body)
     assert answer.status_code == 201
     assert answer.json()["definition"]["resources"]["gpu_count"] == 0
-    assert [job.cluster for job in house.store.jobs.values()] == ["0xcpu"]
+    assert [job.cluster for job in house.jobs.values()] == ["0xcpu"]
 
 
 async def test_same_key_is_the_same_job() -> None:
@@ -98,7 +99,7 @@ async def test_same_key_is_the_same_job() -> None:
         assert first.json() == again.json()
         other = {"definition": {**DEFINITION, "name": "else"}}
         assert_error(await client.post("/jobs", json=other, headers=key), 409, "conflict")
-    assert len(house.store.jobs) == 1
+    assert len(house.jobs) == 1
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ async def test_faults_name_their_place_in_the_definition(
     faults = assert_error(answer, 422, "bad_input")["faults"]
     assert isinstance(faults, list)
     assert sorted(fault["field"] for fault in faults) == sorted(fields)
-    assert not house.store.jobs
+    assert not house.jobs
 
 
 async def test_list_and_filter() -> None:
@@ -174,7 +175,7 @@ async def test_abort() -> None:
         house.move(busy, *TO_RUNNING)
         answer = await client.post(f"/jobs/{busy}/abort")
         assert (answer.status_code, answer.json()["status"]) == (202, "running")
-        assert house.store.jobs["0", busy].status is JobStatus.STOPPING
+        assert house.jobs["0", busy].status is JobStatus.STOPPING
         assert_error(await client.post("/jobs/nothing/abort"), 500, "not_found")
         assert_error(await client.post("/jobs/..%2fx/abort"), 404, "not_found")
         assert_error(await client.get("/jobs/a%20b"), 422, "bad_input")
@@ -190,7 +191,7 @@ async def test_others_jobs_are_not_there() -> None:
             assert_error(await client.get(f"/jobs/{job_id}"), 404, "not_found")
             assert_error(await client.post(f"/jobs/{job_id}/abort"), 500, "not_found")
         assert (await client.get("/jobs")).json() == {"jobs": []}
-    assert {job.status for job in house.store.jobs.values()} == {JobStatus.QUEUED}
+    assert {job.status for job in house.jobs.values()} == {JobStatus.QUEUED}
 
 
 def test_states_are_six_and_complete() -> None:
@@ -203,7 +204,7 @@ async def test_executors() -> None:
     """VMs are executors: how many jobs they run is told, not whose."""
     house = House()
     vm = Vm(
-        uid="u",
+        uid=LEASE.vm_uid,
         name="vm-1",
         cluster="1xl4",
         region="us-central1",
@@ -217,9 +218,14 @@ async def test_executors() -> None:
         state_since=NOW,
         last_beat_at=NOW,
     )
-    booting = replace(vm, name="vm-2", state=VmState.BOOTING, last_beat_at=None, cluster="gone")
-    house.store.vm_rows = (VmRow(vm, ("secret",), ()), VmRow(booting, (), ()))
+    booting = replace(
+        vm, uid="a", name="vm-2", state=VmState.BOOTING, last_beat_at=None, cluster="gone"
+    )
+    house.write(NewVm(vm, 9), NewVm(booting, 9))
     async with house.client() as client:
+        secret = {"job_id": "secret", "command": ["true"], "cluster": "1xl4"}
+        assert (await client.post("/api/v1/jobs", json=secret)).status_code == 201
+        house.move("secret", *TO_RUNNING)
         answer = await client.get("/executors")
     assert answer.status_code == 200
     first, second = answer.json()
@@ -240,10 +246,7 @@ async def test_each_state_is_shown_for_a_while() -> None:
     house = House()
     async with house.client() as client:
         job_id = (await client.post("/jobs", json={"definition": DEFINITION})).json()["id"]
-        job = house.move(job_id, *TO_RUNNING, E.EXITED_OK)
-        house.store.timeline[job.uid] += [
-            replace(house.store.timeline[job.uid][0], to_status=JobStatus.ASSIGNED)
-        ]
+        house.move(job_id, *TO_RUNNING, E.EXITED_OK)
         seen = []
         for passed_s in (0.0, 0.4, 0.6, 2.4, 2.6):
             house.clock.at = NOW + timedelta(seconds=passed_s)
@@ -267,7 +270,7 @@ async def test_what_fits_nowhere_waits() -> None:
         assert (answer.status_code, answer.json()["status"]) == (201, "pending")
         answer = await client.post("/jobs", json={"definition": unknown})
         assert_error(answer, 422, "bad_input")
-    (job,) = house.store.jobs.values()
+    (job,) = house.jobs.values()
     assert job.cluster == "0xcpu"
     assert "no VM of 0xcpu is large enough: it asks for 100 cores, a VM has 4" in job.reason
 
@@ -285,7 +288,7 @@ async def test_gpu_types_have_their_names(theirs: str, ours: str) -> None:
             "/jobs", json={"definition": {**DEFINITION, "resources": resources}}
         )
     assert answer.status_code == 201, answer.text
-    (job,) = house.store.jobs.values()
+    (job,) = house.jobs.values()
     assert job.spec.gpu_type == ours
     told = answer.json()["definition"]["resources"]["gpu_type"]
     assert told == (theirs if ours == "a100-40gb" else ours)
@@ -294,11 +297,11 @@ async def test_gpu_types_have_their_names(theirs: str, ours: str) -> None:
 async def test_healthy_executors() -> None:
     """VMs that are READY, with what is left of each: nothing of one that a job has to itself."""
     house = House()
-    busy = ready_vm("vm-1", "1xl4", gpus=1, leases=("lease1",))
+    busy = ready_vm("vm-1", "1xl4", uid=LEASE.vm_uid, gpus=1, leases=(LEASE.lease_id,))
     ends = {"job_id": "a", "command": ["true"], "cluster": "1xl4"}
-    idle = ready_vm("vm-2", "0xcpu", gpus=0, address="10.0.0.2")
-    booting = replace(idle, name="vm-3", state=VmState.BOOTING)
-    house.store.vm_rows = tuple(VmRow(vm, (), ()) for vm in (busy, idle, booting))
+    idle = ready_vm("vm-2", "0xcpu", uid="b", gpus=0, address="10.0.0.2")
+    booting = replace(idle, uid="a", name="vm-3", state=VmState.BOOTING)
+    house.write(*(NewVm(vm, 9) for vm in (busy, idle, booting)))
     async with house.client() as client:
         assert (await client.post("/api/v1/jobs", json=ends)).status_code == 201
         house.move("a", *TO_RUNNING)
@@ -331,7 +334,7 @@ async def test_stats() -> None:
         VmCount("1xl4", "us-central1", VmState.READY, False, 1),
         VmCount("1xl4", "us-central1", VmState.BOOTING, False, 4),
     )
-    house.store.the_summary = Summary(NOW, "me", 1, NOW, jobs, vms, None, 0, 0)
+    house.answer("summary", Summary(NOW, "me", 1, NOW, jobs, vms, None, 0, 0))
     async with house.client() as client:
         answer = await client.get("/stats")
     assert answer.json() == {

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
+from core.changes import PutExperience, PutTrouble, RaiseAlert
 from core.names import Names
-from core.reads import AlertRow
 from core.region_blocks import Trouble, TroubleKind
 from core.supply import Experience, Outcome, Spread
 from tests.scheduler.api.fakes import NOW, House
@@ -30,13 +30,10 @@ async def test_capacity_shows_what_is_known_and_what_blocks() -> None:
         last_at=NOW - timedelta(hours=1),
         delivery=Spread(3.0, 3.8286, 0.0),
     )
-    house.store.experience_rows = (known,)
+    house.write(PutExperience(known))
     until = NOW + timedelta(seconds=300)
-    house.store.trouble_rows = (
-        Trouble(
-            "europe-west4", "", "machine-1xl4", False, KINDS[1], NOW, NOW, until, 1, "no quota"
-        ),
-    )
+    place = ("europe-west4", "", "machine-1xl4", False)
+    house.write(PutTrouble(Trouble(*place, KINDS[1], NOW, NOW, until, 1, "no quota")))
     async with house.client() as client:
         answer = await client.get("/api/v1/capacity", params={"cluster": "1xl4"})
     central, west = answer.json()["places"]
@@ -60,11 +57,9 @@ async def test_capacity_shows_open_alerts_between_two_blocks() -> None:
     """A quota that a human must raise is told until it is mended, also while nothing is blocked;
     an alert about another group is not."""
     house = House()
-    mine = AlertRow(
-        *(7, "cloud_quota", Names().mig("1xl4", "europe-west4"), "warning", "no quota"),
-        *(NOW, NOW, None, 3),
-    )
-    house.store.alert_rows = (mine, replace(mine, alert_id=8, subject="another-group"))
+    group = Names().mig("1xl4", "europe-west4")
+    mine = RaiseAlert("cloud_quota", group, "warning", "no quota", NOW)
+    house.write(mine, replace(mine, subject="another-group"))
     async with house.client() as client:
         answer = await client.get("/api/v1/capacity", params={"cluster": "1xl4", "zones": "true"})
     told = {(p["region"], p["zone"]): p["alerts"] for p in answer.json()["places"]}

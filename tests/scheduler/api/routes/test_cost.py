@@ -2,45 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, timedelta
 
 import pytest
 
-from core.cost import Life, Payer, Stay, TenantBudget
-from core.tenants import Tenant
-from tests.scheduler.api.fakes import NOW, House, assert_error
+from core.changes import JobMove, NewJob, NewVm
+from core.cost import TenantBudget
+from core.cost_report import CostQuestion, CostReport
+from core.job import E, JobSpec, Lease, advance, entry_for, new_job
+from core.vm import Vm, VmState
+from tests.scheduler.api.fakes import NOW, RULES, House, assert_error
 
 
-def life(tenant: str, hours: float, *, busy: bool = True) -> Life:
+def bill(house: House, tenant: str, hours: float, *, busy: bool = True) -> None:
     """A VM at two dollars an hour that has run for so long, half of it idle if not busy."""
     begun = NOW - timedelta(hours=hours)
-    stay = Stay(
-        payer=Payer(tenant, f"job-of-{tenant}", tenant, "0"),
-        gpus=1,
-        since=begun,
-        until=None if busy else begun + timedelta(hours=hours / 2),
-        checkpoint_at=None,
-        outcome="" if busy else "exited_ok",
+    name = f"vm-{tenant}"
+    vm = Vm(name, name, "1xl4", "us-central1", VmState.READY, 1, "r", 1, False, 2.0, begun, begun)
+    spec = JobSpec(f"job-of-{tenant}", tenant_id=tenant)
+    job = new_job(house.ids.uid(begun), spec, "1xl4", begun)
+    house.write(
+        NewVm(replace(vm, running_since=begun, ready_at=begun), 99),
+        NewJob(job, entry_for(None, job, E.SUBMITTED), ""),
     )
-    return Life(
-        vm_uid=f"vm-{tenant}",
-        cluster="1xl4",
-        region="us-central1",
-        spot=False,
-        gpus=1,
-        usd_per_hour=2.0,
-        running_since=begun,
-        ready_at=begun,
-        off_at=None,
-        settled_until=None,
-        stays=(stay,),
-    )
+    lease = Lease(f"lease-{tenant}", name, name, "us-central1", "us-central1-a", (0,))
+    steps = [(E.ADMITTED, begun), (E.PLACED, begun), (E.STARTED, begun)]
+    if not busy:
+        steps.append((E.EXITED_OK, begun + timedelta(hours=hours / 2)))
+    for event, at in steps:
+        after = advance(job, event, at, RULES, lease=lease if event is E.PLACED else None)
+        house.write(JobMove(job, after, (entry_for(job, after, event),)))
+        job = after
 
 
 @pytest.fixture
 def house() -> House:
     made = House(tenants={"a": TenantBudget(usd_per_day=4.0), "b": TenantBudget(usd_per_month=50)})
-    made.store.lives = (life("a", 3), life("b", 2, busy=False))
+    bill(made, "a", 3)
+    bill(made, "b", 2, busy=False)
     return made
 
 
@@ -59,9 +59,11 @@ async def test_costs_by_tenant(house: House) -> None:
     assert body["forecast_usd"] == 10.0 + 12 * 4.0
 
 
-async def test_printed_table_adds_up(house: House) -> None:
+async def test_printed_table_adds_up() -> None:
     """Thirds of a cent are dealt out: rows add up to the total, kinds to their row, as printed."""
-    house.store.lives = tuple(life(f"t{n}", 1 / 3 + n / 1000, busy=False) for n in range(7))
+    house = House()
+    for n in range(7):
+        bill(house, f"t{n}", 1 / 3 + n / 1000, busy=False)
     async with house.client() as client:
         body = (await client.get("/api/v1/cost?by=tenant")).json()
     unit = 10 ** body["decimals"]
@@ -106,12 +108,21 @@ async def test_budgets_are_told(house: House) -> None:
         ("since=2025-12-01&until=2025-12-31", "2025-12-01", "2025-12-31"),
     ],
 )
-async def test_days(house: House, query: str, since: str, until: str) -> None:
+async def test_days(
+    house: House, query: str, since: str, until: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whole days of UTC, by date or by how long ago."""
+    questions: list[CostQuestion] = []
+    answer = house.reads.cost
+
+    async def cost(question: CostQuestion) -> CostReport:
+        questions.append(question)
+        return await answer(question)
+
+    monkeypatch.setattr(house.reads, "cost", cost)
     async with house.client() as client:
         body = (await client.get(f"/api/v1/cost?{query}")).json()
-    asked = house.store.asked_cost
-    assert asked is not None
+    (asked,) = questions
     assert (asked.since, asked.until) == (date.fromisoformat(since), date.fromisoformat(until))
     assert (body["since"], body["until"]) == (since, until)
 
@@ -147,8 +158,7 @@ async def test_without_a_database(house: House) -> None:
 async def test_tenants_show_what_they_have_spent_without_a_budget() -> None:
     """A limit is not needed to be told."""
     house = House()
-    house.store.tenant_rows["a"] = Tenant("a")
-    house.store.lives = (life("a", 3),)
+    bill(house, "a", 3)
     async with house.client() as client:
         limits = (await client.get("/api/v1/tenants/a")).json()["limits"]
     today = next(limit for limit in limits if limit["resource"] == "usd_per_day")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
+from datetime import timedelta
 
 import pytest
 
 from core.changes import DeadLetter
 from core.messages import OutMessage
 from core.names import Names
-from core.reads import DeadLetterRow
 from scheduler.operations.dead_letters import topic_of
 from tests.scheduler.api.fakes import NOW, House, assert_error
 
@@ -18,14 +18,12 @@ LETTERS = "/api/v1/dead-letters"
 
 def house(**letters: DeadLetter) -> House:
     made = House()
-    made.store.letters = {
-        letter.message_id: DeadLetterRow(letter, None) for letter in letters.values()
-    }
+    made.write(*letters.values())
     return made
 
 
 BAD_JOB = DeadLetter("7", "submit", b'{"gpu_count": 0}', {"k": "v"}, "gpu_count: got 0", NOW)
-BAD_BEAT = DeadLetter("8", "heartbeats", b"\xff\x00", {}, "not JSON", NOW)
+BAD_BEAT = DeadLetter("8", "heartbeats", b"\xff\x00", {}, "not JSON", NOW - timedelta(seconds=1))
 
 
 async def test_letters_are_listed_and_filtered() -> None:
@@ -64,7 +62,7 @@ async def test_replay_sends_once_however_often_it_is_asked_for() -> None:
         unknown = await client.post(f"{LETTERS}/9/replay")
     assert (first.status_code, second.status_code) == (202, 200)
     assert first.json()["replayed_at"] == second.json()["replayed_at"] == shown["replayed_at"]
-    assert made.store.sent == [OutMessage(Names().submit_topic, BAD_JOB.body, BAD_JOB.attributes)]
+    assert made.sent == [OutMessage(Names().submit_topic, BAD_JOB.body, BAD_JOB.attributes)]
     assert_error(unknown, 404, "not_found")
 
 

@@ -28,7 +28,7 @@ async def test_an_array_is_many_jobs_and_one_answer() -> None:
     status, answer = await post(house, ARRAY)
     assert (status, answer["job_id"], answer["jobs"]) == (201, "sweep", 5)
     assert answer["message"].startswith("5 jobs queued for cluster")
-    job = house.store.jobs["0", "sweep-3"]
+    job = house.jobs["0", "sweep-3"]
     assert job.spec.environment == {"ZEN_ARRAY_ID": "sweep", "ZEN_ARRAY_INDEX": "3"}
     assert job.spec.group == "sweep"
     _, page = await get(house, "jobs?group=sweep")
@@ -40,10 +40,10 @@ async def test_an_array_is_idempotent_by_its_id() -> None:
     house = House()
     first = await post(house, ARRAY)
     assert await post(house, ARRAY) == first
-    assert len(house.store.jobs) == 5
+    assert len(house.jobs) == 5
     assert (await post(house, {**ARRAY, "array": "1-6"}))[0] == 409
     assert (await post(house, {**ARRAY, "array": "5-7"}))[0] == 409
-    assert len(house.store.jobs) == 5
+    assert len(house.jobs) == 5
 
 
 async def test_a_dependency_must_exist() -> None:
@@ -78,7 +78,7 @@ async def test_a_group_is_stopped_as_one() -> None:
     house.move("sweep-2", JobEvent.ADMITTED, JobEvent.PLACED, JobEvent.STARTED)
     status, answer = await post(house, {"reason": "enough"}, "groups/sweep/stop")
     assert (status, answer["cancelled"], answer["stopping"]) == (202, 4, 1)
-    assert len(house.store.sent) == 1
+    assert len(house.sent) == 1
     _, group = await get(house, "groups/sweep")
     assert group["counts"] == {"STOPPING": 1, "CANCELLED": 4}
     assert (group["total"], group["done"], group["succeeded"]) == (5, False, False)
@@ -100,7 +100,7 @@ async def test_a_gang_is_one_job_to_the_outside() -> None:
     status, answer = await post(house, GANG)
     assert status == 201
     assert answer["message"].startswith("queued as a gang of 3 VMs for cluster 2xa100-40gb")
-    jobs = [house.store.jobs["0", name] for name in ("g", "g.1", "g.2")]
+    jobs = [house.jobs["0", name] for name in ("g", "g.1", "g.2")]
     assert [j.gang and (j.gang.uid, j.gang.rank, j.gang.size) for j in jobs] == [
         (jobs[0].uid, rank, 3) for rank in range(3)
     ]
@@ -120,7 +120,7 @@ async def test_a_gang_is_stopped_whole() -> None:
     house.move("g", JobEvent.ADMITTED, JobEvent.PLACED, JobEvent.STARTED)
     status, answer = await post(house, {}, "jobs/g.2/stop")
     assert (status, answer["job_id"]) == (202, "g")
-    statuses = [house.store.jobs["0", name].status for name in ("g", "g.1", "g.2")]
+    statuses = [house.jobs["0", name].status for name in ("g", "g.1", "g.2")]
     assert statuses == ["STOPPING", "CANCELLED", "CANCELLED"]
 
 
@@ -135,7 +135,7 @@ async def test_the_gangs_of_an_array_are_a_group_of_first_members() -> None:
     """Each index is a gang; the group counts gangs, not VMs."""
     house = House()
     await post(house, {**GANG, "array": "1-2"})
-    assert sorted(name for _, name in house.store.jobs) == [
+    assert sorted(name for _, name in house.jobs) == [
         *("g-1", "g-1.1", "g-1.2", "g-2", "g-2.1", "g-2.2"),
     ]
     _, group = await get(house, "groups/g")

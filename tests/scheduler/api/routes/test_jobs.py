@@ -9,20 +9,14 @@ import re
 from dataclasses import replace
 from datetime import timedelta
 
-from core.changes import Unit
+import pytest
+
+from core.changes import JobWhy, PutExperience, Unit
 from core.job import JobEvent, JobStatus, advance
 from core.supply import Experience, Outcome
-from core.waits import WaitKind, WaitRow
+from core.waits import WaitKind, WaitNote
 from scheduler.api.shapes import STATES, JobState, statuses_of
-from tests.scheduler.api.fakes import (
-    CLUSTERS,
-    NOW,
-    RULES,
-    TO_RUNNING,
-    House,
-    MemoryStore,
-    assert_error,
-)
+from tests.scheduler.api.fakes import CLUSTERS, NOW, RULES, TO_RUNNING, House, assert_error
 
 JOBS = "/api/v1/jobs"
 HELLO = {"command": ["echo", "hello"]}
@@ -56,9 +50,9 @@ async def test_submission_is_stored_and_told() -> None:
         "queued for cluster 1xl4 (machine-1xl4, standard VMs): cheapest match: 1 × L4 per VM, "
         "$0.70 to $1.70/h by region"
     )
-    (job,) = house.store.jobs.values()
+    (job,) = house.jobs.values()
     assert job.status is JobStatus.QUEUED
-    (entry,) = house.store.timeline[job.uid]
+    (entry,) = house.timeline(job)
     assert (entry.event, entry.from_status, entry.to_status) == ("submitted", None, "QUEUED")
     assert "cheapest" in entry.reason
 
@@ -83,7 +77,7 @@ async def test_same_submission_again_gets_the_same_answer() -> None:
         again = await client.post(JOBS, json=dict(reversed(wish.items())))
     assert (first.status_code, again.status_code) == (201, 201)
     assert first.json() == again.json()
-    assert len(house.store.jobs) == 1
+    assert len(house.jobs) == 1
 
 
 async def test_repeat_outlives_its_cluster() -> None:
@@ -131,7 +125,7 @@ async def test_other_content_under_the_same_id_conflicts() -> None:
         other_user = await client.post(JOBS, json={**HELLO, "job_id": "mine", "user_id": "bob"})
     assert "mine" in str(body["error"])
     assert other_user.status_code == 201
-    assert house.store.jobs["0", "mine"].spec.command == ("echo", "hello")
+    assert house.jobs["0", "mine"].spec.command == ("echo", "hello")
 
 
 async def test_fifty_equal_submissions_at_once_are_one_job() -> None:
@@ -143,7 +137,7 @@ async def test_fifty_equal_submissions_at_once_are_one_job() -> None:
         )
     assert {answer.status_code for answer in answers} == {201}
     assert len({answer.text for answer in answers}) == 1
-    assert len(house.store.jobs) == 1
+    assert len(house.jobs) == 1
 
 
 async def test_idempotency_key_is_the_job() -> None:
@@ -171,21 +165,20 @@ async def test_taken_fresh_id_is_thrown_again() -> None:
     house = House()
     services = house.services()
     first = await services.submissions.submit(HELLO, idempotency_key=None)
-    house2 = House(store=house.store)
-    # The same seed throws the same first id.
-    second = await house2.services().submissions.submit({"command": ["b"]}, idempotency_key=None)
+    house.ids.throw_again()
+    second = await services.submissions.submit({"command": ["b"]}, idempotency_key=None)
     assert first.job_id != second.job_id
-    assert len(house.store.jobs) == 2
+    assert len(house.jobs) == 2
 
 
-async def test_refusal_without_a_rival_is_our_fault() -> None:
+async def test_refusal_without_a_rival_is_our_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the store refuses a job that nobody had submitted, the caller is not told to change it."""
 
-    class Refusing(MemoryStore):
-        async def write(self, unit: Unit) -> str | None:
-            return "unstorable"
+    async def refuse(unit: Unit) -> str | None:
+        return "unstorable"
 
-    house = House(store=Refusing())
+    house = House()
+    monkeypatch.setattr(house.store, "write", refuse)
     async with house.client() as client:
         answers = [
             await client.post(JOBS, json=HELLO),
@@ -201,6 +194,7 @@ async def test_get_has_every_field_of_a_job() -> None:
     wish = {**HELLO, "job_id": "mine", "gpu_count": 2, "labels": {"team": "a"}}
     async with house.client() as client:
         await client.post(JOBS, json=wish)
+        house.write(JobWhy(house.jobs["0", "mine"].uid, "no idle VM"))
         waiting = (await client.get(f"{JOBS}/mine")).json()
         house.move("mine", *TO_RUNNING)
         running = (await client.get(f"{JOBS}/mine")).json()
@@ -274,9 +268,10 @@ async def test_events_and_attempts_page() -> None:
 async def test_waits_are_told() -> None:
     """What the job met while it waited, also when it has ended."""
     house = House()
-    house.store.wait_rows = (WaitRow(WaitKind.REFUSAL, "us-east1", "stockout: none", NOW, NOW, 3),)
     async with house.client() as client:
         await client.post(JOBS, json={**HELLO, "job_id": "mine"})
+        uid = house.jobs["0", "mine"].uid
+        house.write(WaitNote(uid, WaitKind.REFUSAL, "us-east1", "stockout: none", NOW, 3))
         await client.post(f"{JOBS}/mine/stop")
         (met,) = (await client.get(f"{JOBS}/mine/waits")).json()["waits"]
         missing = await client.get(f"{JOBS}/nobody/waits")
@@ -296,7 +291,7 @@ async def test_stopping_a_waiting_job_cancels_it() -> None:
     assert answer.json()["status"] == "cancelled"
     assert again.json()["status"] == "cancelled"
     assert again.json()["message"].startswith("already cancelled")
-    assert house.store.sent == []
+    assert house.sent == []
 
 
 async def test_stopping_a_running_job_tells_its_vm() -> None:
@@ -309,7 +304,7 @@ async def test_stopping_a_running_job_tells_its_vm() -> None:
         again = await client.post(f"{JOBS}/mine/stop")
     assert (answer.status_code, answer.json()["status"]) == (202, "stopping")
     assert (again.status_code, again.json()["status"]) == (202, "stopping")
-    (message,) = house.store.sent
+    (message,) = house.sent
     assert message.attributes["vm_name"] == message.ordering_key == "vm-1"
     assert message.attributes["kind"] == "stop"
     body = json.loads(message.body)
@@ -326,7 +321,7 @@ async def test_v1_vm_is_told_in_its_own_words() -> None:
         await client.post(JOBS, json={**HELLO, "job_id": "mine", "workflow": "train"})
         house.move("mine", *TO_RUNNING)
         await client.post(f"{JOBS}/mine/stop")
-    (message,) = house.store.sent
+    (message,) = house.sent
     assert message.topic == "pipeline-zen-jobs-stop"
     assert json.loads(message.body) == {"action": "stop", "job_id": "mine"}
 
@@ -347,13 +342,13 @@ async def test_the_timeline_says_who_stopped_a_job() -> None:
             await client.post(JOBS, json={**HELLO, "job_id": name, "user_id": "ada"})
             agent = {"User-Agent": "curl/8.5.0"}
             await client.post(f"{JOBS}/{name}/stop{query}", json=body, headers=agent)
-            job = house.store.jobs["ada", name]
+            job = house.jobs["ada", name]
             assert job.reason.startswith(f"stopped by {who}")
-            told = house.store.timeline[job.uid][-1].data["stopped_by"]
+            told = house.timeline(job)[-1].data["stopped_by"]
             assert isinstance(told, dict)
             assert told["client"] == "curl/8.5.0"
             assert told.get("name") == (body or {}).get("by")
-        assert house.store.jobs["ada", "j0"].reason.endswith(": wrong data")
+        assert house.jobs["ada", "j0"].reason.endswith(": wrong data")
         long = await client.post(f"{JOBS}/j0/stop", json={"by": "x" * 200})
     assert_error(long, 422, "bad_input")
 
@@ -363,11 +358,11 @@ async def test_stop_looks_again_when_the_job_moved() -> None:
     house = House()
     async with house.client() as client:
         await client.post(JOBS, json={**HELLO, "job_id": "mine"})
-        job = house.store.jobs["0", "mine"]
-        house.store.race = [advance(job, JobEvent.ADMITTED, NOW, RULES)]
+        job = house.jobs["0", "mine"]
+        house.races = [advance(job, JobEvent.ADMITTED, NOW, RULES)]
         answer = await client.delete(f"{JOBS}/mine")
     assert answer.json()["status"] == "cancelled"
-    assert house.store.jobs["0", "mine"].version == 3
+    assert house.jobs["0", "mine"].version == 3
 
 
 async def test_stop_gives_up_after_a_bounded_number_of_races() -> None:
@@ -375,13 +370,13 @@ async def test_stop_gives_up_after_a_bounded_number_of_races() -> None:
     house = House()
     async with house.client() as client:
         await client.post(JOBS, json={**HELLO, "job_id": "mine"})
-        job = house.store.jobs["0", "mine"]
+        job = house.jobs["0", "mine"]
         for turn in range(5):
             event = JobEvent.WITHDRAWN if turn % 2 else JobEvent.ADMITTED
             job = advance(job, event, NOW, RULES)
-            house.store.race.append(job)
+            house.races.append(job)
         assert_error(await client.delete(f"{JOBS}/mine"), 409, "conflict")
-    assert not house.store.race
+    assert not house.races
 
 
 async def test_unknown_and_ambiguous_jobs() -> None:
@@ -397,7 +392,7 @@ async def test_unknown_and_ambiguous_jobs() -> None:
             assert named.status_code == 200
         assert_error(await client.delete(f"{JOBS}/mine"), 409, "ambiguous")
         assert (await client.delete(f"{JOBS}/mine?user_id=bob")).status_code == 200
-    assert house.store.jobs["ada", "mine"].status is JobStatus.QUEUED
+    assert house.jobs["ada", "mine"].status is JobStatus.QUEUED
 
 
 def test_every_status_has_one_state() -> None:
@@ -428,7 +423,7 @@ async def test_dry_run_stores_nothing_and_shows_all_candidates() -> None:
     assert refused.json()["cluster"] is None
     assert "--allow-larger" in refused.json()["message"]
     assert [r["needs"] for r in refused.json()["candidates"]] == [["allow_larger"]]
-    assert house.store.jobs == {}
+    assert house.jobs == {}
 
 
 async def test_dry_run_of_a_job_without_gpus_reads_its_own_record() -> None:
@@ -440,9 +435,8 @@ async def test_dry_run_of_a_job_without_gpus_reads_its_own_record() -> None:
     chances = []
     async with house.client() as client:
         for last in (Outcome.HIT, Outcome.MISS):
-            house.store.experience_rows = tuple(
-                Experience(*place, updated_at=NOW, last=last, last_at=NOW) for place in places
-            )
+            seen = [Experience(*place, updated_at=NOW, last=last, last_at=NOW) for place in places]
+            house.write(*map(PutExperience, seen))
             answer = await client.post(f"{JOBS}?dry_run=true", json=body)
             chances.append(answer.json()["candidates"][0]["success_probability"])
     assert chances[0] > chances[1]

@@ -26,7 +26,7 @@ ROUTES = [
 
 def agree(house: House, consent: Consent) -> None:
     """The operator changes the tenant; the door reads it after a second."""
-    house.store.tenant_rows["default"] = Tenant("default", consent=consent)
+    house.put_tenant(Tenant("default", consent=consent))
     house.clock.at += timedelta(seconds=60)
 
 
@@ -41,7 +41,7 @@ async def test_a_dear_job_is_refused_until_its_tenant_buys_it(
         refused = await client.post(path, json=body)
         assert (refused.status_code, refused.json()["code"]) == (409, "price_not_confirmed")
         assert refused.json()["total_usd_per_hour"] == 8.4
-        assert house.store.jobs == {}
+        assert house.jobs == {}
         agree(house, Consent(confirm_above_usd_per_hour=20.0))
         assert (await client.post(path, json=body)).status_code == accepted
 
@@ -85,7 +85,7 @@ async def test_a_tenant_that_agrees_to_spot_does_without_where_there_is_none(
         assert (await client.post(path, json=body)).status_code == accepted
         own = await client.post(NATIVE, json={**BODY, "spot": True})
     assert (own.status_code, own.json()["faults"][0]["field"]) == (422, "spot")
-    (job,) = house.store.jobs.values()
+    (job,) = house.jobs.values()
     assert (job.cluster, job.spec.spot) == ("2xa100-40gb", True)
 
 
@@ -93,7 +93,7 @@ async def test_an_unknown_tenant_is_refused_by_name() -> None:
     """With the nearest ones and the way to set it up; where submissions may bring tenants, a header
     says that it is new."""
     house = House(door_rules=DoorRules(create_tenants=False))
-    house.store.tenant_rows["vision"] = Tenant("vision")
+    house.put_tenant(Tenant("vision"))
     body = {**BODY, "tenant_id": "visoin"}
     async with house.client() as client:
         refused = await client.post(NATIVE, json=body)

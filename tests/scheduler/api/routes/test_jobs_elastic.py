@@ -35,7 +35,7 @@ async def submit(house: House, body: dict[str, Any]) -> tuple[int, Any]:
 
 
 def stored(house: House, name: str) -> Job:
-    return house.store.jobs["0", name]
+    return house.jobs["0", name]
 
 
 async def test_an_elastic_job_is_stored_with_all_its_members() -> None:

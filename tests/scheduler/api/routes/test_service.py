@@ -8,14 +8,22 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from core.changes import RegionStatus
+from core.changes import (
+    ClearAlert,
+    NewVm,
+    PutRegionStatus,
+    PutTrouble,
+    RaiseAlert,
+    RegionStatus,
+    VmBeat,
+)
 from core.job import JobStatus
 from core.messages import GpuReading
-from core.reads import AlertRow, Summary, VmCount, VmRow
+from core.reads import Summary, VmCount
 from core.region_blocks import Trouble, TroubleKind
 from core.vm import Vm, VmState
 from scheduler.api.http.app import create_metrics_app
-from tests.scheduler.api.fakes import CLUSTERS, NOW, TO_RUNNING, House, assert_error
+from tests.scheduler.api.fakes import CLUSTERS, LEASE, NOW, TO_RUNNING, House, assert_error
 
 A100 = "2xa100-40gb"
 
@@ -48,7 +56,7 @@ def full_summary() -> Summary:
 async def test_status_counts_everything() -> None:
     """Status has all ten statuses and all six words for VMs, also those at zero."""
     house = House()
-    house.store.the_summary = full_summary()
+    house.answer("summary", full_summary())
     async with house.client() as client:
         body = (await client.get("/api/v1/status")).json()
     assert set(body["jobs"]) == set(JobStatus)
@@ -69,7 +77,7 @@ async def test_status_counts_everything() -> None:
 async def test_cluster_status_speaks_of_nodes() -> None:
     """The multi-tenant summary counts nodes, GPUs and jobs in its own words."""
     house = House()
-    house.store.the_summary = full_summary()
+    house.answer("summary", full_summary())
     async with house.client() as client:
         body = (await client.get("/api/v1/cluster/status")).json()
     assert body == {
@@ -86,8 +94,7 @@ async def test_cluster_status_speaks_of_nodes() -> None:
 async def test_clusters_bring_counts_blocks_and_reasons_together() -> None:
     """Each region of each cluster shows its VMs, its block if one holds now, and its why."""
     house = House()
-    store = house.store
-    store.the_summary = full_summary()
+    house.answer("summary", full_summary())
     stockout = Trouble(
         region="us-west1",
         zone="us-west1-a",
@@ -102,8 +109,8 @@ async def test_clusters_bring_counts_blocks_and_reasons_together() -> None:
     )
     over = replace(stockout, region="us-central1", until=NOW)
     other = replace(stockout, machine_type="another", until=NOW + timedelta(hours=1))
-    store.trouble_rows = (stockout, over, other)
-    store.statuses = (RegionStatus(A100, "us-west1", 1, "waits for a stockout", NOW),)
+    house.write(*map(PutTrouble, (stockout, over, other)))
+    house.write(PutRegionStatus(RegionStatus(A100, "us-west1", 1, "waits for a stockout", NOW)))
     async with house.client() as client:
         clusters = (await client.get("/api/v1/clusters")).json()["clusters"]
     assert [c["name"] for c in clusters] == [c.name for c in CLUSTERS]
@@ -124,10 +131,9 @@ async def test_vms_of_a_withdrawn_region_are_shown() -> None:
     """What counts against the limit is shown somewhere, also where nothing is configured now."""
     house = House()
     full = full_summary()
-    house.store.the_summary = replace(
-        full, vms=(*full.vms, VmCount(A100, "asia-east1", VmState.READY, True, 1))
-    )
-    house.store.statuses = (RegionStatus(A100, "asia-east1", 1, "withdrawn", NOW),)
+    more = (*full.vms, VmCount(A100, "asia-east1", VmState.READY, True, 1))
+    house.answer("summary", replace(full, vms=more))
+    house.write(PutRegionStatus(RegionStatus(A100, "asia-east1", 1, "withdrawn", NOW)))
     async with house.client() as client:
         clusters = (await client.get("/api/v1/clusters")).json()["clusters"]
     a100 = next(c for c in clusters if c["name"] == A100)
@@ -145,7 +151,7 @@ async def test_vms_cost_from_their_first_running_second() -> None:
     """A VM's cost runs from when it was first seen running until it was gone."""
     house = House()
     vm = Vm(
-        uid="u",
+        uid=LEASE.vm_uid,
         name="vm-1",
         cluster=A100,
         region="us-central1",
@@ -160,9 +166,13 @@ async def test_vms_cost_from_their_first_running_second() -> None:
         leases=("l",),
         running_since=NOW - timedelta(minutes=30),
     )
-    gone = replace(vm, state=VmState.GONE, gone_at=NOW - timedelta(minutes=20), leases=())
-    house.store.vm_rows = (VmRow(vm, ("mine",), (GpuReading(0, 97.0, 61.0),)), VmRow(gone, (), ()))
+    gone = replace(vm, uid="a", state=VmState.GONE, gone_at=NOW - timedelta(minutes=20), leases=())
+    house.write(NewVm(vm, 9), VmBeat(vm.uid, NOW, (GpuReading(0, 97.0, 61.0),)))
+    house.tables.set_vm(gone)
     async with house.client() as client:
+        wish = {"command": ["a"], "job_id": "mine", "cluster": A100, "gpu_count": 2}
+        assert (await client.post("/api/v1/jobs", json=wish)).status_code == 201
+        house.move("mine", *TO_RUNNING)
         body = (await client.get("/api/v1/vms?gone=true")).json()
     first, second = body["vms"]
     assert (first["state"], first["busy"], first["jobs"]) == ("READY", True, ["mine"])
@@ -175,13 +185,13 @@ async def test_vms_cost_from_their_first_running_second() -> None:
 async def test_alerts_are_open_ones_unless_asked() -> None:
     """Cleared alerts are shown only with all=true."""
     house = House()
-    alert = AlertRow(1, "quota", "us", "error", "full", NOW, NOW, None, 3)
-    house.store.alert_rows = (alert, replace(alert, alert_id=2, cleared_at=NOW))
+    alert = RaiseAlert("quota", "us", "error", "full", NOW)
+    house.write(alert, ClearAlert("quota", "us", NOW), alert)
     async with house.client() as client:
         some = (await client.get("/api/v1/alerts")).json()["alerts"]
         every = (await client.get("/api/v1/alerts?all=true")).json()["alerts"]
-    assert [a["id"] for a in some] == [1]
-    assert [a["id"] for a in every] == [1, 2]
+    assert [a["id"] for a in some] == [2]
+    assert [a["id"] for a in every] == [2, 1]
 
 
 async def test_readiness_names_what_fails() -> None:
@@ -203,14 +213,14 @@ async def test_metrics_show_counters_and_gauges() -> None:
     house = House()
     async with house.client() as client:
         await client.post("/api/v1/jobs", json={"command": ["a"], "job_id": "mine"})
-        before = house.store.jobs["0", "mine"]
+        before = house.jobs["0", "mine"]
         house.clock.at = NOW
         after = house.move("mine", *TO_RUNNING)
         house.metrics.job_moved(before, after)
         house.metrics.cycle(0.004)
         house.metrics.cloud_call("create", "ok")
         house.metrics.leading(True)
-        house.store.the_summary = full_summary()
+        house.answer("summary", full_summary())
         answer = await client.get("/metrics")
     lines = set(answer.text.splitlines())
     assert answer.headers["content-type"].startswith("text/plain")
@@ -235,7 +245,7 @@ async def test_metrics_show_counters_and_gauges() -> None:
 async def test_metrics_survive_the_database() -> None:
     """Without the database the counters are still there, and no gauge shows an old number."""
     house = House()
-    house.store.the_summary = full_summary()
+    house.answer("summary", full_summary())
     async with house.client() as client:
         house.metrics.cloud_call("create", "unsure")
         await client.get("/metrics")
@@ -288,7 +298,7 @@ async def test_pages_of_named_origins_may_call() -> None:
 async def test_metrics_on_a_port_of_their_own() -> None:
     """The same metrics, and nothing else of the API."""
     house = House()
-    house.store.the_summary = full_summary()
+    house.answer("summary", full_summary())
     transport = httpx.ASGITransport(create_metrics_app(house.services()))
     async with httpx.AsyncClient(transport=transport, base_url="http://zen") as client:
         answer = await client.get("/metrics")

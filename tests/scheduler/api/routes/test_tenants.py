@@ -14,7 +14,7 @@ from core.tenants import Consent, Quota, Tenant
 from scheduler.queue.guaranteed_start import bound_s
 from scheduler.submission.submit import Expected, Submissions
 from scheduler.submission.tenant_access import Door, DoorRules, span
-from tests.scheduler.api.fakes import NOW, RULES, House
+from tests.scheduler.api.fakes import NOW, RULES, TO_RUNNING, House
 
 PATH = "/api/v1/tenants"
 JOB = {"command": ["true"], "gpu_type": "l4"}
@@ -62,12 +62,12 @@ async def test_every_fault_is_named(house: House) -> None:
         *("quota.gpus_by_type.l4", "quota.disks"),
     }
     assert gone.status_code == 404
-    assert list(house.store.tenant_rows) == ["default"]
+    assert list(house.tables.tenants) == ["default"]
 
 
 async def test_gpu_types_that_no_cluster_has_are_refused(house: House) -> None:
     """With the nearest types; taking such a limit away is possible."""
-    house.store.tenant_rows["old"] = Tenant("old", quota=Quota(gpus_by_type={"k80": 4}))
+    house.put_tenant(Tenant("old", quota=Quota(gpus_by_type={"k80": 4})))
     async with house.client() as client:
         answer = await client.patch(f"{PATH}/a", json={"quota": {"gpus_by_type": {"h100": 4}}})
         gone = await client.patch(f"{PATH}/old", json={"quota": {"gpus_by_type": {"k80": None}}})
@@ -75,7 +75,7 @@ async def test_gpu_types_that_no_cluster_has_are_refused(house: House) -> None:
     (fault,) = answer.json()["faults"]
     assert (fault["field"], fault["got"]) == ("quota.gpus_by_type", '"h100"')
     assert "nearest: h100-80gb" in fault["expected"]
-    assert "a" not in house.store.tenant_rows
+    assert "a" not in house.tables.tenants
     assert (gone.status_code, gone.json()["quota"]) == (200, {})
 
 
@@ -112,8 +112,8 @@ async def test_the_list_shows_use_beside_limits(house: House) -> None:
     """What jobs hold now, by resource; the default tenant needs no set-up."""
     async with house.client() as client:
         await client.post("/api/v1/jobs", json=JOB)
-        (job,) = house.store.jobs.values()
-        house.store.jobs[job.key] = advance(job, E.ADMITTED, NOW, RULES)
+        (job,) = house.jobs.values()
+        house.tables.set_job(advance(job, E.ADMITTED, NOW, RULES))
         (found,) = (await client.get(PATH)).json()["tenants"]
     used = {limit["resource"]: limit["used"] for limit in found["limits"]}
     assert found["tenant_id"] == "default"
@@ -170,7 +170,7 @@ async def test_what_can_never_run_is_refused_at_the_door(
     house: House, tenant: Tenant, job: dict[str, object], words: str
 ) -> None:
     """With what was asked for, the quota, and what is in use."""
-    house.store.tenant_rows["a"] = tenant
+    house.put_tenant(tenant)
     body = {"command": ["true"], "tenant_id": "a", **job}
     with pytest.raises(BadInput) as caught:
         await door(house).submit(body, idempotency_key=None)
@@ -189,7 +189,7 @@ async def test_a_new_tenant_is_told_to_be_new(house: House) -> None:
     """Where submissions may bring tenants, the first one of each says so."""
     first = await door(house).submit({**JOB, "tenant_id": "blue"}, idempotency_key=None)
     again = await door(house).submit({**JOB, "tenant_id": "blue"}, idempotency_key=None)
-    assert (first.new_tenant, again.new_tenant) == (True, True)  # this store keeps none
+    assert (first.new_tenant, again.new_tenant) == (True, False)
     assert not (await door(house).submit(JOB, idempotency_key=None)).new_tenant
 
 
@@ -200,14 +200,14 @@ async def test_a_tenant_agrees_for_jobs_that_say_nothing(house: House) -> None:
     house.clusters = (*house.clusters, spot)
     body = {"command": ["true"], "tenant_id": "a", "gpu_type": "l4", "job_id": "j"}
     assert (await door(house).submit(body, idempotency_key=None)).cluster == "1xl4"
-    house.store.tenant_rows["a"] = Tenant("a", consent=Consent(spot=True, allow_larger=True))
+    house.put_tenant(Tenant("a", consent=Consent(spot=True, allow_larger=True)))
     assert (await door(house).submit(body, idempotency_key=None)).repeated
     named = [{**body, "job_id": "k"}, {**body, "job_id": "l", "spot": False}]
     taken = [(await door(house).submit(one, idempotency_key=None)).cluster for one in named]
     assert taken == ["1xl4-spot", "1xl4"]
     three = {**body, "job_id": "m", "gpu_type": "a100-40gb", "gpu_count": 3, "spot": False}
     assert (await door(house).submit(three, idempotency_key=None)).cluster == "4xa100-40gb"
-    assert house.store.jobs["0", "m"].spec.allow_larger is True
+    assert house.jobs["0", "m"].spec.allow_larger is True
 
 
 async def test_a_dear_submission_is_confirmed(house: House) -> None:
@@ -217,7 +217,7 @@ async def test_a_dear_submission_is_confirmed(house: House) -> None:
     asks = door(house, confirm=10.0)
     with pytest.raises(PriceNotConfirmed) as caught:
         await asks.submit(dear, idempotency_key=None)
-    assert (caught.value.usd_per_hour, house.store.jobs) == (16.8, {})
+    assert (caught.value.usd_per_hour, house.jobs) == (16.8, {})
     assert "--yes" in str(caught.value)
     with pytest.raises(PriceNotConfirmed):
         await asks.submit(dear, idempotency_key=None, confirmed_usd_per_hour=16.0)
@@ -225,9 +225,9 @@ async def test_a_dear_submission_is_confirmed(house: House) -> None:
     await asks.submit({**dear, "max_usd_per_hour": 8.4}, idempotency_key=None)
     await asks.submit(JOB, idempotency_key=None)
     rich = Tenant("rich", consent=Consent(confirm_above_usd_per_hour=50.0))
-    house.store.tenant_rows["rich"] = rich
+    house.put_tenant(rich)
     told = await asks.submit({**dear, "tenant_id": "rich"}, idempotency_key=None)
-    assert house.store.jobs["0", told.job_id].spec.agreed_usd_per_hour == 25.0
+    assert house.jobs["0", told.job_id].spec.agreed_usd_per_hour == 25.0
 
 
 async def test_a_repeat_of_a_dear_submission_is_answered(house: House) -> None:
@@ -244,9 +244,9 @@ async def test_the_bound_is_told_at_submission(house: House) -> None:
     told = await door(house).submit(JOB, idempotency_key=None)
     calm_s, week = patience_s(JobSpec("j"), 0.0, QueuePolicy()), RULES.timers.max_runtime_s
     assert told.starvation_bound_s == bound_s(calm_s, week, 0, VMS)
-    (job,) = house.store.jobs.values()
+    (job,) = house.jobs.values()
     assert job.starts_by == NOW + timedelta(seconds=told.starvation_bound_s)
-    assert house.store.timeline[job.uid][0].data["starvation_bound_s"] == told.starvation_bound_s
+    assert house.timeline(job)[0].data["starvation_bound_s"] == told.starvation_bound_s
     house.clusters = tuple(replace(c, queue=QueueRule.PRIORITY) for c in house.clusters)
     told = await door(house).submit(JOB, idempotency_key=None)
     assert told.starvation_bound_s is None
@@ -272,10 +272,10 @@ async def test_all_of_an_array_are_told_the_bound_of_the_last(house: House) -> N
     await door(house).submit({**JOB, "job_id": "many", "array": "1-30"}, idempotency_key=None)
     calm_s, week = patience_s(JobSpec("j"), 0.0, QueuePolicy()), RULES.timers.max_runtime_s
     latest = NOW + timedelta(seconds=bound_s(calm_s, week, 29, VMS))
-    assert {job.starts_by for job in house.store.jobs.values()} == {latest}
+    assert {job.starts_by for job in house.jobs.values()} == {latest}
     await door(house).submit({**JOB, "job_id": "gang", "replicas": 4}, idempotency_key=None)
     latest = NOW + timedelta(seconds=bound_s(calm_s, week, 30, VMS))
-    gang = {job.starts_by for job in house.store.jobs.values() if job.gang is not None}
+    gang = {job.starts_by for job in house.jobs.values() if job.gang is not None}
     assert gang == {latest}
 
 
@@ -285,14 +285,12 @@ async def test_a_job_far_behind_is_told_its_rule(house: House) -> None:
     async with house.client() as client:
         await client.post("/api/v1/jobs", json={**JOB, "job_id": "one", "tenant_id": "a"})
         await client.post("/api/v1/jobs", json={**JOB, "job_id": "two", "tenant_id": "a"})
-        one = house.store.jobs["0", "one"]
-        house.store.jobs[one.key] = advance(one, E.ADMITTED, NOW, RULES)
-        house.store.tenant_rows["a"] = Tenant("a", quota=Quota(jobs=1))
-        house.store.whys["two"] = ""
+        house.move("one", *TO_RUNNING)
+        house.put_tenant(Tenant("a", quota=Quota(jobs=1)))
         found = (await client.get("/api/v1/jobs/two")).json()
-        house.store.tenant_rows["a"] = Tenant("a")
+        house.put_tenant(Tenant("a"))
         new = (await client.get("/api/v1/jobs/two")).json()
-        house.store.position = 7
+        house.queue_before(6, house.jobs["0", "two"].spec)
         behind = (await client.get("/api/v1/jobs/two")).json()
     words = "quota of tenant a: asks for 1 jobs at once, the quota is 1, 1 in use; it starts as"
     assert found["why"].startswith(words)
