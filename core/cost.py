@@ -347,6 +347,30 @@ def settled(settlements: Sequence[Settlement], vms: int) -> Settled:
     return Settled(vms, found)
 
 
+DailyKey = tuple[date, str, str, str, str, bool, CostKind]
+"""Day, tenant, user, cluster, region, spot, kind."""
+JobDayKey = tuple[str, date, CostKind]
+"""Job, day, kind."""
+
+
+def sums_of(
+    settlements: Iterable[Settlement],
+) -> tuple[dict[DailyKey, Amount], dict[JobDayKey, Amount]]:
+    """What settlements add to the daily sums, and to those of jobs."""
+    daily: dict[DailyKey, Amount] = {}
+    jobs: dict[JobDayKey, Amount] = {}
+    for settlement in settlements:
+        life = settlement.life
+        for share in settlement.shares:
+            place = (life.cluster, life.region, life.spot)
+            key = (share.day, share.tenant_id, share.user_id, *place, share.kind)
+            daily[key] = daily.get(key, Amount()) + share.amount
+            if share.payer is not None:
+                job = (share.payer.job_uid, share.day, share.kind)
+                jobs[job] = jobs.get(job, Amount()) + share.amount
+    return daily, jobs
+
+
 @dataclass(frozen=True, slots=True)
 class TenantBudget:
     """What a tenant's jobs may cost, with the boot and idle time that they cause. None: no limit of

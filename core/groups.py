@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from core.errors import NotFound
+from core.errors import Ambiguous, NotFound
 from core.job import JobStatus
 from core.names import JOB_ID
 
@@ -78,9 +78,15 @@ def hold_words(after: Iterable[str]) -> str:
     return f"waits for the end of {', '.join(words)}"
 
 
-def no_group(group: str, user_id: str | None) -> NotFound:
-    whose = "" if user_id is None else f" of user {user_id}"
-    return NotFound(f"there is no group {group}{whose}")
+def only_one(noun: str, name: str, user_id: str | None, owners: Sequence[str]) -> str:
+    """The owner of a job or a group that people know by its name alone: NotFound if it has none,
+    Ambiguous if it has several and no user was named."""
+    if not owners:
+        whose = "" if user_id is None else f" of user {user_id}"
+        raise NotFound(f"there is no {noun} {name}{whose}")
+    if len(owners) > 1:
+        raise Ambiguous(f"several users have a {noun} {name}: say which user_id")
+    return owners[0]
 
 
 def counts_words(counts: Mapping[JobStatus, int]) -> str:

@@ -135,8 +135,8 @@ class StartJob:
 
 
 @dataclass(frozen=True, slots=True)
-class StopJob:
-    """End this attempt: SIGTERM, grace, SIGKILL."""
+class _ToAttempt:
+    """To the VM that works for one attempt."""
 
     vm_name: str
     boot_nonce: str
@@ -144,46 +144,33 @@ class StopJob:
     user_id: str
     attempt: int
     lease_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopJob(_ToAttempt):
+    """End this attempt: SIGTERM, grace, SIGKILL."""
+
     grace_s: float
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class ContinueJob:
+class ContinueJob(_ToAttempt):
     """Your lease still lives: thaw and go on."""
 
-    vm_name: str
-    boot_nonce: str
-    job_id: str
-    user_id: str
-    attempt: int
-    lease_id: str
     answers: int = 0
     """The number of the beat that it answers: a late word may speak of an earlier freeze."""
 
 
 @dataclass(frozen=True, slots=True)
-class GoJob:
+class GoJob(_ToAttempt):
     """All members of the gang are there: begin."""
-
-    vm_name: str
-    boot_nonce: str
-    job_id: str
-    user_id: str
-    attempt: int
-    lease_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class ResizeJob:
+class ResizeJob(_ToAttempt):
     """The job has another size now: tell its processes."""
 
-    vm_name: str
-    boot_nonce: str
-    job_id: str
-    user_id: str
-    attempt: int
-    lease_id: str
     size: Size
 
 

@@ -1,4 +1,5 @@
-"""Page tokens: opaque to callers, bound to the question they came from."""
+"""Pages of long lists, newest first. Their tokens are opaque to callers and bound to the question
+that they came from."""
 
 from __future__ import annotations
 
@@ -6,17 +7,21 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Generic, TypeVar
 from uuid import UUID
 
 from core.errors import BadInput, Fault
 
+PAGE_MAX = 1000
 _DIGEST = 8
+Item = TypeVar("Item")
+Shown = TypeVar("Shown")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Place:
     """Where a page ended: the next one begins after this row."""
 
@@ -24,9 +29,47 @@ class Place:
     uid: str
 
 
-def token_for(question: object, at: datetime, uid: str) -> str:
-    """A token for what follows this row in the answer to this question."""
-    body = json.dumps([at.isoformat(), uid]).encode()
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Item]):
+    """Some rows of a list, newest first."""
+
+    rows: tuple[Item, ...]
+    total: int
+    next_token: str | None
+
+    def shown_as(self, show: Callable[[Item], Shown]) -> Page[Shown]:
+        return Page(tuple(map(show, self.rows)), self.total, self.next_token)
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """Which page of the answer to a question."""
+
+    question: object
+    size: int
+    after: Place | None
+
+    @staticmethod
+    def of(
+        question: object, size: int, token: str | None, form: Callable[[str], object] = UUID
+    ) -> PageRequest:
+        """BadInput for a token that is not ours, see `place_of`."""
+        return PageRequest(question, bounded(size), place_of(question, token, form))
+
+    def page(self, rows: Sequence[Item], total: int, place: Callable[[Item], Place]) -> Page[Item]:
+        """Of rows behind the place, in order; one more than fits says that there is more."""
+        shown = tuple(rows[: self.size])
+        more = len(rows) > len(shown)
+        return Page(shown, total, token_for(self.question, place(shown[-1])) if more else None)
+
+
+def bounded(size: int) -> int:
+    return max(1, min(size, PAGE_MAX))
+
+
+def token_for(question: object, place: Place) -> str:
+    """A token for what follows this place in the answer to this question."""
+    body = json.dumps([place.at.isoformat(), place.uid]).encode()
     return base64.urlsafe_b64encode(_digest(question, body) + body).decode().rstrip("=")
 
 
@@ -41,10 +84,10 @@ def place_of(
         raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
         digest, body = raw[:_DIGEST], raw[_DIGEST:]
         if digest == _digest(question, body):
-            at, uid = json.loads(body)
+            at, uid = map(str, json.loads(body))
             form(uid)
             return Place(datetime.fromisoformat(at), uid)
-    except (binascii.Error, ValueError):
+    except (binascii.Error, TypeError, ValueError):
         pass  # falls through to the one answer for every kind of foreign token
     expected = "the next_page_token of a page of this very list, with the same filters"
     raise BadInput([Fault("page_token", repr(token[:40]), expected)])

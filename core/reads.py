@@ -12,6 +12,7 @@ from core.cost import CostKind
 from core.cost_report import CostQuestion, CostReport
 from core.job import Job, JobStatus, TimelineEntry
 from core.messages import GpuReading, Progress
+from core.pages import Page
 from core.region_blocks import Trouble
 from core.supply import Experience
 from core.vm import Vm, VmState
@@ -73,15 +74,6 @@ class JobRow:
 
 
 @dataclass(frozen=True, slots=True)
-class JobPage:
-    """Newest first."""
-
-    rows: tuple[JobRow, ...]
-    total: int
-    next_token: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class GroupRow:
     """The jobs of a group, counted."""
 
@@ -137,15 +129,6 @@ class VmRow:
 
 
 @dataclass(frozen=True, slots=True)
-class VmPage:
-    """Newest first."""
-
-    rows: tuple[VmRow, ...]
-    total: int
-    next_token: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class VmCount:
     """VMs of one kind in one place."""
 
@@ -180,15 +163,6 @@ class DeadLetterRow:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetterPage:
-    """Newest first."""
-
-    rows: tuple[DeadLetterRow, ...]
-    total: int
-    next_token: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Summary:
     """The whole house at a glance."""
 
@@ -214,7 +188,7 @@ class Reads(Protocol):
     async def job(self, job_id: str, user_id: str | None) -> JobRow: ...
     async def jobs(
         self, where: JobFilter, size: int, token: str | None, offset: int = 0
-    ) -> JobPage:
+    ) -> Page[JobRow]:
         """A page behind the token's place, or behind the first `offset` rows."""
         ...
 
@@ -232,14 +206,14 @@ class Reads(Protocol):
 
     async def vms(
         self, cluster: str | None, region: str | None, gone: bool, size: int, token: str | None
-    ) -> VmPage: ...
+    ) -> Page[VmRow]: ...
     async def region_statuses(self) -> Sequence[RegionStatus]: ...
     async def troubles(self) -> Sequence[Trouble]: ...
     async def experience(self) -> Sequence[Experience]: ...
     async def alerts(self, open_only: bool, size: int) -> Sequence[AlertRow]: ...
     async def dead_letters(
         self, source: str | None, size: int, token: str | None
-    ) -> DeadLetterPage: ...
+    ) -> Page[DeadLetterRow]: ...
     async def dead_letter(self, message_id: str) -> DeadLetterRow: ...
     async def cost(self, question: CostQuestion) -> CostReport: ...
     async def summary(self) -> Summary: ...

@@ -26,6 +26,7 @@ from core.cost import (
     add_live_spend,
     settle,
     settled,
+    sums_of,
 )
 from core.cost_report import CostQuestion, CostReport, Tally, job_amounts, job_key
 
@@ -168,17 +169,7 @@ async def settle_costs(connection: Connection, batch: int) -> Settled:
 
 
 async def _add(connection: Connection, done: Sequence[Settlement]) -> None:
-    daily: dict[tuple[object, ...], Amount] = {}
-    jobs: dict[tuple[object, ...], Amount] = {}
-    for settlement in done:
-        life = settlement.life
-        place = (life.cluster, life.region, life.spot)
-        for share in settlement.shares:
-            key = (share.day, share.tenant_id, share.user_id, *place, str(share.kind))
-            daily[key] = daily.get(key, Amount()) + share.amount
-            if share.payer is not None:
-                job = (share.payer.job_uid, share.day, str(share.kind))
-                jobs[job] = jobs.get(job, Amount()) + share.amount
+    daily, jobs = sums_of(done)
     if daily:
         await connection.execute(_ADD_DAILY, _columns(daily))
     if jobs:
@@ -187,8 +178,9 @@ async def _add(connection: Connection, done: Sequence[Settlement]) -> None:
     await connection.execute(_MARK, marks)
 
 
-def _columns(sums: Mapping[tuple[object, ...], Amount]) -> list[list[object]]:
-    rows = [(*key, a.vm_seconds, a.gpu_seconds, a.usd) for key, a in sums.items()]
+def _columns(sums: Mapping[tuple[Any, ...], Amount]) -> list[list[object]]:
+    """One array per column; the last part of each key is its kind."""
+    rows = [(*k[:-1], str(k[-1]), a.vm_seconds, a.gpu_seconds, a.usd) for k, a in sums.items()]
     return [list(column) for column in zip(*rows, strict=True)]
 
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from core.errors import Ambiguous
-from core.groups import no_group
+from core.groups import only_one
 from core.job import Job, JobStatus
 from db.rows import JOB_SELECT, job_of
 
@@ -36,11 +35,8 @@ async def find_group(connection: AsyncConnection[TupleRow], group: str, user_id:
     """Whose it is; NotFound or Ambiguous."""
     words = {"group": group, "user": user_id}
     row = await (await connection.execute(_OWNERS, words)).fetchone()
-    if row is None:
-        raise no_group(group, user_id)
-    if row[1]:
-        raise Ambiguous(f"several users have a group {group}: say which user_id")
-    return str(row[0])
+    owners = [] if row is None else [str(row[0])] * (1 + row[1])
+    return only_one("group", group, user_id, owners)
 
 
 async def open_jobs(

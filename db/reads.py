@@ -6,27 +6,26 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from core.changes import DeadLetter, RegionStatus
 from core.cost_report import CostQuestion, CostReport
-from core.errors import Ambiguous, NotFound
+from core.errors import NotFound
+from core.groups import only_one
 from core.job import WAITING, JobStatus
-from core.pages import Place, place_of, token_for
+from core.pages import Page, PageRequest, Place, bounded
 from core.reads import (
     AlertRow,
     AttemptRow,
-    DeadLetterPage,
     DeadLetterRow,
     EventRow,
     GroupRow,
     JobFilter,
-    JobPage,
     JobRow,
     Milestones,
     Summary,
     VmCount,
-    VmPage,
     VmRow,
     Worked,
 )
@@ -60,8 +59,6 @@ from db.rows import (
     vm_of,
 )
 from db.store import PostgresStore
-
-PAGE_MAX = 1000
 
 # Counted only when somebody asks, and no further than anybody would count: higher classes, and
 # those of its own tenant that are due before it. How the tenants of a class take turns is decided
@@ -113,7 +110,6 @@ _LETTER_SELECT = """
 SELECT d.message_id, d.source, d.body, d.attributes::text, d.reason, d.at, d.ordering_key,
     d.replayed_at FROM dead_letters AS d
 """
-_LETTER_CONDITIONS = {"source": "d.source = %(source)s"}
 _ATTEMPTS = """
 SELECT attempt, lease_id, vm_name, region, zone, slots::text, assigned_at, started_at, ended_at,
     outcome, exit_code, usd_per_hour, checkpoint_at
@@ -150,6 +146,26 @@ WHERE state <> 'GONE' AND running_since IS NOT NULL AND stopped_at IS NULL GROUP
 """
 
 
+@dataclass(frozen=True, slots=True)
+class _List:
+    """A list that is read in pages: its rows, what orders them, what it can be asked for."""
+
+    select: str
+    at: str
+    uid: str
+    conditions: Mapping[str, str]
+
+
+_JOBS = _List(f"SELECT {JOB_ROW} FROM jobs AS j", "j.submitted_at", "j.uid", _JOB_CONDITIONS)
+_VMS = _List(
+    f"SELECT {VM_SELECT}, {_VM_JOBS}, v.readings::text FROM vms AS v",
+    "v.requested_at",
+    "v.uid",
+    _VM_CONDITIONS,
+)
+_LETTERS = _List(_LETTER_SELECT, "d.at", "d.message_id", {"source": "d.source = %(source)s"})
+
+
 class PostgresReads:
     """Questions over the store's connections; each is one snapshot."""
 
@@ -160,16 +176,13 @@ class PostgresReads:
         where = "j.job_id = %s AND (%s::text IS NULL OR j.user_id = %s)"
         query = f"SELECT {JOB_ROW} FROM jobs AS j WHERE {where} ORDER BY j.user_id LIMIT 2"
         rows = await self._ask(query, (job_id, user_id, user_id))
-        if not rows:
-            whose = "" if user_id is None else f" of user {user_id}"
-            raise NotFound(f"there is no job {job_id}{whose}")
-        if len(rows) > 1:
-            raise Ambiguous(f"several users have a job {job_id}: say which user_id")
-        return _job_row(rows[0])
+        found = [_job_row(row) for row in rows]
+        only_one("job", job_id, user_id, [row.job.spec.user_id for row in found])
+        return found[0]
 
     async def jobs(
         self, where: JobFilter, size: int, token: str | None, offset: int = 0
-    ) -> JobPage:
+    ) -> Page[JobRow]:
         words: dict[str, Any] = {
             "tenant_id": where.tenant_id,
             "user_id": where.user_id,
@@ -179,19 +192,11 @@ class PostgresReads:
             "group": where.group,
             "job_ids": list(where.job_ids) or None,
         }
-        question = ("jobs", *words.values())
+        request = PageRequest.of(("jobs", *words.values()), size, token)
         words["alone"] = None if where.job_ids else True
-        rows, total = await self._page(
-            f"SELECT {JOB_ROW} FROM jobs AS j",
-            ("j.submitted_at", "j.uid"),
-            (_JOB_CONDITIONS, words),
-            (place_of(question, token), _bounded(size)),
-            offset,
-        )
-        shown = [_job_row(row) for row in rows[: _bounded(size)]]
-        last = shown[-1].job if len(rows) > len(shown) else None
-        next_token = token_for(question, last.submitted_at, last.uid) if last else None
-        return JobPage(tuple(shown), total, next_token)
+        rows, total = await self._page(_JOBS, words, request, offset)
+        found = [_job_row(row) for row in rows]
+        return request.page(found, total, lambda row: Place(row.job.submitted_at, row.job.uid))
 
     async def group(self, group: str, user_id: str | None) -> GroupRow:
         async with self._store.connection() as connection:
@@ -204,7 +209,7 @@ class PostgresReads:
             f"SELECT {ENTRY_SELECT}, seq FROM job_events WHERE uid = %s AND seq > %s "
             "ORDER BY seq LIMIT %s"
         )
-        rows = await self._ask(query, (uid, after, _bounded(size)))
+        rows = await self._ask(query, (uid, after, bounded(size)))
         return [EventRow(row[-1], entry_of(row)) for row in rows]
 
     async def waits(self, uid: str) -> Sequence[WaitRow]:
@@ -225,19 +230,12 @@ class PostgresReads:
 
     async def vms(
         self, cluster: str | None, region: str | None, gone: bool, size: int, token: str | None
-    ) -> VmPage:
+    ) -> Page[VmRow]:
         words = {"cluster": cluster, "region": region, "living": None if gone else True}
-        question = ("vms", *words.values())
-        rows, total = await self._page(
-            f"SELECT {VM_SELECT}, {_VM_JOBS}, v.readings::text FROM vms AS v",
-            ("v.requested_at", "v.uid"),
-            (_VM_CONDITIONS, words),
-            (place_of(question, token), _bounded(size)),
-        )
-        shown = [_vm_row(row) for row in rows[: _bounded(size)]]
-        last = shown[-1].vm if len(rows) > len(shown) else None
-        next_token = token_for(question, last.requested_at, last.uid) if last else None
-        return VmPage(tuple(shown), total, next_token)
+        request = PageRequest.of(("vms", *words.values()), size, token)
+        rows, total = await self._page(_VMS, words, request)
+        found = [_vm_row(row) for row in rows]
+        return request.page(found, total, lambda row: Place(row.vm.requested_at, row.vm.uid))
 
     async def region_statuses(self) -> Sequence[RegionStatus]:
         query = "SELECT cluster, region, target_size, why, observed_at FROM region_status"
@@ -252,24 +250,16 @@ class PostgresReads:
         return [trouble_of(row) for row in await self._ask(query, ())]
 
     async def alerts(self, open_only: bool, size: int) -> Sequence[AlertRow]:
-        rows = await self._ask(_ALERTS, (open_only, _bounded(size)))
+        rows = await self._ask(_ALERTS, (open_only, bounded(size)))
         return [AlertRow(*row) for row in rows]
 
     async def dead_letters(
         self, source: str | None, size: int, token: str | None
-    ) -> DeadLetterPage:
-        words = {"source": source}
-        question = ("dead letters", source)
-        rows, total = await self._page(
-            _LETTER_SELECT,
-            ("d.at", "d.message_id"),
-            (_LETTER_CONDITIONS, words),
-            (place_of(question, token, str), _bounded(size)),
-        )
-        shown = [_letter_row(row) for row in rows[: _bounded(size)]]
-        last = shown[-1].letter if len(rows) > len(shown) else None
-        next_token = token_for(question, last.at, last.message_id) if last else None
-        return DeadLetterPage(tuple(shown), total, next_token)
+    ) -> Page[DeadLetterRow]:
+        request = PageRequest.of(("dead letters", source), size, token, str)
+        rows, total = await self._page(_LETTERS, {"source": source}, request)
+        found = [_letter_row(row) for row in rows]
+        return request.page(found, total, lambda row: Place(row.letter.at, row.letter.message_id))
 
     async def dead_letter(self, message_id: str) -> DeadLetterRow:
         rows = await self._ask(f"{_LETTER_SELECT} WHERE d.message_id = %s", (message_id,))
@@ -308,26 +298,19 @@ class PostgresReads:
             return await (await connection.execute(query, arguments, binary=True)).fetchall()
 
     async def _page(
-        self,
-        select: str,
-        order: tuple[str, str],
-        filters: tuple[Mapping[str, str], Mapping[str, Any]],
-        window: tuple[Place | None, int],
-        offset: int = 0,
+        self, of: _List, words: Mapping[str, Any], request: PageRequest, offset: int = 0
     ) -> tuple[list[Row], int]:
         """A page, with one row more if there is more, and how many there are in all."""
-        conditions, words = filters
-        place, size = window
         # Only what is asked for stands in the text, so that each question finds its index.
-        asked = [text for name, text in conditions.items() if words[name] is not None] or ["true"]
-        where = " AND ".join(asked)
-        at, uid = order
+        asked = [text for name, text in of.conditions.items() if words[name] is not None]
+        where = " AND ".join(asked or ["true"])
+        at, uid, place = of.at, of.uid, request.after
         after = "" if place is None else f"AND ({at}, {uid}) < (%(at)s, %(uid)s)"
-        ends = {"at": place and place.at, "uid": place and place.uid, "size": size + 1}
+        ends = {"at": place and place.at, "uid": place and place.uid, "size": request.size + 1}
         ends |= {"offset": offset}
         order_by = f"ORDER BY {at} DESC, {uid} DESC LIMIT %(size)s OFFSET %(offset)s"
-        page = f"{select} WHERE {where} {after} {order_by}"
-        total = f"SELECT count(*) FROM {select.rpartition(' FROM ')[2]} WHERE {where}"
+        page = f"{of.select} WHERE {where} {after} {order_by}"
+        total = f"SELECT count(*) FROM {of.select.rpartition(' FROM ')[2]} WHERE {where}"
         rows, counts = await self._ask_both((page, {**words, **ends}), (total, words))
         return rows, counts[0][0]
 
@@ -344,10 +327,6 @@ class PostgresReads:
             one = await connection.execute(*first, binary=True)
             two = await connection.execute(*second, binary=True)
             return await one.fetchall(), await two.fetchall()
-
-
-def _bounded(size: int) -> int:
-    return max(1, min(size, PAGE_MAX))
 
 
 def _with(row: Row, index: int, value: object) -> list[Any]:

@@ -19,8 +19,9 @@ from core.changes import Committed, Unit, View
 from core.commit import Moves, judge, wanted
 from core.commit_writes import Writes, fold
 from core.cost import Settled, Spent
-from core.errors import Ambiguous, NotFound, StoreDown
+from core.errors import StoreDown
 from core.forecast import Forecast, Run
+from core.groups import only_one
 from core.job import Job
 from core.messages import OutboxRow, OutMessage
 from core.ports import LeaderStatus
@@ -313,12 +314,9 @@ class PostgresStore:
         async with self.connection() as connection:
             cursor = await connection.execute(query, (job_id, user_id, user_id), binary=True)
             rows = await cursor.fetchall()
-        if not rows:
-            whose = "" if user_id is None else f" of user {user_id}"
-            raise NotFound(f"there is no job {job_id}{whose}")
-        if len(rows) > 1:
-            raise Ambiguous(f"several users have a job {job_id}: say which user_id")
-        return job_of(rows[0])
+        jobs = [job_of(row) for row in rows]
+        only_one("job", job_id, user_id, [job.spec.user_id for job in jobs])
+        return jobs[0]
 
     async def find_group(self, group: str, user_id: str | None) -> str:
         async with self.connection() as connection:

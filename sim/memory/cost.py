@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from core.cost import (
     Amount,
     CostKind,
+    DailyKey,
     Life,
     Payer,
     Settled,
@@ -17,10 +18,11 @@ from core.cost import (
     add_live_spend,
     settle,
     settled,
+    sums_of,
 )
 from core.cost_report import CostQuestion, CostReport, Tally, job_amounts, job_key
 from core.vm import VmState
-from sim.memory.tables import CostKey, JobRecord, Tables, VmRecord
+from sim.memory.tables import JobRecord, Tables, VmRecord
 
 _HOUR = timedelta(hours=1)
 
@@ -95,10 +97,16 @@ def settle_costs(tables: Tables, batch: int, now: datetime) -> Settled:
         life = life_of(tables, tables.vms[uid])
         settlement = settle(life, now) if life is not None else None
         if settlement is not None:
-            _add(tables, settlement)
+            tables.mark_settled(uid, settlement.until, whole=settlement.whole)
             done.append(settlement)
         elif life is None:
             tables.mark_settled(uid, None, whole=True)
+    daily, jobs = sums_of(done)
+    for key, amount in daily.items():
+        tables.cost_daily[key] = tables.cost_daily.get(key, Amount()) + amount
+    for (job, day, kind), amount in jobs.items():
+        costs = tables.jobs[job].costs
+        costs[day, kind] = costs.get((day, kind), Amount()) + amount
     return settled(done, len(due[:batch]))
 
 
@@ -119,19 +127,6 @@ def _has_ended_parts(life: Life) -> bool:
     ended = any(stay.until is not None for stay in fresh)
     held = any(stay.until is None and stay.since < since + _HOUR for stay in fresh)
     return ended and not held
-
-
-def _add(tables: Tables, settlement: Settlement) -> None:
-    life = settlement.life
-    place = (life.cluster, life.region, life.spot)
-    for share in settlement.shares:
-        key: CostKey = (share.day, share.tenant_id, share.user_id, *place, share.kind)
-        tables.cost_daily[key] = tables.cost_daily.get(key, Amount()) + share.amount
-        if share.payer is not None:
-            costs = tables.jobs[share.payer.job_uid].costs
-            day = (share.day, share.kind)
-            costs[day] = costs.get(day, Amount()) + share.amount
-    tables.mark_settled(life.vm_uid, settlement.until, whole=settlement.whole)
 
 
 def spent(tables: Tables, now: datetime) -> Mapping[str, Spent]:
@@ -169,7 +164,7 @@ def cost_report(tables: Tables, question: CostQuestion, now: datetime) -> CostRe
     return tally.report()
 
 
-def _group(key: CostKey, by: str) -> str:
+def _group(key: DailyKey, by: str) -> str:
     day, tenant, user, cluster, region, spot, kind = key
     return {
         "kind": str(kind),

@@ -6,28 +6,24 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
-from uuid import UUID
 
 from core.changes import RegionStatus
 from core.cost_report import CostQuestion, CostReport
 from core.errors import NotFound
 from core.job import WAITING, Job, JobStatus
-from core.pages import place_of, token_for
+from core.pages import Page, PageRequest, Place, bounded
 from core.queueing import goes_before
 from core.reads import (
     AlertRow,
     AttemptRow,
-    DeadLetterPage,
     DeadLetterRow,
     EventRow,
     GroupRow,
     JobFilter,
-    JobPage,
     JobRow,
     Milestones,
     Summary,
     VmCount,
-    VmPage,
     VmRow,
     Worked,
 )
@@ -39,7 +35,6 @@ from sim.memory.cost import cost_report, job_costs
 from sim.memory.store import MemoryStore
 from sim.memory.tables import JobRecord, VmRecord
 
-PAGE_MAX = 1000
 _POSITION_MAX = 10_000
 T = TypeVar("T")
 
@@ -58,17 +53,17 @@ class MemoryReads:
 
     async def jobs(
         self, where: JobFilter, size: int, token: str | None, offset: int = 0
-    ) -> JobPage:
+    ) -> Page[JobRow]:
         await self._store.reach()
         question = ("jobs", where.tenant_id, where.user_id, where.statuses, where.cluster)
         labels = (*sorted(where.labels.items()), where.group, where.job_ids)
-        rows, total, next_token = _page(
+        found = _page(
             (record for record in self._tables.jobs.values() if _fits(record.job, where)),
-            lambda record: (record.job.submitted_at, record.job.uid),
-            ((*question, labels), size, token),
-            offset=offset,
+            lambda record: Place(record.job.submitted_at, record.job.uid),
+            PageRequest.of((*question, labels), size, token),
+            offset,
         )
-        return JobPage(tuple(self._job_row(record) for record in rows), total, next_token)
+        return found.shown_as(self._job_row)
 
     async def group(self, group: str, user_id: str | None) -> GroupRow:
         owner = await self._store.find_group(group, user_id)
@@ -79,7 +74,7 @@ class MemoryReads:
         await self._store.reach()
         record = self._tables.jobs.get(uid)
         rows = [row for row in record.events if row.seq > after] if record is not None else []
-        return rows[: _bounded(size)]
+        return rows[: bounded(size)]
 
     async def waits(self, uid: str) -> Sequence[WaitRow]:
         """What it met while it waited, the first first."""
@@ -116,7 +111,7 @@ class MemoryReads:
 
     async def vms(
         self, cluster: str | None, region: str | None, gone: bool, size: int, token: str | None
-    ) -> VmPage:
+    ) -> Page[VmRow]:
         await self._store.reach()
         found = (
             record
@@ -125,12 +120,9 @@ class MemoryReads:
             and region in (None, record.vm.region)
             and (gone or record.vm.counted)
         )
-        rows, total, next_token = _page(
-            found,
-            lambda record: (record.vm.requested_at, record.vm.uid),
-            (("vms", cluster, region, gone), size, token),
-        )
-        return VmPage(tuple(self._vm_row(record) for record in rows), total, next_token)
+        request = PageRequest.of(("vms", cluster, region, gone), size, token)
+        page = _page(found, lambda record: Place(record.vm.requested_at, record.vm.uid), request)
+        return page.shown_as(self._vm_row)
 
     async def region_statuses(self) -> Sequence[RegionStatus]:
         await self._store.reach()
@@ -150,19 +142,18 @@ class MemoryReads:
             row for row in self._tables.alerts.values() if not open_only or row.cleared_at is None
         ]
         rows.sort(key=lambda row: (row.raised_at, row.alert_id), reverse=True)
-        return rows[: _bounded(size)]
+        return rows[: bounded(size)]
 
     async def dead_letters(
         self, source: str | None, size: int, token: str | None
-    ) -> DeadLetterPage:
+    ) -> Page[DeadLetterRow]:
         await self._store.reach()
-        rows, total, next_token = _page(
-            (row for row in self._tables.letters.values() if source in (None, row.letter.source)),
-            lambda row: (row.letter.at, row.letter.message_id),
-            (("dead letters", source), size, token),
-            form=str,
+        letters = self._tables.letters.values()
+        return _page(
+            (row for row in letters if source in (None, row.letter.source)),
+            lambda row: Place(row.letter.at, row.letter.message_id),
+            PageRequest.of(("dead letters", source), size, token, str),
         )
-        return DeadLetterPage(tuple(rows), total, next_token)
 
     async def dead_letter(self, message_id: str) -> DeadLetterRow:
         await self._store.reach()
@@ -274,22 +265,8 @@ def _fits(job: Job, where: JobFilter) -> bool:
 
 
 def _page(
-    rows: Iterable[T],
-    order: Callable[[T], tuple[datetime, str]],
-    asked: tuple[object, int, str | None],
-    form: Callable[[str], object] = UUID,
-    offset: int = 0,
-) -> tuple[list[T], int, str | None]:
-    """Newest first, beginning behind the token's place; how many there are in all."""
-    question, size, token = asked
-    place = place_of(question, token, form)
+    rows: Iterable[T], order: Callable[[T], Place], request: PageRequest, offset: int = 0
+) -> Page[T]:
     found = sorted(rows, key=order, reverse=True)
-    rest = found if place is None else [r for r in found if order(r) < (place.at, place.uid)]
-    rest = rest[offset:]
-    shown = rest[: _bounded(size)]
-    next_token = token_for(question, *order(shown[-1])) if len(rest) > len(shown) else None
-    return shown, len(found), next_token
-
-
-def _bounded(size: int) -> int:
-    return max(1, min(size, PAGE_MAX))
+    rest = [r for r in found if order(r) < request.after] if request.after else found
+    return request.page(rest[offset:], len(found), order)

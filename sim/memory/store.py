@@ -16,9 +16,9 @@ from core.changes import Committed, Unit, View
 from core.commit import check_term, judge, wanted
 from core.commit_writes import fold
 from core.cost import Settled, Spent
-from core.errors import Ambiguous, NotFound, StoreDown
+from core.errors import StoreDown
 from core.forecast import Forecast, Run, run_of
-from core.groups import no_group
+from core.groups import only_one
 from core.job import WAITING, Job, JobStatus
 from core.messages import OutboxRow
 from core.ports import Clock, LeaderStatus
@@ -205,23 +205,13 @@ class MemoryStore:
     async def find_job(self, job_id: str, user_id: str | None) -> Job:
         await self.reach()
         uids = self.tables.users.get(job_id, {})
-        found = [uid for user, uid in uids.items() if user_id in (None, user)]
-        if not found:
-            whose = "" if user_id is None else f" of user {user_id}"
-            raise NotFound(f"there is no job {job_id}{whose}")
-        if len(found) > 1:
-            raise Ambiguous(f"several users have a job {job_id}: say which user_id")
-        return self.tables.jobs[found[0]].job
+        owner = only_one("job", job_id, user_id, [u for u in uids if user_id in (None, u)])
+        return self.tables.jobs[uids[owner]].job
 
     async def find_group(self, group: str, user_id: str | None) -> str:
         await self.reach()
         owners = [user for user, name in self.tables.holds.groups if name == group]
-        found = [user for user in owners if user_id in (None, user)]
-        if not found:
-            raise no_group(group, user_id)
-        if len(found) > 1:
-            raise Ambiguous(f"several users have a group {group}: say which user_id")
-        return found[0]
+        return only_one("group", group, user_id, [u for u in owners if user_id in (None, u)])
 
     async def open_jobs(self, group: str, user_id: str, limit: int) -> Sequence[Job]:
         await self.reach()

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from core.active import Living
 from core.changes import CloudRequest, RegionStatus, Unit, View
 from core.configuration import ConfigVersion
-from core.cost import Amount, CostKind
+from core.cost import Amount, CostKind, DailyKey
 from core.forecast import Forecast
 from core.job import WAITING, Job, JobStatus
 from core.messages import GpuReading, OutMessage, Progress
@@ -114,8 +114,6 @@ FairKey = tuple[str, int, str]
 TimeKey = tuple[datetime, str]
 NumberKey = tuple[datetime, int]
 _TIERS = sorted(PriorityClass, reverse=True)
-CostKey = tuple[date, str, str, str, str, bool, CostKind]
-"""Day, tenant, user, cluster, region, spot, kind."""
 
 
 @dataclass(slots=True)
@@ -204,7 +202,7 @@ class Tables:
     """VMs whose bill is not whole in the daily sums."""
     stays: dict[str, list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
     """VM → (job, attempt) of all that were on it."""
-    cost_daily: dict[CostKey, Amount] = field(default_factory=dict)
+    cost_daily: dict[DailyKey, Amount] = field(default_factory=dict)
     requests: dict[str, CloudRequest] = field(default_factory=dict)
     open_requests: dict[str, CloudRequest] = field(default_factory=dict)
     settled: Ordered[TimeKey] = field(default_factory=Ordered)
