@@ -102,5 +102,5 @@ def block_on(
 ) -> Trouble | None:
     """What blocks the cluster in a region now: the block that ends last."""
     here = (t for t in troubles if t.region == region and t.concerns(spec))
-    blocks = [t for t in here if t.blocks(now)]
-    return max(blocks, key=attrgetter("until"), default=None)
+    active = [t for t in here if t.blocks(now)]
+    return max(active, key=attrgetter("until"), default=None)

@@ -115,8 +115,8 @@ def blocked_regions(
     spec: ClusterSpec, troubles: Sequence[Trouble], now: datetime
 ) -> dict[str, Trouble]:
     """Where nothing is to be had."""
-    blocks = (t for t in troubles if t.concerns(spec) and t.holds_region)
-    return {t.region: t for t in blocks if t.blocks(now)}
+    here = (t for t in troubles if t.concerns(spec) and t.holds_region)
+    return {t.region: t for t in here if t.blocks(now)}
 
 
 def stands_in_for(job: Job, vm: Vm, now: datetime) -> bool:

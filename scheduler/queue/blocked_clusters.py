@@ -20,9 +20,9 @@ def block_of(
 ) -> str:
     """Why no region of the cluster that the job allows can deliver; empty: one may."""
     allowed = [r.region for r in cluster.regions if spec.allows_region(r.region)]
-    blocks = [block_on(troubles, cluster, region, now) for region in allowed]
-    known = [block for block in blocks if block is not None]
-    if not known or len(known) < len(blocks):
+    by_region = [block_on(troubles, cluster, region, now) for region in allowed]
+    known = [block for block in by_region if block is not None]
+    if not known or len(known) < len(by_region):
         return ""
     # A group that is not there is no matter of time: right after an edit it may not be made yet.
     absent = TroubleKind.MISSING

@@ -53,7 +53,7 @@ class Search:
     """A cluster whose jobs take a VM as soon as it is ready, and never end."""
 
     spec: ClusterSpec
-    supply: Supply
+    stock: Supply
     wishes: tuple[Wish, ...]
     errors: dict[str, Refusal] = field(default_factory=dict)
     vms: tuple[Vm, ...] = ()
@@ -91,7 +91,7 @@ class Search:
                 self.attempts[vm.name] = self._try(vm.region, refused=True)
 
     def _try(self, region: str, *, refused: bool) -> Attempt:
-        good = region not in self.errors and self.supply(region, self.now_s)
+        good = region not in self.errors and self.stock(region, self.now_s)
         return Attempt(self.now_s, good, refused)
 
     def _observe(self) -> None:
@@ -199,10 +199,10 @@ def test_short_opening_after_six_hours_is_caught(heals: int) -> None:
     granted within 120 s, and the calls in between stay far within the budget."""
     opens = 6 * 3600.0
 
-    def supply(region: str, second: float) -> bool:
+    def stock(region: str, second: float) -> bool:
         return region == TEN[heals] and opens <= second < opens + 180
 
-    search = Search(ten_regions(), supply, (Wish(since=at(0)),))
+    search = Search(ten_regions(), stock, (Wish(since=at(0)),))
     search.run(opens)
     calls = search.calls.total()
     assert calls <= 6 * 120, "no more than two write calls a minute, for ten regions"

@@ -24,7 +24,7 @@ SHARED = cluster("4xl4", vm_max=3, share=True, cpus=48, memory_gb=192)
 HOT = BadGpu(1, GpuTrouble.HOT, "is hot (91 °C)", NOW)
 
 
-def plan(seen: View, spec: ClusterSpec = SHARED, seed: int = 1) -> tuple[Draft, list[StartJob]]:
+def planned(seen: View, spec: ClusterSpec = SHARED, seed: int = 1) -> tuple[Draft, list[StartJob]]:
     told: list[Control] = []
 
     def encode(message: Control) -> OutMessage:
@@ -61,7 +61,7 @@ def slots_of(draft: Draft, *numbers: int) -> list[tuple[int, ...]]:
 
 def test_four_jobs_share_a_vm_each_with_its_own_gpu() -> None:
     """One turn, one VM, GPUs 0 to 3."""
-    draft, starts = plan(view(tuple(four(n) for n in range(1, 6)), (with_jobs("vm-1"),)))
+    draft, starts = planned(view(tuple(four(n) for n in range(1, 6)), (with_jobs("vm-1"),)))
     assert [start.slots for start in starts] == [(0,), (1,), (2,), (3,)]
     assert draft.jobs["job-uid-0005"].status is S.PROVISIONING
     assert len(draft.vms["uid-vm-1"].leases) == 4
@@ -69,7 +69,7 @@ def test_four_jobs_share_a_vm_each_with_its_own_gpu() -> None:
 
 def test_exclusive_vm_takes_one_job() -> None:
     """The default: the rest of the VM stays free."""
-    draft, starts = plan(
+    draft, starts = planned(
         view((four(1), four(2)), (with_jobs("vm-1"),)), replace(SHARED, share=False)
     )
     assert [start.slots for start in starts] == [(0,)]
@@ -80,7 +80,7 @@ def test_fullest_vm_that_fits_comes_first() -> None:
     """The hole of four stays whole for a job that needs it."""
     one, two = on("vm-1", 1, 0), on("vm-2", 2, 0, 2)
     vms = (with_jobs("vm-0"), with_jobs("vm-1", one), with_jobs("vm-2", two))
-    draft, _ = plan(view((one, two, four(3, 2), four(4, 4)), vms))
+    draft, _ = planned(view((one, two, four(3, 2), four(4, 4)), vms))
     third, fourth = (draft.jobs[f"job-uid-000{n}"].lease for n in (3, 4))
     assert third is not None
     assert (third.vm_name, third.slots) == ("vm-2", (1, 3))
@@ -91,17 +91,17 @@ def test_fullest_vm_that_fits_comes_first() -> None:
 def test_what_jobs_ask_of_cpu_and_memory_adds_up() -> None:
     """GPUs that nobody can feed stay free."""
     first = on("vm-1", 1, 0, cpu_cores=40)
-    draft, _ = plan(view((first, four(2, cpu_cores=10), four(3)), (with_jobs("vm-1", first),)))
+    draft, _ = planned(view((first, four(2, cpu_cores=10), four(3)), (with_jobs("vm-1", first),)))
     assert slots_of(draft, 2, 3) == [(), (1,)]
     eater = on("vm-1", 1, 0, memory_mb=191 * 1024)
-    draft, _ = plan(view((eater, four(2, memory_mb=2048)), (with_jobs("vm-1", eater),)))
+    draft, _ = planned(view((eater, four(2, memory_mb=2048)), (with_jobs("vm-1", eater),)))
     assert slots_of(draft, 2) == [()]
 
 
 def test_bad_gpu_gets_no_job() -> None:
     """Hot now: its neighbours work on."""
     ill = with_jobs("vm-1", health=VmHealth(gpus=(HOT,)))
-    draft, _ = plan(view((four(1), four(2), four(3), four(4)), (ill,)))
+    draft, _ = planned(view((four(1), four(2), four(3), four(4)), (ill,)))
     assert slots_of(draft, 1, 2, 3, 4) == [(0,), (2,), (3,), ()]
 
 
@@ -109,7 +109,7 @@ def test_vm_that_leaves_takes_no_neighbour() -> None:
     """Draining means that nothing new comes, also where GPUs are free."""
     first = on("vm-1", 1, 0)
     leaving = with_jobs("vm-1", first, state=V.DRAINING)
-    draft, starts = plan(view((first, four(2)), (leaving,)))
+    draft, starts = planned(view((first, four(2)), (leaving,)))
     assert starts == []
     assert draft.jobs["job-uid-0002"].status is S.PROVISIONING
 
@@ -136,7 +136,7 @@ def test_neighbours_of_a_hung_job_are_left_alone() -> None:
     hung = advance(on("vm-1", 1, 0), E.STOP_ASKED, at(1), RULES, reason="user")
     other = on("vm-1", 2, 1)
     late = replace(view((hung, other), (with_jobs("vm-1", hung, other),)), now=at(10_000))
-    draft, _ = plan(late)
+    draft, _ = planned(late)
     assert draft.jobs[hung.uid].status is S.CANCELLED
     assert draft.jobs[other.uid].status is S.RUNNING
     assert draft.vms["uid-vm-1"].state is V.DRAINING
@@ -147,13 +147,13 @@ def test_worker_that_does_not_claim_one_of_two_is_asked_before_both_are_given_up
     lost = placed(1, "vm-1", (0,))
     other = on("vm-1", 2, 1)
     both = (with_jobs("vm-1", lost, other),)
-    first, _ = plan(replace(view((lost, other), both), now=at(100)))
+    first, _ = planned(replace(view((lost, other), both), now=at(100)))
     assert first.vms["uid-vm-1"].state is V.DRAINING
     assert first.jobs[other.uid].status is S.RUNNING
     after = (first.vms["uid-vm-1"],)
-    patient, _ = plan(replace(view((lost, other), after), now=at(150)))
+    patient, _ = planned(replace(view((lost, other), after), now=at(150)))
     assert patient.units == []
-    last, _ = plan(replace(view((lost, other), after), now=at(300)))
+    last, _ = planned(replace(view((lost, other), after), now=at(300)))
     assert last.vms["uid-vm-1"].state is V.DELETING
 
 
@@ -178,7 +178,7 @@ def test_no_gpu_is_ever_given_twice(sizes: list[int], ends: list[tuple[int, JobE
     jobs = tuple(four(number, gpus) for number, gpus in enumerate(sizes, start=1))
     seen = view(jobs, vms)
     for seed, (place, event) in enumerate([*ends, (99, E.EXITED_OK)]):
-        draft, _ = plan(seen, seed=seed)
+        draft, _ = planned(seen, seed=seed)
         check(draft)
         current = list(draft.jobs.values())
         if place < len(current) and current[place].lease is not None:

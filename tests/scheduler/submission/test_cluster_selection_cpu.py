@@ -18,7 +18,7 @@ from scheduler.submission.cluster_selection import choose_cluster
 from tests.agent.orders import start
 from tests.builders import NOW, RULES, at, cluster, job, view, vm
 from tests.scheduler.api.fakes import CLUSTERS
-from tests.scheduler.placement.test_slots import plan
+from tests.scheduler.placement.test_slots import planned
 
 CPU = cluster("0xcpu", vm_max=2, cpus=4, memory_gb=15, machine_type="n1-standard-4")
 GPU_CLUSTERS = [c for c in CLUSTERS if c.gpus]
@@ -69,11 +69,11 @@ def test_cpu_is_no_gpu_type() -> None:
 def test_cpu_vm_runs_one_job_at_a_time() -> None:
     """Two jobs, one VM: the second waits; the next VM is the second's."""
     jobs = tuple(job(n, cluster="0xcpu", gpu_count=0) for n in (1, 2, 3))
-    draft, starts = plan(view(jobs, (vm("vm-1", cluster="0xcpu"),)), CPU)
+    draft, starts = planned(view(jobs, (vm("vm-1", cluster="0xcpu"),)), CPU)
     assert [(s.spec.job_id, s.slots, s.gpus) for s in starts] == [("job-1", (0,), ())]
     assert draft.jobs["job-uid-0002"].status is S.PROVISIONING
     assert draft.jobs["job-uid-0003"].status is S.QUEUED, "vm_max is 2"
-    later, starts = plan(view(tuple(draft.jobs.values()), tuple(draft.vms.values())), CPU)
+    later, starts = planned(view(tuple(draft.jobs.values()), tuple(draft.vms.values())), CPU)
     assert not starts
     assert len(later.vms["uid-vm-1"].leases) == 1
 
@@ -116,7 +116,7 @@ def test_job_larger_than_every_vm_waits_and_buys_nothing() -> None:
     """It is not admitted, so no VM is asked for it; those behind it are served, and it says why."""
     large = job(1, cluster="0xcpu", gpu_count=0, cpu_cores=5)
     small = job(2, cluster="0xcpu", gpu_count=0, cpu_cores=4)
-    draft, starts = plan(view((large, small), (vm("vm-1", cluster="0xcpu"),)), CPU)
+    draft, starts = planned(view((large, small), (vm("vm-1", cluster="0xcpu"),)), CPU)
     assert [start.spec.job_id for start in starts] == ["job-2"]
     assert draft.jobs[large.uid].status is S.QUEUED
     assert size_words(large.spec, CPU).startswith("no VM of 0xcpu is large enough: it asks for 5")
