@@ -38,7 +38,7 @@ SHARED_RESTART_KEYS: Final = (
 RESTART_KEYS: Final = (*SHARED_RESTART_KEYS, *PROCESS_KEYS)
 """Read once, at the start."""
 _SECRETS: Final = frozenset(key.path for key in KEYS if key.secret)
-_WORKERS: Final = "a restart, after new instance templates: running workers keep the old value"
+_WORKERS: Final = "create new instance templates, then restart"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +115,15 @@ class Reader:
 
 def restart_faults(started: Candidate, candidate: Candidate, source: str) -> list[Fault]:
     """What the candidate changes and a running process cannot."""
-    return [
-        Fault(
-            f"{source}: {path}",
-            "a change" if path in _SECRETS else f"{shown(after)} in place of {shown(before)}",
-            _WORKERS if path.startswith("timers.") else "no change while running: needs a restart",
-        )
-        for path, after in candidate.fixed.items()
-        if after != (before := started.fixed[path])
-    ]
+    found = []
+    for path, after in candidate.fixed.items():
+        if after == (before := started.fixed[path]):
+            continue
+        change = "" if path in _SECRETS else f" from {shown(before)} to {shown(after)}"
+        move = _WORKERS if path.startswith("timers.") else "restart the service"
+        words = f"cannot change{change} while running: {move}"
+        found.append(Fault(f"{source}: {path}", change.strip() or "a change", move, words))
+    return found
 
 
 def merged(started: Candidate, candidate: Candidate) -> Settings:

@@ -95,17 +95,15 @@ def _say_diff(found: Json) -> None:
     number = found["in_force"]
     match found["state"]:
         case "in force":
-            say(f"{found['file']} says what version {number} says, which is in force")
+            say(f"{found['file']} matches the active version, {number}")
         case "refused":
-            say(f"{found['file']} is refused; version {number} is in force")
+            say(f"{found['file']} is refused; the active version is {number}")
         case "differs":
-            say(
-                f"{found['file']} differs from version {number}, which is in force; it would change"
-            )
+            say(f"{found['file']} differs from the active version, {number}; it would change")
         case "would be accepted":
             say(f"{found['file']} would change, against version {number}")
         case other:
-            say(f"{found['file']}: {other}; version {number} is in force")
+            say(f"{found['file']}: {other}; the active version is {number}")
     for line in found["diff"]:
         say(f"  {line}")
     for fault in found["faults"]:

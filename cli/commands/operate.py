@@ -134,7 +134,7 @@ def _say_if_not_in_force(found: Source) -> None:
         return  # it starts or stops at this moment: the file is all there is
     if told["file"]["path"] == found.name and told["file"]["state"] != "in force":
         version, state = told["in_force"]["version"], told["file"]["state"]
-        note(f"version {version} is in force, this file is not ({state}): {PROGRAM} config diff")
+        note(f"the active version is {version}, not this file ({state}): {PROGRAM} config diff")
 
 
 def _recorded(version: int, api: str | None) -> Any:

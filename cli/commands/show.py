@@ -194,12 +194,12 @@ def _bound(job: Json, now: datetime) -> str:
     if at is None:
         return ""
     left_s = (at - now).total_seconds()
-    words = "no job of its tenant and class that comes now goes first"
+    words = "no later job of its tenant and class goes first"
     if left_s > 0:
-        words = f"in {short(left_s)} no job of its tenant and class that comes later goes first"
+        words = f"after {short(left_s)} no later job of its tenant and class goes first"
     if latest is None:
         return words
-    return f"starts within {short((latest - now).total_seconds())} at the latest; {words}"
+    return f"guaranteed start: within {short((latest - now).total_seconds())}; {words}"
 
 
 def _wanted(job: Json, now: datetime) -> str:

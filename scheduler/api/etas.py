@@ -15,7 +15,8 @@ from scheduler.forecast.queue_simulation import AHEAD_MAX
 
 FRESH_S = 2.0
 """A forecast is made every ten seconds: who asks again at once gets the same."""
-SOON = "not yet: one is made every few seconds"
+PENDING = JobForecast(None, "estimate pending")
+"""The next forecast comes within seconds."""
 
 
 class KnownForecasts:
@@ -62,13 +63,14 @@ def _said(forecast: Forecast | None, row: JobRow) -> JobForecast:
     if job.blocked is not None:
         return _none(hold_words(job.spec.after))
     if forecast is None:
-        return _none(SOON)
+        return PENDING
     said = forecast.jobs.get(job.gang.uid if job.gang is not None else job.uid)
     if said is None and job.queued_since < forecast.computed_at:
         said = _beyond(forecast, job, row)
     if said is None:
-        new = job.queued_since >= forecast.computed_at
-        return _none(SOON if new else row.why or f"more than {AHEAD_MAX} jobs are ahead")
+        if job.queued_since >= forecast.computed_at:
+            return PENDING
+        return _none(row.why or f"more than {AHEAD_MAX} jobs are ahead")
     if said.told is None:
         return JobForecast(
             None,

@@ -128,9 +128,9 @@ class ConfigRoutes:
         if isinstance(number, bool) or not isinstance(number, int) or not _is_number(number):
             raise BadInput([Fault("version", shown(number), "the number of a version")])
         done = await self._live.rollback(number, _words(data, "by", "somebody"))
-        words = f"version {done.version.version} is in force: it says what version {number} said"
+        words = f"version {done.version.version} is active, with the content of version {number}"
         if not done.changed:
-            words = f"version {done.version.version} says that already; nothing was changed"
+            words = f"version {done.version.version} has that content already; nothing was changed"
         diff = done.version.diff if done.changed else ()
         file = file_out(self._live.report)
         return reply(RolledOut(done.version.version, done.changed, diff, words, file))
@@ -211,7 +211,7 @@ _EXAMPLE_ROLLED = {
     "version": 8,
     "changed": True,
     "diff": ["clusters.2xa100-40gb.vm_max: 6 → 4"],
-    "message": "version 8 is in force: it says what version 6 said",
+    "message": "version 8 is active, with the content of version 6",
     "file": {**_EXAMPLE_FILE, "state": "differs", "diff": ["clusters.2xa100-40gb.vm_max: 4 → 6"]},
 }
 _CHECK_BODY = Body(
@@ -290,7 +290,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="Make a new version that says what an old one said",
             tag=TAG,
             handle=on.rollback,
-            answers={200: Answer("What is in force now.", RolledOut, _EXAMPLE_ROLLED)},
+            answers={200: Answer("The version that is active now.", RolledOut, _EXAMPLE_ROLLED)},
             body=_ROLLBACK_BODY,
             errors=(400, 404, 413, 415, 422, 503),
         ),

@@ -38,14 +38,14 @@ def test_diff_of_the_watched_file(zen: Zen, api: Api) -> None:
     api.on("GET", PATH, in_force())
     ended = zen("config", "diff")
     assert ended.code == 0
-    assert ended.out == "/etc/zen/zen.yaml says what version 3 says, which is in force\n"
+    assert ended.out == "/etc/zen/zen.yaml matches the active version, 3\n"
     api.on("GET", PATH, in_force(state="differs", diff=["clusters.1xl4.vm_max: 6 → 3"]))
     ended = zen("config", "diff")
     assert (ended.code, "vm_max: 6 → 3" in ended.out) == (0, True)
     api.on("GET", PATH, in_force(state="refused", faults=[FAULT]))
     ended = zen("config", "diff")
     assert ended.code == 1
-    assert "is refused; version 3 is in force" in ended.out
+    assert "is refused; the active version is 3" in ended.out
     assert "got -6, expected a whole number" in ended.out
     assert zen("config", "diff", "--json").json["state"] == "refused"
 
@@ -93,12 +93,12 @@ def test_rollback_and_the_file(zen: Zen, api: Api, tmp_path: Path) -> None:
         "version": 4,
         "changed": True,
         "diff": ["clusters.1xl4.vm_max: 6 → 3"],
-        "message": "version 4 is in force: it says what version 1 said",
+        "message": "version 4 is active, with the content of version 1",
         "file": {**FILE, "path": str(file), "state": "differs"},
     }
     api.on("POST", f"{PATH}/rollback", done)
     ended = zen("config", "rollback", "1")
-    assert ended.out.startswith("version 4 is in force")
+    assert ended.out.startswith("version 4 is active")
     assert f"--write {file}" in ended.out
     assert api.body()["version"] == 1
     assert zen("config", "rollback", "1", "--json").json == done

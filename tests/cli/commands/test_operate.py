@@ -99,7 +99,7 @@ def test_config_show_tells_of_another_version_in_force(
     """A file whose newest edit was refused is not in force; the version that is gets named."""
     seen = {"path": running.config, "state": "refused", "diff": [], "faults": []}
     api.on("GET", "/api/v1/config", {"file": seen, "in_force": {"version": 3}})
-    assert "version 3 is in force, this file is not (refused)" in zen("config", "show").err
+    assert "the active version is 3, not this file (refused)" in zen("config", "show").err
 
 
 def test_a_named_file_wins_over_what_runs(running: Running, tmp_path: Path) -> None:

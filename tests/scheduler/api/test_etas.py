@@ -44,7 +44,7 @@ async def test_a_waiting_job_is_told_when_it_starts() -> None:
         uid = await submitted(house, client)
         first = await eta(client)
         assert first["p50"] is None
-        assert first["based_on"] == "no estimate: not yet: one is made every few seconds"
+        assert first["based_on"] == "estimate pending"
         publish(house, **{uid: JobForecast(TOLD, "past runs", 30.04, 45.0, "9 runs")})
         assert await eta(client) == {
             "p50": "2026-01-31T12:06:00.000Z",

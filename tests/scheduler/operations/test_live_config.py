@@ -164,7 +164,7 @@ async def test_an_edit_is_applied_once_and_by_all(house: House) -> None:
         (MINIMAL + "nonsense: 1\n", "nonsense"),
         ("{", "YAML"),
         ("", "project"),
-        (MINIMAL.replace("some-project", "some-other-project"), "needs a restart"),
+        (MINIMAL.replace("some-project", "some-other-project"), "restart the service"),
         (MINIMAL + "timers: {self_stop_after_s: 40}\n", "instance templates"),
         (MINIMAL.replace("vm_max: 3", "vm_max: 3\n    worker: v1\n    share: true"), "one job"),
     ],
