@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from agent.events import Progressed
-from core.messages import BeatStatus, Progress, StartJob
+from core.messages import HeartbeatStatus, Progress, StartJob
 
-B = BeatStatus
+B = HeartbeatStatus
 PREEMPTED = "preempted"
 
 
@@ -30,13 +30,13 @@ class Work:
     checkpoint_step: float | None = None
 
     @property
-    def status(self) -> BeatStatus:
-        """What a beat about it says now."""
+    def status(self) -> HeartbeatStatus:
+        """What a heartbeat about it says now."""
         if self.frozen_since is not None:
             return B.FROZEN
         return B.RUNNING if self.started else B.FOUND_VM
 
-    def final_word(self, exit_code: int | None) -> BeatStatus:
+    def final_word(self, exit_code: int | None) -> HeartbeatStatus:
         """Exit code 0 of a job that nobody stopped means that its work is done, also when the VM
         is being taken; anything else on such a VM is an interruption, not the job's failure."""
         if self.ending and self.ending != PREEMPTED:

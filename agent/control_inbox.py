@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-from agent.events import Heard, Input
-from agent.json_log import Journal
+from agent.events import ControlReceived, Input
+from agent.json_log import JsonLog
 from core.messages import InMessage
 from messaging.codec import BadMessage, decode_control
 
@@ -16,7 +16,7 @@ SEEN_MAX = 1000
 class Ear:
     """Remembers what it has heard: the bus delivers at least once."""
 
-    def __init__(self, post: Callable[[Input], None], journal: Journal) -> None:
+    def __init__(self, post: Callable[[Input], None], journal: JsonLog) -> None:
         self._post = post
         self._journal = journal
         self._seen: OrderedDict[str, None] = OrderedDict()
@@ -30,6 +30,6 @@ class Ear:
         if len(self._seen) > SEEN_MAX:
             self._seen.popitem(last=False)
         try:
-            self._post(Heard(decode_control(message)))
+            self._post(ControlReceived(decode_control(message)))
         except BadMessage as error:
             self._journal.error("bad control message", reason=str(error), id=message.message_id)

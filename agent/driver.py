@@ -6,19 +6,19 @@ import asyncio
 from typing import Protocol, assert_never
 
 from agent.events import (
-    BeatsConfirmed,
-    BeatsFailed,
     Exit,
+    HeartbeatsConfirmed,
+    HeartbeatsFailed,
     Input,
     Output,
-    Send,
+    PublishHeartbeats,
     Signal,
     SignalGroup,
     StartProcess,
     TellSize,
     Tick,
 )
-from agent.json_log import Journal
+from agent.json_log import JsonLog
 from agent.state_machine import AgentMachine
 from core.errors import ZenError
 from core.messages import Heartbeat, Size, StartJob
@@ -47,7 +47,7 @@ class Driver:
         bus: Bus,
         names: Names,
         clock: Clock,
-        journal: Journal,
+        journal: JsonLog,
     ) -> None:
         self._machine, self._bus, self._names = machine, bus, names
         self._clock, self._journal = clock, journal
@@ -91,8 +91,8 @@ class Driver:
 
     def _perform(self, output: Output, runner: Runner) -> None:
         match output:
-            case Send(number, beats):
-                self._publishing = asyncio.create_task(self._publish(number, beats))
+            case PublishHeartbeats(number, heartbeats):
+                self._publishing = asyncio.create_task(self._publish(number, heartbeats))
             case StartProcess(order):
                 self._journal.info("start", **_who(order))
                 runner.start(order)
@@ -108,15 +108,15 @@ class Driver:
             case _:
                 assert_never(output)
 
-    async def _publish(self, number: int, beats: tuple[Heartbeat, ...]) -> None:
-        messages = [encode_heartbeat(beat, self._names) for beat in beats]
+    async def _publish(self, number: int, heartbeats: tuple[Heartbeat, ...]) -> None:
+        messages = [encode_heartbeat(heartbeat, self._names) for heartbeat in heartbeats]
         try:
             await self._bus.publish(messages, self._machine.timers.publish_timeout_s)
         except ZenError as error:
             self._journal.warning("beats not confirmed", reason=str(error))
-            self.post(BeatsFailed(number))
+            self.post(HeartbeatsFailed(number))
         else:
-            self.post(BeatsConfirmed(number))
+            self.post(HeartbeatsConfirmed(number))
 
 
 def _who(order: StartJob) -> dict[str, object]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from core.containers import HOME
 from core.messages import Size, StartJob
-from stores.base import Store, job_key, quoted
+from stores.base import FileStore, job_key, quoted
 
 _PASSED_ON = (
     "PATH", "HOME", "LANG", "LC_ALL", "USER", "LOGNAME", "SHELL", "TZ", "LD_LIBRARY_PATH",
@@ -21,7 +21,7 @@ MASTER_PORT = 29500
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class AttemptDirectories:
     """Directories of one attempt."""
 
     base: Path
@@ -64,17 +64,17 @@ class Places:
             self.status_file.chmod(0o666)
 
 
-INSIDE = Places(base=Path(HOME), checkpoints=Path(HOME) / "checkpoints")
+INSIDE = AttemptDirectories(base=Path(HOME), checkpoints=Path(HOME) / "checkpoints")
 """The same places as a container sees them."""
 
 
-def places_for(order: StartJob, vm_dir: Path, store: Store) -> Places:
+def places_for(order: StartJob, vm_dir: Path, store: FileStore) -> AttemptDirectories:
     """Checkpoints lie in the store if it is a file system. With gs:// they lie on the VM's disk:
     they survive the attempt there, but not the VM."""
     spec = order.spec
     # The members of a gang write one checkpoint together.
     key = job_key("checkpoints", spec.tenant_id, spec.user_id, gang_id(order))
-    return Places(
+    return AttemptDirectories(
         base=vm_dir / "jobs" / quoted(order.lease_id),
         checkpoints=store.directory(key) or vm_dir / key,
     )
@@ -92,14 +92,16 @@ def argv_for(order: StartJob) -> list[str]:
     return list(order.spec.command)
 
 
-def environment_for(order: StartJob, places: Places, ours: Mapping[str, str]) -> dict[str, str]:
+def environment_for(
+    order: StartJob, places: AttemptDirectories, ours: Mapping[str, str]
+) -> dict[str, str]:
     """A clean base, then the job's own variables, then those that are ours to set."""
     base = _DEFAULTS | {name: ours[name] for name in _PASSED_ON if name in ours}
     base["TMPDIR"] = str(places.temporary)
     return {**base, **_rendezvous(order), **order.spec.environment, **_facts(order, places, places)}
 
 
-def environment_inside(order: StartJob, places: Places, devices: str) -> dict[str, str]:
+def environment_inside(order: StartJob, places: AttemptDirectories, devices: str) -> dict[str, str]:
     """For a container: its image is the base. `devices` are its GPUs as it counts them."""
     base = {"TMPDIR": str(INSIDE.temporary), **_rendezvous(order)}
     facts = _facts(order, places, INSIDE) | {"CUDA_VISIBLE_DEVICES": devices}
@@ -141,7 +143,7 @@ def size_words(order: StartJob, size: Size) -> dict[str, object]:
     }
 
 
-def write_size(order: StartJob, size: Size, places: Places) -> None:
+def write_size(order: StartJob, size: Size, places: AttemptDirectories) -> None:
     """Whoever reads it sees the old file or the new one, never half of one."""
     file = places.size_file
     fresh = file.with_suffix(".new")
@@ -150,7 +152,7 @@ def write_size(order: StartJob, size: Size, places: Places) -> None:
     fresh.replace(file)
 
 
-def _facts(order: StartJob, places: Places, seen: Places) -> dict[str, str]:
+def _facts(order: StartJob, places: AttemptDirectories, seen: AttemptDirectories) -> dict[str, str]:
     """`seen`: the places by the names that the job knows."""
     spec = order.spec
     host, port = _leader(order)

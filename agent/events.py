@@ -29,21 +29,21 @@ class Listening:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ControlReceived:
     """A control message, whoever it is for."""
 
     control: Control
 
 
 @dataclass(frozen=True, slots=True)
-class BeatsConfirmed:
-    """The bus has the beats of that Send."""
+class HeartbeatsConfirmed:
+    """The bus has the heartbeats of that Send."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class BeatsFailed:
+class HeartbeatsFailed:
     """The bus did not confirm that Send in time; it may have it all the same."""
 
     number: int
@@ -98,7 +98,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class PreemptNotice:
+class ReclaimNotice:
     """The cloud takes this VM away, mostly within seconds."""
 
     reason: str = ""
@@ -121,16 +121,16 @@ class ParentGone:
 
 Input = (
     Listening
-    | Heard
-    | BeatsConfirmed
-    | BeatsFailed
+    | ControlReceived
+    | HeartbeatsConfirmed
+    | HeartbeatsFailed
     | Started
     | StartFailed
     | Exited
     | Progressed
     | GpusRead
     | Tick
-    | PreemptNotice
+    | ReclaimNotice
     | ShutDown
     | ParentGone
 )
@@ -140,12 +140,12 @@ Input = (
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
-    """Publish these beats together and answer BeatsConfirmed or BeatsFailed with the number.
+class PublishHeartbeats:
+    """Publish these heartbeats together and answer BeatsConfirmed or BeatsFailed with the number.
     There is never more than one Send without an answer."""
 
     number: int
-    beats: tuple[Heartbeat, ...]
+    heartbeats: tuple[Heartbeat, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,4 +197,4 @@ class Exit:
     reason: str
 
 
-Output = Send | StartProcess | SignalGroup | TellSize | Exit
+Output = PublishHeartbeats | StartProcess | SignalGroup | TellSize | Exit

@@ -1,16 +1,22 @@
-"""Beats on their way to the bus: the newest of a kind replaces an unsent one, final words stay."""
+"""Heartbeats on their way to the bus: the newest of a kind replaces an unsent one, final words
+stay."""
 
 from __future__ import annotations
 
-from core.messages import BeatStatus, Heartbeat
+from core.messages import Heartbeat, HeartbeatStatus
 
 FINAL_WORDS = frozenset(
-    {BeatStatus.COMPLETED, BeatStatus.FAILED, BeatStatus.STOPPED, BeatStatus.PREEMPTED}
+    {
+        HeartbeatStatus.COMPLETED,
+        HeartbeatStatus.FAILED,
+        HeartbeatStatus.STOPPED,
+        HeartbeatStatus.PREEMPTED,
+    }
 )
 BATCH_MAX = 100
 PENDING_MAX = 1000
 
-Key = tuple[str, BeatStatus]
+Key = tuple[str, HeartbeatStatus]
 
 
 class Outgoing:
@@ -40,15 +46,15 @@ class Outgoing:
         """Somebody's result is not yet known to the bus."""
         return any(_is_final(key) for key in self._pending)
 
-    def put(self, beat: Heartbeat) -> None:
-        """Queue the beat. A final word that still waits is never replaced."""
-        key = _key(beat)
+    def put(self, heartbeat: Heartbeat) -> None:
+        """Queue the heartbeat. A final word that still waits is never replaced."""
+        key = _key(heartbeat)
         if key in self._pending and _is_final(key):
             return
-        self._pending[key] = beat
+        self._pending[key] = heartbeat
 
-    def drop(self, lease_id: str, *statuses: BeatStatus) -> None:
-        """Forget unsent beats that are no longer true."""
+    def drop(self, lease_id: str, *statuses: HeartbeatStatus) -> None:
+        """Forget unsent heartbeats that are no longer true."""
         for status in statuses:
             self._pending.pop((lease_id, status), None)
 
@@ -56,8 +62,8 @@ class Outgoing:
         """The next batch, oldest first, and its number."""
         assert self._pending, "nothing to send"
         assert not self._in_flight, "the last batch has no answer yet"
-        beats = sorted(self._pending.values(), key=lambda beat: beat.seq)
-        self._in_flight = tuple(beats[:BATCH_MAX])
+        heartbeats = sorted(self._pending.values(), key=lambda heartbeat: heartbeat.seq)
+        self._in_flight = tuple(heartbeats[:BATCH_MAX])
         self._number += 1
         self._sent_at = now
         return self._number, self._in_flight
@@ -66,9 +72,9 @@ class Outgoing:
         """When the batch was sent; None if it is not the one in flight."""
         if not self._in_flight or number != self._number:
             return None
-        for beat in self._in_flight:
-            if self._pending.get(_key(beat)) is beat:
-                del self._pending[_key(beat)]
+        for heartbeat in self._in_flight:
+            if self._pending.get(_key(heartbeat)) is heartbeat:
+                del self._pending[_key(heartbeat)]
         self._in_flight = ()
         return self._sent_at
 
@@ -86,5 +92,5 @@ def _is_final(key: Key) -> bool:
     return bool(lease_id) and status in FINAL_WORDS
 
 
-def _key(beat: Heartbeat) -> Key:
-    return beat.lease_id or "", BeatStatus(beat.status)
+def _key(heartbeat: Heartbeat) -> Key:
+    return heartbeat.lease_id or "", HeartbeatStatus(heartbeat.status)

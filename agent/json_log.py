@@ -10,7 +10,7 @@ from typing import TextIO
 from core.ports import Clock
 
 
-class Journal:
+class JsonLog:
     """One JSON object per line."""
 
     def __init__(self, clock: Clock, out: TextIO | None = None, **always: object) -> None:
@@ -18,9 +18,9 @@ class Journal:
         self._out = out or sys.stderr
         self._always = always
 
-    def bind(self, **always: object) -> Journal:
+    def bind(self, **always: object) -> JsonLog:
         """The same journal with more to say on each line."""
-        return Journal(self._clock, self._out, **{**self._always, **always})
+        return JsonLog(self._clock, self._out, **{**self._always, **always})
 
     def info(self, event: str, **facts: object) -> None:
         self._write("info", event, facts)

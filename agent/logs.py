@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from agent.json_log import Journal
+from agent.json_log import JsonLog
 from stores.base import LogPath, LogStore, LogWriter
 
 CHUNK = 64 * 1024
@@ -13,7 +13,7 @@ LOG_CAP = 1024**3
 
 
 async def carry_log(
-    source: asyncio.StreamReader, store: LogStore, path: LogPath, cap: int, journal: Journal
+    source: asyncio.StreamReader, store: LogStore, path: LogPath, cap: int, journal: JsonLog
 ) -> None:
     """Until the end of the output. Whatever happens, the pipe is emptied: a job must not hang
     because nobody takes its words."""

@@ -22,7 +22,7 @@ from agent.events import (
     Identity,
     Listening,
     ParentGone,
-    PreemptNotice,
+    ReclaimNotice,
     ShutDown,
 )
 from agent.gpus import (
@@ -34,8 +34,8 @@ from agent.gpus import (
     open_gpus,
     wait_for_gpus,
 )
-from agent.json_log import Journal
-from agent.metadata import Source, VmSettings, source
+from agent.json_log import JsonLog
+from agent.metadata import IdentitySource, VmSettings, source
 from agent.runner import JobRunner
 from agent.shutdown import grace_of_machine
 from agent.state_machine import AgentMachine
@@ -46,7 +46,7 @@ from core.messages import GpuReading
 from core.names import Names
 from core.submission import shown
 from messaging.pubsub import PubSubBus, create_control_subscription, delete_subscription
-from stores.base import Store, open_store
+from stores.base import FileStore, open_store
 
 EXIT_CODES = {ExitKind.SHUT_DOWN: 0, ExitKind.POWER_OFF: 10, ExitKind.PARENT_GONE: 11}
 EXIT_BAD_SETTINGS = 2
@@ -68,11 +68,11 @@ class Agent:
     identity: Identity
     names: Names
     bus: PubSubBus
-    store: Store
+    store: FileStore
     gpus: Gpus
     driver: Driver
-    metadata: Source
-    journal: Journal
+    metadata: IdentitySource
+    journal: JsonLog
     runtime: Runtime
 
     async def run(self, vm_dir: Path) -> Exit:
@@ -85,7 +85,7 @@ class Agent:
         sides: list[Coroutine[object, object, None]] = [
             self._listen(),
             self._read_gpus(),
-            self.metadata.watch_preempted(lambda why: self.driver.post(PreemptNotice(why))),
+            self.metadata.watch_preempted(lambda why: self.driver.post(ReclaimNotice(why))),
         ]
         tasks = [asyncio.create_task(self._guarded(side)) for side in sides]
         try:
@@ -199,7 +199,7 @@ class Agent:
         """Without a notice period of its own, a reclaimed spot VM hears SIGTERM together with the
         notice: it is the same news, and leaves the jobs the whole time until the power goes."""
         if await self.metadata.is_preempted():
-            self.driver.post(PreemptNotice())
+            self.driver.post(ReclaimNotice())
             self.driver.post(ShutDown(name))
         else:
             self.driver.post(ShutDown(name, await grace_of_machine(self.metadata)))
@@ -214,7 +214,7 @@ async def _watch_parent(fd: int, driver: Driver) -> None:
     await asyncio.get_running_loop().connect_read_pipe(Watcher, os.fdopen(fd, "rb", 0))
 
 
-async def run_agent(journal: Journal, clock: SystemClock) -> Exit:
+async def run_agent(journal: JsonLog, clock: SystemClock) -> Exit:
     """The whole life of an agent."""
     metadata = source(os.environ)
     settings = await metadata.settings()
@@ -261,7 +261,7 @@ async def run_agent(journal: Journal, clock: SystemClock) -> Exit:
     return await agent.run(vm_dir)
 
 
-async def _gpus_of(settings: VmSettings, vm_dir: Path, journal: Journal) -> tuple[Gpus, str]:
+async def _gpus_of(settings: VmSettings, vm_dir: Path, journal: JsonLog) -> tuple[Gpus, str]:
     """The GPUs, or none and why they cannot be used. Until then the VM is silent, as one that still
     boots."""
 
@@ -292,7 +292,7 @@ def _driver_wait_s(environ: Mapping[str, str]) -> float:
 def main() -> int:
     """The exit code says how it ended; on a real VM POWER_OFF also stops the machine."""
     clock = SystemClock()
-    journal = Journal(clock)
+    journal = JsonLog(clock)
     try:
         end = asyncio.run(run_agent(journal, clock))
     except BadInput as error:

@@ -80,7 +80,7 @@ class VmSettings:
     """Its GPUs exist by agreement: a pretend VM."""
 
 
-class Source(Protocol):
+class IdentitySource(Protocol):
     """Where a worker learns who it is and when it has to go."""
 
     async def settings(self) -> VmSettings:
@@ -133,14 +133,14 @@ class FixedMachine:
         return ""
 
 
-def source(environ: Mapping[str, str]) -> Source:
+def source(environ: Mapping[str, str]) -> IdentitySource:
     """What the environment says, else the cloud's metadata server."""
     said = environ.get(SETTINGS)
-    return FixedMachine(said) if said is not None else MetadataServer()
+    return FixedMachine(said) if said is not None else MetadataClient()
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class MetadataResponse:
     """One HTTP answer."""
 
     status: int
@@ -148,7 +148,7 @@ class Answer:
     body: str
 
 
-class MetadataServer:
+class MetadataClient:
     """Plain HTTP over asyncio streams: an HTTP library would double the agent's size."""
 
     def __init__(self, host: str | None = None) -> None:
@@ -157,7 +157,7 @@ class MetadataServer:
         self._port = int(port or 80)
         self._header_host = address
 
-    async def get(self, path: str, timeout_s: float = CALL_TIMEOUT_S) -> Answer:
+    async def get(self, path: str, timeout_s: float = CALL_TIMEOUT_S) -> MetadataResponse:
         """The answer, also if it is 404. MetadataDown if there is none."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -166,7 +166,7 @@ class MetadataServer:
             detail = str(error) or type(error).__name__
             raise MetadataDown(f"{self._header_host}{ROOT}{path}: {detail}") from error
 
-    async def _exchange(self, path: str) -> Answer:
+    async def _exchange(self, path: str) -> MetadataResponse:
         reader, writer = await asyncio.open_connection(self._host, self._port)
         try:
             writer.write(
@@ -177,7 +177,7 @@ class MetadataServer:
             first, *lines = head.split("\r\n")
             headers = {name.lower(): value.strip() for name, _, value in map(_colon, lines)}
             body = await _body(reader, headers)
-            return Answer(int(first.split()[1]), headers.get("etag", ""), body.decode())
+            return MetadataResponse(int(first.split()[1]), headers.get("etag", ""), body.decode())
         finally:
             writer.close()
 
@@ -200,7 +200,7 @@ class MetadataServer:
             said = {}
         return str(said.get("access_token", "")) if isinstance(said, dict) else ""
 
-    async def _patiently(self, path: str) -> Answer:
+    async def _patiently(self, path: str) -> MetadataResponse:
         loop = asyncio.get_running_loop()
         give_up_at, pause_s = loop.time() + BOOT_WAIT_S, RETRY_FIRST_S
         while True:
@@ -256,7 +256,7 @@ class MetadataServer:
             try:
                 answer = await self.get(path, LONG_POLL_S + CALL_TIMEOUT_S)
             except MetadataDown:
-                answer = Answer(503, etag, "")
+                answer = MetadataResponse(503, etag, "")
             if answer.status == 200 and answer.body.strip() == wanted:
                 return
             if answer.status == 200 and answer.etag != etag:

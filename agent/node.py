@@ -70,7 +70,7 @@ class Node:
     """As an instance template would say them."""
     directory: Path
     workers: dict[str, AgentProcess] = field(default_factory=dict)
-    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def answer(self, words: object) -> dict[str, object]:
         """What came over the socket, done or refused."""
@@ -83,10 +83,10 @@ class Node:
             case "list":
                 return {"vms": [worker.shown() for worker in self.workers.values()]}
             case "start":
-                async with self._turn:
+                async with self._lock:
                     return await self._start(names[:NAMES_MAX])
             case "stop":
-                async with self._turn:
+                async with self._lock:
                     return await self._stop(names[:NAMES_MAX])
             case other:
                 return {"error": f"do: {other!r}, expected list, start or stop"}

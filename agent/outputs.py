@@ -42,7 +42,7 @@ class BadOutputs(Exception):
     """The job left something that cannot be stored: its own doing."""
 
 
-class NotStored(Exception):
+class UploadFailed(Exception):
     """The store did not take it: not the job's doing."""
 
 
@@ -77,9 +77,9 @@ async def store_outputs(
         # The store's own retries bridge seconds; these bridge an outage, and go on where it was.
         except StoreUnavailable as error:
             if loop.time() + pause_s > give_up_at:
-                raise NotStored(str(error)) from error
+                raise UploadFailed(str(error)) from error
         except Forbidden as error:
-            raise NotStored(str(error)) from error
+            raise UploadFailed(str(error)) from error
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, PAUSE_MAX_S)
 

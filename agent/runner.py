@@ -1,4 +1,4 @@
-"""Runs jobs: one keeper per job, its socket, its log, its status file, its outputs."""
+"""Runs jobs: one shim per job, its socket, its log, its status file, its outputs."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agent.containers.spec import Runtime
-from agent.environment import Places, places_for, write_size
+from agent.environment import AttemptDirectories, places_for, write_size
 from agent.events import Exited, Input, Progressed, Signal, Started, StartFailed
-from agent.json_log import Journal
+from agent.json_log import JsonLog
 from agent.logs import CHUNK, LOG_CAP, carry_log
 from agent.meta_file import MetaFile
 from agent.outputs import judge, store_outputs
-from agent.runtimes import CannotStart, Containers, Kind, Processes
+from agent.runtimes import CannotStart, Containers, JobRuntime, Processes
 from agent.status_file import StatusTail
 from core.errors import ZenError
 from core.messages import Size, StartJob
 from stores.artifacts import ArtifactPath, Manifest
-from stores.base import LogPath, Store
+from stores.base import FileStore, LogPath
 
 STATUS_EVERY_S = 0.5
 LOG_WAIT_S = 10.0
@@ -38,14 +38,14 @@ LEFTOVERS_TOLD_S = 10.0
 
 @dataclass(slots=True)
 class _Kept:
-    """A job and its keeper."""
+    """A job and its shim."""
 
     order: StartJob
-    places: Places
-    kind: Kind
+    places: AttemptDirectories
+    kind: JobRuntime
     orders: list[bytes] = field(default_factory=list)
-    """Signals that came before the keeper did."""
-    to_keeper: asyncio.StreamWriter | None = None
+    """Signals that came before the shim did."""
+    to_shim: asyncio.StreamWriter | None = None
     pid: int = 0
     """The job's first process once it runs; 0 for a container."""
     task: asyncio.Task[None] | None = None
@@ -60,9 +60,9 @@ class JobRunner:
     def __init__(
         self,
         vm_dir: Path,
-        store: Store,
+        store: FileStore,
         post: Callable[[Input], None],
-        journal: Journal,
+        journal: JsonLog,
         *,
         log_cap: int = LOG_CAP,
         environment: Mapping[str, str] | None = None,
@@ -108,17 +108,17 @@ class JobRunner:
             _tell(kept, f"{kept.order.spec.resize_signal}\n".encode())
 
     def renew(self, until: float) -> None:
-        """Jobs may compute until then, even if we hang: their keepers watch the same clock."""
+        """Jobs may compute until then, even if we hang: their shims watch the same clock."""
         self._until = until
         for kept in self._jobs.values():
             _tell(kept, f"UNTIL {until}\n".encode())
 
     async def close(self) -> None:
-        """Closing the sockets is what kills: a keeper whose agent is gone ends its job."""
+        """Closing the sockets is what kills: a shim whose agent is gone ends its job."""
         tasks = [kept.task for kept in self._jobs.values() if kept.task is not None]
         for kept in self._jobs.values():
-            if kept.to_keeper is not None:
-                kept.to_keeper.close()
+            if kept.to_shim is not None:
+                kept.to_shim.close()
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=CLOSE_WAIT_S)
             for task in late:
@@ -146,14 +146,14 @@ class JobRunner:
             brief = await kept.kind.brief(order, kept.places)
         except CannotStart as error:
             return StartFailed(order.lease_id, error.exit_code, error.reason)
-        mine, log_fd, process = _spawn(kept.kind.keeper)
+        mine, log_fd, process = _spawn(kept.kind.shim)
         output = await _pipe_reader(log_fd)
         reader, writer = await asyncio.open_connection(sock=mine)
         log = asyncio.create_task(self._carry(order, output))
         try:
             writer.write(json.dumps({**brief, "until": self._until}).encode() + b"\n")
             writer.writelines(kept.orders)
-            kept.to_keeper = writer
+            kept.to_shim = writer
             ended = await self._follow(kept, reader)
             await asyncio.wait([log], timeout=LOG_WAIT_S)
             return ended
@@ -231,16 +231,16 @@ class JobRunner:
             self._post(Progressed(lease_id, status.progress, status.checkpoint_step))
 
 
-def _spawn(keeper: tuple[str, ...]) -> tuple[socket.socket, int, subprocess.Popen[bytes]]:
-    """Our end of its socket, the end of its job's output, and the keeper itself."""
+def _spawn(shim: tuple[str, ...]) -> tuple[socket.socket, int, subprocess.Popen[bytes]]:
+    """Our end of its socket, the end of its job's output, and the shim itself."""
     mine, theirs = socket.socketpair()
     log_out, log_in = os.pipe()
     words = [str(theirs.fileno()), str(log_in), str(os.getpid())]
     try:
         # Popen and not asyncio's: that one needs a thread per child, and the socket already
-        # tells us when the keeper ends.
+        # tells us when the shim ends.
         process = subprocess.Popen(
-            [*keeper, *words], stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), log_in)
+            [*shim, *words], stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), log_in)
         )
     except OSError:
         mine.close()
@@ -253,10 +253,10 @@ def _spawn(keeper: tuple[str, ...]) -> tuple[socket.socket, int, subprocess.Pope
 
 
 def _tell(kept: _Kept, line: bytes) -> None:
-    if kept.to_keeper is None:
+    if kept.to_shim is None:
         kept.orders.append(line)
-    elif not kept.to_keeper.is_closing():
-        kept.to_keeper.write(line)
+    elif not kept.to_shim.is_closing():
+        kept.to_shim.write(line)
 
 
 async def _pipe_reader(fd: int) -> asyncio.StreamReader:
@@ -268,7 +268,7 @@ async def _pipe_reader(fd: int) -> asyncio.StreamReader:
 
 
 async def _words(reader: asyncio.StreamReader) -> Mapping[str, object]:
-    """The keeper's next line; empty if it is gone."""
+    """The shim's next line; empty if it is gone."""
     try:
         line = await reader.readline()
     except ConnectionError:

@@ -13,13 +13,13 @@ from typing import Protocol
 
 from agent.containers.docker import DockerError
 from agent.containers.spec import NoContainer, Runtime
-from agent.environment import Places, argv_for, environment_for
+from agent.environment import AttemptDirectories, argv_for, environment_for
 from agent.events import StartFailed
 from core.messages import StartJob
 
 _HERE = Path(__file__).parent
-_KEEPER = (sys.executable, "-I", "-S")
-# A container's keeper shares code with its elder, and has to be told where that is: -I hides it.
+_SHIM = (sys.executable, "-I", "-S")
+# A container's shim shares code with its elder, and has to be told where that is: -I hides it.
 _FROM_HERE = f"""\
 import sys
 sys.path.insert(0, {str(_HERE.parent)!r})
@@ -36,36 +36,36 @@ class CannotStart(Exception):
         self.exit_code, self.reason = exit_code, reason
 
 
-class Kind(Protocol):
+class JobRuntime(Protocol):
     """One way to run a job."""
 
     @property
-    def keeper(self) -> tuple[str, ...]:
+    def shim(self) -> tuple[str, ...]:
         """The program that keeps it."""
         ...
 
-    async def brief(self, order: StartJob, places: Places) -> dict[str, object]:
-        """What its keeper is told first, or CannotStart. Makes its places."""
+    async def brief(self, order: StartJob, places: AttemptDirectories) -> dict[str, object]:
+        """What its shim is told first, or CannotStart. Makes its places."""
         ...
 
     def not_started(self, order: StartJob, words: Mapping[str, object]) -> StartFailed:
-        """The keeper's {"failed": …} for people."""
+        """The shim's {"failed": …} for people."""
         ...
 
     async def abandon(self, order: StartJob, pid: int) -> None:
-        """Its keeper died without a word: end whatever it kept."""
+        """Its shim died without a word: end whatever it kept."""
         ...
 
 
 class Processes:
-    """As it always was: a process group below a keeper."""
+    """As it always was: a process group below a shim."""
 
-    keeper = (*_KEEPER, str(_HERE / "shim.py"))
+    shim = (*_SHIM, str(_HERE / "shim.py"))
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
 
-    async def brief(self, order: StartJob, places: Places) -> dict[str, object]:
+    async def brief(self, order: StartJob, places: AttemptDirectories) -> dict[str, object]:
         argv = argv_for(order)
         if not argv:
             raise CannotStart(127, "the job has no command")
@@ -88,7 +88,7 @@ class Processes:
         return StartFailed(lease_id, 126, f"cannot start {subject}: {os.strerror(number)}")
 
     async def abandon(self, _: StartJob, pid: int) -> None:
-        """Without its keeper only the job itself dies by the parent-death signal; its children in
+        """Without its shim only the job itself dies by the parent-death signal; its children in
         the same group are for us to end."""
         if pid > 1:
             with suppress(ProcessLookupError, PermissionError):
@@ -98,12 +98,12 @@ class Processes:
 class Containers:
     """Through the Docker API."""
 
-    keeper = (*_KEEPER, "-c", _FROM_HERE)
+    shim = (*_SHIM, "-c", _FROM_HERE)
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
-    async def brief(self, order: StartJob, places: Places) -> dict[str, object]:
+    async def brief(self, order: StartJob, places: AttemptDirectories) -> dict[str, object]:
         places.make(for_anybody=True)
         try:
             return await self._runtime.brief(order, places)

@@ -1,13 +1,13 @@
 """Keeps one job: starts it, passes signals on, and leaves nothing of it behind.
 
-Runs as `python -I -S keeper.py SOCKET_FD LOG_FD PARENT_PID`, standard library only. The agent
-sends one JSON line (argv, env, cwd, until), then signal names, one per line; the keeper answers
+Runs as `python -I -S shim.py SOCKET_FD LOG_FD PARENT_PID`, standard library only. The agent
+sends one JSON line (argv, env, cwd, until), then signal names, one per line; the shim answers
 with JSON lines: {"started": pid} or {"failed": errno, "what": …}, then {"exit": n} or
 {"signal": n}. End of file on the socket means that the agent is dead, even by SIGKILL: the job
 dies at once.
 
 `until`, renewed by lines `UNTIL seconds` on the monotonic clock, is how long the job may compute
-without a word: the agent moves it with each beat that the bus confirms. Past it the keeper
+without a word: the agent moves it with each heartbeat that the bus confirms. Past it the shim
 freezes the job by itself, because an agent that hangs cannot, and the job may soon be given to
 another VM. A later `until` lifts that freeze; one that the agent ordered (STOP) is lifted by CONT.
 """
@@ -111,7 +111,7 @@ def kill_all() -> None:
         reap()
 
 
-class Keeper:
+class Shim:
     """One job from start to end. What is kept, a process or a container, is for the heirs."""
 
     def __init__(self, socket_fd: int, log_fd: int) -> None:
@@ -247,7 +247,7 @@ class Keeper:
             return  # the agent is gone: there is nobody to tell
 
 
-class ProcessKeeper(Keeper):
+class ProcessShim(Shim):
     """The job is a process, its group, and whatever it leaves behind."""
 
     job = 0
@@ -325,16 +325,16 @@ class ProcessKeeper(Keeper):
         os._exit(127)
 
 
-def keep(heir: type[Keeper], words: list[str]) -> None:
-    """The life of a keeper: SOCKET_FD LOG_FD PARENT_PID."""
+def keep(heir: type[Shim], words: list[str]) -> None:
+    """The life of a shim: SOCKET_FD LOG_FD PARENT_PID."""
     socket_fd, log_fd, parent = (int(word) for word in words)
-    keeper = heir(socket_fd, log_fd)
+    shim = heir(socket_fd, log_fd)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     # SIGTERM and not SIGKILL: we must outlive the agent for the moment it takes to clean up.
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() == parent:
-        keeper.run()
+        shim.run()
 
 
 if __name__ == "__main__":
-    keep(ProcessKeeper, sys.argv[1:4])
+    keep(ProcessShim, sys.argv[1:4])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from agent.metadata import LAST_LOOK_S, Source
+from agent.metadata import LAST_LOOK_S, IdentitySource
 from agent.state_machine import SPOT_OFF_GRACE_S
 
 STANDARD_OFF_GRACE_S = 80.0
@@ -27,7 +27,7 @@ async def machine_is_stopping() -> bool:
     return said.strip() == b"stopping"
 
 
-async def grace_of_machine(metadata: Source) -> float | None:
+async def grace_of_machine(metadata: IdentitySource) -> float | None:
     """How long jobs may go on if it is the machine that goes off. None: only the agent is told."""
     if not await machine_is_stopping():
         return None

@@ -9,21 +9,21 @@ from typing import assert_never
 
 from agent.attempt import PREEMPTED, Work, slots_refusal
 from agent.events import (
-    BeatsConfirmed,
-    BeatsFailed,
+    ControlReceived,
     Exit,
     Exited,
     ExitKind,
     GpusRead,
-    Heard,
+    HeartbeatsConfirmed,
+    HeartbeatsFailed,
     Identity,
     Input,
     Listening,
     Output,
     ParentGone,
-    PreemptNotice,
     Progressed,
-    Send,
+    PublishHeartbeats,
+    ReclaimNotice,
     ShutDown,
     Signal,
     SignalGroup,
@@ -35,13 +35,13 @@ from agent.events import (
 )
 from agent.heartbeat_queue import Outgoing
 from core.messages import (
-    BeatStatus,
     ContinueJob,
     Control,
     DrainVm,
     GoJob,
     GpuReading,
     Heartbeat,
+    HeartbeatStatus,
     KeepWarm,
     ResizeJob,
     StartJob,
@@ -49,7 +49,7 @@ from core.messages import (
 )
 from core.timers import Timers
 
-B = BeatStatus
+B = HeartbeatStatus
 RETRY_S = 1.0
 """Pause after a publish that failed."""
 SHUT_DOWN_GRACE_S = 5.0
@@ -58,7 +58,7 @@ SPOT_OFF_GRACE_S = 25.0
 """From SIGTERM to SIGKILL when the cloud takes the VM. systemd's SIGTERM means a soft off, and 30 s
 later the power is cut: the rest is for the last heartbeats."""
 LAST_WORDS_S = 3.0
-"""How long a shutdown waits for the bus to take the last beats."""
+"""How long a shutdown waits for the bus to take the last heartbeats."""
 FINISHED_MAX = 1024
 TERMINATED = 143
 """As a shell counts: 128 + SIGTERM."""
@@ -84,12 +84,13 @@ class AgentMachine:
     _out: list[Output] = field(default_factory=list)
     _seq: int = 0
     _stale_seq: int = 0
-    """The last beat before our lease may have been given away: answers up to it mean nothing."""
+    """The last heartbeat before our lease may have been given away: answers up to it mean
+    nothing."""
     _confirmed_at: float = field(init=False)
-    """Send time of the last confirmed beat: what our half of the lease is measured from."""
+    """Send time of the last confirmed heartbeat: what our half of the lease is measured from."""
     _quiet_since: float = field(init=False)
     """Last control message or end of work."""
-    _beat_at: float = field(init=False)
+    _heartbeat_at: float = field(init=False)
     _retry_at: float = -math.inf
     _draining: bool = False
     _preempted: bool = False
@@ -101,7 +102,7 @@ class AgentMachine:
     _over: bool = False
 
     def __post_init__(self) -> None:
-        self._confirmed_at = self._quiet_since = self._beat_at = self.booted_at
+        self._confirmed_at = self._quiet_since = self._heartbeat_at = self.booted_at
 
     def handle(self, event: Input, now: float) -> list[Output]:
         """What to do about the event, and about the time that has passed until it."""
@@ -117,7 +118,7 @@ class AgentMachine:
 
     def wake_at(self) -> float:
         """When a Tick is due if nothing else happens."""
-        times = [self._beat_at]
+        times = [self._heartbeat_at]
         if self._outgoing.waiting and not self._outgoing.busy:
             times.append(self._retry_at)
         for work in self.jobs.values():
@@ -135,7 +136,7 @@ class AgentMachine:
 
     @property
     def computes_until(self) -> float:
-        """When jobs freeze if no other beat is confirmed. A scheduler does not give them away
+        """When jobs freeze if no other heartbeat is confirmed. A scheduler does not give them away
         before, so whoever holds on to this moment cannot compute beside a successor."""
         return self._confirmed_at + self.timers.self_stop_after_s
 
@@ -143,9 +144,9 @@ class AgentMachine:
 
     def _hear(self, event: Input, now: float) -> None:
         match event:
-            case Heard(control):
+            case ControlReceived(control):
                 self._control(control, now)
-            case BeatsConfirmed() | BeatsFailed():
+            case HeartbeatsConfirmed() | HeartbeatsFailed():
                 self._answered(event, now)
             case Started(lease_id):
                 self._started(lease_id)
@@ -156,7 +157,7 @@ class AgentMachine:
                     self.jobs[lease_id].learn(event)
             case Listening() | GpusRead() | Tick():
                 self._note(event)
-            case PreemptNotice(reason):
+            case ReclaimNotice(reason):
                 self._preempt(reason, now)
             case ShutDown():
                 self._begin_shut_down(event, now)
@@ -173,8 +174,8 @@ class AgentMachine:
             self.listening = True
             self._say_idle()
 
-    def _answered(self, answer: BeatsConfirmed | BeatsFailed, now: float) -> None:
-        if isinstance(answer, BeatsConfirmed):
+    def _answered(self, answer: HeartbeatsConfirmed | HeartbeatsFailed, now: float) -> None:
+        if isinstance(answer, HeartbeatsConfirmed):
             sent_at = self._outgoing.confirmed(answer.number)
             self._confirmed_at = max(self._confirmed_at, sent_at or self._confirmed_at)
         elif self._outgoing.failed(answer.number):
@@ -288,8 +289,8 @@ class AgentMachine:
         if work.ending and status is not B.COMPLETED:
             reason = f"{work.ending}; {reason}"
         self._outgoing.drop(lease_id, B.FROZEN)
-        beat = replace(self._beat(work, status), exit_code=exit_code, reason=reason)
-        self._finish(lease_id, beat)
+        heartbeat = replace(self._heartbeat(work, status), exit_code=exit_code, reason=reason)
+        self._finish(lease_id, heartbeat)
         if not self.jobs:
             self._quiet_since = now
             self._say_idle()
@@ -353,8 +354,8 @@ class AgentMachine:
                     self._end(work, f"frozen for {thawless_s:.0f} s without the bus", now, now)
             if now >= work.kill_at and not work.killed:
                 self._kill(work)
-        if now >= self._beat_at:
-            self._beat_at = now + self.timers.heartbeat_s
+        if now >= self._heartbeat_at:
+            self._heartbeat_at = now + self.timers.heartbeat_s
             for work in self.jobs.values():
                 self._say(work, work.status)
             self._say_idle()
@@ -423,8 +424,8 @@ class AgentMachine:
     def _flush(self, now: float) -> None:
         out = self._outgoing
         if out.waiting and not out.busy and now >= self._retry_at:
-            number, beats = out.take(now)
-            self._out.append(Send(number, beats))
+            number, heartbeats = out.take(now)
+            self._out.append(PublishHeartbeats(number, heartbeats))
 
     # --- words --------------------------------------------------------------------------
 
@@ -432,7 +433,7 @@ class AgentMachine:
         self._seq += 1
         return self._seq
 
-    def _vm_beat(self, status: BeatStatus) -> Heartbeat:
+    def _vm_heartbeat(self, status: HeartbeatStatus) -> Heartbeat:
         me = self.identity
         return Heartbeat(
             status=status,
@@ -445,10 +446,10 @@ class AgentMachine:
             gpus=self.gpus,
         )
 
-    def _beat(self, work: Work, status: BeatStatus) -> Heartbeat:
+    def _heartbeat(self, work: Work, status: HeartbeatStatus) -> Heartbeat:
         order = work.order
         return replace(
-            self._vm_beat(status),
+            self._vm_heartbeat(status),
             job_id=order.spec.job_id,
             user_id=order.spec.user_id,
             attempt=order.attempt,
@@ -457,39 +458,40 @@ class AgentMachine:
             checkpoint_step=work.checkpoint_step,
         )
 
-    def _say(self, work: Work, status: BeatStatus) -> None:
-        self._outgoing.put(self._beat(work, status))
+    def _say(self, work: Work, status: HeartbeatStatus) -> None:
+        self._outgoing.put(self._heartbeat(work, status))
 
     def _say_idle(self) -> None:
-        """The VM's own beat, when no job's beat speaks for it. A preempted VM always says so."""
+        """The VM's own heartbeat, when no job's heartbeat speaks for it. A preempted VM always says
+        so."""
         if self._preempted:
-            beat = self._vm_beat(B.PREEMPTED)
-            self._outgoing.put(replace(beat, reason=self._preempted_by))
+            heartbeat = self._vm_heartbeat(B.PREEMPTED)
+            self._outgoing.put(replace(heartbeat, reason=self._preempted_by))
         elif self.unready:
-            self._outgoing.put(replace(self._vm_beat(B.UNREADY), reason=self.unready))
+            self._outgoing.put(replace(self._vm_heartbeat(B.UNREADY), reason=self.unready))
         elif self.listening and not self.jobs and not self._shut_down:
-            self._outgoing.put(self._vm_beat(B.DRAINED if self._draining else B.READY))
+            self._outgoing.put(self._vm_heartbeat(B.DRAINED if self._draining else B.READY))
 
-    def _answer(self, about: StartJob | StopJob, status: BeatStatus, reason: str) -> None:
+    def _answer(self, about: StartJob | StopJob, status: HeartbeatStatus, reason: str) -> None:
         """A final word on a lease that never lived here: it must not come to life later."""
         if self._outgoing.full:
             return
         spec = about.spec if isinstance(about, StartJob) else about
-        beat = replace(
-            self._vm_beat(status),
+        heartbeat = replace(
+            self._vm_heartbeat(status),
             job_id=spec.job_id,
             user_id=spec.user_id,
             attempt=about.attempt,
             lease_id=about.lease_id,
             reason=reason,
         )
-        self._finish(about.lease_id, beat)
+        self._finish(about.lease_id, heartbeat)
 
-    def _finish(self, lease_id: str, beat: Heartbeat) -> None:
-        self._finished[lease_id] = beat
+    def _finish(self, lease_id: str, heartbeat: Heartbeat) -> None:
+        self._finished[lease_id] = heartbeat
         if len(self._finished) > FINISHED_MAX:
             self._finished.popitem(last=False)
-        self._outgoing.put(beat)
+        self._outgoing.put(heartbeat)
 
     def _repeat(self, last: Heartbeat) -> None:
         if not self._outgoing.full:

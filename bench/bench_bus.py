@@ -31,7 +31,7 @@ DRAIN_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True)
-class Result:
+class _BusResult:
     """One server's numbers."""
 
     ready_s: float
@@ -54,7 +54,7 @@ def server(name: str, scratch: Path) -> Iterator[tuple[str, float]]:
             yield address, time.perf_counter() - start
 
 
-def measure(name: str, messages: int) -> Result:
+def measure(name: str, messages: int) -> _BusResult:
     """Publishes, drains, then sends one message at a time."""
     with (
         tempfile.TemporaryDirectory() as scratch,
@@ -73,7 +73,7 @@ def measure(name: str, messages: int) -> Result:
         one_by_one = round_trips(subscriber)
         publisher.stop()
         subscriber.close()
-    return Result(ready_s, publish_per_s, drain_per_s, *one_by_one)
+    return _BusResult(ready_s, publish_per_s, drain_per_s, *one_by_one)
 
 
 def publish_all(publisher: Any, topic: str, messages: int) -> float:
@@ -154,7 +154,7 @@ ROWS = [
 ]
 
 
-def table(results: dict[str, Result]) -> Table:
+def table(results: dict[str, _BusResult]) -> Table:
     shown = Table("", *results, *(["ours is better by"] if len(results) > 1 else []))
     for title, field, more_is_better in ROWS:
         values = [float(getattr(result, field)) for result in results.values()]

@@ -24,11 +24,11 @@ from bench.capacity_tables import Dear, Report, as_json, as_markdown, print_repo
 from bench.capacity_verdict import Suite, judge, validity
 from bench.plots import write_plots
 from core.errors import BadInput, Fault, ZenError
-from sim.replay.figures import Figures
+from sim.replay.figures import ReplayFigures
 from sim.replay.measured import load_lifetimes, load_probe
-from sim.replay.physics import Physics, Preemption
+from sim.replay.physics import Preemption, ReplayPhysics
 from sim.replay.product import Setup
-from sim.replay.suites import OURS, POLICIES, SPOT_ONLY, Case, Traces, run_cases
+from sim.replay.suites import OURS, POLICIES, SPOT_ONLY, ReplayCase, Traces, run_cases
 from sim.replay.supply import Supply, load_prices, load_supply
 from sim.replay.synthetic import Recipe, make_jobs, make_supply
 from sim.replay.workload import Workload, load_jobs
@@ -84,20 +84,20 @@ def _supplies(supply: Supply, dear: Sequence[str]) -> dict[str, Supply]:
     return {"usual": supply.without(dear), "dear": supply} if dear else {"usual": supply}
 
 
-def cases_of(args: argparse.Namespace, traces: Traces, rotations: int) -> list[Case]:
+def cases_of(args: argparse.Namespace, traces: Traces, rotations: int) -> list[ReplayCase]:
     """Every suite × policy × rotation; of the supply with the dear zone, our planner alone."""
-    physics = Physics(checkpoint_s=args.checkpoint_s)
+    physics = ReplayPhysics(checkpoint_s=args.checkpoint_s)
     if args.probe:
         probe = load_probe(args.probe)
         physics = replace(physics, granted=probe.granted, refused=probe.refused)
     taken: Preemption = "lifetimes" if args.lifetimes else "counts"
     if args.lifetimes:
         physics = replace(physics, lifetimes_s=load_lifetimes(args.lifetimes))
-    found: list[Case] = []
+    found: list[ReplayCase] = []
     for jobs in traces.jobs:
         for spot in (False, True):
             for boot_s in args.boots:
-                case = Case(
+                case = ReplayCase(
                     jobs=jobs,
                     supply="usual",
                     policy=OURS,
@@ -123,10 +123,13 @@ def cases_of(args: argparse.Namespace, traces: Traces, rotations: int) -> list[C
 
 
 def report_of(
-    args: argparse.Namespace, traces: Traces, cases: Sequence[Case], figures: Sequence[Figures]
+    args: argparse.Namespace,
+    traces: Traces,
+    cases: Sequence[ReplayCase],
+    figures: Sequence[ReplayFigures],
 ) -> Report:
     """Runs put together by suite and policy."""
-    runs: dict[tuple[str, str, float, bool], dict[str, list[tuple[int, Figures]]]] = {}
+    runs: dict[tuple[str, str, float, bool], dict[str, list[tuple[int, ReplayFigures]]]] = {}
     for case, found in zip(cases, figures, strict=True):
         key = (case.supply, case.jobs, case.physics.boot_s, case.setup.spot)
         runs.setdefault(key, {}).setdefault(case.policy, []).append((case.rotation, found))
@@ -197,7 +200,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rotations", type=int, metavar="N", help="another number of rotations")
     parser.add_argument("--days", type=float, default=7.0, help="of jobs")
     parser.add_argument("--boots", type=float, nargs="+", default=[90.0, 300.0], metavar="S")
-    parser.add_argument("--checkpoint-s", type=float, default=Physics().checkpoint_s)
+    parser.add_argument("--checkpoint-s", type=float, default=ReplayPhysics().checkpoint_s)
     parser.add_argument("--vm-max", type=int, default=300)
     parser.add_argument(
         "--policies",

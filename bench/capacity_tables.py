@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from rich.console import Console
 from rich.table import Table
 
-from bench.capacity_verdict import METRICS, Suite, Verdict
-from bench.study import Check
+from bench.capacity_verdict import METRICS, CapacityVerdict, Suite
+from bench.study import StudyCheck
 from sim.replay.suites import WORDS
 
 DEAR_MUST = 1.01
@@ -33,8 +33,8 @@ class Report:
     vm_max: int
     sources: tuple[str, ...]
     suites: tuple[Suite, ...]
-    verdicts: tuple[Verdict, ...]
-    checks: tuple[Check, ...]
+    verdicts: tuple[CapacityVerdict, ...]
+    checks: tuple[StudyCheck, ...]
     dear: tuple[Dear, ...]
 
 
@@ -76,7 +76,7 @@ def _cells(suite: Suite, policy: str) -> Iterator[str]:
         yield f"{found.mean:{form}}" + (f" ±{found.half:{form}}" if interval else "")
 
 
-def verdict_table(verdicts: Sequence[Verdict]) -> Table:
+def verdict_table(verdicts: Sequence[CapacityVerdict]) -> Table:
     table = Table(title="Targets", title_justify="left")
     for heading in ("target", "suite", "value", "must", "stretch", "reached"):
         table.add_column(heading, justify="left" if heading in ("target", "suite") else "right")
@@ -87,7 +87,7 @@ def verdict_table(verdicts: Sequence[Verdict]) -> Table:
     return table
 
 
-def check_table(checks: Sequence[Check]) -> Table:
+def check_table(checks: Sequence[StudyCheck]) -> Table:
     table = Table(title="Are the rivals what a study of these traces found?", title_justify="left")
     for heading in ("suite", "ratio", "here", "study", "off", "within 15 %"):
         table.add_column(heading, justify="left" if heading in ("suite", "ratio") else "right")

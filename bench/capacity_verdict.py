@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.study import Check
-from sim.replay.figures import Figures
+from bench.study import StudyCheck
+from sim.replay.figures import ReplayFigures
 from sim.replay.suites import OURS, Estimate, estimate
 
-Metric = Callable[[Figures], float]
+Metric = Callable[[ReplayFigures], float]
 METRICS: Mapping[str, Metric] = {
     "wait_mean_s": lambda f: f.wait_mean_s,
     "wait_p50_s": lambda f: f.wait_p50_s,
@@ -42,7 +42,7 @@ class Suite:
     jobs: str
     boot_s: float
     spot: bool
-    runs: Mapping[str, tuple[Figures, ...]]
+    runs: Mapping[str, tuple[ReplayFigures, ...]]
     """By policy, in the order of the rotations."""
 
     @property
@@ -64,7 +64,7 @@ class Suite:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CapacityVerdict:
     """One target in one suite."""
 
     suite: str
@@ -109,16 +109,16 @@ TARGETS = (
 )
 
 
-def judge(suites: Sequence[Suite]) -> list[Verdict]:
+def judge(suites: Sequence[Suite]) -> list[CapacityVerdict]:
     """Every target in every suite, then the mean of each over the suites (of ratios: geometric)."""
-    found: list[Verdict] = []
+    found: list[CapacityVerdict] = []
     for target in TARGETS:
         of = [s for s in suites if target.spot is None or s.spot is target.spot]
         if not of or not all(OURS in suite.runs for suite in of):
             continue
         values = [target.value(suite) for suite in of]
         found += [
-            Verdict(suite.name, target.words, value, target.must, target.stretch)
+            CapacityVerdict(suite.name, target.words, value, target.must, target.stretch)
             for suite, value in zip(of, values, strict=True)
         ]
         for spot in (False, True):
@@ -126,7 +126,7 @@ def judge(suites: Sequence[Suite]) -> list[Verdict]:
             if part:
                 name = f"all, {'spot' if spot else 'no preemption'}"
                 mean = _geometric(part)
-                found.append(Verdict(name, target.words, mean, target.must, target.stretch))
+                found.append(CapacityVerdict(name, target.words, mean, target.must, target.stretch))
     return found
 
 
@@ -164,9 +164,9 @@ STUDY: Mapping[tuple[str, bool], Mapping[str, tuple[float, float, float]]] = {
 }
 
 
-def validity(suites: Sequence[Suite]) -> list[Check]:
+def validity(suites: Sequence[Suite]) -> list[StudyCheck]:
     """Ratios of the rivals that the study published too; other workloads have none."""
-    found: list[Check] = []
+    found: list[StudyCheck] = []
     for suite in suites:
         study = STUDY.get((suite.jobs, suite.spot))
         if study is None or suite.boot_s != 90 or not set(study) <= set(suite.runs):
@@ -181,5 +181,5 @@ def validity(suites: Sequence[Suite]) -> list[Check]:
                     continue
                 here = suite.ratio(one, other, metric)
                 there = study[one][index] / study[other][index]
-                found.append(Check(suite.name, f"{metric} {one} ÷ {other}", here, there))
+                found.append(StudyCheck(suite.name, f"{metric} {one} ÷ {other}", here, there))
     return found

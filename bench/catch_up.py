@@ -1,11 +1,11 @@
 """How fast a leader works off the heartbeats that waited for it.
 
-    python -m bench.catch_up [--vms 1000] [--beats 50] [--no-fsync]
+    python -m bench.catch_up [--vms 1000] [--heartbeats 50] [--no-fsync]
 
-A bus in a process of its own holds `beats` reports of each of `vms` workers with a running job.
-Then a replica of the service begins to lead: the real one, over PostgreSQL and Google's Pub/Sub
-client; only the cloud below it is in memory. The clock stops when the database shows the last
-report of every worker.
+A bus in a process of its own holds `heartbeats` reports of each of `vms` workers with a running
+job. Then a replica of the service begins to lead: the real one, over PostgreSQL and Google's
+Pub/Sub client; only the cloud below it is in memory. The clock stops when the database shows the
+last report of every worker.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from core.changes import Change, JobMove
 from core.clock import SystemClock
 from core.ids import RandomIds
 from core.job import E, Job, advance, entry_for
-from core.messages import BeatStatus, GpuReading, Heartbeat, Progress
+from core.messages import GpuReading, Heartbeat, HeartbeatStatus, Progress
 from core.timers import Timers
 from db.embedded.server import EmbeddedPostgres
 from db.notifications import Listener
@@ -55,12 +55,12 @@ POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class _CatchUpFigures:
     """What one run gave."""
 
     messages: int
     led_s: float
-    """From the start of the replica to the first turn that may read."""
+    """From the start of the replica to the first cycle that may read."""
     caught_up_s: float
     cpu_s: float
     """Of this process alone. On a machine that has other work the wall clock says little; what
@@ -110,7 +110,7 @@ async def running_jobs(house: House, count: int) -> list[Job]:
     jobs: list[Job] = []
     for first in range(0, count, ROWS_PER_COMMIT):
         now = await house.now()
-        units: list[Sequence[Change]] = []
+        batches: list[Sequence[Change]] = []
         for _ in range(first, min(count, first + ROWS_PER_COMMIT)):
             job, changes = house.new_placed(now)
             for event in (E.CLAIMED, E.STARTED):
@@ -118,8 +118,8 @@ async def running_jobs(house: House, count: int) -> list[Job]:
                 changes.append(JobMove(job, after, (entry_for(job, after, event),)))
                 job = after
             jobs.append(job)
-            units.append(changes)
-        await house.put(units)
+            batches.append(changes)
+        await house.put(batches)
     return jobs
 
 
@@ -134,20 +134,20 @@ async def _observed(house: House) -> None:
         await house.store.close()
 
 
-async def fill(bus: PubSubBus, jobs: Sequence[Job], beats: int) -> datetime:
+async def fill(bus: PubSubBus, jobs: Sequence[Job], heartbeats: int) -> datetime:
     """The backlog. Returns a moment before the last report of each was published."""
     last = SystemClock().now()
-    for number in range(beats):
+    for number in range(heartbeats):
         last = SystemClock().now()
-        messages = [encode_heartbeat(_beat(job, number), NAMES) for job in jobs]
+        messages = [encode_heartbeat(_heartbeat(job, number), NAMES) for job in jobs]
         await bus.publish(messages, 60.0)
     return last
 
 
-def _beat(job: Job, number: int) -> Heartbeat:
+def _heartbeat(job: Job, number: int) -> Heartbeat:
     assert job.lease is not None
     return Heartbeat(
-        status=BeatStatus.RUNNING,
+        status=HeartbeatStatus.RUNNING,
         vm_name=job.lease.vm_name,
         job_id=job.spec.job_id,
         user_id=job.spec.user_id,
@@ -172,7 +172,7 @@ def _settings(url: str, bus: str) -> Settings:
     )
 
 
-async def catch_up(url: str, bus_host: str, vms: int, beats: int) -> Figures:
+async def catch_up(url: str, bus_host: str, vms: int, heartbeats: int) -> _CatchUpFigures:
     """One run."""
     bus = PubSubBus(PROJECT, emulator_host=bus_host)
     store = PostgresStore(url, name="catch-up")
@@ -183,7 +183,7 @@ async def catch_up(url: str, bus_host: str, vms: int, beats: int) -> Figures:
         await make_topics(bus)
         jobs = await running_jobs(house, vms)
         await _observed(house)
-        since = await fill(bus, jobs, beats)
+        since = await fill(bus, jobs, heartbeats)
         replica = _replica(_settings(url, bus_host), store, bus, house.cloud)
         began = time.perf_counter()
         replica.start()
@@ -194,7 +194,7 @@ async def catch_up(url: str, bus_host: str, vms: int, beats: int) -> Figures:
             done, spent = time.perf_counter(), time.process_time() - cpu
         finally:
             await replica.stop()
-        return Figures(vms * beats, led - began, done - led, spent)
+        return _CatchUpFigures(vms * heartbeats, led - began, done - led, spent)
     finally:
         await bus.close()
         for opened in (store, house.api):
@@ -251,7 +251,7 @@ def main() -> int:
         url = fresh_database(server.start(), "catch_up")
         try:
             with bus_process(Path(directory) / "bus", fsync=not args.no_fsync) as bus:
-                found = asyncio.run(catch_up(url, bus, args.vms, args.beats))
+                found = asyncio.run(catch_up(url, bus, args.vms, args.heartbeats))
         finally:
             server.stop()
     table = Table("workers", "reports that waited", "s", "per second", "demanded", "per CPU second")

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from agent.containers.leftovers import KEEPER
+from agent.containers.leftovers import SHIM
 from agent.events import Exited
 from bench.report import figure, quantile, show
 from core.clock import SystemClock
@@ -130,7 +130,7 @@ def main() -> int:
             raise SystemExit(f"no container can run here: {why}")
         with podman.serve(), load(given.load):
             ends = asyncio.run(run_all(podman.address, given.jobs, given.at_once))
-            left = len(podman.docker.labelled(KEEPER))
+            left = len(podman.docker.labelled(SHIM))
     return report(ends, left, given)
 
 

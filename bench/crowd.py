@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import psycopg
 
-from bench.fleet import Worker
+from bench.fleet import FleetWorker
 from core.cluster import ClusterSpec, RegionSpec
 from core.job import JobSpec
-from core.messages import BeatStatus
+from core.messages import HeartbeatStatus
 from core.names import Names
 from db.rows import to_json
 
@@ -65,7 +65,7 @@ SELECT 'tenant-' || n, 1 + n %% 3, CASE WHEN n %% 10 = 0 THEN '{"gpus": 500}' EL
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class CrowdSize:
     """What the house holds besides its queue."""
 
     tenants: int
@@ -85,11 +85,11 @@ class Size:
     def vm_name(self, number: int) -> str:
         return NAMES.vm(*self.place(number), f"{number:05d}")
 
-    def workers(self) -> dict[str, Worker]:
+    def workers(self) -> dict[str, FleetWorker]:
         found = {}
         for number in range(1, self.vms + 1):
             cluster, region = self.place(number)
-            worker = Worker(
+            worker = FleetWorker(
                 self.vm_name(number),
                 NAMES.mig(cluster, region),
                 f"{region}-a",
@@ -98,7 +98,7 @@ class Size:
                 attempt=1,
                 lease_id=f"lease-{number}",
             )
-            worker.body = worker.says(BeatStatus.RUNNING, NAMES)
+            worker.body = worker.says(HeartbeatStatus.RUNNING, NAMES)
             found[worker.name] = worker
         return found
 
@@ -106,7 +106,7 @@ class Size:
 # --- the rows ---------------------------------------------------------------------------
 
 
-def fill_house(url: str, size: Size) -> None:
+def fill_house(url: str, size: CrowdSize) -> None:
     """Everything but the queue, made inside the database."""
     numbers = range(1, size.vms + 1)
     words = {
@@ -121,7 +121,7 @@ def fill_house(url: str, size: Size) -> None:
             connection.execute(query.encode(), words if "%(" in query else None)
 
 
-def fill_queue(url: str, size: Size, first: int, last: int) -> None:
+def fill_queue(url: str, size: CrowdSize, first: int, last: int) -> None:
     words = {
         "tenants": size.tenants,
         "clusters": size.clusters,
@@ -134,7 +134,7 @@ def fill_queue(url: str, size: Size, first: int, last: int) -> None:
         connection.execute(b"VACUUM ANALYZE")
 
 
-def renew(url: str, size: Size) -> None:
+def renew(url: str, size: CrowdSize) -> None:
     """Every VM runs its first job again, and has just spoken: each row begins alike."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(b"DELETE FROM jobs WHERE status <> 'QUEUED'")

@@ -8,8 +8,8 @@ import asyncio
 import time
 from itertools import count
 
-from bench.crowd import Size
-from bench.fleet import Pace
+from bench.crowd import CrowdSize
+from bench.fleet import FleetPace
 from core.changes import NewJob
 from core.clock import SystemClock
 from core.ids import RandomIds
@@ -21,7 +21,7 @@ from scheduler.submission.submit import Submissions
 class Customers:
     """As many a second, whether the door keeps up or not."""
 
-    def __init__(self, door: Submissions, size: Size, per_s: float) -> None:
+    def __init__(self, door: Submissions, size: CrowdSize, per_s: float) -> None:
         self._door, self._size, self._per_s = door, size, per_s
         self.took: list[float] = []
         self._open: set[asyncio.Task[None]] = set()
@@ -46,7 +46,7 @@ class Customers:
         self.took.append((time.perf_counter() - due) * 1e3)
 
 
-async def submit_for_ever(url: str, size: Size, pace: Pace) -> None:
+async def submit_for_ever(url: str, size: CrowdSize, pace: FleetPace) -> None:
     """Through a store of its own, as another replica would."""
     store, ids, clock = PostgresStore(url, name="bench-api"), RandomIds(), SystemClock()
     await store.open()

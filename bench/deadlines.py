@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from sim.replay.engine import Cloud
-from sim.replay.physics import Physics
-from sim.replay.product import CLUSTER, STANDARD_ZONE, Product, Setup, Wanted
+from sim.replay.engine import ReplayCloud
+from sim.replay.physics import ReplayPhysics
+from sim.replay.product import CLUSTER, STANDARD_ZONE, JobWithDeadline, Product, Setup
 from sim.replay.supply import UNBOUNDED, Supply, Zone, load_prices, load_supply
 from sim.replay.synthetic import Recipe, make_supply
 from sim.replay.workload import TraceJob, Workload
@@ -35,7 +35,7 @@ GPUS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class DeadlineTask:
     """The job and what surrounds it."""
 
     work_h: float = 34.56
@@ -47,11 +47,11 @@ class Task:
     """To bring the checkpoint to another region."""
 
 
-USUAL = Task()
+USUAL = DeadlineTask()
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class _ReplayOutcome:
     """One replay."""
 
     usd: float
@@ -60,12 +60,12 @@ class Outcome:
     standard_starts: int
     moves: int
 
-    def missed(self, task: Task) -> bool:
+    def missed(self, task: DeadlineTask) -> bool:
         return self.ended_h > task.deadline_h
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class _DeadlineRow:
     """One kind of job over all windows."""
 
     job: str
@@ -80,15 +80,17 @@ class Row:
 
 
 KINDS = {
-    "states its run time, reports checkpoints": Wanted(0.0, stated_s=1.0, counts=False),
-    "states nothing, reports step so many of so many": Wanted(0.0),
-    "states nothing, reports checkpoints without a total": Wanted(0.0, counts=False),
-    "states its run time, reports nothing": Wanted(0.0, stated_s=1.0, saves=False, counts=False),
-    "states nothing, reports nothing": Wanted(0.0, saves=False, counts=False),
+    "states its run time, reports checkpoints": JobWithDeadline(0.0, stated_s=1.0, counts=False),
+    "states nothing, reports step so many of so many": JobWithDeadline(0.0),
+    "states nothing, reports checkpoints without a total": JobWithDeadline(0.0, counts=False),
+    "states its run time, reports nothing": JobWithDeadline(
+        0.0, stated_s=1.0, saves=False, counts=False
+    ),
+    "states nothing, reports nothing": JobWithDeadline(0.0, saves=False, counts=False),
 }
 
 
-def supply_for(supply: Supply, task: Task) -> Supply:
+def supply_for(supply: Supply, task: DeadlineTask) -> Supply:
     """Spot zones that can give a VM or cannot, and a standard zone beside each."""
     spot = [
         replace(
@@ -105,7 +107,9 @@ def supply_for(supply: Supply, task: Task) -> Supply:
     return replace(supply, zones=(*spot, *standard))
 
 
-def run(supply: Supply, task: Task, kind: Wanted, start_h: float, seed: int) -> Outcome:
+def run(
+    supply: Supply, task: DeadlineTask, kind: JobWithDeadline, start_h: float, seed: int
+) -> _ReplayOutcome:
     """One window. Nothing is lost at a preemption but the restart."""
     work_s = task.work_h * HOUR_S
     wanted = replace(
@@ -113,32 +117,34 @@ def run(supply: Supply, task: Task, kind: Wanted, start_h: float, seed: int) -> 
         deadline_s=task.deadline_h * HOUR_S,
         stated_s=None if kind.stated_s is None else work_s,
     )
-    physics = Physics(boot_s=task.restart_h * HOUR_S, preemption="counts", save_s=0.0)
-    cloud = Cloud(supply, physics, seed=seed, offset_s=start_h * HOUR_S)
+    physics = ReplayPhysics(boot_s=task.restart_h * HOUR_S, preemption="counts", save_s=0.0)
+    cloud = ReplayCloud(supply, physics, seed=seed, offset_s=start_h * HOUR_S)
     product = Product(cloud, Setup(4, spot=True, gpus=GPUS), seed=seed, wanted=wanted)
     figures = cloud.play(Workload("one job", (TraceJob(0.0, work_s, GPUS),)), product)
     regions = [region for _, _, region in product.starts]
     moves = sum(before != after for before, after in pairwise(regions))
     standard = sum(cluster != CLUSTER for _, cluster, _ in product.starts)
     usd = figures.usd_useful + figures.usd_wasted + moves * task.egress_usd
-    return Outcome(usd, figures.inflation * task.work_h, len(regions), standard, moves)
+    return _ReplayOutcome(usd, figures.inflation * task.work_h, len(regions), standard, moves)
 
 
-def windows(supply: Supply, task: Task, every_h: float) -> list[float]:
+def windows(supply: Supply, task: DeadlineTask, every_h: float) -> list[float]:
     """Starts of the windows that fit into the series."""
     last_h = supply.period_s / HOUR_S - task.deadline_h
     count = int(max(0.0, last_h) / every_h) + 1
     return [number * every_h for number in range(count)]
 
 
-def rows(supply: Supply, task: Task, starts: Sequence[float], seed: int) -> list[Row]:
+def rows(
+    supply: Supply, task: DeadlineTask, starts: Sequence[float], seed: int
+) -> list[_DeadlineRow]:
     """Every kind of job over the same windows."""
     both = supply_for(supply, task)
-    found: list[Row] = []
+    found: list[_DeadlineRow] = []
     for name, kind in KINDS.items():
         seen = [run(both, task, kind, start_h, seed) for start_h in starts]
         found.append(
-            Row(
+            _DeadlineRow(
                 name,
                 len(seen),
                 statistics.fmean(o.usd for o in seen),
@@ -155,7 +161,7 @@ def rows(supply: Supply, task: Task, starts: Sequence[float], seed: int) -> list
 def main() -> None:
     """Prints the tables."""
     args = _arguments()
-    task = Task(
+    task = DeadlineTask(
         work_h=args.work_h,
         deadline_h=args.deadline_h,
         restart_h=args.restart_h,

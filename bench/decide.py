@@ -1,18 +1,18 @@
-"""What one turn of the leader costs beside queues of different lengths.
+"""What one cycle of the leader costs beside queues of different lengths.
 
     python -m bench.decide [--queued 10000 100000 1000000] [--vms 10000] [--seconds 30]
 
 A real replica leads over a real database with `tenants` tenants, `clusters` clusters, `vms` VMs
 that each run a job, and a queue. Nothing of it is left out: its loop is woken by the mail and by
 the database, its clusters are observed and planned, its outbox is relayed, its forecasts are made.
-The fleet is pretended (bench/fleet.py): every worker reports every `beat` seconds, jobs end at the
-rate of a fleet whose jobs run two hours, others are submitted as fast, and what is placed starts.
-Then the same in a rush, with `rush` ends a second. The database grows from the shortest queue to
-the longest, so the rows of one table are comparable. `submits` more a second go through the
-leader's own door, in its own process (bench/customers.py). The baseline is the same leader when it
-keeps nothing from turn to turn: each picture is read as a whole.
+The fleet is pretended (bench/fleet.py): every worker reports every `heartbeat` seconds, jobs end at
+the rate of a fleet whose jobs run two hours, others are submitted as fast, and what is placed
+starts. Then the same in a rush, with `rush` ends a second. The database grows from the shortest
+queue to the longest, so the rows of one table are comparable. `submits` more a second go through
+the leader's own door, in its own process (bench/customers.py). The baseline is the same leader when
+it keeps nothing from cycle to cycle: each snapshot is read as a whole.
 
-A turn's time is from the drained inbox to the acknowledged mail; whatever else the process does
+A cycle's time is from the drained inbox to the acknowledged mail; whatever else the process does
 meanwhile is in its wall time. Its CPU is that of the loop alone: on a machine with other work the
 wall clock says little.
 """
@@ -33,13 +33,13 @@ from pathlib import Path
 
 from rich.table import Table
 
-from bench.crowd import NAMES, Size, fill_queue, renew
+from bench.crowd import NAMES, CrowdSize, fill_queue, renew
 from bench.customers import Customers, submit_for_ever
-from bench.fleet import Fleet, Pace
+from bench.fleet import BenchFleet, FleetPace
 from bench.house import fresh_database
 from bench.report import figure, quantile, show, verdict
 from config.settings import ApiSettings, Settings
-from core.changes import Committed, Unit, View
+from core.changes import AtomicBatch, Committed, Snapshot
 from core.clock import SystemClock
 from core.ids import RandomIds
 from core.job import Budgets
@@ -72,13 +72,13 @@ ALL = "reads all"
 
 @dataclass(slots=True)
 class Spans:
-    """Milliseconds of each turn of one phase."""
+    """Milliseconds of each cycle of one phase."""
 
     wall: list[float] = field(default_factory=list)
     own: list[float] = field(default_factory=list)
     """CPU of the loop itself."""
     all: list[float] = field(default_factory=list)
-    """CPU of the whole process while the turn lasted."""
+    """CPU of the whole process while the cycle lasted."""
     parts: dict[str, list[float]] = field(default_factory=dict)
     """Wall time by part."""
     seconds: float = 0.0
@@ -93,11 +93,11 @@ class Spans:
 
 
 class Forgetful(PostgresStore):
-    """The baseline: every picture is read as a whole."""
+    """The baseline: every snapshot is read as a whole."""
 
-    async def view(self, queue_limit: int, ask: Ask | None = None) -> View:
+    async def snapshot(self, queue_limit: int, ask: Ask | None = None) -> Snapshot:
         self._viewer.forget()
-        return await super().view(queue_limit, ask)
+        return await super().snapshot(queue_limit, ask)
 
 
 class Stopwatch:
@@ -108,38 +108,38 @@ class Stopwatch:
         self.turned = asyncio.Event()
         self._own_ms = 0.0
         self._kept = (
-            SchedulerLoop.turn,
-            PostgresStore.view,
+            SchedulerLoop.cycle,
+            PostgresStore.snapshot,
             PostgresStore.commit,
             ClusterManager.reconcile,
             _run_of(Handle),
         )
 
     def __enter__(self) -> Stopwatch:
-        turn, view, commit, reconcile, run = self._kept
+        cycle, snapshot, commit, reconcile, run = self._kept
         watch = self
 
-        async def timed_turn(loop: SchedulerLoop) -> None:
+        async def timed_cycle(loop: SchedulerLoop) -> None:
             began, used, own = time.perf_counter(), time.process_time(), watch._own_ms
-            await turn(loop)
+            await cycle(loop)
             watch.spans.wall.append((time.perf_counter() - began) * 1e3)
             watch.spans.all.append((time.process_time() - used) * 1e3)
             watch.spans.own.append(watch._own_ms - own)
             watch.turned.set()
 
-        async def timed_view(
+        async def timed_snapshot(
             store: PostgresStore, queue_limit: int, ask: Ask | None = None
-        ) -> View:
-            with watch._part("view"):
-                return await view(store, queue_limit, ask)
+        ) -> Snapshot:
+            with watch._part("snapshot"):
+                return await snapshot(store, queue_limit, ask)
 
         async def timed_commit(
-            store: PostgresStore, units: Sequence[Unit], term: int | None
+            store: PostgresStore, batches: Sequence[AtomicBatch], term: int | None
         ) -> Committed:
             with watch._part("commit"):
-                return await commit(store, units, term)
+                return await commit(store, batches, term)
 
-        async def counted_round(manager: ClusterManager) -> None:
+        async def counted_reconcile(manager: ClusterManager) -> None:
             await reconcile(manager)
             watch.spans.rounds += 1  # only those that came to their end
 
@@ -150,7 +150,7 @@ class Stopwatch:
             if isinstance(task, asyncio.Task) and task.get_name() == "loop":
                 watch._own_ms += (time.process_time() - used) * 1e3
 
-        _wear(timed_turn, timed_view, timed_commit, counted_round, timed_run)
+        _wear(timed_cycle, timed_snapshot, timed_commit, counted_reconcile, timed_run)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -173,14 +173,14 @@ def _run_of(handles: type[Handle]) -> Callable[[Handle], None]:
 
 def _wear(*methods: object) -> None:
     places = (
-        *((SchedulerLoop, "turn"), (PostgresStore, "view"), (PostgresStore, "commit")),
+        *((SchedulerLoop, "cycle"), (PostgresStore, "snapshot"), (PostgresStore, "commit")),
         *((ClusterManager, "reconcile"), (Handle, "_run")),
     )
     for (owner, name), method in zip(places, methods, strict=True):
         setattr(owner, name, method)
 
 
-def settings_for(size: Size) -> Settings:
+def settings_for(size: CrowdSize) -> Settings:
     return Settings(
         project="bench",
         names=NAMES,
@@ -202,7 +202,7 @@ def settings_for(size: Size) -> Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class _DecideRow:
     """One length of queue."""
 
     words: str
@@ -213,19 +213,21 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MeasurePlan:
     """How long what is measured, and how fast the fleet lives."""
 
     seconds: float
-    beat_s: float
+    heartbeat_s: float
     rush_per_s: float
     submits_per_s: float
 
 
-async def measure(url: str, size: Size, queued: int, plan: Plan, *, keeps: bool) -> list[Row]:
+async def measure(
+    url: str, size: CrowdSize, queued: int, plan: MeasurePlan, *, keeps: bool
+) -> list[_DecideRow]:
     """From a leader that knows nothing."""
-    pace = Pace(plan.beat_s, size.vms / RUN_S)
-    fleet = Fleet(NAMES, size.workers(), pace)
+    pace = FleetPace(plan.heartbeat_s, size.vms / RUN_S)
+    fleet = BenchFleet(NAMES, size.workers(), pace)
     store = (PostgresStore if keeps else Forgetful)(url, name="bench-leader", operation_s=120.0)
     await store.open()
     writer = GroupCommit(store)
@@ -235,7 +237,7 @@ async def measure(url: str, size: Size, queued: int, plan: Plan, *, keeps: bool)
         store, fleet, fleet, writer.submit, listener.wakeups, clock, RandomIds(), lambda: None
     )
     replica = Replica(settings_for(size), adapters, Metrics(), "bench-leader")
-    rows: list[Row] = []
+    rows: list[_DecideRow] = []
     others: list[asyncio.Task[None]] = []
     customers = Customers(replica.submissions, size, plan.submits_per_s)
     began = time.perf_counter()
@@ -259,7 +261,7 @@ async def measure(url: str, size: Size, queued: int, plan: Plan, *, keeps: bool)
             customers.took.clear()
             spans = await watch(fleet, plan.seconds)
             spans.submits = list(customers.took)
-            rows.append(Row(words if keeps else ALL, queued, ready_s, spans, _rss_mb()))
+            rows.append(_DecideRow(words if keeps else ALL, queued, ready_s, spans, _rss_mb()))
     finally:
         for task in others:
             task.cancel()
@@ -273,7 +275,7 @@ async def measure(url: str, size: Size, queued: int, plan: Plan, *, keeps: bool)
     return rows
 
 
-async def watch(fleet: Fleet, seconds: float) -> Spans:
+async def watch(fleet: BenchFleet, seconds: float) -> Spans:
     """A while of it."""
     began, used = time.perf_counter(), time.process_time()
     server, started = _server_s(), fleet.started
@@ -305,13 +307,13 @@ def _rss_mb() -> float:
 
 
 def _cost(spans: Spans) -> float:
-    """CPU per turn, here and in the database."""
+    """CPU per cycle, here and in the database."""
     return quantile(spans.own, 0.5) + spans.server_s * 1e3 / len(spans.wall)
 
 
-def report(rows: Sequence[Row], size: Size, plan: Plan) -> None:
+def report(rows: Sequence[_DecideRow], size: CrowdSize, plan: MeasurePlan) -> None:
     table = Table(
-        *("queued", "", "turns", "CPU", "p99", "wall", "p99", "view", "commit", "server"),
+        *("queued", "", "cycle", "CPU", "p99", "wall", "p99", "snapshot", "commit", "server"),
         *("CPU/s", "÷ all", "starts"),
     )
     whole = next((_cost(row.spans) for row in rows if row.words == ALL), None)
@@ -326,7 +328,7 @@ def report(rows: Sequence[Row], size: Size, plan: Plan) -> None:
             figure(quantile(spans.own, 0.99)),
             figure(quantile(spans.wall, 0.5)),
             figure(worst),
-            *(figure(quantile(spans.parts[part], 0.5)) for part in ("view", "commit")),
+            *(figure(quantile(spans.parts[part], 0.5)) for part in ("snapshot", "commit")),
             figure(spans.server_s * 1e3 / len(spans.wall)),
             figure(sum(spans.own) / spans.seconds),
             f"{_cost(spans) / whole:.2f}" if whole else "–",
@@ -340,8 +342,8 @@ def report(rows: Sequence[Row], size: Size, plan: Plan) -> None:
     show(
         table,
         f"{size.tenants:,} tenants, {size.clusters} clusters, {size.vms:,} VMs, each reporting "
-        f"every {plan.beat_s:g} s. Milliseconds per turn, medians unless said. CPU: of the loop "
-        "itself; server: of the database's sessions, whatever they did meanwhile. CPU/s: of the "
+        f"every {plan.heartbeat_s:g} s. Milliseconds per cycle, medians unless said. CPU: of the "
+        "loop itself; server: of the database's sessions, all they did meanwhile. CPU/s: of the "
         "loop per second (on a busy machine turns are fewer, and each has more to do). ÷ all: CPU "
         "and server beside the leader that reads all each time. Starts of jobs per second.",
         f"Target: wall p99 {TARGET_MS:g} ms, submit p99 {TARGET_MS:g} ms, on a machine without "
@@ -353,7 +355,7 @@ def report(rows: Sequence[Row], size: Size, plan: Plan) -> None:
     )
 
 
-def _door_words(rows: Sequence[Row], plan: Plan) -> list[str]:
+def _door_words(rows: Sequence[_DecideRow], plan: MeasurePlan) -> list[str]:
     """How long the leader's own door took to answer."""
     told = [
         f"{row.queued:,} {row.words}: {len(row.spans.submits)}, p50 "
@@ -381,8 +383,8 @@ def main() -> int:
     args = parser.parse_args()
     configure_logs("error")  # a part that crashes would make the others look quick
     size, plan = (
-        Size(args.tenants, args.clusters, args.vms),
-        Plan(args.seconds, args.beat, args.rush, args.submits),
+        CrowdSize(args.tenants, args.clusters, args.vms),
+        MeasurePlan(args.seconds, args.heartbeat, args.rush, args.submits),
     )
     rows, filled = [], 0
     with tempfile.TemporaryDirectory(prefix="zen-decide-") as directory:

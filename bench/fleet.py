@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from core.actions import Create, Delete
 from core.clock import SystemClock
 from core.errors import CloudRefused
-from core.messages import BeatStatus, Heartbeat, InMessage, OutMessage, StartJob
-from core.mig import MachineState, Member, MigSnapshot
+from core.messages import Heartbeat, HeartbeatStatus, InMessage, OutMessage, StartJob
+from core.mig import MachineState, ManagedInstance, MigSnapshot
 from core.names import Names
 from messaging.codec import decode_control, encode_heartbeat
 
@@ -22,7 +22,7 @@ _CLOCK = SystemClock()
 
 
 @dataclass(slots=True)
-class Worker:
+class FleetWorker:
     """One VM and what it works on."""
 
     name: str
@@ -34,10 +34,10 @@ class Worker:
     attempt: int = 0
     lease_id: str = ""
     body: bytes = b""
-    """Of its usual beat: encoded once per job."""
+    """Of its usual heartbeat: encoded once per job."""
 
-    def says(self, status: BeatStatus, names: Names) -> bytes:
-        beat = Heartbeat(
+    def says(self, status: HeartbeatStatus, names: Names) -> bytes:
+        heartbeat = Heartbeat(
             status=status,
             vm_name=self.name,
             job_id=self.job_id,
@@ -45,27 +45,27 @@ class Worker:
             attempt=self.attempt if self.job_id else None,
             lease_id=self.lease_id if self.job_id else None,
             boot_nonce=f"nonce-{self.number}",
-            exit_code=0 if status is BeatStatus.COMPLETED else None,
+            exit_code=0 if status is HeartbeatStatus.COMPLETED else None,
         )
-        return encode_heartbeat(beat, names).body
+        return encode_heartbeat(heartbeat, names).body
 
 
 @dataclass(slots=True)
-class Pace:
+class FleetPace:
     """How fast the fleet lives."""
 
-    beat_s: float
+    heartbeat_s: float
     """Each worker says something this often."""
     ends_per_s: float
 
 
 @dataclass(slots=True)
-class Fleet:
+class BenchFleet:
     """Bus, cloud and workers at once."""
 
     names: Names
-    workers: dict[str, Worker]
-    pace: Pace
+    workers: dict[str, FleetWorker]
+    pace: FleetPace
     started: int = 0
     _mail: asyncio.Queue[list[InMessage]] = field(default_factory=asyncio.Queue)
     _count: int = 0
@@ -90,8 +90,10 @@ class Fleet:
             self._mail.put_nowait(answers)
         return ["0"] * len(messages)
 
-    def subscribe(self, subscription: str, *, max_messages: int = 1000) -> Line:  # noqa: ARG002
-        return Line(self._mail if subscription == self.names.heartbeat_subscription else None)
+    def subscribe(self, subscription: str, *, max_messages: int = 1000) -> FleetSubscription:  # noqa: ARG002
+        return FleetSubscription(
+            self._mail if subscription == self.names.heartbeat_subscription else None
+        )
 
     def _in(self, body: bytes, attributes: object = None) -> InMessage:
         self._count += 1
@@ -104,15 +106,15 @@ class Fleet:
         worker.job_id, worker.user_id = order.spec.job_id, order.spec.user_id
         worker.attempt, worker.lease_id = order.attempt, order.lease_id
         self.started += 1
-        found = worker.says(BeatStatus.FOUND_VM, self.names)
-        worker.body = worker.says(BeatStatus.RUNNING, self.names)
+        found = worker.says(HeartbeatStatus.FOUND_VM, self.names)
+        worker.body = worker.says(HeartbeatStatus.RUNNING, self.names)
         return [self._in(found), self._in(worker.body)]
 
     # --- core.ports.Compute --------------------------------------------------------------
 
     async def observe(self, mig: str, cluster: str, region: str) -> MigSnapshot:
         members = tuple(
-            Member(w.name, w.zone, MachineState.RUNNING, str(w.number))
+            ManagedInstance(w.name, w.zone, MachineState.RUNNING, str(w.number))
             for w in self.workers.values()
             if w.mig == mig
         )
@@ -127,13 +129,13 @@ class Fleet:
     # --- the workers ---------------------------------------------------------------------
 
     async def live(self) -> None:
-        """Beats of those whose turn it is, and ends, as time goes by."""
+        """Heartbeats of those whose turn it is, and ends, as time goes by."""
         line = deque(self.workers.values())
         last, owed, ends = _CLOCK.monotonic(), 0.0, 0.0
         while True:
             await asyncio.sleep(TICK_S)
             now = _CLOCK.monotonic()
-            owed += (now - last) * len(line) / self.pace.beat_s
+            owed += (now - last) * len(line) / self.pace.heartbeat_s
             ends += (now - last) * self.pace.ends_per_s
             last = now
             said: list[InMessage] = []
@@ -147,16 +149,16 @@ class Fleet:
             if said:
                 self._mail.put_nowait(said)
 
-    def _end(self, worker: Worker) -> list[InMessage]:
+    def _end(self, worker: FleetWorker) -> list[InMessage]:
         if worker.job_id is None:
             return []
-        over = worker.says(BeatStatus.COMPLETED, self.names)
+        over = worker.says(HeartbeatStatus.COMPLETED, self.names)
         worker.job_id = None
-        worker.body = worker.says(BeatStatus.READY, self.names)
+        worker.body = worker.says(HeartbeatStatus.READY, self.names)
         return [self._in(over)]
 
 
-class Line:
+class FleetSubscription:
     """An open subscription."""
 
     def __init__(self, mail: asyncio.Queue[list[InMessage]] | None) -> None:

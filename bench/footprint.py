@@ -35,7 +35,7 @@ from bench.local import (
     zen,
 )
 from bench.report import figure, show, verdict
-from core.messages import BeatStatus, Heartbeat
+from core.messages import Heartbeat, HeartbeatStatus
 from core.names import Names
 from messaging.codec import decode_heartbeat
 from messaging.pubsub import PubSubBus
@@ -47,7 +47,7 @@ LOADED = "gpu_scheduler_cloud_calls_total{"
 
 
 @dataclass(slots=True)
-class Figures:
+class _FootprintFigures:
     """Rows of the table: name, value, unit, target or None."""
 
     rows: list[tuple[str, float, str, float | None]] = field(default_factory=list)
@@ -146,14 +146,14 @@ async def agent_ready_s(stack: LocalStack) -> float:
         await bus.subscriber.create_subscription(types.Subscription(name=name, topic=topic))
         stack.submit("sleep", "1", gpu_type="l4")
         async with asyncio.timeout(60):
-            async for published, beat in _beats(bus):
-                if beat.status == BeatStatus.READY:
-                    began = started_at(_agent_of(stack, beat.vm_name))
+            async for published, heartbeat in _heartbeats(bus):
+                if heartbeat.status == HeartbeatStatus.READY:
+                    began = started_at(_agent_of(stack, heartbeat.vm_name))
                     return published - began
     raise AssertionError("the subscription has no end")
 
 
-async def _beats(bus: PubSubBus) -> AsyncIterator[tuple[float, Heartbeat]]:
+async def _heartbeats(bus: PubSubBus) -> AsyncIterator[tuple[float, Heartbeat]]:
     inbound = bus.subscribe("bench-ready")
     async for batch in inbound.batches():
         for message in batch:
@@ -187,7 +187,7 @@ def family_pss_mb(process: psutil.Process) -> float:
     return sum(memory_mb(each)[1] for each in (process, *process.children(recursive=True)))
 
 
-def measure_memory(figures: Figures, stack: LocalStack) -> None:
+def measure_memory(figures: _FootprintFigures, stack: LocalStack) -> None:
     agent = stack.agents()[0]
     for name, process, target in (
         ("agent, idle", agent, 90.0),
@@ -204,7 +204,7 @@ def measure_memory(figures: Figures, stack: LocalStack) -> None:
     )
 
 
-def measure_stack(figures: Figures, home: Path) -> None:
+def measure_stack(figures: _FootprintFigures, home: Path) -> None:
     figures.add("./zen up -d, new state directory", up_s(home), "s", 15.0)
     zen(home, "down")
     figures.add("./zen up -d, state from before", up_s(home), "s", 15.0)
@@ -220,7 +220,7 @@ def measure_stack(figures: Figures, home: Path) -> None:
 
 
 def main() -> None:
-    figures = Figures(bare_ms=wall_ms(sys.executable, "-c", "pass"))
+    figures = _FootprintFigures(bare_ms=wall_ms(sys.executable, "-c", "pass"))
     figures.add("python -c pass", figures.bare_ms, "ms")
     figures.add("./zen --help", wall_ms(str(ROOT / "zen"), "--help"), "ms", 250.0)
     with state_directory() as home:

@@ -12,14 +12,14 @@ from datetime import datetime
 import psycopg
 
 from core.actions import Create, Delete
-from core.changes import Change, Committed, JobMove, NewJob, NewVm, Unit, View, VmMove
+from core.changes import AtomicBatch, Change, Committed, JobMove, NewJob, NewVm, Snapshot, VmMove
 from core.clock import SystemClock
 from core.cluster import ClusterSpec, RegionSpec
 from core.errors import CloudRefused
 from core.ids import RandomIds
 from core.job import E, Job, JobSpec, Lease, Rules, advance, entry_for, new_job
 from core.messages import InMessage, OutMessage, StopJob
-from core.mig import MachineState, Member, MigSnapshot
+from core.mig import MachineState, ManagedInstance, MigSnapshot
 from core.names import Names
 from core.submission import content_hash
 from core.timers import Timers
@@ -58,13 +58,13 @@ class CountingStore(PostgresStore):
 
     refused = 0
 
-    async def commit(self, units: Sequence[Unit], term: int | None) -> Committed:
-        done = await super().commit(units, term)
+    async def commit(self, batches: Sequence[AtomicBatch], term: int | None) -> Committed:
+        done = await super().commit(batches, term)
         self.refused += len(done.refusals)
         return done
 
 
-class Line:
+class MemorySubscription:
     """An open subscription of the bus in memory."""
 
     def __init__(self, queue: asyncio.Queue[InMessage]) -> None:
@@ -79,11 +79,11 @@ class Line:
     async def close(self) -> None: ...
 
 
-class MemoryBus:
+class BenchBus:
     """Heartbeats go into one queue; a stop wakes the worker whose lease it names."""
 
     def __init__(self) -> None:
-        self.beats: asyncio.Queue[InMessage] = asyncio.Queue()
+        self.heartbeats: asyncio.Queue[InMessage] = asyncio.Queue()
         self.stops: dict[str, asyncio.Event] = {}
         self._count = 0
 
@@ -100,15 +100,15 @@ class MemoryBus:
         now = SystemClock().now()
         got = InMessage(number, number, now, message.body, message.attributes)
         if message.topic == NAMES.heartbeat_topic:
-            self.beats.put_nowait(got)
+            self.heartbeats.put_nowait(got)
         elif message.topic == NAMES.control_topic:
             order = decode_control(got)
             if isinstance(order, StopJob) and order.lease_id in self.stops:
                 self.stops[order.lease_id].set()
         return number
 
-    def subscribe(self, subscription: str, *, max_messages: int = 1000) -> Line:  # noqa: ARG002
-        return Line(self.beats)
+    def subscribe(self, subscription: str, *, max_messages: int = 1000) -> MemorySubscription:  # noqa: ARG002
+        return MemorySubscription(self.heartbeats)
 
 
 class MemoryCloud:
@@ -122,7 +122,7 @@ class MemoryCloud:
 
     async def observe(self, mig: str, cluster: str, region: str) -> MigSnapshot:
         members = tuple(
-            Member(name, f"{region}-a", MachineState.RUNNING, instance_id)
+            ManagedInstance(name, f"{region}-a", MachineState.RUNNING, instance_id)
             for name, instance_id in self.members.items()
         )
         now = SystemClock().now()
@@ -132,9 +132,9 @@ class MemoryCloud:
         raise CloudRefused("this cloud only takes back")
 
     async def delete(self, mig: str, action: Delete) -> None:  # noqa: ARG002  # the port's
-        view = await self._store.view(0)
-        held = {job.lease.vm_name for job in view.jobs if job.lease is not None}
-        held |= {vm.name for vm in view.vms if vm.leases}
+        snapshot = await self._store.snapshot(0)
+        held = {job.lease.vm_name for job in snapshot.jobs if job.lease is not None}
+        held |= {vm.name for vm in snapshot.vms if vm.leases}
         self.leased_deleted += [name for name in action.names if name in held]
         for name in action.names:
             self.deleted += self.members.pop(name, None) is not None
@@ -143,7 +143,7 @@ class MemoryCloud:
 class StillOrchestrator:
     """The managers are run by the race itself."""
 
-    def poke(self, view: View) -> None: ...
+    def poke(self, snapshot: Snapshot) -> None: ...
 
 
 class House:
@@ -155,7 +155,7 @@ class House:
         self.clock = DatabaseClock(SystemClock())
         self.store = CountingStore(url)
         self.api = PostgresStore(url)
-        self.bus = MemoryBus()
+        self.bus = BenchBus()
         self.cloud = MemoryCloud(self.api)
         self.leadership = Leadership(self.store, "racer", TIMERS, self.clock)
         self.relay = Relay(self.store, self.bus, self.leadership, self.clock, 0.05)
@@ -238,15 +238,15 @@ class House:
         changes.append(VmMove(vm, take_lease(vm, lease.lease_id)))
         return job, changes
 
-    async def put(self, units: Sequence[Sequence[Change]]) -> None:
-        done = await self.api.commit([tuple(unit) for unit in units], None)
+    async def put(self, batches: Sequence[Sequence[Change]]) -> None:
+        done = await self.api.commit([tuple(batch) for batch in batches], None)
         assert done.all_applied, done.refusals
 
     async def pause(self, most_ms: float) -> None:
         await asyncio.sleep(self.dice.random() * most_ms / 1000)
 
     async def now(self) -> datetime:
-        return (await self.api.view(0)).now
+        return (await self.api.snapshot(0)).now
 
     async def open(self) -> None:
         await self.store.open()
@@ -260,7 +260,7 @@ class House:
 
 @asynccontextmanager
 async def house_on(url: str, seed: int) -> AsyncIterator[House]:
-    """Leads until left; its loop, relay and letter box run meanwhile."""
+    """Leads until left; its loop, relay and inbox run meanwhile."""
     house = House(url, seed)
     await house.open()
     tasks = [

@@ -39,7 +39,7 @@ def warm_up(stack: LocalStack, vms: int) -> None:
 
 
 def cpu_times(stack: LocalStack) -> dict[str, float]:
-    """CPU seconds so far, by part. Jobs and their keepers count once they have been waited for."""
+    """CPU seconds so far, by part. Jobs and their shims count once they have been waited for."""
     parts = {name: [stack.process(name)] for name in ("scheduler", "bus", "cloud")}
     postgres = stack.process("postgres")
     parts["postgres"] = [postgres, *postgres.children(recursive=True)]
@@ -55,7 +55,7 @@ def _cpu(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def turns(stack: LocalStack) -> float:
+def cycles(stack: LocalStack) -> float:
     """How often the loop has turned."""
     for line in stack.client.get("/metrics").text.splitlines():
         if line.startswith("gpu_scheduler_scheduling_latency_count"):
@@ -112,9 +112,9 @@ def main() -> None:
     with local_stack({"clusters": {CLUSTER: {"vm_max": VMS}}}) as stack:
         vms = min(VMS, stack.run["vm_cap"])
         warm_up(stack, vms)
-        cpu_before, turns_before = cpu_times(stack), turns(stack)
+        cpu_before, cycles_before = cpu_times(stack), cycles(stack)
         jobs, took_s = drain(stack, count)
-        cpu_after, turns_after = cpu_times(stack), turns(stack)
+        cpu_after, cycles_after = cpu_times(stack), cycles(stack)
         times = step_times(stack, jobs)
         vms = len(stack.agents())
     spent = {name: cpu_after[name] - cpu_before[name] for name in cpu_after}
@@ -123,7 +123,7 @@ def main() -> None:
     show(
         wait_table(times),
         f"{count} jobs on {vms} VMs in {took_s:.1f} s: {count / took_s:.1f} jobs/s, "
-        f"{(turns_after - turns_before) / count:.1f} turns of the loop per job, "
+        f"{(cycles_after - cycles_before) / count:.1f} turns of the loop per job, "
         f"{busy:.1f} of {psutil.cpu_count()} cores busy with it.",
     )
 

@@ -24,10 +24,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.queue_plots import write_plots
-from bench.queue_verdict import Verdict, judge, validity
-from bench.study import Check
+from bench.queue_verdict import QueueVerdict, judge, validity
+from bench.study import StudyCheck
 from core.errors import BadInput, Fault, ZenError
-from sim.replay.pool import Costs, Policy, replay
+from sim.replay.pool import Costs, PoolPolicy, replay
 from sim.replay.queue_apart import apart, finish_time_fairness
 from sim.replay.queue_eta import Asking, Truth, truth_of
 from sim.replay.queue_figures import QueueFigures, figures_of
@@ -44,7 +44,7 @@ from sim.replay.queue_rivals import (
 from sim.replay.synthetic import Recipe, make_jobs
 from sim.replay.workload import Workload, load_jobs
 
-POLICIES: Mapping[str, Callable[[], Policy]] = {
+POLICIES: Mapping[str, Callable[[], PoolPolicy]] = {
     "fifo": Fifo,
     "fill": Fill,
     "easy": Easy,
@@ -78,7 +78,7 @@ ETAS_MOST = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class _Case:
     """One replay."""
 
     trace: str
@@ -96,7 +96,7 @@ class Case:
 Outcome = QueueFigures | Truth
 
 
-def run_case(case: Case, work: Workload) -> Outcome:
+def run_case(case: _Case, work: Workload) -> Outcome:
     """One replay, in whichever process."""
     jobs, costs = work.jobs, COSTLY if case.costly else Costs()
     if case.policy == "eta":
@@ -148,20 +148,22 @@ def _trace(words: str) -> tuple[str, Workload]:
     return name, work
 
 
-def cases_of(args: argparse.Namespace, traces: Mapping[str, Workload]) -> list[Case]:
-    cases: list[Case] = []
+def cases_of(args: argparse.Namespace, traces: Mapping[str, Workload]) -> list[_Case]:
+    cases: list[_Case] = []
     for name, work in traces.items():
         for load in args.loads:
             gpus = pool_for(work, load)
             wanted = [*args.policies, *(("eta",) if args.eta else ())]
             wanted += [*ELASTIC] if args.full and "ours" in args.policies else []
-            cases += [Case(name, load, gpus, policy) for policy in wanted]
+            cases += [_Case(name, load, gpus, policy) for policy in wanted]
             of = (policy for policy in COSTED if policy in args.policies)
-            cases += [Case(name, load, gpus, policy, costly=True) for policy in of]
+            cases += [_Case(name, load, gpus, policy, costly=True) for policy in of]
     return cases
 
 
-def run_cases(cases: Sequence[Case], traces: Mapping[str, Workload], workers: int) -> list[Outcome]:
+def run_cases(
+    cases: Sequence[_Case], traces: Mapping[str, Workload], workers: int
+) -> list[Outcome]:
     if workers <= 1 or len(cases) == 1:
         return [run_case(case, traces[case.trace]) for case in cases]
     with ProcessPoolExecutor(workers) as pool:
@@ -199,7 +201,7 @@ def suite_table(name: str, runs: Mapping[str, QueueFigures]) -> Table:
     return table
 
 
-def verdict_table(verdicts: Sequence[Verdict]) -> Table:
+def verdict_table(verdicts: Sequence[QueueVerdict]) -> Table:
     table = Table(title="Targets", title_justify="left")
     for heading in ("target", "suite", "value", "must", "stretch", "reached"):
         table.add_column(heading, justify="left" if heading in ("target", "suite") else "right")
@@ -208,7 +210,7 @@ def verdict_table(verdicts: Sequence[Verdict]) -> Table:
     return table
 
 
-def check_table(checks: Sequence[Check]) -> Table:
+def check_table(checks: Sequence[StudyCheck]) -> Table:
     table = Table(title="Are the rivals what a study of these traces found?", title_justify="left")
     for heading in ("suite", "mean completion, ks", "here", "study", "off", "within 15 %"):
         table.add_column(heading, justify="right")
@@ -276,8 +278,8 @@ def main(words: Sequence[str] | None = None) -> int:
 def print_report(
     traces: Mapping[str, Workload],
     suites: Suites,
-    verdicts: Sequence[Verdict],
-    checks: Sequence[Check],
+    verdicts: Sequence[QueueVerdict],
+    checks: Sequence[StudyCheck],
 ) -> None:
     console = Console(width=170)
     for name, work in traces.items():
@@ -292,8 +294,8 @@ def print_report(
 def as_json(
     suites: Suites,
     truths: Mapping[str, Truth],
-    verdicts: Sequence[Verdict],
-    checks: Sequence[Check],
+    verdicts: Sequence[QueueVerdict],
+    checks: Sequence[StudyCheck],
 ) -> dict[str, object]:
     return {
         "suites": {

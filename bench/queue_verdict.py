@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from bench.study import Check
+from bench.study import StudyCheck
 from sim.replay.queue_eta import Truth
 from sim.replay.queue_figures import QueueFigures
 
@@ -39,7 +39,7 @@ STUDY: Mapping[tuple[int, int], Mapping[str, float]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class QueueVerdict:
     """One target in one suite. `least`: the value must not be lower than this either."""
 
     suite: str
@@ -102,9 +102,9 @@ _OURS: Mapping[str, str] = {
 }
 
 
-def judge(suites: Mapping[str, Runs], truths: Mapping[str, Truth]) -> list[Verdict]:
+def judge(suites: Mapping[str, Runs], truths: Mapping[str, Truth]) -> list[QueueVerdict]:
     """Every target in every suite that has what it compares."""
-    found: list[Verdict] = []
+    found: list[QueueVerdict] = []
     for ratio in _RATIOS:
         for suite, runs in suites.items():
             part = not ratio.loads or any(load in suite.split(", ") for load in ratio.loads)
@@ -113,22 +113,24 @@ def judge(suites: Mapping[str, Runs], truths: Mapping[str, Truth]) -> list[Verdi
             other = ratio.of(runs[ratio.other])
             if other > 0:
                 value = ratio.of(runs[ratio.mine]) / other
-                found.append(Verdict(suite, ratio.words, value, ratio.must, ratio.stretch))
+                found.append(QueueVerdict(suite, ratio.words, value, ratio.must, ratio.stretch))
     for suite, runs in suites.items():
         for policy, which in _OURS.items():
             if policy in runs:
                 words = f"{which}first start beyond the bound told, jobs"
-                found.append(Verdict(suite, words, runs[policy].late, 0, 0))
+                found.append(QueueVerdict(suite, words, runs[policy].late, 0, 0))
     for suite, truth in truths.items():
-        found.append(Verdict(suite, "ETA: p90 holds for", truth.p90_holds, 0.95, 0.95, least=0.85))
+        found.append(
+            QueueVerdict(suite, "ETA: p90 holds for", truth.p90_holds, 0.95, 0.95, least=0.85)
+        )
         words = "ETA: pinball loss ÷ one quantile for all"
-        found.append(Verdict(suite, words, truth.ratio, 0.8, 0.8))
+        found.append(QueueVerdict(suite, words, truth.ratio, 0.8, 0.8))
     return found
 
 
-def validity(suites: Mapping[str, Runs]) -> list[Check]:
+def validity(suites: Mapping[str, Runs]) -> list[StudyCheck]:
     """Only for the jobs and pools of the study, with free evictions as it had them."""
-    found: list[Check] = []
+    found: list[StudyCheck] = []
     for suite, runs in suites.items():
         if suite.endswith("cost work"):
             continue
@@ -136,5 +138,5 @@ def validity(suites: Mapping[str, Runs]) -> list[Check]:
         gpus = int(suite.split(", ")[1].split()[0])
         for policy, study in STUDY.get((jobs, gpus), {}).items():
             if policy in runs:
-                found.append(Check(suite, policy, runs[policy].completion_mean / 1e3, study))
+                found.append(StudyCheck(suite, policy, runs[policy].completion_mean / 1e3, study))
     return found

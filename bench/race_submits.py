@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import httpx
 
-from bench.house import NAMES, RULES, SPEC, TIMERS, MemoryBus
-from bench.report import Result
+from bench.house import NAMES, RULES, SPEC, TIMERS, BenchBus
+from bench.report import RaceResult
 from core.clock import SystemClock
 from core.ids import RandomIds
 from core.messages import InMessage
@@ -28,9 +28,9 @@ from scheduler.submission.submit import Submissions
 SAME = 50
 
 
-async def race_submits(url: str, rounds: int, seed: int) -> Result:
+async def race_submits(url: str, rounds: int, seed: int) -> RaceResult:
     """Fifty at once over two replicas and two doors: one job, and every answer is the same."""
-    result = Result(f"{SAME} equal submissions at once")
+    result = RaceResult(f"{SAME} equal submissions at once")
     began = time.perf_counter()
     stores = [PostgresStore(url), PostgresStore(url)]
     replicas = []
@@ -41,28 +41,28 @@ async def race_submits(url: str, rounds: int, seed: int) -> Result:
         for number in range(rounds):
             await _submit_round(number, replicas, result)
         judged = await audit(stores[0])
-        letters = (await PostgresReads(stores[0]).dead_letters(None, 10, None)).total
+        dead_letters = (await PostgresReads(stores[0]).dead_letters(None, 10, None)).total
     finally:
         for store in stores:
             await store.close()
     if len(judged.jobs) != rounds:
         result.faults.append(f"{len(judged.jobs)} jobs came of {rounds} submissions")
-    if letters:
-        result.faults.append(f"{letters} of the repeats became dead letters")
+    if dead_letters:
+        result.faults.append(f"{dead_letters} of the repeats became dead letters")
     result.faults += judged.faults()
     result.seconds = time.perf_counter() - began
     return result
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class _ReplicaEntry:
     """One replica's two ways in."""
 
     http: httpx.AsyncClient
     intake: SubmissionIntake
 
 
-def _replica(store: PostgresStore, seed: int) -> Door:
+def _replica(store: PostgresStore, seed: int) -> _ReplicaEntry:
     clock, ids = SystemClock(), RandomIds(random.Random(f"{seed} {id(store)}"))
     submissions = Submissions(GroupCommit(store).submit, store, lambda: [SPEC], TIMERS, clock, ids)
 
@@ -82,11 +82,11 @@ def _replica(store: PostgresStore, seed: int) -> Door:
         readiness=readiness,
     )
     transport = httpx.ASGITransport(create_app(services))
-    intake = SubmissionIntake(MemoryBus(), NAMES, submissions, store, clock)
-    return Door(httpx.AsyncClient(transport=transport, base_url="http://zen"), intake)
+    intake = SubmissionIntake(BenchBus(), NAMES, submissions, store, clock)
+    return _ReplicaEntry(httpx.AsyncClient(transport=transport, base_url="http://zen"), intake)
 
 
-async def _submit_round(number: int, doors: Sequence[Door], result: Result) -> None:
+async def _submit_round(number: int, doors: Sequence[_ReplicaEntry], result: RaceResult) -> None:
     """Known by an id of its own, or by an idempotency key, in turns."""
     by_key = number % 2 == 1
     wish = b'{"command": ["true"], "gpu_type": "l4"' + (
@@ -94,14 +94,14 @@ async def _submit_round(number: int, doors: Sequence[Door], result: Result) -> N
     )
     key = f"key-{number}"
 
-    async def rest(door: Door) -> tuple[int, bytes]:
+    async def rest(door: _ReplicaEntry) -> tuple[int, bytes]:
         headers = {"Content-Type": "application/json"} | (
             {"Idempotency-Key": key} if by_key else {}
         )
         answer = await door.http.post("/api/v1/jobs", content=wish, headers=headers)
         return answer.status_code, answer.content
 
-    async def message(door: Door, n: int) -> None:
+    async def message(door: _ReplicaEntry, n: int) -> None:
         name = f"{number}-{n}"
         attributes = {"idempotency_key": key} if by_key else {}
         await door.intake.accept(InMessage(name, name, SystemClock().now(), wish, attributes))

@@ -2,7 +2,7 @@
 
     python -m bench.races [--stops 1000] [--drains 1000] [--submits 20] [--seed 1]
 
-- stops: people stop jobs while their VMs' beats (claimed, running, ended) come in.
+- stops: people stop jobs while their VMs' heartbeats (claimed, running, ended) come in.
 - drains: the cluster manager gives idle VMs back while the loop places new jobs on them.
 - submits: the same submission 50 times at once, half over REST, half as messages.
 
@@ -25,33 +25,33 @@ from rich.table import Table
 
 from bench.house import NAMES, RULES, House, drop_database, fresh_database, house_on
 from bench.race_submits import race_submits
-from bench.report import Result, figure, show
+from bench.report import RaceResult, figure, show
 from core.audit import Audit
 from core.errors import StoreDown
 from core.job import Job, Lease
-from core.messages import BeatStatus, Heartbeat
+from core.messages import Heartbeat, HeartbeatStatus
 from db.audit import audit
 from db.embedded.server import EmbeddedPostgres
 from messaging.codec import encode_heartbeat
 from scheduler.operations.logs import configure_logs
 from scheduler.operations.stop import stop_job
 
-B = BeatStatus
+B = HeartbeatStatus
 BATCH = 100
 WAIT_S = 30.0
 PORTION = 10_000
-Race = Callable[[str, int, int], Awaitable[Result]]
+Race = Callable[[str, int, int], Awaitable[RaceResult]]
 """For jobs and VMs to end."""
 BUSY_S = 30.0
 """For a database that is busy."""
 
 
-# --- stops against beats ------------------------------------------------------------------
+# --- stops against heartbeats ------------------------------------------------------------------
 
 
-async def race_stops(url: str, count: int, seed: int) -> Result:
+async def race_stops(url: str, count: int, seed: int) -> RaceResult:
     """Every job must end CANCELLED or SUCCEEDED, with a history that the table allows."""
-    result = Result("stop against beats")
+    result = RaceResult("stop against beats")
     began = time.perf_counter()
     async with house_on(url, seed) as house:
         turning = asyncio.create_task(house.loop.run())
@@ -67,7 +67,7 @@ async def race_stops(url: str, count: int, seed: int) -> Result:
     return result
 
 
-async def _stop_batch(house: House, size: int, result: Result) -> None:
+async def _stop_batch(house: House, size: int, result: RaceResult) -> None:
     now = await house.now()
     made = [house.new_placed(now) for _ in range(size)]
     await house.put([changes for _, changes in made])
@@ -102,9 +102,9 @@ async def _work(house: House, job: Job) -> None:
 
 
 async def _say(
-    house: House, job: Job, lease: Lease, status: BeatStatus, exit_code: int | None = None
+    house: House, job: Job, lease: Lease, status: HeartbeatStatus, exit_code: int | None = None
 ) -> None:
-    beat = Heartbeat(
+    heartbeat = Heartbeat(
         status=status,
         vm_name=lease.vm_name,
         job_id=job.spec.job_id,
@@ -113,7 +113,7 @@ async def _say(
         boot_nonce="boot",
         exit_code=exit_code,
     )
-    await house.bus.publish([encode_heartbeat(beat, NAMES)], 1.0)
+    await house.bus.publish([encode_heartbeat(heartbeat, NAMES)], 1.0)
 
 
 async def _stop(house: House, job: Job) -> None:
@@ -135,15 +135,15 @@ async def _insist(house: House, job: Job) -> None:
             return
 
 
-async def _until_ended(house: House, jobs: Sequence[Job], result: Result) -> None:
+async def _until_ended(house: House, jobs: Sequence[Job], result: RaceResult) -> None:
     deadline = time.perf_counter() + WAIT_S
     left = {job.uid for job in jobs}
     while left:
         house.loop.poke()
-        view = await house.api.view(0)
-        left &= {job.uid for job in view.jobs}
+        snapshot = await house.api.snapshot(0)
+        left &= {job.uid for job in snapshot.jobs}
         if left and time.perf_counter() > deadline:
-            stuck = [f"{j.spec.job_id} {j.status}" for j in view.jobs if j.uid in left]
+            stuck = [f"{j.spec.job_id} {j.status}" for j in snapshot.jobs if j.uid in left]
             result.faults.append(f"not ended after {WAIT_S:g} s: {', '.join(stuck[:5])}")
             return
         await asyncio.sleep(0.005)
@@ -152,9 +152,9 @@ async def _until_ended(house: House, jobs: Sequence[Job], result: Result) -> Non
 # --- drains against placements ------------------------------------------------------------
 
 
-async def race_drains(url: str, count: int, seed: int) -> Result:
+async def race_drains(url: str, count: int, seed: int) -> RaceResult:
     """Each VM either serves a job or is given back; none that serves is deleted."""
-    result = Result("drain against placement")
+    result = RaceResult("drain against placement")
     began = time.perf_counter()
     async with house_on(url, seed) as house:
         while result.races < count:
@@ -168,7 +168,7 @@ async def race_drains(url: str, count: int, seed: int) -> Result:
     return result
 
 
-async def _drain_batch(house: House, size: int, result: Result) -> None:
+async def _drain_batch(house: House, size: int, result: RaceResult) -> None:
     """As many idle VMs as new jobs; loop and manager look at them at the same moment."""
     now = await house.now()
     vms = [house.new_vm(now) for _ in range(size)]
@@ -178,36 +178,36 @@ async def _drain_batch(house: House, size: int, result: Result) -> None:
 
     async def place() -> None:
         await house.pause(150)
-        await house.loop.turn()
+        await house.loop.cycle()
 
     # A slow machine might let the same one win every race: now and then one has it for itself.
     match result.races // BATCH % 5:
         case 3:
             await house.manager.reconcile()
         case 4:
-            await house.loop.turn()
+            await house.loop.cycle()
     await asyncio.gather(house.manager.reconcile(), place())
-    # What was drained is deleted now, while the next turn would place again if it could.
+    # What was drained is deleted now, while the next cycle would place again if it could.
     await asyncio.gather(house.manager.reconcile(), place())
-    view = await house.api.view(1000)
-    placed = [job for job in view.jobs if job.lease is not None]
+    snapshot = await house.api.snapshot(1000)
+    placed = [job for job in snapshot.jobs if job.lease is not None]
     result.outcomes["placed"] += len(placed)
     for job in placed:
         assert job.lease is not None
         await _say(house, job, job.lease, B.COMPLETED, exit_code=0)
-    waiting = [job for job in view.jobs if job.lease is None]
+    waiting = [job for job in snapshot.jobs if job.lease is None]
     for job in waiting:
         await _insist(house, job)
     deadline = time.perf_counter() + WAIT_S
-    while (await house.api.view(1000)).jobs and time.perf_counter() < deadline:
-        await house.loop.turn()
+    while (await house.api.snapshot(1000)).jobs and time.perf_counter() < deadline:
+        await house.loop.cycle()
     await _clear_fleet(house, result)
     result.races += size
 
 
-async def _clear_fleet(house: House, result: Result) -> None:
+async def _clear_fleet(house: House, result: RaceResult) -> None:
     deadline = time.perf_counter() + WAIT_S
-    while (await house.api.view(0)).vms:
+    while (await house.api.snapshot(0)).vms:
         await house.manager.reconcile()
         if time.perf_counter() > deadline:
             result.faults.append(f"VMs left after {WAIT_S:g} s")
@@ -217,7 +217,7 @@ async def _clear_fleet(house: House, result: Result) -> None:
 # --- judging ------------------------------------------------------------------------------
 
 
-def _judge(found: Audit, result: Result) -> None:
+def _judge(found: Audit, result: RaceResult) -> None:
     for job in found.jobs:
         result.outcomes[str(job.status)] += 1
         if job.status not in ("CANCELLED", "SUCCEEDED"):
@@ -225,15 +225,15 @@ def _judge(found: Audit, result: Result) -> None:
     result.faults += found.faults()
 
 
-async def run_all(url: str, args: argparse.Namespace) -> list[Result]:
+async def run_all(url: str, args: argparse.Namespace) -> list[RaceResult]:
     """In portions, each on a database of its own: rows of the last do not slow the next, and
     whoever looks sees how far it is."""
     wanted = ((race_stops, args.stops), (race_drains, args.drains), (race_submits, args.submits))
     return [await _portions(url, race, count, args.seed) for race, count in wanted if count]
 
 
-async def _portions(url: str, race: Race, count: int, seed: int) -> Result:
-    whole: Result | None = None
+async def _portions(url: str, race: Race, count: int, seed: int) -> RaceResult:
+    whole: RaceResult | None = None
     for number, first in enumerate(range(0, count, PORTION)):
         name = f"{race.__name__}_{number}"
         size = min(PORTION, count - first)
@@ -246,7 +246,7 @@ async def _portions(url: str, race: Race, count: int, seed: int) -> Result:
     return whole
 
 
-def table_of(results: Sequence[Result]) -> Table:
+def table_of(results: Sequence[RaceResult]) -> Table:
     table = Table("race", "times", "met", "seconds", "per second", "outcomes", "faults")
     for result in results:
         words = ", ".join(f"{n} {word}" for word, n in sorted(result.outcomes.items()))

@@ -14,7 +14,7 @@ NOISE = "Machines are noisy: compare figures of one run, do not quote them."
 
 
 @dataclass(slots=True)
-class Result:
+class RaceResult:
     """What came of many races of one kind."""
 
     kind: str
@@ -25,9 +25,9 @@ class Result:
     faults: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
-    def add(self, more: Result) -> Result:
+    def add(self, more: RaceResult) -> RaceResult:
         """Both together."""
-        return Result(
+        return RaceResult(
             self.kind,
             self.races + more.races,
             self.outcomes + more.outcomes,

@@ -89,7 +89,7 @@ Lines = dict[str, set[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class _SeedTask:
     """One run of one seed."""
 
     seed: int
@@ -201,7 +201,7 @@ class Tracer:
 _tracer: Tracer | None = None
 
 
-def traced(task: Task) -> Lines:
+def traced(task: _SeedTask) -> Lines:
     """In a fresh process: what it runs of the rooms, from their import on. A run that breaks a
     promise counts for nothing."""
     global _tracer  # noqa: PLW0603  # one interpreter, one tracer
@@ -217,26 +217,26 @@ def traced(task: Task) -> Lines:
     return _tracer.hit
 
 
-def _simulate(task: Task) -> None:
+def _simulate(task: _SeedTask) -> None:
     # Not before the tracer is set: what runs on import counts, too.
     from sim.virtual.own_machines import simulate_own  # noqa: PLC0415
     from sim.virtual.report import failure_text  # noqa: PLC0415
-    from sim.virtual.run import Plan, simulate  # noqa: PLC0415
+    from sim.virtual.run import SimulationPlan, simulate  # noqa: PLC0415
     from sim.virtual.v1_world import simulate_v1  # noqa: PLC0415
 
-    small = Plan(task.seed, jobs=SMALL_JOBS, replicas=2)
+    small = SimulationPlan(task.seed, jobs=SMALL_JOBS, replicas=2)
     match task.world:
         case "v1":
             outcome = simulate_v1(small)
         case "own":
             outcome = simulate_own(small)
         case _:
-            outcome = simulate(Plan(task.seed, jobs=JOBS))
+            outcome = simulate(SimulationPlan(task.seed, jobs=JOBS))
     if outcome.violations:
         raise RuntimeError(failure_text(outcome))
 
 
-def measure(tasks: Sequence[Task], workers: int) -> Iterator[Lines]:
+def measure(tasks: Sequence[_SeedTask], workers: int) -> Iterator[Lines]:
     """As they end. Processes of their own, so that the tracer is there before the service is."""
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         yield from pool.map(traced, tasks)
@@ -355,9 +355,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         told = f"--seeds {said.seeds} --small-seeds {said.small_seeds}"
         print(f"{told}: expected 1 or more, 0 or more", file=sys.stderr)
         return 2
-    tasks = [Task(seed) for seed in range(said.seed, said.seed + said.seeds)]
+    tasks = [_SeedTask(seed) for seed in range(said.seed, said.seed + said.seeds)]
     small = range(1, said.small_seeds + 1)
-    tasks += [Task(seed, world) for world in WORLDS[1:] for seed in small]
+    tasks += [_SeedTask(seed, world) for world in WORLDS[1:] for seed in small]
     try:
         found = counts(ROOT, measure(tasks, said.workers or os.cpu_count() or 1))
     except RuntimeError as broken:

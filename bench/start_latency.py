@@ -34,7 +34,7 @@ COMMAND = ("date", "+%s.%N")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class _StartRun:
     """One job: seconds after the moment before its POST."""
 
     answered: float
@@ -42,14 +42,14 @@ class Run:
     stages: dict[str, float]
 
 
-def run_one(stack: LocalStack, gpu_type: str) -> Run:
+def run_one(stack: LocalStack, gpu_type: str) -> _StartRun:
     began = time.time()
     job_id = stack.submit(*COMMAND, gpu_type=gpu_type)
     answered = time.time() - began
     stack.finish(job_id)
     ran = float(stack.log(job_id)) - began
     stages = {event["event"]: seconds_of(event["at"]) - began for event in stack.events(job_id)}
-    return Run(answered, ran, stages)
+    return _StartRun(answered, ran, stages)
 
 
 def warm_up(stack: LocalStack, gpu_type: str) -> None:
@@ -120,7 +120,7 @@ async def hops(bus_host: str) -> list[float]:
 # --- the table --------------------------------------------------------------------------
 
 
-def table_of(runs: list[Run], baselines: dict[str, list[float]]) -> Table:
+def table_of(runs: list[_StartRun], baselines: dict[str, list[float]]) -> Table:
     table = Table("ms", "p50", "p90", "p99", "p50 ÷ bus hop", title=f"{len(runs)} jobs, one by one")
     hop_ms = 1000 * quantile(baselines["one hop over the bus, acknowledged"], 0.5)
 

@@ -9,7 +9,7 @@ TOLERANCE = 0.15
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class StudyCheck:
     """One figure of the rivals, here and in the study."""
 
     suite: str

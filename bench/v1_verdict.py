@@ -20,7 +20,7 @@ SLACK_S = 0.15
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ExpectedJob:
     """A job, and how it must end."""
 
     user: str
@@ -52,7 +52,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class JobProcess:
     """One process of one job, by its own lines."""
 
     vm: str
@@ -62,7 +62,7 @@ class Ran:
 
 
 @dataclass(slots=True)
-class Story:
+class WorkerChaosLog:
     """What was done and seen."""
 
     struck: set[str] = field(default_factory=set)
@@ -76,14 +76,14 @@ class Story:
 
 
 @dataclass(slots=True)
-class Verdict:
+class V1Verdict:
     """The figures, and everything that must not be."""
 
-    wishes: Sequence[Wish]
+    expected_jobs: Sequence[ExpectedJob]
     statuses: Mapping[str, str]
-    runs: Mapping[str, Sequence[Ran]]
+    runs: Mapping[str, Sequence[JobProcess]]
     waits_s: Sequence[float]
-    story: Story
+    story: WorkerChaosLog
     lost: list[str] = field(default_factory=list)
     twice: list[str] = field(default_factory=list)
     at_once: list[str] = field(default_factory=list)
@@ -98,42 +98,49 @@ class Verdict:
         return [*self.lost, *self.twice, *self.at_once, *self.over, *self.left]
 
 
-def read_ledger(path: Path) -> dict[str, list[Ran]]:
+def read_ledger(path: Path) -> dict[str, list[JobProcess]]:
     """Job → its runs, the earliest first."""
-    runs: dict[tuple[str, str, int], Ran] = {}
+    runs: dict[tuple[str, str, int], JobProcess] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         key, _attempt, vm, pid, moment = line.split()
         known = runs.get((key, vm, int(pid)))
         first = known.first if known else float(moment)
-        runs[key, vm, int(pid)] = Ran(vm, int(pid), first, float(moment))
-    found: dict[str, list[Ran]] = {}
+        runs[key, vm, int(pid)] = JobProcess(vm, int(pid), first, float(moment))
+    found: dict[str, list[JobProcess]] = {}
     for (key, _, _), ran in sorted(runs.items(), key=lambda item: item[1].first):
         found.setdefault(key, []).append(ran)
     return found
 
 
-def judge(verdict: Verdict) -> None:
+def judge(verdict: V1Verdict) -> None:
     """Everything that is not as it must be."""
-    for wish in verdict.wishes:
-        ended, runs = verdict.statuses.get(wish.key, "nothing"), verdict.runs.get(wish.key, ())
-        if ended not in wish.ends:
-            expected = " or ".join(sorted(wish.ends))
-            verdict.lost.append(f"{wish.key} ended {ended}, expected {expected}")
+    for expected_job in verdict.expected_jobs:
+        ended, runs = (
+            verdict.statuses.get(expected_job.key, "nothing"),
+            verdict.runs.get(expected_job.key, ()),
+        )
+        if ended not in expected_job.ends:
+            expected = " or ".join(sorted(expected_job.ends))
+            verdict.lost.append(f"{expected_job.key} ended {ended}, expected {expected}")
         if ended == "COMPLETED" and not runs:
-            verdict.lost.append(f"{wish.key} is COMPLETED and never ran")
+            verdict.lost.append(f"{expected_job.key} is COMPLETED and never ran")
         for one, following in pairwise(runs):
             if following.first < one.last - SLACK_S:
-                verdict.at_once.append(f"{wish.key} ran on {one.vm} and {following.vm} at once")
+                verdict.at_once.append(
+                    f"{expected_job.key} ran on {one.vm} and {following.vm} at once"
+                )
             elif one.vm in verdict.story.struck:
                 verdict.explained += 1
             else:
-                verdict.twice.append(f"{wish.key} ran again after {one.vm}, which nobody killed")
+                verdict.twice.append(
+                    f"{expected_job.key} ran again after {one.vm}, which nobody killed"
+                )
     for name, most in CLUSTERS.items():
         if verdict.story.most[name] > most:
             verdict.over.append(f"{name} had {verdict.story.most[name]} VMs, limit {most}")
 
 
-def table_of(verdict: Verdict) -> Table:
+def table_of(verdict: V1Verdict) -> Table:
     story = verdict.story
     ended = Counter(verdict.statuses.values())
     shown = Table("what", "measured", "must hold", title="v1 workers")

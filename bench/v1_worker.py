@@ -141,7 +141,7 @@ class Gcloud:
         return json.loads(done.stdout or "null")
 
 
-class Library:
+class PubSubLibrary:
     """google-cloud-pubsub, call by call."""
 
     def __init__(self, me: Me) -> None:
@@ -179,21 +179,21 @@ def decoded(item: Json) -> Received:
     return item.get("ackId", ""), json.loads(base64.b64decode(item["message"]["data"]))
 
 
-def speaker(kind: str, me: Me) -> Rest | Gcloud | Library:
+def speaker(kind: str, me: Me) -> Rest | Gcloud | PubSubLibrary:
     if "=" in kind:
         kind = dict(item.split("=") for item in kind.split(","))[me.cluster]
     if kind == "gcloud":
         return Gcloud()
-    return Library(me) if kind == "library" else Rest(me)
+    return PubSubLibrary(me) if kind == "library" else Rest(me)
 
 
-class Worker:
+class V1WorkerProcess:
     """One VM's life."""
 
     def __init__(self) -> None:
         self.me = me = Me()
         self.bus = speaker(os.environ.get("V1_SPEAK", "gcloud"), me)
-        self.beat_s = number("V1_BEAT_S", 10)
+        self.heartbeat_s = number("V1_BEAT_S", 10)
 
     def run(self) -> None:
         time.sleep(number("V1_BOOT_WAIT_S", 30))
@@ -227,7 +227,7 @@ class Worker:
         for _ in range(int(args["ticks"])):
             self._tick(start)
             time.sleep(0.1)
-            if time.monotonic() - said >= self.beat_s:
+            if time.monotonic() - said >= self.heartbeat_s:
                 said = time.monotonic()
                 if self._is_stopped(start["job_id"]):
                     return "STOPPED"
@@ -255,6 +255,6 @@ class Worker:
 
 
 if __name__ == "__main__":
-    Worker().run()
+    V1WorkerProcess().run()
     time.sleep(3600)  # the VM goes on until it is deleted
     sys.exit(0)

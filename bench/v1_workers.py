@@ -38,7 +38,15 @@ from bench.local import (
     zen,
 )
 from bench.report import show
-from bench.v1_verdict import CLUSTERS, Story, Verdict, Wish, judge, read_ledger, table_of
+from bench.v1_verdict import (
+    CLUSTERS,
+    ExpectedJob,
+    V1Verdict,
+    WorkerChaosLog,
+    judge,
+    read_ledger,
+    table_of,
+)
 from cli.local.v1_workers import V1_WORKER
 from config.load import DEFAULT_PATH
 
@@ -66,12 +74,12 @@ END_S = 1200.0
 REST_S = 60.0
 
 
-def wishes_for(jobs: int, seed: int) -> list[Wish]:
+def expected_jobs_for(jobs: int, seed: int) -> list[ExpectedJob]:
     """Most run well; some fail, are stopped, keep their VM, share their id with another user's, or
     have a worker that deletes its VM behind the group's back or not at all."""
     dice = random.Random(f"{seed}/jobs")
     names = sorted(CLUSTERS)
-    found: list[Wish] = []
+    found: list[ExpectedJob] = []
     for n in range(jobs):
         common = {
             "cluster": names[n % len(names)],
@@ -82,17 +90,17 @@ def wishes_for(jobs: int, seed: int) -> list[Wish]:
         kind = n % 20
         user, job = "0" if n % 3 else "ada", f"job-{n}"
         if kind == 3:
-            wish = Wish(user, job, ends=frozenset({"FAILED"}), exit=1, **common)  # type: ignore[arg-type]
+            expected_job = ExpectedJob(user, job, ends=frozenset({"FAILED"}), exit=1, **common)  # type: ignore[arg-type]
         elif kind == 7:
             ends = frozenset({"STOPPED"})
-            wish = Wish(user, job, ends=ends, stop=True, **{**common, "ticks": 6000})  # type: ignore[arg-type]
+            expected_job = ExpectedJob(user, job, ends=ends, stop=True, **{**common, "ticks": 6000})  # type: ignore[arg-type]
         elif kind == 11:
-            wish = Wish(user, job, ends=ok, keep_alive=True, **common)  # type: ignore[arg-type]
+            expected_job = ExpectedJob(user, job, ends=ok, keep_alive=True, **common)  # type: ignore[arg-type]
         elif kind == 12:  # the same id as the one that is stopped, of another user
-            wish = Wish("bob", f"job-{n - 5}", ends=ok, **common)  # type: ignore[arg-type]
+            expected_job = ExpectedJob("bob", f"job-{n - 5}", ends=ok, **common)  # type: ignore[arg-type]
         else:
-            wish = Wish(user, job, ends=ok, **common)  # type: ignore[arg-type]
-        found.append(wish)
+            expected_job = ExpectedJob(user, job, ends=ok, **common)  # type: ignore[arg-type]
+        found.append(expected_job)
     return found
 
 
@@ -132,7 +140,7 @@ def v1_stack(
             del os.environ[V1_WORKER]
 
 
-class Cloud:
+class CloudAdmin:
     """The pretend cloud, as its owner sees it."""
 
     def __init__(self, stack: LocalStack) -> None:
@@ -170,10 +178,10 @@ class Cloud:
         return vms + groups
 
 
-class Watch(threading.Thread):
+class LimitWatch(threading.Thread):
     """Looks at the limits all the time."""
 
-    def __init__(self, cloud: Cloud, story: Story) -> None:
+    def __init__(self, cloud: CloudAdmin, story: WorkerChaosLog) -> None:
         super().__init__(daemon=True)
         self._cloud, self._story = cloud, story
         self.over = threading.Event()
@@ -191,11 +199,11 @@ class Watch(threading.Thread):
 # --- the run -----------------------------------------------------------------------------
 
 
-def statuses_of(stack: LocalStack, wishes: Sequence[Wish]) -> dict[str, str]:
+def statuses_of(stack: LocalStack, expected_jobs: Sequence[ExpectedJob]) -> dict[str, str]:
     """By the route that the customer API polls."""
     found: dict[str, str] = {}
-    for user in sorted({wish.user for wish in wishes}):
-        ids = [wish.job for wish in wishes if wish.user == user]
+    for user in sorted({expected_job.user for expected_job in expected_jobs}):
+        ids = [expected_job.job for expected_job in expected_jobs if expected_job.user == user]
         body = {"user_id": user, "job_ids": ids}
         answer = stack.client.post("/jobs/get_by_user_and_ids", json=body)
         answer.raise_for_status()
@@ -214,40 +222,46 @@ class Kills:
     """By dice."""
 
 
-class Havoc:
+class WorkerChaos:
     """Kills at random, stops what is to be stopped, until all jobs have ended."""
 
-    def __init__(self, stack: LocalStack, cloud: Cloud, story: Story, kills: Kills) -> None:
+    def __init__(
+        self, stack: LocalStack, cloud: CloudAdmin, story: WorkerChaosLog, kills: Kills
+    ) -> None:
         self._stack, self._cloud, self._story, self._plan = stack, cloud, story, kills
         self._dice = random.Random(f"{kills.seed}/kills")
         self._kills = kills.count
         self._stopped: set[str] = set()
 
-    def run(self, wishes: Sequence[Wish]) -> dict[str, str]:
+    def run(self, expected_jobs: Sequence[ExpectedJob]) -> dict[str, str]:
         every_s = self._plan.every_s
         next_kill = time.monotonic() + every_s
         deadline = time.monotonic() + END_S
         while time.monotonic() < deadline:
             try:
-                seen = statuses_of(self._stack, wishes)
+                seen = statuses_of(self._stack, expected_jobs)
             except httpx.HTTPError:
                 time.sleep(LOOK_S)  # the replica that we ask was killed, and comes back
                 continue
-            if len(seen) == len(wishes) and all(status in FINAL for status in seen.values()):
+            if len(seen) == len(expected_jobs) and all(status in FINAL for status in seen.values()):
                 return seen
-            self._stop(wishes, seen)
+            self._stop(expected_jobs, seen)
             if self._kills and time.monotonic() >= next_kill:
                 next_kill = time.monotonic() + self._dice.uniform(0.3, 1.7) * every_s
                 self._kill()
             time.sleep(LOOK_S)
-        return statuses_of(self._stack, wishes)
+        return statuses_of(self._stack, expected_jobs)
 
-    def _stop(self, wishes: Sequence[Wish], seen: Mapping[str, str]) -> None:
-        for wish in wishes:
-            if wish.stop and wish.key not in self._stopped and seen.get(wish.key) == "RUNNING":
-                path = f"/jobs/gcp/stop/{wish.job}/{wish.user}"
+    def _stop(self, expected_jobs: Sequence[ExpectedJob], seen: Mapping[str, str]) -> None:
+        for expected_job in expected_jobs:
+            if (
+                expected_job.stop
+                and expected_job.key not in self._stopped
+                and seen.get(expected_job.key) == "RUNNING"
+            ):
+                path = f"/jobs/gcp/stop/{expected_job.job}/{expected_job.user}"
                 if self._stack.client.post(path).is_success:
-                    self._stopped.add(wish.key)
+                    self._stopped.add(expected_job.key)
 
     def _kill(self) -> None:
         act = self._dice.choice(self._plan.acts)
@@ -266,37 +280,43 @@ class Havoc:
         self._story.acts[act] += 1
 
 
-def play(stack: LocalStack, base: Path, wishes: Sequence[Wish], kills: Kills) -> Verdict:
+def play(
+    stack: LocalStack, base: Path, expected_jobs: Sequence[ExpectedJob], kills: Kills
+) -> V1Verdict:
     """All of it on a stack that runs, until no VM is left; judged."""
-    story = Story()
-    ledger, cloud = base / "ledger", Cloud(stack)
-    watch = Watch(cloud, story)
+    story = WorkerChaosLog()
+    ledger, cloud = base / "ledger", CloudAdmin(stack)
+    watch = LimitWatch(cloud, story)
     watch.start()
     began = time.monotonic()
-    for wish in wishes:
-        answer = stack.client.post("/jobs/gcp", json=wish.body(ledger))
+    for expected_job in expected_jobs:
+        answer = stack.client.post("/jobs/gcp", json=expected_job.body(ledger))
         assert answer.status_code == 200, answer.text
-    seen = Havoc(stack, cloud, story, kills).run(wishes)
+    seen = WorkerChaos(stack, cloud, story, kills).run(expected_jobs)
     story.seconds = time.monotonic() - began
     left = _rest(cloud, story)
     watch.over.set()
     watch.join()
-    verdict = Verdict(wishes, seen, read_ledger(ledger), _waits(stack, wishes), story)
+    verdict = V1Verdict(
+        expected_jobs, seen, read_ledger(ledger), _waits(stack, expected_jobs), story
+    )
     verdict.left = left + _alive(stack)
     judge(verdict)
-    for wish in wishes:
-        if any(fault.startswith(f"{wish.key} ") for fault in verdict.faults):
-            verdict.timelines.append(_timeline(stack, wish))
+    for expected_job in expected_jobs:
+        if any(fault.startswith(f"{expected_job.key} ") for fault in verdict.faults):
+            verdict.timelines.append(_timeline(stack, expected_job))
     return verdict
 
 
-def _timeline(stack: LocalStack, wish: Wish) -> str:
-    said = stack.get(f"/jobs/{wish.job}/events", user_id=wish.user, page_size=500)["events"]
+def _timeline(stack: LocalStack, expected_job: ExpectedJob) -> str:
+    said = stack.get(f"/jobs/{expected_job.job}/events", user_id=expected_job.user, page_size=500)[
+        "events"
+    ]
     lines = [f"  {e['at']} {e['event']} {e.get('vm_name') or ''} {e['reason']}" for e in said]
-    return "\n".join([f"{wish.key}:", *lines])
+    return "\n".join([f"{expected_job.key}:", *lines])
 
 
-def _rest(cloud: Cloud, story: Story) -> list[str]:
+def _rest(cloud: CloudAdmin, story: WorkerChaosLog) -> list[str]:
     began = time.monotonic()
     try:
         wait_for("no VM left", lambda: None if cloud.left() else True, REST_S, LOOK_S)
@@ -320,11 +340,11 @@ def _alive(stack: LocalStack) -> list[str]:
         return [f"the scheduler still counts {vm['name']}" for vm in stack.get("/vms")["vms"]]
 
 
-def _waits(stack: LocalStack, wishes: Sequence[Wish]) -> list[float]:
+def _waits(stack: LocalStack, expected_jobs: Sequence[ExpectedJob]) -> list[float]:
     """Seconds from FOUND_VM to RUNNING are the worker's; these are ours: from the submission."""
     found: list[float] = []
-    for wish in wishes:
-        job = stack.get(f"/jobs/{wish.job}", user_id=wish.user)
+    for expected_job in expected_jobs:
+        job = stack.get(f"/jobs/{expected_job.job}", user_id=expected_job.user)
         if job.get("started_at"):
             found.append(seconds_of(job["started_at"]) - seconds_of(job["submitted_at"]))
     return found
@@ -341,7 +361,7 @@ def main() -> int:
     given = parser.parse_args()
     kills = Kills(given.kills, given.every, given.seed)
     with v1_stack(given.speak, given.replicas) as (stack, base):
-        verdict = play(stack, base, wishes_for(given.jobs, given.seed), kills)
+        verdict = play(stack, base, expected_jobs_for(given.jobs, given.seed), kills)
     show(table_of(verdict), *verdict.faults[:20], *verdict.timelines[:5])
     return 1 if verdict.faults else 0
 

@@ -42,7 +42,7 @@ _WORKERS: Final = "create new instance templates, then restart"
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class CandidateConfig:
     """A document without faults."""
 
     document: Mapping[str, Any]
@@ -54,7 +54,7 @@ class Candidate:
     fixed: Mapping[str, object]
     """The keys that need a restart, as they are with the environment."""
 
-    def diff(self, before: Candidate | None) -> tuple[str, ...]:
+    def diff(self, before: CandidateConfig | None) -> tuple[str, ...]:
         """What it changes, in words."""
         return differences(before.outline if before else {}, self.outline)
 
@@ -65,22 +65,24 @@ class Reader:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
 
-    def file(self, raw: bytes, path: str) -> Candidate:
+    def file(self, raw: bytes, path: str) -> CandidateConfig:
         """ConfigError with every fault, each with its line."""
         return self.document(read_bytes(raw, path))
 
-    def stored(self, document: Mapping[str, Any], version: int) -> Candidate:
+    def stored(self, document: Mapping[str, Any], version: int) -> CandidateConfig:
         """ConfigError if this software cannot read what another has recorded. What belongs to one
         process is the recorder's there: nobody else compares it."""
         known = Document(f"version {version}", copy.deepcopy(dict(document)))
         return self.document(known, SHARED_RESTART_KEYS)
 
-    def whole(self, document: Mapping[str, Any], source: str) -> Candidate:
+    def whole(self, document: Mapping[str, Any], source: str) -> CandidateConfig:
         """Of a whole file, but for its secrets: those cannot be compared."""
         known = tuple(path for path in RESTART_KEYS if path not in _SECRETS)
         return self.document(Document(source, copy.deepcopy(dict(document))), known)
 
-    def document(self, document: Document, fixed_keys: Sequence[str] = RESTART_KEYS) -> Candidate:
+    def document(
+        self, document: Document, fixed_keys: Sequence[str] = RESTART_KEYS
+    ) -> CandidateConfig:
         """ConfigError with every fault."""
         if document.faults and not document.values:
             raise ConfigError(document.faults)
@@ -88,7 +90,7 @@ class Reader:
         shared = Document(document.source, _without(written, PROCESS_KEYS))
         fixed = outline(document, self._environ)
         settings = settings_of(document.copy(), self._environ)
-        return Candidate(
+        return CandidateConfig(
             document=written,
             digest=digest_of(shared.values),
             outline=outline(shared),
@@ -113,7 +115,9 @@ class Reader:
         return found
 
 
-def restart_faults(started: Candidate, candidate: Candidate, source: str) -> list[Fault]:
+def restart_faults(
+    started: CandidateConfig, candidate: CandidateConfig, source: str
+) -> list[Fault]:
     """What the candidate changes and a running process cannot."""
     found = []
     for path, after in candidate.fixed.items():
@@ -126,7 +130,7 @@ def restart_faults(started: Candidate, candidate: Candidate, source: str) -> lis
     return found
 
 
-def merged(started: Candidate, candidate: Candidate) -> Settings:
+def merged(started: CandidateConfig, candidate: CandidateConfig) -> Settings:
     """The candidate's settings with what this process was started with. ConfigError if the spans
     of time do not go together."""
     fixed, new = started.settings, candidate.settings
@@ -149,7 +153,7 @@ def merged(started: Candidate, candidate: Candidate) -> Settings:
     )
 
 
-def removed_clusters(before: Candidate | None, after: Candidate) -> tuple[str, ...]:
+def removed_clusters(before: CandidateConfig | None, after: CandidateConfig) -> tuple[str, ...]:
     """Clusters that would not be there any more."""
     if before is None:
         return ()

@@ -28,7 +28,7 @@ VM_MAX_HIGHEST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueType:
     """A type of value: how it is called, whether a value is one, how the environment spells it."""
 
     expected: str
@@ -41,7 +41,7 @@ class Key:
     """One key. `*` in the path stands for any name, described by `names` of the section."""
 
     path: str
-    kind: Kind
+    kind: ValueType
     default: object
     doc: str
     secret: bool = False
@@ -61,22 +61,22 @@ class Key:
 # --- kinds ------------------------------------------------------------------------------
 
 
-def text(expected: str, pattern: str) -> Kind:
+def text(expected: str, pattern: str) -> ValueType:
     """Text that matches the whole pattern."""
     rule = re.compile(pattern)
-    return Kind(expected, lambda v: isinstance(v, str) and rule.fullmatch(v) is not None)
+    return ValueType(expected, lambda v: isinstance(v, str) and rule.fullmatch(v) is not None)
 
 
-def whole(low: int, high: int) -> Kind:
+def whole(low: int, high: int) -> ValueType:
     """A whole number within bounds; true and false are not numbers."""
 
     def good(value: object) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
-    return Kind(f"a whole number from {low} to {high}", good, _number_of(int))
+    return ValueType(f"a whole number from {low} to {high}", good, _number_of(int))
 
 
-def number(high: float, unit: str, *, above_zero: bool) -> Kind:
+def number(high: float, unit: str, *, above_zero: bool) -> ValueType:
     """A finite number from 0 to `high`, or above 0."""
 
     def good(value: object) -> bool:
@@ -85,17 +85,17 @@ def number(high: float, unit: str, *, above_zero: bool) -> Kind:
         return math.isfinite(value) and 0 <= value <= high and not (above_zero and value == 0)
 
     low = "above 0, at most" if above_zero else "from 0 to"
-    return Kind(f"a number of {unit} {low} {high:,.0f}", good, _number_of(float))
+    return ValueType(f"a number of {unit} {low} {high:,.0f}", good, _number_of(float))
 
 
-def choice(*options: str) -> Kind:
+def choice(*options: str) -> ValueType:
     """One of a few words."""
-    return Kind("one of " + ", ".join(options), lambda v: isinstance(v, str) and v in options)
+    return ValueType("one of " + ", ".join(options), lambda v: isinstance(v, str) and v in options)
 
 
-def optional(kind: Kind) -> Kind:
+def optional(kind: ValueType) -> ValueType:
     """The same, or nothing at all."""
-    return Kind(
+    return ValueType(
         f"{kind.expected}, or null",
         lambda v: v is None or kind.good(v),
         lambda t: None if t == "" else kind.from_text(t),
@@ -147,23 +147,27 @@ def _is_origin_list(value: object) -> bool:
     )
 
 
-FLOORS = Kind("a list of floors, each with days, from, to, timezone and vm_min", _is_floor_list)
-MOUNTS = Kind(MOUNTS_WORDS, are_mounts, lambda t: [word for word in t.split(",") if word])
-ORIGINS = Kind(
+FLOORS = ValueType(
+    "a list of floors, each with days, from, to, timezone and vm_min", _is_floor_list
+)
+MOUNTS = ValueType(MOUNTS_WORDS, are_mounts, lambda t: [word for word in t.split(",") if word])
+ORIGINS = ValueType(
     'a list of origins, e.g. [https://dash.example.org], or ["*"]',
     _is_origin_list,
     lambda t: [word for word in t.split(",") if word],
 )
-FLAG = Kind("true or false", lambda v: isinstance(v, bool), _flag_of)
-ZONES = Kind("a list of zones, each a letter or a full name, e.g. [a, us-central1-b]", _zone_list)
-DATE = Kind("a date, e.g. 2026-08-21", _is_date)
+FLAG = ValueType("true or false", lambda v: isinstance(v, bool), _flag_of)
+ZONES = ValueType(
+    "a list of zones, each a letter or a full name, e.g. [a, us-central1-b]", _zone_list
+)
+DATE = ValueType("a date, e.g. 2026-08-21", _is_date)
 SECONDS = number(366 * 86400, "seconds", above_zero=True)
 FLEX_WAIT = number(7 * 86400, "seconds", above_zero=True)
 DAYS = number(3650, "days", above_zero=True)
 NODE = text("unix: and the absolute path of a socket", r"unix:/[^\x00-\x1f]{1,4095}")
 PRICE = number(10_000, "USD per hour", above_zero=False)
 BUDGET = number(100_000_000, "USD", above_zero=False)
-PART = Kind(
+PART = ValueType(
     "a part above 0, at most 1, e.g. 0.8",
     lambda v: isinstance(v, int | float) and not isinstance(v, bool) and 0 < v <= 1,
 )
@@ -196,7 +200,7 @@ TENANT_NAME = text(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}",
 )
 
-NAMES: Final[dict[str, Kind]] = {
+NAMES: Final[dict[str, ValueType]] = {
     "gpus.*": GPU_NAME,
     "gpus.*.zones.*": REGION_NAME,
     "machines.*": MACHINE_NAME,
@@ -494,7 +498,7 @@ def _timer_keys() -> Iterator[Key]:
         yield Key(f"timers.{field.name}", SECONDS, field.default, "")
 
 
-_CAPACITY_KINDS: Final[dict[str, Kind]] = {
+_CAPACITY_KINDS: Final[dict[str, ValueType]] = {
     "slack": whole(1, 1000),
     "price_band": number(100, "times the price", above_zero=False),
     "search_band": number(100, "times the price", above_zero=False),
@@ -511,7 +515,7 @@ def _capacity_keys() -> Iterator[Key]:
         yield Key(f"capacity.{field.name}", _CAPACITY_KINDS[field.name], field.default, "")
 
 
-_HEALTH_KINDS: Final[dict[str, Kind]] = {
+_HEALTH_KINDS: Final[dict[str, ValueType]] = {
     "gpu_hot_c": number(200, "degrees Celsius", above_zero=True),
     "failures": whole(0, 1000),
     "failures_within_s": SECONDS,
@@ -523,7 +527,7 @@ def _health_keys() -> Iterator[Key]:
         yield Key(f"health.{field.name}", _HEALTH_KINDS[field.name], field.default, "")
 
 
-_QUEUE_KINDS: Final[dict[str, Kind]] = {
+_QUEUE_KINDS: Final[dict[str, ValueType]] = {
     "half_life_s": SECONDS,
     "patience": number(10_000, "times the size of a job", above_zero=True),
     "size_min_s": SECONDS,

@@ -14,7 +14,7 @@ file systems are coarse, and an edit may keep the size."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class FileLook:
     """What was seen. Two looks that are equal saw the same edit."""
 
     raw: bytes
@@ -30,7 +30,7 @@ class ConfigFile(Protocol):
     @property
     def path(self) -> str: ...
 
-    def look(self) -> Look:
+    def look(self) -> FileLook:
         """Never raises for a file that is not there."""
         ...
 
@@ -41,21 +41,21 @@ class WatchedFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()
-        self._last = Look(b"")
+        self._last = FileLook(b"")
         self._looks = 0
 
     @property
     def path(self) -> str:
         return str(self._path)
 
-    def look(self) -> Look:
+    def look(self) -> FileLook:
         try:
             seen = self._path.stat()
             mark = (seen.st_mtime_ns, seen.st_size, seen.st_ino)
             self._looks += 1
             if mark != self._last.mark or self._looks % REREAD_EVERY == 0:
                 with self._path.open("rb") as opened:
-                    self._last = Look(opened.read(SIZE_MAX + 1), mark)
+                    self._last = FileLook(opened.read(SIZE_MAX + 1), mark)
         except OSError as error:
-            self._last = Look(b"", error=error.strerror or str(error))
+            self._last = FileLook(b"", error=error.strerror or str(error))
         return self._last

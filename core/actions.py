@@ -65,7 +65,7 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class NoAction:
     """Do nothing here, and this is why. `region` is empty for the whole cluster."""
 
     region: str
@@ -85,4 +85,4 @@ class Undrain:
 CloudCall = Create | Delete | Queue | Unqueue
 """What a group is asked to do."""
 
-Action = CloudCall | Drain | Undrain | Hold
+Action = CloudCall | Drain | Undrain | NoAction

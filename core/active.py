@@ -1,7 +1,7 @@
-"""What lives: jobs that hold or await a VM, and VMs, with indexes that are kept from picture to
-picture. Whoever asks pays for what has moved since, never for what is there.
+"""What lives: jobs that hold or await a VM, and VMs, with indexes that are kept from snapshot to
+snapshot. Whoever asks pays for what has moved since, never for what is there.
 
-A store keeps one and puts into it what has changed; a turn reads it and changes nothing.
+A store keeps one and puts into it what has changed; a cycle reads it and changes nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TypeVar, overload
 
 from core.job import LEASED, Job, JobStatus
-from core.tenants import HOLDS, Holding, Tally
+from core.tenants import HOLDS, Holding, ResourceTotals
 from core.vm import Vm, VmState, heard
 
 STALE_MAX = 1000
@@ -50,13 +50,13 @@ class Census:
         self.gpus[tenant] += gpus
         self.began[tenant] = self.began.get(tenant, 0.0) + gpus * since
         mine = self.holding.get(tenant, {})
-        tally = mine.get(job.cluster, Tally()).plus(Tally.of(job.spec), sign)
+        tally = mine.get(job.cluster, ResourceTotals()).plus(ResourceTotals.of(job.spec), sign)
         self.holding[tenant] = {**mine, job.cluster: tally}
         if not self.gpus[tenant]:
             self.began[tenant] = 0.0  # what rounding has left in the sum is not carried on
 
     def after(self, moves: Iterable[tuple[Job, Job]]) -> Census:
-        """The same after the steps of a turn."""
+        """The same after the steps of a cycle."""
         copy = Census(
             Counter(self.leased), Counter(self.gpus), dict(self.began), dict(self.holding)
         )
@@ -82,8 +82,8 @@ def take_census(jobs: Iterable[Job]) -> Census:
     return found
 
 
-class Living:
-    """Jobs in HOLDS and VMs of the picture (not gone, or gone with leases)."""
+class ActiveIndex:
+    """Jobs in HOLDS and VMs of the snapshot (not gone, or gone with leases)."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
@@ -96,7 +96,7 @@ class Living:
         self.leases: dict[str, str] = {}
         """Lease → job."""
         self.names: dict[str, str] = {}
-        """Name → the living VM that has it."""
+        """Name → the active VM that has it."""
         self.admitted: Uids = {}
         """Jobs that await a VM."""
         self.gangs: dict[str, Uids] = {}
@@ -110,26 +110,26 @@ class Living:
         self.ailing: Uids = {}
         """VMs against which something is known."""
         self.homeless: Uids = {}
-        """VMs that jobs hold and that are not in the picture."""
+        """VMs that jobs hold and that are not in the snapshot."""
         self._on: dict[str, Uids] = {}
         self._leased_in: dict[str, Uids] = {}
         self._vms_of: dict[str, Uids] = {}
         self._idle_in: dict[str, Uids] = {}
         self._ends: list[tuple[datetime, str, int]] = []
         self._due: Uids = {}
-        self._beats: list[tuple[datetime, str]] = []
+        self._heartbeats: list[tuple[datetime, str]] = []
         self._quiet: Uids = {}
 
     @staticmethod
-    def of(jobs: Iterable[Job], vms: Iterable[Vm]) -> Living:
-        """From a picture that has no index; jobs that do not live are left out."""
-        living = Living()
+    def of(jobs: Iterable[Job], vms: Iterable[Vm]) -> ActiveIndex:
+        """From a snapshot that has no index; jobs that do not live are left out."""
+        active = ActiveIndex()
         for vm in vms:
-            living.put_vm(vm)
+            active.put_vm(vm)
         for job in jobs:
             if job.status in HOLDS:
-                living.put_job(job)
-        return living
+                active.put_job(job)
+        return active
 
     # --- asking --------------------------------------------------------------------------
 
@@ -170,17 +170,17 @@ class Living:
         return [self.jobs[uid] for uid in self._due]
 
     def quiet(self, before: datetime) -> list[Vm]:
-        """VMs whose newest beat is older than that."""
-        beats = self._beats
-        while beats and beats[0][0] < before:
-            _, uid = heappop(beats)
+        """VMs whose newest heartbeat is older than that."""
+        heartbeats = self._heartbeats
+        while heartbeats and heartbeats[0][0] < before:
+            _, uid = heappop(heartbeats)
             vm = self.vms.get(uid)
             if vm is None or vm.last_beat_at is None:
                 continue
             if vm.last_beat_at < before:
                 self._quiet[uid] = None
             else:
-                heappush(beats, (vm.last_beat_at, uid))
+                heappush(heartbeats, (vm.last_beat_at, uid))
         return [self.vms[uid] for uid in self._quiet]
 
     # --- changing ------------------------------------------------------------------------
@@ -217,7 +217,7 @@ class Living:
             self._forget(job)
 
     def put_vm(self, vm: Vm) -> None:
-        """New, or moved. A beat that was heard meanwhile stays."""
+        """New, or moved. A heartbeat that was heard meanwhile stays."""
         known = self.vms.get(vm.uid)
         if known is not None:
             newest = _later(known.last_beat_at, vm.last_beat_at)
@@ -237,7 +237,7 @@ class Living:
             del self.names[vm.name]
 
     def drop_vm(self, uid: str) -> None:
-        """It has left the picture, or was never in it."""
+        """It has left the snapshot, or was never in it."""
         vm = self.vms.pop(uid, None)
         if vm is None:
             return
@@ -252,7 +252,7 @@ class Living:
             self.homeless[uid] = None
 
     def hear(self, uid: str, at: datetime) -> None:
-        """A beat: nothing else of the VM has changed."""
+        """A heartbeat: nothing else of the VM has changed."""
         vm = self.vms.get(uid)
         if vm is not None and (vm.last_beat_at is None or vm.last_beat_at < at):
             self._see(heard(vm, at), fresh=vm.last_beat_at is None)
@@ -266,7 +266,7 @@ class Living:
         self.vms[vm.uid] = vm
         if vm.last_beat_at is not None and (fresh or vm.uid in self._quiet):
             self._quiet.pop(vm.uid, None)
-            heappush(self._beats, (vm.last_beat_at, vm.uid))
+            heappush(self._heartbeats, (vm.last_beat_at, vm.uid))
 
     def _remember_end(self, at: datetime, job: Job) -> None:
         if len(self._ends) > 2 * len(self.jobs) + STALE_MAX:
@@ -321,18 +321,18 @@ def _take(groups: dict[str, Uids], group: str, uid: str) -> None:
         del groups[group]
 
 
-class Rows(Sequence[T]):
-    """All that live and a few more, without a copy of them: a picture of ten thousand rows is
+class ActiveRows(Sequence[T]):
+    """All that live and a few more, without a copy of them: a snapshot of ten thousand rows is
     handed on many times a second. True until the store that made it makes its next one."""
 
-    def __init__(self, living: Mapping[str, T], more: Sequence[T] = ()) -> None:
-        self._living, self._more = living, more
+    def __init__(self, active: Mapping[str, T], more: Sequence[T] = ()) -> None:
+        self._active, self._more = active, more
 
     def __len__(self) -> int:
-        return len(self._living) + len(self._more)
+        return len(self._active) + len(self._more)
 
     def __iter__(self) -> Iterator[T]:
-        return chain(self._living.values(), self._more)
+        return chain(self._active.values(), self._more)
 
     @overload
     def __getitem__(self, index: int) -> T: ...

@@ -13,7 +13,7 @@ from core.job import TRANSITIONS, JobEvent, JobStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class HistoryStep:
     """One row of a job's history."""
 
     event: str
@@ -35,14 +35,14 @@ class Try:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class JobHistory:
     """A job with all that happened to it."""
 
     job_id: str
     user_id: str
     status: JobStatus
     attempt: int
-    steps: tuple[Step, ...]
+    steps: tuple[HistoryStep, ...]
     tries: tuple[Try, ...]
 
 
@@ -50,7 +50,7 @@ class Past:
 class Audit:
     """Every job, and contradictions between rows that no job shows by itself."""
 
-    jobs: tuple[Past, ...]
+    jobs: tuple[JobHistory, ...]
     loose: tuple[str, ...]
 
     def faults(self) -> list[str]:
@@ -87,7 +87,7 @@ def takeovers(found: Iterable[Reign]) -> Mapping[int, float]:
     }
 
 
-def _job_faults(job: Past) -> Iterator[str]:
+def _job_faults(job: JobHistory) -> Iterator[str]:
     if not job.steps:
         yield f"{job.job_id} has no history"
         return
@@ -103,7 +103,7 @@ def _job_faults(job: Past) -> Iterator[str]:
     yield from _try_faults(job)
 
 
-def _legal(step: Step) -> bool:
+def _legal(step: HistoryStep) -> bool:
     if step.before == step.after:
         return True  # a note: something was said, nothing moved
     if step.before is None:
@@ -115,7 +115,7 @@ def _legal(step: Step) -> bool:
     return step.after in TRANSITIONS.get(key, ())
 
 
-def _try_faults(job: Past) -> Iterator[str]:
+def _try_faults(job: JobHistory) -> Iterator[str]:
     numbers = [one.attempt for one in job.tries]
     if numbers != list(range(1, job.attempt + 1)):
         yield f"{job.job_id}: attempts {numbers}, but its attempt is {job.attempt}"

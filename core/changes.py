@@ -1,7 +1,7 @@
 """What the store is asked to write, as values.
 
-A *unit* is a tuple of changes that take effect together or not at all. `commit()` takes
-several units: each stands or falls alone, by its own guards, inside one transaction.
+An *atomic batch* is a tuple of changes that take effect together or not at all. `commit()` takes
+several atomic batches: each stands or falls alone, by its own guards, inside one transaction.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from core.active import Living
+from core.active import ActiveIndex
 from core.forecast import Forecast
 from core.groups import Wait
 from core.job import Job, JobStatus, TimelineEntry
 from core.messages import GpuReading, OutMessage, Progress
-from core.region_blocks import Trouble
-from core.supply import Arrivals, Experience
-from core.tenants import Machine, Tally, Tenant, Usage
+from core.region_blocks import RegionBlock
+from core.supply import Arrivals, SupplyHistory
+from core.tenants import MachineShape, ResourceTotals, Tenant, Usage
 from core.vm import Vm
 from core.waits import WaitNote
 
@@ -30,7 +30,8 @@ class NewJob:
     entry: TimelineEntry
     content_hash: str
     waits: tuple[Wait, ...] = ()
-    """What the hold that it brings waits for; others of the same unit may stand behind it too."""
+    """What the hold that it brings waits for; others of the same atomic batch may stand behind it
+    too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class JobWhy:
 
 @dataclass(frozen=True, slots=True)
 class NewVm:
-    """Guards: no living VM has the name, and after this the cluster counts at most `vm_max`
+    """Guards: no active VM has the name, and after this the cluster counts at most `vm_max`
     VMs that are not gone (the second check of the limit, inside the transaction)."""
 
     vm: Vm
@@ -88,7 +89,7 @@ class VmMove:
 
 
 @dataclass(frozen=True, slots=True)
-class VmBeat:
+class VmHeartbeat:
     """Newest sign of life; never goes backwards, bumps no version (it is the hot path)."""
 
     vm_uid: str
@@ -140,24 +141,24 @@ class SettleRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class PutTrouble:
-    """Insert or replace by Trouble.key."""
+class PutRegionBlock:
+    """Insert or replace by RegionBlock.key."""
 
-    trouble: Trouble
+    block: RegionBlock
 
 
 @dataclass(frozen=True, slots=True)
-class DropTrouble:
+class DropRegionBlock:
     """The region delivered: the block is over."""
 
     key: tuple[str, str, str, bool, str]
 
 
 @dataclass(frozen=True, slots=True)
-class PutExperience:
-    """Insert or replace by Experience.place."""
+class PutSupplyHistory:
+    """Insert or replace by SupplyHistory.place."""
 
-    experience: Experience
+    supply: SupplyHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +230,9 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayLetter:
-    """The dead letter is sent again, by the Send in the same unit. Guard: it was not before."""
+class ReplayDeadLetter:
+    """The dead letter is sent again, by the Send in the same atomic batch. Guard: it was not
+    before."""
 
     message_id: str
     at: datetime
@@ -251,8 +253,8 @@ class Reserve:
 
     tenant_id: str
     cluster: str
-    asks: Tally
-    machines: Mapping[str, Machine]
+    asks: ResourceTotals
+    machines: Mapping[str, MachineShape]
     """Of all clusters: what a GPU of each stands for."""
 
 
@@ -269,16 +271,16 @@ class Charge:
 SmallChange = (
     NewRequest
     | SettleRequest
-    | PutTrouble
-    | DropTrouble
-    | PutExperience
+    | PutRegionBlock
+    | DropRegionBlock
+    | PutSupplyHistory
     | PutRegionStatus
     | ForgetRegion
     | PutForecast
     | RaiseAlert
     | ClearAlert
     | DeadLetter
-    | ReplayLetter
+    | ReplayDeadLetter
 )
 """Changes of which there are few: written one by one, in their order."""
 Change = (
@@ -290,19 +292,20 @@ Change = (
     | WaitNote
     | NewVm
     | VmMove
-    | VmBeat
+    | VmHeartbeat
     | Send
     | PutTenant
     | Reserve
     | Charge
     | SmallChange
 )
-Unit = tuple[Change, ...]
+AtomicBatch = tuple[Change, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Which units took effect. A refused one names its guard: the world moved, look again."""
+    """Which atomic batches took effect. A refused one names its guard: the world moved, look
+    again."""
 
     applied: tuple[bool, ...]
     refusals: Mapping[int, str] = field(default_factory=dict)
@@ -324,8 +327,8 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """One consistent picture for one turn of the loop, with the database's own time."""
+class Snapshot:
+    """One consistent snapshot for one cycle of the loop, with the database's own time."""
 
     now: datetime
     jobs: Sequence[Job]
@@ -334,14 +337,14 @@ class View:
     cluster's queue hides another's), and those past their deadline."""
     vms: Sequence[Vm]
     """All VMs that are not GONE, and those that are but still hold leases: their jobs must hear."""
-    troubles: tuple[Trouble, ...]
+    blocks: tuple[RegionBlock, ...]
     requests: tuple[CloudRequest, ...]
     """Cloud calls written down but not settled."""
     whys: Mapping[str, str]
     """The stored why of each waiting job in `jobs`, so that only news is written."""
     open_alerts: Mapping[tuple[str, str], datetime]
     """(kind, subject) → when it was raised."""
-    experience: tuple[Experience, ...] = ()
+    supply: tuple[SupplyHistory, ...] = ()
     arrivals: Mapping[str, Arrivals] = field(default_factory=dict)
     """The newest submissions, by cluster."""
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
@@ -351,25 +354,25 @@ class View:
     verdicts: Mapping[str, str] = field(default_factory=dict)
     """Holds whose waiting is over, some of whose jobs are in `jobs` → what ended badly, or ""."""
 
-    living: Living | None = None
+    active: ActiveIndex | None = None
     """What lives of `jobs` and `vms`, with its indexes. It is the store's, which goes on with it:
     whoever must wait for something takes what it needs beforehand."""
     heads: Sequence[Job] = ()
-    """With `living`: the others of `jobs`."""
+    """With `active`: the others of `jobs`."""
 
     def jobs_in(self, *statuses: JobStatus) -> tuple[Job, ...]:
         return tuple(job for job in self.jobs if job.status in statuses)
 
-    def only(self, cluster: str) -> View:
+    def only(self, cluster: str) -> Snapshot:
         """What lives of one cluster, to keep."""
-        living = self.living
-        if living is None:
+        active = self.active
+        if active is None:
             jobs = tuple(job for job in self.jobs if job.cluster == cluster)
             return replace(self, jobs=jobs, vms=tuple(v for v in self.vms if v.cluster == cluster))
-        admitted = (living.jobs[uid] for uid in living.admitted)
+        admitted = (active.jobs[uid] for uid in active.admitted)
         jobs = (
-            *(living.jobs[uid] for uid in living.leased_in(cluster)),
+            *(active.jobs[uid] for uid in active.leased_in(cluster)),
             *(job for job in admitted if job.cluster == cluster),
         )
-        vms = tuple(living.vms[uid] for uid in living.vms_of(cluster))
-        return replace(self, jobs=jobs, vms=vms, living=None, heads=())
+        vms = tuple(active.vms[uid] for uid in active.vms_of(cluster))
+        return replace(self, jobs=jobs, vms=vms, active=None, heads=())

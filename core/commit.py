@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
 from core.changes import (
+    AtomicBatch,
     Change,
     JobMove,
     JobNote,
@@ -21,15 +22,14 @@ from core.changes import (
     NewJob,
     NewVm,
     PutTenant,
-    ReplayLetter,
+    ReplayDeadLetter,
     Reserve,
-    Unit,
-    VmBeat,
+    VmHeartbeat,
     VmMove,
 )
 from core.errors import TermPassed
 from core.job import Job, TimelineEntry
-from core.tenants import HOLDS, Holding, Tally, Tenant, held_by, shortage
+from core.tenants import HOLDS, Holding, ResourceTotals, Tenant, held_by, shortage
 from core.text import is_storable
 from core.vm import Vm
 
@@ -37,7 +37,7 @@ Moves = (JobMove, VmMove)
 
 
 @dataclass(slots=True)
-class Known:
+class KnownRows:
     """What is stored, as far as the guards ask, read under locks that last until the commit."""
 
     job_versions: MutableMapping[str, int] = field(default_factory=dict)
@@ -45,52 +45,52 @@ class Known:
     """(user, job id) → somebody has submitted it."""
     vm_versions: MutableMapping[str, int] = field(default_factory=dict)
     vm_names: MutableMapping[str, bool] = field(default_factory=dict)
-    """Name → a living VM has it."""
+    """Name → a active VM has it."""
     vm_counts: MutableMapping[str, int] = field(default_factory=dict)
     """Cluster → VMs that are not gone."""
-    letters: MutableMapping[str, bool] = field(default_factory=dict)
+    dead_letters: MutableMapping[str, bool] = field(default_factory=dict)
     """Message id → its dead letter was sent again already."""
     tenants: MutableMapping[str, Tenant] = field(default_factory=dict)
     held: MutableMapping[str, Holding] = field(default_factory=dict)
     """Tenant with a quota → what its jobs hold."""
 
-    def branch(self) -> Known:
-        """A layer over this one, for a unit that may yet be refused."""
-        return Known(
+    def branch(self) -> KnownRows:
+        """A layer over this one, for an atomic batch that may yet be refused."""
+        return KnownRows(
             ChainMap({}, self.job_versions),
             ChainMap({}, self.job_keys),
             ChainMap({}, self.vm_versions),
             ChainMap({}, self.vm_names),
             ChainMap({}, self.vm_counts),
-            ChainMap({}, self.letters),
+            ChainMap({}, self.dead_letters),
             ChainMap({}, self.tenants),
             ChainMap({}, self.held),
         )
 
-    def merge(self, branch: Known) -> None:
-        """Takes over what a unit that was not refused has changed."""
+    def merge(self, branch: KnownRows) -> None:
+        """Takes over what an atomic batch that was not refused has changed."""
         for name in self.__slots__:
             layer = getattr(branch, name)
             assert isinstance(layer, ChainMap)
             getattr(self, name).update(layer.maps[0])
 
 
-def judge(units: Sequence[Unit], known: Known) -> dict[int, str]:
-    """The refused units and why. `known` ends up as it will be after the others."""
+def judge(batches: Sequence[AtomicBatch], known: KnownRows) -> dict[int, str]:
+    """The refused atomic batches and why. `known` ends up as it will be after the others."""
     refusals: dict[int, str] = {}
     astray: set[tuple[str, int]] = set()
-    """(row, version) that refused units would have made. A later unit that builds on one of them
-    falls too: by now somebody else's step may have made that very number, and it stands for
-    something else."""
-    for index, unit in enumerate(units):
-        # A guard that refuses has changed nothing, so a unit of one change needs no layer of its
-        # own: that is most of what heartbeats bring.
-        branch = known if len(unit) == 1 else known.branch()
-        for change in unit:
+    """(row, version) that refused atomic batches would have made. A later atomic batch that builds
+    on one of them falls too: by now somebody else's step may have made that very number, and it
+    stands for something else."""
+    for index, batch in enumerate(batches):
+        # A guard that refuses has changed nothing, so an atomic batch of one change needs no layer
+        # of its own: that is most of what heartbeats bring.
+        branch = known if len(batch) == 1 else known.branch()
+        for change in batch:
             refusal = _built_on_sand(change, astray) or _guard(change, branch)
             if refusal is not None:
                 refusals[index] = refusal
-                astray.update(_makes(move) for move in unit if isinstance(move, Moves))
+                astray.update(_makes(move) for move in batch if isinstance(move, Moves))
                 break
         else:
             if branch is not known:
@@ -111,7 +111,7 @@ def _built_on_sand(change: Change, astray: Collection[tuple[str, int]]) -> str |
     return f"an earlier step of {what} was refused"
 
 
-def _guard(change: Change, known: Known) -> str | None:
+def _guard(change: Change, known: KnownRows) -> str | None:
     match change:
         case NewJob():
             return _guard_new_job(change.job, known)
@@ -123,7 +123,7 @@ def _guard(change: Change, known: Known) -> str | None:
             return _guard_new_vm(vm, vm_max, known)
         case VmMove(before, after):
             return _guard_vm_move(before, after, known)
-        case ReplayLetter(message_id):
+        case ReplayDeadLetter(message_id):
             return _guard_replay(message_id, known)
         case PutTenant() | Reserve():
             return _guard_tenant(change, known)
@@ -131,7 +131,7 @@ def _guard(change: Change, known: Known) -> str | None:
             return None  # the other changes have no guard
 
 
-def _guard_new_job(job: Job, known: Known) -> str | None:
+def _guard_new_job(job: Job, known: KnownRows) -> str | None:
     if known.job_keys.get(job.key) or job.uid in known.job_versions:
         return "exists"
     if not is_storable(job.spec):
@@ -141,15 +141,15 @@ def _guard_new_job(job: Job, known: Known) -> str | None:
     return None
 
 
-def _guard_job_move(before: Job, after: Job, known: Known) -> str | None:
+def _guard_job_move(before: Job, after: Job, known: KnownRows) -> str | None:
     refusal = _guard_version("job", before.spec.job_id, before, after, known.job_versions)
     leaves = before.status in HOLDS and after.status not in HOLDS
     if refusal is None and leaves and before.spec.tenant_id in known.tenants:
-        _hold(before.spec.tenant_id, before.cluster, Tally.of(before.spec), -1, known)
+        _hold(before.spec.tenant_id, before.cluster, ResourceTotals.of(before.spec), -1, known)
     return refusal
 
 
-def _guard_vm_move(before: Vm, after: Vm, known: Known) -> str | None:
+def _guard_vm_move(before: Vm, after: Vm, known: KnownRows) -> str | None:
     refusal = _guard_version("VM", before.name, before, after, known.vm_versions)
     if refusal is None and before.counted and not after.counted:
         known.vm_names[before.name] = False
@@ -169,17 +169,17 @@ def _guard_version(
     return None
 
 
-def _guard_replay(message_id: str, known: Known) -> str | None:
-    replayed = known.letters.get(message_id)
+def _guard_replay(message_id: str, known: KnownRows) -> str | None:
+    replayed = known.dead_letters.get(message_id)
     if replayed is None:
         return f"there is no dead letter {message_id}"
     if replayed:
         return f"dead letter {message_id} was sent again already"
-    known.letters[message_id] = True
+    known.dead_letters[message_id] = True
     return None
 
 
-def _guard_tenant(change: PutTenant | Reserve, known: Known) -> str | None:
+def _guard_tenant(change: PutTenant | Reserve, known: KnownRows) -> str | None:
     if isinstance(change, Reserve):
         return _guard_reserve(change, known)
     tenant = change.tenant
@@ -191,7 +191,7 @@ def _guard_tenant(change: PutTenant | Reserve, known: Known) -> str | None:
     return None
 
 
-def _guard_reserve(reserve: Reserve, known: Known) -> str | None:
+def _guard_reserve(reserve: Reserve, known: KnownRows) -> str | None:
     tenant = known.tenants.get(reserve.tenant_id)
     if tenant is not None and tenant.quota.limits:
         used = held_by(known.held.get(reserve.tenant_id, {}), reserve.machines)
@@ -203,13 +203,16 @@ def _guard_reserve(reserve: Reserve, known: Known) -> str | None:
     return None
 
 
-def _hold(tenant_id: str, cluster: str, asks: Tally, sign: int, known: Known) -> None:
+def _hold(tenant_id: str, cluster: str, asks: ResourceTotals, sign: int, known: KnownRows) -> None:
     """What a step of this very commit adds to a tenant's holding, or takes from it."""
     holding = known.held.get(tenant_id, {})
-    known.held[tenant_id] = {**holding, cluster: holding.get(cluster, Tally()).plus(asks, sign)}
+    known.held[tenant_id] = {
+        **holding,
+        cluster: holding.get(cluster, ResourceTotals()).plus(asks, sign),
+    }
 
 
-def _guard_new_vm(vm: Vm, vm_max: int, known: Known) -> str | None:
+def _guard_new_vm(vm: Vm, vm_max: int, known: KnownRows) -> str | None:
     if known.vm_names.get(vm.name):
         return f"a living VM has the name {vm.name}"
     if vm.uid in known.vm_versions:
@@ -227,7 +230,7 @@ def _guard_new_vm(vm: Vm, vm_max: int, known: Known) -> str | None:
 
 
 @dataclass(slots=True)
-class Wanted:
+class RowKeys:
     """Which rows a call is about."""
 
     jobs: set[str] = field(default_factory=set)
@@ -235,22 +238,22 @@ class Wanted:
     vms: set[str] = field(default_factory=set)
     new_vms: list[Vm] = field(default_factory=list)
     dedup: set[tuple[str, str]] = field(default_factory=set)
-    letters: set[str] = field(default_factory=set)
+    dead_letters: set[str] = field(default_factory=set)
     groups: set[tuple[str, str]] = field(default_factory=set)
     """(user, group) whose end is waited for, or may be near: one commit at a time decides it."""
     tenants: set[str] = field(default_factory=set)
 
 
-def wanted(units: Sequence[Unit]) -> Wanted:
-    """The rows that these units name."""
-    found = Wanted()
-    for unit in units:
-        for change in unit:
+def wanted(batches: Sequence[AtomicBatch]) -> RowKeys:
+    """The rows that these atomic batches name."""
+    found = RowKeys()
+    for batch in batches:
+        for change in batch:
             _want(change, found)
     return found
 
 
-def _want(change: Change, found: Wanted) -> None:
+def _want(change: Change, found: RowKeys) -> None:
     match change:
         case NewJob(job, entry):
             found.jobs.add(job.uid)
@@ -273,10 +276,10 @@ def _want(change: Change, found: Wanted) -> None:
             found.new_vms.append(vm)
         case VmMove(before):
             found.vms.add(before.uid)
-        case VmBeat(vm_uid):
+        case VmHeartbeat(vm_uid):
             found.vms.add(vm_uid)
-        case ReplayLetter(message_id):
-            found.letters.add(message_id)
+        case ReplayDeadLetter(message_id):
+            found.dead_letters.add(message_id)
         case PutTenant(tenant):
             found.tenants.add(tenant.tenant_id)
         case Reserve(tenant_id):
@@ -285,7 +288,7 @@ def _want(change: Change, found: Wanted) -> None:
             pass  # the other changes have no guard and lock nothing beforehand
 
 
-def _want_entries(uid: str, entries: Iterable[TimelineEntry], found: Wanted) -> None:
+def _want_entries(uid: str, entries: Iterable[TimelineEntry], found: RowKeys) -> None:
     found.dedup.update((uid, entry.dedup_key) for entry in entries if entry.dedup_key is not None)
 
 
@@ -293,7 +296,7 @@ def _want_entries(uid: str, entries: Iterable[TimelineEntry], found: Wanted) -> 
 class Locked:
     """What the guards need, and what the writes need besides."""
 
-    known: Known
+    known: KnownRows
     last_seqs: dict[str, int]
     repeats: set[tuple[str, str]]
     """(uid, dedup key) that are on a timeline already."""

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from core.changes import (
+    AtomicBatch,
     Change,
     Charge,
-    DropTrouble,
+    DropRegionBlock,
     JobMove,
     JobNote,
     JobProgress,
@@ -19,14 +20,13 @@ from core.changes import (
     NewJob,
     NewRequest,
     NewVm,
+    PutRegionBlock,
     PutTenant,
-    PutTrouble,
     Reserve,
     Send,
     SettleRequest,
     SmallChange,
-    Unit,
-    VmBeat,
+    VmHeartbeat,
     VmMove,
 )
 from core.commit import Locked
@@ -39,9 +39,9 @@ from core.waits import WaitNote
 
 WAKES = (
     *(NewJob, JobMove, NewVm, VmMove, Send, NewRequest),
-    *(SettleRequest, PutTrouble, DropTrouble, PutTenant),
+    *(SettleRequest, PutRegionBlock, DropRegionBlock, PutTenant),
 )
-"""What the loop should look at at once. Beats, whys and notes are not worth a turn."""
+"""What the loop should look at at once. Heartbeats, whys and notes are not worth a cycle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Writes:
     """Holds that a job has left."""
     new_vms: dict[str, Vm] = field(default_factory=dict)
     vms: dict[str, Vm] = field(default_factory=dict)
-    beats: dict[str, VmBeat] = field(default_factory=dict)
+    heartbeats: dict[str, VmHeartbeat] = field(default_factory=dict)
     small: list[SmallChange] = field(default_factory=list)
     sends: list[OutMessage] = field(default_factory=list)
     tenants: dict[str, Tenant] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Writes:
     wakes: bool = False
 
 
-def fold(units: Sequence[Unit]) -> Writes:
+def fold(units: Sequence[AtomicBatch]) -> Writes:
     """The accepted units as one set of writes."""
     writes = Writes()
     for unit in units:
@@ -116,7 +116,7 @@ def _fold_one(change: Change, writes: Writes) -> None:
             _fold_move(change, writes)
         case JobNote() | JobProgress() | JobWhy() | WaitNote():
             _fold_words(change, writes)
-        case NewVm() | VmMove() | VmBeat():
+        case NewVm() | VmMove() | VmHeartbeat():
             _fold_vm(change, writes)
         case Send(message):
             writes.sends.append(message)
@@ -139,15 +139,15 @@ def _fold_words(change: JobNote | JobProgress | JobWhy | WaitNote, writes: Write
             writes.wait_notes.append(change)
 
 
-def _fold_vm(change: NewVm | VmMove | VmBeat, writes: Writes) -> None:
+def _fold_vm(change: NewVm | VmMove | VmHeartbeat, writes: Writes) -> None:
     match change:
         case NewVm(vm):
             writes.new_vms[vm.uid] = vm
         case VmMove(_, vm):
             (writes.new_vms if vm.uid in writes.new_vms else writes.vms)[vm.uid] = vm
-        case VmBeat(vm_uid):
-            newest = writes.beats.get(vm_uid, change)
-            writes.beats[vm_uid] = max(newest, change, key=lambda beat: beat.at)
+        case VmHeartbeat(vm_uid):
+            newest = writes.heartbeats.get(vm_uid, change)
+            writes.heartbeats[vm_uid] = max(newest, change, key=lambda heartbeat: heartbeat.at)
 
 
 def _fold_tenant(change: PutTenant | Charge | Reserve, writes: Writes) -> None:

@@ -25,7 +25,7 @@ from core.vm import Vm
 MINIMUM = timedelta(seconds=60)
 """Google bills at least this much of a VM that ever ran."""
 SETTLE_MARGIN = timedelta(minutes=1)
-"""A living VM is settled up to this long ago: what is being written just now may still say
+"""A active VM is settled up to this long ago: what is being written just now may still say
 otherwise."""
 DAY_S = 86400.0
 GIVE_BACK = timedelta(minutes=1)
@@ -329,7 +329,7 @@ def settle(life: Life, now: datetime) -> Settlement | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SettledBills:
     """What a round of settling did."""
 
     vms: int = 0
@@ -337,14 +337,14 @@ class Settled:
     """(kind, cluster) → dollars."""
 
 
-def settled(settlements: Sequence[Settlement], vms: int) -> Settled:
+def settled(settlements: Sequence[Settlement], vms: int) -> SettledBills:
     """The sum of a round that looked at so many VMs."""
     found: dict[tuple[CostKind, str], float] = {}
     for settlement in settlements:
         for share in settlement.shares:
             key = (share.kind, share.life.cluster)
             found[key] = found.get(key, 0.0) + share.amount.usd
-    return Settled(vms, found)
+    return SettledBills(vms, found)
 
 
 DailyKey = tuple[date, str, str, str, str, bool, CostKind]

@@ -59,7 +59,7 @@ class CostReport:
 
 
 @dataclass(slots=True)
-class Tally:
+class CostTally:
     """Adds up a report from settled sums and live shares."""
 
     question: CostQuestion

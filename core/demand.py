@@ -9,7 +9,7 @@ from core.vm import Vm
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class VmRequest:
     """One VM, for a job that is admitted but has none."""
 
     regions: tuple[str, ...] = ()
@@ -64,4 +64,4 @@ class Demand:
     """What a cluster is asked for, in the order of the queue."""
 
     cluster: str
-    wishes: tuple[Wish, ...] = ()
+    requests: tuple[VmRequest, ...] = ()

@@ -10,7 +10,7 @@ from core.job import Job, S, StopReason
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PastRun:
     """A job that came to its end by itself: what later ones of its kind are compared with."""
 
     uid: str
@@ -104,7 +104,7 @@ class Forecast:
         return None
 
 
-def run_of(job: Job) -> Run | None:
+def run_of(job: Job) -> PastRun | None:
     """What the job says about others of its kind; None: it never ran, or somebody ended it, or it
     is only a part of a gang. One that ran into its limit has held its VM for so long at least."""
     spec = job.spec
@@ -114,7 +114,7 @@ def run_of(job: Job) -> Run | None:
     by_itself = exited and job.stop_reason is None
     if not by_itself and job.stop_reason is not StopReason.MAX_RUNTIME:
         return None
-    return Run(
+    return PastRun(
         job.uid,
         spec.tenant_id,
         spec.name,

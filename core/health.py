@@ -36,7 +36,7 @@ class HealthRules:
     """Failures further apart than this have nothing to do with each other."""
 
 
-class GpuTrouble(StrEnum):
+class GpuFault(StrEnum):
     """What is wrong with a GPU."""
 
     HOT = "hot"
@@ -49,13 +49,13 @@ class BadGpu:
     """A GPU that gets no new job."""
 
     index: int
-    kind: GpuTrouble
+    kind: GpuFault
     reason: str
     since: datetime
 
     def lasts(self, now: datetime) -> bool:
         """Not to be waited for."""
-        return self.kind is not GpuTrouble.HOT or now - self.since >= HOT_PATIENCE
+        return self.kind is not GpuFault.HOT or now - self.since >= HOT_PATIENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def read_gpus(
     known = {gpu.index: gpu for gpu in health.gpus}
     found = [_judge(known.get(r.index), r, rules, now) for r in readings]
     if not found:
-        return health  # a beat without readings says nothing about GPUs
+        return health  # a heartbeat without readings says nothing about GPUs
     bad = tuple(gpu for gpu in found if gpu is not None)
     return health if bad == health.gpus else replace(health, gpus=bad)
 
@@ -113,16 +113,16 @@ def _judge(
     known: BadGpu | None, reading: GpuReading, rules: HealthRules, now: datetime
 ) -> BadGpu | None:
     kind, reason = None, ""
-    was_hot = known is not None and known.kind is GpuTrouble.HOT
+    was_hot = known is not None and known.kind is GpuFault.HOT
     if reading.fault:
-        kind, reason = GpuTrouble.FAULT, reading.fault
+        kind, reason = GpuFault.FAULT, reading.fault
     elif reading.ecc_errors > 0:
-        kind, reason = GpuTrouble.ECC, f"has uncorrected memory errors ({reading.ecc_errors})"
+        kind, reason = GpuFault.ECC, f"has uncorrected memory errors ({reading.ecc_errors})"
     elif reading.temp_c >= rules.gpu_hot_c - (COOL_BY_C if was_hot else 0.0):
-        kind, reason = GpuTrouble.HOT, f"is hot ({reading.temp_c:.0f} °C)"
+        kind, reason = GpuFault.HOT, f"is hot ({reading.temp_c:.0f} °C)"
     if kind is None:
         return None
-    # The first words stay: a temperature that is written down with each beat is noise.
+    # The first words stay: a temperature that is written down with each heartbeat is noise.
     same = known is not None and known.kind is kind
     return known if same else BadGpu(reading.index, kind, reason, now)
 

@@ -179,7 +179,7 @@ TRANSITIONS: Mapping[tuple[JobStatus, JobEvent], tuple[JobStatus, ...]] = {
 }
 
 # Repeats of what is already so, and words that come too late: they change nothing.
-# STOPPING wins over a late RUNNING beat.
+# STOPPING wins over a late RUNNING heartbeat.
 REPEATS: frozenset[tuple[JobStatus, JobEvent]] = frozenset(
     {
         (S.PROVISIONING, E.ADMITTED),
@@ -337,7 +337,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedWork:
     """What the last checkpoint of one attempt holds."""
 
     ran_s: float
@@ -532,7 +532,7 @@ def advance(
     exit_code: int | None = None,
     cluster: str | None = None,
     gang_region: str | None = None,
-    saved: Saved | None = None,
+    saved: SavedWork | None = None,
 ) -> Job:
     """The job after the event; the same object if the event is a repeat; else IllegalTransition.
     `lease` belongs to a placement, `cluster` to a move to another cluster, `gang_region` to the
@@ -681,7 +681,7 @@ def _spent(job: Job, event: JobEvent, target: JobStatus, rules: Rules) -> str:
 def _apply_lease(moved: Job, before: Job, event: JobEvent, lease: Lease | None) -> Job:
     if event in (E.PLACED, E.FOUND_BY_V1):
         assert lease is not None, f"{event} needs the lease it writes"
-        # A new attempt number fences the old VM: its late beats no longer match the live
+        # A new attempt number fences the old VM: its late heartbeats no longer match the live
         # lease, so two VMs cannot both own the job.
         return replace(moved, attempt=before.attempt + 1, lease=lease, exit_code=None, holds=0)
     assert lease is None, f"{event} carries no lease"
@@ -712,7 +712,7 @@ def _apply_times(moved: Job, before: Job, event: JobEvent, now: datetime) -> Job
     return moved
 
 
-def _apply_saved(moved: Job, before: Job, saved: Saved | None) -> Job:
+def _apply_saved(moved: Job, before: Job, saved: SavedWork | None) -> Job:
     """An attempt that is over leaves what its last checkpoint holds to the next one. One without a
     checkpoint of its own began from what was there before, and leaves that."""
     if saved is None or before.lease is None or moved.lease is not None:

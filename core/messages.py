@@ -10,7 +10,7 @@ from enum import StrEnum
 from core.job import JobSpec
 
 
-class BeatStatus(StrEnum):
+class HeartbeatStatus(StrEnum):
     """What a worker says. The first five are v1's, the rest came with v2."""
 
     FOUND_VM = "FOUND_VM"
@@ -57,7 +57,7 @@ class GpuReading:
 class Heartbeat:
     """From a worker. v1 sends the first four; v2 fences itself with attempt and lease."""
 
-    status: BeatStatus | str
+    status: HeartbeatStatus | str
     """A str only for v1 progress notes (wf-…)."""
     vm_name: str
     job_id: str | None = None
@@ -159,7 +159,7 @@ class ContinueJob(_ToAttempt):
     """Your lease still lives: thaw and go on."""
 
     answers: int = 0
-    """The number of the beat that it answers: a late word may speak of an earlier freeze."""
+    """The number of the heartbeat that it answers: a late word may speak of an earlier freeze."""
 
 
 @dataclass(frozen=True, slots=True)

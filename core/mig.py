@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from core.errors import CloudRefused
-from core.region_blocks import TroubleKind
+from core.region_blocks import BlockKind
 
 
 class MachineState(StrEnum):
@@ -46,7 +46,7 @@ class Leaving(StrEnum):
 class Refusal:
     """Why the cloud could not make a VM."""
 
-    kind: TroubleKind
+    kind: BlockKind
     message: str
     """The cloud's words; of an error that nobody has classified, with its code."""
     zone: str = ""
@@ -78,7 +78,7 @@ class GroupError:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ManagedInstance:
     """A managed instance as the group lists it. It has a name before there is a VM."""
 
     name: str
@@ -100,7 +100,7 @@ class MigSnapshot:
     region: str
     target_size: int
     stable: bool
-    members: tuple[Member, ...]
+    members: tuple[ManagedInstance, ...]
     observed_at: datetime
     faults: tuple[str, ...] = ()
     """Settings of the group that work against us, in words."""

@@ -22,7 +22,7 @@ Shown = TypeVar("Shown")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class PageCursor:
     """Where a page ended: the next one begins after this row."""
 
     at: datetime
@@ -47,7 +47,7 @@ class PageRequest:
 
     question: object
     size: int
-    after: Place | None
+    after: PageCursor | None
 
     @staticmethod
     def of(
@@ -56,7 +56,9 @@ class PageRequest:
         """BadInput for a token that is not ours, see `place_of`."""
         return PageRequest(question, bounded(size), place_of(question, token, form))
 
-    def page(self, rows: Sequence[Item], total: int, place: Callable[[Item], Place]) -> Page[Item]:
+    def page(
+        self, rows: Sequence[Item], total: int, place: Callable[[Item], PageCursor]
+    ) -> Page[Item]:
         """Of rows behind the place, in order; one more than fits says that there is more."""
         shown = tuple(rows[: self.size])
         more = len(rows) > len(shown)
@@ -67,7 +69,7 @@ def bounded(size: int) -> int:
     return max(1, min(size, PAGE_MAX))
 
 
-def token_for(question: object, place: Place) -> str:
+def token_for(question: object, place: PageCursor) -> str:
     """A token for what follows this place in the answer to this question."""
     body = json.dumps([place.at.isoformat(), place.uid]).encode()
     return base64.urlsafe_b64encode(_digest(question, body) + body).decode().rstrip("=")
@@ -75,7 +77,7 @@ def token_for(question: object, place: Place) -> str:
 
 def place_of(
     question: object, token: str | None, form: Callable[[str], object] = UUID
-) -> Place | None:
+) -> PageCursor | None:
     """BadInput for a token that is not ours, or that belongs to another question. `form` raises
     ValueError for what cannot be the id of a row."""
     if token is None:
@@ -86,7 +88,7 @@ def place_of(
         if digest == _digest(question, body):
             at, uid = map(str, json.loads(body))
             form(uid)
-            return Place(datetime.fromisoformat(at), uid)
+            return PageCursor(datetime.fromisoformat(at), uid)
     except (binascii.Error, TypeError, ValueError):
         pass  # falls through to the one answer for every kind of foreign token
     expected = "the next_page_token of a page of this very list, with the same filters"

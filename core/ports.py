@@ -11,10 +11,10 @@ from datetime import datetime
 from typing import Protocol
 
 from core.actions import Create, Delete, Queue
-from core.changes import Committed, Unit, View
+from core.changes import AtomicBatch, Committed, Snapshot
 from core.cluster import ClusterSpec
-from core.cost import Settled, Spent
-from core.forecast import Forecast, Run
+from core.cost import SettledBills, Spent
+from core.forecast import Forecast, PastRun
 from core.job import Job
 from core.messages import InMessage, OutboxRow, OutMessage
 from core.mig import CapacityHint, MigSnapshot, Queued
@@ -62,17 +62,17 @@ class Store(Protocol):
         """Give the lease back at once, so that a successor need not wait."""
         ...
 
-    async def view(self, queue_limit: int, ask: Ask | None = None) -> View:
-        """One consistent picture. `ask` says which heads of which queues are wanted, at most
+    async def snapshot(self, queue_limit: int, ask: Ask | None = None) -> Snapshot:
+        """One consistent snapshot. `ask` says which heads of which queues are wanted, at most
         `queue_limit` of each cluster (of a fair one: of each class)."""
         ...
 
     async def heads(self, wanted: Sequence[HeadsOf], limit: int) -> Sequence[Job]:
-        """The first waiting jobs of these queues alone, as `view` would have them. Whoever looks
-        further down the queue than the loop does not disturb what the loop remembers."""
+        """The first waiting jobs of these queues alone, as `snapshot` would have them. Whoever
+        looks further down the queue than the loop does not disturb what the loop remembers."""
         ...
 
-    async def runs(self, since: datetime, limit: int) -> Sequence[Run]:
+    async def runs(self, since: datetime, limit: int) -> Sequence[PastRun]:
         """Of the newest `limit` jobs that have ended since then: those that ran and came to their
         end by themselves, the newest first. A gang is one."""
         ...
@@ -93,7 +93,7 @@ class Store(Protocol):
         """What tenants' jobs hold now, by cluster; those who hold nothing are left out."""
         ...
 
-    async def commit(self, units: Sequence[Unit], term: int | None) -> Committed:
+    async def commit(self, batches: Sequence[AtomicBatch], term: int | None) -> Committed:
         """Write what the guards allow. With a term: TermPassed if another one leads now, and
         nothing is written. Commits wake the listeners once."""
         ...
@@ -133,7 +133,7 @@ class Store(Protocol):
         """The bus has confirmed them."""
         ...
 
-    async def settle_costs(self, batch: int) -> Settled:
+    async def settle_costs(self, batch: int) -> SettledBills:
         """Add what is final of the bills of at most `batch` VMs to the daily sums, each second
         once. May be called by anybody at any time, also twice at once."""
         ...

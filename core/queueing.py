@@ -179,7 +179,7 @@ def goes_before(other: Job, job: Job) -> bool:
     return due_key(other) < due_key(job)
 
 
-# --- what a turn asks the store for -------------------------------------------------------
+# --- what a cycle asks the store for -------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class HeadsOf:
 
 
 Ask = Callable[[Live], Sequence[HeadsOf]]
-"""Which heads of which queues a turn needs, given what lives. Pure: it runs inside the store's
+"""Which heads of which queues a cycle needs, given what lives. Pure: it runs inside the store's
 snapshot."""
 EACH_MIN = 4
 

@@ -13,8 +13,8 @@ from core.cost_report import CostQuestion, CostReport
 from core.job import Job, JobStatus, TimelineEntry
 from core.messages import GpuReading, Progress
 from core.pages import Page
-from core.region_blocks import Trouble
-from core.supply import Experience
+from core.region_blocks import RegionBlock
+from core.supply import SupplyHistory
 from core.vm import Vm, VmState
 from core.waits import WaitRow
 
@@ -158,12 +158,12 @@ class AlertRow:
 class DeadLetterRow:
     """A message that we could not use."""
 
-    letter: DeadLetter
+    dead_letter: DeadLetter
     replayed_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ServiceSummary:
     """The whole house at a glance."""
 
     now: datetime
@@ -208,12 +208,12 @@ class Reads(Protocol):
         self, cluster: str | None, region: str | None, gone: bool, size: int, token: str | None
     ) -> Page[VmRow]: ...
     async def region_statuses(self) -> Sequence[RegionStatus]: ...
-    async def troubles(self) -> Sequence[Trouble]: ...
-    async def experience(self) -> Sequence[Experience]: ...
+    async def blocks(self) -> Sequence[RegionBlock]: ...
+    async def supply(self) -> Sequence[SupplyHistory]: ...
     async def alerts(self, open_only: bool, size: int) -> Sequence[AlertRow]: ...
     async def dead_letters(
         self, source: str | None, size: int, token: str | None
     ) -> Page[DeadLetterRow]: ...
     async def dead_letter(self, message_id: str) -> DeadLetterRow: ...
     async def cost(self, question: CostQuestion) -> CostReport: ...
-    async def summary(self) -> Summary: ...
+    async def summary(self) -> ServiceSummary: ...

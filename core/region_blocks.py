@@ -11,7 +11,7 @@ from operator import attrgetter
 from core.cluster import ClusterSpec
 
 
-class TroubleKind(StrEnum):
+class BlockKind(StrEnum):
     """What keeps a region from delivering; each has its own waiting time."""
 
     STOCKOUT = "stockout"
@@ -30,7 +30,7 @@ class TroubleKind(StrEnum):
 
 EVERYWHERE = "global"
 
-NEVER_WORKS = frozenset({TroubleKind.UNREADY, TroubleKind.UNCLAIMED})
+NEVER_WORKS = frozenset({BlockKind.UNREADY, BlockKind.UNCLAIMED})
 """The cloud has delivered, in vain: that a VM runs does not end these, that one works does."""
 
 BAD_LUCK_MAX = 2
@@ -39,7 +39,7 @@ it is set up, and blocks it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class RegionBlock:
     """Typed, durable, decaying knowledge about one (region, zone, machine type, spot)."""
 
     region: str
@@ -47,7 +47,7 @@ class Trouble:
     """Empty: the whole region. EVERYWHERE: it was met in another region, and holds for all."""
     machine_type: str
     spot: bool
-    kind: TroubleKind
+    kind: BlockKind
     since: datetime
     last_seen: datetime
     until: datetime
@@ -80,7 +80,7 @@ class Trouble:
     def words(self) -> str:
         """What stands in the way. A group that is not there has no moment to wait for: it is looked
         at again and again, and right after an edit it may just not be made yet."""
-        if self.kind is TroubleKind.MISSING:
+        if self.kind is BlockKind.MISSING:
             return "has no group yet (new, or still to be made: zen infra gcloud)"
         if self.kind in NEVER_WORKS:
             again = f"{self.until:%H:%M:%S} UTC"
@@ -90,17 +90,17 @@ class Trouble:
     @property
     def noun(self) -> str:
         """Its kind, as people are told of it."""
-        if self.kind is TroubleKind.MISSING:
+        if self.kind is BlockKind.MISSING:
             return "no group yet"
-        if self.kind is TroubleKind.OTHER:
+        if self.kind is BlockKind.OTHER:
             return "refused by the cloud"
         return f"{self.kind} of all regions" if self.zone == EVERYWHERE else str(self.kind)
 
 
 def block_on(
-    troubles: Iterable[Trouble], spec: ClusterSpec, region: str, now: datetime
-) -> Trouble | None:
+    blocks: Iterable[RegionBlock], spec: ClusterSpec, region: str, now: datetime
+) -> RegionBlock | None:
     """What blocks the cluster in a region now: the block that ends last."""
-    here = (t for t in troubles if t.region == region and t.concerns(spec))
+    here = (t for t in blocks if t.region == region and t.concerns(spec))
     active = [t for t in here if t.blocks(now)]
     return max(active, key=attrgetter("until"), default=None)

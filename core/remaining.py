@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from core.job import Job, Saved
+from core.job import Job, SavedWork
 from core.timers import Timers
 
 ASSUMED_SHARE = 0.67
@@ -43,7 +43,7 @@ def nothing_predicted(_: Job) -> float | None:
     return None
 
 
-def nothing_saved(_: Job) -> Saved | None:
+def nothing_saved(_: Job) -> SavedWork | None:
     """Where nobody hears of checkpoints."""
     return None
 
@@ -57,13 +57,13 @@ class RunTimes:
     typical_s: float = 3600.0
     predicted: Callable[[Job], float | None] = nothing_predicted
     """What jobs like it run for, nine of ten times no longer; None: none like it has ended."""
-    saved: Callable[[Job], Saved | None] = nothing_saved
+    saved: Callable[[Job], SavedWork | None] = nothing_saved
     """What the present attempt has saved."""
 
     def left(self, job: Job) -> Remaining:
         """Of a gang: of its first member. The smallest of what is known: to state a run time never
         makes a job look longer than its own progress, or the runs of its like, say."""
-        saved = self.saved(job) or Saved(0.0)
+        saved = self.saved(job) or SavedWork(0.0)
         saved_s = job.saved_s + saved.ran_s
         known = self._known(job, saved_s, max(job.saved_share, saved.share))
         if known:

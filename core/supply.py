@@ -20,7 +20,7 @@ HALF_LIFE_S = 86400.0
 SIGHTING_S = 3600.0
 # What is believed of a place that was never asked: most zones can give a VM most of the time.
 PRIOR_HITS, PRIOR_MISSES = 1.5, 0.5
-PRIOR_BELIEF = PRIOR_HITS / (PRIOR_HITS + PRIOR_MISSES)
+PRIOR_PROBABILITY = PRIOR_HITS / (PRIOR_HITS + PRIOR_MISSES)
 # Preemptions per hour of a spot VM until we know better, and how many VM-hours that is worth.
 PRIOR_PREEMPTIONS_PER_HOUR, PRIOR_VM_HOURS = 0.1, 10.0
 # VMs that a place is asked for at once until it has shown how many it gives, and the bounds.
@@ -48,7 +48,7 @@ TAKEN_SHARE = 0.1
 ARRIVALS_HORIZON_S, ARRIVALS_MAX = 2 * 3600.0, 256
 
 
-class Outcome(StrEnum):
+class SupplyOutcome(StrEnum):
     """What was last seen of a place, mostly what came of a request."""
 
     HIT = "hit"
@@ -64,7 +64,7 @@ Place = tuple[str, str, str, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class DurationEstimate:
     """Spans of time that were seen, as mean and variance of their logarithms: a few slow ones
     do not move what is usual as they would move a plain mean."""
 
@@ -72,13 +72,13 @@ class Spread:
     log_mean: float = 0.0
     log_var: float = 0.0
 
-    def add(self, span_s: float) -> Spread:
+    def add(self, span_s: float) -> DurationEstimate:
         """With one more span."""
         value = math.log(max(span_s, 1.0))
         weight = self.weight + 1.0
         mean = self.log_mean + (value - self.log_mean) / weight
         spread = self.weight * self.log_var + (value - self.log_mean) * (value - mean)
-        return Spread(weight, mean, spread / weight)
+        return DurationEstimate(weight, mean, spread / weight)
 
     @property
     def usual_s(self) -> float:
@@ -100,7 +100,7 @@ class Shortage:
 
 
 @dataclass(frozen=True, slots=True)
-class Experience:
+class SupplyHistory:
     """What we have seen of one place. Counts are as of `updated_at` and fade from there."""
 
     region: str
@@ -110,11 +110,11 @@ class Experience:
     updated_at: datetime
     hits: float = 0.0
     misses: float = 0.0
-    last: Outcome | None = None
+    last: SupplyOutcome | None = None
     last_at: datetime | None = None
-    delivery: Spread = Spread()
+    delivery: DurationEstimate = DurationEstimate()
     """Request → RUNNING."""
-    boot: Spread = Spread()
+    boot: DurationEstimate = DurationEstimate()
     """RUNNING → READY."""
     room: float = ROOM
     """How many may be asked for at once: grows with each that comes, halves with a refusal."""
@@ -202,7 +202,7 @@ def fade(span: timedelta, half_life_s: float = HALF_LIFE_S) -> float:
     return math.pow(0.5, max(0.0, span.total_seconds()) / half_life_s)
 
 
-def faded(known: Experience, now: datetime, half_life_s: float) -> Experience:
+def faded(known: SupplyHistory, now: datetime, half_life_s: float) -> SupplyHistory:
     """The record as of now."""
     left = fade(now - known.updated_at, half_life_s)
     return replace(
@@ -217,36 +217,36 @@ def faded(known: Experience, now: datetime, half_life_s: float) -> Experience:
     )
 
 
-def usual_belief(
-    known: Experience | None, now: datetime, half_life_s: float = HALF_LIFE_S
+def usual_probability(
+    known: SupplyHistory | None, now: datetime, half_life_s: float = HALF_LIFE_S
 ) -> float:
     """How often the place has delivered in the long run."""
     if known is None:
-        return PRIOR_BELIEF
+        return PRIOR_PROBABILITY
     left = fade(now - known.updated_at, half_life_s)
     hits, misses = known.hits * left + PRIOR_HITS, known.misses * left + PRIOR_MISSES
     return hits / (hits + misses)
 
 
 def success_probability(
-    known: Experience | None, now: datetime, half_life_s: float = HALF_LIFE_S
+    known: SupplyHistory | None, now: datetime, half_life_s: float = HALF_LIFE_S
 ) -> float:
     """How likely the place is to deliver now: the long-run mean, pulled towards the last outcome,
     the more the fresher it is."""
-    mean = usual_belief(known, now, half_life_s)
+    mean = usual_probability(known, now, half_life_s)
     if known is None or known.last is None or known.last_at is None:
         return mean
-    last = 0.0 if known.last in (Outcome.MISS, Outcome.TAKEN) else 1.0
+    last = 0.0 if known.last in (SupplyOutcome.MISS, SupplyOutcome.TAKEN) else 1.0
     age_s = max(0.0, (now - known.last_at).total_seconds())
     return mean + (last - mean) / (1.0 + age_s / SIGHTING_S)
 
 
-def room(known: Experience | None, now: datetime) -> int:
+def room(known: SupplyHistory | None, now: datetime) -> int:
     """How many may be asked for at once; what was learned fades like any other sighting."""
     return max(1, round(ROOM if known is None else _faded_room(known, now)))
 
 
-def _faded_room(known: Experience, now: datetime) -> float:
+def _faded_room(known: SupplyHistory, now: datetime) -> float:
     if known.last_at is None:
         return ROOM
     age_s = max(0.0, (now - known.last_at).total_seconds())
@@ -254,7 +254,7 @@ def _faded_room(known: Experience, now: datetime) -> float:
 
 
 def preemptions_per_hour(
-    known: Experience | None,
+    known: SupplyHistory | None,
     living_hours: float,
     now: datetime,
     half_life_s: float = HALF_LIFE_S,
@@ -268,22 +268,22 @@ def preemptions_per_hour(
     return (seen + prior) / (hours + PRIOR_VM_HOURS)
 
 
-def with_shortage(known: Experience, kept: int, now: datetime) -> Experience:
+def with_shortage(known: SupplyHistory, kept: int, now: datetime) -> SupplyHistory:
     """The record after one more shortage."""
     deeper = tuple(shortage for shortage in known.shortages if shortage.kept < kept)
     shortages = (*deeper, Shortage(kept, now))[-SHORTAGES_MAX:]
     return replace(known, shortages=shortages)
 
 
-def after_taking(known: Experience, at: datetime) -> Experience:
+def after_taking(known: SupplyHistory, at: datetime) -> SupplyHistory:
     """The record of a place that took VMs back then, unless something newer was seen of it. It had
     none to give; but no request missed: what it gives on the whole, and how many at once, stays."""
     if known.last_at is not None and known.last_at > at:
         return known
-    return replace(known, last=Outcome.TAKEN, last_at=at, room=_faded_room(known, at))
+    return replace(known, last=SupplyOutcome.TAKEN, last_at=at, room=_faded_room(known, at))
 
 
-def was_short(known: Experience, now: datetime) -> bool:
+def was_short(known: SupplyHistory, now: datetime) -> bool:
     """Whether its last shortage is younger than an hour."""
     if not known.shortages:
         return False
@@ -300,7 +300,9 @@ def taken_after_shortage(shortages: Sequence[Shortage], number: int, now: dateti
     return SHORT_PER_HOUR + SHORT_SHARE * math.log((age_h + 1.0) / age_h)
 
 
-def usual_vms(known: Experience | None, now: datetime, half_life_s: float = HALF_LIFE_S) -> float:
+def usual_vms(
+    known: SupplyHistory | None, now: datetime, half_life_s: float = HALF_LIFE_S
+) -> float:
     """How many VMs a place has had on average, as far as is remembered."""
     if known is None:
         return 0.0

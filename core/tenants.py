@@ -1,7 +1,7 @@
 """Tenants: what each may have, what it has, and what it has used.
 
 A quota is a promise about what is admitted at once: the sum over a tenant's jobs that hold or await
-a VM never exceeds it. It is checked when the turn is planned, and again inside the transaction
+a VM never exceeds it. It is checked when the cycle is planned, and again inside the transaction
 that admits, under the lock of the tenant's row.
 """
 
@@ -119,7 +119,7 @@ class TenantRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineShape:
     """What a GPU of a cluster (or a VM without GPUs) brings along: a job that names no GPU memory,
     no CPUs or no memory takes its part."""
 
@@ -130,10 +130,10 @@ class Machine:
     has_gpus: bool = True
 
 
-def machines_of(clusters: Iterable[ClusterSpec]) -> dict[str, Machine]:
+def machines_of(clusters: Iterable[ClusterSpec]) -> dict[str, MachineShape]:
     """Cluster → what one of its GPUs stands for."""
     return {
-        c.name: Machine(
+        c.name: MachineShape(
             c.gpu_type, c.gpu_memory_gb, c.cpus / c.slots, c.memory_gb / c.slots, c.gpus > 0
         )
         for c in clusters
@@ -141,7 +141,7 @@ def machines_of(clusters: Iterable[ClusterSpec]) -> dict[str, Machine]:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class ResourceTotals:
     """What jobs ask for, summed. Those that name no GPU memory (or CPUs, or memory) are counted by
     their GPUs; one without GPUs has its VM to itself. A job's `gpu_memory_mb` counts once, however
     many GPUs it has: that is how quotas of multi-tenant clients are meant."""
@@ -156,8 +156,8 @@ class Tally:
     gpus_without_gpu_memory: int = 0
 
     @staticmethod
-    def of(spec: JobSpec) -> Tally:
-        return Tally(
+    def of(spec: JobSpec) -> ResourceTotals:
+        return ResourceTotals(
             jobs=1,
             gpus=spec.gpu_count,
             cpus=spec.cpu_cores,
@@ -168,8 +168,8 @@ class Tally:
             gpus_without_gpu_memory=0 if spec.gpu_memory_mb else spec.gpu_count,
         )
 
-    def plus(self, other: Tally, sign: int = 1) -> Tally:
-        return Tally(
+    def plus(self, other: ResourceTotals, sign: int = 1) -> ResourceTotals:
+        return ResourceTotals(
             self.jobs + sign * other.jobs,
             self.gpus + sign * other.gpus,
             self.cpus + sign * other.cpus,
@@ -180,7 +180,7 @@ class Tally:
             self.gpus_without_gpu_memory + sign * other.gpus_without_gpu_memory,
         )
 
-    def amounts(self, machine: Machine | None) -> Amounts:
+    def amounts(self, machine: MachineShape | None) -> Amounts:
         """A cluster that is not configured any more has no types, and no parts to take."""
         found: Amounts = {"jobs": self.jobs, "gpus": self.gpus}
         cpus, memory_gb = self.cpus, self.memory_mb / 1024
@@ -193,11 +193,11 @@ class Tally:
         return found | {"cpus": cpus, "memory_gb": memory_gb}
 
 
-Holding = Mapping[str, Tally]
+Holding = Mapping[str, ResourceTotals]
 """Cluster → what a tenant holds there."""
 
 
-def held_by(holding: Holding, machines: Mapping[str, Machine]) -> Amounts:
+def held_by(holding: Holding, machines: Mapping[str, MachineShape]) -> Amounts:
     """What a tenant holds over all clusters."""
     found: Amounts = {}
     for cluster, tally in holding.items():
@@ -206,18 +206,20 @@ def held_by(holding: Holding, machines: Mapping[str, Machine]) -> Amounts:
     return found
 
 
-def holdings(jobs: Iterable[Job]) -> dict[str, dict[str, Tally]]:
+def holdings(jobs: Iterable[Job]) -> dict[str, dict[str, ResourceTotals]]:
     """Tenant → cluster → what its jobs hold."""
-    found: dict[str, dict[str, Tally]] = {}
+    found: dict[str, dict[str, ResourceTotals]] = {}
     for job in jobs:
         if job.status in HOLDS:
             mine = found.setdefault(job.spec.tenant_id, {})
-            mine[job.cluster] = mine.get(job.cluster, Tally()).plus(Tally.of(job.spec))
+            mine[job.cluster] = mine.get(job.cluster, ResourceTotals()).plus(
+                ResourceTotals.of(job.spec)
+            )
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
+class QuotaShortage:
     """A quota that does not allow one more job."""
 
     tenant_id: str
@@ -250,7 +252,7 @@ class Shortage:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptFor(Shortage):
+class KeptFor(QuotaShortage):
     """There would be enough, but not for this one and for one that is due."""
 
     job_id: str
@@ -264,12 +266,12 @@ class KeptFor(Shortage):
         return f"{self.words()}, which has waited longer; it starts after that one"
 
 
-def shortage(tenant: Tenant, asked: Amounts, used: Amounts) -> Shortage | None:
+def shortage(tenant: Tenant, asked: Amounts, used: Amounts) -> QuotaShortage | None:
     """The first limit that the asked amounts would break on top of what is used."""
     for name, limit in tenant.quota.limits.items():
         wants = asked.get(name, 0.0)
         if wants > 0 and used.get(name, 0.0) + wants > limit + 1e-9:
-            return Shortage(tenant.tenant_id, name, wants, limit, used.get(name, 0.0))
+            return QuotaShortage(tenant.tenant_id, name, wants, limit, used.get(name, 0.0))
     return None
 
 

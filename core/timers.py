@@ -33,9 +33,9 @@ class Timers:
     heartbeat_s: float = 10.0
     """How often a worker reports."""
     publish_timeout_s: float = 10.0
-    """How long a worker waits for the bus to confirm a beat."""
+    """How long a worker waits for the bus to confirm a heartbeat."""
     self_stop_after_s: float = 60.0
-    """A worker without a confirmed beat for this long freezes its job."""
+    """A worker without a confirmed heartbeat for this long freezes its job."""
     lost_after_s: float = 90.0
     """A VM silent for this long on the bus's clock is lost."""
     frozen_max_s: float = 7200.0

@@ -81,7 +81,7 @@ class Vm:
     ready_at: datetime | None = None
     idle_since: datetime | None = None
     last_beat_at: datetime | None = None
-    """Publish time of its newest beat, on the bus's clock."""
+    """Publish time of its newest heartbeat, on the bus's clock."""
     stopped_at: datetime | None = None
     """First observed off: Google bills no further, though it is not gone yet."""
     gone_at: datetime | None = None
@@ -161,8 +161,8 @@ _VM_PARTS = tuple(
 
 
 def heard(vm: Vm, at: datetime | None) -> Vm:
-    """The same VM with another newest beat. A fleet of thousands reports every few seconds: this
-    takes a third of the time of `replace`."""
+    """The same VM with another newest heartbeat. A fleet of thousands reports every few seconds:
+    this takes a third of the time of `replace`."""
     copy = object.__new__(Vm)
     for read, write in _VM_PARTS:
         write(copy, read(vm))

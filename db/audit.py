@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from core.audit import Audit, Past, Reign, Step, Try
+from core.audit import Audit, HistoryStep, JobHistory, Reign, Try
 from core.job import JobStatus
 from db.store import PostgresStore
 
@@ -78,15 +78,15 @@ async def audit(store: PostgresStore) -> Audit:
         events = await (await connection.execute(_EVENTS)).fetchall()
         attempts = await (await connection.execute(_ATTEMPTS)).fetchall()
         loose = await (await connection.execute(_LOOSE)).fetchall()
-    steps: dict[str, list[Step]] = {}
+    steps: dict[str, list[HistoryStep]] = {}
     for uid, _, event, before, after, attempt, at in events:
-        steps.setdefault(uid, []).append(Step(event, before, after, attempt, at))
+        steps.setdefault(uid, []).append(HistoryStep(event, before, after, attempt, at))
     tries: dict[str, list[Try]] = {}
     for uid, *rest in attempts:
         tries.setdefault(uid, []).append(Try(*rest))
     return Audit(
         tuple(
-            Past(
+            JobHistory(
                 job_id=job_id,
                 user_id=user_id,
                 status=JobStatus(status),

@@ -20,7 +20,7 @@ from core.cost import (
     Amount,
     CostKind,
     Life,
-    Settled,
+    SettledBills,
     Settlement,
     Spent,
     add_live_spend,
@@ -28,7 +28,7 @@ from core.cost import (
     settled,
     sums_of,
 )
-from core.cost_report import CostQuestion, CostReport, Tally, job_amounts, job_key
+from core.cost_report import CostQuestion, CostReport, CostTally, job_amounts, job_key
 
 Connection = AsyncConnection[TupleRow]
 _CHUNK = 200
@@ -154,12 +154,12 @@ _lives = msgspec.json.Decoder(list[Life])
 _by_kind = msgspec.json.Decoder(dict[CostKind, float])
 
 
-async def settle_costs(connection: Connection, batch: int) -> Settled:
+async def settle_costs(connection: Connection, batch: int) -> SettledBills:
     """One transaction: the sums and the mark on the VM that it is in them, or neither."""
     async with connection.transaction():
         uids = [row[0] for row in await (await connection.execute(DUE, (batch,))).fetchall()]
         if not uids:
-            return Settled()
+            return SettledBills()
         await connection.execute(_FREE, (uids,))
         rows = await (await connection.execute(_DUE_LIVES, (uids,))).fetchall()
         lives = [(_life.decode(text), now) for text, now in rows]
@@ -203,7 +203,7 @@ async def cost_report(connection: Connection, question: CostQuestion) -> CostRep
     async with connection.transaction():
         now, today = await _moment(connection)
         texts = await (await connection.execute(LIVES)).fetchall()
-        tally = Tally(question, now)
+        tally = CostTally(question, now)
         words: dict[str, Any] = {
             "tenant_id": question.tenant_id,
             "cluster": question.cluster,
@@ -244,7 +244,7 @@ WHERE {_DAYS} AND {_FITS.format("c")} GROUP BY 1, 2
 
 
 async def _settled_jobs(
-    connection: Connection, tally: Tally, words: Mapping[str, Any], texts: Sequence[TupleRow]
+    connection: Connection, tally: CostTally, words: Mapping[str, Any], texts: Sequence[TupleRow]
 ) -> None:
     lives = [_life.decode(text) for (text,) in texts]
     payers = [stay.payer for life in lives for stay in life.stays]

@@ -1,5 +1,5 @@
 """Who waits for whose end. A hold keeps jobs out of the queue until all that it waits for is over;
-the commit in which a job ends says so here, and the loop's next turn lets the jobs go."""
+the commit in which a job ends says so here, and the loop's next cycle lets the jobs go."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import msgspec
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from core.forecast import Forecast, Run
+from core.forecast import Forecast, PastRun
 from core.job import Job
 from core.queueing import HeadsOf
 from db.queue_heads import KINDS, queue_heads
@@ -67,15 +67,15 @@ class QueueReader:
         return [fresh[uid] for uid in versions if uid in fresh]
 
 
-async def runs(connection: Connection, since: datetime, limit: int) -> list[Run]:
+async def runs(connection: Connection, since: datetime, limit: int) -> list[PastRun]:
     rows = await (await connection.execute(_RUNS, (since, limit), binary=True)).fetchall()
     return [_run(row) for row in rows]
 
 
-def _run(row: TupleRow) -> Run:
+def _run(row: TupleRow) -> PastRun:
     uid, tenant_id, name, workflow, command, cluster, gpus, replicas, gpu_s, ended_at = row
     words, ran_s = _words.decode(command), gpu_s / max(1, gpus)
-    return Run(uid, tenant_id, name, workflow, words, cluster, gpus * replicas, ran_s, ended_at)
+    return PastRun(uid, tenant_id, name, workflow, words, cluster, gpus * replicas, ran_s, ended_at)
 
 
 async def forecasts(connection: Connection) -> list[Forecast]:

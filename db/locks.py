@@ -1,7 +1,7 @@
 """Reads what the guards ask, under locks that last until the commit.
 
-Always in the same order (leader, clusters, tenants, groups, jobs by uid, VMs by uid, letters, then
-inserts), so that two commits wait for each other but never in a circle.
+Always in the same order (leader, clusters, tenants, groups, jobs by uid, VMs by uid, dead letters,
+then inserts), so that two commits wait for each other but never in a circle.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import TupleRow
 
-from core.commit import Known, Locked, Wanted, check_term
+from core.commit import KnownRows, Locked, RowKeys, check_term
 from db.tenants import HELD_UNDER_QUOTA, LOCK, held_of, tenant_of
 
 CLUSTER_LOCK = 0x5A454E02
@@ -37,7 +37,7 @@ _COUNTS = """
 SELECT cluster, count(*) FROM vms WHERE state <> 'GONE' AND cluster = ANY(%s::text[])
 GROUP BY cluster
 """
-_LETTERS = """
+_DEAD_LETTERS = """
 SELECT message_id, replayed_at IS NOT NULL FROM dead_letters WHERE message_id = ANY(%s::text[])
 ORDER BY message_id FOR NO KEY UPDATE
 """
@@ -47,7 +47,7 @@ JOIN unnest(%s::uuid[], %s::text[]) AS x(uid, dedup_key) USING (uid, dedup_key)
 """
 
 
-async def lock(connection: AsyncConnection[TupleRow], rows: Wanted, term: int | None) -> Locked:
+async def lock(connection: AsyncConnection[TupleRow], rows: RowKeys, term: int | None) -> Locked:
     """Everything in one round trip. TermPassed if `term` is given and another one leads.
 
     The answers are read after the pipeline: at its end the server knows that it waits for us, and
@@ -67,8 +67,8 @@ async def lock(connection: AsyncConnection[TupleRow], rows: Wanted, term: int | 
         keys = await _ask(connection, _KEYS, list(users), list(ids))
         jobs = await _ask(connection, _JOBS, list(rows.jobs))
         vms = await _ask(connection, _VMS, list(rows.vms))
-        letters = await _ask(connection, _LETTERS, sorted(rows.letters))
-        living = await _ask(connection, _NAMES, names)
+        dead_letters = await _ask(connection, _DEAD_LETTERS, sorted(rows.dead_letters))
+        active = await _ask(connection, _NAMES, names)
         counts = await _ask(connection, _COUNTS, clusters)
         uids, dedup_keys = zip(*rows.dedup, strict=True) if rows.dedup else ((), ())
         repeats = await _ask(connection, _REPEATS, list(uids), list(dedup_keys))
@@ -76,13 +76,13 @@ async def lock(connection: AsyncConnection[TupleRow], rows: Wanted, term: int | 
         row = await leader.fetchone()
         check_term(None if row is None else row[0], term)
     job_rows = await _rows(jobs)
-    known = Known(
+    known = KnownRows(
         job_versions={row[0]: row[1] for row in job_rows},
         job_keys=dict.fromkeys(await _rows(keys), True),
         vm_versions={row[0]: row[1] for row in await _rows(vms)},
-        vm_names={row[0]: True for row in await _rows(living)},
+        vm_names={row[0]: True for row in await _rows(active)},
         vm_counts={row[0]: row[1] for row in await _rows(counts)},
-        letters={row[0]: row[1] for row in await _rows(letters)},
+        dead_letters={row[0]: row[1] for row in await _rows(dead_letters)},
         tenants={row[0]: tenant_of(row) for row in await _rows(tenants)},
         held=dict(held_of(await _rows(held))),
     )

@@ -1,4 +1,4 @@
-"""The heads of the queues: as many jobs of each as a turn can use, from an index."""
+"""The heads of the queues: as many jobs of each as a cycle can use, from an index."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from core.cost_report import CostQuestion, CostReport
 from core.errors import NotFound
 from core.groups import only_one
 from core.job import WAITING, JobStatus
-from core.pages import Page, PageRequest, Place, bounded
+from core.pages import Page, PageCursor, PageRequest, bounded
 from core.reads import (
     AlertRow,
     AttemptRow,
@@ -24,13 +24,13 @@ from core.reads import (
     JobFilter,
     JobRow,
     Milestones,
-    Summary,
+    ServiceSummary,
     VmCount,
     VmRow,
     Worked,
 )
-from core.region_blocks import Trouble
-from core.supply import Experience
+from core.region_blocks import RegionBlock
+from core.supply import SupplyHistory
 from core.vm import VmState
 from core.waits import WaitRow
 from db import waits
@@ -40,29 +40,29 @@ from db.milestones import milestones, running_by_region
 from db.queue_heads import due_before
 from db.rows import (
     ENTRY_SELECT,
-    EXPERIENCE_SELECT,
     JOB_SELECT,
     JOB_WIDTH,
-    TROUBLE_SELECT,
+    REGION_BLOCK_SELECT,
+    SUPPLY_HISTORY_SELECT,
     VM_SELECT,
     VM_WIDTH,
     Row,
+    block_of,
     entry_of,
-    experience_of,
     job_of,
     mapping_of,
     numbers_of,
     progress_of,
     readings_of,
+    supply_of,
     to_json,
-    trouble_of,
     vm_of,
 )
 from db.store import PostgresStore
 
 # Counted only when somebody asks, and no further than anybody would count: higher classes, and
 # those of its own tenant that are due before it. How the tenants of a class take turns is decided
-# anew in every turn of the loop, so others are not counted. By index, class by class.
+# anew in every cycle of the loop, so others are not counted. By index, class by class.
 _AHEAD = "a.cluster = j.cluster AND a.blocked IS NULL"
 _BEFORE = f"a.tier = j.tier AND a.tenant_id = j.tenant_id AND {due_before('a', 'j')}"
 _POSITION = f"""
@@ -106,7 +106,7 @@ _VM_CONDITIONS = {
     "region": "v.region = %(region)s",
     "living": "v.state <> 'GONE'",
 }
-_LETTER_SELECT = """
+_DEAD_LETTER_SELECT = """
 SELECT d.message_id, d.source, d.body, d.attributes::text, d.reason, d.at, d.ordering_key,
     d.replayed_at FROM dead_letters AS d
 """
@@ -163,7 +163,9 @@ _VMS = _List(
     "v.uid",
     _VM_CONDITIONS,
 )
-_LETTERS = _List(_LETTER_SELECT, "d.at", "d.message_id", {"source": "d.source = %(source)s"})
+_DEAD_LETTERS = _List(
+    _DEAD_LETTER_SELECT, "d.at", "d.message_id", {"source": "d.source = %(source)s"}
+)
 
 
 class PostgresReads:
@@ -196,7 +198,7 @@ class PostgresReads:
         words["alone"] = None if where.job_ids else True
         rows, total = await self._page(_JOBS, words, request, offset)
         found = [_job_row(row) for row in rows]
-        return request.page(found, total, lambda row: Place(row.job.submitted_at, row.job.uid))
+        return request.page(found, total, lambda row: PageCursor(row.job.submitted_at, row.job.uid))
 
     async def group(self, group: str, user_id: str | None) -> GroupRow:
         async with self._store.connection() as connection:
@@ -235,19 +237,19 @@ class PostgresReads:
         request = PageRequest.of(("vms", *words.values()), size, token)
         rows, total = await self._page(_VMS, words, request)
         found = [_vm_row(row) for row in rows]
-        return request.page(found, total, lambda row: Place(row.vm.requested_at, row.vm.uid))
+        return request.page(found, total, lambda row: PageCursor(row.vm.requested_at, row.vm.uid))
 
     async def region_statuses(self) -> Sequence[RegionStatus]:
         query = "SELECT cluster, region, target_size, why, observed_at FROM region_status"
         return [RegionStatus(*row) for row in await self._ask(f"{query} ORDER BY 1, 2", ())]
 
-    async def experience(self) -> Sequence[Experience]:
-        query = f"SELECT {EXPERIENCE_SELECT} FROM experience ORDER BY 1, 2, 3, 4"
-        return [experience_of(row) for row in await self._ask(query, ())]
+    async def supply(self) -> Sequence[SupplyHistory]:
+        query = f"SELECT {SUPPLY_HISTORY_SELECT} FROM experience ORDER BY 1, 2, 3, 4"
+        return [supply_of(row) for row in await self._ask(query, ())]
 
-    async def troubles(self) -> Sequence[Trouble]:
-        query = f"SELECT {TROUBLE_SELECT} FROM troubles ORDER BY 1, 2, 3, 4, 5"
-        return [trouble_of(row) for row in await self._ask(query, ())]
+    async def blocks(self) -> Sequence[RegionBlock]:
+        query = f"SELECT {REGION_BLOCK_SELECT} FROM troubles ORDER BY 1, 2, 3, 4, 5"
+        return [block_of(row) for row in await self._ask(query, ())]
 
     async def alerts(self, open_only: bool, size: int) -> Sequence[AlertRow]:
         rows = await self._ask(_ALERTS, (open_only, bounded(size)))
@@ -257,21 +259,23 @@ class PostgresReads:
         self, source: str | None, size: int, token: str | None
     ) -> Page[DeadLetterRow]:
         request = PageRequest.of(("dead letters", source), size, token, str)
-        rows, total = await self._page(_LETTERS, {"source": source}, request)
-        found = [_letter_row(row) for row in rows]
-        return request.page(found, total, lambda row: Place(row.letter.at, row.letter.message_id))
+        rows, total = await self._page(_DEAD_LETTERS, {"source": source}, request)
+        found = [_dead_letter_row(row) for row in rows]
+        return request.page(
+            found, total, lambda row: PageCursor(row.dead_letter.at, row.dead_letter.message_id)
+        )
 
     async def dead_letter(self, message_id: str) -> DeadLetterRow:
-        rows = await self._ask(f"{_LETTER_SELECT} WHERE d.message_id = %s", (message_id,))
+        rows = await self._ask(f"{_DEAD_LETTER_SELECT} WHERE d.message_id = %s", (message_id,))
         if not rows:
             raise NotFound(f"there is no dead letter {message_id}")
-        return _letter_row(rows[0])
+        return _dead_letter_row(rows[0])
 
     async def cost(self, question: CostQuestion) -> CostReport:
         async with self._store.connection() as connection:
             return await cost_report(connection, question)
 
-    async def summary(self) -> Summary:
+    async def summary(self) -> ServiceSummary:
         jobs = "SELECT cluster, status, count(*) FROM jobs GROUP BY 1, 2 ORDER BY 1, 2"
         heads, counts = await self._ask_both((_SUMMARY, {}), (jobs, {}))
         jobs_of = Counter({(row[0], JobStatus(row[1])): row[2] for row in counts})
@@ -280,7 +284,7 @@ class PostgresReads:
         vms = await self._ask(_VM_COUNTS, ())
         burn = await self._ask(_BURN, ())
         now, holder, term, until, oldest, outbox, alerts = heads[0]
-        return Summary(
+        return ServiceSummary(
             now=now,
             leader=holder or "",
             term=term or 0,
@@ -353,9 +357,9 @@ def _worked(text: str | None) -> Worked | None:
     return Worked(vm_name, region, zone, tuple(slots))
 
 
-def _letter_row(row: Row) -> DeadLetterRow:
-    *letter, replayed_at = _with(row, 3, mapping_of(row[3]))
-    return DeadLetterRow(DeadLetter(*letter), replayed_at)
+def _dead_letter_row(row: Row) -> DeadLetterRow:
+    *dead_letter, replayed_at = _with(row, 3, mapping_of(row[3]))
+    return DeadLetterRow(DeadLetter(*dead_letter), replayed_at)
 
 
 def _vm_row(row: Row) -> VmRow:

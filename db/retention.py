@@ -37,8 +37,8 @@ DELETE FROM outbox WHERE published_at < {_CUTOFF} AND ctid = ANY(ARRAY(
 DEAD_LETTERS = _oldest("dead_letters", "at")
 REQUESTS = _oldest("cloud_requests", "settled_at")
 VMS = _oldest("vms", "gone_at", "state = 'GONE' AND leases = '[]'::jsonb AND settled")
-EXPERIENCE = _oldest("experience", "updated_at")
-TROUBLES = _oldest("troubles", "last_seen")
+SUPPLY_HISTORY = _oldest("experience", "updated_at")
+REGION_BLOCKS = _oldest("troubles", "last_seen")
 ALERTS = _oldest("alerts", "cleared_at")
 
 # Jobs stay; their history goes, and with its last row the mark that there is some.
@@ -94,8 +94,8 @@ async def prune(
         ("cloud_requests", REQUESTS, rules.requests_days),
         ("vms", VMS, rules.vms_days),
         ("alerts", ALERTS, rules.alerts_days),
-        ("experience", EXPERIENCE, rules.knowledge_days),
-        ("troubles", TROUBLES, rules.knowledge_days),
+        ("experience", SUPPLY_HISTORY, rules.knowledge_days),
+        ("troubles", REGION_BLOCKS, rules.knowledge_days),
         ("job_events", EVENTS, rules.events_days),
         ("attempts", ATTEMPTS, rules.events_days),
         ("job_waits", WAITS, rules.events_days),

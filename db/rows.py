@@ -14,8 +14,8 @@ from core.health import WELL, VmHealth
 from core.job import Job, JobSpec, JobStatus, Lease, Membership, Offer, StopReason, TimelineEntry
 from core.messages import GpuReading, Progress
 from core.queueing import class_of
-from core.region_blocks import Trouble, TroubleKind
-from core.supply import Experience, Outcome, Shortage, Spread
+from core.region_blocks import BlockKind, RegionBlock
+from core.supply import DurationEstimate, Shortage, SupplyHistory, SupplyOutcome
 from core.text import clean, cleaned
 from core.vm import Vm, VmState
 
@@ -50,7 +50,7 @@ def to_json(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Field(Generic[T]):
+class BulkColumn(Generic[T]):
     """One column of a bulk write: its name, its type, and where its value comes from."""
 
     name: str
@@ -62,7 +62,7 @@ class Field(Generic[T]):
 class Shape(Generic[T]):
     """The columns of a bulk write."""
 
-    fields: tuple[Field[T], ...]
+    fields: tuple[BulkColumn[T], ...]
 
     @property
     def names(self) -> str:
@@ -88,90 +88,92 @@ def lease_part(pick: Callable[[Lease], object]) -> Callable[[Job], object]:
     return lambda job: None if job.lease is None else pick(job.lease)
 
 
-JOB_STATE: tuple[Field[Job], ...] = (
-    Field("uid", "uuid", lambda j: j.uid),
-    Field("cluster", "text", lambda j: j.cluster),
-    Field("status", "text", lambda j: str(j.status)),
-    Field("version", "int", lambda j: j.version),
-    Field("attempt", "int", lambda j: j.attempt),
-    Field("lease_id", "text", lease_part(lambda x: x.lease_id)),
-    Field("vm_name", "text", lease_part(lambda x: x.vm_name)),
-    Field("vm_uid", "uuid", lease_part(lambda x: x.vm_uid)),
-    Field("lease_region", "text", lease_part(lambda x: x.region)),
-    Field("lease_zone", "text", lease_part(lambda x: x.zone)),
-    Field("slots", "jsonb", lease_part(lambda x: to_json(x.slots))),
-    Field("status_since", "timestamptz", lambda j: j.status_since),
-    Field("queued_since", "timestamptz", lambda j: j.queued_since),
-    Field("deadline_at", "timestamptz", lambda j: j.deadline_at),
-    Field("started_at", "timestamptz", lambda j: j.started_at),
-    Field("ended_at", "timestamptz", lambda j: j.ended_at),
-    Field("failures", "int", lambda j: j.failures),
-    Field("losses", "int", lambda j: j.losses),
-    Field("preemptions", "int", lambda j: j.preemptions),
-    Field("exit_code", "int", lambda j: j.exit_code),
-    Field("reason", "text", lambda j: clean(j.reason)),
-    Field("stop_reason", "text", lambda j: None if j.stop_reason is None else str(j.stop_reason)),
-    Field("blocked", "uuid", lambda j: j.blocked),
-    Field("gang_region", "text", lambda j: j.gang_region),
-    Field("holds", "int", lambda j: j.holds),
-    Field("offer", "jsonb", lambda j: None if j.offer is None else to_json(j.offer)),
-    Field("attained_gpu_s", "float8", lambda j: float(j.attained_gpu_s)),
-    Field("due_at", "timestamptz", lambda j: j.due),
-    Field("starts_by", "timestamptz", lambda j: j.starts_by),
-    Field("saved_s", "float8", lambda j: float(j.saved_s)),
-    Field("saved_share", "float8", lambda j: float(j.saved_share)),
-    Field("retry_at", "timestamptz", lambda j: j.retry_at),
+JOB_STATE: tuple[BulkColumn[Job], ...] = (
+    BulkColumn("uid", "uuid", lambda j: j.uid),
+    BulkColumn("cluster", "text", lambda j: j.cluster),
+    BulkColumn("status", "text", lambda j: str(j.status)),
+    BulkColumn("version", "int", lambda j: j.version),
+    BulkColumn("attempt", "int", lambda j: j.attempt),
+    BulkColumn("lease_id", "text", lease_part(lambda x: x.lease_id)),
+    BulkColumn("vm_name", "text", lease_part(lambda x: x.vm_name)),
+    BulkColumn("vm_uid", "uuid", lease_part(lambda x: x.vm_uid)),
+    BulkColumn("lease_region", "text", lease_part(lambda x: x.region)),
+    BulkColumn("lease_zone", "text", lease_part(lambda x: x.zone)),
+    BulkColumn("slots", "jsonb", lease_part(lambda x: to_json(x.slots))),
+    BulkColumn("status_since", "timestamptz", lambda j: j.status_since),
+    BulkColumn("queued_since", "timestamptz", lambda j: j.queued_since),
+    BulkColumn("deadline_at", "timestamptz", lambda j: j.deadline_at),
+    BulkColumn("started_at", "timestamptz", lambda j: j.started_at),
+    BulkColumn("ended_at", "timestamptz", lambda j: j.ended_at),
+    BulkColumn("failures", "int", lambda j: j.failures),
+    BulkColumn("losses", "int", lambda j: j.losses),
+    BulkColumn("preemptions", "int", lambda j: j.preemptions),
+    BulkColumn("exit_code", "int", lambda j: j.exit_code),
+    BulkColumn("reason", "text", lambda j: clean(j.reason)),
+    BulkColumn(
+        "stop_reason", "text", lambda j: None if j.stop_reason is None else str(j.stop_reason)
+    ),
+    BulkColumn("blocked", "uuid", lambda j: j.blocked),
+    BulkColumn("gang_region", "text", lambda j: j.gang_region),
+    BulkColumn("holds", "int", lambda j: j.holds),
+    BulkColumn("offer", "jsonb", lambda j: None if j.offer is None else to_json(j.offer)),
+    BulkColumn("attained_gpu_s", "float8", lambda j: float(j.attained_gpu_s)),
+    BulkColumn("due_at", "timestamptz", lambda j: j.due),
+    BulkColumn("starts_by", "timestamptz", lambda j: j.starts_by),
+    BulkColumn("saved_s", "float8", lambda j: float(j.saved_s)),
+    BulkColumn("saved_share", "float8", lambda j: float(j.saved_share)),
+    BulkColumn("retry_at", "timestamptz", lambda j: j.retry_at),
 )
-JOB_BIRTH: tuple[Field[Job], ...] = (
-    Field("tenant_id", "text", lambda j: j.spec.tenant_id),
-    Field("user_id", "text", lambda j: j.spec.user_id),
-    Field("job_id", "text", lambda j: j.spec.job_id),
-    Field("name", "text", lambda j: j.spec.name),
-    Field("priority", "int", lambda j: j.spec.priority),
-    Field("group_id", "text", lambda j: j.spec.group),
-    Field("gang", "uuid", lambda j: j.gang and j.gang.uid),
-    Field("rank", "int", lambda j: j.gang.rank if j.gang else 0),
-    Field("gang_size", "int", lambda j: j.gang.size if j.gang else 1),
-    Field("tier", "int", lambda j: int(class_of(j.spec.priority))),
-    Field("labels", "jsonb", lambda j: to_json(j.spec.labels)),
-    Field("spec", "jsonb", lambda j: to_json(j.spec)),
-    Field("submitted_at", "timestamptz", lambda j: j.submitted_at),
+JOB_BIRTH: tuple[BulkColumn[Job], ...] = (
+    BulkColumn("tenant_id", "text", lambda j: j.spec.tenant_id),
+    BulkColumn("user_id", "text", lambda j: j.spec.user_id),
+    BulkColumn("job_id", "text", lambda j: j.spec.job_id),
+    BulkColumn("name", "text", lambda j: j.spec.name),
+    BulkColumn("priority", "int", lambda j: j.spec.priority),
+    BulkColumn("group_id", "text", lambda j: j.spec.group),
+    BulkColumn("gang", "uuid", lambda j: j.gang and j.gang.uid),
+    BulkColumn("rank", "int", lambda j: j.gang.rank if j.gang else 0),
+    BulkColumn("gang_size", "int", lambda j: j.gang.size if j.gang else 1),
+    BulkColumn("tier", "int", lambda j: int(class_of(j.spec.priority))),
+    BulkColumn("labels", "jsonb", lambda j: to_json(j.spec.labels)),
+    BulkColumn("spec", "jsonb", lambda j: to_json(j.spec)),
+    BulkColumn("submitted_at", "timestamptz", lambda j: j.submitted_at),
 )
 VM: Shape[Vm] = Shape(
     (
-        Field("uid", "uuid", lambda v: v.uid),
-        Field("name", "text", lambda v: v.name),
-        Field("cluster", "text", lambda v: v.cluster),
-        Field("region", "text", lambda v: v.region),
-        Field("state", "text", lambda v: str(v.state)),
-        Field("version", "int", lambda v: v.version),
-        Field("request_id", "text", lambda v: v.request_id),
-        Field("gpus", "int", lambda v: v.gpus),
-        Field("spot", "bool", lambda v: v.spot),
-        Field("usd_per_hour", "float8", lambda v: float(v.usd_per_hour)),
-        Field("requested_at", "timestamptz", lambda v: v.requested_at),
-        Field("state_since", "timestamptz", lambda v: v.state_since),
-        Field("zone", "text", lambda v: v.zone),
-        Field("instance_id", "text", lambda v: v.instance_id),
-        Field("boot_nonce", "text", lambda v: clean(v.boot_nonce)),
-        Field("leases", "jsonb", lambda v: to_json(v.leases)),
-        Field("running_since", "timestamptz", lambda v: v.running_since),
-        Field("ready_at", "timestamptz", lambda v: v.ready_at),
-        Field("idle_since", "timestamptz", lambda v: v.idle_since),
-        Field("last_beat_at", "timestamptz", lambda v: v.last_beat_at),
-        Field("stopped_at", "timestamptz", lambda v: v.stopped_at),
-        Field("refused", "boolean", lambda v: v.refused),
-        Field("gone_at", "timestamptz", lambda v: v.gone_at),
-        Field("taken", "bool", lambda v: v.taken),
-        Field("reason", "text", lambda v: clean(v.reason)),
-        Field("address", "text", lambda v: clean(v.address)),
-        Field("health", "jsonb", lambda v: "{}" if v.health == WELL else to_json(v.health)),
-        Field("kept_until", "timestamptz", lambda v: v.kept_until),
-        Field("together", "text", lambda v: v.together),
-        Field("ends_at", "timestamptz", lambda v: v.ends_at),
-        Field("caused_by", "uuid", lambda v: v.caused_by),
-        Field("idle_max_s", "float8", lambda v: float(v.idle_max_s)),
-        Field("leaving_since", "timestamptz", lambda v: v.leaving_since),
+        BulkColumn("uid", "uuid", lambda v: v.uid),
+        BulkColumn("name", "text", lambda v: v.name),
+        BulkColumn("cluster", "text", lambda v: v.cluster),
+        BulkColumn("region", "text", lambda v: v.region),
+        BulkColumn("state", "text", lambda v: str(v.state)),
+        BulkColumn("version", "int", lambda v: v.version),
+        BulkColumn("request_id", "text", lambda v: v.request_id),
+        BulkColumn("gpus", "int", lambda v: v.gpus),
+        BulkColumn("spot", "bool", lambda v: v.spot),
+        BulkColumn("usd_per_hour", "float8", lambda v: float(v.usd_per_hour)),
+        BulkColumn("requested_at", "timestamptz", lambda v: v.requested_at),
+        BulkColumn("state_since", "timestamptz", lambda v: v.state_since),
+        BulkColumn("zone", "text", lambda v: v.zone),
+        BulkColumn("instance_id", "text", lambda v: v.instance_id),
+        BulkColumn("boot_nonce", "text", lambda v: clean(v.boot_nonce)),
+        BulkColumn("leases", "jsonb", lambda v: to_json(v.leases)),
+        BulkColumn("running_since", "timestamptz", lambda v: v.running_since),
+        BulkColumn("ready_at", "timestamptz", lambda v: v.ready_at),
+        BulkColumn("idle_since", "timestamptz", lambda v: v.idle_since),
+        BulkColumn("last_beat_at", "timestamptz", lambda v: v.last_beat_at),
+        BulkColumn("stopped_at", "timestamptz", lambda v: v.stopped_at),
+        BulkColumn("refused", "boolean", lambda v: v.refused),
+        BulkColumn("gone_at", "timestamptz", lambda v: v.gone_at),
+        BulkColumn("taken", "bool", lambda v: v.taken),
+        BulkColumn("reason", "text", lambda v: clean(v.reason)),
+        BulkColumn("address", "text", lambda v: clean(v.address)),
+        BulkColumn("health", "jsonb", lambda v: "{}" if v.health == WELL else to_json(v.health)),
+        BulkColumn("kept_until", "timestamptz", lambda v: v.kept_until),
+        BulkColumn("together", "text", lambda v: v.together),
+        BulkColumn("ends_at", "timestamptz", lambda v: v.ends_at),
+        BulkColumn("caused_by", "uuid", lambda v: v.caused_by),
+        BulkColumn("idle_max_s", "float8", lambda v: float(v.idle_max_s)),
+        BulkColumn("leaving_since", "timestamptz", lambda v: v.leaving_since),
     )
 )
 
@@ -245,17 +247,19 @@ def vm_of(row: Row) -> Vm:
     return Vm(**values)
 
 
-TROUBLE_SELECT = "region, zone, machine_type, spot, kind, since, last_seen, until, count, message"
+REGION_BLOCK_SELECT = (
+    "region, zone, machine_type, spot, kind, since, last_seen, until, count, message"
+)
 
 
-_KINDS = {str(kind): kind for kind in TroubleKind}
+_KINDS = {str(kind): kind for kind in BlockKind}
 
 
-def trouble_of(row: Row) -> Trouble:
+def block_of(row: Row) -> RegionBlock:
     values = list(row)
     # A newer replica may know more kinds: to us they block, whatever they are.
-    values[4] = _KINDS.get(row[4], TroubleKind.OTHER)
-    return Trouble(*values)
+    values[4] = _KINDS.get(row[4], BlockKind.OTHER)
+    return RegionBlock(*values)
 
 
 _PLACE = ("region", "zone", "machine_type", "spot")
@@ -265,12 +269,12 @@ _SEEN = (
     *("boots", "boot_log_mean", "boot_log_var"),
     *("room", "preempted", "vm_hours", "short_kept", "short_at"),
 )
-EXPERIENCE_SELECT = ", ".join(_PLACE + _SEEN)
-EXPERIENCE_WIDTH = len(_PLACE + _SEEN)
-EXPERIENCE_UPDATE = ", ".join(f"{name} = excluded.{name}" for name in _SEEN)
+SUPPLY_HISTORY_SELECT = ", ".join(_PLACE + _SEEN)
+SUPPLY_HISTORY_WIDTH = len(_PLACE + _SEEN)
+SUPPLY_HISTORY_UPDATE = ", ".join(f"{name} = excluded.{name}" for name in _SEEN)
 
 
-def experience_row(seen: Experience) -> Row:
+def supply_row(seen: SupplyHistory) -> Row:
     """In the order of EXPERIENCE_SELECT."""
     last = None if seen.last is None else str(seen.last)
     counts = (seen.updated_at, seen.hits, seen.misses, last, seen.last_at)
@@ -280,12 +284,12 @@ def experience_row(seen: Experience) -> Row:
     return (*seen.place, *counts, *spans[0], *spans[1], *rest)
 
 
-def experience_of(row: Row) -> Experience:
+def supply_of(row: Row) -> SupplyHistory:
     values = list(row)
-    values[7] = None if row[7] is None else Outcome(row[7])
+    values[7] = None if row[7] is None else SupplyOutcome(row[7])
     values[18:20] = [tuple(map(Shortage, row[18], row[19]))]
-    values[9:15] = [Spread(*row[9:12]), Spread(*row[12:15])]
-    return Experience(*values)
+    values[9:15] = [DurationEstimate(*row[9:12]), DurationEstimate(*row[12:15])]
+    return SupplyHistory(*values)
 
 
 REQUEST_SELECT = (

@@ -1,4 +1,4 @@
-"""Changes of which there are few per turn, so one statement each."""
+"""Changes of which there are few per cycle, so one statement each."""
 # ruff: noqa: S608  # only our own lists of columns are put into these texts
 
 from __future__ import annotations
@@ -12,20 +12,26 @@ from psycopg.rows import TupleRow
 from core.changes import (
     ClearAlert,
     DeadLetter,
-    DropTrouble,
+    DropRegionBlock,
     ForgetRegion,
     NewRequest,
-    PutExperience,
     PutForecast,
+    PutRegionBlock,
     PutRegionStatus,
-    PutTrouble,
+    PutSupplyHistory,
     RaiseAlert,
-    ReplayLetter,
+    ReplayDeadLetter,
     SettleRequest,
     SmallChange,
 )
 from core.text import clean
-from db.rows import EXPERIENCE_SELECT, EXPERIENCE_UPDATE, EXPERIENCE_WIDTH, experience_row, to_json
+from db.rows import (
+    SUPPLY_HISTORY_SELECT,
+    SUPPLY_HISTORY_UPDATE,
+    SUPPLY_HISTORY_WIDTH,
+    supply_row,
+    to_json,
+)
 
 _NEW_REQUEST = """
 INSERT INTO cloud_requests
@@ -37,7 +43,7 @@ _SETTLE_REQUEST = """
 UPDATE cloud_requests SET settled_at = %s, outcome = %s
 WHERE request_id = %s AND settled_at IS NULL
 """
-_PUT_TROUBLE = """
+_PUT_REGION_BLOCK = """
 INSERT INTO troubles
     (region, zone, machine_type, spot, kind, since, last_seen, until, count, message)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
@@ -45,14 +51,14 @@ ON CONFLICT (region, zone, machine_type, spot, kind) DO UPDATE SET
     since = excluded.since, last_seen = excluded.last_seen, until = excluded.until,
     count = excluded.count, message = excluded.message
 """
-_DROP_TROUBLE = """
+_DROP_REGION_BLOCK = """
 DELETE FROM troubles
 WHERE region = %s AND zone = %s AND machine_type = %s AND spot = %s AND kind = %s
 """
-_PUT_EXPERIENCE = f"""
-INSERT INTO experience ({EXPERIENCE_SELECT})
-VALUES ({", ".join(["%s"] * EXPERIENCE_WIDTH)})
-ON CONFLICT (region, zone, machine_type, spot) DO UPDATE SET {EXPERIENCE_UPDATE}
+_PUT_SUPPLY_HISTORY = f"""
+INSERT INTO experience ({SUPPLY_HISTORY_SELECT})
+VALUES ({", ".join(["%s"] * SUPPLY_HISTORY_WIDTH)})
+ON CONFLICT (region, zone, machine_type, spot) DO UPDATE SET {SUPPLY_HISTORY_UPDATE}
 """
 _PUT_REGION = """
 INSERT INTO region_status (cluster, region, target_size, why, observed_at)
@@ -100,19 +106,19 @@ def _row(change: SmallChange) -> tuple[str, ...]:
             return ("cloud_requests", request.request_id)
         case SettleRequest(request_id):
             return ("cloud_requests", request_id)
-        case DeadLetter(message_id) | ReplayLetter(message_id):
+        case DeadLetter(message_id) | ReplayDeadLetter(message_id):
             return ("dead_letters", message_id)
-        case PutExperience(experience):
-            return ("experience", *map(str, experience.place))
+        case PutSupplyHistory(supply):
+            return ("experience", *map(str, supply.place))
         case PutForecast(forecast):
             return ("forecasts", forecast.cluster)
         case PutRegionStatus(status):
             return ("region_status", status.cluster, status.region)
         case ForgetRegion(cluster, region):
             return ("region_status", cluster, region)
-        case PutTrouble(trouble):
-            return ("troubles", *map(str, trouble.key))
-        case DropTrouble(key):
+        case PutRegionBlock(block):
+            return ("troubles", *map(str, block.key))
+        case DropRegionBlock(key):
             return ("troubles", *map(str, key))
         case _:
             assert_never(change)
@@ -128,14 +134,14 @@ async def _write_one(connection: AsyncConnection[TupleRow], change: SmallChange)
             )
         case SettleRequest(request_id, outcome, at):
             await connection.execute(_SETTLE_REQUEST, (at, clean(outcome), request_id))
-        case PutTrouble(t):
+        case PutRegionBlock(t):
             times = (t.since, t.last_seen, t.until)
             key = (t.region, t.zone, t.machine_type, t.spot, str(t.kind))
-            await connection.execute(_PUT_TROUBLE, (*key, *times, t.count, clean(t.message)))
-        case DropTrouble(key):
-            await connection.execute(_DROP_TROUBLE, key)
-        case PutExperience(experience):
-            await connection.execute(_PUT_EXPERIENCE, experience_row(experience))
+            await connection.execute(_PUT_REGION_BLOCK, (*key, *times, t.count, clean(t.message)))
+        case DropRegionBlock(key):
+            await connection.execute(_DROP_REGION_BLOCK, key)
+        case PutSupplyHistory(supply):
+            await connection.execute(_PUT_SUPPLY_HISTORY, supply_row(supply))
         case PutForecast(forecast):
             document = (forecast.cluster, forecast.computed_at, to_json(forecast))
             await connection.execute(_PUT_FORECAST, document)
@@ -147,9 +153,9 @@ async def _write_one(connection: AsyncConnection[TupleRow], change: SmallChange)
         case ClearAlert(kind, subject, at):
             await connection.execute(_CLEAR_ALERT, (at, kind, clean(subject)))
         case DeadLetter(message_id, source, body, attributes, reason, at, key):
-            letter = (message_id, source, body, to_json(attributes), clean(reason), at, key)
-            await connection.execute(_DEAD_LETTER, letter)
-        case ReplayLetter(message_id, at):
+            dead_letter = (message_id, source, body, to_json(attributes), clean(reason), at, key)
+            await connection.execute(_DEAD_LETTER, dead_letter)
+        case ReplayDeadLetter(message_id, at):
             await connection.execute(_REPLAY, (at, message_id))
         case _:
             assert_never(change)

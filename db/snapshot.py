@@ -1,4 +1,4 @@
-"""The loop's picture of the world, taken in one snapshot."""
+"""The scheduling cycle's snapshot, read in one transaction."""
 # ruff: noqa: S608  # only our own lists of columns are put into these texts
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import structlog
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import TupleRow
 
-from core.active import Living, Rows
-from core.changes import JobWhy, View, VmBeat
+from core.active import ActiveIndex, ActiveRows
+from core.changes import JobWhy, Snapshot, VmHeartbeat
 from core.job import LEASED, WAITING, Job, JobStatus
 from core.queueing import Ask, HeadsOf, Live
 from core.supply import ARRIVALS_HORIZON_S, ARRIVALS_MAX, arrivals_by_cluster
@@ -23,16 +23,16 @@ from core.tenants import Tenant, Usage
 from db.dependencies import READY_JOBS, VERDICTS, verdicts_of
 from db.queue_heads import KINDS, queue_heads
 from db.rows import (
-    EXPERIENCE_SELECT,
     JOB_SELECT,
     JOB_WIDTH,
+    REGION_BLOCK_SELECT,
     REQUEST_SELECT,
-    TROUBLE_SELECT,
+    SUPPLY_HISTORY_SELECT,
     VM_SELECT,
-    experience_of,
+    block_of,
     job_of,
     request_of,
-    trouble_of,
+    supply_of,
     vm_of,
 )
 from db.tenants import TENANT_SELECT, tenant_of, usage_of
@@ -44,7 +44,7 @@ SETTLE_MIN = 5_000
 """Fewer rows than this are no burden to the garbage collector."""
 # The same words as in the partial indexes, or they would not be used.
 _LIVE = ", ".join(f"'{s}'" for s in sorted([*LEASED, JobStatus.PROVISIONING]))
-# A VM that is gone stays in the picture until the jobs that it held have been told.
+# A VM that is gone stays in the snapshot until the jobs that it held have been told.
 _SEEN = "(v.state <> 'GONE' OR (v.state = 'GONE' AND v.leases <> '[]'::jsonb))"
 # `moved` is the transaction that changed the row last. Whatever the last snapshot did not see was
 # written by a transaction not older than the oldest one that was under way then: rows from that one
@@ -71,8 +71,8 @@ SELECT uid::text, version, why FROM jobs
 WHERE gang = ANY(%s::uuid[]) AND status NOT IN ({_LIVE}) ORDER BY gang, rank
 """
 _NAMED = f"SELECT {JOB_SELECT} FROM jobs AS j WHERE j.uid = ANY(%s::uuid[])"
-_TROUBLES = f"SELECT {TROUBLE_SELECT} FROM troubles ORDER BY 1, 2, 3, 4, 5"
-_EXPERIENCE = f"SELECT {EXPERIENCE_SELECT} FROM experience ORDER BY 1, 2, 3, 4"
+_REGION_BLOCKS = f"SELECT {REGION_BLOCK_SELECT} FROM troubles ORDER BY 1, 2, 3, 4, 5"
+_SUPPLY_HISTORY = f"SELECT {SUPPLY_HISTORY_SELECT} FROM experience ORDER BY 1, 2, 3, 4"
 # The newest of all clusters, by an index: the same cost for a queue of any length.
 _ARRIVALS = """
 SELECT cluster, submitted_at FROM jobs
@@ -88,7 +88,7 @@ _ALERTS = "SELECT kind, subject, raised_at FROM alerts WHERE cleared_at IS NULL"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far a picture has seen."""
+    """How far a snapshot has seen."""
 
     server: datetime
     """When the server was started: after a fail-over its numbers may be others."""
@@ -112,9 +112,9 @@ class _Moved:
 class _Rest:
     """Answers that are small."""
 
-    troubles: Cursor
+    blocks: Cursor
     requests: Cursor
-    experience: Cursor
+    supply: Cursor
     arrivals: Cursor
     alerts: Cursor
 
@@ -129,12 +129,12 @@ class _Queued:
     verdicts: Cursor
 
 
-class Viewer:
-    """Takes pictures, one at a time. What lives is kept from one to the next, and only what has
-    moved since is read: a turn costs that, not what is there."""
+class SnapshotReader:
+    """Takes snapshots, one at a time. What lives is kept from one to the next, and only what has
+    moved since is read: a cycle costs that, not what is there."""
 
     def __init__(self) -> None:
-        self._living = Living()
+        self._active = ActiveIndex()
         self._heads: Mapping[str, Job] = {}
         self._tenants: dict[str, Tenant] = {}
         self._usage: dict[str, Usage] = {}
@@ -146,27 +146,29 @@ class Viewer:
     # --- what others know ----------------------------------------------------------------
 
     def forget(self) -> None:
-        """What is kept may be old: the next picture is read as a whole. The one that is being taken
-        may be, too."""
+        """What is kept may be old: the next snapshot is read as a whole. The one that is being
+        taken may be, too."""
         self._mark, self._forgotten = None, True
 
-    def wrote(self, beats: Iterable[VmBeat], whys: Iterable[JobWhy]) -> None:
+    def wrote(self, heartbeats: Iterable[VmHeartbeat], whys: Iterable[JobWhy]) -> None:
         """A commit of ours that grows no version. Only who leads writes such things, and whoever
-        begins to lead reads the whole picture first."""
-        for beat in beats:
-            self._living.hear(beat.vm_uid, beat.at)
+        begins to lead reads the whole snapshot first."""
+        for heartbeat in heartbeats:
+            self._active.hear(heartbeat.vm_uid, heartbeat.at)
         for word in whys:
-            self._living.say(word.uid, word.why)
+            self._active.say(word.uid, word.why)
 
     def refused(self, versions: Mapping[str, int]) -> None:
-        """The rows of a step that was refused are at these versions: the next picture must have
+        """The rows of a step that was refused are at these versions: the next snapshot must have
         come as far, or what is kept is wrong."""
         self._proven.update(versions)
 
-    # --- the picture ---------------------------------------------------------------------
+    # --- the snapshot ---------------------------------------------------------------------
 
-    async def view(self, connection: Connection, queue_limit: int, ask: Ask | None = None) -> View:
-        """One consistent picture, with the database's time."""
+    async def snapshot(
+        self, connection: Connection, queue_limit: int, ask: Ask | None = None
+    ) -> Snapshot:
+        """One consistent snapshot, with the database's time."""
         # Until all of it has been read, nothing is certain.
         mark, self._mark = self._mark, None
         # What was proven by now, the snapshot must show; what will be meanwhile, the next one.
@@ -185,27 +187,27 @@ class Viewer:
             heads, whys, verdicts = await self._look_at_queues(
                 connection, now, queued, queue_limit, ask
             )
-            living = self._living
-            view = View(
+            active = self._active
+            snapshot = Snapshot(
                 now=now,
-                jobs=Rows(living.jobs, heads),
-                vms=Rows(living.vms),
-                troubles=tuple(trouble_of(row) for row in await rest.troubles.fetchall()),
+                jobs=ActiveRows(active.jobs, heads),
+                vms=ActiveRows(active.vms),
+                blocks=tuple(block_of(row) for row in await rest.blocks.fetchall()),
                 requests=tuple(request_of(row) for row in await rest.requests.fetchall()),
-                whys=ChainMap(whys, living.whys),
+                whys=ChainMap(whys, active.whys),
                 open_alerts={(kind, what): at for kind, what, at in await rest.alerts.fetchall()},
-                experience=tuple(experience_of(row) for row in await rest.experience.fetchall()),
+                supply=tuple(supply_of(row) for row in await rest.supply.fetchall()),
                 arrivals=arrivals_by_cluster(await rest.arrivals.fetchall(), now),
                 tenants=self._tenants,
                 usage=self._usage,
                 verdicts=verdicts,
-                living=living,
+                active=active,
                 heads=heads,
             )
         self._mark = None if self._forgotten else seen
-        if self._taken >= max(SETTLE_MIN, len(living.jobs) + len(living.vms)):
+        if self._taken >= max(SETTLE_MIN, len(active.jobs) + len(active.vms)):
             self._settle_down()
-        return view
+        return snapshot
 
     async def _catch_up(
         self,
@@ -235,35 +237,35 @@ class Viewer:
         gc.freeze()
 
     def _has_come_to(self, proven: Mapping[str, int]) -> bool:
-        living = self._living
-        known = ((living.jobs.get(uid) or living.vms.get(uid), v) for uid, v in proven.items())
+        active = self._active
+        known = ((active.jobs.get(uid) or active.vms.get(uid), v) for uid, v in proven.items())
         return all(row is None or row.version >= version for row, version in known)
 
     async def _take_in(self, moved: _Moved) -> None:
-        living = self._living
+        active = self._active
         jobs, vms = await moved.jobs.fetchall(), await moved.vms.fetchall()
         for row in vms:
-            known = living.vms.get(row[0])
+            known = active.vms.get(row[0])
             vm = vm_of(row)
             if known is None or known.version != vm.version:
-                living.put_vm(vm)
+                active.put_vm(vm)
                 self._taken += 1
             elif vm.last_beat_at is not None:
-                living.hear(vm.uid, vm.last_beat_at)
+                active.hear(vm.uid, vm.last_beat_at)
         for row in jobs:
-            job = living.jobs.get(row[0])
+            job = active.jobs.get(row[0])
             if job is None or job.version != row[4]:
-                living.put_job(job_of(row), row[JOB_WIDTH])
+                active.put_job(job_of(row), row[JOB_WIDTH])
                 self._taken += 1
             else:
-                living.say(row[0], row[JOB_WIDTH])
-        for uid in await _left(moved.vms_left, living.vms, vms):
-            living.drop_vm(uid)
-        for uid in await _left(moved.jobs_left, living.jobs, jobs):
-            living.drop_job(uid)
+                active.say(row[0], row[JOB_WIDTH])
+        for uid in await _left(moved.vms_left, active.vms, vms):
+            active.drop_vm(uid)
+        for uid in await _left(moved.jobs_left, active.jobs, jobs):
+            active.drop_job(uid)
         tenants = await moved.tenants.fetchall()
         if tenants:
-            # In new ones: whoever has the last picture is not surprised.
+            # In new ones: whoever has the last snapshot is not surprised.
             self._tenants = self._tenants | {row[0]: tenant_of(row) for row in tenants}
             self._usage = self._usage | {row[0]: usage_of(*row[7:9]) for row in tenants}
 
@@ -276,17 +278,19 @@ class Viewer:
         ask: Ask | None,
     ) -> tuple[Sequence[Job], dict[str, str], Mapping[str, str]]:
         """The heads, why they wait, and what those wait for whose waiting is over."""
-        if queued is None:  # the heads of the loop's last picture stay: it will ask for them again
+        if queued is None:  # the heads of the loop's last snapshot stay: it will ask for them again
             return (), {}, {}
-        living = self._living
+        active = self._active
         known = await queued.kinds.fetchall()
         queues = sorted({row[0] for row in known})
-        world = Live(now, Rows(living.jobs), self._tenants, self._usage, queues, living.census)
+        world = Live(
+            now, ActiveRows(active.jobs), self._tenants, self._usage, queues, active.census
+        )
         wanted = ask(world) if ask is not None else [HeadsOf(name, limit) for name in queues]
         first = await queue_heads(connection, wanted, known, limit)
         rows = chain(first, await queued.late.fetchall(), await queued.freed.fetchall())
         # A job whose time is over may be a head as well.
-        heads = {row[0]: row for row in rows if row[0] not in living.jobs}
+        heads = {row[0]: row for row in rows if row[0] not in active.jobs}
         found = await self._fetch(connection, heads.values())
         fellows = await self._fellows(connection, found)
         found |= await self._fetch(connection, fellows)
@@ -298,7 +302,7 @@ class Viewer:
 
     async def _fellows(self, connection: Connection, heads: Mapping[str, Job]) -> list[TupleRow]:
         """Gangs are looked at whole, wherever their members stand: also those that have ended."""
-        wanted = dict(self._living.partial)
+        wanted = dict(self._active.partial)
         wanted |= {job.gang.uid: None for job in heads.values() if job.gang is not None}
         if not wanted:
             return []
@@ -307,7 +311,7 @@ class Viewer:
 
     async def _fetch(self, connection: Connection, heads: Iterable[TupleRow]) -> dict[str, Job]:
         """In the order of the heads. A row at a version never changes, so those of the last
-        picture are not fetched again."""
+        snapshot are not fetched again."""
         seen = self._heads
         found: dict[str, Job | None] = {
             head[0]: job if (job := seen.get(head[0])) and job.version == head[1] else None
@@ -361,9 +365,9 @@ async def _ask_queued(connection: Connection, limit: int) -> _Queued:
 
 async def _ask_rest(connection: Connection) -> _Rest:
     return _Rest(
-        troubles=await connection.execute(_TROUBLES, binary=True),
+        blocks=await connection.execute(_REGION_BLOCKS, binary=True),
         requests=await connection.execute(_REQUESTS, binary=True),
-        experience=await connection.execute(_EXPERIENCE, binary=True),
+        supply=await connection.execute(_SUPPLY_HISTORY, binary=True),
         arrivals=await connection.execute(
             _ARRIVALS, {"horizon": ARRIVALS_HORIZON_S, "limit": ARRIVALS_MAX}, binary=True
         ),

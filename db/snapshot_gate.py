@@ -1,4 +1,4 @@
-"""Who may look at the database when: pictures are taken one at a time, and whoever waits for one
+"""Who may look at the database when: snapshots are taken one at a time, and whoever waits for one
 is content with any that began after it asked."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from core.changes import View
+from core.changes import Snapshot
 from core.errors import StoreDown
 
 
@@ -19,10 +19,10 @@ class Looks:
         self._wait_s = wait_s
         self._lock = asyncio.Lock()
         self._begun = 0
-        self._last: tuple[int, View] | None = None
+        self._last: tuple[int, Snapshot] | None = None
 
-    async def share(self, look: Callable[[], Awaitable[View]]) -> View:
-        """A picture that was begun after this call."""
+    async def share(self, look: Callable[[], Awaitable[Snapshot]]) -> Snapshot:
+        """A snapshot that was begun after this call."""
         asked = self._begun
         async with self.alone():
             if self._last is None or self._last[0] <= asked:

@@ -15,12 +15,12 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from core.changes import Committed, Unit, View
+from core.changes import AtomicBatch, Committed, Snapshot
 from core.commit import Moves, judge, wanted
 from core.commit_writes import Writes, fold
-from core.cost import Settled, Spent
+from core.cost import SettledBills, Spent
 from core.errors import StoreDown
-from core.forecast import Forecast, Run
+from core.forecast import Forecast, PastRun
 from core.groups import only_one
 from core.job import Job
 from core.messages import OutboxRow, OutMessage
@@ -34,7 +34,7 @@ from db.groups import find_group, members, open_jobs
 from db.locks import lock
 from db.retention import prune
 from db.rows import JOB_SELECT, job_of, mapping_of
-from db.snapshot import Viewer
+from db.snapshot import SnapshotReader
 from db.snapshot_gate import Looks
 from db.tenants import all_tenants, holdings
 from db.writes import Raced, write
@@ -123,7 +123,7 @@ class PostgresStore:
     ) -> None:
         """`name` is how the database's own tables of activity show us."""
         self._operation_s = operation_s
-        self._viewer = Viewer()
+        self._viewer = SnapshotReader()
         self._looks = Looks(operation_s)
         self._term = 0
         self._queue = QueueReader()
@@ -230,21 +230,21 @@ class PostgresStore:
         async with self.connection() as connection:
             await connection.execute(_RESIGN, (holder, term))
 
-    async def view(self, queue_limit: int, ask: Ask | None = None) -> View:
+    async def snapshot(self, queue_limit: int, ask: Ask | None = None) -> Snapshot:
         if not queue_limit:
             return await self._looks.share(self._look)
         async with self._looks.alone():
             return await self._look(queue_limit, ask)
 
-    async def _look(self, queue_limit: int = 0, ask: Ask | None = None) -> View:
+    async def _look(self, queue_limit: int = 0, ask: Ask | None = None) -> Snapshot:
         async with self.connection() as connection:
-            return await self._viewer.view(connection, queue_limit, ask)
+            return await self._viewer.snapshot(connection, queue_limit, ask)
 
     async def heads(self, wanted: Sequence[HeadsOf], limit: int) -> Sequence[Job]:
         async with self.connection() as connection:
             return await self._queue.heads(connection, wanted, limit)
 
-    async def runs(self, since: datetime, limit: int) -> Sequence[Run]:
+    async def runs(self, since: datetime, limit: int) -> Sequence[PastRun]:
         async with self.connection() as connection:
             return await runs(connection, since, limit)
 
@@ -267,44 +267,45 @@ class PostgresStore:
         async with self.connection() as connection:
             return await holdings(connection, tenant_id)
 
-    async def commit(self, units: Sequence[Unit], term: int | None) -> Committed:
-        """All in one transaction, except when a unit holds what cannot be stored at all (which
-        is a fault of ours): then each goes alone, so that the others are not held up by it."""
-        if not units:
+    async def commit(self, batches: Sequence[AtomicBatch], term: int | None) -> Committed:
+        """All in one transaction, except when an atomic batch holds what cannot be stored at all
+        (which is a fault of ours): then each goes alone, so that the others are not held up by
+        it."""
+        if not batches:
             return Committed(())
         try:
-            return await self._commit(units, term)
+            return await self._commit(batches, term)
         except (psycopg.IntegrityError, psycopg.DataError) as fault:
-            if len(units) == 1:
-                log.error("unit_unstorable", unit=repr(units[0])[:2000], fault=str(fault))
+            if len(batches) == 1:
+                log.error("unit_unstorable", batch=repr(batches[0])[:2000], fault=str(fault))
                 return Committed((False,), {0: f"unstorable: {fault}".strip()})
-        return Committed.joined([await self.commit([unit], term) for unit in units])
+        return Committed.joined([await self.commit([batch], term) for batch in batches])
 
-    async def _commit(self, units: Sequence[Unit], term: int | None) -> Committed:
+    async def _commit(self, batches: Sequence[AtomicBatch], term: int | None) -> Committed:
         for _ in range(_RACES_MAX):
             try:
                 async with self.connection() as connection, connection.transaction():
-                    done = await self._write(connection, units, term)
+                    done = await self._write(connection, batches, term)
             except Raced:
                 continue
-            self._viewer.wrote(done.writes.beats.values(), done.writes.whys.values())
+            self._viewer.wrote(done.writes.heartbeats.values(), done.writes.whys.values())
             self._viewer.refused(done.proven)
             return done.committed
         raise StoreDown(f"{_RACES_MAX} times in a row somebody else submitted the same job first")
 
     async def _write(
-        self, connection: Connection, units: Sequence[Unit], term: int | None
+        self, connection: Connection, batches: Sequence[AtomicBatch], term: int | None
     ) -> _Done:
-        locked = await lock(connection, wanted(units), term)
-        refusals = judge(units, locked.known)
-        writes = fold([unit for index, unit in enumerate(units) if index not in refusals])
-        if len(refusals) < len(units):
+        locked = await lock(connection, wanted(batches), term)
+        refusals = judge(batches, locked.known)
+        writes = fold([batch for index, batch in enumerate(batches) if index not in refusals])
+        if len(refusals) < len(batches):
             await write(connection, writes, locked)
-        moves = (c for i in refusals for c in units[i] if isinstance(c, Moves))
+        moves = (c for i in refusals for c in batches[i] if isinstance(c, Moves))
         uids = {move.before.uid for move in moves}
         stored = {**locked.known.job_versions, **locked.known.vm_versions} if uids else {}
         proven = {uid: stored[uid] for uid in uids if uid in stored}
-        return _Done(Committed.of(len(units), refusals), writes, proven)
+        return _Done(Committed.of(len(batches), refusals), writes, proven)
 
     async def find_job(self, job_id: str, user_id: str | None) -> Job:
         query = (
@@ -356,7 +357,7 @@ class PostgresStore:
         async with self.connection() as connection:
             await connection.execute(_PUBLISHED, (list(outbox_ids),))
 
-    async def settle_costs(self, batch: int) -> Settled:
+    async def settle_costs(self, batch: int) -> SettledBills:
         async with self.connection() as connection:
             return await settle_costs(connection, batch)
 

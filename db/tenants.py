@@ -10,7 +10,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from core.commit_writes import Charged
-from core.tenants import HOLDS, Consent, Holding, Quota, Tally, Tenant, TenantRow, Usage
+from core.tenants import HOLDS, Consent, Holding, Quota, ResourceTotals, Tenant, TenantRow, Usage
 
 Connection = AsyncConnection[TupleRow]
 _quota = msgspec.json.Decoder(Quota)
@@ -95,11 +95,11 @@ def usage_of(gpu_s: float, at: object) -> Usage:
 
 def held_of(rows: Sequence[TupleRow]) -> dict[str, Holding]:
     """Tenant → cluster → what its jobs hold."""
-    found: dict[str, dict[str, Tally]] = {}
+    found: dict[str, dict[str, ResourceTotals]] = {}
     for tenant_id, cluster, *sums in rows:
         jobs, gpus, cpus, bare_cpus, memory_mb, bare_memory, gpu_mb, bare_gpu = sums
         asked = (cpus, int(bare_cpus), memory_mb, int(bare_memory), gpu_mb, int(bare_gpu))
-        tally = Tally(jobs, int(gpus), *asked)
+        tally = ResourceTotals(jobs, int(gpus), *asked)
         found.setdefault(tenant_id, {})[cluster] = tally
     return dict(found)
 

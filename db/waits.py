@@ -11,20 +11,20 @@ from psycopg.rows import TupleRow
 
 from core.text import clean
 from core.waits import REASON_MAX, ROWS_MAX, WaitKind, WaitNote, WaitRow, fold_key
-from db.rows import Field, Shape
+from db.rows import BulkColumn, Shape
 
 Connection = AsyncConnection[TupleRow]
 
 _NOTE: Shape[tuple[int, WaitNote]] = Shape(
     (
-        Field("place", "int", lambda n: n[0]),
-        Field("uid", "uuid", lambda n: n[1].uid),
-        Field("kind", "text", lambda n: str(n[1].kind)),
-        Field("region", "text", lambda n: clean(n[1].region)),
-        Field("key", "text", lambda n: fold_key(clean(n[1].reason))),
-        Field("reason", "text", lambda n: clean(n[1].reason)[:REASON_MAX]),
-        Field("at", "timestamptz", lambda n: n[1].at),
-        Field("count", "int", lambda n: n[1].count),
+        BulkColumn("place", "int", lambda n: n[0]),
+        BulkColumn("uid", "uuid", lambda n: n[1].uid),
+        BulkColumn("kind", "text", lambda n: str(n[1].kind)),
+        BulkColumn("region", "text", lambda n: clean(n[1].region)),
+        BulkColumn("key", "text", lambda n: fold_key(clean(n[1].reason))),
+        BulkColumn("reason", "text", lambda n: clean(n[1].reason)[:REASON_MAX]),
+        BulkColumn("at", "timestamptz", lambda n: n[1].at),
+        BulkColumn("count", "int", lambda n: n[1].count),
     )
 )
 # A job that has all its rows gets one more for whatever else comes; the new rows of a commit are

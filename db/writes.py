@@ -10,7 +10,7 @@ from typing import TypeVar
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from core.changes import JobProgress, JobWhy, VmBeat
+from core.changes import JobProgress, JobWhy, VmHeartbeat
 from core.commit import Locked
 from core.commit_writes import Attempt, EventWrite, Writes, number_events
 from core.job import WAITING, Job
@@ -18,7 +18,7 @@ from core.messages import OutMessage
 from core.text import clean
 from db.dependencies import write_holds
 from db.locks import OUTBOX_LOCK
-from db.rows import JOB_BIRTH, JOB_STATE, VM, Field, Shape, to_json
+from db.rows import JOB_BIRTH, JOB_STATE, VM, BulkColumn, Shape, to_json
 from db.small_writes import write_plain
 from db.tenants import ENSURE, REVIVE, write_tenants
 from db.waits import write_waits
@@ -42,49 +42,49 @@ class JobWrite:
     last_seq: int
 
 
-def _of_job(field: Field[Job]) -> Field[JobWrite]:
-    return Field(field.name, field.kind, lambda write: field.value(write.job))
+def _of_job(field: BulkColumn[Job]) -> BulkColumn[JobWrite]:
+    return BulkColumn(field.name, field.kind, lambda write: field.value(write.job))
 
 
-_SEQ: Field[JobWrite] = Field("last_seq", "int", lambda w: w.last_seq)
-_HASH: Field[JobWrite] = Field("content_hash", "text", lambda w: w.content_hash)
+_SEQ: BulkColumn[JobWrite] = BulkColumn("last_seq", "int", lambda w: w.last_seq)
+_HASH: BulkColumn[JobWrite] = BulkColumn("content_hash", "text", lambda w: w.content_hash)
 _JOB_MOVE: Shape[JobWrite] = Shape((*map(_of_job, JOB_STATE), _SEQ))
 _JOB_NEW: Shape[JobWrite] = Shape((*map(_of_job, (*JOB_STATE, *JOB_BIRTH)), _SEQ, _HASH))
 _EVENT: Shape[EventWrite] = Shape(
     (
-        Field("uid", "uuid", lambda w: w.uid),
-        Field("seq", "int", lambda w: w.seq),
-        Field("at", "timestamptz", lambda w: w.entry.at),
-        Field("event", "text", lambda w: clean(w.entry.event)),
-        Field(
+        BulkColumn("uid", "uuid", lambda w: w.uid),
+        BulkColumn("seq", "int", lambda w: w.seq),
+        BulkColumn("at", "timestamptz", lambda w: w.entry.at),
+        BulkColumn("event", "text", lambda w: clean(w.entry.event)),
+        BulkColumn(
             "from_status",
             "text",
             lambda w: None if w.entry.from_status is None else str(w.entry.from_status),
         ),
-        Field("to_status", "text", lambda w: str(w.entry.to_status)),
-        Field("attempt", "int", lambda w: w.entry.attempt),
-        Field("reason", "text", lambda w: clean(w.entry.reason)),
-        Field("vm_name", "text", lambda w: w.entry.vm_name),
-        Field("region", "text", lambda w: w.entry.region),
-        Field("data", "jsonb", lambda w: to_json(w.entry.data)),
-        Field("dedup_key", "text", lambda w: w.entry.dedup_key),
+        BulkColumn("to_status", "text", lambda w: str(w.entry.to_status)),
+        BulkColumn("attempt", "int", lambda w: w.entry.attempt),
+        BulkColumn("reason", "text", lambda w: clean(w.entry.reason)),
+        BulkColumn("vm_name", "text", lambda w: w.entry.vm_name),
+        BulkColumn("region", "text", lambda w: w.entry.region),
+        BulkColumn("data", "jsonb", lambda w: to_json(w.entry.data)),
+        BulkColumn("dedup_key", "text", lambda w: w.entry.dedup_key),
     )
 )
 _OPENED: Shape[Attempt] = Shape(
     (
-        Field("uid", "uuid", lambda a: a.uid),
-        Field("attempt", "int", lambda a: a.number),
-        Field("lease_id", "text", lambda a: a.lease and a.lease.lease_id),
-        Field("vm_uid", "uuid", lambda a: a.lease and a.lease.vm_uid),
-        Field("vm_name", "text", lambda a: a.lease and a.lease.vm_name),
-        Field("region", "text", lambda a: a.lease and a.lease.region),
-        Field("zone", "text", lambda a: a.lease and a.lease.zone),
-        Field("slots", "jsonb", lambda a: a.lease and to_json(a.lease.slots)),
-        Field("assigned_at", "timestamptz", lambda a: a.assigned_at),
-        Field("started_at", "timestamptz", lambda a: a.started_at),
-        Field("ended_at", "timestamptz", lambda a: a.ended_at),
-        Field("outcome", "text", lambda a: clean(a.outcome)),
-        Field("exit_code", "int", lambda a: a.exit_code),
+        BulkColumn("uid", "uuid", lambda a: a.uid),
+        BulkColumn("attempt", "int", lambda a: a.number),
+        BulkColumn("lease_id", "text", lambda a: a.lease and a.lease.lease_id),
+        BulkColumn("vm_uid", "uuid", lambda a: a.lease and a.lease.vm_uid),
+        BulkColumn("vm_name", "text", lambda a: a.lease and a.lease.vm_name),
+        BulkColumn("region", "text", lambda a: a.lease and a.lease.region),
+        BulkColumn("zone", "text", lambda a: a.lease and a.lease.zone),
+        BulkColumn("slots", "jsonb", lambda a: a.lease and to_json(a.lease.slots)),
+        BulkColumn("assigned_at", "timestamptz", lambda a: a.assigned_at),
+        BulkColumn("started_at", "timestamptz", lambda a: a.started_at),
+        BulkColumn("ended_at", "timestamptz", lambda a: a.ended_at),
+        BulkColumn("outcome", "text", lambda a: clean(a.outcome)),
+        BulkColumn("exit_code", "int", lambda a: a.exit_code),
     )
 )
 _PATCHED: Shape[Attempt] = Shape(
@@ -96,10 +96,10 @@ _PATCHED: Shape[Attempt] = Shape(
 )
 _PROGRESS: Shape[JobProgress] = Shape(
     (
-        Field("uid", "uuid", lambda p: p.uid),
-        Field("attempt", "int", lambda p: p.attempt),
-        Field("step", "float8", lambda p: p.progress and float(p.progress.step)),
-        Field(
+        BulkColumn("uid", "uuid", lambda p: p.uid),
+        BulkColumn("attempt", "int", lambda p: p.attempt),
+        BulkColumn("step", "float8", lambda p: p.progress and float(p.progress.step)),
+        BulkColumn(
             "total",
             "float8",
             lambda p: (
@@ -108,33 +108,33 @@ _PROGRESS: Shape[JobProgress] = Shape(
                 else None
             ),
         ),
-        Field(
+        BulkColumn(
             "checkpoint_step",
             "float8",
             lambda p: None if p.checkpoint_step is None else float(p.checkpoint_step),
         ),
-        Field("at", "timestamptz", lambda p: p.at),
+        BulkColumn("at", "timestamptz", lambda p: p.at),
     )
 )
 _WHY: Shape[JobWhy] = Shape(
     (
-        Field("uid", "uuid", lambda w: w.uid),
-        Field("why", "text", lambda w: clean(w.why)),
+        BulkColumn("uid", "uuid", lambda w: w.uid),
+        BulkColumn("why", "text", lambda w: clean(w.why)),
     )
 )
-_BEAT: Shape[VmBeat] = Shape(
+_HEARTBEAT: Shape[VmHeartbeat] = Shape(
     (
-        Field("uid", "uuid", lambda b: b.vm_uid),
-        Field("at", "timestamptz", lambda b: b.at),
-        Field("readings", "jsonb", lambda b: to_json(b.gpus) if b.gpus else None),
+        BulkColumn("uid", "uuid", lambda b: b.vm_uid),
+        BulkColumn("at", "timestamptz", lambda b: b.at),
+        BulkColumn("readings", "jsonb", lambda b: to_json(b.gpus) if b.gpus else None),
     )
 )
 _SEND: Shape[OutMessage] = Shape(
     (
-        Field("topic", "text", lambda m: m.topic),
-        Field("body", "bytea", lambda m: m.body),
-        Field("attributes", "jsonb", lambda m: to_json(m.attributes)),
-        Field("ordering_key", "text", lambda m: m.ordering_key),
+        BulkColumn("topic", "text", lambda m: m.topic),
+        BulkColumn("body", "bytea", lambda m: m.body),
+        BulkColumn("attributes", "jsonb", lambda m: to_json(m.attributes)),
+        BulkColumn("ordering_key", "text", lambda m: m.ordering_key),
     )
 )
 
@@ -192,15 +192,15 @@ WHERE j.uid = x.uid AND j.status IN ({_WAITING})
     AND j.why <> x.why
 """
 _INSERT_VMS = f"INSERT INTO vms ({VM.names}) SELECT {VM.names} FROM {VM.rows}"
-# A beat that came after the mover looked must not be lost: the newest stays.
+# A heartbeat that came after the mover looked must not be lost: the newest stays.
 _UPDATE_VMS = f"""
 UPDATE vms AS v SET {VM.assignments("uid", "last_beat_at")},
     last_beat_at = greatest(v.last_beat_at, x.last_beat_at)
 FROM {VM.rows} WHERE v.uid = x.uid
 """
-_UPDATE_BEATS = f"""
+_UPDATE_HEARTBEATS = f"""
 UPDATE vms AS v SET last_beat_at = x.at, readings = coalesce(x.readings, v.readings)
-FROM {_BEAT.rows} WHERE v.uid = x.uid AND (v.last_beat_at IS NULL OR v.last_beat_at < x.at)
+FROM {_HEARTBEAT.rows} WHERE v.uid = x.uid AND (v.last_beat_at IS NULL OR v.last_beat_at < x.at)
 """
 _INSERT_SENDS = f"""
 INSERT INTO outbox ({_SEND.names})
@@ -217,7 +217,7 @@ async def write(connection: Connection, writes: Writes, locked: Locked) -> None:
         # Moves go before inserts: a name is free again once its VM is gone.
         await _bulk(connection, _UPDATE_VMS, VM, list(writes.vms.values()))
         await _bulk(connection, _INSERT_VMS, VM, list(writes.new_vms.values()))
-        await _bulk(connection, _UPDATE_BEATS, _BEAT, list(writes.beats.values()))
+        await _bulk(connection, _UPDATE_HEARTBEATS, _HEARTBEAT, list(writes.heartbeats.values()))
         await _write_jobs(connection, writes, locked, last_seqs)
         await write_holds(connection, writes)
         await _bulk(connection, _INSERT_EVENTS, _EVENT, events)

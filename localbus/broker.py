@@ -16,8 +16,8 @@ from itertools import count
 from typing import Protocol
 
 from localbus.changes import (
+    JournalContent,
     MessagesAdded,
-    Stored,
     SubscriptionDropped,
     SubscriptionSaved,
     TopicDropped,
@@ -27,11 +27,11 @@ from localbus.delivery import Delivery, Ledger
 from localbus.errors import Exists, FailedPrecondition, Full, Missing, invalid
 from localbus.model import (
     DELETED_TOPIC,
-    Draft,
+    IncomingMessage,
     Message,
     SubscriptionSpec,
     TopicSpec,
-    check_drafts,
+    check_incoming,
     check_name,
     check_subscription,
     check_topic,
@@ -83,7 +83,7 @@ class Broker:
         self._timers: list[tuple[float, int, Subscription]] = []
         self._timer_serial = count()
 
-    def restore(self, stored: Stored, now: float) -> None:
+    def restore(self, stored: JournalContent, now: float) -> None:
         """What the journal kept. Leases are not kept: everything unacked is ready again."""
         boot = stored.boot
         self._message_ids = count(boot * _IDS_PER_BOOT + 1)
@@ -270,23 +270,27 @@ class Broker:
     # -- publishing
 
     def stage(
-        self, topic_name: str, drafts: Sequence[Draft], total_bytes: int, now: float
+        self,
+        topic_name: str,
+        incoming_messages: Sequence[IncomingMessage],
+        total_bytes: int,
+        now: float,
     ) -> Staged:
         """Ids, bytes and audience of a publish. Nothing is visible yet."""
         topic = self.topic(topic_name)
-        check_drafts(drafts, total_bytes)
+        check_incoming(incoming_messages, total_bytes)
         if self.ledger.stored_bytes + total_bytes > self._stored_bytes_max:
             raise Full(
                 f"the bus holds {self.ledger.stored_bytes} bytes of unacknowledged messages,"
                 f" expected at most {self._stored_bytes_max}: acknowledge or delete some first"
             )
-        messages = tuple(self._sealed(topic, draft, now) for draft in drafts)
+        messages = tuple(self._sealed(topic, incoming, now) for incoming in incoming_messages)
         return self._staged(topic, messages)
 
-    def _sealed(self, topic: Topic, draft: Draft, now: float) -> Message:
+    def _sealed(self, topic: Topic, incoming: IncomingMessage, now: float) -> Message:
         id_ = next(self._message_ids)
-        body = self._codec.seal(draft.raw, id_, now)
-        return Message(id_, topic.spec.name, now, draft.attributes, draft.ordering_key, body)
+        body = self._codec.seal(incoming.raw, id_, now)
+        return Message(id_, topic.spec.name, now, incoming.attributes, incoming.ordering_key, body)
 
     def _staged(self, topic: Topic, messages: tuple[Message, ...]) -> Staged:
         audiences = tuple(topic.audience(message) for message in messages)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from localbus.broker import Broker, Staged
 from localbus.changes import Change
-from localbus.commit import GroupCommit
-from localbus.delivery import Consumer, Lease
+from localbus.commit import JournalCommit
+from localbus.delivery import AckDeadline, Consumer
 from localbus.errors import InvalidArgument, Missing, invalid
-from localbus.model import ACK_DEADLINE_S, Draft, SubscriptionSpec, TopicSpec
+from localbus.model import ACK_DEADLINE_S, IncomingMessage, SubscriptionSpec, TopicSpec
 from localbus.subscription import Subscription
 
 PULL_MESSAGES_MAX = 1_000
@@ -22,7 +22,7 @@ ACK_IDS_MAX = 10_000
 
 
 @dataclass(slots=True, eq=False)
-class Listener:
+class MessageReceiver:
     """Somebody who waits for messages of a subscription: an open stream, or a waiting pull."""
 
     subscription: Subscription
@@ -31,7 +31,7 @@ class Listener:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class AckResult:
     """How an ack or a deadline change went, by ack id."""
 
     done: tuple[str, ...]
@@ -39,14 +39,14 @@ class Settled:
     exactly_once: bool
 
 
-class Bus:
+class BrokerLoop:
     """What the doors call. Lives on one event loop."""
 
-    def __init__(self, broker: Broker, commits: GroupCommit, now: Callable[[], float]) -> None:
+    def __init__(self, broker: Broker, commits: JournalCommit, now: Callable[[], float]) -> None:
         self._broker = broker
         self._commits = commits
         self.now = now
-        self._listeners: dict[Subscription, list[Listener]] = {}
+        self._listeners: dict[Subscription, list[MessageReceiver]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = math.inf
         self.stopping = False
@@ -115,9 +115,11 @@ class Bus:
 
     # -- messages
 
-    async def publish(self, topic: str, drafts: Sequence[Draft], total_bytes: int) -> list[str]:
+    async def publish(
+        self, topic: str, incoming_messages: Sequence[IncomingMessage], total_bytes: int
+    ) -> list[str]:
         """Message ids, once the messages and their deliveries are on disk."""
-        staged = self._broker.stage(topic, drafts, total_bytes, self.now())
+        staged = self._broker.stage(topic, incoming_messages, total_bytes, self.now())
         if staged.change is not None:
             await self._commits.submit([staged.change], lambda: self._show(staged))
         return [str(message.id) for message in staged.messages]
@@ -126,12 +128,12 @@ class Bus:
         self._broker.apply(staged, self.now())
         self._settle()
 
-    async def pull(self, name: str, messages_max: int, wait_s: float) -> list[Lease]:
+    async def pull(self, name: str, messages_max: int, wait_s: float) -> list[AckDeadline]:
         """Up to so many messages; waits for the first one."""
         subscription = self._broker.readable(name)
         if messages_max <= 0:
             raise invalid("max_messages", messages_max, "at least 1")
-        listener = Listener(subscription, None)
+        listener = MessageReceiver(subscription, None)
         self._listen(listener)
         try:
             async with asyncio.timeout(wait_s):
@@ -143,7 +145,7 @@ class Bus:
             self._unlisten(listener)
         return leases
 
-    def _take(self, listener: Listener, messages_max: int) -> list[Lease]:
+    def _take(self, listener: MessageReceiver, messages_max: int) -> list[AckDeadline]:
         listener.news.clear()
         subscription = listener.subscription
         if subscription.gone:
@@ -161,7 +163,7 @@ class Bus:
             self._settle()
         return leases
 
-    async def ack(self, name: str, ack_ids: Sequence[str]) -> Settled:
+    async def ack(self, name: str, ack_ids: Sequence[str]) -> AckResult:
         """Acknowledges. For exactly-once subscriptions the answer waits for the disk."""
         _check_ack_ids(ack_ids)
         subscription = self._broker.subscription(name)
@@ -174,7 +176,7 @@ class Bus:
             self._settle()
         return _settled(ack_ids, refused, subscription)
 
-    def modify(self, name: str, wishes: Sequence[tuple[str, int]]) -> Settled:
+    def modify(self, name: str, wishes: Sequence[tuple[str, int]]) -> AckResult:
         """Moves ack deadlines; zero hands the message back."""
         ack_ids = [ack_id for ack_id, _ in wishes]
         _check_ack_ids(ack_ids)
@@ -190,20 +192,20 @@ class Bus:
 
     # -- streams
 
-    def open_stream(self, name: str, consumer: Consumer) -> Listener:
+    def open_stream(self, name: str, consumer: Consumer) -> MessageReceiver:
         """A stream that takes messages as they come; close it with `close_stream`."""
         check_stream_deadline(consumer.ack_deadline_s)
         subscription = self._broker.readable(name)
         subscription.join(consumer, self.now())
-        listener = Listener(subscription, consumer)
+        listener = MessageReceiver(subscription, consumer)
         self._listen(listener)
         return listener
 
-    def next_batch(self, listener: Listener) -> list[Lease]:
+    def next_batch(self, listener: MessageReceiver) -> list[AckDeadline]:
         """What the stream may have now; empty means: wait for `listener.news`."""
         return self._take(listener, PULL_MESSAGES_MAX)
 
-    def close_stream(self, listener: Listener) -> None:
+    def close_stream(self, listener: MessageReceiver) -> None:
         """Hands its messages to others."""
         self._unlisten(listener)
         assert listener.consumer is not None
@@ -214,10 +216,10 @@ class Bus:
         self._broker.settle(listener.subscription, now)
         self._settle()
 
-    def _listen(self, listener: Listener) -> None:
+    def _listen(self, listener: MessageReceiver) -> None:
         self._listeners.setdefault(listener.subscription, []).append(listener)
 
-    def _unlisten(self, listener: Listener) -> None:
+    def _unlisten(self, listener: MessageReceiver) -> None:
         waiting = self._listeners[listener.subscription]
         waiting.remove(listener)
         if not waiting:
@@ -296,7 +298,7 @@ def _check_ack_ids(ack_ids: Iterable[str]) -> None:
         raise InvalidArgument(f"ack_ids: got {total}, expected 1 to {ACK_IDS_MAX}")
 
 
-def _settled(ack_ids: Sequence[str], refused: Sequence[str], sub: Subscription) -> Settled:
+def _settled(ack_ids: Sequence[str], refused: Sequence[str], sub: Subscription) -> AckResult:
     bad = set(refused)
     done = tuple(ack_id for ack_id in ack_ids if ack_id not in bad)
-    return Settled(done, tuple(refused), sub.spec.exactly_once)
+    return AckResult(done, tuple(refused), sub.spec.exactly_once)

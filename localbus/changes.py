@@ -81,7 +81,7 @@ class StoredDelivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class JournalContent:
     """Everything the journal holds at start. `boot` grows with every start."""
 
     boot: int

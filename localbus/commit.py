@@ -25,7 +25,7 @@ PENDING_MAX = 200_000
 log = structlog.get_logger(__name__)
 
 
-class Store(Protocol):
+class ChangeStore(Protocol):
     """Where changes go."""
 
     def write(self, changes: Sequence[Change]) -> None:
@@ -41,10 +41,10 @@ class _Entry:
     waiter: asyncio.Future[None] | None
 
 
-class GroupCommit:
+class JournalCommit:
     """Writes changes in the order they were handed in."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ChangeStore) -> None:
         self._store = store
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="localbus-journal")
         self._pending: list[_Entry] = []

@@ -33,7 +33,7 @@ class Delivery:
     attempts: int = 0
     failures: int = 0
     state: State = State.READY
-    lease: Lease | None = None
+    lease: AckDeadline | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +56,7 @@ class Consumer:
 
 
 @dataclass(slots=True, eq=False)
-class Lease:
+class AckDeadline:
     """The right to settle one delivery until `deadline`."""
 
     ack_id: str

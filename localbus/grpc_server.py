@@ -12,7 +12,7 @@ from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
 from localbus import protos, wire
-from localbus.bus import Bus, Listener, Settled, check_stream_deadline
+from localbus.bus import AckResult, BrokerLoop, MessageReceiver, check_stream_deadline
 from localbus.delivery import Consumer
 from localbus.errors import BusError, InvalidArgument, Unavailable
 from localbus.service import AcksRefused, Service
@@ -53,7 +53,7 @@ async def refuse(context: _Context, error: BusError) -> NoReturn:
 class StreamingPull:
     """One open stream: a reader of acks beside a writer of messages."""
 
-    def __init__(self, bus: Bus, requests: AsyncIterator[Any], context: _Context) -> None:
+    def __init__(self, bus: BrokerLoop, requests: AsyncIterator[Any], context: _Context) -> None:
         self._bus = bus
         self._requests = requests
         self._context = context
@@ -79,7 +79,7 @@ class StreamingPull:
             reader.cancel()
             self._bus.close_stream(listener)
 
-    async def _write(self, listener: Listener, reader: asyncio.Task[None]) -> None:
+    async def _write(self, listener: MessageReceiver, reader: asyncio.Task[None]) -> None:
         subscription = listener.subscription
         while not self._bus.stopping:
             batch = self._bus.next_batch(listener)
@@ -105,7 +105,7 @@ class StreamingPull:
             self._verdicts = protos.StreamingPullResponse()
         return taken
 
-    async def _read(self, first: Any, listener: Listener) -> None:
+    async def _read(self, first: Any, listener: MessageReceiver) -> None:
         try:
             await self._obey(first, listener)
             async for request in self._requests:
@@ -113,7 +113,7 @@ class StreamingPull:
         finally:
             listener.news.set()
 
-    async def _obey(self, request: Any, listener: Listener) -> None:
+    async def _obey(self, request: Any, listener: MessageReceiver) -> None:
         name = listener.subscription.spec.name
         seconds = request.stream_ack_deadline_seconds
         assert listener.consumer is not None
@@ -135,7 +135,7 @@ class StreamingPull:
             settled = self._bus.modify(name, list(pairs))
             self._report(settled, self._verdicts.modify_ack_deadline_confirmation, listener)
 
-    def _report(self, settled: Settled, confirmation: Any, listener: Listener) -> None:
+    def _report(self, settled: AckResult, confirmation: Any, listener: MessageReceiver) -> None:
         if not settled.exactly_once:
             return
         confirmation.ack_ids.extend(settled.done)
@@ -176,7 +176,7 @@ def _serialize(answer: Any) -> bytes:
     return answer if isinstance(answer, bytes) else bytes(answer.SerializeToString())
 
 
-def _streaming_pull(bus: Bus) -> grpc.RpcMethodHandler[Any, Any]:
+def _streaming_pull(bus: BrokerLoop) -> grpc.RpcMethodHandler[Any, Any]:
     async def call(requests: AsyncIterator[Any], context: _Context) -> None:
         try:
             await StreamingPull(bus, aiter(requests), context).run()

@@ -21,9 +21,9 @@ from localbus.changes import (
     Change,
     DeliveriesDropped,
     DeliveriesMarked,
+    JournalContent,
     MessagesAdded,
     MessagesDropped,
-    Stored,
     StoredDelivery,
     SubscriptionDropped,
     SubscriptionSaved,
@@ -115,7 +115,7 @@ class Journal:
     def _set_meta(self, name: str, value: int) -> None:
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
-    def load(self, opener: Opener) -> Stored:
+    def load(self, opener: Opener) -> JournalContent:
         """Everything that is kept, and the number of this start."""
         boot = self._meta("boot") + 1
         self._set_meta("boot", boot)
@@ -133,7 +133,9 @@ class Journal:
                 "SELECT subscription, message, attempts, acked FROM deliveries ORDER BY message"
             )
         )
-        return Stored(boot, topics, subscriptions, tuple(self._messages(opener)), deliveries)
+        return JournalContent(
+            boot, topics, subscriptions, tuple(self._messages(opener)), deliveries
+        )
 
     def _messages(self, opener: Opener) -> Iterable[Message]:
         rows = self._db.execute("SELECT id, topic, published, body FROM messages ORDER BY id")

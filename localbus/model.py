@@ -49,7 +49,7 @@ class Backoff:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetterPolicy:
     """Where messages go that failed `max_attempts` times."""
 
     topic: str
@@ -66,7 +66,7 @@ class SubscriptionSpec:
     filter: str = ""
     ordered: bool = False
     exactly_once: bool = False
-    dead_letter: DeadLetter | None = None
+    dead_letter: DeadLetterPolicy | None = None
     backoff: Backoff | None = None
     retention_s: float = 7 * DAY_S
     retain_acked: bool = False
@@ -79,7 +79,7 @@ class SubscriptionSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class IncomingMessage:
     """A message on its way in. `raw` is the door's own form; the broker never looks inside."""
 
     attributes: Mapping[str, str]
@@ -186,26 +186,28 @@ def _check_ttl(spec: SubscriptionSpec) -> None:
         )
 
 
-def check_drafts(drafts: Sequence[Draft], total_bytes: int) -> None:
+def check_incoming(incoming_messages: Sequence[IncomingMessage], total_bytes: int) -> None:
     """The limits of one publish."""
-    if not drafts:
+    if not incoming_messages:
         raise invalid("messages", 0, "at least one message")
-    if len(drafts) > MESSAGES_PER_PUBLISH_MAX:
-        raise invalid("messages", len(drafts), f"at most {MESSAGES_PER_PUBLISH_MAX}")
+    if len(incoming_messages) > MESSAGES_PER_PUBLISH_MAX:
+        raise invalid("messages", len(incoming_messages), f"at most {MESSAGES_PER_PUBLISH_MAX}")
     if total_bytes > PUBLISH_BYTES_MAX:
         raise invalid("request size", total_bytes, f"at most {PUBLISH_BYTES_MAX} bytes")
-    for draft in drafts:
-        _check_draft(draft)
+    for incoming in incoming_messages:
+        _check_one(incoming)
 
 
-def _check_draft(draft: Draft) -> None:
-    attributes = draft.attributes
-    if not draft.data_bytes and not attributes:
+def _check_one(incoming: IncomingMessage) -> None:
+    attributes = incoming.attributes
+    if not incoming.data_bytes and not attributes:
         raise InvalidArgument("messages: got one without data and attributes, expected either")
     if attributes:
         _check_attributes(attributes)
-    if draft.ordering_key and len(draft.ordering_key.encode()) > ORDERING_KEY_BYTES_MAX:
-        raise invalid("ordering_key", draft.ordering_key, f"at most {ORDERING_KEY_BYTES_MAX} bytes")
+    if incoming.ordering_key and len(incoming.ordering_key.encode()) > ORDERING_KEY_BYTES_MAX:
+        raise invalid(
+            "ordering_key", incoming.ordering_key, f"at most {ORDERING_KEY_BYTES_MAX} bytes"
+        )
 
 
 def _check_attributes(attributes: Mapping[str, str]) -> None:

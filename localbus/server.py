@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from core.clock import SystemClock
 from localbus.broker import Broker
-from localbus.bus import Bus
-from localbus.commit import GroupCommit
+from localbus.bus import BrokerLoop
+from localbus.commit import JournalCommit
 from localbus.grpc_server import build_server
 from localbus.journal import Journal
 from localbus.service import Service
@@ -26,14 +26,14 @@ _GRACE_S = 0.3
 _REST_PULL_WAIT_S = 3.0
 
 
-class Clock(Protocol):
+class ServerClock(Protocol):
     """Wall time for publish times, monotonic time for how long things last."""
 
     def now(self) -> datetime: ...
     def monotonic(self) -> float: ...
 
 
-def steady(clock: Clock) -> Callable[[], float]:
+def steady(clock: ServerClock) -> Callable[[], float]:
     """Seconds since 1970 that do not jump when somebody sets the machine's clock: a jump would
     otherwise end every lease at once, or none for hours."""
     start = clock.now().timestamp() - clock.monotonic()
@@ -50,7 +50,7 @@ class LocalBus:
         port: int = 0,
         rest_port: int | None = None,
         *,
-        clock: Clock | None = None,
+        clock: ServerClock | None = None,
         fsync: bool = True,
     ) -> None:
         self._host = host
@@ -58,8 +58,8 @@ class LocalBus:
         self._rest_port = rest_port
         self._now = steady(clock or SystemClock())
         self._journal = Journal(Path(data_dir), fsync=fsync)
-        self._commits: GroupCommit | None = None
-        self._bus: Bus | None = None
+        self._commits: JournalCommit | None = None
+        self._bus: BrokerLoop | None = None
         self._server: grpc.aio.Server | None = None
         self._rest: web.AppRunner | None = None
         self.grpc_address = ""
@@ -72,8 +72,8 @@ class LocalBus:
         await asyncio.to_thread(self._journal.open)
         try:
             broker.restore(await asyncio.to_thread(self._journal.load, codec), self._now())
-            self._commits = GroupCommit(self._journal)
-            self._bus = Bus(broker, self._commits, self._now)
+            self._commits = JournalCommit(self._journal)
+            self._bus = BrokerLoop(broker, self._commits, self._now)
             await self._serve(Service(self._bus))
         except BaseException:
             await self.stop()

@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf import empty_pb2
 
 from localbus import protos, wire
-from localbus.bus import Bus, Settled
+from localbus.bus import AckResult, BrokerLoop
 from localbus.errors import Aborted, BusError, InvalidArgument
 from localbus.model import check_project
 
@@ -28,7 +28,7 @@ class AcksRefused(BusError):
     status = "INVALID_ARGUMENT"
     http = 400
 
-    def __init__(self, settled: Settled) -> None:
+    def __init__(self, settled: AckResult) -> None:
         self.refused = settled.refused
         # Clients repeat ABORTED for the ids that carry no verdict of their own, and those are
         # good: an ack that was done is done again without harm.
@@ -39,7 +39,7 @@ class AcksRefused(BusError):
 class Service:
     """Requests in, answers out; refusals are BusErrors."""
 
-    def __init__(self, bus: Bus, *, pull_wait_s: float = PULL_WAIT_S) -> None:
+    def __init__(self, bus: BrokerLoop, *, pull_wait_s: float = PULL_WAIT_S) -> None:
         self.bus = bus
         self._pull_wait_s = pull_wait_s
 
@@ -74,7 +74,7 @@ class Service:
 
     async def publish(self, request: Any) -> Any:
         size = request.ByteSize()
-        ids = await self.bus.publish(request.topic, wire.drafts(request.messages), size)
+        ids = await self.bus.publish(request.topic, wire.incoming_messages(request.messages), size)
         return protos.PublishResponse(message_ids=ids)
 
     # -- Subscriber
@@ -153,7 +153,7 @@ class Service:
         return protos.TestIamPermissionsResponse(permissions=request.permissions)
 
 
-def _verdict(settled: Settled) -> Any:
+def _verdict(settled: AckResult) -> Any:
     """At-least-once never complains: a late ack means that the message comes again."""
     if settled.refused and settled.exactly_once:
         raise AcksRefused(settled)

@@ -10,7 +10,7 @@ from itertools import count
 
 from localbus import filters
 from localbus.changes import DeliveriesDropped, DeliveriesMarked
-from localbus.delivery import Consumer, Delivery, Lease, Ledger, State
+from localbus.delivery import AckDeadline, Consumer, Delivery, Ledger, State
 from localbus.model import Message, SubscriptionSpec
 
 # An open stream is use too, and it must be known after a crash; expiry counts in days.
@@ -39,10 +39,10 @@ class Subscription:
         self._ack_ids = ack_ids
         self._ready: deque[Delivery] = deque()
         self._keys: dict[str, deque[Delivery]] = {}
-        self._leases: dict[str, Lease] = {}
+        self._leases: dict[str, AckDeadline] = {}
         # Exactly-once clients repeat an ack whose answer was lost: it must succeed again.
         self._acked_lately: dict[str, float] = {}
-        self._expiries: list[tuple[float, int, Lease]] = []
+        self._expiries: list[tuple[float, int, AckDeadline]] = []
         self._waits: list[tuple[float, int, Delivery]] = []
         self._serial = count()
 
@@ -84,12 +84,12 @@ class Subscription:
 
     def take(
         self, now: float, *, messages_max: int, bytes_max: int, consumer: Consumer | None = None
-    ) -> list[Lease]:
+    ) -> list[AckDeadline]:
         """Leases up to so many messages; what a consumer may hold limits it too."""
         self.used = now
         if consumer is not None:
             messages_max = min(messages_max, consumer.open_messages, self._fair_share())
-        taken: list[Lease] = []
+        taken: list[AckDeadline] = []
         size = 0
         while self._ready and len(taken) < messages_max and size < bytes_max:
             delivery = self._ready.popleft()
@@ -107,9 +107,9 @@ class Subscription:
         takers = sum(1 for consumer in self.consumers if consumer.open_messages)
         return math.ceil(self.ready_count / takers) if takers else 0
 
-    def _lease(self, delivery: Delivery, now: float, consumer: Consumer | None) -> Lease:
+    def _lease(self, delivery: Delivery, now: float, consumer: Consumer | None) -> AckDeadline:
         seconds = consumer.ack_deadline_s if consumer else self.spec.ack_deadline_s
-        lease = Lease(next(self._ack_ids), delivery, now + seconds, consumer)
+        lease = AckDeadline(next(self._ack_ids), delivery, now + seconds, consumer)
         delivery.state = State.LEASED
         delivery.attempts += 1
         delivery.lease = lease
@@ -181,26 +181,26 @@ class Subscription:
                 self._move(lease, now + seconds)
         return refused
 
-    def _move(self, lease: Lease, deadline: float) -> None:
+    def _move(self, lease: AckDeadline, deadline: float) -> None:
         # A later deadline needs no entry of its own: the earlier one, when due, is put off.
         if deadline < lease.deadline:
             heapq.heappush(self._expiries, (deadline, next(self._serial), lease))
         lease.deadline = deadline
 
-    def _end(self, lease: Lease) -> None:
+    def _end(self, lease: AckDeadline) -> None:
         del self._leases[lease.ack_id]
         self._free(lease)
         if self.ready_count:
             self._ledger.woken.add(self)
 
-    def _free(self, lease: Lease) -> None:
+    def _free(self, lease: AckDeadline) -> None:
         consumer = lease.consumer
         if consumer is not None:
             consumer.messages -= 1
             consumer.bytes -= len(lease.delivery.message.body)
             lease.consumer = None
 
-    def _failed(self, lease: Lease, now: float) -> None:
+    def _failed(self, lease: AckDeadline, now: float) -> None:
         """Nacked or expired. A lease that was handed back has nothing left to give up."""
         delivery = lease.delivery
         if delivery.lease is not lease or delivery.state is not State.LEASED:

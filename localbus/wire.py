@@ -12,13 +12,13 @@ from google.iam.v1 import policy_pb2  # type: ignore[import-untyped]
 from google.protobuf import duration_pb2, field_mask_pb2
 
 from localbus import protos
-from localbus.delivery import Lease
+from localbus.delivery import AckDeadline
 from localbus.errors import InvalidArgument, invalid
 from localbus.model import (
     DAY_S,
     Backoff,
-    DeadLetter,
-    Draft,
+    DeadLetterPolicy,
+    IncomingMessage,
     SubscriptionSpec,
     TopicSpec,
 )
@@ -52,15 +52,15 @@ class MessageCodec:
         return dict(raw.attributes), raw.ordering_key
 
 
-def drafts(messages: Iterable[Any]) -> list[Draft]:
+def incoming_messages(messages: Iterable[Any]) -> list[IncomingMessage]:
     """The messages of a PublishRequest."""
-    return [Draft(dict(m.attributes), m.ordering_key, len(m.data), m) for m in messages]
+    return [IncomingMessage(dict(m.attributes), m.ordering_key, len(m.data), m) for m in messages]
 
 
 # -- hot path: answers are put together from stored bytes, no message is parsed to be sent
 
 
-def received(leases: Sequence[Lease], *, attempts: bool) -> bytes:
+def received(leases: Sequence[AckDeadline], *, attempts: bool) -> bytes:
     """`received_messages` of PullResponse and StreamingPullResponse (field 1 in both)."""
     parts: list[bytes] = []
     for lease in leases:
@@ -168,11 +168,13 @@ def subscription_spec(sub: Any) -> SubscriptionSpec:
     )
 
 
-def _dead_letter(sub: Any) -> DeadLetter | None:
+def _dead_letter(sub: Any) -> DeadLetterPolicy | None:
     if not sub.HasField("dead_letter_policy") or not sub.dead_letter_policy.dead_letter_topic:
         return None
     policy = sub.dead_letter_policy
-    return DeadLetter(policy.dead_letter_topic, policy.max_delivery_attempts or _ATTEMPTS_DEFAULT)
+    return DeadLetterPolicy(
+        policy.dead_letter_topic, policy.max_delivery_attempts or _ATTEMPTS_DEFAULT
+    )
 
 
 def _backoff(sub: Any) -> Backoff | None:

@@ -8,7 +8,6 @@ from typing import assert_never
 
 from core.job import JobSpec
 from core.messages import (
-    BeatStatus,
     Canary,
     ContinueJob,
     Control,
@@ -16,6 +15,7 @@ from core.messages import (
     GoJob,
     GpuReading,
     Heartbeat,
+    HeartbeatStatus,
     InMessage,
     KeepWarm,
     OutMessage,
@@ -50,9 +50,14 @@ REASON_CHARS_MAX = 2000
 GPU_FAULT_CHARS_MAX = 200
 _NOTE_PREFIX = "wf-"
 _VM_STATUSES = frozenset(
-    {BeatStatus.READY, BeatStatus.DRAINED, BeatStatus.PREEMPTED, BeatStatus.UNREADY}
+    {
+        HeartbeatStatus.READY,
+        HeartbeatStatus.DRAINED,
+        HeartbeatStatus.PREEMPTED,
+        HeartbeatStatus.UNREADY,
+    }
 )
-_V2_STATUSES = _VM_STATUSES | {BeatStatus.FROZEN}
+_V2_STATUSES = _VM_STATUSES | {HeartbeatStatus.FROZEN}
 _NUM_GPUS_AS_TEXT = "torchtunewrapper"
 
 
@@ -362,27 +367,28 @@ def start_lease(message: OutMessage) -> str:
 # --- heartbeats: VM -> scheduler --------------------------------------------------------
 
 
-def encode_heartbeat(beat: Heartbeat, names: Names) -> OutMessage:
-    """A beat. Fields at their default are left out: there is one of these per VM every 10 s."""
-    body = wire.WireBeat(
-        status=str(beat.status),
-        vm_name=beat.vm_name,
-        job_id=beat.job_id,
-        user_id=beat.user_id if beat.job_id is not None else None,
+def encode_heartbeat(heartbeat: Heartbeat, names: Names) -> OutMessage:
+    """A heartbeat. Fields at their default are left out: there is one of these per VM every 10
+    s."""
+    body = wire.WireHeartbeat(
+        status=str(heartbeat.status),
+        vm_name=heartbeat.vm_name,
+        job_id=heartbeat.job_id,
+        user_id=heartbeat.user_id if heartbeat.job_id is not None else None,
     )
-    if beat.version >= 2:
-        _add_v2(body, beat)
-    body.timestamp = _scalar(beat.note.get("timestamp"))
-    body.elapsed_time_s = _scalar(beat.note.get("elapsed_time_s"))
+    if heartbeat.version >= 2:
+        _add_v2(body, heartbeat)
+    body.timestamp = _scalar(heartbeat.note.get("timestamp"))
+    body.elapsed_time_s = _scalar(heartbeat.note.get("elapsed_time_s"))
     return OutMessage(
         topic=names.heartbeat_topic,
         body=wire.to_bytes("heartbeat", body),
-        attributes={"vm_name": beat.vm_name, "kind": "heartbeat"},
+        attributes={"vm_name": heartbeat.vm_name, "kind": "heartbeat"},
     )
 
 
 def encode_canary(canary: Canary, names: Names) -> OutMessage:
-    """The leader's own beat; it travels with the others, so its delay is theirs."""
+    """The leader's own heartbeat; it travels with the others, so its delay is theirs."""
     return OutMessage(
         topic=names.heartbeat_topic,
         body=wire.to_bytes("canary", {"term": canary.term, "seq": canary.seq}),
@@ -391,14 +397,14 @@ def encode_canary(canary: Canary, names: Names) -> OutMessage:
 
 
 def decode_heartbeat(message: InMessage) -> Heartbeat | Canary:
-    """A beat of either version, or the canary."""
+    """A heartbeat of either version, or the canary."""
     if message.attributes.get("kind") == "canary":
         canary = wire.from_bytes(message.body, wire.WireCanary, wire.HEARTBEAT_BYTES_MAX)
         return Canary(term=canary.term, seq=canary.seq)
-    body = wire.from_bytes(message.body, wire.WireBeat, wire.HEARTBEAT_BYTES_MAX)
+    body = wire.from_bytes(message.body, wire.WireHeartbeat, wire.HEARTBEAT_BYTES_MAX)
     status = _status(body.status)
     version = 2 if _is_v2(body, status) else 1
-    _check_beat(body, status, version)
+    _check_heartbeat(body, status, version)
     note = {"timestamp": body.timestamp, "elapsed_time_s": body.elapsed_time_s}
     return Heartbeat(
         status=status,
@@ -432,20 +438,22 @@ def decode_heartbeat(message: InMessage) -> Heartbeat | Canary:
     )
 
 
-def _add_v2(body: wire.WireBeat, beat: Heartbeat) -> None:
-    body.attempt = beat.attempt
-    body.lease_id = beat.lease_id
-    body.seq = beat.seq
-    body.instance_id = beat.instance_id
-    body.boot_nonce = beat.boot_nonce
-    body.zone = beat.zone
-    body.address = beat.address
-    body.exit_code = beat.exit_code
-    body.reason = _sendable(beat.reason)
-    # JSON has no infinity, and a beat that is refused for one makes a healthy VM look silent.
-    if beat.progress is not None and math.isfinite(beat.progress.step):
-        body.progress = wire.WireProgress(beat.progress.step, _finite_or_none(beat.progress.total))
-    if (step := _finite_or_none(beat.checkpoint_step)) is not None:
+def _add_v2(body: wire.WireHeartbeat, heartbeat: Heartbeat) -> None:
+    body.attempt = heartbeat.attempt
+    body.lease_id = heartbeat.lease_id
+    body.seq = heartbeat.seq
+    body.instance_id = heartbeat.instance_id
+    body.boot_nonce = heartbeat.boot_nonce
+    body.zone = heartbeat.zone
+    body.address = heartbeat.address
+    body.exit_code = heartbeat.exit_code
+    body.reason = _sendable(heartbeat.reason)
+    # JSON has no infinity, and a heartbeat that is refused for one makes a healthy VM look silent.
+    if heartbeat.progress is not None and math.isfinite(heartbeat.progress.step):
+        body.progress = wire.WireProgress(
+            heartbeat.progress.step, _finite_or_none(heartbeat.progress.total)
+        )
+    if (step := _finite_or_none(heartbeat.checkpoint_step)) is not None:
         body.checkpoint = wire.WireCheckpoint(step)
     body.gpus = [
         wire.WireGpu(
@@ -456,16 +464,16 @@ def _add_v2(body: wire.WireBeat, beat: Heartbeat) -> None:
             gpu.ecc_errors,
             _sendable(gpu.fault)[:GPU_FAULT_CHARS_MAX],
         )
-        for gpu in beat.gpus
+        for gpu in heartbeat.gpus
     ]
 
 
-def _is_v2(body: wire.WireBeat, status: BeatStatus | str) -> bool:
+def _is_v2(body: wire.WireHeartbeat, status: HeartbeatStatus | str) -> bool:
     signs = (body.attempt is not None, bool(body.lease_id), bool(body.boot_nonce))
     return any(signs) or status in _V2_STATUSES
 
 
-def _check_beat(body: wire.WireBeat, status: BeatStatus | str, version: int) -> None:
+def _check_heartbeat(body: wire.WireHeartbeat, status: HeartbeatStatus | str, version: int) -> None:
     if status in _VM_STATUSES:
         return
     if body.job_id is None:
@@ -479,13 +487,13 @@ def _check_beat(body: wire.WireBeat, status: BeatStatus | str, version: int) -> 
             )
 
 
-def _status(text: str) -> BeatStatus | str:
+def _status(text: str) -> HeartbeatStatus | str:
     if text.startswith(_NOTE_PREFIX):
         return text
     try:
-        return BeatStatus(text)
+        return HeartbeatStatus(text)
     except ValueError:
-        known = ", ".join(BeatStatus)
+        known = ", ".join(HeartbeatStatus)
         raise BadMessage(f"status: got {shown(text)}, expected one of {known}, wf-…") from None
 
 

@@ -24,7 +24,7 @@ Request = TypeVar("Request", types.AcknowledgeRequest, types.ModifyAckDeadlineRe
 STREAM_ACK_DEADLINE_S = 15
 """A reader that stands still (a leader that froze) keeps what was handed to it for this long, and
 its successor waits for those words. Google allows 10 s at least; whoever lives extends."""
-BEAT_S = 5.0
+HEARTBEAT_S = 5.0
 """How often leases are extended and the stream is told that we live: three tries per deadline."""
 HOLD_MAX_S = 600.0
 """A message held longer than this is not extended any more: its reader is stuck or gone."""
@@ -54,7 +54,7 @@ class StreamingInbound:
         self._held: dict[str, float] = {}
         """ack id -> when it came (loop time)."""
         self._pump_task: asyncio.Task[None] | None = None
-        self._keeper_task: asyncio.Task[None] | None = None
+        self._extension_task: asyncio.Task[None] | None = None
         self._closed = False
 
     def batches(self) -> AsyncIterator[Sequence[InMessage]]:
@@ -67,7 +67,9 @@ class StreamingInbound:
         if not self._closed:
             self._pump_task = asyncio.create_task(self._pump(), name=f"pull {self._path}")
             self._pump_task.add_done_callback(lambda _: self._news.set())
-            self._keeper_task = asyncio.create_task(self._keep_leases(), name=f"lease {self._path}")
+            self._extension_task = asyncio.create_task(
+                self._keep_leases(), name=f"lease {self._path}"
+            )
         return _Batches(self._next)
 
     async def ack(self, ack_ids: Sequence[str]) -> None:
@@ -87,7 +89,7 @@ class StreamingInbound:
             return
         self._closed = True
         self._news.set()
-        tasks = [task for task in (self._pump_task, self._keeper_task) if task is not None]
+        tasks = [task for task in (self._pump_task, self._extension_task) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -162,7 +164,7 @@ class StreamingInbound:
             max_outstanding_messages=self._max_messages,
         )
         while True:
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(HEARTBEAT_S)
             yield types.StreamingPullRequest()  # empty: says that we live
 
     async def _take(self, response: types.StreamingPullResponse) -> None:
@@ -192,7 +194,7 @@ class StreamingInbound:
     async def _keep_leases(self) -> None:
         """Extend what the reader holds, so that slow work is not delivered twice."""
         while True:
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(HEARTBEAT_S)
             oldest = asyncio.get_running_loop().time() - HOLD_MAX_S
             stuck = [ack_id for ack_id, came in self._held.items() if came < oldest]
             self._release(stuck)

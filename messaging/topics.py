@@ -29,7 +29,7 @@ SUBMIT_TRIES = 30
 SUBMIT_BACKOFF = (timedelta(seconds=1), timedelta(seconds=60))
 
 
-class Outcome(StrEnum):
+class SetupOutcome(StrEnum):
     """What applying did to one item."""
 
     CREATED = "created"
@@ -46,7 +46,7 @@ class Applied:
     kind: str
     """topic | subscription"""
     name: str
-    outcome: Outcome
+    outcome: SetupOutcome
     detail: str = ""
 
 
@@ -116,10 +116,10 @@ async def _apply_topic(admin: PubSubBus, topic: str) -> Applied:
     try:
         await admin.publisher.create_topic(name=path, retry=None, timeout=CALL_TIMEOUT_S)
     except google_errors.AlreadyExists:
-        return Applied("topic", topic, Outcome.UNCHANGED)
+        return Applied("topic", topic, SetupOutcome.UNCHANGED)
     except google_errors.GoogleAPIError as error:
         raise explain(error, f"topic {topic}") from error
-    return Applied("topic", topic, Outcome.CREATED)
+    return Applied("topic", topic, SetupOutcome.CREATED)
 
 
 async def _apply_subscription(admin: PubSubBus, plan: SubscriptionPlan) -> Applied:
@@ -132,7 +132,7 @@ async def _apply_subscription(admin: PubSubBus, plan: SubscriptionPlan) -> Appli
     except google_errors.GoogleAPIError as error:
         raise explain(error, f"subscription {plan.name}") from error
     hint = _DEAD_LETTER_HINT if plan.dead_letter_topic else ""
-    return Applied("subscription", plan.name, Outcome.CREATED, hint)
+    return Applied("subscription", plan.name, SetupOutcome.CREATED, hint)
 
 
 _DEAD_LETTER_HINT = (
@@ -149,7 +149,7 @@ async def _reconcile(
     )
     fixed = _differences(found, wanted, ("topic", "filter", "enable_message_ordering"))
     if fixed:
-        return Applied("subscription", plan.name, Outcome.DIFFERS, _advice(plan, found, fixed))
+        return Applied("subscription", plan.name, SetupOutcome.DIFFERS, _advice(plan, found, fixed))
     loose = _differences(
         found,
         wanted,
@@ -162,14 +162,14 @@ async def _reconcile(
         ),
     )
     if not loose:
-        return Applied("subscription", plan.name, Outcome.UNCHANGED)
+        return Applied("subscription", plan.name, SetupOutcome.UNCHANGED)
     await admin.subscriber.update_subscription(
         subscription=wanted,
         update_mask=field_mask_pb2.FieldMask(paths=loose),
         retry=None,
         timeout=CALL_TIMEOUT_S,
     )
-    return Applied("subscription", plan.name, Outcome.UPDATED, f"changed: {', '.join(loose)}")
+    return Applied("subscription", plan.name, SetupOutcome.UPDATED, f"changed: {', '.join(loose)}")
 
 
 def _subscription(admin: PubSubBus, plan: SubscriptionPlan) -> types.Subscription:

@@ -53,7 +53,7 @@ class WireGpu(Struct, omit_defaults=True):
     fault: str = ""
 
 
-class WireBeat(Struct, omit_defaults=True):
+class WireHeartbeat(Struct, omit_defaults=True):
     """A heartbeat, v1 and v2 in one: v1 sends the first four and, on notes, the last two."""
 
     status: Id

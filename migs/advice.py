@@ -13,7 +13,7 @@ from core.errors import CloudBusy, CloudRefused, Forbidden, MigMissing
 from core.mig import CapacityHint
 from core.ports import Clock
 from migs.calling import About, Caller
-from migs.library import Clients
+from migs.library import ComputeClients
 from migs.responses import zone_of
 
 log = structlog.get_logger("migs")
@@ -54,7 +54,7 @@ class Adviser:
             "capacity_advice_request_resource": _question(spec, region),
         }
 
-        def call(clients: Clients, timeout_s: float) -> Any:
+        def call(clients: ComputeClients, timeout_s: float) -> Any:
             return clients.advice.capacity(request=request, timeout=timeout_s, retry=None)
 
         about = About(f"advice/{region}", region)

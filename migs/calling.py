@@ -19,7 +19,7 @@ from tenacity.wait import wait_exponential_jitter
 from core.errors import CloudBusy, CloudUnsure, ZenError
 from core.ports import Clock
 from migs.errors import TRANSLATED, translate
-from migs.library import Clients, Library
+from migs.library import ComputeClients, ComputeLibrary
 from migs.rate_limit import CallBudget
 
 CALL_S = 20.0
@@ -31,7 +31,7 @@ THREADS = 40 * THREADS_PER_REGION
 """As many regions as Google has; a thread exists only once it was needed."""
 
 T = TypeVar("T")
-Call = Callable[[Clients, float], T]
+Call = Callable[[ComputeClients, float], T]
 """Runs in a thread: (clients, time-out) → answer."""
 
 
@@ -50,7 +50,7 @@ class Caller:
 
     def __init__(
         self,
-        library: Library,
+        library: ComputeLibrary,
         clock: Clock,
         *,
         calls_per_minute: int,
@@ -99,7 +99,9 @@ class Caller:
                 raise CloudUnsure(f"an answer was lost, then: {error}") from error
             raise
 
-    async def _once(self, call: Call[T], clients: Clients, ends_at: float, about: About) -> T:
+    async def _once(
+        self, call: Call[T], clients: ComputeClients, ends_at: float, about: About
+    ) -> T:
         left_s = max(0.01, ends_at - self._clock.monotonic())
         sent = False
         try:
@@ -113,7 +115,7 @@ class Caller:
             raise translate(exc, write=about.write and sent, what=about.mig) from exc
 
     async def _send(
-        self, call: Call[T], clients: Clients, ends_at: float, about: About
+        self, call: Call[T], clients: ComputeClients, ends_at: float, about: About
     ) -> asyncio.Future[T]:
         """The answer to come. The region's thread is in our hands and is given back with it; the
         place in the budget is taken last, so that a region without a thread spends none."""

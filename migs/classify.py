@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core.mig import Refusal
-from core.region_blocks import TroubleKind
+from core.region_blocks import BlockKind
 
 _STOCKOUT = ("RESOURCE_POOL_EXHAUSTED", "STOCKOUT", "RESOURCE_AVAILABILITY")
 _STOCKOUT_WORDS = ("does not have enough resources available", "currently unavailable in the")
@@ -37,39 +37,39 @@ def refusal(error: ComputeError) -> Refusal:
     """The error in our words. Of what nobody has classified the code is kept, to look it up."""
     kind = classify(error)
     message = error.message or error.code or "the cloud gives no reason"
-    if kind is TroubleKind.OTHER and error.code and error.message:
+    if kind is BlockKind.OTHER and error.code and error.message:
         message = f"{error.code}: {error.message}"
     return Refusal(kind, message, error.zone, error.zones_available, is_global(error))
 
 
-def classify(error: ComputeError) -> TroubleKind:
-    """The kind of trouble, by the error's code and Google's reason; new codes of a known family
-    are recognised by their words. OTHER is what nobody has classified yet: people are told of it in
-    Google's own words."""
+def classify(error: ComputeError) -> BlockKind:
+    """The kind of region block, by the error's code and Google's reason; new codes of a known
+    family are recognised by their words. OTHER is what nobody has classified yet: people are told
+    of it in Google's own words."""
     code = f"{error.code} {error.reason}".upper()
     # Quota first: a code may speak of both, and waiting for a quota is the longer wait.
     if "QUOTA" in code:
-        return TroubleKind.QUOTA
+        return BlockKind.QUOTA
     if any(word in code for word in _STOCKOUT):
-        return TroubleKind.STOCKOUT
+        return BlockKind.STOCKOUT
     if "IP_SPACE_EXHAUSTED" in code:
-        return TroubleKind.ADDRESS_SPACE
+        return BlockKind.ADDRESS_SPACE
     if _is_reclaim(code, error.message):
-        return TroubleKind.STOCKOUT
+        return BlockKind.STOCKOUT
     if any(word in code for word in _FORBIDDEN) or _says(error.message, _FORBIDDEN_WORDS):
-        return TroubleKind.PERMISSION
+        return BlockKind.PERMISSION
     if any(word in code for word in _UNSUPPORTED) or _type_is_missing(code, error.message):
-        return TroubleKind.UNSUPPORTED
+        return BlockKind.UNSUPPORTED
     if _says(error.message, _STOCKOUT_WORDS):
-        return TroubleKind.STOCKOUT
-    return TroubleKind.OTHER
+        return BlockKind.STOCKOUT
+    return BlockKind.OTHER
 
 
 def is_global(error: ComputeError) -> bool:
     """Whether it is a quota over all regions: no other region will do better."""
     said = f"{error.quota} {error.message}".upper()
     in_all = any(metric in said for metric in _GLOBAL) or " GLOBALLY" in said
-    return in_all and classify(error) is TroubleKind.QUOTA
+    return in_all and classify(error) is BlockKind.QUOTA
 
 
 def _is_reclaim(code: str, message: str) -> bool:

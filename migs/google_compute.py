@@ -13,12 +13,12 @@ import structlog
 from core.actions import Create, Delete, Queue
 from core.cluster import ClusterSpec
 from core.errors import CloudRefused, CloudUnsure, MigMissing, ZenError
-from core.mig import CapacityHint, GroupError, Member, MigSnapshot, OperationFailed, Queued
+from core.mig import CapacityHint, GroupError, ManagedInstance, MigSnapshot, OperationFailed, Queued
 from core.ports import Clock
 from migs.advice import Adviser
 from migs.calling import ATTEMPTS, CALL_S, About, Call, Caller
 from migs.group_settings import check_group
-from migs.library import Clients, Library
+from migs.library import ComputeClients, ComputeLibrary
 from migs.operations import Operations
 from migs.removed_members import ErrorHistory
 from migs.responses import read_group_error, read_member, read_queued, zone_of
@@ -50,7 +50,7 @@ class GoogleCompute:
     ) -> None:
         self._project = project
         self._clock = clock
-        self._library = Library(endpoint)
+        self._library = ComputeLibrary(endpoint)
         self._caller = Caller(
             self._library,
             clock,
@@ -174,14 +174,14 @@ class GoogleCompute:
     async def _get(self, about: About) -> Any:
         request = self._group(about.mig, about.region)
 
-        def call(clients: Clients, timeout_s: float) -> Any:
+        def call(clients: ComputeClients, timeout_s: float) -> Any:
             return clients.groups.get(request=request, timeout=timeout_s, retry=None)
 
         return await self._caller.repeated(call, about)
 
-    async def _members(self, about: About) -> list[Member]:
+    async def _members(self, about: About) -> list[ManagedInstance]:
         request = {**self._group(about.mig, about.region), "max_results": PAGE}
-        members: list[Member] = await self._pages(_member_page, request, about, PAGES_MAX)
+        members: list[ManagedInstance] = await self._pages(_member_page, request, about, PAGES_MAX)
         return members
 
     async def _pages(self, page_call: Any, request: Request, about: About, most: int) -> list[Any]:
@@ -197,7 +197,7 @@ class GoogleCompute:
         raise CloudRefused(f"{about.mig} in {about.region} lists more than {most * PAGE} entries")
 
     async def _news_of_the_gone(
-        self, about: About, members: list[Member], now: datetime
+        self, about: About, members: list[ManagedInstance], now: datetime
     ) -> tuple[GroupError, ...]:
         """A history that cannot be had is no reason to lose the observation itself."""
         group = (about.region, about.mig)
@@ -212,7 +212,7 @@ class GoogleCompute:
             return ()
         return self._history.news(group, members, errors, now)
 
-    async def _urls(self, about: About, members: list[Member]) -> list[str]:
+    async def _urls(self, about: About, members: list[ManagedInstance]) -> list[str]:
         """A member that Google has not given a zone yet is named in the group's first one: only
         the zone of a VM that exists binds, and a wrong guess is skipped, then seen again."""
         guess = ""
@@ -236,21 +236,21 @@ class GoogleCompute:
 
 
 def _write_call(method: str, request: Request) -> Call[Any]:
-    def call(clients: Clients, timeout_s: float) -> Any:
+    def call(clients: ComputeClients, timeout_s: float) -> Any:
         return getattr(clients.groups, method)(request=request, timeout=timeout_s, retry=None)
 
     return call
 
 
 def _queue_call(method: str, request: Request) -> Call[Any]:
-    def call(clients: Clients, timeout_s: float) -> Any:
+    def call(clients: ComputeClients, timeout_s: float) -> Any:
         return getattr(clients.requests, method)(request=request, timeout=timeout_s, retry=None)
 
     return call
 
 
-def _member_page(request: Request) -> Call[tuple[list[Member], str]]:
-    def call(clients: Clients, timeout_s: float) -> tuple[list[Member], str]:
+def _member_page(request: Request) -> Call[tuple[list[ManagedInstance], str]]:
+    def call(clients: ComputeClients, timeout_s: float) -> tuple[list[ManagedInstance], str]:
         pager = clients.groups.list_managed_instances(
             request=request, timeout=timeout_s, retry=None
         )
@@ -261,7 +261,7 @@ def _member_page(request: Request) -> Call[tuple[list[Member], str]]:
 
 
 def _error_page(request: Request) -> Call[tuple[list[GroupError], str]]:
-    def call(clients: Clients, timeout_s: float) -> tuple[list[GroupError], str]:
+    def call(clients: ComputeClients, timeout_s: float) -> tuple[list[GroupError], str]:
         raw = _raw_page(clients.groups.list_errors(request=request, timeout=timeout_s, retry=None))
         read = (read_group_error(item) for item in raw.items)
         return [error for error in read if error is not None], raw.next_page_token
@@ -270,7 +270,7 @@ def _error_page(request: Request) -> Call[tuple[list[GroupError], str]]:
 
 
 def _queued_page(request: Request) -> Call[tuple[list[Queued], str]]:
-    def call(clients: Clients, timeout_s: float) -> tuple[list[Queued], str]:
+    def call(clients: ComputeClients, timeout_s: float) -> tuple[list[Queued], str]:
         raw = _raw_page(clients.requests.list(request=request, timeout=timeout_s, retry=None))
         return [read_queued(item) for item in raw.items], raw.next_page_token
 

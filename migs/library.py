@@ -32,7 +32,7 @@ the dozens of waits in a request, would make a third of a second."""
 
 
 @dataclass(frozen=True, slots=True)
-class Clients:
+class ComputeClients:
     """Google's clients of what we use; each has its own connections."""
 
     groups: Any
@@ -43,15 +43,15 @@ class Clients:
     """What became of calls that were accepted."""
 
 
-class Library:
+class ComputeLibrary:
     """The clients, made once; a failure is tried again by the next caller."""
 
     def __init__(self, endpoint: str | None) -> None:
         self._endpoint = endpoint.rstrip("/") if endpoint else None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute-import")
-        self._loading: asyncio.Future[Clients] | None = None
+        self._loading: asyncio.Future[ComputeClients] | None = None
 
-    def start(self) -> asyncio.Future[Clients]:
+    def start(self) -> asyncio.Future[ComputeClients]:
         """Begin to load, if nobody has; returns at once."""
         failed = (
             self._loading is not None
@@ -63,7 +63,7 @@ class Library:
             self._loading = loop.run_in_executor(self._thread, _make_clients, self._endpoint)
         return self._loading
 
-    async def clients(self) -> Clients:
+    async def clients(self) -> ComputeClients:
         """The clients, after the import if it is still under way."""
         try:
             return await asyncio.wait_for(asyncio.shield(self.start()), LOAD_MAX_S)
@@ -76,7 +76,7 @@ class Library:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
-def _make_clients(endpoint: str | None) -> Clients:
+def _make_clients(endpoint: str | None) -> ComputeClients:
     with _giving_way():
         return _import_and_make(endpoint)
 
@@ -96,10 +96,10 @@ def _giving_way() -> Iterator[None]:
         sys.setswitchinterval(usual_s)
 
 
-def _import_and_make(endpoint: str | None) -> Clients:
+def _import_and_make(endpoint: str | None) -> ComputeClients:
     from google.cloud import compute_v1  # noqa: PLC0415  # see the module
 
-    return Clients(
+    return ComputeClients(
         groups=_client(compute_v1.RegionInstanceGroupManagersClient, endpoint),
         requests=_client(compute_v1.RegionInstanceGroupManagerResizeRequestsClient, endpoint),
         advice=_client(compute_v1.AdviceClient, endpoint),

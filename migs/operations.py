@@ -17,7 +17,7 @@ from core.errors import CloudBusy, CloudUnsure, Forbidden, MigMissing
 from core.mig import OperationFailed, Refusal
 from migs.calling import About, Call, Caller
 from migs.classify import ComputeError, refusal
-from migs.library import Clients
+from migs.library import ComputeClients
 from migs.responses import read_errors
 
 log = structlog.get_logger("migs")
@@ -58,7 +58,7 @@ class Operations:
 def _get(project: str, name: str, about: About) -> Call[Any]:
     request = {"project": project, "region": about.region, "operation": name}
 
-    def call(clients: Clients, timeout_s: float) -> Any:
+    def call(clients: ComputeClients, timeout_s: float) -> Any:
         return clients.operations.get(request=request, timeout=timeout_s, retry=None)
 
     return call

@@ -14,7 +14,7 @@ from typing import Any
 
 from core.actions import Create, Delete
 from core.errors import CloudBusy, CloudRefused, CloudUnsure, MigMissing
-from core.mig import MachineState, Member, MigSnapshot
+from core.mig import MachineState, ManagedInstance, MigSnapshot
 from core.ports import Clock
 
 CALL_S = 10.0
@@ -37,7 +37,7 @@ class NodeCompute:
         asked_at = self._clock.now()
         answer = await self._ask({"do": "list"}, changes=False)
         members = tuple(
-            Member(
+            ManagedInstance(
                 name=str(vm["name"]),
                 zone=self._zone,
                 machine=_STATES.get(str(vm["status"]), MachineState.OFF),

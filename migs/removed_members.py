@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from core.mig import GroupError, MachineState, Member
+from core.mig import GroupError, MachineState, ManagedInstance
 
 RECENT = timedelta(minutes=15)
 """Older errors say nothing about now; Google's list survives a later success."""
@@ -31,7 +31,9 @@ class ErrorHistory:
 
     _groups: dict[tuple[str, str], _Group] = field(default_factory=dict)
 
-    def is_due(self, group: tuple[str, str], members: Iterable[Member], now: datetime) -> bool:
+    def is_due(
+        self, group: tuple[str, str], members: Iterable[ManagedInstance], now: datetime
+    ) -> bool:
         """Whether the group's errors are worth a call, now that these are its members."""
         known = self._groups.setdefault(group, _Group())
         listed = list(members)
@@ -48,7 +50,7 @@ class ErrorHistory:
     def news(
         self,
         group: tuple[str, str],
-        members: Iterable[Member],
+        members: Iterable[ManagedInstance],
         errors: Iterable[GroupError],
         now: datetime,
     ) -> tuple[GroupError, ...]:

@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 from typing import Any
 
-from core.mig import GroupError, Leaving, MachineState, Member, Queued, QueueState, Refusal
+from core.mig import GroupError, Leaving, MachineState, ManagedInstance, Queued, QueueState, Refusal
 from migs.classify import ComputeError, refusal
 
 _MACHINES = {
@@ -45,10 +45,10 @@ def is_creation(action: str) -> bool:
     return action in _CREATES
 
 
-def read_member(managed: Any) -> Member:
+def read_member(managed: Any) -> ManagedInstance:
     """A managed instance. Its URL, and so its zone, is there before the VM is."""
     zone = zone_of(managed.instance)
-    return Member(
+    return ManagedInstance(
         name=managed.name or managed.instance.rpartition("/")[2],
         zone=zone,
         machine=machine_state(managed.instance_status),

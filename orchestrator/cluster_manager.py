@@ -42,16 +42,16 @@ class ClusterManager:
     async def reconcile(self) -> None:
         """The next one repeats whatever did not come through."""
         self._adopt_configuration()
-        view = await self._context.view()
-        await self._applier.repeat_unsettled(view)
-        fresh = await self._observer.observe_due(view)
+        snapshot = await self._context.snapshot()
+        await self._applier.repeat_unsettled(snapshot)
+        fresh = await self._observer.observe_due(snapshot)
         self._adopt_configuration()
-        view = await self._context.view()
-        picture = await self._recorder.record(view, fresh)
+        snapshot = await self._context.snapshot()
+        inputs = await self._recorder.record(snapshot, fresh)
         names, ids = self._context.wiring.names, self._context.wiring.ids
-        actions = plan_cluster(picture, names, self._context.timers, ids, view.now)
-        await self._reporter.report(picture, actions, view.now)
-        await self._applier.apply(actions, picture, view.now)
+        actions = plan_cluster(inputs, names, self._context.timers, ids, snapshot.now)
+        await self._reporter.report(inputs, actions, snapshot.now)
+        await self._applier.apply(actions, inputs, snapshot.now)
 
     async def close(self) -> None:
         """End what is still under way in slow regions."""

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import structlog
 
-from core.active import Living
-from core.changes import View
+from core.active import ActiveIndex
+from core.changes import Snapshot
 from core.cluster import ClusterSpec
 from core.errors import StoreDown, TermPassed, ZenError
 from core.job import JobStatus
@@ -21,7 +21,7 @@ from orchestrator.reconcile.context import Wiring
 
 log = structlog.get_logger("orchestrator")
 # Heartbeats wake the loop many times a second; the cloud does not change that fast.
-ROUND_MIN_S = 0.2
+RECONCILE_MIN_S = 0.2
 
 
 class ClusterOrchestrator:
@@ -68,21 +68,21 @@ class ClusterOrchestrator:
             manager.update(gone, self._wiring)
         self._ran_at.clear()  # all are due: what idles in a withdrawn region waits for nobody
 
-    def poke(self, view: View) -> None:
+    def poke(self, snapshot: Snapshot) -> None:
         """Start a round for every cluster that is due: one whose rows have moved, soon; one that
         only waits for the cloud, as often as the cloud is looked at. Returns at once: cloud calls
         take seconds, and a job on a warm VM must not wait for them."""
-        self._take_over_retired(view)
-        timers, marks = self._wiring.timers, marks_of(view)
+        self._take_over_retired(snapshot)
+        timers, marks = self._wiring.timers, marks_of(snapshot)
         patient: list[tuple[float, str]] = []
         for name in [name for name in self._managers if name not in self._running]:
             mark, ran_at = marks.get(name), self._ran_at.get(name)
             if ran_at is None or mark != self._marks.get(name):
-                if self._is_due(name, ROUND_MIN_S):
+                if self._is_due(name, RECONCILE_MIN_S):
                     self._start(name, mark)
             elif self._is_due(name, self._pace_s(name, mark)):
                 patient.append((ran_at, name))
-        for _, name in sorted(patient)[: self._turns(timers.observe_s)]:
+        for _, name in sorted(patient)[: self._observations_due(timers.observe_s)]:
             self._owed -= 1.0
             self._start(name, marks.get(name))
 
@@ -92,7 +92,7 @@ class ClusterOrchestrator:
         quiet = mark is None and not self._managers[name].awaits_answers
         return timers.observe_idle_s if quiet else timers.observe_s
 
-    def _turns(self, pace_s: float) -> int:
+    def _observations_due(self, pace_s: float) -> int:
         """How many clusters may be looked at now, of those that only time makes due: one after the
         other. All at once they would keep the loop waiting, and would go on to do so together."""
         now = self._wiring.clock.monotonic()
@@ -114,9 +114,9 @@ class ClusterOrchestrator:
         driven = self._driven.get(spec.name, ())
         self._managers[spec.name] = ClusterManager(spec, self._wiring, driven)
 
-    def _take_over_retired(self, view: View) -> None:
-        living = view.living or Living.of((), view.vms)
-        for name in living.clusters():
+    def _take_over_retired(self, snapshot: Snapshot) -> None:
+        active = snapshot.active or ActiveIndex.of((), snapshot.vms)
+        for name in active.clusters():
             self._retire(name)
 
     def _retire(self, name: str) -> None:
@@ -137,9 +137,9 @@ class ClusterOrchestrator:
             self._marks.pop(name, None)
         else:
             self._marks[name] = mark
-        self._running[name] = asyncio.create_task(self._round(name), name=f"cluster-{name}")
+        self._running[name] = asyncio.create_task(self._reconcile(name), name=f"cluster-{name}")
 
-    async def _round(self, name: str) -> None:
+    async def _reconcile(self, name: str) -> None:
         try:
             await self._managers[name].reconcile()
         except (TermPassed, StoreDown) as error:
@@ -154,25 +154,25 @@ class ClusterOrchestrator:
             self._running.pop(name, None)
 
 
-def marks_of(view: View) -> dict[str, int]:
+def marks_of(snapshot: Snapshot) -> dict[str, int]:
     """Cluster → a number that changes with its rows, for those that have something to do now:
     demand, VMs, or calls without an answer."""
-    marks = _marks_of_rows(view) if view.living is None else _marks_kept(view.living)
-    for request in view.requests:
+    marks = _marks_of_rows(snapshot) if snapshot.active is None else _marks_kept(snapshot.active)
+    for request in snapshot.requests:
         marks[request.cluster] = hash((marks.get(request.cluster), request.request_id))
     return marks
 
 
-def _marks_kept(living: Living) -> dict[str, int]:
-    demand = (living.jobs[uid].cluster for uid in living.admitted)
-    return {name: living.marks[name] for name in dict.fromkeys((*living.clusters(), *demand))}
+def _marks_kept(active: ActiveIndex) -> dict[str, int]:
+    demand = (active.jobs[uid].cluster for uid in active.admitted)
+    return {name: active.marks[name] for name in dict.fromkeys((*active.clusters(), *demand))}
 
 
-def _marks_of_rows(view: View) -> dict[str, int]:
+def _marks_of_rows(snapshot: Snapshot) -> dict[str, int]:
     marks: dict[str, int] = {}
-    for vm in view.vms:
+    for vm in snapshot.vms:
         marks[vm.cluster] = hash((marks.get(vm.cluster), vm.uid, vm.version))
-    for job in view.jobs:
+    for job in snapshot.jobs:
         if job.status is JobStatus.PROVISIONING:
             marks[job.cluster] = hash((marks.get(job.cluster), job.uid, job.version))
     return marks

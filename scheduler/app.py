@@ -27,12 +27,12 @@ from migs.google_compute import GoogleCompute
 from scheduler.api.etas import KnownForecasts
 from scheduler.api.http.app import create_app, create_metrics_app
 from scheduler.api.job_meta import JobMetas
-from scheduler.api.manifests import Shelf
+from scheduler.api.manifests import ManifestCache
 from scheduler.api.services import OK, Embedded, Services
 from scheduler.operations.first_config import Start
 from scheduler.operations.live_config import ConfigParts
 from scheduler.operations.metrics import Metrics
-from scheduler.queue.blocked_clusters import KnownTroubles
+from scheduler.queue.blocked_clusters import KnownRegionBlocks
 from scheduler.replica import Adapters, Replica
 from scheduler.submission.group_commit import GroupCommit
 from stores.base import open_store
@@ -77,8 +77,8 @@ class Production:
             ),
         )
         self.replica = Replica(settings, adapters, Metrics(), holder)
-        troubles = KnownTroubles(PostgresReads(self._store).troubles, self.replica.clock)
-        self.replica.submissions.troubles = troubles
+        blocks = KnownRegionBlocks(PostgresReads(self._store).blocks, self.replica.clock)
+        self.replica.submissions.blocks = blocks
 
     async def open(self) -> None:
         """Does not wait for the database: readiness tells."""
@@ -108,7 +108,7 @@ class Production:
             metrics=replica.metrics,
             readiness=self._readiness,
             logs=files,
-            shelf=Shelf(files),
+            shelf=ManifestCache(files),
             metas=JobMetas(files, lambda: replica.settings.v1_results_url),
             version=metadata_version(),
             tenants=lambda: replica.settings.tenants,

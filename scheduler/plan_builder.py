@@ -1,6 +1,7 @@
-"""A turn's decisions as they are made: jobs and VMs after each step, and the units to write.
+"""A cycle's decisions as they are made: jobs and VMs after each step, and the atomic batches to
+write.
 
-Later steps of the same turn see what earlier ones did; the store checks every step again.
+Later steps of the same cycle see what earlier ones did; the store checks every step again.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 
-from core.active import Living
-from core.changes import Change, Charge, JobMove, JobProgress, Send, Unit, View, VmMove
+from core.active import ActiveIndex
+from core.changes import AtomicBatch, Change, Charge, JobMove, JobProgress, Send, Snapshot, VmMove
 from core.deadline_slack import DeadlineSlack
 from core.job import (
     WAITING,
@@ -18,7 +19,7 @@ from core.job import (
     JobEvent,
     Lease,
     Rules,
-    Saved,
+    SavedWork,
     TimelineEntry,
     advance,
     entry_for,
@@ -32,65 +33,65 @@ from core.waits import WaitNote
 Encode = Callable[[Control], OutMessage]
 
 
-class Draft:
-    """Collects units. Nothing here waits or asks: it is a value under construction."""
+class PlanBuilder:
+    """Collects atomic batches. Nothing here waits or asks: it is a value under construction."""
 
-    def __init__(self, view: View, rules: Rules, encode: Encode) -> None:
-        self.now: datetime = view.now
+    def __init__(self, snapshot: Snapshot, rules: Rules, encode: Encode) -> None:
+        self.now: datetime = snapshot.now
         self.rules = rules
-        self.living = view.living or Living.of(view.jobs, view.vms)
-        """As the turn began. A step that is taken each turn asks this, or the questions below:
+        self.active = snapshot.active or ActiveIndex.of(snapshot.jobs, snapshot.vms)
+        """As the cycle began. A step that is taken each cycle asks this, or the questions below:
         what goes through all jobs or VMs costs too much where there are many."""
-        heads = view.heads if view.living is not None else view.jobs
-        living = self.living.jobs
-        self._heads = {job.uid: job for job in heads if job.uid not in living}
-        self.jobs: Layer[Job] = Layer(living, self._heads)
-        self.vms: Layer[Vm] = Layer(self.living.vms)
-        self.units: list[Unit] = []
+        heads = snapshot.heads if snapshot.active is not None else snapshot.jobs
+        active = self.active.jobs
+        self._heads = {job.uid: job for job in heads if job.uid not in active}
+        self.jobs: Layer[Job] = Layer(active, self._heads)
+        self.vms: Layer[Vm] = Layer(self.active.vms)
+        self.batches: list[AtomicBatch] = []
         self.moves: list[tuple[Job, Job]] = []
-        self._gangs = _gangs_of(self.living, self._heads)
+        self._gangs = _gangs_of(self.active, self._heads)
         self.claims: set[str] = set()
-        """Jobs whose workers said in this turn that they have them and do not run them yet."""
+        """Jobs whose workers said in this cycle that they have them and do not run them yet."""
         self.charges: list[Charge] = []
-        """What tenants have used, of attempts that ended in this turn."""
+        """What tenants have used, of attempts that ended in this cycle."""
         self.wait_notes: list[WaitNote] = []
-        """What waiting jobs met in this turn."""
+        """What waiting jobs met in this cycle."""
         self.progress: list[JobProgress] = []
-        """What jobs said of themselves in this turn."""
-        self.beats: dict[str, datetime] = {}
-        """VM → its newest beat, of those that came in this turn."""
+        """What jobs said of themselves in this cycle."""
+        self.heartbeats: dict[str, datetime] = {}
+        """VM → its newest heartbeat, of those that came in this cycle."""
         self.recalled: Mapping[str, Collection[str]] = {}
         """Start messages for v1 workers that are not out any more (by their lease), with the VMs
         that may have taken them."""
         self.hear: Callable[[JobProgress], None] = lambda _: None
         """Told of each word about progress as it comes: the same word may end the attempt."""
-        self.saved: Callable[[Job], Saved | None] = nothing_saved
+        self.saved: Callable[[Job], SavedWork | None] = nothing_saved
         """What a job's present attempt has saved."""
         self.deadline_slack = DeadlineSlack()
         """How much of each job is left to run, and what one with a deadline may pay."""
-        self.experience = view.experience
+        self.supply = snapshot.supply
         """What places have delivered and refused."""
         self._encode = encode
         self._placed: dict[str, list[str]] = {}
 
     def vms_of(self, cluster: str) -> list[Vm]:
         """The cluster's VMs as they are after the steps so far."""
-        # None comes during a turn, and none changes its cluster.
-        return [self.vms[uid] for uid in self.living.vms_of(cluster)]
+        # None comes during a cycle, and none changes its cluster.
+        return [self.vms[uid] for uid in self.active.vms_of(cluster)]
 
     def idle_in(self, cluster: str) -> list[Vm]:
         """Those of them that are ready and have no work."""
-        known = dict.fromkeys((*self.living.idle_in(cluster), *self.vms.news))
+        known = dict.fromkeys((*self.active.idle_in(cluster), *self.vms.news))
         vms = map(self.vms.__getitem__, known)
         return [vm for vm in vms if vm.idle and vm.cluster == cluster]
 
     def heads(self) -> list[Job]:
-        """Jobs of the picture that held and awaited no VM when the turn began."""
+        """Jobs of the snapshot that held and awaited no VM when the cycle began."""
         return [self.jobs[uid] for uid in self._heads]
 
     def waiting(self) -> list[Job]:
         """Jobs that wait, after the steps so far: admitted ones first, then the heads."""
-        known = {**self.living.admitted, **dict.fromkeys(self.jobs.news)}
+        known = {**self.active.admitted, **dict.fromkeys(self.jobs.news)}
         return [job for job in map(self.jobs.__getitem__, known) if job.status in WAITING]
 
     def waiting_by_cluster(self) -> dict[str, list[Job]]:
@@ -103,14 +104,14 @@ class Draft:
 
     def jobs_on(self, vm_uid: str) -> list[Job]:
         """Jobs that hold a lease on a VM, after the steps so far."""
-        known = dict.fromkeys((*self.living.jobs_on(vm_uid), *self._placed.get(vm_uid, ())))
+        known = dict.fromkeys((*self.active.jobs_on(vm_uid), *self._placed.get(vm_uid, ())))
         jobs = map(self.jobs.__getitem__, known)
         return [job for job in jobs if job.lease is not None and job.lease.vm_uid == vm_uid]
 
     def leased_in(self, cluster: str) -> list[Job]:
         """Jobs of a cluster that hold a VM, after the steps so far. There may be hundreds."""
         placed = (uid for uids in self._placed.values() for uid in uids)
-        known = dict.fromkeys((*self.living.leased_in(cluster), *placed))
+        known = dict.fromkeys((*self.active.leased_in(cluster), *placed))
         jobs = map(self.jobs.__getitem__, known)
         return [job for job in jobs if job.lease is not None and job.cluster == cluster]
 
@@ -170,7 +171,7 @@ class Draft:
         if lease is not None:
             self._placed.setdefault(lease.vm_uid, []).append(job.uid)
         self.moves.append((job, after))
-        self.units.append(tuple(changes))
+        self.batches.append(tuple(changes))
         return after
 
     def move_vm(self, vm: Vm, state: VmState, reason: str, **facts: object) -> Vm:
@@ -189,29 +190,29 @@ class Draft:
         """Write a job that is not another step further, with what is told along with it."""
         sends = [Send(self._encode(message)) for message in tell]
         self.jobs[after.uid] = after
-        self.units.append((JobMove(before, after, entries), *sends))
+        self.batches.append((JobMove(before, after, entries), *sends))
         return after
 
     def put_vm(self, before: Vm, after: Vm) -> None:
         """Write a VM whose facts changed without a change of state."""
         self.vms[after.uid] = after
-        self.units.append((VmMove(before, after),))
+        self.batches.append((VmMove(before, after),))
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Whatever is decided inside stands or falls as one unit."""
-        begin = len(self.units)
+        """Whatever is decided inside stands or falls as one atomic batch."""
+        begin = len(self.batches)
         yield
-        joined = tuple(change for unit in self.units[begin:] for change in unit)
-        self.units[begin:] = [joined] if joined else []
+        joined = tuple(change for batch in self.batches[begin:] for change in batch)
+        self.batches[begin:] = [joined] if joined else []
 
     def tell(self, message: Control) -> None:
         """A message that belongs to no change (an answer to a stray worker)."""
-        self.units.append((Send(self._encode(message)),))
+        self.batches.append((Send(self._encode(message)),))
 
     def add(self, change: Change) -> None:
         """A change that stands alone."""
-        self.units.append((change,))
+        self.batches.append((change,))
 
     def doom(self, vm: Vm, reason: str) -> Vm:
         """The VM is beyond use: delete it, whatever it holds. Its jobs go back when no worker
@@ -250,15 +251,15 @@ class Draft:
         return [VmMove(vm, after)]
 
 
-def _gangs_of(living: Living, heads: Mapping[str, Job]) -> dict[str, list[str]]:
+def _gangs_of(active: ActiveIndex, heads: Mapping[str, Job]) -> dict[str, list[str]]:
     """Gang → its members by rank."""
-    members = {gang: list(uids) for gang, uids in living.gangs.items()}
+    members = {gang: list(uids) for gang, uids in active.gangs.items()}
     for job in heads.values():
         if job.gang is not None:
             members.setdefault(job.gang.uid, []).append(job.uid)
     ranks: dict[str, list[tuple[int, str]]] = {}
     for gang, uids in members.items():
-        jobs = (heads.get(uid) or living.jobs[uid] for uid in uids)
+        jobs = (heads.get(uid) or active.jobs[uid] for uid in uids)
         ranks[gang] = [(job.gang.rank, job.uid) for job in jobs if job.gang is not None]
     return {gang: [uid for _, uid in sorted(found)] for gang, found in ranks.items()}
 

@@ -31,7 +31,7 @@ from scheduler.operations.metrics import Metrics
 from scheduler.operations.retention import prune_for_ever
 from scheduler.submission.pubsub_intake import SubmissionIntake
 from scheduler.submission.submit import Submissions, Writer
-from scheduler.submission.tenant_access import Door, DoorRules
+from scheduler.submission.tenant_access import DoorRules, TenantAccess
 from scheduler.v1.recall import Recall
 
 log = structlog.get_logger("replica")
@@ -83,7 +83,7 @@ class Replica:
             self.clock,
             self.ids,
             on_new=lambda job: self.metrics.job_moved(None, job),
-            door=Door(self.store, self._door_rules, self.clock),
+            door=TenantAccess(self.store, self._door_rules, self.clock),
             queue=lambda: self.settings.queue,
             expected=self.runtimes.expected_s,
         )
@@ -123,7 +123,7 @@ class Replica:
 
     def adopt(self, settings: Settings) -> None:
         """What is in force from now on. Everything that reads settings is given the new ones here,
-        without a wait in between: no turn sees half of an edit."""
+        without a wait in between: no cycle sees half of an edit."""
         self.settings = settings
         self.leadership.timers = settings.timers
         self.submissions.timers = settings.timers

@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from sim.cloud.parsing import BadInput
+from sim.cloud.parsing import InvalidInput
 from sim.cloud.server import PretendCloud
 from sim.cloud.wire import timestamp
 from sim.cloud.world import World, load_world
@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         world = load_world(arguments.world)
         return asyncio.run(_serve(world, arguments))
-    except BadInput as bad:
+    except InvalidInput as bad:
         for problem in bad.problems:
             print(f"{bad.what}: {problem}", file=sys.stderr)
         return 2

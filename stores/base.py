@@ -77,7 +77,7 @@ class LogStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class StoredObject:
     """What has been stored."""
 
     size: int
@@ -87,7 +87,7 @@ class Saved:
 class ObjectStore(Protocol):
     """Whole files by key. A key has one writer; a repeat by it replaces what was there."""
 
-    async def save(self, key: str, source: BinaryIO) -> Saved:
+    async def save(self, key: str, source: BinaryIO) -> StoredObject:
         """All of the file, from its beginning. When it returns the bytes are safe: on the disk, or
         confirmed by the bucket. StoreUnavailable or Forbidden if not; an OSError of the source
         stays what it is. Bounded memory, whatever its size."""
@@ -107,7 +107,7 @@ class ObjectStore(Protocol):
         ...
 
 
-class Store(LogStore, ObjectStore, Protocol):
+class FileStore(LogStore, ObjectStore, Protocol):
     """Everything, and perhaps directories on a file system."""
 
     def directory(self, key: str) -> Path | None:
@@ -117,7 +117,7 @@ class Store(LogStore, ObjectStore, Protocol):
     async def close(self) -> None: ...
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str) -> FileStore:
     """file:///absolute/path or gs://bucket/prefix."""
     parts = urlsplit(url)
     if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/"):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import quote
 
 from core.errors import Forbidden
-from stores.base import LogChunk, LogPath, Saved, StoreUnavailable, check_range, job_key
+from stores.base import LogChunk, LogPath, StoredObject, StoreUnavailable, check_range, job_key
 from stores.gcs_upload import upload
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class GcsStore:
 
     # --- whole files --------------------------------------------------------------------
 
-    async def save(self, key: str, source: BinaryIO) -> Saved:
+    async def save(self, key: str, source: BinaryIO) -> StoredObject:
         return await upload(self.call, self._uploads, f"{self._prefix}{key}", source)
 
     async def put(self, key: str, data: bytes) -> None:
@@ -258,11 +258,11 @@ class GcsWriter:
         self._lock = asyncio.Lock()
         self._flusher: asyncio.Task[None] | None = None
         self._pause_s = FLUSH_FIRST_S
-        self._trouble: StoreUnavailable | Forbidden | None = None
+        self._failure: StoreUnavailable | Forbidden | None = None
 
     async def write(self, data: bytes) -> None:
         """Waits for the store when a segment is full, so memory stays bounded."""
-        self._raise_trouble()
+        self._raise_failure()
         async with self._lock:
             self._buffer += data
             while len(self._buffer) >= SEGMENT_MAX:
@@ -277,7 +277,7 @@ class GcsWriter:
         async with self._lock:
             if self._flusher is not None:
                 self._flusher.cancel()
-            self._raise_trouble()
+            self._raise_failure()
             while self._buffer:
                 await self._put(min(SEGMENT_MAX, len(self._buffer)))
 
@@ -286,7 +286,7 @@ class GcsWriter:
         self._pause_s = min(FLUSH_MAX_S, self._pause_s * FLUSH_GROWTH)
         async with self._lock:
             self._flusher = None
-            if self._buffer and self._trouble is None:
+            if self._buffer and self._failure is None:
                 with suppress(StoreUnavailable):  # the next write() raises it
                     await self._put(len(self._buffer))
 
@@ -295,15 +295,15 @@ class GcsWriter:
         try:
             await self._store.put_segment(self._folder, self._start, data)
         except (StoreUnavailable, Forbidden) as error:
-            self._trouble = error
-            self._raise_trouble()
+            self._failure = error
+            self._raise_failure()
         # Only now: a cancelled call leaves the bytes here to be sent again.
         del self._buffer[:size]
         self._start += size
 
-    def _raise_trouble(self) -> None:
-        if self._trouble is not None:
-            raise StoreUnavailable(str(self._trouble)) from self._trouble
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise StoreUnavailable(str(self._failure)) from self._failure
 
 
 def _attempt(once: Callable[[], requests.Response]) -> tuple[requests.Response | None, str]:

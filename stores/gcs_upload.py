@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from stores.base import Saved, StoreUnavailable
+from stores.base import StoredObject, StoreUnavailable
 
 if TYPE_CHECKING:
     import requests
@@ -17,7 +17,7 @@ PIECE = 8 * 1024 * 1024
 """A multiple of 256 KiB, as the protocol wants it; also the size up to which one call does."""
 
 
-class Call(Protocol):
+class _Call(Protocol):
     """One request with the store's own retries."""
 
     async def __call__(
@@ -32,7 +32,7 @@ class Call(Protocol):
     ) -> requests.Response: ...
 
 
-async def upload(call: Call, url: str, name: str, source: BinaryIO) -> Saved:
+async def upload(call: _Call, url: str, name: str, source: BinaryIO) -> StoredObject:
     """The bucket's own checksum has to agree before it counts."""
     source.seek(0)
     sums = _Sums()
@@ -44,7 +44,7 @@ async def upload(call: Call, url: str, name: str, source: BinaryIO) -> Saved:
     else:
         answer = await _in_pieces(call, url, name, source, first, sums)
     _compare(answer, sums, name)
-    return Saved(sums.size, sums.sha256.hexdigest())
+    return StoredObject(sums.size, sums.sha256.hexdigest())
 
 
 class _Sums:
@@ -60,7 +60,7 @@ class _Sums:
 
 
 async def _in_pieces(
-    call: Call, url: str, name: str, source: BinaryIO, piece: bytes, sums: _Sums
+    call: _Call, url: str, name: str, source: BinaryIO, piece: bytes, sums: _Sums
 ) -> requests.Response:
     query = {"uploadType": "resumable", "name": name}
     begun = await call("POST", url, query, data=b"", accept=(200, 201))
@@ -80,7 +80,7 @@ async def _in_pieces(
 
 
 async def _send(
-    call: Call, session: str, piece: bytes, start: int, total: str
+    call: _Call, session: str, piece: bytes, start: int, total: str
 ) -> requests.Response:
     """One piece, wholly: the bucket may take less of it and says how much. Bytes that it has are
     ignored by it, so a piece whose answer was lost is sent again."""

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from stores.base import LogChunk, LogPath, Saved, StoreUnavailable, check_range, job_key
+from stores.base import LogChunk, LogPath, StoredObject, StoreUnavailable, check_range, job_key
 
 _FILE = "output.log"
 _CHUNK = 1024 * 1024
@@ -51,7 +51,7 @@ class LocalStore:
 
     # --- whole files --------------------------------------------------------------------
 
-    async def save(self, key: str, source: BinaryIO) -> Saved:
+    async def save(self, key: str, source: BinaryIO) -> StoredObject:
         return await asyncio.to_thread(_save, self._root, self._root / key, source)
 
     async def put(self, key: str, data: bytes) -> None:
@@ -89,7 +89,7 @@ class LocalWriter:
             raise StoreUnavailable(f"cannot write {self._file}: {error}") from error
 
 
-def _save(root: Path, file: Path, source: BinaryIO) -> Saved:
+def _save(root: Path, file: Path, source: BinaryIO) -> StoredObject:
     """Under another name first, so that nobody ever reads half of it; the directories as well as
     the file are on the disk before it counts."""
     source.seek(0)
@@ -110,7 +110,7 @@ def _save(root: Path, file: Path, source: BinaryIO) -> Saved:
     finally:
         os.close(fd)
         part.unlink(missing_ok=True)
-    return Saved(size, digest.hexdigest())
+    return StoredObject(size, digest.hexdigest())
 
 
 def _into(fd: int, data: bytes, file: Path) -> None:

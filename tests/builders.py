@@ -6,13 +6,13 @@ import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from core.changes import View
+from core.changes import Snapshot
 from core.cluster import ClusterSpec, RegionSpec
 from core.ids import RandomIds
 from core.job import E, Job, JobEvent, JobSpec, Lease, Rules, advance, new_job
-from core.mig import Member, MigSnapshot
+from core.mig import ManagedInstance, MigSnapshot
 from core.names import Names
-from core.region_blocks import Trouble
+from core.region_blocks import RegionBlock
 from core.vm import Vm, VmState
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -100,17 +100,17 @@ def vm(
     return replace(made, **facts)  # type: ignore[arg-type]
 
 
-def view(
+def snapshot(
     jobs: tuple[Job, ...] = (),
     vms: tuple[Vm, ...] = (),
-    troubles: tuple[Trouble, ...] = (),
+    blocks: tuple[RegionBlock, ...] = (),
     now: datetime = NOW,
-) -> View:
-    return View(now, jobs, vms, troubles, (), {}, {})
+) -> Snapshot:
+    return Snapshot(now, jobs, vms, blocks, (), {}, {})
 
 
-def snapshot(
-    *members: Member, region: str = "us-central1", target: int | None = None
+def observed(
+    *members: ManagedInstance, region: str = "us-central1", target: int | None = None
 ) -> MigSnapshot:
     size = len(members) if target is None else target
     return MigSnapshot("mig", "1xl4", region, size, True, members, NOW)

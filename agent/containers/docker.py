@@ -1,6 +1,6 @@
 """The Docker API of Docker and of podman, as far as keeping a container needs it.
 
-Standard library only: keepers run without site-packages, so that one starts in a blink.
+Standard library only: shims run without site-packages, so that one starts in a blink.
 Every call opens a connection of its own, has a time-out, and ends in DockerError or an answer.
 """
 

@@ -1,6 +1,6 @@
 """The first process of a container, where it is ours to see: a way to it without the runtime.
 
-Standard library only: keepers import this.
+Standard library only: shims import this.
 """
 
 from __future__ import annotations

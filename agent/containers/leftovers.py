@@ -1,7 +1,7 @@
-"""Containers whose keeper is dead: found by their label, and removed when an agent starts.
+"""Containers whose shim is dead: found by their label, and removed when an agent starts.
 
-A keeper removes its container when its agent dies. Only if both are killed, or the machine
-restarts, does one stay. Standard library only: keepers import this too.
+A shim removes its container when its agent dies. Only if both are killed, or the machine
+restarts, does one stay. Standard library only: shims import this too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 
 from agent.containers.docker import Docker, DockerError
 
-KEEPER = "zen.keeper"
+SHIM = "zen.keeper"
 """boot id / PID namespace / PID / start time of the process that keeps it."""
 VM = "zen.vm"
 
@@ -37,12 +37,12 @@ def _started(pid: int) -> str:
 
 
 def is_leftover(labels: dict[str, str], vm_name: str) -> bool:
-    """Whether nobody keeps it any more. Where we cannot see its keeper, it is left over only if it
+    """Whether nobody keeps it any more. Where we cannot see its shim, it is left over only if it
     was our own VM's: then it is from before a restart."""
-    machine, _, process = labels.get(KEEPER, "").rpartition("/")[0].rpartition("/")
+    machine, _, process = labels.get(SHIM, "").rpartition("/")[0].rpartition("/")
     if machine != _machine():
         return labels.get(VM) == vm_name
-    began = labels[KEEPER].rpartition("/")[2]
+    began = labels[SHIM].rpartition("/")[2]
     return not process.isdigit() or _started(int(process)) != began
 
 
@@ -51,7 +51,7 @@ def sweep(address: str, vm_name: str) -> tuple[list[str], list[str]]:
     docker = Docker(address)
     removed, faults = [], []
     try:
-        found = docker.labelled(KEEPER)
+        found = docker.labelled(SHIM)
     except DockerError as error:
         return [], [str(error)]
     for container, labels in found:

@@ -1,7 +1,7 @@
-"""Keeps one container: what keeper.py does for a process, through the Docker API.
+"""Keeps one container: what shim.py does for a process, through the Docker API.
 
 The agent sends one JSON line (docker, name, image, auth, create, until), then the same words as
-to any keeper. The container dies with the agent, also if that is killed; it is paused when the
+to any shim. The container dies with the agent, also if that is killed; it is paused when the
 agent has not been heard by the bus for too long; it is removed before its end is told.
 """
 
@@ -27,8 +27,8 @@ from agent.containers.docker import (
     Frames,
 )
 from agent.containers.first_process import FirstProcess
-from agent.containers.leftovers import KEEPER, whoami
-from agent.shim import Keeper, keep
+from agent.containers.leftovers import SHIM, whoami
+from agent.shim import Shim, keep
 
 if TYPE_CHECKING:
     import socket
@@ -55,7 +55,7 @@ CANNOT_RUN = 125
 """As `docker run` ends when the fault is not the program's."""
 
 
-class ContainerKeeper(Keeper):
+class ContainerShim(Shim):
     """The job is a container."""
 
     def __init__(self, socket_fd: int, log_fd: int) -> None:
@@ -112,7 +112,7 @@ class ContainerKeeper(Keeper):
     def _create(self, order: dict[str, object]) -> None:
         create, image = order["create"], str(order["image"])
         assert isinstance(create, dict), "the agent's own JSON"
-        create["Labels"][KEEPER] = whoami()
+        create["Labels"][SHIM] = whoami()
         try:
             self.container = self._created(str(order["name"]), create)
             return
@@ -435,4 +435,4 @@ def _lacks_init(error: DockerError, create: dict[str, dict[str, object]]) -> boo
 
 
 def main() -> None:
-    keep(ContainerKeeper, sys.argv[1:4])
+    keep(ContainerShim, sys.argv[1:4])

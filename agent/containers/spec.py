@@ -11,7 +11,7 @@ from pathlib import Path
 from agent.containers.docker import Docker, DockerError, find
 from agent.containers.leftovers import VM, sweep
 from agent.containers.registry import Token, auth_for
-from agent.environment import INSIDE, Places, argv_for, environment_inside
+from agent.environment import INSIDE, AttemptDirectories, argv_for, environment_inside
 from core.containers import ContainerRules
 from core.messages import StartJob
 from stores.base import quoted
@@ -46,8 +46,8 @@ class Runtime:
         self._marks = {name: environ[name] for name in ("ZEN_VM_DIR",) if name in environ}
         self._gpus: str | None = None
 
-    async def brief(self, order: StartJob, places: Places) -> dict[str, object]:
-        """What the keeper of a container needs to know, or NoContainer."""
+    async def brief(self, order: StartJob, places: AttemptDirectories) -> dict[str, object]:
+        """What the shim of a container needs to know, or NoContainer."""
         address = self._address()
         needs_gpus = self._real_gpus and bool(order.gpus)
         way = await asyncio.to_thread(self._gpu_way, address) if needs_gpus else ""
@@ -60,7 +60,7 @@ class Runtime:
         }
 
     async def abandon(self, order: StartJob) -> None:
-        """Its keeper is dead: nobody else ends it."""
+        """Its shim is dead: nobody else ends it."""
         await asyncio.to_thread(Docker(self._address()).remove, container_name(order))
 
     async def sweep(self) -> tuple[list[str], list[str]]:
@@ -107,7 +107,7 @@ def container_name(order: StartJob) -> str:
 
 def create_body(
     order: StartJob,
-    places: Places,
+    places: AttemptDirectories,
     rules: ContainerRules,
     vm_name: str,
     way: str,
@@ -139,7 +139,7 @@ def create_body(
 
 
 def _host_config(
-    order: StartJob, places: Places, rules: ContainerRules, way: str
+    order: StartJob, places: AttemptDirectories, rules: ContainerRules, way: str
 ) -> dict[str, object]:
     spec = order.spec
     config: dict[str, object] = {

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from cli.chaos.scenarios import CLUSTER, STUCK_S, Plan, Story, Stuck
+from cli.chaos.scenarios import CLUSTER, STUCK_S, ChaosLog, ChaosPlan, NotRecovered
 from cli.paths import Running
 from core.clock import SystemClock
 
@@ -36,8 +36,8 @@ class Flow:
 
     def __init__(
         self,
-        plan: Plan,
-        story: Story,
+        plan: ChaosPlan,
+        story: ChaosLog,
         ticks: Path,
         http: httpx.AsyncClient,
         running: Callable[[], Running],
@@ -76,7 +76,9 @@ class Flow:
         deadline = self._clock.monotonic() + STUCK_S
         while missing := set(wanted) - self._seen():
             if self._clock.monotonic() > deadline:
-                raise Stuck(f"did not run within {STUCK_S:g} s: {', '.join(sorted(missing))}")
+                raise NotRecovered(
+                    f"did not run within {STUCK_S:g} s: {', '.join(sorted(missing))}"
+                )
             await asyncio.sleep(RETRY_S)
         return wanted
 

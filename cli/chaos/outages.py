@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from cli.chaos.scenarios import Outage, Story
+from cli.chaos.scenarios import ChaosLog, Outage
 
 ANSWER_MAX_S = 2.0
 AGAIN_MAX_S = 30.0
@@ -61,7 +61,9 @@ def _through(job_id: str, wanted: int, at: Sequence[float], runs: int, back: flo
     )
 
 
-def outage_rows(story: Story, found: Mapping[str, Sequence[Through]]) -> list[tuple[str, str, str]]:
+def outage_rows(
+    story: ChaosLog, found: Mapping[str, Sequence[Through]]
+) -> list[tuple[str, str, str]]:
     """(what, measured, must hold)."""
     rows = []
     for outage in story.away:
@@ -82,7 +84,7 @@ def outage_rows(story: Story, found: Mapping[str, Sequence[Through]]) -> list[tu
     return rows
 
 
-def outage_faults(story: Story, found: Mapping[str, Sequence[Through]]) -> list[str]:
+def outage_faults(story: ChaosLog, found: Mapping[str, Sequence[Through]]) -> list[str]:
     """Everything that must not be."""
     faults = []
     for outage in story.away:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from cli.chaos.job_flow import RETRY_S, Flow
-from cli.chaos.scenarios import STUCK_S, Outage, Plan, Story, Stuck
+from cli.chaos.scenarios import STUCK_S, ChaosLog, ChaosPlan, NotRecovered, Outage
 from cli.paths import Home, Running, alive
 from core.clock import SystemClock
 from core.errors import StoreDown
@@ -40,10 +40,12 @@ UNTIL_ENDED_MAX = 4
 """Times the plan's span: if the jobs have not ended by then, more faults prove nothing."""
 
 
-class Havoc:
+class ChaosRun:
     """One run on a stack that is up."""
 
-    def __init__(self, home: Home, plan: Plan, ticks: Path, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, home: Home, plan: ChaosPlan, ticks: Path, tell: Callable[[str], None]
+    ) -> None:
         self._home, self._plan, self._ticks, self._tell = home, plan, ticks, tell
         self._dice = random.Random(plan.seed)  # noqa: S311  # not a secret: a seed
         self._clock = SystemClock()
@@ -53,7 +55,7 @@ class Havoc:
         self._store_of = ""
         self._flow: Flow | None = None
         self._before = 0
-        self.story = Story()
+        self.story = ChaosLog()
         self._doing: Mapping[str, Callable[[], Awaitable[None]]] = {
             "kill leader": self._kill_leader,
             "freeze leader": self._freeze_leader,
@@ -71,7 +73,7 @@ class Havoc:
             "bus away": self._bus_away,
         }
 
-    async def run(self) -> Story:
+    async def run(self) -> ChaosLog:
         """Faults while jobs flow; then nothing but waiting until all jobs have ended."""
         # A pool that looks for a database which we took away ourselves is no news.
         logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
@@ -170,7 +172,7 @@ class Havoc:
             if len(words) == 3 and alive(int(words[1])):
                 return term, int(words[1])
             await asyncio.sleep(POLL_S)
-        raise Stuck(f"nobody led within {STUCK_S:g} s")
+        raise NotRecovered(f"nobody led within {STUCK_S:g} s")
 
     async def _successor(self, term: int) -> None:
         deadline = self._clock.monotonic() + STUCK_S
@@ -179,7 +181,7 @@ class Havoc:
             if now > term and holder:
                 return
             await asyncio.sleep(POLL_S)
-        raise Stuck(f"nobody took over from term {term} within {STUCK_S:g} s")
+        raise NotRecovered(f"nobody took over from term {term} within {STUCK_S:g} s")
 
     async def _asked(self) -> tuple[int, str]:
         try:
@@ -219,7 +221,7 @@ class Havoc:
             if found:
                 return self._dice.choice(found)
             await asyncio.sleep(RETRY_S)
-        raise Stuck(f"no worker had a job within {STUCK_S:g} s")
+        raise NotRecovered(f"no worker had a job within {STUCK_S:g} s")
 
     # --- database and bus ---------------------------------------------------------------
 
@@ -244,7 +246,7 @@ class Havoc:
         deadline = self._clock.monotonic() + STUCK_S
         while self._running().processes.get("postgres") == before:
             if self._clock.monotonic() > deadline:
-                raise Stuck("the database did not come back")
+                raise NotRecovered("the database did not come back")
             await asyncio.sleep(POLL_S)
         await self._leader()
         self.story.outages.append((began, self._clock.now()))
@@ -285,7 +287,7 @@ class Havoc:
         deadline = self._clock.monotonic() + STUCK_S
         while self._running().processes.get(part) == self._before:
             if self._clock.monotonic() > deadline:
-                raise Stuck(f"{part} did not come back")
+                raise NotRecovered(f"{part} did not come back")
             await asyncio.sleep(POLL_S)
         back = self._clock.now().timestamp()
         self.story.away.append(Outage(part, began, back, steady))

@@ -16,7 +16,7 @@ STUCK_S = 60.0
 """What is only waited for, and not measured, takes at most this long."""
 
 
-class Stuck(ZenError):
+class NotRecovered(ZenError):
     """Something did not come back in time."""
 
     code = "stuck"
@@ -33,7 +33,7 @@ class Scenario(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ChaosPlan:
     """How much of it."""
 
     seconds: float = 600.0
@@ -67,9 +67,9 @@ class Plan:
 
 def plan_for(
     scenario: Scenario, minutes: float | None, jobs: int | None, replicas: int, seed: int
-) -> Plan:
+) -> ChaosPlan:
     """`minutes` is the length of the flow of jobs, or of the outage; each has its usual one."""
-    base = Plan(replicas=replicas, seed=seed)
+    base = ChaosPlan(replicas=replicas, seed=seed)
     match scenario:
         case Scenario.GENERAL:
             span = 60 * (minutes or 10.0)
@@ -135,7 +135,7 @@ class Outage:
 
 
 @dataclass(slots=True)
-class Story:
+class ChaosLog:
     """What was done, and what callers met."""
 
     accepted: set[str] = field(default_factory=set)

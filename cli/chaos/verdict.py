@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from cli.chaos.outages import Through, come_through, outage_faults, outage_rows
-from cli.chaos.scenarios import Plan, Story
+from cli.chaos.scenarios import ChaosLog, ChaosPlan
 from core.audit import Audit, Reign, takeovers
 
 TAKEOVER_MAX_S = 15.0
@@ -20,11 +20,11 @@ SLACK_S = 0.15
 
 
 @dataclass(slots=True)
-class Verdict:
+class ChaosVerdict:
     """The figures, and everything that must not be."""
 
-    plan: Plan
-    story: Story
+    plan: ChaosPlan
+    story: ChaosLog
     statuses: Counter[str]
     attempts: int
     takeovers_s: list[float]
@@ -85,7 +85,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class AttemptProcess:
     """One process of one attempt, by its own lines."""
 
     attempt: int
@@ -94,11 +94,13 @@ class Ran:
     last: float
 
 
-def judge(plan: Plan, story: Story, found: Audit, reigns: Sequence[Reign], ticks: Path) -> Verdict:
+def judge(
+    plan: ChaosPlan, story: ChaosLog, found: Audit, reigns: Sequence[Reign], ticks: Path
+) -> ChaosVerdict:
     """Everything that is not as it must be, with the figures."""
     ran = read_ticks(ticks)
     between = _takeovers(reigns, story.outages)
-    verdict = Verdict(
+    verdict = ChaosVerdict(
         plan=plan,
         story=story,
         statuses=Counter(str(job.status) for job in found.jobs),
@@ -134,7 +136,7 @@ def judge(plan: Plan, story: Story, found: Audit, reigns: Sequence[Reign], ticks
     return verdict
 
 
-def read_ticks(path: Path) -> dict[str, list[Ran]]:
+def read_ticks(path: Path) -> dict[str, list[AttemptProcess]]:
     """The processes of each job, by their own lines."""
     spans: dict[tuple[str, int, int], tuple[float, float]] = {}
     if path.exists():
@@ -143,13 +145,13 @@ def read_ticks(path: Path) -> dict[str, list[Ran]]:
             key, moment = (job_id, int(which), int(pid)), float(at)
             first, last = spans.get(key, (moment, moment))
             spans[key] = (min(first, moment), max(last, moment))
-    found: dict[str, list[Ran]] = {}
+    found: dict[str, list[AttemptProcess]] = {}
     for (job_id, attempt, number), (first, last) in spans.items():
-        found.setdefault(job_id, []).append(Ran(attempt, number, first, last))
+        found.setdefault(job_id, []).append(AttemptProcess(attempt, number, first, last))
     return found
 
 
-def double_runs(job_id: str, runs: Iterable[Ran]) -> list[str]:
+def double_runs(job_id: str, runs: Iterable[AttemptProcess]) -> list[str]:
     """Two processes for one attempt, or two attempts at the same time."""
     ordered = sorted(runs, key=lambda ran: (ran.first, ran.attempt))
     faults = []

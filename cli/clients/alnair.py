@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 
 from cli.clients.containers import address, podman, why_not
-from cli.clients.frame import Check, ClientSetup, Program, judged
+from cli.clients.frame import ClientCheck, ClientProgram, ClientSetup, judged
 
 SAMPLES = "unified-training/config/samples"
 END_S = 120.0
@@ -26,12 +26,12 @@ _FINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 Json = dict[str, Any]
 
 
-def checks(setup: ClientSetup) -> Iterator[Check]:
+def checks(setup: ClientSetup) -> Iterator[ClientCheck]:
     """Every manifest is accepted, and runs to its end where containers can be run."""
     found = manifests(setup.checkout)
     why = why_not()
     if why:
-        yield from (Check(f"{path.name} to its end", "not run", why) for path in found)
+        yield from (ClientCheck(f"{path.name} to its end", "not run", why) for path in found)
         return
     names = {"/bin/sh": "sh", "/usr/bin/torchrun": "torchrun"}
     scripts = {path: _SAYS.format(name=name) for path, name in names.items()}
@@ -54,7 +54,7 @@ def image_of(path: Path) -> str:
     return said.group(1) if said else ""
 
 
-def _run(setup: ClientSetup, path: Path) -> Iterator[Check]:
+def _run(setup: ClientSetup, path: Path) -> Iterator[ClientCheck]:
     done = setup.zen("submit", "-f", str(path), "--json")
     yield judged(f"{path.name} is accepted", done)
     if done.code:
@@ -66,7 +66,7 @@ def _run(setup: ClientSetup, path: Path) -> Iterator[Check]:
     well = job["status"] == "SUCCEEDED" and said in log
     words = f"{job['status']}: {job['reason']}; its log: {log[-200:]}"
     name = f"{path.name} runs to its end"
-    yield Check(name, "passed") if well else Check(name, "failed", words)
+    yield ClientCheck(name, "passed") if well else ClientCheck(name, "failed", words)
 
 
 def _ended(setup: ClientSetup, job_id: str) -> Json:
@@ -83,7 +83,7 @@ def _environ(_: Path, scratch: Path) -> Mapping[str, str]:
     return {"DOCKER_HOST": address(scratch)}
 
 
-PROGRAM = Program(
+PROGRAM = ClientProgram(
     name="CentaurusInfra/alnair",
     marks=(f"{SAMPLES}/unifiedjob_basic.yaml",),
     checks=checks,

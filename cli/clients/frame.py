@@ -31,7 +31,7 @@ class ClientFailed(ZenError):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ClientCheck:
     """One thing that a client does, and how it went."""
 
     name: str
@@ -116,15 +116,15 @@ class ClientSetup:
             raise ClientFailed(f"{' '.join(argv[:4])} … failed: {last_words(done.output)}")
 
 
-def judged(name: str, done: Done, *expected: str, code: int = 0) -> Check:
+def judged(name: str, done: Done, *expected: str, code: int = 0) -> ClientCheck:
     """Passed if it ended with that code and said all that was expected."""
     missing = [words for words in expected if words not in done.output]
     if done.code != code:
         why = f"exit code {done.code}: {last_words(done.output)}"
-        return Check(name, "failed", why)
+        return ClientCheck(name, "failed", why)
     if missing:
-        return Check(name, "failed", f"did not say {missing[0]!r}: {last_words(done.output)}")
-    return Check(name, "passed")
+        return ClientCheck(name, "failed", f"did not say {missing[0]!r}: {last_words(done.output)}")
+    return ClientCheck(name, "passed")
 
 
 def pytest_checks(
@@ -136,7 +136,7 @@ def pytest_checks(
     not_run: Mapping[str, str] | None = None,
     environ: Mapping[str, str] | None = None,
     timeout_s: float = CALL_TIMEOUT_S,
-) -> Iterator[Check]:
+) -> Iterator[ClientCheck]:
     """The program's own pytest suite: a check for each test. `not_run` maps a part of a test's
     name to the reason why it cannot be run here; such tests are deselected."""
     report = setup.scratch / "report.xml"
@@ -146,22 +146,22 @@ def pytest_checks(
     select = ("-k", words) if words else ()
     argv = (python, "-m", "pytest", "-q", f"--junitxml={report}", *select, *arguments)
     done = setup.call(*argv, environ=environ, timeout_s=timeout_s)
-    yield from (Check(f"{prefix}{part}", "not run", why) for part, why in left_out.items())
+    yield from (ClientCheck(f"{prefix}{part}", "not run", why) for part, why in left_out.items())
     if not report.exists():
-        yield Check(f"{prefix}pytest", "failed", last_words(done.output))
+        yield ClientCheck(f"{prefix}pytest", "failed", last_words(done.output))
         return
     for case in ElementTree.parse(report).getroot().iter("testcase"):  # noqa: S314  # our own file
         yield _case(case, prefix)
 
 
-def _case(case: ElementTree.Element, prefix: str) -> Check:
+def _case(case: ElementTree.Element, prefix: str) -> ClientCheck:
     name = f"{prefix}{case.get('name', '')}"
     for tag in ("failure", "error"):
         if (found := case.find(tag)) is not None:
-            return Check(name, "failed", last_words(found.get("message") or found.text or ""))
+            return ClientCheck(name, "failed", last_words(found.get("message") or found.text or ""))
     if (skipped := case.find("skipped")) is not None:
-        return Check(name, "not run", last_words(skipped.get("message") or ""))
-    return Check(name, "passed")
+        return ClientCheck(name, "not run", last_words(skipped.get("message") or ""))
+    return ClientCheck(name, "passed")
 
 
 def last_words(output: str) -> str:
@@ -171,14 +171,14 @@ def last_words(output: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ClientProgram:
     """One upstream program."""
 
     name: str
     """owner/repository, as on GitHub."""
     marks: tuple[str, ...]
     """Files that tell its checkout from others."""
-    checks: Callable[[ClientSetup], Iterator[Check]]
+    checks: Callable[[ClientSetup], Iterator[ClientCheck]]
     port: int = 0
     """That it hard-codes; 0: it can be told."""
     changes: Mapping[str, Any] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 
 from cli.clients.containers import address, podman, why_not
-from cli.clients.frame import Check, ClientSetup, Done, Program, judged, last_words
+from cli.clients.frame import ClientCheck, ClientProgram, ClientSetup, Done, judged, last_words
 
 PORT, METRICS_PORT = 8080, 9091
 GOCODE = "/usr/share/gocode"
@@ -36,7 +36,7 @@ _METRICS = (
 )
 
 
-def checks(setup: ClientSetup) -> Iterator[Check]:
+def checks(setup: ClientSetup) -> Iterator[ClientCheck]:
     """In the order of its README."""
     built = _build(setup)
     yield judged("the command line is built from source", built)
@@ -81,7 +81,7 @@ def blocks(text: str) -> list[str]:
     ]
 
 
-def _readme(setup: ClientSetup) -> Iterator[Check]:
+def _readme(setup: ClientSetup) -> Iterator[ClientCheck]:
     """Ids that the README makes up are those that the calls before gave, as it tells its reader."""
     known = {"tenant-1234567890": "", "job-1234567890": "", "tenant-123": ""}
     for number, block in enumerate(blocks((setup.checkout / "README.md").read_text()), 1):
@@ -102,25 +102,25 @@ def _title(block: str) -> str:
     return first.replace("http://localhost:8080", "")[:60].rstrip()
 
 
-def _answered(name: str, done: Done) -> Check:
+def _answered(name: str, done: Done) -> ClientCheck:
     """A refusal has a request id; `null` is what jq makes of an id that did not come, and
     `%!s(<nil>)` what Go does."""
     refused = re.search(
         r'"request_id"|✅ [^\n]*: null$|ID: %!s\(<nil>\)', done.output, re.MULTILINE
     )
     if done.code == 0 and refused:
-        return Check(name, "failed", last_words(done.output))
+        return ClientCheck(name, "failed", last_words(done.output))
     return judged(name, done)
 
 
-def _script(setup: ClientSetup, script: str) -> Check:
+def _script(setup: ClientSetup, script: str) -> ClientCheck:
     if script == "scripts/demo.sh":
         # Its last step asks for a job called "Total:", the last line of its own list.
         return judged(script, setup.call("bash", script), "Demo Complete!")
     return _answered(script, setup.call("bash", script))
 
 
-def _commands(setup: ClientSetup) -> Iterator[Check]:
+def _commands(setup: ClientSetup) -> Iterator[ClientCheck]:
     """Every command of its command line, with a job that runs to its end where containers can."""
     cli = str(setup.checkout / "bin" / "gpu-cli")
     made = setup.call(cli, "create-tenant", "--name", "a team", "--max-gpus", "4")
@@ -141,10 +141,10 @@ def _commands(setup: ClientSetup) -> Iterator[Check]:
     yield judged("gpu-cli cancel", setup.call(cli, "cancel", job_id), "cancelled successfully")
 
 
-def _to_its_end(setup: ClientSetup, job_id: str) -> Check:
+def _to_its_end(setup: ClientSetup, job_id: str) -> ClientCheck:
     name = "a job of gpu-cli submit runs to its end"
     if why := why_not():
-        return Check(name, "not run", why)
+        return ClientCheck(name, "not run", why)
     job: dict[str, object] = {"state": "", "reason": ""}
     with podman(setup.scratch, {IMAGE: {"/usr/bin/nvidia-smi": _SMI}}):
         for _ in range(int(END_S * 2)):
@@ -153,10 +153,14 @@ def _to_its_end(setup: ClientSetup, job_id: str) -> Check:
                 break
             time.sleep(0.5)
     well = job["state"] == "completed"
-    return Check(name, "passed") if well else Check(name, "failed", f"{job['state']}: {job}"[:400])
+    return (
+        ClientCheck(name, "passed")
+        if well
+        else ClientCheck(name, "failed", f"{job['state']}: {job}"[:400])
+    )
 
 
-def _edges(setup: ClientSetup) -> Iterator[Check]:
+def _edges(setup: ClientSetup) -> Iterator[ClientCheck]:
     """What monitors and browsers ask."""
     health = setup.call("curl", "-sf", f"{setup.api}/health")
     yield judged("GET /health", health, '"status":"healthy"')
@@ -171,7 +175,7 @@ def _environ(_: Path, scratch: Path) -> Mapping[str, str]:
     return {"DOCKER_HOST": address(scratch)}
 
 
-PROGRAM = Program(
+PROGRAM = ClientProgram(
     name="AzizBahloul/gpu-scheduler",
     marks=("cmd/cli/main.go", "demo.sh", "pkg/models/tenant.go"),
     checks=checks,

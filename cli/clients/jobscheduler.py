@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from cli.clients.containers import address, podman, why_not
-from cli.clients.frame import Check, ClientSetup, Done, Program, judged, pytest_checks
+from cli.clients.frame import ClientCheck, ClientProgram, ClientSetup, Done, judged, pytest_checks
 
 PORT = 8000
 IMAGE = "alpine:latest"
@@ -33,7 +33,7 @@ _RUN_CONTAINERS = (
 _SKIPPED = {"test_resource_recovery": "its own suite skips it always"}
 
 
-def checks(setup: ClientSetup) -> Iterator[Check]:
+def checks(setup: ClientSetup) -> Iterator[ClientCheck]:
     """The suite first: it expects executors that nobody uses."""
     why = why_not()
     python = setup.python(*PACKAGES)
@@ -48,7 +48,7 @@ def checks(setup: ClientSetup) -> Iterator[Check]:
         yield from _commands(setup, python, runs_containers=not why)
 
 
-def _commands(setup: ClientSetup, python: str, *, runs_containers: bool) -> Iterator[Check]:
+def _commands(setup: ClientSetup, python: str, *, runs_containers: bool) -> Iterator[ClientCheck]:
     """Every command that its help shows, but for the one that it does not have itself."""
 
     def cli(*words: str) -> Done:
@@ -86,7 +86,7 @@ def _environ(_: Path, scratch: Path) -> Mapping[str, str]:
     return {"DOCKER_HOST": address(scratch)}
 
 
-PROGRAM = Program(
+PROGRAM = ClientProgram(
     name="emgeee/jobscheduler",
     marks=("src/cli/__main__.py", "src/shared/executor_manager.py", "tests/e2e/conftest.py"),
     checks=checks,

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from cli.clients.frame import Check, ClientSetup, Program, last_words
+from cli.clients.frame import ClientCheck, ClientProgram, ClientSetup, last_words
 from cli.paths import ROOT
 
 PACKAGES_FILE = "requirements.txt"
@@ -207,7 +207,7 @@ def _database(scratch: Path) -> Iterator[Mapping[str, str]]:
             server.terminate()
 
 
-def checks(setup: ClientSetup) -> Iterator[Check]:
+def checks(setup: ClientSetup) -> Iterator[ClientCheck]:
     """What the driver tells."""
     python = setup.python("-r", str(setup.checkout / PACKAGES_FILE))
     driver = setup.scratch / "driver.py"
@@ -224,12 +224,14 @@ def checks(setup: ClientSetup) -> Iterator[Check]:
         done = setup.call(python, str(driver), environ=environ, timeout_s=DRIVE_S)
     told = [json.loads(line[6:]) for line in done.output.splitlines() if line.startswith("CHECK ")]
     for name, good, words in told:
-        yield Check(name, "passed" if good else "failed", "" if good else last_words(words))
+        yield ClientCheck(name, "passed" if good else "failed", "" if good else last_words(words))
     if done.code or not told:
-        yield Check("all of it", "failed", f"exit code {done.code}: {last_words(done.output)}")
+        yield ClientCheck(
+            "all of it", "failed", f"exit code {done.code}: {last_words(done.output)}"
+        )
 
 
-PROGRAM = Program(
+PROGRAM = ClientProgram(
     name="luminolabs/lumino-api",
     marks=("src/app/core/scheduler_client.py", "src/app/tasks/job_status_updater.py"),
     checks=checks,

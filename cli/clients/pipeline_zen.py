@@ -23,7 +23,7 @@ from typing import Any
 import httpx
 import yaml
 
-from cli.clients.frame import WORDS_MAX, Check, ClientSetup, Program
+from cli.clients.frame import WORDS_MAX, ClientCheck, ClientProgram, ClientSetup
 from config.load import DEFAULT_PATH
 
 PROJECT, CLUSTER, BUCKET = "eng-ai-dev", "1xa100-40gb", "lum-dev-pipeline-zen-jobs"
@@ -139,7 +139,7 @@ def _config(scratch: Path) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class _LuminoClient:
     """Talks to the stack as lumino-api does."""
 
     setup: ClientSetup
@@ -188,9 +188,9 @@ class Client:
         return f"not within {END_S:g} s: {what}"
 
 
-def checks(setup: ClientSetup) -> Iterator[Check]:
+def checks(setup: ClientSetup) -> Iterator[ClientCheck]:
     """Jobs that end well, badly, by a stop, with their VM kept, and after their VM has died."""
-    client = Client(setup)
+    client = _LuminoClient(setup)
     client.submit("well", steps=25)
     client.submit("badly", ends="badly")
     client.submit("stopped", steps=600)
@@ -204,7 +204,7 @@ def checks(setup: ClientSetup) -> Iterator[Check]:
     yield _leaves_nothing(client)
 
 
-def _ends(client: Client, name: str, job_id: str, status: str) -> Check:
+def _ends(client: _LuminoClient, name: str, job_id: str, status: str) -> ClientCheck:
     late = client.wait(
         f"{job_id} ended",
         lambda: client.job(job_id)["status"] in ("COMPLETED", "FAILED", "STOPPED"),
@@ -212,37 +212,37 @@ def _ends(client: Client, name: str, job_id: str, status: str) -> Check:
     seen, events, ran = client.job(job_id)["status"], client.events(job_id), client.ran(job_id)
     good = not late and seen == status and ran == 1 and events.count("found_by_v1") == 1
     words = f"{late} {seen}, begun {ran} times, {' '.join(events)}"
-    return Check(name, "passed" if good else "failed", "" if good else words)
+    return ClientCheck(name, "passed" if good else "failed", "" if good else words)
 
 
-def _progress(client: Client) -> Check:
+def _progress(client: _LuminoClient) -> ClientCheck:
     """What the workflow wrote is what lumino-api reads."""
     logged = client.job("well")["artifacts"].get("job_logger", [])
     said = [row["operation"] for row in logged]
     good = said == ["step"] * 25 + ["weights"]
     name = "artifacts hold job-meta.json"
-    return Check(name, "passed" if good else "failed", "" if good else str(said)[:WORDS_MAX])
+    return ClientCheck(name, "passed" if good else "failed", "" if good else str(said)[:WORDS_MAX])
 
 
-def _stops(client: Client) -> Check:
+def _stops(client: _LuminoClient) -> ClientCheck:
     late = client.wait("stopped runs", lambda: client.job("stopped")["status"] == "RUNNING")
     if not late:
         client.stop("stopped")
     return _ends(client, "stops", "stopped", "STOPPED")
 
 
-def _keeps(client: Client) -> Check:
+def _keeps(client: _LuminoClient) -> ClientCheck:
     ended = _ends(client, "keep_alive keeps the VM", "kept", "COMPLETED")
     name = client.job("kept")["gcp"]["vm_name"]
     # Longer than a VM without keep_alive has to delete itself.
     time.sleep(75)
     kept = [vm for vm in client.vms() if vm["name"] == name and vm["state"] == "DRAINING"]
     if ended.outcome == "passed" and not kept:
-        return Check(ended.name, "failed", f"{name} is gone: {client.vms()}")
+        return ClientCheck(ended.name, "failed", f"{name} is gone: {client.vms()}")
     return ended
 
 
-def _dies(client: Client) -> Check:
+def _dies(client: _LuminoClient) -> ClientCheck:
     """The VM crashes while the workflow runs: the job begins again elsewhere."""
     name = "begins again when its VM crashes"
     client.submit("again", steps=60)
@@ -250,22 +250,22 @@ def _dies(client: Client) -> Check:
     vm = client.job("again")["gcp"]["vm_name"]
     done = client.setup.zen("sim", "crash", str(vm))
     if late or done.code:
-        return Check(name, "failed", late or done.output)
+        return ClientCheck(name, "failed", late or done.output)
     late = client.wait("again ended", lambda: client.job("again")["status"] == "COMPLETED")
     events = client.events("again")
     good = not late and client.ran("again") == 2 and events.count("vm_lost") == 1
     words = "" if good else f"{late} {' '.join(events)}"
-    return Check(name, "passed" if good else "failed", words)
+    return ClientCheck(name, "passed" if good else "failed", words)
 
 
-def _leaves_nothing(client: Client) -> Check:
+def _leaves_nothing(client: _LuminoClient) -> ClientCheck:
     """Every VM that was not kept has deleted itself by `gcloud compute instances delete`."""
     kept = client.job("kept")["gcp"]["vm_name"]
     late = client.wait("only the kept VM", lambda: {vm["name"] for vm in client.vms()} <= {kept})
-    return Check("VMs delete themselves", "failed" if late else "passed", late)
+    return ClientCheck("VMs delete themselves", "failed" if late else "passed", late)
 
 
-PROGRAM = Program(
+PROGRAM = ClientProgram(
     name="luminolabs/pipeline-zen",
     marks=("scripts/mig-runtime/pubsub-listener.sh", "scripts/mig-runtime/startup-script.sh"),
     checks=checks,

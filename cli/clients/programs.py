@@ -12,9 +12,9 @@ from cli.clients import (
     scheduler_zen,
     tgpu,
 )
-from cli.clients.frame import Program
+from cli.clients.frame import ClientProgram
 
-PROGRAMS: tuple[Program, ...] = (
+PROGRAMS: tuple[ClientProgram, ...] = (
     pipeline_zen.PROGRAM,
     lumino_api.PROGRAM,
     scheduler_zen.PROGRAM,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from cli.clients.frame import Check, ClientSetup, Program, pytest_checks
+from cli.clients.frame import ClientCheck, ClientProgram, ClientSetup, pytest_checks
 
 PROJECT = "zen-local"
 PACKAGES = (
@@ -48,7 +48,7 @@ DIFFERENCES = (
 )
 
 
-def checks(setup: ClientSetup) -> Iterator[Check]:
+def checks(setup: ClientSetup) -> Iterator[ClientCheck]:
     """System tests over both transports, then the samples' tests."""
     python = setup.python(*PACKAGES)
     (setup.scratch / "rest_over_http.py").write_text(PLUGIN, encoding="utf-8")
@@ -75,7 +75,7 @@ def checks(setup: ClientSetup) -> Iterator[Check]:
     words = (*words[:-1], "--dist=loadfile")
     snippets = setup.checkout / "samples" / "snippets"
     names = ("iam_test.py", "publisher_test.py", "subscriber_test.py", "quickstart")
-    yield Check("samples: schema_test", "not run", "schemas are not served")
+    yield ClientCheck("samples: schema_test", "not run", "schemas are not served")
     yield from pytest_checks(
         setup,
         python,
@@ -112,7 +112,7 @@ def _key(setup: ClientSetup, python: str) -> Path:
     return target
 
 
-PROGRAM = Program(
+PROGRAM = ClientProgram(
     name="googleapis/python-pubsub",
     marks=("tests/system.py", "samples/snippets/subscriber_test.py"),
     checks=checks,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cli.paths import ROOT
 
 if TYPE_CHECKING:
-    from cli.clients.frame import Program
+    from cli.clients.frame import ClientProgram
     from cli.clients.verify import Verified
 
 TARGET = ROOT / "docs" / "internals" / "compatibility.md"
@@ -26,7 +26,7 @@ def write_results(results: Sequence[Verified]) -> Path:
     return TARGET
 
 
-def merged(text: str, programs: Sequence[Program], results: Sequence[Verified]) -> str:
+def merged(text: str, programs: Sequence[ClientProgram], results: Sequence[Verified]) -> str:
     """The document with new results; pure."""
     head, begin, rest = text.partition(BEGIN)
     if not begin:
@@ -60,7 +60,7 @@ def _lines(result: Verified) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _differences(program: Program) -> str:
+def _differences(program: ClientProgram) -> str:
     if not program.differences:
         return ""
     rows = "".join(f"* {words}\n" for words in program.differences)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cli.clients.frame import Check, ClientSetup, Done, Program, judged, last_words
+from cli.clients.frame import ClientCheck, ClientProgram, ClientSetup, Done, judged, last_words
 
 USAGE, PORT, HOST = "USAGE.md", 6200, "http://localhost:6200"
 _BLOCK = re.compile(r"```bash\n(.*?)```", re.DOTALL)
@@ -38,7 +38,7 @@ def _environ(_: Path, scratch: Path) -> Mapping[str, str]:
     return {"PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
 
 
-def checks(setup: ClientSetup) -> Iterator[Check]:
+def checks(setup: ClientSetup) -> Iterator[ClientCheck]:
     """Every curl command of the file, then the older ones."""
     curls = [block for block in _blocks(setup) if block.startswith("curl ")]
     submit = next(block for block in curls if "-d '" in block)
@@ -55,7 +55,7 @@ def checks(setup: ClientSetup) -> Iterator[Check]:
     yield from _older(setup)
 
 
-def _older(setup: ClientSetup) -> Iterator[Check]:
+def _older(setup: ClientSetup) -> Iterator[ClientCheck]:
     post = ("curl", "-sS", "-H", "Content-Type: application/json", "-d")
     done = setup.call(*post, json.dumps(OLDER), f"{HOST}/jobs")
     yield _answers("older USAGE: a job by its cluster", done, {"status": "new"})
@@ -81,16 +81,18 @@ def _bash(setup: ClientSetup, command: str) -> Done:
     return setup.call("bash", "-c", command.replace("curl ", "curl -sS ", 1))
 
 
-def _answers(name: str, done: Done, expected: Mapping[str, str]) -> Check:
+def _answers(name: str, done: Done, expected: Mapping[str, str]) -> ClientCheck:
     found = _object(done)
     good = expected.items() <= found.items()
-    return Check(name, "passed" if good else "failed", "" if good else last_words(done.output))
+    return ClientCheck(
+        name, "passed" if good else "failed", "" if good else last_words(done.output)
+    )
 
 
-def _has(name: str, done: Done, *fields: str) -> Check:
+def _has(name: str, done: Done, *fields: str) -> ClientCheck:
     missing = [field for field in fields if field not in _object(done)]
     words = f"no {', '.join(missing)}: {last_words(done.output)}"
-    return Check(name, "failed" if missing else "passed", words if missing else "")
+    return ClientCheck(name, "failed" if missing else "passed", words if missing else "")
 
 
 def _object(done: Done) -> dict[str, Any]:
@@ -101,7 +103,7 @@ def _object(done: Done) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-PROGRAM = Program(
+PROGRAM = ClientProgram(
     name="luminolabs/scheduler-zen",
     marks=(USAGE, "src/app/gcp/cluster_orchestrator.py"),
     checks=checks,

@@ -6,12 +6,12 @@ import json
 import sys
 from collections.abc import Iterator
 
-from cli.clients.frame import Check, ClientSetup, Done, Program, judged
+from cli.clients.frame import ClientCheck, ClientProgram, ClientSetup, Done, judged
 
 GPUS = 4
 
 
-def checks(setup: ClientSetup) -> Iterator[Check]:
+def checks(setup: ClientSetup) -> Iterator[ClientCheck]:
     """In the directory of train.py, as its user does."""
 
     def tgpu(*words: str) -> Done:
@@ -28,7 +28,7 @@ def checks(setup: ClientSetup) -> Iterator[Check]:
     yield judged("tgpu show: state and priority", shown, "finished", "priority 5", "GPUs [0, 1]")
 
 
-PROGRAM = Program(
+PROGRAM = ClientProgram(
     name="tgpu",
     marks=("train.py",),
     checks=checks,

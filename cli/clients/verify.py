@@ -17,11 +17,11 @@ from cli.options import AsJson
 from cli.output.printing import console, emit, fitted, note, say
 
 if TYPE_CHECKING:
-    from cli.clients.frame import Check, ClientSetup, Program
+    from cli.clients.frame import ClientCheck, ClientProgram, ClientSetup
 
 app = typer.Typer(help="Clients of other systems: run the real programs.", no_args_is_help=True)
 
-Found = tuple["Program", Path]
+Found = tuple["ClientProgram", Path]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Verified:
 
     name: str
     commit: str
-    checks: tuple[Check, ...]
+    checks: tuple[ClientCheck, ...]
 
     def count(self, outcome: str) -> int:
         return sum(check.outcome == outcome for check in self.checks)
@@ -115,14 +115,14 @@ def recognised(checkouts: Sequence[Path]) -> list[Found]:
     return found
 
 
-def _verify(program: Program, checkout: Path) -> Verified:
-    from cli.clients.frame import Check, commit_of
+def _verify(program: ClientProgram, checkout: Path) -> Verified:
+    from cli.clients.frame import ClientCheck, commit_of
     from core.errors import ZenError
 
     note(f"{program.name}: starting a stack")
     if why := program.missing():
-        return Verified(program.name, commit_of(checkout), (Check("all", "not run", why),))
-    checks: list[Check] = []
+        return Verified(program.name, commit_of(checkout), (ClientCheck("all", "not run", why),))
+    checks: list[ClientCheck] = []
     try:
         with setup_for(program, checkout) as setup:
             for check in program.checks(setup):
@@ -130,12 +130,12 @@ def _verify(program: Program, checkout: Path) -> Verified:
                 words = f": {check.words}" if check.words else ""
                 note(f"{program.name}: {check.name}: {check.outcome}{words}")
     except ZenError as error:
-        checks.append(Check("preparation", "failed", str(error)))
+        checks.append(ClientCheck("preparation", "failed", str(error)))
     return Verified(program.name, commit_of(checkout), tuple(checks))
 
 
 @contextmanager
-def setup_for(program: Program, checkout: Path) -> Iterator[ClientSetup]:
+def setup_for(program: ClientProgram, checkout: Path) -> Iterator[ClientSetup]:
     """A stack where the program expects it; nothing of it is left afterwards."""
     import json
 
@@ -157,7 +157,7 @@ def setup_for(program: Program, checkout: Path) -> Iterator[ClientSetup]:
             setup.zen("down")
 
 
-def _words(program: Program, scratch: Path) -> tuple[str, ...]:
+def _words(program: ClientProgram, scratch: Path) -> tuple[str, ...]:
     import json
 
     port = ("--port", str(program.port), "--detach")

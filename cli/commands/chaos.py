@@ -19,8 +19,8 @@ from cli.output.printing import console, emit, fitted, note, say
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cli.chaos.scenarios import Plan
-    from cli.chaos.verdict import Verdict
+    from cli.chaos.scenarios import ChaosPlan
+    from cli.chaos.verdict import ChaosVerdict
 
 STOP_S = 30.0
 FAULTS_SHOWN = 20
@@ -86,7 +86,7 @@ def chaos(
     raise typer.Exit(0 if verdict.ok else 1)
 
 
-def unleash(plan: Plan, tell: Callable[[str], None], *, keep: bool = False) -> Verdict:
+def unleash(plan: ChaosPlan, tell: Callable[[str], None], *, keep: bool = False) -> ChaosVerdict:
     """The whole run in a directory of its own, which is removed at the end. From the main thread:
     SIGTERM ends it in order."""
     from cli.paths import Home
@@ -101,7 +101,7 @@ def unleash(plan: Plan, tell: Callable[[str], None], *, keep: bool = False) -> V
             shutil.rmtree(place.path, ignore_errors=True)
 
 
-def _run(place: object, plan: Plan, tell: Callable[[str], None]) -> Verdict:
+def _run(place: object, plan: ChaosPlan, tell: Callable[[str], None]) -> ChaosVerdict:
     from cli.local.background import launch, stop
     from cli.local.stack import Options
     from cli.paths import Home
@@ -126,8 +126,8 @@ def _run(place: object, plan: Plan, tell: Callable[[str], None]) -> Verdict:
         os.close(ours)
 
 
-async def _judged(place: object, plan: Plan, tell: Callable[[str], None]) -> Verdict:
-    from cli.chaos.run import Havoc
+async def _judged(place: object, plan: ChaosPlan, tell: Callable[[str], None]) -> ChaosVerdict:
+    from cli.chaos.run import ChaosRun
     from cli.chaos.verdict import judge
     from cli.paths import Home
     from db.audit import audit, reigns
@@ -138,7 +138,7 @@ async def _judged(place: object, plan: Plan, tell: Callable[[str], None]) -> Ver
     # What we froze must be thawed before we go, or nobody could stop it.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     ticks = place.path / "ticks"
-    havoc = Havoc(place, plan, ticks, tell)
+    havoc = ChaosRun(place, plan, ticks, tell)
     try:
         story = await havoc.run()
         store = await havoc.store()

@@ -29,7 +29,7 @@ Result = tuple[str, int, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CheckStep:
     """One tool and how it is called."""
 
     name: str
@@ -41,14 +41,14 @@ def _tool(name: str) -> str:
     return str(Path(sys.executable).parent / name)
 
 
-def steps() -> tuple[Step, ...]:
+def steps() -> tuple[CheckStep, ...]:
     """What `zen check` runs, in order: the quick ones first."""
     return (
-        Step("format", (_tool("ruff"), "format", "--check", "--quiet", ".")),
-        Step("lint", (_tool("ruff"), "check", "--quiet", ".")),
-        Step("imports", (_tool("lint-imports"),)),
-        Step("types", (sys.executable, "-m", "mypy")),
-        Step(
+        CheckStep("format", (_tool("ruff"), "format", "--check", "--quiet", ".")),
+        CheckStep("lint", (_tool("ruff"), "check", "--quiet", ".")),
+        CheckStep("imports", (_tool("lint-imports"),)),
+        CheckStep("types", (sys.executable, "-m", "mypy")),
+        CheckStep(
             FAST_TESTS,
             (sys.executable, "-m", "pytest", "-m", "not slow", "-q", "-n", "auto"),
         ),
@@ -95,7 +95,7 @@ def run_tests(ctx: typer.Context, as_json: AsJson = False) -> None:
       zen test -k stockout
     """
     if ctx.args:
-        parts: tuple[Step, ...] = (Step("tests", (*PYTEST, *SIDE_BY_SIDE, *ctx.args)),)
+        parts: tuple[CheckStep, ...] = (CheckStep("tests", (*PYTEST, *SIDE_BY_SIDE, *ctx.args)),)
     else:
         parts = parts_of_tests()
     with tempfile.TemporaryDirectory(prefix="zen-test-") as scratch:
@@ -112,7 +112,7 @@ def run_tests(ctx: typer.Context, as_json: AsJson = False) -> None:
     raise typer.Exit(max(part.code for part in results))
 
 
-def parts_of_tests() -> tuple[Step, ...]:
+def parts_of_tests() -> tuple[CheckStep, ...]:
     """Whole stacks of processes mostly wait, on deadlines that are real: the simulation, which
     only computes, must not be in their way."""
     stacks = ("tests/e2e", "tests/clients")
@@ -120,15 +120,15 @@ def parts_of_tests() -> tuple[Step, ...]:
     simulation = ("tests/sim/virtual/test_run.py", "tests/sim/virtual/test_run_can_fail.py")
     others = tuple(f"--ignore={path}" for path in (*stacks, examples, *simulation))
     return (
-        Step("units and adapters", (*PYTEST, *SIDE_BY_SIDE, *others)),
-        Step("whole stacks", (*PYTEST, *SIDE_BY_SIDE, *stacks)),
-        Step("examples", (*PYTEST, *SIDE_BY_SIDE, examples)),
-        Step("simulation", (*PYTEST, "-n", "2", *simulation)),
+        CheckStep("units and adapters", (*PYTEST, *SIDE_BY_SIDE, *others)),
+        CheckStep("whole stacks", (*PYTEST, *SIDE_BY_SIDE, *stacks)),
+        CheckStep("examples", (*PYTEST, *SIDE_BY_SIDE, examples)),
+        CheckStep("simulation", (*PYTEST, "-n", "2", *simulation)),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class PartResult:
     """How a part of the tests ended. The counts are None if pytest could not even begin."""
 
     name: str
@@ -152,12 +152,12 @@ class Ran:
         return said
 
 
-def _run_parts(parts: Sequence[Step], scratch: Path, as_json: bool) -> list[Ran]:
-    ended: list[Ran] = []
+def _run_parts(parts: Sequence[CheckStep], scratch: Path, as_json: bool) -> list[PartResult]:
+    ended: list[PartResult] = []
     for number, part in enumerate(parts):
         report = scratch / f"{number}.xml"
         words = (*part.argv[: len(PYTEST)], f"--junitxml={report}", *part.argv[len(PYTEST) :])
-        ended.append(Ran(*_run(replace(part, argv=words), as_json), _counts(report)))
+        ended.append(PartResult(*_run(replace(part, argv=words), as_json), _counts(report)))
     return ended
 
 
@@ -175,7 +175,7 @@ def _counts(report: Path) -> tuple[int, int, int] | None:
     return tests - failures - errors - skipped, failures + errors, skipped
 
 
-def _run(step: Step, as_json: bool) -> Result:
+def _run(step: CheckStep, as_json: bool) -> Result:
     """The tool's own output goes to people; stdout stays clean when it belongs to JSON."""
     clock = SystemClock()
     began = clock.monotonic()

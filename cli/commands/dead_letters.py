@@ -27,13 +27,13 @@ app = typer.Typer(
 
 
 @app.callback()
-def _letters(context: typer.Context) -> None:
+def _dead_letters(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
-        list_letters()
+        list_dead_letters()
 
 
 @app.command("list")
-def list_letters(
+def list_dead_letters(
     source: Annotated[
         str | None,
         typer.Option(
@@ -60,14 +60,14 @@ def list_letters(
     elif not page["dead_letters"]:
         say("no dead letters: every message could be used")
     else:
-        console().print(_letters_table(page["dead_letters"], SystemClock().now()))
+        console().print(_dead_letters_table(page["dead_letters"], SystemClock().now()))
         if page["total"] > len(page["dead_letters"]):
             note(f"{len(page['dead_letters'])} of {page['total']} shown; more with --limit")
 
 
 @app.command()
 def show(
-    letter: Annotated[str, typer.Argument(metavar="ID", help="As the list shows it.")],
+    dead_letter: Annotated[str, typer.Argument(metavar="ID", help="As the list shows it.")],
     api: Api = None,
     as_json: AsJson = False,
 ) -> None:
@@ -81,7 +81,7 @@ def show(
     from cli.client import Client, api_address, path
 
     with Client(api_address(api)) as client:
-        found = client.get(path("dead-letters", letter))
+        found = client.get(path("dead-letters", dead_letter))
     if as_json:
         emit(found)
         return
@@ -108,7 +108,9 @@ def show(
 
 @app.command()
 def replay(
-    letter: Annotated[list[str], typer.Argument(metavar="ID…", help="One or more of the list.")],
+    dead_letter: Annotated[
+        list[str], typer.Argument(metavar="ID…", help="One or more of the list.")
+    ],
     api: Api = None,
     as_json: AsJson = False,
 ) -> None:
@@ -124,35 +126,35 @@ def replay(
     answers: list[Json] = []
     failed = False
     with Client(api_address(api)) as client:
-        for letter_id in letter:
+        for dead_letter_id in dead_letter:
             try:
-                answer = client.post(path("dead-letters", letter_id, "replay"))
+                answer = client.post(path("dead-letters", dead_letter_id, "replay"))
             except Refused as error:
                 failed = True
                 note(str(error))
-                answers.append({"id": letter_id, "error": str(error), "code": error.code})
+                answers.append({"id": dead_letter_id, "error": str(error), "code": error.code})
                 continue
             answers.append(answer)
             if not as_json:
-                say(f"{letter_id}: {answer['message']}")
+                say(f"{dead_letter_id}: {answer['message']}")
     if as_json:
-        emit(answers[0] if len(letter) == 1 else {"dead_letters": answers})
+        emit(answers[0] if len(dead_letter) == 1 else {"dead_letters": answers})
     if failed:
         raise typer.Exit(1)
 
 
-def _letters_table(found: list[Json], now: datetime) -> Fitted:
+def _dead_letters_table(found: list[Json], now: datetime) -> Fitted:
     rows = [
         [
-            letter["id"],
-            letter["source"],
-            clock_time(letter["at"], now),
-            letter["size"],
-            "yes" if letter.get("replayed_at") else "no",
-            letter["preview"][:40],
-            letter["reason"],
+            dead_letter["id"],
+            dead_letter["source"],
+            clock_time(dead_letter["at"], now),
+            dead_letter["size"],
+            "yes" if dead_letter.get("replayed_at") else "no",
+            dead_letter["preview"][:40],
+            dead_letter["reason"],
         ]
-        for letter in found
+        for dead_letter in found
     ]
     headings = ("ID", "SOURCE", "CAME", "BYTES", "SENT AGAIN", "BODY", "REASON")
     return fitted(headings, rows, right="BYTES", drop=("SENT AGAIN", "BODY"), below="REASON")

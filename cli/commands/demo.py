@@ -15,7 +15,7 @@ from cli.options import AsJson
 from cli.output.printing import emit, note, say
 
 if TYPE_CHECKING:
-    from cli.commands.demo_run import Summary
+    from cli.commands.demo_run import DemoSummary
 
 STOP_S = 20.0
 
@@ -54,7 +54,7 @@ def demo(
     raise typer.Exit(0 if summary.ok else 1)
 
 
-def _run(place: object, as_json: bool) -> Summary:
+def _run(place: object, as_json: bool) -> DemoSummary:
     from cli.client import Client
     from cli.commands.demo_run import CHANGES, Play
     from cli.local.background import launch, stop

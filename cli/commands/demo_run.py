@@ -34,7 +34,7 @@ CHANGES = {"clusters": {SPOT_CLUSTER: {"spot": True}}}
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class DemoJob:
     """One job of the demo."""
 
     job_id: str
@@ -61,19 +61,19 @@ class Task:
 
 
 TASKS = (
-    Task(VICTIM, SPOT_CLUSTER, 1, steps=48),
-    Task("spot-2", SPOT_CLUSTER, 1, steps=24),
-    Task("a100-1", SHORT_CLUSTER, 2, steps=24),
-    Task("a100-2", SHORT_CLUSTER, 2),
-    Task("t4-1", "1xt4", 1, steps=20),
-    Task("t4-2", "1xt4", 1, steps=12),
-    Task("l4-wide", "4xl4", 4),
-    Task("a100-80gb", "1xa100-80gb", 1, steps=16),
+    DemoJob(VICTIM, SPOT_CLUSTER, 1, steps=48),
+    DemoJob("spot-2", SPOT_CLUSTER, 1, steps=24),
+    DemoJob("a100-1", SHORT_CLUSTER, 2, steps=24),
+    DemoJob("a100-2", SHORT_CLUSTER, 2),
+    DemoJob("t4-1", "1xt4", 1, steps=20),
+    DemoJob("t4-2", "1xt4", 1, steps=12),
+    DemoJob("l4-wide", "4xl4", 4),
+    DemoJob("a100-80gb", "1xa100-80gb", 1, steps=16),
 )
 
 
 @dataclass(slots=True)
-class Summary:
+class DemoSummary:
     """How it ended, and what must have happened on the way."""
 
     jobs: list[Json]
@@ -181,19 +181,19 @@ class Play:
         self._block = ""
         self._preempted_vm = ""
 
-    def run(self) -> Summary:
+    def run(self) -> DemoSummary:
         self._set_stockout()
         for task in TASKS:
             self._api.post("/jobs", task.body())
         self._tell("demo", f"{len(TASKS)} jobs submitted")
         with self._screen() as live:
-            while self._turn(live):
+            while self._step(live):
                 time.sleep(POLL_S)
         attempts = {
             job["job_id"]: self._api.get(path("jobs", job["job_id"], "attempts"))["attempts"]
             for job in self._jobs
         }
-        summary = Summary(
+        summary = DemoSummary(
             jobs=self._jobs,
             attempts=attempts,
             stockout_region=self._stockout_region,
@@ -205,7 +205,7 @@ class Play:
         summary.judge()
         return summary
 
-    def _turn(self, live: Live | None) -> bool:
+    def _step(self, live: Live | None) -> bool:
         """Looks, disturbs if it is time, shows; False when it is over."""
         self._jobs = list(reversed(self._api.get("/jobs", {"page_size": 100})["jobs"]))
         self._hear_events()

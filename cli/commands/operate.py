@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.local.active_config import Source, source, unreachable_hint
+from cli.local.active_config import ConfigSource, source, unreachable_hint
 from cli.options import Api, AsJson, ConfigFile
 from cli.output.printing import clean, emit, note, say
 from cli.paths import PROGRAM
@@ -121,7 +121,7 @@ def config_show(
     say_lines(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True))
 
 
-def _say_if_not_in_force(found: Source) -> None:
+def _say_if_not_in_force(found: ConfigSource) -> None:
     """The service may have refused the newest edit, or was rolled back."""
     from cli.client import Client, Refused, Unreachable, api_address
 

@@ -12,8 +12,8 @@ from cli.options import AsJson
 from cli.output.printing import console, emit, fitted, note, say
 
 if TYPE_CHECKING:
-    from sim.virtual.report import Summary
-    from sim.virtual.run import Outcome, Plan
+    from sim.virtual.report import SimulationSummary
+    from sim.virtual.run import SeedResult, SimulationPlan
 
 
 def simulate(
@@ -61,20 +61,20 @@ def simulate(
     if crash_points:
         _crash_points(every, workers or os.cpu_count() or 1, as_json=as_json)
         return
-    from sim.virtual.report import Summary, failure_text, simulate_all
-    from sim.virtual.run import Plan
+    from sim.virtual.report import SimulationSummary, failure_text, simulate_all
+    from sim.virtual.run import SimulationPlan
 
     plans = [
-        Plan(seed=number, jobs=jobs, replicas=replicas, faults=faults, verbose=verbose)
+        SimulationPlan(seed=number, jobs=jobs, replicas=replicas, faults=faults, verbose=verbose)
         for number in range(seed, seed + seeds)
     ]
-    done: list[Outcome] = []
+    done: list[SeedResult] = []
     side_by_side = workers or os.cpu_count() or 1
     for outcome in simulate_all(plans, side_by_side, tell=not as_json):
         done.append(outcome)
         if not as_json:
             _tell(outcome, verbose=verbose)
-    summary = Summary(tuple(done))
+    summary = SimulationSummary(tuple(done))
     for failed in summary.failed:
         sys.stderr.write(failure_text(failed) + "\n")
     if as_json:
@@ -108,7 +108,7 @@ def _crash_points(every: int, workers: int, *, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _tell(outcome: Outcome, *, verbose: bool) -> None:
+def _tell(outcome: SeedResult, *, verbose: bool) -> None:
     if verbose:
         for line in outcome.lines:
             say(line)
@@ -120,7 +120,7 @@ def _tell(outcome: Outcome, *, verbose: bool) -> None:
     )
 
 
-def _print(summary: Summary) -> None:
+def _print(summary: SimulationSummary) -> None:
     from sim.virtual.report import excluded_steps
 
     screen = console()
@@ -137,7 +137,7 @@ def _print(summary: Summary) -> None:
     say(f"Not counted, being rare or no part of the simulated work: {left_out}")
 
 
-def _totals(summary: Summary) -> dict[str, object]:
+def _totals(summary: SimulationSummary) -> dict[str, object]:
     done = summary.outcomes
     return {
         "SEEDS": len(done),
@@ -152,7 +152,7 @@ def _totals(summary: Summary) -> dict[str, object]:
     }
 
 
-def _as_json(summary: Summary) -> dict[str, object]:
+def _as_json(summary: SimulationSummary) -> dict[str, object]:
     from sim.virtual.report import excluded_steps, failure_text
 
     return {
@@ -169,8 +169,8 @@ def _as_json(summary: Summary) -> dict[str, object]:
     }
 
 
-def _run_json(outcome: Outcome) -> dict[str, object]:
-    plan: Plan = outcome.plan
+def _run_json(outcome: SeedResult) -> dict[str, object]:
+    plan: SimulationPlan = outcome.plan
     return {
         "seed": plan.seed,
         "jobs": plan.jobs,

@@ -14,9 +14,9 @@ from cli.output.printing import console, emit, fitted, money, note, say
 
 if TYPE_CHECKING:
     from cli.client import Json
-    from sim.replay.history import Past
+    from sim.replay.history import RecordedHistory
     from sim.replay.supply import Supply
-    from sim.replay.whatif import Answer, Present
+    from sim.replay.whatif import Present, WhatIfResult
     from sim.replay.workload import Workload
 
 PAGE, PAGES_MAX = 500, 100
@@ -91,7 +91,7 @@ def whatif(
       zen whatif --cluster 1xl4 --vm-max 16
       zen whatif --cluster 1xl4 --drop-region us-east4 --json
     """
-    from sim.replay.physics import Physics
+    from sim.replay.physics import ReplayPhysics
     from sim.replay.product import Setup
     from sim.replay.whatif import Change, Present, ask
 
@@ -109,7 +109,7 @@ def whatif(
         supply=series,
         regions=_in_use(series, tuple(region or ()), added),
         setup=Setup(vm_max_now or told.get("vm_max") or VM_MAX, spot=bool(told.get("spot"))),
-        physics=Physics(boot_s=_boot_s(boot_s, past)),
+        physics=ReplayPhysics(boot_s=_boot_s(boot_s, past)),
         spot_supply=_priced(series, spot_prices) if spot_prices else None,
     )
     assumed = _assumed(past, jobs, supply, prices)
@@ -156,13 +156,13 @@ def _make_traces(folder: Path, days: float, seed: int) -> None:
         say(f"wrote {folder / name}")
 
 
-def _boot_s(named: float | None, past: Past | None) -> float:
+def _boot_s(named: float | None, past: RecordedHistory | None) -> float:
     seen = past.boot_s if past is not None else None
     return next((s for s in (named, seen) if s is not None), BOOT_S)
 
 
 def _inputs(
-    jobs: Path | None, supply: Path | None, prices: Path | None, past: Past | None
+    jobs: Path | None, supply: Path | None, prices: Path | None, past: RecordedHistory | None
 ) -> tuple[Workload, Supply]:
     """Files first, then the history; one of them must say what came and what there was."""
     from sim.replay.supply import load_supply
@@ -179,7 +179,7 @@ def _inputs(
 
 
 def _assumed(
-    past: Past | None, jobs: Path | None, supply: Path | None, prices: Path | None
+    past: RecordedHistory | None, jobs: Path | None, supply: Path | None, prices: Path | None
 ) -> tuple[str, ...]:
     found: list[str] = []
     if past is not None and not (jobs and supply):
@@ -193,7 +193,7 @@ def _assumed(
     return tuple(found)
 
 
-def _history(cluster: str, api: str | None, seed: int) -> tuple[Json, Past]:
+def _history(cluster: str, api: str | None, seed: int) -> tuple[Json, RecordedHistory]:
     from cli.client import Client, api_address
     from core.errors import NotFound
     from sim.replay.history import past_of
@@ -242,7 +242,7 @@ def _progress(done: int, of: int) -> None:
         note(f"{done} of {of} replays")
 
 
-def _print(present: Present, answers: list[Answer], assumed: tuple[str, ...]) -> None:
+def _print(present: Present, answers: list[WhatIfResult], assumed: tuple[str, ...]) -> None:
     from cli.output.durations import short
 
     work, first = present.work, answers[0]
@@ -271,7 +271,7 @@ def _against(value: float, base: float, is_base: bool) -> str:
     return "" if is_base or base == 0 else f" ({100 * (value / base - 1):+.0f} %)"
 
 
-def _as_json(present: Present, answers: list[Answer], assumed: tuple[str, ...]) -> Json:
+def _as_json(present: Present, answers: list[WhatIfResult], assumed: tuple[str, ...]) -> Json:
     from dataclasses import asdict
 
     return {

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ConfigSource:
     """A file (None: the one that ships) and the environment that wins over it."""
 
     file: Path | None
@@ -49,17 +49,17 @@ class Source:
         return load_settings(self.file, self.environ)
 
 
-def source(named: str | None) -> Source:
+def source(named: str | None) -> ConfigSource:
     """What is in force here, unless a file is named (by an option or ZEN_CONFIG)."""
     return choose(named or os.environ.get("ZEN_CONFIG"), os.environ, _running())
 
 
-def choose(named: str | None, environ: Mapping[str, str], running: Running | None) -> Source:
+def choose(named: str | None, environ: Mapping[str, str], running: Running | None) -> ConfigSource:
     """The file, and the addresses of the running stack where the environment names none."""
     if named:
-        return Source(Path(named), environ)
+        return ConfigSource(Path(named), environ)
     if running is None or not running.config:
-        return Source(None, environ)
+        return ConfigSource(None, environ)
     addresses = {
         "DATABASE_URL": running.database,
         "PUBSUB_EMULATOR_HOST": running.bus,
@@ -72,10 +72,10 @@ def choose(named: str | None, environ: Mapping[str, str], running: Running | Non
         known.pop("DATABASE_URL", None)
     if given.get("ZEN_PUBSUB_HOST"):
         known.pop("PUBSUB_EMULATOR_HOST", None)
-    return Source(Path(running.config), {**known, **given}, running=True)
+    return ConfigSource(Path(running.config), {**known, **given}, running=True)
 
 
-def unreachable_hint(found: Source, what: str, variable: str) -> str:
+def unreachable_hint(found: ConfigSource, what: str, variable: str) -> str:
     """What to do when the address that was taken does not answer."""
     if found.running:
         return f"it is the running stack's: see {PROGRAM} status"

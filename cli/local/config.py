@@ -61,14 +61,14 @@ REAL_WORLD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Cap:
+class VmCap:
     """How many pretend VMs this machine can carry, and why."""
 
     vms: int
     note: str
 
 
-def vm_cap(available_mb: float, cores: int) -> Cap:
+def vm_cap(available_mb: float, cores: int) -> VmCap:
     """The smaller of what memory and cores allow, at least one."""
     by_memory = int(available_mb / 2 / VM_MB)
     by_cores = cores * VMS_PER_CORE
@@ -77,10 +77,10 @@ def vm_cap(available_mb: float, cores: int) -> Cap:
         reason = f"half of {available_mb / 1024:.1f} GB free memory at {VM_MB} MB each"
     else:
         reason = f"{VMS_PER_CORE} for each of {cores} cores"
-    return Cap(vms, f"at most {vms} pretend VMs on this machine: {reason}")
+    return VmCap(vms, f"at most {vms} pretend VMs on this machine: {reason}")
 
 
-def this_machine() -> Cap:
+def this_machine() -> VmCap:
     """The cap for where we run."""
     return vm_cap(_available_mb(), _cores())
 
@@ -88,7 +88,7 @@ def this_machine() -> Cap:
 def overlay(
     base: Settings,
     store: Path,
-    cap: Cap,
+    cap: VmCap,
     more: Mapping[str, Any] | None = None,
     set_timers: Collection[str] = (),
     cpu_floor: int = 0,
@@ -132,7 +132,7 @@ def local_timers(base: Timers, given: Collection[str] = ()) -> Mapping[str, floa
 
 
 def write_config(
-    target: Path, base: Path | None, store: Path, cap: Cap, more: Mapping[str, Any] | None = None
+    target: Path, base: Path | None, store: Path, cap: VmCap, more: Mapping[str, Any] | None = None
 ) -> Settings:
     """Writes the whole configuration of a local run to `target`, and returns it, checked."""
     document = read_yaml(base or DEFAULT_PATH)

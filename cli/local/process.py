@@ -35,7 +35,7 @@ class ChildFailed(ZenError):
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ProcessSpec:
     """What to run. `{parent_fd}` in the words becomes the number of the pipe."""
 
     name: str
@@ -51,7 +51,7 @@ class Program:
 class Child:
     """A running program, after it has said that it is ready."""
 
-    program: Program
+    program: ProcessSpec
     process: asyncio.subprocess.Process
     ready: Mapping[str, Any]
     _lifeline: int
@@ -79,7 +79,7 @@ class Child:
         self._drain.cancel()
 
 
-async def start(program: Program) -> Child:
+async def start(program: ProcessSpec) -> Child:
     """Runs it until it says it is ready, or ChildFailed with what it said instead."""
     theirs, ours = os.pipe()
     log = _open_log(program.log)
@@ -113,7 +113,7 @@ async def start(program: Program) -> Child:
     return Child(program, process, ready, ours, drain)
 
 
-async def _ready(program: Program, process: asyncio.subprocess.Process) -> Mapping[str, Any]:
+async def _ready(program: ProcessSpec, process: asyncio.subprocess.Process) -> Mapping[str, Any]:
     assert process.stdout is not None
     try:
         async with asyncio.timeout(program.ready_s):

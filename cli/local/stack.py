@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cli.local.config import Cap, clean_environment, edited, write_config, write_sealed
+from cli.local.config import VmCap, clean_environment, edited, write_config, write_sealed
 from cli.local.new_groups import Regrouper
 from cli.local.node_config import PLACE, PRETEND_TYPE, NodePlan, node_values, socket_of
 from cli.local.pretend_cloud import build_world
-from cli.local.process import Child, ChildFailed, Program, last_words, start
+from cli.local.process import Child, ChildFailed, ProcessSpec, last_words, start
 from cli.local.templates import metadata
 from cli.local.v1_workers import gcloud_environment, v1_metadata, v1_worker
 from cli.paths import ROOT, Home, Running
@@ -74,7 +74,7 @@ class Stack:
         self,
         home: Home,
         options: Options,
-        cap: Cap,
+        cap: VmCap,
         report: Report,
         python: str = sys.executable,
     ) -> None:
@@ -86,8 +86,8 @@ class Stack:
         self._note = options.node.note if options.node else cap.note
         self._clock = SystemClock()
         self._children: dict[str, Child] = {}
-        self._programs: dict[str, Program] = {}
-        self._keepers: list[asyncio.Task[None]] = []
+        self._programs: dict[str, ProcessSpec] = {}
+        self._restarters: list[asyncio.Task[None]] = []
         self._started_at = self._clock.now()
         self._environment = {
             **clean_environment(os.environ),
@@ -116,11 +116,13 @@ class Stack:
             group.create_task(self._start_bus_and_cloud(settings))
         await self._start_schedulers()
         running = self._write_run_file()
-        self._keepers = [
+        self._restarters = [
             asyncio.create_task(self._keep(name), name=f"keep {name}") for name in self._children
         ]
         if self._follows is not None:
-            self._keepers.append(asyncio.create_task(self._follows.follow(self.sim), name="groups"))
+            self._restarters.append(
+                asyncio.create_task(self._follows.follow(self.sim), name="groups")
+            )
         return running
 
     def _write_config(self) -> Settings:
@@ -223,7 +225,7 @@ class Stack:
         stop_s: float,
         extra: Mapping[str, str] | None = None,
     ) -> Mapping[str, Any]:
-        program = Program(
+        program = ProcessSpec(
             name=name,
             argv=(self._python, *words, "--parent-fd", "{parent_fd}"),
             environment={**self._environment, **(extra or {})},
@@ -234,7 +236,7 @@ class Stack:
         self._programs[name] = program
         return (await self._begin(program)).ready
 
-    async def _begin(self, program: Program) -> Child:
+    async def _begin(self, program: ProcessSpec) -> Child:
         began = self._clock.monotonic()
         child = await start(program)
         self._children[program.name] = child
@@ -339,9 +341,9 @@ class Stack:
 
     async def stop(self) -> None:
         """Schedulers, cloud, bus, database; bounded as a whole. Nothing is left behind."""
-        for keeper in self._keepers:
-            keeper.cancel()
-        await asyncio.gather(*self._keepers, return_exceptions=True)
+        for supervisor in self._restarters:
+            supervisor.cancel()
+        await asyncio.gather(*self._restarters, return_exceptions=True)
         deadline = self._clock.monotonic() + STOP_S
         for names in self._stop_order():
             self._report("stopping", ", ".join(names))

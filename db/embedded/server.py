@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import ZenError
-from db.embedded.supervisor import Plan
+from db.embedded.supervisor import ServerPlan
 
 _USER = "zen"
 _PRIVATE_UID = 61001  # in no distribution's range for people, services or dynamic users
@@ -68,18 +68,18 @@ class EmbeddedPostgres:
         self._max_connections = max_connections
         self._start_timeout_s = start_timeout_s
         self._stop_timeout_s = stop_timeout_s
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._supervisor: subprocess.Popen[bytes] | None = None
         self._lifeline: int | None = None
         self.url = ""
         self.pid = 0
 
     def start(self) -> str:
         """Returns the URL once connections are accepted. Blocks: 0.2 s, or 1 s the first time."""
-        assert self._keeper is None, "already started"
+        assert self._supervisor is None, "already started"
         ours, self._lifeline = os.pipe()
         try:
-            self._keeper = subprocess.Popen(
-                keeper_argv(self.plan(ours)),
+            self._supervisor = subprocess.Popen(
+                supervisor_argv(self.plan(ours)),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 pass_fds=(ours,),
@@ -102,23 +102,23 @@ class EmbeddedPostgres:
         if self._lifeline is not None:
             os.close(self._lifeline)
             self._lifeline = None
-        if self._keeper is not None:
-            # The keeper's own steps are bounded: this wait is for them, not for a client.
+        if self._supervisor is not None:
+            # The supervisor's own steps are bounded: this wait is for them, not for a client.
             try:
-                self._keeper.wait(self._stop_timeout_s + 15)
+                self._supervisor.wait(self._stop_timeout_s + 15)
             finally:
-                assert self._keeper.stdout is not None
-                self._keeper.stdout.close()
-            self._keeper = None
+                assert self._supervisor.stdout is not None
+                self._supervisor.stdout.close()
+            self._supervisor = None
 
-    def plan(self, parent_fd: int | None) -> Plan:
-        """What the keeper is to do."""
+    def plan(self, parent_fd: int | None) -> ServerPlan:
+        """What the supervisor is to do."""
         home = self._home.absolute()
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         binaries = find_binaries(home / "pgdata")
         disguise = choose_disguise(binaries, home)
         sync = [] if self._fsync else ["--no-sync"]
-        return Plan(
+        return ServerPlan(
             home=str(home),
             initdb=[*disguise.init, str(binaries / "initdb"), *_INITDB, *sync, "-D"],
             server=[*disguise.serve, str(binaries / "postgres"), "-D", str(home / "pgdata")]
@@ -159,12 +159,13 @@ class EmbeddedPostgres:
         return settings
 
     def _first_line(self) -> dict[str, object]:
-        assert self._keeper is not None
-        assert self._keeper.stdout is not None
-        # The keeper has its own limit for each step; ours only guards against a stuck keeper.
+        assert self._supervisor is not None
+        assert self._supervisor.stdout is not None
+        # The supervisor has its own limit for each step; ours only guards against a stuck
+        # supervisor.
         patience_s = self._start_timeout_s + 60
-        ready, _, _ = select.select([self._keeper.stdout], [], [], patience_s)
-        line = self._keeper.stdout.readline() if ready else b""
+        ready, _, _ = select.select([self._supervisor.stdout], [], [], patience_s)
+        line = self._supervisor.stdout.readline() if ready else b""
         if not line:
             return {"error": f"the keeper of {self._home} ended or said nothing"}
         event: dict[str, object] = json.loads(line)
@@ -181,10 +182,10 @@ _INITDB = (
 )
 
 
-def keeper_argv(plan: Plan) -> list[str]:
+def supervisor_argv(plan: ServerPlan) -> list[str]:
     """By path and isolated, so that nothing but the standard library is loaded."""
-    keeper = Path(__file__).with_name("supervisor.py")
-    return [sys.executable, "-S", "-I", str(keeper), json.dumps(plan)]
+    supervisor = Path(__file__).with_name("supervisor.py")
+    return [sys.executable, "-S", "-I", str(supervisor), json.dumps(plan)]
 
 
 def find_binaries(data: Path) -> Path:
@@ -278,8 +279,8 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(1)
     if asked.parent_fd is not None:
         os.set_inheritable(asked.parent_fd, True)
-    command = keeper_argv(plan)
-    os.execv(command[0], command)  # noqa: S606  # we become the keeper: one process fewer
+    command = supervisor_argv(plan)
+    os.execv(command[0], command)  # noqa: S606  # we become the supervisor: one process fewer
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """Stands between a PostgreSQL server and its owner, so that the server never outlives the owner.
 
-Run by path (`python -S -I keeper.py PLAN`), on the standard library alone: it starts in
+Run by path (`python -S -I supervisor.py PLAN`), on the standard library alone: it starts in
 milliseconds and stays small. It holds an exclusive lock on the data directory, makes the
 cluster on first use, serves until told to stop (SIGTERM, or end of file on the owner's pipe,
 which also comes after kill -9 of the owner), and shuts the server down in a bounded time.
 
-A parent-death signal on the server guards against the death of the keeper itself. It cannot
-replace the keeper: it is bound to a *thread* of the owner, and is lost when credentials change.
+A parent-death signal on the server guards against the death of the supervisor itself. It cannot
+replace the supervisor: it is bound to a *thread* of the owner, and is lost when credentials change.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ INITDB_STOP_S = 5.0
 SOCKET_PREFIX = "zen-pg-"
 
 
-class Plan(TypedDict):
-    """What the keeper is told; see db/embedded/server.py, which writes it."""
+class ServerPlan(TypedDict):
+    """What the supervisor is told; see db/embedded/server.py, which writes it."""
 
     home: str
     initdb: list[str]
@@ -55,7 +55,7 @@ class Asked(Exception):
     """We were told to stop while starting."""
 
 
-class Watch:
+class SignalWatch:
     """Wakes us for signals, children and the owner's death, through one select()."""
 
     def __init__(self, parent_fd: int | None) -> None:
@@ -87,9 +87,9 @@ class Watch:
         return self.asked
 
 
-def main(plan: Plan) -> int:
+def main(plan: ServerPlan) -> int:
     """Serves until told to stop. 0: as asked; 1: could not start, or the server died by itself."""
-    watch = Watch(plan["parent_fd"])
+    watch = SignalWatch(plan["parent_fd"])
     socket_dir: Path | None = None
     server: subprocess.Popen[bytes] | None = None
     try:
@@ -127,7 +127,7 @@ def say(event: dict[str, object]) -> None:
 # --- the lock ---------------------------------------------------------------------------
 
 
-def take_lock(home: Path, watch: Watch) -> int:
+def take_lock(home: Path, watch: SignalWatch) -> int:
     """The server's processes inherit the lock, so it is free only when all of them are gone.
 
     A predecessor that is shutting down is waited for; one that serves is an error.
@@ -148,7 +148,7 @@ def take_lock(home: Path, watch: Watch) -> int:
             return fd
     raise Failed(
         f"a PostgreSQL server is already running on {home / 'pgdata'} "
-        f"(keeper's process id {noted(fd).get('keeper')}); stop it first"
+        f"(keeper's process id {noted(fd).get('supervisor')}); stop it first"
     )
 
 
@@ -171,7 +171,7 @@ def noted(lock: int) -> dict[str, object]:
 # --- the socket directory ---------------------------------------------------------------
 
 
-def make_socket_dir(plan: Plan) -> Path:
+def make_socket_dir(plan: ServerPlan) -> Path:
     """Private: whoever gets in is trusted."""
     path = Path(plan["socket_base"]) / f"{SOCKET_PREFIX}{os.urandom(6).hex()}"
     path.mkdir(mode=0o700)
@@ -193,7 +193,7 @@ def remove_socket_dir(path: Path) -> None:
 # --- the cluster ------------------------------------------------------------------------
 
 
-def ensure_cluster(plan: Plan, watch: Watch) -> None:
+def ensure_cluster(plan: ServerPlan, watch: SignalWatch) -> None:
     """Runs initdb beside the final place and renames, so a killed initdb leaves no half cluster."""
     home = Path(plan["home"])
     data, staging = home / "pgdata", home / "pgdata.new"
@@ -209,7 +209,7 @@ def ensure_cluster(plan: Plan, watch: Watch) -> None:
     clear_stale_pid(data)
 
 
-def run_initdb(argv: list[str], watch: Watch) -> None:
+def run_initdb(argv: list[str], watch: SignalWatch) -> None:
     child = subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
@@ -269,7 +269,7 @@ def read_pid(data: Path) -> int | None:
 
 
 def remove_tree(path: Path) -> None:
-    """Bottom up, without shutil, whose import costs as much as the rest of the keeper."""
+    """Bottom up, without shutil, whose import costs as much as the rest of the supervisor."""
     for folder, folders, files in os.walk(path, topdown=False):
         for name in files:
             (Path(folder) / name).unlink()
@@ -282,7 +282,9 @@ def remove_tree(path: Path) -> None:
 # --- the server -------------------------------------------------------------------------
 
 
-def start_server(plan: Plan, socket_dir: Path, lock: int, watch: Watch) -> subprocess.Popen[bytes]:
+def start_server(
+    plan: ServerPlan, socket_dir: Path, lock: int, watch: SignalWatch
+) -> subprocess.Popen[bytes]:
     """Returns when it accepts connections."""
     home = Path(plan["home"])
     log_path = home / "postgres.log"
@@ -306,7 +308,7 @@ def start_server(plan: Plan, socket_dir: Path, lock: int, watch: Watch) -> subpr
 
 
 def await_ready(
-    server: subprocess.Popen[bytes], data: Path, timeout_s: float, watch: Watch
+    server: subprocess.Popen[bytes], data: Path, timeout_s: float, watch: SignalWatch
 ) -> None:
     """PostgreSQL writes `ready` into its pid file once it accepts connections."""
     for _ in range(int(timeout_s / POLL_S)):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import UUID
 
-from core.region_blocks import TroubleKind
-from core.supply import Outcome
+from core.region_blocks import BlockKind
+from core.supply import SupplyOutcome
 from core.vm import VmState
 from db.tables.columns import (
     any_of,
@@ -96,7 +96,7 @@ cloud_requests = sa.Table(
     index("ix_cloud_requests_settled", "settled_at", where="settled_at IS NOT NULL"),
 )
 
-troubles = sa.Table(
+blocks = sa.Table(
     "troubles",
     metadata,
     sa.Column("region", sa.Text, primary_key=True),
@@ -109,11 +109,11 @@ troubles = sa.Table(
     time_column("until"),
     sa.Column("count", sa.Integer, nullable=False),
     text_column("message"),
-    sa.CheckConstraint(f"kind IN {any_of(TroubleKind)}", "kind"),
+    sa.CheckConstraint(f"kind IN {any_of(BlockKind)}", "kind"),
     sa.CheckConstraint("count >= 1", "count"),
 )
 
-experience = sa.Table(
+supply = sa.Table(
     "experience",
     metadata,
     sa.Column("region", sa.Text, primary_key=True),
@@ -136,7 +136,7 @@ experience = sa.Table(
     number_column("vm_hours"),
     array_column("short_kept", sa.Integer()),
     array_column("short_at", sa.DateTime(timezone=True)),
-    sa.CheckConstraint(f"last IN {any_of(Outcome)}", "last"),
+    sa.CheckConstraint(f"last IN {any_of(SupplyOutcome)}", "last"),
 )
 
 region_status = sa.Table(

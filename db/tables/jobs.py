@@ -122,7 +122,8 @@ jobs = sa.Table(
     number_column("saved_share", default="0"),
     # After a failed attempt: the next one starts no sooner.
     time_column("retry_at", nullable=True),
-    # The transaction that moved it last, put there by a trigger: how a turn finds what has changed.
+    # The transaction that moved it last, put there by a trigger: how a cycle finds what has
+    # changed.
     sa.Column("moved", sa.BigInteger),
     index("ix_jobs_moved", "moved", where="moved IS NOT NULL"),
     *_job_checks(),

@@ -22,8 +22,8 @@ BEGIN
     RETURN NEW;
 END $$
 """
-# Beats, progress and whys grow no version: they are hot, and must not touch an index. A new job
-# waits in the queue, where it is found by other means.
+# Heartbeats, progress and whys grow no version: they are hot, and must not touch an index. A new
+# job waits in the queue, where it is found by other means.
 _WHEN = {
     "jobs": ("NEW.status <> 'QUEUED'", "OLD.version IS DISTINCT FROM NEW.version"),
     "vms": ("true", "OLD.version IS DISTINCT FROM NEW.version"),

@@ -1,4 +1,4 @@
-"""Two more kinds of trouble: VMs that come up and never get to work."""
+"""Two more kinds of region block: VMs that come up and never get to work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A picture with all that follows from it: which VM is good for what, and what is missing. Pure.
+"""A plan input with all that follows from it: which VM is good for what, and what is missing. Pure.
 
 Words: a VM in flight is *running* once the cloud shows it so (it will be ready in a moment),
 *fresh* while its region may still deliver in its usual time, and *stale* after that, or once the
@@ -13,19 +13,19 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
 
-from core.demand import Wish
+from core.demand import VmRequest
 from core.timers import Timers
 from core.vm import Vm, VmState
 from orchestrator.planning.flex_start import NOBODY, Together, free_to_use, gather, is_gangs
 from orchestrator.planning.idle_policy import NO_SPARES, Spares, Stream, spares_wanted
-from orchestrator.planning.plan_input import Picture, match, wishes_of
+from orchestrator.planning.plan_input import PlanInput, match, requests_of
 from orchestrator.planning.region_estimates import Outlook, Prices, outlooks
 
 V = VmState
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class VmsByUse:
     """The VMs of a cluster by what they are good for."""
 
     idle: tuple[Vm, ...] = ()
@@ -39,28 +39,30 @@ class Fleet:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """A picture with all that follows from it."""
+class Analysis:
+    """A plan input with all that follows from it."""
 
-    picture: Picture
+    inputs: PlanInput
     timers: Timers
     now: datetime
     known: Mapping[str, Outlook]
-    fleet: Fleet
-    wishes: tuple[Wish, ...]
+    fleet: VmsByUse
+    requests: tuple[VmRequest, ...]
     back: tuple[Vm, ...]
     """Draining VMs that are wanted again."""
-    need: tuple[Wish, ...]
-    """Wishes that no idle and no running VM serves, without those that are asked for together."""
-    uncredited: tuple[Wish, ...]
+    need: tuple[VmRequest, ...]
+    """VM requests that no idle and no running VM serves, without those that are asked for
+    together."""
+    uncredited: tuple[VmRequest, ...]
     """Those of them that not even a fresh one serves."""
     prices: Prices
     stream: Stream
     """How jobs have come lately."""
     spares: Spares = NO_SPARES
     """VMs without work that the jobs to come are worth."""
-    lacking: tuple[Wish, ...] = ()
-    """Wishes of gangs that no idle and no running VM serves, where gangs' VMs come together."""
+    lacking: tuple[VmRequest, ...] = ()
+    """VM requests of gangs that no idle and no running VM serves, where gangs' VMs come
+    together."""
     together: Together = NOBODY
 
     @property
@@ -74,7 +76,7 @@ class Scene:
         return self._live_max(self.spares.kept)
 
     def _live_max(self, spares: int) -> int:
-        slack = self.picture.policy.slack
+        slack = self.inputs.policy.slack
         if self.need:
             return len(self.need) + slack
         return min(slack, max(0, spares - self.spares_among(())))
@@ -82,60 +84,64 @@ class Scene:
     def spares_among(self, coming: tuple[Vm, ...]) -> int:
         """How many there are beyond the demand that the next job may use: of those that run, and of
         these."""
-        fleet, wish = self.fleet, self.stream.next_wish
+        fleet, request = self.fleet, self.stream.next_request
         here = (*fleet.idle, *self.back, *fleet.running, *coming)
-        spare = match(self.wishes, here, self.now).spare
-        return sum(wish.served_by(vm, self.now) for vm in spare)
+        spare = match(self.requests, here, self.now).spare
+        return sum(request.served_by(vm, self.now) for vm in spare)
 
 
-def survey(picture: Picture, timers: Timers, now: datetime) -> Scene:
+def survey(inputs: PlanInput, timers: Timers, now: datetime) -> Analysis:
     """Who is good for what, and what is still missing."""
-    known = outlooks(picture, timers, now)
-    wishes = wishes_of(picture, now)
-    fleet = _fleet(replace(picture, vms=free_to_use(picture.vms, wishes, now)), known, timers, now)
-    back = _called_back(match(wishes, fleet.idle, now).unmet, fleet.draining, now)
-    stream = Stream(picture, now)
-    unmet = match(wishes, (*fleet.idle, *back, *fleet.running), now).unmet
-    lacking = tuple(wish for wish in unmet if is_gangs(wish, picture))
-    need = tuple(wish for wish in unmet if not is_gangs(wish, picture)) if lacking else unmet
+    known = outlooks(inputs, timers, now)
+    requests = requests_of(inputs, now)
+    fleet = _fleet(replace(inputs, vms=free_to_use(inputs.vms, requests, now)), known, timers, now)
+    back = _called_back(match(requests, fleet.idle, now).unmet, fleet.draining, now)
+    stream = Stream(inputs, now)
+    unmet = match(requests, (*fleet.idle, *back, *fleet.running), now).unmet
+    lacking = tuple(request for request in unmet if is_gangs(request, inputs))
+    need = (
+        tuple(request for request in unmet if not is_gangs(request, inputs)) if lacking else unmet
+    )
     uncredited = match(need, fleet.fresh, now).unmet
-    return Scene(
-        picture=picture,
+    return Analysis(
+        inputs=inputs,
         timers=timers,
         now=now,
         known=known,
         fleet=fleet,
-        wishes=wishes,
+        requests=requests,
         back=back,
         need=need,
         uncredited=uncredited,
-        prices=Prices(known, picture, now),
+        prices=Prices(known, inputs, now),
         stream=stream,
         # Where gangs come, a single spare one serves none of them.
-        spares=spares_wanted(stream, known, len(need), picture, timers)
-        if picture.spec.flex_start_wait_s is None
+        spares=spares_wanted(stream, known, len(need), inputs, timers)
+        if inputs.spec.flex_start_wait_s is None
         else NO_SPARES,
         lacking=lacking,
-        together=gather(picture, known, lacking, uncredited, fleet.bound, timers),
+        together=gather(inputs, known, lacking, uncredited, fleet.bound, timers),
     )
 
 
-def _fleet(picture: Picture, known: Mapping[str, Outlook], timers: Timers, now: datetime) -> Fleet:
-    groups: dict[str, list[Vm]] = {name: [] for name in Fleet.__slots__}
+def _fleet(
+    inputs: PlanInput, known: Mapping[str, Outlook], timers: Timers, now: datetime
+) -> VmsByUse:
+    groups: dict[str, list[Vm]] = {name: [] for name in VmsByUse.__slots__}
     # Most VMs of a busy cluster work: they are none of the plan's business.
-    free = [vm for vm in picture.vms if not vm.leases and vm.state is not V.DELETING]
+    free = [vm for vm in inputs.vms if not vm.leases and vm.state is not V.DELETING]
     for vm in sorted(free, key=attrgetter("usd_per_hour", "requested_at", "name")):
         if vm.region not in known or vm.taken or is_expired(vm, timers, now):
             continue
         if vm.state is V.READY:
             groups["idle"].append(vm)
-        elif vm.state is V.DRAINING and vm.name not in picture.asked:
+        elif vm.state is V.DRAINING and vm.name not in inputs.asked:
             groups["draining"].append(vm)
         elif vm.together and vm.running_since is None:
             groups["bound"].append(vm)
         elif vm.state in (V.REQUESTED, V.BOOTING):
             groups[_progress(vm, known[vm.region], now)].append(vm)
-    return Fleet(**{name: tuple(group) for name, group in groups.items()})
+    return VmsByUse(**{name: tuple(group) for name, group in groups.items()})
 
 
 def _progress(vm: Vm, outlook: Outlook, now: datetime) -> str:
@@ -160,13 +166,15 @@ def expires_at(vm: Vm, timers: Timers) -> datetime:
     return begun + timedelta(seconds=timers.boot_timeout_s)
 
 
-def _called_back(unmet: Iterable[Wish], draining: Iterable[Vm], now: datetime) -> tuple[Vm, ...]:
+def _called_back(
+    unmet: Iterable[VmRequest], draining: Iterable[Vm], now: datetime
+) -> tuple[Vm, ...]:
     waiting = list(unmet)
     back: list[Vm] = []
     for vm in draining:
-        wish = next((w for w in waiting if w.served_by(vm, now)), None)
+        request = next((w for w in waiting if w.served_by(vm, now)), None)
         # The worker of a VM that is kept has done its one job.
-        if wish is not None and vm.boot_nonce and vm.kept_until is None:
-            waiting.remove(wish)
+        if request is not None and vm.boot_nonce and vm.kept_until is None:
+            waiting.remove(request)
             back.append(vm)
     return tuple(back)

@@ -15,10 +15,10 @@ from itertools import accumulate, takewhile
 from operator import attrgetter
 from typing import NamedTuple
 
-from core.demand import Wish
+from core.demand import VmRequest
 from core.timers import Timers
 from core.vm import Vm
-from orchestrator.planning.plan_input import Picture
+from orchestrator.planning.plan_input import PlanInput
 from orchestrator.planning.region_estimates import Outlook
 
 # The rate at which jobs come in quiet times is that of about the last two hours.
@@ -52,10 +52,10 @@ LOOK_AGAIN_S = 15.0
 class Stream:
     """How jobs have come lately, as of now. Jobs that were submitted together came once."""
 
-    def __init__(self, picture: Picture, now: datetime) -> None:
-        arrivals = picture.arrivals
+    def __init__(self, inputs: PlanInput, now: datetime) -> None:
+        arrivals = inputs.arrivals
         self._arrivals = arrivals if arrivals is not None and arrivals.times else None
-        self._picture = picture
+        self._inputs = inputs
         self._now = now
         self._soon: dict[float, float] = {}
         self._lacks: dict[float, tuple[Sequence[float], Sequence[float]]] = {}
@@ -84,7 +84,7 @@ class Stream:
         """P(k jobs more come within `span_s` than VMs become free)."""
         found = self._lacks.get(span_s)
         if found is None:
-            working = len(self._picture.at_work)
+            working = len(self._inputs.at_work)
             ends = working * (1.0 - math.exp(-self._ends_per_s * span_s))
             found = self._lacks[span_s] = (_poisson(ends), _tails(_poisson(self.soon(span_s))))
         ends_of, comes = found
@@ -97,30 +97,34 @@ class Stream:
         if self._arrivals is None:
             return 0.0
         reach_s = self._age(self._arrivals.since)
-        ages = [self._age(wish.since) for wish in self._picture.at_work if wish.since is not None]
-        here = sum(age <= reach_s for age in ages) + len(self._picture.demand.wishes)
+        ages = [
+            self._age(request.since)
+            for request in self._inputs.at_work
+            if request.since is not None
+        ]
+        here = sum(age <= reach_s for age in ages) + len(self._inputs.demand.requests)
         times = self._arrivals.times
         ended = max(0, len(times) - here)
         ran_s = ended * (self.newest_s + _mean_before(times)) / 2
         return ended / (sum(min(age, reach_s) for age in ages) + ran_s + RUNS_LEAST_S)
 
     @cached_property
-    def next_wish(self) -> Wish:
+    def next_request(self) -> VmRequest:
         """What the next job is likely to want: the same places as the newest one. Nobody waits
         for what it wishes for."""
-        known = [w for w in (*self._picture.demand.wishes, *self._picture.at_work) if w.since]
+        known = [w for w in (*self._inputs.demand.requests, *self._inputs.at_work) if w.since]
         if not known:
-            return Wish(job=self._last_cause)
-        newest = max(known, key=lambda wish: wish.since or self._now)
+            return VmRequest(job=self._last_cause)
+        newest = max(known, key=lambda request: request.since or self._now)
         cap = newest.max_usd_per_hour
-        return Wish(
+        return VmRequest(
             regions=newest.regions, denied=newest.denied, max_usd_per_hour=cap, job=newest.job
         )
 
     @property
     def _last_cause(self) -> str:
         """The job for which the newest VM was asked for: a spare one follows from it."""
-        caused = [vm for vm in self._picture.vms if vm.caused_by]
+        caused = [vm for vm in self._inputs.vms if vm.caused_by]
         newest = max(caused, key=attrgetter("requested_at", "name"), default=None)
         return newest.caused_by or "" if newest is not None else ""
 
@@ -190,10 +194,10 @@ def at_least(k: int, mean: float) -> float:
     return max(0.0, 1.0 - below) if k > 0 else 1.0
 
 
-def spare_worth(likely: float, usd_per_hour: float, outlook: Outlook, picture: Picture) -> bool:
+def spare_worth(likely: float, usd_per_hour: float, outlook: Outlook, inputs: PlanInput) -> bool:
     """Whether a spare VM that is so likely to be of use within a cold start saves more than it
     costs: the wait, and the boot of another."""
-    waiting = picture.policy.waiting_usd_per_gpu_hour * picture.spec.slots
+    waiting = inputs.policy.waiting_usd_per_gpu_hour * inputs.spec.slots
     saved = waiting + usd_per_hour * outlook.boot_s / outlook.cold_start_s
     return likely * saved >= usd_per_hour
 
@@ -214,18 +218,18 @@ def spares_wanted(
     stream: Stream,
     known: Mapping[str, Outlook],
     waiting: int,
-    picture: Picture,
+    inputs: PlanInput,
     timers: Timers,
 ) -> Spares:
     """How many VMs to have ahead of jobs that have not come yet: none unless a stream of jobs is on
     (two came apart lately, one of them within a cold start); no more than it has brought, or than a
     part of those that wait. A spare that found its job is replaced in the same way."""
     # A v1 worker does not wait for work: it would delete its VM.
-    if math.isinf(stream.newest_s) or not known or picture.spec.worker == "v1":
+    if math.isinf(stream.newest_s) or not known or inputs.spec.worker == "v1":
         return NO_SPARES
-    able = [known[r.region] for r in picture.spec.regions]
-    wish = stream.next_wish
-    able = [outlook for outlook in able if wish.allows(outlook.region, outlook.usd_per_hour)]
+    able = [known[r.region] for r in inputs.spec.regions]
+    request = stream.next_request
+    able = [outlook for outlook in able if request.allows(outlook.region, outlook.usd_per_hour)]
     if not able:
         return NO_SPARES
     best = min(able, key=attrgetter("usd_per_hour"))
@@ -235,32 +239,32 @@ def spares_wanted(
     if batches < 2:
         return NO_SPARES
     most = max(batches - 1, waiting // STOCK_SHARE)
-    asked, kept = (_chance_asked(share, best, picture, timers) for share in (ASK_SHARE, KEEP_SHARE))
+    asked, kept = (_chance_asked(share, best, inputs, timers) for share in (ASK_SHARE, KEEP_SHARE))
     chances = (stream.lacks(k, best.cold_start_s) for k in range(1, most + 1))
     likely = list(takewhile(lambda chance: chance >= kept, chances))
     return Spares(sum(chance >= asked for chance in likely), len(likely))
 
 
-def _chance_asked(share: float, best: Outlook, picture: Picture, timers: Timers) -> float:
+def _chance_asked(share: float, best: Outlook, inputs: PlanInput, timers: Timers) -> float:
     """How likely a spare VM must be of use to be worth it, if that share of a cold start is saved
     then; if it is not of use, a boot and the idling until it is given up are paid for nothing."""
-    waiting = picture.policy.waiting_usd_per_gpu_hour * picture.spec.slots
+    waiting = inputs.policy.waiting_usd_per_gpu_hour * inputs.spec.slots
     saved = waiting * best.cold_start_s * share
-    idle_s = min(idle_limit_s(picture, timers), GIVEN_UP_SPANS * best.cold_start_s)
+    idle_s = min(idle_limit_s(inputs, timers), GIVEN_UP_SPANS * best.cold_start_s)
     lost = best.usd_per_hour * (best.boot_s + idle_s)
     return lost / (saved + lost) if lost > 0.0 else 0.0
 
 
-def idle_limit_s(picture: Picture, timers: Timers) -> float:
+def idle_limit_s(inputs: PlanInput, timers: Timers) -> float:
     """The longest that a VM may idle."""
-    return picture.spec.idle_timeout_s or timers.idle_timeout_s
+    return inputs.spec.idle_timeout_s or timers.idle_timeout_s
 
 
 def tired(
     spare: Sequence[Vm],
     stream: Stream,
     known: Mapping[str, Outlook],
-    picture: Picture,
+    inputs: PlanInput,
     timers: Timers,
     now: datetime,
 ) -> dict[str, str]:
@@ -268,14 +272,14 @@ def tired(
     cheapest are kept longest."""
     if not spare:
         return {}
-    limit = timedelta(seconds=idle_limit_s(picture, timers))
+    limit = timedelta(seconds=idle_limit_s(inputs, timers))
     cold_start_s = max(known[vm.region].cold_start_s for vm in spare)
     kept = 0
     found: dict[str, str] = {}
     for vm in sorted(spare, key=lambda vm: (not vm.idle, vm.usd_per_hour, vm.name)):
         if vm.idle_since is not None and now - vm.idle_since > limit:
             found[vm.name] = f"idle for {limit.total_seconds():g} s"
-        elif _is_worth_it(vm, stream, kept + 1, known[vm.region], cold_start_s, picture, now):
+        elif _is_worth_it(vm, stream, kept + 1, known[vm.region], cold_start_s, inputs, now):
             kept += 1
         else:
             found[vm.name] = "no work is expected soon enough to keep it warm"
@@ -288,17 +292,17 @@ def _is_worth_it(
     k: int,
     outlook: Outlook,
     cold_start_s: float,
-    picture: Picture,
+    inputs: PlanInput,
     now: datetime,
 ) -> bool:
-    fixed = picture.spec.idle_timeout_s is not None
+    fixed = inputs.spec.idle_timeout_s is not None
     paid = _younger(vm.running_since, BILLED_AT_LEAST_S, now)
     rests = k == 1 and vm.idle and _younger(vm.idle_since, IDLE_AT_LEAST_S, now)
     if fixed or paid or rests:
         return True
-    useful = stream.next_wish.allows(vm.region, vm.usd_per_hour)
+    useful = stream.next_request.allows(vm.region, vm.usd_per_hour)
     likely = stream.lacks(k, cold_start_s)
-    return useful and spare_worth(likely, vm.usd_per_hour, outlook, picture)
+    return useful and spare_worth(likely, vm.usd_per_hour, outlook, inputs)
 
 
 def _younger(since: datetime | None, span_s: float, now: datetime) -> bool:

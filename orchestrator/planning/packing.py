@@ -8,7 +8,7 @@ from datetime import datetime
 from operator import attrgetter
 
 from core.cluster import ClusterSpec
-from core.demand import Demand, Wish
+from core.demand import Demand, VmRequest
 from core.job import Job
 from core.vm import Vm, VmState
 
@@ -24,35 +24,35 @@ class _Hole:
     cpus: float
     memory_mb: float
 
-    def fits(self, wish: Wish) -> bool:
-        room = wish.cpus <= self.cpus and wish.memory_mb <= self.memory_mb
-        return room and wish.gpus <= self.gpus
+    def fits(self, request: VmRequest) -> bool:
+        room = request.cpus <= self.cpus and request.memory_mb <= self.memory_mb
+        return room and request.gpus <= self.gpus
 
-    def fill(self, wish: Wish) -> None:
-        self.gpus -= wish.gpus
-        self.cpus -= wish.cpus
-        self.memory_mb -= wish.memory_mb
+    def fill(self, request: VmRequest) -> None:
+        self.gpus -= request.gpus
+        self.cpus -= request.cpus
+        self.memory_mb -= request.memory_mb
 
 
 @dataclass(slots=True)
 class _Bin:
     """One VM that is wished for."""
 
-    wish: Wish
+    request: VmRequest
     hole: _Hole
 
-    def add(self, wish: Wish) -> None:
+    def add(self, request: VmRequest) -> None:
         """The most urgent of those who share it speaks for all."""
-        mine = self.wish
-        self.hole.fill(wish)
-        self.wish = replace(
+        mine = self.request
+        self.hole.fill(request)
+        self.request = replace(
             mine,
-            since=_first(mine.since, wish.since),
-            start_by=_first(mine.start_by, wish.start_by),
-            priority=max(mine.priority, wish.priority),
-            gpus=mine.gpus + wish.gpus,
-            cpus=mine.cpus + wish.cpus,
-            memory_mb=mine.memory_mb + wish.memory_mb,
+            since=_first(mine.since, request.since),
+            start_by=_first(mine.start_by, request.start_by),
+            priority=max(mine.priority, request.priority),
+            gpus=mine.gpus + request.gpus,
+            cpus=mine.cpus + request.cpus,
+            memory_mb=mine.memory_mb + request.memory_mb,
         )
 
 
@@ -71,21 +71,21 @@ class _Holes:
                 hole.gpus -= len(vm.health.gpus)  # bad ones are not free
                 self._keep((vm.region, vm.usd_per_hour), hole)
 
-    def take(self, wish: Wish) -> bool:
-        """Whether a busy VM has room for it, which is the wish's then."""
-        for size in range(wish.gpus, self._gpus + 1):
-            for where, holes in self._open_to(wish, size):
-                found = next((n for n, hole in enumerate(holes) if hole.fits(wish)), None)
+    def take(self, request: VmRequest) -> bool:
+        """Whether a busy VM has room for it, which is the VM request's then."""
+        for size in range(request.gpus, self._gpus + 1):
+            for where, holes in self._open_to(request, size):
+                found = next((n for n, hole in enumerate(holes) if hole.fits(request)), None)
                 if found is not None:
                     hole = holes.pop(found)
-                    hole.fill(wish)
+                    hole.fill(request)
                     self._keep(where, hole)
                     return True
         return False
 
-    def _open_to(self, wish: Wish, size: int) -> Iterator[tuple[Where, list[_Hole]]]:
+    def _open_to(self, request: VmRequest, size: int) -> Iterator[tuple[Where, list[_Hole]]]:
         for where, sizes in self._at.items():
-            if size in sizes and wish.allows(*where):
+            if size in sizes and request.allows(*where):
                 yield where, sizes[size]
 
     def _keep(self, where: Where, hole: _Hole) -> None:
@@ -96,26 +96,26 @@ class _Holes:
 def packed(demand: Demand, spec: ClusterSpec, vms: Iterable[Vm], jobs: Iterable[Job]) -> Demand:
     """The demand with one wish for each VM that is needed: what fits beside jobs that run asks for
     none, the rest is packed in the order of the queue. Whoever is idle or on its way is counted by
-    the plan, one VM for each of these wishes."""
-    if not demand.wishes:
+    the plan, one VM for each of these VM requests."""
+    if not demand.requests:
         return demand
     holes = _Holes(spec, vms, jobs)
     bins: list[_Bin] = []
-    # Only wishes with the same reach share a VM: whatever comes must serve all of them.
+    # Only VM requests with the same reach share a VM: whatever comes must serve all of them.
     unfilled: dict[object, list[_Bin]] = {}
-    for wish in demand.wishes:
-        if holes.take(wish):
+    for request in demand.requests:
+        if holes.take(request):
             continue
-        alike = unfilled.setdefault(_reach(wish), [])
-        found = next((item for item in alike if item.hole.fits(wish)), None)
+        alike = unfilled.setdefault(_reach(request), [])
+        found = next((item for item in alike if item.hole.fits(request)), None)
         if found is None:
-            found = _Bin(replace(wish, gpus=0, cpus=0.0, memory_mb=0.0), _whole(spec))
+            found = _Bin(replace(request, gpus=0, cpus=0.0, memory_mb=0.0), _whole(spec))
             bins.append(found)
             alike.append(found)
-        found.add(wish)
+        found.add(request)
         if not found.hole.gpus:
             alike.remove(found)
-    return Demand(demand.cluster, tuple(item.wish for item in bins))
+    return Demand(demand.cluster, tuple(item.request for item in bins))
 
 
 def _may_take_more(vm: Vm) -> bool:

@@ -8,43 +8,43 @@ from datetime import datetime
 from operator import attrgetter
 
 from core.cluster import ClusterSpec
-from core.demand import Demand, Wish
+from core.demand import Demand, VmRequest
 from core.floors import floor_at
 from core.job import Job, JobStatus
-from core.region_blocks import Trouble
+from core.region_blocks import RegionBlock
 from core.remaining import RunTimes, latest_start, reserve_s
-from core.supply import Arrivals, CapacityPolicy, Experience
+from core.supply import Arrivals, CapacityPolicy, SupplyHistory
 from core.vm import Vm, VmState
 
 V = VmState
 STARTS_S = 600.0
 """Of a job with a deadline: time for a start on a VM that may be taken back, and another one."""
-FLOOR = Wish()
+FLOOR = VmRequest()
 """A warm VM that nobody waits for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class PlanInput:
     """All that the plan may look at."""
 
     spec: ClusterSpec
     demand: Demand
     vms: tuple[Vm, ...]
     """Every VM of the cluster that is not gone."""
-    troubles: tuple[Trouble, ...]
+    blocks: tuple[RegionBlock, ...]
     asked: frozenset[str] = frozenset()
     """Names that the cloud deletes already, or was asked to: no need to ask again."""
     quiet: frozenset[str] = frozenset()
     """Regions where the cloud did not do as asked a moment ago: no call there for now."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Regions whose group must not grow as it is set up, and why."""
-    experience: tuple[Experience, ...] = ()
+    supply: tuple[SupplyHistory, ...] = ()
     arrivals: Arrivals | None = None
     """None: no job has come lately."""
     policy: CapacityPolicy = field(default_factory=CapacityPolicy)
     spurned: frozenset[str] = frozenset()
     """Regions where a request for several VMs at once failed a moment ago: no other for now."""
-    at_work: tuple[Wish, ...] = ()
+    at_work: tuple[VmRequest, ...] = ()
     """What the jobs that run once wished for; `since`: when they began."""
 
 
@@ -63,7 +63,7 @@ def demand_by_cluster(
         cluster: Demand(
             cluster,
             tuple(
-                wish_of(job, runs)
+                request_of(job, runs)
                 for job in sorted(group, key=lambda job: (-job.spec.priority, *order(job)))
             ),
         )
@@ -71,12 +71,12 @@ def demand_by_cluster(
     }
 
 
-def at_work(jobs: Iterable[Job], spec: ClusterSpec) -> tuple[Wish, ...]:
+def at_work(jobs: Iterable[Job], spec: ClusterSpec) -> tuple[VmRequest, ...]:
     """Of the jobs that run in a cluster. Where they share VMs, the end of one frees none."""
     if spec.share:
         return ()
     return tuple(
-        Wish(
+        VmRequest(
             _reach_of(job),
             job.spec.max_usd_per_hour,
             job.started_at,
@@ -88,14 +88,14 @@ def at_work(jobs: Iterable[Job], spec: ClusterSpec) -> tuple[Wish, ...]:
     )
 
 
-def wish_of(job: Job, runs: RunTimes) -> Wish:
+def request_of(job: Job, runs: RunTimes) -> VmRequest:
     """What the planner must know of a waiting job."""
     spec, start_by, left_s = job.spec, None, 0.0
     if spec.deadline is not None:
         left = runs.left(job)
         left_s = left.run_s
         start_by = latest_start(job, left, STARTS_S + reserve_s(job, left))
-    return Wish(
+    return VmRequest(
         regions=_reach_of(job),
         max_usd_per_hour=spec.max_usd_per_hour,
         since=job.queued_since,
@@ -117,39 +117,39 @@ def _reach_of(job: Job) -> tuple[str, ...]:
     return (job.gang_region,) if job.gang_region else job.spec.regions
 
 
-def wishes_of(picture: Picture, now: datetime) -> tuple[Wish, ...]:
+def requests_of(inputs: PlanInput, now: datetime) -> tuple[VmRequest, ...]:
     """The demand, and the floor: warm VMs that nobody waits for are wished for as well."""
-    floor = floor_at(picture.spec.vm_min, picture.spec.floors, now)
+    floor = floor_at(inputs.spec.vm_min, inputs.spec.floors, now)
     if not floor:
-        return picture.demand.wishes
-    busy = sum(vm.state is V.READY and vm.busy for vm in picture.vms)
-    short = max(0, floor - busy - len(picture.demand.wishes))
-    return picture.demand.wishes + (FLOOR,) * short
+        return inputs.demand.requests
+    busy = sum(vm.state is V.READY and vm.busy for vm in inputs.vms)
+    short = max(0, floor - busy - len(inputs.demand.requests))
+    return inputs.demand.requests + (FLOOR,) * short
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
     """Who serves whom."""
 
-    unmet: tuple[Wish, ...]
-    """In the order of the wishes."""
+    unmet: tuple[VmRequest, ...]
+    """In the order of the VM requests."""
     spare: tuple[Vm, ...]
 
 
-def match(wishes: Iterable[Wish], supply: Sequence[Vm], now: datetime) -> Match:
-    """Give each wish a VM that it allows, the choosy ones first; VMs are taken in order."""
+def match(requests: Iterable[VmRequest], supply: Sequence[Vm], now: datetime) -> Match:
+    """Give each VM request a VM that it allows, the choosy ones first; VMs are taken in order."""
     free = list(supply)
-    unmet: list[tuple[int, Wish]] = []
-    for place, wish in sorted(enumerate(wishes), key=lambda item: _choosiness(item[1])):
-        fitting = next((vm for vm in free if wish.served_by(vm, now)), None)
+    unmet: list[tuple[int, VmRequest]] = []
+    for place, request in sorted(enumerate(requests), key=lambda item: _choosiness(item[1])):
+        fitting = next((vm for vm in free if request.served_by(vm, now)), None)
         if fitting is None:
-            unmet.append((place, wish))
+            unmet.append((place, request))
         else:
             free.remove(fitting)
     unmet.sort(key=lambda item: item[0])
-    return Match(tuple(wish for _, wish in unmet), tuple(free))
+    return Match(tuple(request for _, request in unmet), tuple(free))
 
 
-def _choosiness(wish: Wish) -> tuple[bool, int, bool, bool]:
-    capped = wish.max_usd_per_hour is not None
-    return (not wish.regions, len(wish.regions), not wish.denied, not capped)
+def _choosiness(request: VmRequest) -> tuple[bool, int, bool, bool]:
+    capped = request.max_usd_per_hour is not None
+    return (not request.regions, len(request.regions), not request.denied, not capped)

@@ -1,4 +1,5 @@
-"""What to expect of each region now: price with all that comes with it, belief, times. Pure."""
+"""What to expect of each region now: price with all that comes with it, success probability, times.
+Pure."""
 
 from __future__ import annotations
 
@@ -9,29 +10,29 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from core.demand import Wish
-from core.region_blocks import NEVER_WORKS, Trouble, TroubleKind, block_on
+from core.demand import VmRequest
+from core.region_blocks import NEVER_WORKS, BlockKind, RegionBlock, block_on
 from core.supply import (
     BOOT_S,
     DELIVERIES_MIN,
     DELIVERY_S,
     HOUR_S,
     TAKEN_SHARE,
-    Experience,
+    DurationEstimate,
     Shortage,
-    Spread,
+    SupplyHistory,
     after_taking,
     preemptions_per_hour,
     room,
     success_probability,
     taken_after_shortage,
-    usual_belief,
+    usual_probability,
     usual_vms,
     was_short,
 )
 from core.timers import Timers
 from core.vm import Vm
-from orchestrator.planning.plan_input import Picture
+from orchestrator.planning.plan_input import PlanInput
 
 # A result that comes later costs less than a job that does not start: nobody sits and waits for it.
 LATER_SHARE = 0.25
@@ -47,7 +48,7 @@ WAIT_SHARE, WAIT_MAX_S = 0.2, 7200.0
 # What is learned may move the threshold of lateness within these bounds.
 LATE_MIN_S, LATE_MAX_S = 10.0, 600.0
 # No retry makes these better, so they are no measure of what a VM should cost.
-LASTING = NEVER_WORKS | {TroubleKind.UNSUPPORTED, TroubleKind.PERMISSION, TroubleKind.MISSING}
+LASTING = NEVER_WORKS | {BlockKind.UNSUPPORTED, BlockKind.PERMISSION, BlockKind.MISSING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,8 @@ class Outlook:
     patient_price: float
     """The same for a job that has time: its wait costs nothing, and what the place did in the last
     hour says little about when it will start."""
-    belief: float
-    usual_belief: float
+    probability: float
+    usual_probability: float
     """In the long run, whatever was seen last."""
     late_after_s: float
     cold_start_s: float
@@ -92,7 +93,7 @@ class Outlook:
     """How many it may be asked for at once."""
     was_short: bool
     """Whether it took VMs back, or refused one more, within the last hour."""
-    block: Trouble | None
+    block: RegionBlock | None
     risk: Risk
     held: int
     """How many VMs are there."""
@@ -104,20 +105,20 @@ class Outlook:
     @property
     def likely_room(self) -> int:
         """How many it is likely to give now; one may be asked for anywhere."""
-        return max(1, round(self.room * self.belief))
+        return max(1, round(self.room * self.probability))
 
     @property
     def stocked_out(self) -> bool:
-        return self.block is not None and self.block.kind is TroubleKind.STOCKOUT
+        return self.block is not None and self.block.kind is BlockKind.STOCKOUT
 
 
 class Outlooks(Mapping[str, Outlook]):
     """All regions of the cluster, in the order of the configuration. Each is worked out when it is
-    first asked for: most turns look at few of them."""
+    first asked for: most cycles look at few of them."""
 
-    def __init__(self, picture: Picture, timers: Timers, now: datetime) -> None:
-        spec = picture.spec
-        self._picture = picture
+    def __init__(self, inputs: PlanInput, timers: Timers, now: datetime) -> None:
+        spec = inputs.spec
+        self._inputs = inputs
         self._timers = timers
         self._now = now
         self._usd = {
@@ -126,7 +127,7 @@ class Outlooks(Mapping[str, Outlook]):
         }
         self._seen = {
             e.region: e
-            for e in picture.experience
+            for e in inputs.supply
             if not e.zone and e.machine_type == spec.offering and e.spot == spec.spot
         }
         self._found: dict[str, Outlook] = {}
@@ -147,17 +148,17 @@ class Outlooks(Mapping[str, Outlook]):
         return region in self._usd
 
     def _outlook(self, region: str, usd: float) -> Outlook:
-        picture, policy, now = self._picture, self._picture.policy, self._now
+        inputs, policy, now = self._inputs, self._inputs.policy, self._now
         known = self._seen.get(region)
         usual_s, late_s = _delivery_s(known, self._timers)
         likely = success_probability(
             self._with_takings(known, region), now, policy.memory_half_life_s
         )
         cold_start_s = usual_s + self.boot_s
-        waiting = policy.waiting_usd_per_gpu_hour * picture.spec.slots
+        waiting = policy.waiting_usd_per_gpu_hour * inputs.spec.slots
         lost_s = policy.preemption_loss_s + cold_start_s
         risk = Risk(
-            usd=_lost_usd(usd, waiting, lost_s) if picture.spec.spot else 0.0,
+            usd=_lost_usd(usd, waiting, lost_s) if inputs.spec.spot else 0.0,
             per_hour=self._preemptions(region, known),
             usual=usual_vms(known, now, policy.memory_half_life_s),
             shortages=() if known is None else known.shortages,
@@ -167,21 +168,21 @@ class Outlooks(Mapping[str, Outlook]):
         # A miss costs the time until it is noticed. Machines that are there anyway have no price to
         # compare it with: next to one at $0 the least doubt would be too dear for ever.
         missed_h = (1.0 - likely) * late_s / policy.typical_run_s
-        if picture.spec.pool == "static":
+        if inputs.spec.pool == "static":
             missed_h = 0.0
         return Outlook(
             region=region,
             usd_per_hour=usd,
             price=usd + risk.of(held + 1) + waiting * missed_h,
-            patient_price=usd + risk.per_hour * lost_s / HOUR_S * usd if picture.spec.spot else usd,
-            belief=likely,
-            usual_belief=usual_belief(known, now, policy.memory_half_life_s),
+            patient_price=usd + risk.per_hour * lost_s / HOUR_S * usd if inputs.spec.spot else usd,
+            probability=likely,
+            usual_probability=usual_probability(known, now, policy.memory_half_life_s),
             late_after_s=late_s,
             cold_start_s=cold_start_s,
             boot_s=self.boot_s,
             room=room(known, now),
             was_short=known is not None and was_short(known, now),
-            block=block_on(picture.troubles, picture.spec, region, now),
+            block=block_on(inputs.blocks, inputs.spec, region, now),
             risk=risk,
             held=held,
         )
@@ -192,64 +193,64 @@ class Outlooks(Mapping[str, Outlook]):
         or, until the first VMs have gone, what those that live have shown."""
         pairs = [(e.boot.weight, e.boot.log_mean) for e in self._seen.values()]
         if sum(weight for weight, _ in pairs) < DELIVERIES_MIN:
-            lived = _lived(self._picture.vms)
+            lived = _lived(self._inputs.vms)
             pairs.append((lived.weight, lived.log_mean))
         weight = sum(weight for weight, _ in pairs)
         if weight <= 0:
             return BOOT_S
         return math.exp(sum(weight * mean for weight, mean in pairs) / weight)
 
-    def _preemptions(self, region: str, known: Experience | None) -> float:
-        half_life_s = self._picture.policy.memory_half_life_s
+    def _preemptions(self, region: str, known: SupplyHistory | None) -> float:
+        half_life_s = self._inputs.policy.memory_half_life_s
         return preemptions_per_hour(known, self._lived_h[region], self._now, half_life_s)
 
-    def _with_takings(self, known: Experience | None, region: str) -> Experience | None:
+    def _with_takings(self, known: SupplyHistory | None, region: str) -> SupplyHistory | None:
         """The record, with what it will say once those VMs are gone that the cloud is taking."""
         leaving = self._leaving.get(region, ())
         if len(leaving) < max(1.0, TAKEN_SHARE * self._held[region]):
             return known
-        spec, at = self._picture.spec, max(leaving)
+        spec, at = self._inputs.spec, max(leaving)
         place = (region, "", spec.offering, spec.spot)
-        return after_taking(known or Experience(*place, updated_at=at), at)
+        return after_taking(known or SupplyHistory(*place, updated_at=at), at)
 
     @cached_property
     def _leaving(self) -> Mapping[str, Sequence[datetime]]:
         """Spot VMs that are being taken, by region: since when they are told, off, or deleted."""
         found: dict[str, list[datetime]] = defaultdict(list)
-        for vm in self._picture.vms if self._picture.spec.spot else ():
+        for vm in self._inputs.vms if self._inputs.spec.spot else ():
             if vm.taken and not vm.together:
                 found[vm.region].append(vm.state_since)
         return found
 
     @cached_property
     def _held(self) -> Counter[str]:
-        return Counter(vm.region for vm in self._picture.vms)
+        return Counter(vm.region for vm in self._inputs.vms)
 
     @cached_property
     def _lived_h(self) -> Mapping[str, float]:
         """Hours of the VMs that live, by region."""
         hours: dict[str, float] = defaultdict(float)
-        for vm in self._picture.vms:
+        for vm in self._inputs.vms:
             if vm.running_since is not None:
                 lived_s = (self._now - vm.running_since).total_seconds()
                 hours[vm.region] += max(0.0, lived_s) / HOUR_S
         return hours
 
 
-def outlooks(picture: Picture, timers: Timers, now: datetime) -> Mapping[str, Outlook]:
+def outlooks(inputs: PlanInput, timers: Timers, now: datetime) -> Mapping[str, Outlook]:
     """What to expect of each region of the cluster."""
-    return Outlooks(picture, timers, now)
+    return Outlooks(inputs, timers, now)
 
 
-def _lived(vms: Iterable[Vm]) -> Spread:
-    spread = Spread()
+def _lived(vms: Iterable[Vm]) -> DurationEstimate:
+    spread = DurationEstimate()
     for vm in vms:
         if vm.running_since is not None and vm.ready_at is not None:
             spread = spread.add((vm.ready_at - vm.running_since).total_seconds())
     return spread
 
 
-def _delivery_s(known: Experience | None, timers: Timers) -> tuple[float, float]:
+def _delivery_s(known: SupplyHistory | None, timers: Timers) -> tuple[float, float]:
     """The usual time from the request to RUNNING, and the time after which it is late."""
     if known is None or known.delivery.weight < DELIVERIES_MIN:
         return min(DELIVERY_S, timers.widen_after_s), timers.widen_after_s
@@ -273,68 +274,69 @@ def crowding(number: int, usual: float) -> float:
 
 
 class Prices:
-    """What wishes may pay. Many wishes are alike: the cheapest region is found once for each
-    kind."""
+    """What VM requests may pay. Many VM requests are alike: the cheapest region is found once for
+    each kind."""
 
-    def __init__(self, known: Mapping[str, Outlook], picture: Picture, now: datetime) -> None:
+    def __init__(self, known: Mapping[str, Outlook], inputs: PlanInput, now: datetime) -> None:
         self._known = known
-        self._policy = picture.policy
-        self._usd_per_s = picture.policy.waiting_usd_per_gpu_hour * picture.spec.slots / HOUR_S
+        self._policy = inputs.policy
+        self._usd_per_s = inputs.policy.waiting_usd_per_gpu_hour * inputs.spec.slots / HOUR_S
         self._now = now
         self._cheapest: dict[tuple[object, ...], float] = {}
 
-    def limit(self, wish: Wish, band: float) -> float:
-        """The most that a wish may pay now, in effect: so much above the cheapest region, and what
-        it has already lost by waiting. So a dear region is asked when the wait has cost as much as
-        the region would have: never more than about twice the best choice in hindsight."""
-        if wish.start_by is not None:
-            return self._patient_limit(wish, band) if wish.has_slack(self._now) else math.inf
-        lost = self._usd_per_s * wish.waited_s(self._now) * HOUR_S / self._policy.typical_run_s
-        return self.cheapest(wish) * (1.0 + band) + lost
+    def limit(self, request: VmRequest, band: float) -> float:
+        """The most that a VM request may pay now, in effect: so much above the cheapest region, and
+        what it has already lost by waiting. So a dear region is asked when the wait has cost as
+        much as the region would have: never more than about twice the best choice in hindsight."""
+        if request.start_by is not None:
+            return self._patient_limit(request, band) if request.has_slack(self._now) else math.inf
+        lost = self._usd_per_s * request.waited_s(self._now) * HOUR_S / self._policy.typical_run_s
+        return self.cheapest(request) * (1.0 + band) + lost
 
-    def _patient_limit(self, wish: Wish, band: float) -> float:
-        """Of a wish with a deadline and time to wait. Until the deadline its wait costs nothing, so
-        it spends a part of its slack on the cheapest place, then takes what is within the price
-        band. Dearer places only as far as they are needed: those that it is content with must be
-        up often enough for what is left of its run."""
-        assert wish.start_by is not None, "asked of wishes with a deadline"
-        places, policy = self._lasting(wish), self._policy
+    def _patient_limit(self, request: VmRequest, band: float) -> float:
+        """Of a VM request with a deadline and time to wait. Until the deadline its wait costs
+        nothing, so it spends a part of its slack on the cheapest place, then takes what is within
+        the price band. Dearer places only as far as they are needed: those that it is content with
+        must be up often enough for what is left of its run."""
+        assert request.start_by is not None, "asked of wishes with a deadline"
+        places, policy = self._lasting(request), self._policy
         cheapest = min((o.patient_price for o in places), default=0.0)
-        waited_s = wish.waited_s(self._now)
-        slack_s = (wish.start_by - self._now).total_seconds()
+        waited_s = request.waited_s(self._now)
+        slack_s = (request.start_by - self._now).total_seconds()
         grown = min(1.0, waited_s / min(WAIT_MAX_S, WAIT_SHARE * (slack_s + waited_s)))
         within = cheapest * (1.0 + policy.price_band * grown)
         if band <= policy.price_band or grown < 1.0:
             return within
         needed, missing = cheapest, 1.0
         for outlook in sorted(places, key=lambda o: (o.patient_price, o.region)):
-            needed, missing = outlook.patient_price, missing * (1.0 - outlook.usual_belief)
-            if (1.0 - missing) * UP_SHARE * (slack_s + wish.left_s) >= wish.left_s:
+            needed, missing = outlook.patient_price, missing * (1.0 - outlook.usual_probability)
+            if (1.0 - missing) * UP_SHARE * (slack_s + request.left_s) >= request.left_s:
                 break
         return max(within, min(needed, cheapest * (1.0 + band)))
 
-    def price(self, wish: Wish, outlook: Outlook) -> float:
-        """What a VM there costs in effect, for that wish."""
-        return outlook.patient_price if wish.has_slack(self._now) else outlook.price
+    def price(self, request: VmRequest, outlook: Outlook) -> float:
+        """What a VM there costs in effect, for that VM request."""
+        return outlook.patient_price if request.has_slack(self._now) else outlook.price
 
-    def affordable_at(self, wish: Wish, outlook: Outlook) -> datetime | None:
-        """When the wish will have waited long enough for that region; None: not by waiting."""
-        if wish.start_by is not None:
+    def affordable_at(self, request: VmRequest, outlook: Outlook) -> datetime | None:
+        """When the VM request will have waited long enough for that region; None: not by
+        waiting."""
+        if request.start_by is not None:
             return None  # the plan looks again at that moment anyway
-        short = outlook.price - self.limit(wish, self._policy.search_band)
-        if short <= 0 or wish.since is None or self._usd_per_s <= 0:
+        short = outlook.price - self.limit(request, self._policy.search_band)
+        if short <= 0 or request.since is None or self._usd_per_s <= 0:
             return None
         wait_s = short * self._policy.typical_run_s / HOUR_S / self._usd_per_s
         return self._now + timedelta(seconds=wait_s)
 
-    def cheapest(self, wish: Wish) -> float:
-        """The best effective price among the regions that may ever serve the wish."""
-        key = (wish.regions, wish.denied, wish.max_usd_per_hour)
+    def cheapest(self, request: VmRequest) -> float:
+        """The best effective price among the regions that may ever serve the VM request."""
+        key = (request.regions, request.denied, request.max_usd_per_hour)
         if key not in self._cheapest:
-            self._cheapest[key] = min((o.price for o in self._lasting(wish)), default=0.0)
+            self._cheapest[key] = min((o.price for o in self._lasting(request)), default=0.0)
         return self._cheapest[key]
 
-    def _lasting(self, wish: Wish) -> list[Outlook]:
+    def _lasting(self, request: VmRequest) -> list[Outlook]:
         """Regions that may ever serve it; if there is none, those that it allows."""
-        allowed = [o for o in self._known.values() if wish.allows(o.region, o.usd_per_hour)]
+        allowed = [o for o in self._known.values() if request.allows(o.region, o.usd_per_hour)]
         return [o for o in allowed if o.block is None or o.block.kind not in LASTING] or allowed

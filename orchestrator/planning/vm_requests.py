@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from operator import attrgetter
 
-from core.actions import Action, Create, Hold
-from core.demand import Wish
+from core.actions import Action, Create, NoAction
+from core.demand import VmRequest
 from core.names import Names
 from core.ports import Ids
-from core.supply import PRIOR_BELIEF
+from core.supply import PRIOR_PROBABILITY
 from core.waits import JOBS_PER_REGION
-from orchestrator.planning.analysis import Scene
+from orchestrator.planning.analysis import Analysis
 from orchestrator.planning.idle_policy import BILLED_AT_LEAST_S, at_least
 from orchestrator.planning.plan_input import FLOOR
 from orchestrator.planning.region_estimates import Outlook
@@ -32,29 +32,29 @@ LONG_WAIT_S = 300.0
 class Asks:
     """What is to be asked for, as the plan grows: bounded by the cluster and by each region."""
 
-    def __init__(self, scene: Scene) -> None:
-        picture = scene.picture
-        self._limits = {region.region: region.vm_max for region in picture.spec.regions}
-        self._taken = Counter(vm.region for vm in picture.vms)
-        self._waiting = Counter(vm.region for vm in scene.fleet.fresh)
-        self._trials = on_trial(picture, scene.timers, scene.now)
-        for ask in scene.together.asks:
+    def __init__(self, analysis: Analysis) -> None:
+        inputs = analysis.inputs
+        self._limits = {region.region: region.vm_max for region in inputs.spec.regions}
+        self._taken = Counter(vm.region for vm in inputs.vms)
+        self._waiting = Counter(vm.region for vm in analysis.fleet.fresh)
+        self._trials = on_trial(inputs, analysis.timers, analysis.now)
+        for ask in analysis.together.asks:
             self._taken[ask.region] += ask.count
-        self.places = max(0, picture.spec.vm_max - len(picture.vms) - scene.together.kept)
+        self.places = max(0, inputs.spec.vm_max - len(inputs.vms) - analysis.together.kept)
         """Left under the limit of the cluster."""
         self.found: list[tuple[str, str]] = []
         """(region, reason), one for each VM."""
         self.causes: dict[str, list[str]] = {}
         """Region → for each VM the job whose wait it is asked for."""
 
-    def add(self, region: str, reason: str, wish: Wish) -> None:
+    def add(self, region: str, reason: str, request: VmRequest) -> None:
         self._taken[region] += 1
         self._waiting[region] += 1
         if region in self._trials:
             self._trials[region] += 1
         self.places -= 1
         self.found.append((region, reason))
-        self.causes.setdefault(region, []).append(wish.job)
+        self.causes.setdefault(region, []).append(request.job)
 
     def fits(self, region: str) -> bool:
         """Whether the region's own limit, if it has one, allows one more, and none is tried."""
@@ -78,72 +78,77 @@ class Asks:
         return self._waiting[region]
 
 
-def growth(scene: Scene, names: Names, ids: Ids) -> list[Action]:
-    picture = scene.picture
-    asks = Asks(scene)
-    left = _ask_for_each(scene, asks)
+def growth(analysis: Analysis, names: Names, ids: Ids) -> list[Action]:
+    inputs = analysis.inputs
+    asks = Asks(analysis)
+    left = _ask_for_each(analysis, asks)
     if left:
-        _probe(scene, left, asks)
+        _probe(analysis, left, asks)
     else:
         # Not for a floor alone, nor for who has time to wait.
-        if any(wish.since is not None and not wish.has_slack(scene.now) for wish in scene.need):
-            _hedge(scene, asks)
-        _stock_up(scene, asks)
-    used = {vm.name for vm in picture.vms}
+        if any(
+            request.since is not None and not request.has_slack(analysis.now)
+            for request in analysis.need
+        ):
+            _hedge(analysis, asks)
+        _stock_up(analysis, asks)
+    used = {vm.name for vm in inputs.vms}
     actions: list[Action] = []
     counts = Counter(region for region, _ in asks.found)
     # One call per region; what was asked for first is its reason.
     for region, reason in sorted(dict(reversed(asks.found)).items()):
-        fresh = fresh_names(names, picture.spec.name, region, counts[region], used, ids)
+        fresh = fresh_names(names, inputs.spec.name, region, counts[region], used, ids)
         causes = tuple(asks.causes[region])
         actions.append(Create(region, fresh, ids.request_id(), reason, causes))
-    return actions + (_refusals(scene, left, asks) if left else [])
+    return actions + (_refusals(analysis, left, asks) if left else [])
 
 
-def _ask_for_each(scene: Scene, asks: Asks) -> tuple[Wish, ...]:
-    """One more for each wish that has no credit, in the best region that is not asked for more
-    than it may have already; returns the wishes that found none."""
-    left: list[Wish] = []
-    most = scene.live_max - len(scene.fleet.fresh)
-    for wish in scene.uncredited:
-        able = _within_room(wish, _askable_for(wish, scene, asks), scene, asks)
+def _ask_for_each(analysis: Analysis, asks: Asks) -> tuple[VmRequest, ...]:
+    """One more for each VM request that has no credit, in the best region that is not asked for
+    more than it may have already; returns the VM requests that found none."""
+    left: list[VmRequest] = []
+    most = analysis.live_max - len(analysis.fleet.fresh)
+    for request in analysis.uncredited:
+        able = _within_room(request, _askable_for(request, analysis, asks), analysis, asks)
         if not able or asks.places <= 0 or len(asks.found) >= most:
-            left.append(wish)
+            left.append(request)
             continue
-        best = min(able, key=lambda outlook: _cost_for(wish, outlook, scene, asks))
-        asks.add(best.region, _grow_reason(best, scene), wish)
+        best = min(able, key=lambda outlook: _cost_for(request, outlook, analysis, asks))
+        asks.add(best.region, _grow_reason(best, analysis), request)
     return tuple(left)
 
 
-def _within_room(wish: Wish, able: list[Outlook], scene: Scene, asks: Asks) -> list[Outlook]:
+def _within_room(
+    request: VmRequest, able: list[Outlook], analysis: Analysis, asks: Asks
+) -> list[Outlook]:
     """Where one more may be asked for when a refusal is likely: while a request is late, and of
     spot VMs always. Jobs that lost their VMs together would else be asked for, all of them, in one
     short place after the other. Beyond what a place is likely to give now it is asked only if it is
     as likely to deliver as one that nobody has asked yet, and was not short lately; or, for who has
     waited for long, although it was: an opening may be over before one has shown how wide it is."""
-    if not scene.fleet.stale and not scene.picture.spec.spot:
+    if not analysis.fleet.stale and not analysis.inputs.spec.spot:
         return able
     within = [outlook for outlook in able if asks.waiting(outlook.region) < outlook.likely_room]
     if within:
         return within
-    long = wish.waited_s(scene.now) > LONG_WAIT_S
-    good = [outlook for outlook in able if outlook.belief >= PRIOR_BELIEF]
+    long = request.waited_s(analysis.now) > LONG_WAIT_S
+    good = [outlook for outlook in able if outlook.probability >= PRIOR_PROBABILITY]
     return [outlook for outlook in good if long or not outlook.was_short]
 
 
-def _hedge(scene: Scene, asks: Asks) -> None:
+def _hedge(analysis: Analysis, asks: Asks) -> None:
     """Company for requests that may fail: one VM each in the next best regions, within the slack,
     while the wait that it saves is worth more than a VM that comes second."""
-    in_flight = [vm.region for vm in scene.fleet.fresh] + [region for region, _ in asks.found]
-    failures = sum(1.0 - scene.known[region].belief for region in in_flight)
-    hedges = max(0, len(in_flight) - len(scene.need))
-    for wish in scene.need:
-        if wish.has_slack(scene.now):
+    in_flight = [vm.region for vm in analysis.fleet.fresh] + [region for region, _ in asks.found]
+    failures = sum(1.0 - analysis.known[region].probability for region in in_flight)
+    hedges = max(0, len(in_flight) - len(analysis.need))
+    for request in analysis.need:
+        if request.has_slack(analysis.now):
             continue
-        able = sorted(askable(wish, scene, asks), key=lambda o: _rank(o, scene))
+        able = sorted(askable(request, analysis, asks), key=lambda o: _rank(o, analysis))
         for outlook in able:
-            room = asks.places > 0 and len(in_flight) < scene.live_max
-            likely = outlook.belief >= scene.picture.policy.belief_bar
+            room = asks.places > 0 and len(in_flight) < analysis.live_max
+            likely = outlook.probability >= analysis.inputs.policy.belief_bar
             # A single request gets company elsewhere; of many, some may fail anywhere.
             other = (
                 asks.load(outlook) < 1 if len(in_flight) > 1 else not asks.waiting(outlook.region)
@@ -152,110 +157,114 @@ def _hedge(scene: Scene, asks: Asks) -> None:
                 fails = at_least(hedges + 1, failures)
                 if fails < (DOUBT if len(in_flight) > 1 else DOUBT_ALONE):
                     return
-                if not _is_worth_company(outlook, able[0], fails, scene):
+                if not _is_worth_company(outlook, able[0], fails, analysis):
                     return
                 reason = f"in case {', '.join(sorted(set(in_flight)))} fails"
-                asks.add(outlook.region, reason, wish)
+                asks.add(outlook.region, reason, request)
                 in_flight.append(outlook.region)
                 hedges += 1
 
 
-def _stock_up(scene: Scene, asks: Asks) -> None:
+def _stock_up(analysis: Analysis, asks: Asks) -> None:
     """Jobs come in numbers: within the slack, a few more than wait now are asked for, so that the
     next ones wait less."""
-    fleet, wish = scene.fleet, scene.stream.next_wish
-    company = max(0, len(asks.found) - len(scene.uncredited))
-    missing = scene.spares.wanted - scene.spares_among(fleet.fresh) - company
+    fleet, request = analysis.fleet, analysis.stream.next_request
+    company = max(0, len(asks.found) - len(analysis.uncredited))
+    missing = analysis.spares.wanted - analysis.spares_among(fleet.fresh) - company
     if missing <= 0:
         return
-    able = askable(wish, scene, asks)
+    able = askable(request, analysis, asks)
     if not able:
         return
-    best = min(able, key=lambda outlook: _cost(outlook, scene, asks))
-    room = scene.live_max - len(fleet.fresh) - len(asks.found)
+    best = min(able, key=lambda outlook: _cost(outlook, analysis, asks))
+    room = analysis.live_max - len(fleet.fresh) - len(asks.found)
     for _ in range(min(missing, room, asks.places)):
         if asks.fits(best.region):
-            asks.add(best.region, "jobs come in numbers, more are expected", wish)
+            asks.add(best.region, "jobs come in numbers, more are expected", request)
 
 
-def _is_worth_company(outlook: Outlook, best: Outlook, fails: float, scene: Scene) -> bool:
+def _is_worth_company(outlook: Outlook, best: Outlook, fails: float, analysis: Analysis) -> bool:
     """One more hedge saves a wait if more requests fail than there are hedges; if not, it is paid
     for as long as the shortest bill, or wins the race and is dearer for as long as a job runs."""
-    policy, gpus = scene.picture.policy, scene.picture.spec.slots
+    policy, gpus = analysis.inputs.policy, analysis.inputs.spec.slots
     saved = fails * outlook.late_after_s * policy.waiting_usd_per_gpu_hour * gpus
     second = outlook.usd_per_hour * BILLED_AT_LEAST_S
     dearer = max(0.0, outlook.price - best.price) * policy.typical_run_s / 2
     return saved >= (1.0 - fails) * (second + dearer)
 
 
-def _probe(scene: Scene, left: Sequence[Wish], asks: Asks) -> None:
+def _probe(analysis: Analysis, left: Sequence[VmRequest], asks: Asks) -> None:
     """Nowhere else to ask: one standing request in each region that is stocked out, so that a
     short opening is not missed."""
-    band = scene.picture.policy.search_band
-    watched = {vm.region for vm in (*scene.fleet.stale, *scene.fleet.fresh)}
-    watched |= scene.picture.quiet | scene.picture.refused.keys()
-    for outlook in sorted(scene.known.values(), key=attrgetter("price", "region")):
-        first = next((wish for wish in left if _may_pay(wish, outlook, scene, band)), None)
+    band = analysis.inputs.policy.search_band
+    watched = {vm.region for vm in (*analysis.fleet.stale, *analysis.fleet.fresh)}
+    watched |= analysis.inputs.quiet | analysis.inputs.refused.keys()
+    for outlook in sorted(analysis.known.values(), key=attrgetter("price", "region")):
+        first = next(
+            (request for request in left if _may_pay(request, outlook, analysis, band)), None
+        )
         idle = outlook.region not in watched and asks.fits(outlook.region)
         if asks.places > 0 and outlook.stocked_out and first is not None and idle:
             reason = "one standing request, to catch the end of the stockout"
             asks.add(outlook.region, reason, first)
 
 
-def _askable_for(wish: Wish, scene: Scene, asks: Asks) -> list[Outlook]:
+def _askable_for(request: VmRequest, analysis: Analysis, asks: Asks) -> list[Outlook]:
     """A warm VM that nobody waits for stands where the next job may use it, if that can be."""
-    if wish != FLOOR:
-        return askable(wish, scene, asks)
-    return askable(scene.stream.next_wish, scene, asks) or askable(wish, scene, asks)
+    if request != FLOOR:
+        return askable(request, analysis, asks)
+    return askable(analysis.stream.next_request, analysis, asks) or askable(request, analysis, asks)
 
 
-def askable(wish: Wish, scene: Scene, asks: Asks) -> list[Outlook]:
-    """Regions that may deliver for this wish at a price that it may pay."""
-    late = {vm.region for vm in scene.fleet.stale}
-    policy = scene.picture.policy
+def askable(request: VmRequest, analysis: Analysis, asks: Asks) -> list[Outlook]:
+    """Regions that may deliver for this VM request at a price that it may pay."""
+    late = {vm.region for vm in analysis.fleet.stale}
+    policy = analysis.inputs.policy
     able = [
         outlook
-        for outlook in scene.known.values()
+        for outlook in analysis.known.values()
         if outlook.block is None
         and outlook.region not in late
-        and outlook.region not in scene.picture.quiet
-        and outlook.region not in scene.picture.refused
+        and outlook.region not in analysis.inputs.quiet
+        and outlook.region not in analysis.inputs.refused
         and asks.fits(outlook.region)
     ]
     found: list[Outlook] = []
     for band in (policy.price_band, policy.search_band):
-        found = found or [outlook for outlook in able if _may_pay(wish, outlook, scene, band)]
+        found = found or [outlook for outlook in able if _may_pay(request, outlook, analysis, band)]
     return found
 
 
-def _rank(outlook: Outlook, scene: Scene) -> tuple[bool, float, str]:
-    return (outlook.belief < scene.picture.policy.belief_bar, outlook.price, outlook.region)
+def _rank(outlook: Outlook, analysis: Analysis) -> tuple[bool, float, str]:
+    return (outlook.probability < analysis.inputs.policy.belief_bar, outlook.price, outlook.region)
 
 
-def _cost(outlook: Outlook, scene: Scene, asks: Asks) -> tuple[bool, float, str]:
+def _cost(outlook: Outlook, analysis: Analysis, asks: Asks) -> tuple[bool, float, str]:
     """Of one more there. A region that is asked for more than it may have is likely to refuse, and
     a refusal costs the time until it is noticed: that much dearer another region may be. For the
     same reason doubt alone sends nobody to a dearer one, unless a refusal is nearly sure."""
-    policy = scene.picture.policy
-    waiting = policy.waiting_usd_per_gpu_hour * scene.picture.spec.slots
-    refused = outlook.belief * (1.0 - 0.5 ** asks.load(outlook))
+    policy = analysis.inputs.policy
+    waiting = policy.waiting_usd_per_gpu_hour * analysis.inputs.spec.slots
+    refused = outlook.probability * (1.0 - 0.5 ** asks.load(outlook))
     dearer = waiting * refused * outlook.late_after_s / policy.typical_run_s
-    hopeless = outlook.belief < policy.belief_bar / 2
+    hopeless = outlook.probability < policy.belief_bar / 2
     return hopeless, outlook.price_of(asks.number(outlook.region)) + dearer, outlook.region
 
 
-def _cost_for(wish: Wish, outlook: Outlook, scene: Scene, asks: Asks) -> tuple[bool, float, str]:
+def _cost_for(
+    request: VmRequest, outlook: Outlook, analysis: Analysis, asks: Asks
+) -> tuple[bool, float, str]:
     """Who has time to wait takes the cheapest place that is not nearly sure to refuse."""
-    if not wish.has_slack(scene.now):
-        return _cost(outlook, scene, asks)
-    hopeless = outlook.belief < scene.picture.policy.belief_bar / 2
+    if not request.has_slack(analysis.now):
+        return _cost(outlook, analysis, asks)
+    hopeless = outlook.probability < analysis.inputs.policy.belief_bar / 2
     return hopeless, outlook.patient_price, outlook.region
 
 
-def _may_pay(wish: Wish, outlook: Outlook, scene: Scene, band: float) -> bool:
-    limit = scene.prices.limit(wish, band)
-    price = scene.prices.price(wish, outlook)
-    return wish.allows(outlook.region, outlook.usd_per_hour) and price <= limit
+def _may_pay(request: VmRequest, outlook: Outlook, analysis: Analysis, band: float) -> bool:
+    limit = analysis.prices.limit(request, band)
+    price = analysis.prices.price(request, outlook)
+    return request.allows(outlook.region, outlook.usd_per_hour) and price <= limit
 
 
 def fresh_names(
@@ -279,52 +288,52 @@ def _waiting(count: int) -> str:
     return "1 VM is wanted" if count == 1 else f"{count} VMs are wanted"
 
 
-def _grow_reason(best: Outlook, scene: Scene) -> str:
-    late = sorted({vm.region for vm in scene.fleet.stale})
+def _grow_reason(best: Outlook, analysis: Analysis) -> str:
+    late = sorted({vm.region for vm in analysis.fleet.stale})
     slow = f"; no answer yet from {', '.join(late)}" if late else ""
-    return f"{_waiting(len(scene.wishes))}, {best.region} is the best region now{slow}"
+    return f"{_waiting(len(analysis.requests))}, {best.region} is the best region now{slow}"
 
 
-def _refusals(scene: Scene, left: Sequence[Wish], asks: Asks) -> list[Action]:
-    picture, counted = scene.picture, len(scene.picture.vms)
-    if counted >= picture.spec.vm_max:
-        wanted = _waiting(len(scene.wishes))
-        words = f"cluster limit {picture.spec.vm_max} reached ({counted} VMs), {wanted}"
-        return [Hold("", words, _first_jobs(left))]
+def _refusals(analysis: Analysis, left: Sequence[VmRequest], asks: Asks) -> list[Action]:
+    inputs, counted = analysis.inputs, len(analysis.inputs.vms)
+    if counted >= inputs.spec.vm_max:
+        wanted = _waiting(len(analysis.requests))
+        words = f"cluster limit {inputs.spec.vm_max} reached ({counted} VMs), {wanted}"
+        return [NoAction("", words, _first_jobs(left))]
     return [
-        Hold(
+        NoAction(
             o.region,
-            _refusal(o, scene, left, asks),
-            _first_jobs(wish for wish in left if wish.in_reach(o.region)),
+            _refusal(o, analysis, left, asks),
+            _first_jobs(request for request in left if request.in_reach(o.region)),
         )
-        for o in scene.known.values()
+        for o in analysis.known.values()
     ]
 
 
-def _first_jobs(left: Iterable[Wish]) -> tuple[str, ...]:
-    return tuple(islice((wish.job for wish in left if wish.job), JOBS_PER_REGION))
+def _first_jobs(left: Iterable[VmRequest]) -> tuple[str, ...]:
+    return tuple(islice((request.job for request in left if request.job), JOBS_PER_REGION))
 
 
-def _refusal(outlook: Outlook, scene: Scene, left: Sequence[Wish], asks: Asks) -> str:
+def _refusal(outlook: Outlook, analysis: Analysis, left: Sequence[VmRequest], asks: Asks) -> str:
     region, block = outlook.region, outlook.block
-    band = scene.picture.policy.search_band
+    band = analysis.inputs.policy.search_band
     if block is not None:
         return f"{block.words}: {block.message}"
-    if region in scene.picture.refused:
-        return scene.picture.refused[region]
-    if region in scene.picture.quiet:
+    if region in analysis.inputs.refused:
+        return analysis.inputs.refused[region]
+    if region in analysis.inputs.quiet:
         return "the cloud did not answer there, trying again soon"
-    if any(vm.region == region for vm in scene.fleet.stale):
+    if any(vm.region == region for vm in analysis.fleet.stale):
         return "asked already, slow to deliver"
     if asks.tries(region):
         return "VMs came up there and never got to work: one is tried first, `zen alerts` says more"
     if not asks.fits(region):
-        return f"region limit {scene.picture.spec.region(region).vm_max} reached"
-    if not any(wish.in_reach(region) for wish in left):
+        return f"region limit {analysis.inputs.spec.region(region).vm_max} reached"
+    if not any(request.in_reach(region) for request in left):
         return "not among the regions that the waiting jobs allow"
-    if not any(wish.allows(region, outlook.usd_per_hour) for wish in left):
+    if not any(request.allows(region, outlook.usd_per_hour) for request in left):
         return f"${outlook.usd_per_hour:.2f} per hour is above what the waiting jobs may cost"
-    if not any(_may_pay(wish, outlook, scene, band) for wish in left):
+    if not any(_may_pay(request, outlook, analysis, band) for request in left):
         return f"${outlook.usd_per_hour:.2f} per hour is not worth it yet, cheaper ones may deliver"
     if asks.waiting(region) >= outlook.likely_room:
         return "asked for as many as it is likely to give at once, more when these come"

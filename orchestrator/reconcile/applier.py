@@ -10,13 +10,22 @@ from typing import assert_never
 
 import structlog
 
-from core.actions import Action, CloudCall, Create, Delete, Drain, Hold, Queue, Undrain, Unqueue
-from core.changes import Change, CloudRequest, NewRequest, NewVm, SettleRequest, Unit, View, VmMove
+from core.actions import Action, CloudCall, Create, Delete, Drain, NoAction, Queue, Undrain, Unqueue
+from core.changes import (
+    AtomicBatch,
+    Change,
+    CloudRequest,
+    NewRequest,
+    NewVm,
+    SettleRequest,
+    Snapshot,
+    VmMove,
+)
 from core.errors import MigMissing, ZenError
 from core.mig import OperationFailed
 from core.vm import Vm, VmState, move_vm
 from core.waits import WaitKind, WaitNote
-from orchestrator.planning.plan_input import Picture
+from orchestrator.planning.plan_input import PlanInput
 from orchestrator.reconcile.calls import action_of, is_passing, kind_of, request_of
 from orchestrator.reconcile.context import ClusterContext
 from orchestrator.reconcile.observer import FailedCreate, Observer
@@ -35,7 +44,7 @@ class Applier:
         self._observer = observer
         self._recorder = recorder
 
-    async def apply(self, actions: Sequence[Action], picture: Picture, now: datetime) -> None:
+    async def apply(self, actions: Sequence[Action], inputs: PlanInput, now: datetime) -> None:
         """Everything is written down first; then the regions are called side by side, the calls
         of one region in order. What a busy region cannot be told now, a later reconcile repeats."""
         by_region: dict[str, list[Action]] = {}
@@ -43,7 +52,7 @@ class Applier:
             place = "" if isinstance(action, Drain | Undrain) else action.region
             by_region.setdefault(place, []).append(action)
         written = await asyncio.gather(
-            *(self._write_down(group, picture, now) for group in by_region.values())
+            *(self._write_down(group, inputs, now) for group in by_region.values())
         )
         lanes = self._context.lanes
         busy = lanes.busy()
@@ -52,24 +61,24 @@ class Applier:
                 lanes.start(region, self._call_in_order(calls, now))
         await lanes.settle()
 
-    async def repeat_unsettled(self, view: View) -> None:
+    async def repeat_unsettled(self, snapshot: Snapshot) -> None:
         """Calls whose answer we never saw, perhaps a former leader's: the same request id makes
         the repeat harmless. Regions that fail are left alone for a while."""
         lanes, spec = self._context.lanes, self._context.spec
         by_region: dict[str, list[CloudRequest]] = {}
-        for request in view.requests:
+        for request in snapshot.requests:
             if request.cluster == spec.name:
                 by_region.setdefault(request.region, []).append(request)
         left_alone = self._context.calls.quiet(by_region) | lanes.busy()
         for region, group in by_region.items():
             if region not in left_alone:
-                lanes.start(region, self._repeat(group, view.now))
+                lanes.start(region, self._repeat(group, snapshot.now))
         await lanes.settle()
 
     # --- writing down --------------------------------------------------------------------
 
     async def _write_down(
-        self, actions: Sequence[Action], picture: Picture, now: datetime
+        self, actions: Sequence[Action], inputs: PlanInput, now: datetime
     ) -> list[CloudCall]:
         """The calls that are to be made now."""
         calls: list[CloudCall] = []
@@ -79,13 +88,13 @@ class Applier:
                     if await self._create(action, now):
                         calls.append(action)
                 case Delete() | Unqueue():
-                    if await self._delete(action, picture, now):
+                    if await self._delete(action, inputs, now):
                         calls.append(action)
                 case Drain():
-                    await self._move(action, V.DRAINING, picture, now)
+                    await self._move(action, V.DRAINING, inputs, now)
                 case Undrain():
-                    await self._move(action, V.READY, picture, now)
-                case Hold():
+                    await self._move(action, V.READY, inputs, now)
+                case NoAction():
                     pass  # its reason is in the region's status
                 case _:
                     assert_never(action)
@@ -134,17 +143,17 @@ class Applier:
             idle_max_s=spec.idle_timeout_s or wiring.timers.idle_timeout_s,
         )
 
-    async def _delete(self, action: Delete | Unqueue, picture: Picture, now: datetime) -> bool:
+    async def _delete(self, action: Delete | Unqueue, inputs: PlanInput, now: datetime) -> bool:
         """A VM that holds a lease is never deleted here unless it is already lost: the move to
         DELETING is compare-and-set, and every new lease grows the version."""
         changes: list[Change] = [
             VmMove(vm, move_vm(vm, V.DELETING, now, action.reason))
-            for vm in picture.vms
+            for vm in inputs.vms
             if vm.name in action.names and vm.state is not V.DELETING
         ]
         changes.append(NewRequest(request_of(action, self._context.spec.name, now)))
-        waiting = {wish.job for wish in picture.demand.wishes}
-        given_up = [vm for vm in picture.vms if vm.name in action.names and vm.ready_at is None]
+        waiting = {request.job for request in inputs.demand.requests}
+        given_up = [vm for vm in inputs.vms if vm.name in action.names and vm.ready_at is None]
         changes += [
             WaitNote(uid, WaitKind.REQUEST_CANCELLED, action.region, action.reason, now)
             for uid in sorted({vm.caused_by for vm in given_up if vm.caused_by in waiting})
@@ -155,9 +164,9 @@ class Applier:
         return True
 
     async def _move(
-        self, action: Drain | Undrain, state: VmState, picture: Picture, now: datetime
+        self, action: Drain | Undrain, state: VmState, inputs: PlanInput, now: datetime
     ) -> None:
-        vm = next(vm for vm in picture.vms if vm.name == action.vm_name)
+        vm = next(vm for vm in inputs.vms if vm.name == action.vm_name)
         await self._context.write([(VmMove(vm, move_vm(vm, state, now, action.reason)),)])
 
     def _log(self, action: CloudCall) -> None:
@@ -199,26 +208,26 @@ class Applier:
         anything, is left to observation. One that was accepted and then failed is folded into the
         next look, as the errors of members are."""
         context, creates = self._context, isinstance(action, Create | Queue)
-        units: list[Unit] = [(SettleRequest(action.request_id, f"refused: {error}", now),)]
+        batches: list[AtomicBatch] = [(SettleRequest(action.request_id, f"refused: {error}", now),)]
         if isinstance(error, OperationFailed) and creates:
-            await context.write(units)
+            await context.write(batches)
             self._observer.failed(
                 action.region, FailedCreate(action.names, error.refusals, str(error))
             )
             return
         if creates and (first or isinstance(error, MigMissing)):
-            units += await self._unmade(action, error, now)
-        await context.write(units)
+            batches += await self._unmade(action, error, now)
+        await context.write(batches)
         if isinstance(action, Queue) and not first and not isinstance(error, MigMissing):
             return  # its name is in use: by itself, if the first call came through after all
         await block_region(context, action.region, error, now)
 
-    async def _unmade(self, action: CloudCall, error: ZenError, now: datetime) -> list[Unit]:
+    async def _unmade(self, action: CloudCall, error: ZenError, now: datetime) -> list[AtomicBatch]:
         """The VMs of a create call that had no effect are gone, and their jobs are told."""
-        view = await self._context.view()
-        made = [vm for vm in view.vms if vm.name in action.names and vm.state is V.REQUESTED]
+        snapshot = await self._context.snapshot()
+        made = [vm for vm in snapshot.vms if vm.name in action.names and vm.state is V.REQUESTED]
         reason = f"create refused: {error}"
-        moves: list[Unit] = [(VmMove(vm, move_vm(vm, V.GONE, now, reason)),) for vm in made]
+        moves: list[AtomicBatch] = [(VmMove(vm, move_vm(vm, V.GONE, now, reason)),) for vm in made]
         causes = sorted({vm.caused_by for vm in made if vm.caused_by})
         refusal = WaitKind.REFUSAL
         return [

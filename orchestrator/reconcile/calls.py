@@ -66,7 +66,7 @@ class CloudCalls:
         if self._is_quiet("observe", region):
             return None
         try:
-            snapshot = await self.mig(region).observe(requests=requests)
+            observed = await self.mig(region).observe(requests=requests)
         except _PASSING as error:
             self._failed("observe", region, error)
             return None
@@ -74,7 +74,7 @@ class CloudCalls:
             self._failed("observe", region, error)
             return error
         self._succeeded("observe", "observe", region)
-        return snapshot
+        return observed
 
     async def apply(self, action: CloudCall) -> ZenError | None:
         """None: accepted. A CloudBusy or CloudUnsure is repeated later with the same request id;

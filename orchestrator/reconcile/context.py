@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from core.changes import Unit, View
+from core.changes import AtomicBatch, Snapshot
 from core.cluster import ClusterSpec
 from core.names import Names
 from core.ports import CapacityAdvice, Clock, Ids, Store
@@ -18,7 +18,7 @@ from migs.manager import MigManager
 from orchestrator.reconcile.calls import CloudCalls
 from orchestrator.reconcile.group_alerts import Complaints
 from orchestrator.reconcile.region_tasks import Lanes
-from orchestrator.reconcile.regions import Places
+from orchestrator.reconcile.regions import ClusterRegions
 
 log = structlog.get_logger("orchestrator")
 
@@ -59,7 +59,7 @@ class ClusterContext:
             lambda region: wiring.mig_of(name, region), wiring.clock, wiring.on_cloud_call
         )
         self.lanes = Lanes(name)
-        self.places = Places(wiring.names, driven)
+        self.places = ClusterRegions(wiring.names, driven)
         self.complaints = Complaints()
 
     def update(self, spec: ClusterSpec, wiring: Wiring) -> None:
@@ -82,18 +82,18 @@ class ClusterContext:
         """The spans of time that fit the workers of this cluster."""
         return self.wiring.timers.of_worker(self.spec.worker)
 
-    async def view(self) -> View:
+    async def snapshot(self) -> Snapshot:
         """What lives of this cluster."""
-        return (await self.wiring.store.view(queue_limit=0)).only(self.spec.name)
+        return (await self.wiring.store.snapshot(queue_limit=0)).only(self.spec.name)
 
-    async def write(self, units: Sequence[Unit]) -> bool:
+    async def write(self, batches: Sequence[AtomicBatch]) -> bool:
         """Whether everything was applied."""
-        outcome = await self.wiring.store.commit(units, self.wiring.term())
+        outcome = await self.wiring.store.commit(batches, self.wiring.term())
         for index, guard in outcome.refusals.items():
-            log.info("write refused", cluster=self.spec.name, guard=guard, unit=index)
+            log.info("write refused", cluster=self.spec.name, guard=guard, batch=index)
         return outcome.all_applied
 
-    def names_in(self, view: View, *kinds: str) -> frozenset[str]:
+    def names_in(self, snapshot: Snapshot, *kinds: str) -> frozenset[str]:
         """VMs of calls of these kinds that have no answer yet."""
-        asked = (r for r in view.requests if r.kind in kinds and r.cluster == self.spec.name)
+        asked = (r for r in snapshot.requests if r.kind in kinds and r.cluster == self.spec.name)
         return frozenset(name for request in asked for name in request.names)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from core.changes import Change, ClearAlert, RaiseAlert
 from core.mig import MigSnapshot
-from core.region_blocks import EVERYWHERE, NEVER_WORKS, Trouble, TroubleKind
+from core.region_blocks import EVERYWHERE, NEVER_WORKS, BlockKind, RegionBlock
 from core.timers import Timers
 from orchestrator.planning.unproven_groups import is_remembered
 from orchestrator.supply.observations import block_s
@@ -30,10 +30,10 @@ class Complaints:
         """(kind, group) of what stands open, perhaps since a former leader."""
         self._open = open_alerts
 
-    def news(self, snapshot: MigSnapshot, after: Told, now: datetime) -> list[Change]:
+    def news(self, observed: MigSnapshot, after: Told, now: datetime) -> list[Change]:
         """A complaint that stands as it was is not written again, and one that this observation
         does not repeat is over, also if it was a former leader's."""
-        mine, before = snapshot.mig, self._before(snapshot.region, snapshot.mig)
+        mine, before = observed.mig, self._before(observed.region, observed.mig)
         raised: list[Change] = [
             RaiseAlert(kind, mine, "error" if kind in COSTLY else "warning", words, now)
             for kind, words in after.items()
@@ -69,38 +69,36 @@ class Complaints:
         return self._told.get(region, left_open)
 
 
-def for_humans(troubles: Iterable[Trouble], timers: Timers, now: datetime) -> list[Trouble]:
+def for_humans(blocks: Iterable[RegionBlock], timers: Timers, now: datetime) -> list[RegionBlock]:
     """A stockout is weather; a quota, a permission or what nobody has classified is for a human. It
     stands until the region delivers, or has not refused for as long again as it was left alone:
     between the end of a block and the next refusal nothing is better. VMs that never get to work
     are for a human until one does, or until they are forgotten."""
-    kinds = (TroubleKind.QUOTA, TroubleKind.PERMISSION, TroubleKind.OTHER)
+    kinds = (BlockKind.QUOTA, BlockKind.PERMISSION, BlockKind.OTHER)
     return [
-        trouble
-        for trouble in troubles
-        if (trouble.is_fault and is_remembered(trouble, timers, now))
+        block
+        for block in blocks
+        if (block.is_fault and is_remembered(block, timers, now))
         or (
-            trouble.kind in kinds
-            and trouble.zone != EVERYWHERE  # told where it was met
-            and trouble.blocks(
-                now - timedelta(seconds=block_s(trouble.kind, trouble.count, timers))
-            )
+            block.kind in kinds
+            and block.zone != EVERYWHERE  # told where it was met
+            and block.blocks(now - timedelta(seconds=block_s(block.kind, block.count, timers)))
         )
     ]
 
 
 def complaints(
-    snapshot: MigSnapshot, ours: Iterable[str], troubles: Iterable[Trouble] = ()
+    observed: MigSnapshot, ours: Iterable[str], blocks: Iterable[RegionBlock] = ()
 ) -> dict[str, str]:
-    """What a human should know about the group: kind of alert → words. `troubles` are those that
-    are for humans."""
+    """What a human should know about the group: kind of alert → words. `region_blocks` are those
+    that are for humans."""
     known = set(ours)
-    found = {f"cloud_{t.kind}": t.message for t in troubles}
-    strangers = sorted(m.name for m in snapshot.members if m.name not in known)
+    found = {f"cloud_{t.kind}": t.message for t in blocks}
+    strangers = sorted(m.name for m in observed.members if m.name not in known)
     if strangers:
         more = f" and {len(strangers) - 5} more" if len(strangers) > 5 else ""
         names = ", ".join(strangers[:5])
-        found["unknown_vm"] = f"{snapshot.mig} holds VMs that we did not ask for: {names}{more}"
-    if snapshot.faults:
-        found["group_settings"] = "; ".join(snapshot.faults)
+        found["unknown_vm"] = f"{observed.mig} holds VMs that we did not ask for: {names}{more}"
+    if observed.faults:
+        found["group_settings"] = "; ".join(observed.faults)
     return found

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from core.changes import View
+from core.changes import Snapshot
 from core.errors import MigMissing, ZenError
 from core.mig import GroupError, MigSnapshot, Refusal
 from core.vm import Vm
@@ -30,10 +30,10 @@ class FailedCreate:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Observation:
     """An observation, with what we knew when it was asked for: it may be answered much later."""
 
-    snapshot: MigSnapshot
+    observed: MigSnapshot
     known: frozenset[str]
     """VMs that were written down by then; the absence of any other means nothing."""
     ran: frozenset[str]
@@ -55,8 +55,8 @@ class Observer:
     def __init__(self, context: ClusterContext) -> None:
         self._context = context
         self.hints = Hints(context.wiring.advice)
-        self._looks: list[Look] = []
-        self._snapshots: dict[str, MigSnapshot] = {}
+        self._looks: list[Observation] = []
+        self._observed: dict[str, MigSnapshot] = {}
         self._observed_at: dict[str, float] = {}
         self._accepted_at: dict[str, float] = {}
         self._failed_creates: dict[str, tuple[FailedCreate, ...]] = {}
@@ -65,38 +65,38 @@ class Observer:
     @property
     def snapshots(self) -> Mapping[str, MigSnapshot]:
         """Region → the newest observation."""
-        return self._snapshots
+        return self._observed
 
     @property
     def awaits_answers(self) -> bool:
         """A region has not answered within the reconcile, or has since: the next one hears it."""
         return bool(self._looks) or bool(self._context.lanes.busy())
 
-    async def observe_due(self, view: View) -> list[Look]:
+    async def observe_due(self, snapshot: Snapshot) -> list[Observation]:
         """All regions at once; a slow one holds only itself, and is heard when it has answered."""
         context = self._context
-        context.complaints.remember(view.open_alerts)
+        context.complaints.remember(snapshot.open_alerts)
         busy = context.lanes.busy()
-        abandoned = context.places.abandoned(context.spec, view)
-        for region in context.places.watched(context.spec, view):
-            if region not in busy and self._is_due(region, view):
-                look = self._look(region, view, abandoned=region in abandoned)
+        abandoned = context.places.abandoned(context.spec, snapshot)
+        for region in context.places.watched(context.spec, snapshot):
+            if region not in busy and self._is_due(region, snapshot):
+                look = self._look(region, snapshot, abandoned=region in abandoned)
                 context.lanes.start(region, look)
                 self._ask_advice(region, busy)
         await context.lanes.settle()
         fresh, self._looks = self._looks, []
-        self._snapshots.update({look.snapshot.region: look.snapshot for look in fresh})
+        self._observed.update({look.observed.region: look.observed for look in fresh})
         return fresh
 
-    def unsure_names(self, view: View) -> frozenset[str]:
+    def unsure_names(self, snapshot: Snapshot) -> frozenset[str]:
         """VMs that may not be listed yet: their create call has no answer, or only just. One whose
         zone or machine was seen has been listed: if it is missing now, it is gone. A refused one
         that was taken back must not hold the limit."""
         since = self._context.wiring.clock.monotonic() - UNLISTED_AFTER_S
         self._accepted_at = {n: at for n, at in self._accepted_at.items() if at > since}
-        seen = {vm.name for vm in view.vms if vm.zone or vm.instance_id}
+        seen = {vm.name for vm in snapshot.vms if vm.zone or vm.instance_id}
         lately = self._accepted_at.keys() - seen
-        return self._context.names_in(view, "create", "queue") | lately
+        return self._context.names_in(snapshot, "create", "queue") | lately
 
     def look_again(self, regions: Iterable[str]) -> None:
         """They are due at once."""
@@ -111,16 +111,16 @@ class Observer:
         """The next look at the region makes it final."""
         self._failed_creates[region] = (*self._failed_creates.get(region, ()), create)
 
-    def recorded(self, looks: Sequence[Look]) -> None:
+    def recorded(self, looks: Sequence[Observation]) -> None:
         """What these looks made final is stored."""
         for look in looks:
-            region = look.snapshot.region
+            region = look.observed.region
             left = [f for f in self._failed_creates.get(region, ()) if f not in look.failed]
             self._failed_creates[region] = tuple(left)
 
     def forget(self, region: str) -> None:
         """Nothing of ours is left there."""
-        self._snapshots.pop(region, None)
+        self._observed.pop(region, None)
 
     def _ask_advice(self, region: str, busy: frozenset[str]) -> None:
         """In a lane of its own: a cloud that is slow to advise can still be asked for VMs."""
@@ -128,28 +128,30 @@ class Observer:
         if lane not in busy and self.hints.wanted(spec, region):
             self._context.lanes.start(lane, self.hints.ask(spec, region))
 
-    async def _look(self, region: str, view: View, *, abandoned: bool) -> None:
-        known = frozenset(vm.name for vm in view.vms)
-        ran = frozenset(vm.name for vm in view.vms if vm.running_since is not None)
-        unsure = self.unsure_names(view)
+    async def _look(self, region: str, snapshot: Snapshot, *, abandoned: bool) -> None:
+        known = frozenset(vm.name for vm in snapshot.vms)
+        ran = frozenset(vm.name for vm in snapshot.vms if vm.running_since is not None)
+        unsure = self.unsure_names(snapshot)
         failed = self._failed_creates.get(region, ())
-        snapshot = await self._observe(region, view, abandoned=abandoned)
-        if snapshot is not None:
-            self._looks.append(Look(snapshot, known, ran, unsure, abandoned, failed))
+        observed = await self._observe(region, snapshot, abandoned=abandoned)
+        if observed is not None:
+            self._looks.append(Observation(observed, known, ran, unsure, abandoned, failed))
 
-    def _is_due(self, region: str, view: View) -> bool:
+    def _is_due(self, region: str, snapshot: Snapshot) -> bool:
         last = self._observed_at.get(region)
         if last is None:
             return True
         timers = self._context.timers
-        in_motion = any(vm.region == region for vm in view.vms)
+        in_motion = any(vm.region == region for vm in snapshot.vms)
         pace = timers.observe_s if in_motion else timers.observe_idle_s
         return self._context.wiring.clock.monotonic() - last >= pace
 
-    async def _observe(self, region: str, view: View, *, abandoned: bool) -> MigSnapshot | None:
-        context, now = self._context, view.now
+    async def _observe(
+        self, region: str, snapshot: Snapshot, *, abandoned: bool
+    ) -> MigSnapshot | None:
+        context, now = self._context, snapshot.now
         # Requests for several VMs at once are asked after only while one is open.
-        requests = any(vm.queued and vm.region == region for vm in view.vms)
+        requests = any(vm.queued and vm.region == region for vm in snapshot.vms)
         seen = await context.calls.observe(region, requests=requests)
         if abandoned and isinstance(seen, MigMissing):
             mig = context.calls.mig(region).mig  # deleted once nobody needed it: it holds nothing

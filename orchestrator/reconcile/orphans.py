@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from core.changes import Change, ClearAlert, NewVm, RaiseAlert, View
+from core.changes import Change, ClearAlert, NewVm, RaiseAlert, Snapshot
 from core.cluster import ClusterSpec
-from core.mig import MachineState, Member, MigSnapshot
+from core.mig import MachineState, ManagedInstance, MigSnapshot
 from core.names import BadName, Names
 from core.ports import Ids
 from core.timers import Timers
@@ -35,27 +35,27 @@ class Orphans:
         self._timers = timers
 
     def adopt(
-        self, snapshot: MigSnapshot, known: Iterable[str], view: View, ids: Ids
+        self, observed: MigSnapshot, known: Iterable[str], snapshot: Snapshot, ids: Ids
     ) -> list[Change]:
         """Alerts for those that are news; rows, already DELETING and counted, for those that have
         been unknown for too long."""
         ours = set(known)
         unknown = {
-            m.name: m for m in snapshot.members if m.name not in ours and self._is_ours(m.name)
+            m.name: m for m in observed.members if m.name not in ours and self._is_ours(m.name)
         }
         changes: list[Change] = [
-            ClearAlert(ORPHAN, name, view.now)
-            for kind, name in sorted(view.open_alerts)
-            if kind == ORPHAN and self._lives_in(name, snapshot.region) and name not in unknown
+            ClearAlert(ORPHAN, name, snapshot.now)
+            for kind, name in sorted(snapshot.open_alerts)
+            if kind == ORPHAN and self._lives_in(name, observed.region) and name not in unknown
         ]
         limit = timedelta(seconds=self._timers.orphan_after_s)
         for name, member in unknown.items():
-            since = view.open_alerts.get((ORPHAN, name))
+            since = snapshot.open_alerts.get((ORPHAN, name))
             if since is None:
                 words = f"nobody owns it: deleted in {self._timers.orphan_after_s:g} s"
-                changes.append(RaiseAlert(ORPHAN, name, "warning", words, view.now))
-            elif view.now - since >= limit:
-                row = self._row(member, snapshot.region, ids, view.now)
+                changes.append(RaiseAlert(ORPHAN, name, "warning", words, snapshot.now))
+            elif snapshot.now - since >= limit:
+                row = self._row(member, observed.region, ids, snapshot.now)
                 changes.append(NewVm(row, vm_max=NO_LIMIT))
         return changes
 
@@ -68,7 +68,7 @@ class Orphans:
         except BadName:
             return False
 
-    def _row(self, member: Member, region: str, ids: Ids, now: datetime) -> Vm:
+    def _row(self, member: ManagedInstance, region: str, ids: Ids, now: datetime) -> Vm:
         # Nobody asked for it, and it is billed all the same, for longer than we know of it.
         priced = any(known.region == region for known in self._spec.regions)
         price = self._spec.usd_per_hour(region) if priced else self._spec.cheapest_usd_per_hour

@@ -8,16 +8,16 @@ from datetime import datetime
 
 import structlog
 
-from core.changes import Change, ForgetRegion, View
+from core.changes import Change, ForgetRegion, Snapshot
 from core.demand import Demand
 from core.mig import Leaving, MigSnapshot
-from core.region_blocks import Trouble
+from core.region_blocks import RegionBlock
 from core.vm import Vm
 from orchestrator.planning.packing import packed
-from orchestrator.planning.plan_input import Picture, at_work, demand_by_cluster
+from orchestrator.planning.plan_input import PlanInput, at_work, demand_by_cluster
 from orchestrator.reconcile.context import ClusterContext
 from orchestrator.reconcile.group_alerts import Told, complaints, for_humans
-from orchestrator.reconcile.observer import Look, Observer
+from orchestrator.reconcile.observer import Observation, Observer
 from orchestrator.reconcile.orphans import Orphans
 from orchestrator.reconcile.reporter import StatusReporter
 from orchestrator.supply.failed_boots import heed, proofs
@@ -45,11 +45,11 @@ class Recorder:
         """VMs that were asked for just now."""
         self._awaited |= frozenset(uids)
 
-    async def record(self, view: View, fresh: Sequence[Look]) -> Picture:
+    async def record(self, snapshot: Snapshot, fresh: Sequence[Observation]) -> PlanInput:
         """What was seen and heard, written down; then what to plan on."""
-        found = self._news(view, fresh)
-        told, alerts = self._alerts(fresh, found.troubles, view.now)
-        changes = [*found.changes, *alerts, *self._forgotten(fresh, view)]
+        found = self._news(snapshot, fresh)
+        told, alerts = self._alerts(fresh, found.blocks, snapshot.now)
+        changes = [*found.changes, *alerts, *self._forgotten(fresh, snapshot)]
         self._awaited = frozenset(vm.uid for vm in found.vms if vm.running_since is None)
         if not changes or await self._context.write([(change,) for change in changes]):
             self._context.complaints.told(told)
@@ -57,67 +57,69 @@ class Recorder:
         else:
             # Somebody was faster. What we folded is not what is stored, though its version may be
             # the same number: plan on the rows as they are, the next observation folds again.
-            view = await self._context.view()
-            found = Folded((), tuple(view.vms), tuple(view.troubles), tuple(view.experience))
-        return self._picture(view, found)
+            snapshot = await self._context.snapshot()
+            found = Folded((), tuple(snapshot.vms), tuple(snapshot.blocks), tuple(snapshot.supply))
+        return self._inputs(snapshot, found)
 
-    def _news(self, view: View, fresh: Sequence[Look]) -> Folded:
+    def _news(self, snapshot: Snapshot, fresh: Sequence[Observation]) -> Folded:
         """Each look is folded once, over what the one before it left."""
         context, spec, policy = self._context, self._context.spec, self._context.wiring.policy
-        vms = tuple(vm for vm in view.vms if vm.counted)
+        vms = tuple(vm for vm in snapshot.vms if vm.counted)
         self._proofs = proofs(self._proofs, vms)
-        unsure = self._observer.unsure_names(view)
-        changes, experience = self._observer.hints.heed(spec, view.experience, policy, view.now)
+        unsure = self._observer.unsure_names(snapshot)
+        changes, supply = self._observer.hints.heed(spec, snapshot.supply, policy, snapshot.now)
         came = [vm for vm in vms if vm.uid in self._awaited]
-        spoke = delivered(came, spec, view.troubles, experience, policy, view.now)
-        found = Folded((*changes, *spoke.changes), vms, spoke.troubles, spoke.experience)
+        spoke = delivered(came, spec, snapshot.blocks, supply, policy, snapshot.now)
+        found = Folded((*changes, *spoke.changes), vms, spoke.blocks, spoke.supply)
         for look in fresh:
-            found = self._folded(look, found, unsure, view)
-        lost, troubles = heed(
+            found = self._folded(look, found, unsure, snapshot)
+        lost, blocks = heed(
             found.vms,
-            view.jobs,
+            snapshot.jobs,
             spec,
-            found.troubles,
+            found.blocks,
             context.timers,
-            view.now,
+            snapshot.now,
             hears=context.wiring.hears(),
             proofs=self._proofs,
         )
-        return replace(found, changes=(*found.changes, *lost), troubles=tuple(troubles))
+        return replace(found, changes=(*found.changes, *lost), blocks=tuple(blocks))
 
-    def _folded(self, look: Look, before: Folded, unsure: frozenset[str], view: View) -> Folded:
+    def _folded(
+        self, look: Observation, before: Folded, unsure: frozenset[str], snapshot: Snapshot
+    ) -> Folded:
         """Only over what was written down before the look was taken: no clocks are compared. So
         the absence of a newer VM means nothing, nor that of the machine of one whose worker has
         spoken since."""
         context, known = self._context, look.known
-        lines = [line for failed in look.failed for line in failed.lines(view.now)]
-        snapshot = replace(look.snapshot, errors=(*look.snapshot.errors, *lines))
+        lines = [line for failed in look.failed for line in failed.lines(snapshot.now)]
+        observed = replace(look.observed, errors=(*look.observed.errors, *lines))
         older = tuple(vm for vm in before.vms if vm.name in known and not look.is_outdated(vm))
         newer = tuple(vm for vm in before.vms if vm.name not in known or look.is_outdated(vm))
         folded = fold(
-            snapshot,
+            observed,
             context.spec,
             older,
-            before.troubles,
+            before.blocks,
             unsure | look.unsure,
             context.timers,
-            view.now,
-            experience=before.experience,
+            snapshot.now,
+            supply=before.supply,
             policy=context.wiring.policy,
             failed_creates={name: f.reason for f in look.failed for name in f.names},
         )
-        self._note_requests(snapshot, older, folded.vms)
+        self._note_requests(observed, older, folded.vms)
         orphans = Orphans(context.spec, context.wiring.names, context.timers)
-        adopted = orphans.adopt(snapshot, known, view, context.wiring.ids)
-        refusals = refusals_met(older, folded.vms, context.spec, folded.troubles, view.now)
+        adopted = orphans.adopt(observed, known, snapshot, context.wiring.ids)
+        refusals = refusals_met(older, folded.vms, context.spec, folded.blocks, snapshot.now)
         changes = (*before.changes, *folded.changes, *adopted, *refusals)
         return replace(folded, changes=changes, vms=(*folded.vms, *newer))
 
-    def _note_requests(self, snapshot: MigSnapshot, vms: Sequence[Vm], after: Sequence[Vm]) -> None:
+    def _note_requests(self, observed: MigSnapshot, vms: Sequence[Vm], after: Sequence[Vm]) -> None:
         """Where a request for several VMs at once has failed, or one came."""
-        region, calls = snapshot.region, self._context.calls
+        region, calls = observed.region, self._context.calls
         here = [vm for vm in vms if vm.region == region]
-        for request in failed_requests(snapshot, here).values():
+        for request in failed_requests(observed, here).values():
             why = "; ".join(refusal.message for refusal in request.refusals)
             calls.failed_together(region, f"{request.name} {request.state.lower()}: {why}")
         came = (b for a, b in zip(vms, after, strict=True) if a.running_since is None)
@@ -125,25 +127,25 @@ class Recorder:
             calls.came_together(region)
 
     def _alerts(
-        self, fresh: Sequence[Look], troubles: Sequence[Trouble], now: datetime
+        self, fresh: Sequence[Observation], blocks: Sequence[RegionBlock], now: datetime
     ) -> tuple[dict[str, Told], list[Change]]:
         """By region what people are to know of it, and what of that is news."""
         context = self._context
         told: dict[str, Told] = {}
         news: list[Change] = []
-        for look in {look.snapshot.region: look for look in fresh}.values():  # the newest of each
-            snapshot = look.snapshot
-            here = [t for t in troubles if t.region == snapshot.region and t.concerns(context.spec)]
+        for look in {look.observed.region: look for look in fresh}.values():  # the newest of each
+            observed = look.observed
+            here = [t for t in blocks if t.region == observed.region and t.concerns(context.spec)]
             open_ = for_humans(here, context.timers, now)
-            told[snapshot.region] = complaints(snapshot, look.known, open_)
-            news += context.complaints.news(snapshot, told[snapshot.region], now)
+            told[observed.region] = complaints(observed, look.known, open_)
+            news += context.complaints.news(observed, told[observed.region], now)
         return told, news
 
-    def _forgotten(self, fresh: Sequence[Look], view: View) -> list[Change]:
+    def _forgotten(self, fresh: Sequence[Observation], snapshot: Snapshot) -> list[Change]:
         """Withdrawn regions where nothing of ours was known, and nothing was seen either."""
         spec, places = self._context.spec, self._context.places
-        still = places.abandoned(spec, view)
-        looks = (look.snapshot for look in fresh if look.abandoned)
+        still = places.abandoned(spec, snapshot)
+        looks = (look.observed for look in fresh if look.abandoned)
         clear = [s.region for s in looks if s.region in still and places.is_clear(s)]
         for region in clear:
             log.info("withdrawn region is empty", cluster=spec.name, region=region)
@@ -152,32 +154,33 @@ class Recorder:
             self._observer.forget(region)
         return [ForgetRegion(spec.name, region) for region in clear]
 
-    def _picture(self, view: View, found: Folded) -> Picture:
+    def _inputs(self, snapshot: Snapshot, found: Folded) -> PlanInput:
         context, spec = self._context, self._context.spec
         snapshots = self._observer.snapshots.values()
         leaving = frozenset(
             member.name
-            for snapshot in snapshots
-            for member in snapshot.members
+            for observed in snapshots
+            for member in observed.members
             if member.leaving is Leaving.DELETING
         )
-        return Picture(
+        return PlanInput(
             spec=spec,
-            demand=self._demand(view),
+            demand=self._demand(snapshot),
             vms=tuple(vm for vm in found.vms if vm.counted),
-            troubles=tuple(t for t in found.troubles if t.concerns(spec)),
-            asked=leaving | context.names_in(view, "delete", "unqueue"),
-            quiet=context.calls.quiet(context.places.watched(spec, view)) | context.lanes.busy(),
+            blocks=tuple(t for t in found.blocks if t.concerns(spec)),
+            asked=leaving | context.names_in(snapshot, "delete", "unqueue"),
+            quiet=context.calls.quiet(context.places.watched(spec, snapshot))
+            | context.lanes.busy(),
             refused={s.region: "; ".join(s.deadly) for s in snapshots if s.deadly},
             spurned=context.calls.spurned(region.region for region in spec.regions),
-            experience=found.experience,
-            arrivals=view.arrivals.get(spec.name),
+            supply=found.supply,
+            arrivals=snapshot.arrivals.get(spec.name),
             policy=context.wiring.policy,
-            at_work=at_work(view.jobs, spec),
+            at_work=at_work(snapshot.jobs, spec),
         )
 
-    def _demand(self, view: View) -> Demand:
+    def _demand(self, snapshot: Snapshot) -> Demand:
         spec = self._context.spec
-        found = demand_by_cluster(view.jobs, self._context.wiring.runs())
+        found = demand_by_cluster(snapshot.jobs, self._context.wiring.runs())
         demand = found.get(spec.name) or Demand(spec.name)
-        return packed(demand, spec, view.vms, view.jobs) if spec.share else demand
+        return packed(demand, spec, snapshot.vms, snapshot.jobs) if spec.share else demand

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from core.changes import PutTrouble, RaiseAlert
+from core.changes import PutRegionBlock, RaiseAlert
 from core.errors import Forbidden, MigMissing, ZenError
-from core.region_blocks import TroubleKind
+from core.region_blocks import BlockKind
 from orchestrator.reconcile.context import ClusterContext
 from orchestrator.supply.observations import learn
 
-_KINDS: dict[type[ZenError], TroubleKind] = {
-    Forbidden: TroubleKind.PERMISSION,
-    MigMissing: TroubleKind.MISSING,
+_KINDS: dict[type[ZenError], BlockKind] = {
+    Forbidden: BlockKind.PERMISSION,
+    MigMissing: BlockKind.MISSING,
 }
 
 
@@ -20,15 +20,17 @@ async def block_region(
     context: ClusterContext, region: str, error: ZenError, now: datetime
 ) -> None:
     """Store the block, and the alert if it is news."""
-    spec, kind = context.spec, _KINDS.get(type(error), TroubleKind.OTHER)
+    spec, kind = context.spec, _KINDS.get(type(error), BlockKind.OTHER)
     key = (region, "", spec.offering, spec.spot, str(kind))
     before = None  # one that is seen at each look is renewed by each
-    if kind is TroubleKind.OTHER:
-        before = next((t for t in (await context.view()).troubles if t.key == key), None)
-    trouble = learn(before, key, kind, str(error), context.timers, now)
+    if kind is BlockKind.OTHER:
+        before = next((t for t in (await context.snapshot()).blocks if t.key == key), None)
+    block = learn(before, key, kind, str(error), context.timers, now)
     mig = context.calls.mig(region).mig
     alert = RaiseAlert(f"cloud_{kind}", mig, "error", str(error), now)
     told = context.complaints.with_refusal(region, mig, alert.kind, alert.message)
-    await context.write([(PutTrouble(trouble),) if told is None else (PutTrouble(trouble), alert)])
+    await context.write(
+        [(PutRegionBlock(block),) if told is None else (PutRegionBlock(block), alert)]
+    )
     if told is not None:
         context.complaints.told({region: told})

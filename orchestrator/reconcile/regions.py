@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from core.changes import View
+from core.changes import Snapshot
 from core.cluster import ClusterSpec, RegionSpec
 from core.mig import MigSnapshot
 from core.names import BadName, Names
@@ -19,7 +19,7 @@ from core.names import BadName, Names
 WATCHED = "withdrawn from the cluster: watched until nothing of ours is left there"
 
 
-class Places:
+class ClusterRegions:
     """The regions of one cluster."""
 
     def __init__(self, names: Names, driven: Iterable[str]) -> None:
@@ -38,20 +38,20 @@ class Places:
         """Those that only wait to be seen empty."""
         return sorted(self._driven.difference(region.region for region in spec.regions))
 
-    def watched(self, spec: ClusterSpec, view: View) -> list[str]:
+    def watched(self, spec: ClusterSpec, snapshot: Snapshot) -> list[str]:
         """Those of the configuration, and those that may still hold something of ours."""
         found = [region.region for region in spec.regions]
-        return list(dict.fromkeys([*found, *_held(spec, view), *self.withdrawn(spec)]))
+        return list(dict.fromkeys([*found, *_held(spec, snapshot), *self.withdrawn(spec)]))
 
-    def abandoned(self, spec: ClusterSpec, view: View) -> frozenset[str]:
+    def abandoned(self, spec: ClusterSpec, snapshot: Snapshot) -> frozenset[str]:
         """Withdrawn, and nothing is known of ours there: if the next look finds nothing either,
         it is forgotten."""
-        return frozenset(self.withdrawn(spec)).difference(_held(spec, view))
+        return frozenset(self.withdrawn(spec)).difference(_held(spec, snapshot))
 
-    def is_clear(self, snapshot: MigSnapshot) -> bool:
+    def is_clear(self, observed: MigSnapshot) -> bool:
         """Nothing of ours is in the group, and it is not about to make anything."""
-        ours = any(self._is_ours(member.name, snapshot.cluster) for member in snapshot.members)
-        return not ours and snapshot.target_size <= len(snapshot.members)
+        ours = any(self._is_ours(member.name, observed.cluster) for member in observed.members)
+        return not ours and observed.target_size <= len(observed.members)
 
     def _is_ours(self, name: str, cluster: str) -> bool:
         try:
@@ -60,6 +60,6 @@ class Places:
             return False
 
 
-def _held(spec: ClusterSpec, view: View) -> list[str]:
-    asked = [r.region for r in view.requests if r.cluster == spec.name]
-    return [*(vm.region for vm in view.vms), *asked]
+def _held(spec: ClusterSpec, snapshot: Snapshot) -> list[str]:
+    asked = [r.region for r in snapshot.requests if r.cluster == spec.name]
+    return [*(vm.region for vm in snapshot.vms), *asked]

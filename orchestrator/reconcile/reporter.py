@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from core.actions import Action, CloudCall, Hold
+from core.actions import Action, CloudCall, NoAction
 from core.changes import Change, PutRegionStatus, RegionStatus
 from core.region_blocks import block_on
 from core.waits import WaitKind, WaitNote, WaitNotes
-from orchestrator.planning.plan_input import Picture
+from orchestrator.planning.plan_input import PlanInput
 from orchestrator.reconcile.context import ClusterContext
 from orchestrator.reconcile.observer import Observer
 from orchestrator.reconcile.regions import WATCHED
@@ -25,17 +25,17 @@ class StatusReporter:
         self._waits = WaitNotes()
         """What the jobs that wait for this cluster meet."""
 
-    async def report(self, picture: Picture, actions: Sequence[Action], now: datetime) -> None:
+    async def report(self, inputs: PlanInput, actions: Sequence[Action], now: datetime) -> None:
         """The next leader knows by a stored status where we may have VMs: so it is stored before
         anything is asked for in a region."""
         context = self._context
-        whys = {r.region: _why(r.region, picture, actions, now) for r in context.spec.regions}
+        whys = {r.region: _why(r.region, inputs, actions, now) for r in context.spec.regions}
         whys |= dict.fromkeys(context.places.withdrawn(context.spec), WATCHED)
         statuses = [self._status(region, why) for region, why in whys.items()]
         said = {status.region: status for status in statuses if self._is_news(status)}
         news: list[Change] = [PutRegionStatus(status) for status in said.values()]
         news += self._not_asked(actions, now)
-        held = {*whys, *(vm.region for vm in picture.vms)}
+        held = {*whys, *(vm.region for vm in inputs.vms)}
         ended = context.complaints.others(held)  # withdrawn, and empty by now
         for region in ended:
             news += context.complaints.end(region, context.calls.mig(region).mig, now)
@@ -51,7 +51,7 @@ class StatusReporter:
 
     def _not_asked(self, actions: Sequence[Action], now: datetime) -> list[WaitNote]:
         """For the first jobs that found no region: why each region was not asked."""
-        holds = [action for action in actions if isinstance(action, Hold)]
+        holds = [action for action in actions if isinstance(action, NoAction)]
         found = {(uid, hold.region): hold.reason for hold in holds for uid in hold.jobs}
         self._waits.stands(found, WaitKind.NOT_ASKED, now)
         return self._waits.take(now)
@@ -68,9 +68,9 @@ class StatusReporter:
         return (before.why, before.target_size) != (status.why, status.target_size)
 
 
-def _why(region: str, picture: Picture, actions: Sequence[Action], now: datetime) -> str:
+def _why(region: str, inputs: PlanInput, actions: Sequence[Action], now: datetime) -> str:
     for action in actions:
-        if isinstance(action, CloudCall | Hold) and action.region in (region, ""):
+        if isinstance(action, CloudCall | NoAction) and action.region in (region, ""):
             return action.reason
-    block = block_on(picture.troubles, picture.spec, region, now)
+    block = block_on(inputs.blocks, inputs.spec, region, now)
     return f"{block.words}: {block.message}" if block is not None else ""

@@ -9,8 +9,8 @@ from core.changes import Change
 from core.cluster import ClusterSpec
 from core.mig import CapacityHint
 from core.ports import CapacityAdvice
-from core.supply import CapacityPolicy, Experience
-from orchestrator.supply.learning import Lessons
+from core.supply import CapacityPolicy, SupplyHistory
+from orchestrator.supply.learning import SupplyUpdates
 
 GOOD_SCORE = 0.7
 """From here on Google calls its own chances to deliver good. A low score teaches nothing: only a
@@ -41,16 +41,16 @@ class Hints:
     def heed(
         self,
         spec: ClusterSpec,
-        known: Sequence[Experience],
+        known: Sequence[SupplyHistory],
         policy: CapacityPolicy,
         now: datetime,
-    ) -> tuple[list[Change], tuple[Experience, ...]]:
+    ) -> tuple[list[Change], tuple[SupplyHistory, ...]]:
         """Learned like the zones that the cloud names in its errors."""
         if not self._new:
             return [], tuple(known)
         hints, self._new = self._new, []
-        lessons = Lessons(spec, known, policy, now)
+        lessons = SupplyUpdates(spec, known, policy, now)
         for hint in hints:
             if hint.score >= GOOD_SCORE:
                 lessons.hints(hint.region, (hint.zone,))
-        return lessons.changes, lessons.experience
+        return lessons.changes, lessons.supply

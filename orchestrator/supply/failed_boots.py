@@ -18,17 +18,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from core.changes import Change, DropTrouble, PutTrouble
+from core.changes import Change, DropRegionBlock, PutRegionBlock
 from core.cluster import ClusterSpec
 from core.job import Job, S
-from core.region_blocks import BAD_LUCK_MAX, NEVER_WORKS, Trouble, TroubleKind
+from core.region_blocks import BAD_LUCK_MAX, NEVER_WORKS, BlockKind, RegionBlock
 from core.timers import Timers
 from core.vm import UNCLAIMED_REASON, Vm, VmState
 from orchestrator.planning.analysis import expires_at, is_expired
 from orchestrator.planning.unproven_groups import is_remembered
-from orchestrator.supply.observations import TroubleKey, block_s
+from orchestrator.supply.observations import BlockKey, block_s
 
-K = TroubleKind
+K = BlockKind
 V = VmState
 _CLAIMED = frozenset({S.STARTING, S.RUNNING})
 
@@ -37,7 +37,7 @@ _CLAIMED = frozenset({S.STARTING, S.RUNNING})
 class Loss:
     """A VM that was given up before it got to work."""
 
-    kind: TroubleKind
+    kind: BlockKind
     vm: Vm
     asked_at: datetime
     """When the VM was asked for; of one that did not claim, when it was given the job."""
@@ -49,16 +49,16 @@ def heed(
     vms: Sequence[Vm],
     jobs: Sequence[Job],
     spec: ClusterSpec,
-    troubles: Sequence[Trouble],
+    blocks: Sequence[RegionBlock],
     timers: Timers,
     now: datetime,
     *,
     hears: bool,
     proofs: Mapping[str, datetime],
-) -> tuple[list[Change], tuple[Trouble, ...]]:
+) -> tuple[list[Change], tuple[RegionBlock, ...]]:
     """What to write, and what is known after it. `hears`: workers can be heard. While they cannot,
     a VM that is not READY has done nothing wrong. `proofs`: see there."""
-    before = {trouble.key: trouble for trouble in troubles}
+    before = {block.key: block for block in blocks}
     known = dict(before)
     if spec.pool != "static":  # machines that are there anyway are not bought
         for loss in _losses(vms, jobs, spec, timers, now, hears=hears):
@@ -67,8 +67,8 @@ def heed(
                 known[key] = _one_more(known.get(key), key, loss, timers, now)
     for key in [key for key, t in known.items() if _is_over(t, spec, vms, jobs, proofs)]:
         del known[key]
-    changes: list[Change] = [DropTrouble(key) for key in before if key not in known]
-    changes += [PutTrouble(t) for key, t in known.items() if before.get(key) is not t]
+    changes: list[Change] = [DropRegionBlock(key) for key in before if key not in known]
+    changes += [PutRegionBlock(t) for key, t in known.items() if before.get(key) is not t]
     return changes, tuple(known.values())
 
 
@@ -120,8 +120,8 @@ def _had_work(vm: Vm, jobs: Iterable[Job]) -> bool:
 
 
 def _one_more(
-    before: Trouble | None, key: TroubleKey, loss: Loss, timers: Timers, now: datetime
-) -> Trouble:
+    before: RegionBlock | None, key: BlockKey, loss: Loss, timers: Timers, now: datetime
+) -> RegionBlock:
     """While the block lasts it is the same news: many that were lost at once double nothing."""
     if before is not None and before.blocks(now):
         return replace(before, last_seen=loss.at)
@@ -131,7 +131,7 @@ def _one_more(
         count = max(count, BAD_LUCK_MAX + 1)
     held_s = block_s(loss.kind, count, timers)
     region, zone, machine_type, spot, _ = key
-    return Trouble(
+    return RegionBlock(
         region=region,
         zone=zone,
         machine_type=machine_type,
@@ -178,25 +178,25 @@ def proofs(before: Mapping[str, datetime], vms: Iterable[Vm]) -> Mapping[str, da
 
 
 def _is_over(
-    trouble: Trouble,
+    block: RegionBlock,
     spec: ClusterSpec,
     vms: Iterable[Vm],
     jobs: Iterable[Job],
     proofs: Mapping[str, datetime],
 ) -> bool:
     """READY does not end what was not claimed: the next VM would end its own block."""
-    if not trouble.concerns(spec) or trouble.kind not in NEVER_WORKS:
+    if not block.concerns(spec) or block.kind not in NEVER_WORKS:
         return False
-    if trouble.kind is K.UNREADY:
-        proof = proofs.get(trouble.region)
-        return proof is not None and proof >= trouble.since
-    newer = [vm for vm in vms if vm.region == trouble.region and vm.requested_at >= trouble.since]
+    if block.kind is K.UNREADY:
+        proof = proofs.get(block.region)
+        return proof is not None and proof >= block.since
+    newer = [vm for vm in vms if vm.region == block.region and vm.requested_at >= block.since]
     # A short job may have come and gone since we looked: its VM has been idle twice.
     return any(map(_has_worked, newer)) or any(
         job.status in _CLAIMED
         and job.lease is not None
-        and job.lease.region == trouble.region
-        and job.status_since >= trouble.since
+        and job.lease.region == block.region
+        and job.status_since >= block.since
         for job in jobs
     )
 

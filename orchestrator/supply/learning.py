@@ -10,16 +10,16 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 
-from core.changes import Change, PutExperience
+from core.changes import Change, PutSupplyHistory
 from core.cluster import ClusterSpec
 from core.supply import (
     HOUR_S,
     ROOM_MAX,
     ROOM_MIN,
     CapacityPolicy,
-    Experience,
-    Outcome,
     Place,
+    SupplyHistory,
+    SupplyOutcome,
     after_taking,
     faded,
     with_shortage,
@@ -27,13 +27,13 @@ from core.supply import (
 from core.vm import Vm
 
 
-class Lessons:
+class SupplyUpdates:
     """The records of one fold as they grow, and which of them are news."""
 
     def __init__(
         self,
         spec: ClusterSpec,
-        known: Iterable[Experience],
+        known: Iterable[SupplyHistory],
         policy: CapacityPolicy,
         now: datetime,
     ) -> None:
@@ -44,7 +44,7 @@ class Lessons:
         self._news: set[Place] = set()
 
     @cached_property
-    def _known(self) -> dict[Place, Experience]:
+    def _known(self) -> dict[Place, SupplyHistory]:
         """Only when there is something to learn: most observations teach nothing."""
         return {seen.place: seen for seen in self._before}
 
@@ -58,7 +58,7 @@ class Lessons:
             lambda seen: replace(
                 seen,
                 hits=seen.hits + 1,
-                last=Outcome.HIT,
+                last=SupplyOutcome.HIT,
                 last_at=self._now,
                 # What waited in the cloud's queue does not say how soon a single one comes.
                 delivery=seen.delivery if vm.together else seen.delivery.add(span_s),
@@ -74,7 +74,7 @@ class Lessons:
             lambda seen: replace(
                 seen,
                 misses=seen.misses + 1,
-                last=Outcome.MISS,
+                last=SupplyOutcome.MISS,
                 last_at=self._now,
                 room=max(ROOM_MIN, seen.room / 2),
             ),
@@ -115,28 +115,32 @@ class Lessons:
         )
 
     @property
-    def experience(self) -> tuple[Experience, ...]:
+    def supply(self) -> tuple[SupplyHistory, ...]:
         if not self._news:
             return self._before
         return tuple(self._known[place] for place in sorted(self._known))
 
     @property
     def changes(self) -> list[Change]:
-        return [PutExperience(self._known[place]) for place in sorted(self._news)]
+        return [PutSupplyHistory(self._known[place]) for place in sorted(self._news)]
 
-    def _hinted(self, seen: Experience) -> Experience:
-        return replace(seen, last=Outcome.HINT, last_at=self._now)
+    def _hinted(self, seen: SupplyHistory) -> SupplyHistory:
+        return replace(seen, last=SupplyOutcome.HINT, last_at=self._now)
 
     def _has(self, region: str) -> bool:
         return any(spec.region == region for spec in self._spec.regions)
 
-    def _learn(self, region: str, zone: str, lesson: Callable[[Experience], Experience]) -> None:
+    def _learn(
+        self, region: str, zone: str, lesson: Callable[[SupplyHistory], SupplyHistory]
+    ) -> None:
         self._put(region, "", lesson)
         if zone:
             self._put(region, zone, lesson)
 
-    def _put(self, region: str, zone: str, lesson: Callable[[Experience], Experience]) -> None:
+    def _put(
+        self, region: str, zone: str, lesson: Callable[[SupplyHistory], SupplyHistory]
+    ) -> None:
         place = (region, zone, self._spec.offering, self._spec.spot)
-        before = self._known.get(place) or Experience(*place, updated_at=self._now)
+        before = self._known.get(place) or SupplyHistory(*place, updated_at=self._now)
         self._known[place] = lesson(faded(before, self._now, self._half_life_s))
         self._news.add(place)

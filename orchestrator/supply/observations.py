@@ -7,15 +7,23 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
-from core.changes import Change, DropTrouble, PutTrouble, VmMove
+from core.changes import Change, DropRegionBlock, PutRegionBlock, VmMove
 from core.cluster import ClusterSpec
-from core.mig import GroupError, MachineState, Member, MigSnapshot, Queued, QueueState, Refusal
-from core.region_blocks import BAD_LUCK_MAX, EVERYWHERE, NEVER_WORKS, Trouble, TroubleKind
-from core.supply import TAKEN_SHARE, CapacityPolicy, Experience, Outcome
+from core.mig import (
+    GroupError,
+    MachineState,
+    ManagedInstance,
+    MigSnapshot,
+    Queued,
+    QueueState,
+    Refusal,
+)
+from core.region_blocks import BAD_LUCK_MAX, EVERYWHERE, NEVER_WORKS, BlockKind, RegionBlock
+from core.supply import TAKEN_SHARE, CapacityPolicy, SupplyHistory, SupplyOutcome
 from core.timers import Timers
 from core.vm import Vm, VmState, move_vm
 from orchestrator.planning.unproven_groups import is_remembered
-from orchestrator.supply.learning import Lessons
+from orchestrator.supply.learning import SupplyUpdates
 
 V = VmState
 # Names of an accepted create call are listed at once; this much later their absence is real.
@@ -24,57 +32,57 @@ UNLISTED_AFTER_S = 30.0
 SAME_NEWS_S = 60.0
 
 
-TroubleKey = tuple[str, str, str, bool, str]
+BlockKey = tuple[str, str, str, bool, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What to write, and the picture after it."""
+    """What to write, and the snapshot after it."""
 
     changes: tuple[Change, ...]
     vms: tuple[Vm, ...]
-    troubles: tuple[Trouble, ...]
-    experience: tuple[Experience, ...] = ()
+    blocks: tuple[RegionBlock, ...]
+    supply: tuple[SupplyHistory, ...] = ()
 
 
 def fold(
-    snapshot: MigSnapshot,
+    observed: MigSnapshot,
     spec: ClusterSpec,
     vms: Sequence[Vm],
-    troubles: Sequence[Trouble],
+    blocks: Sequence[RegionBlock],
     unsettled: frozenset[str],
     timers: Timers,
     now: datetime,
     *,
-    experience: Sequence[Experience] = (),
+    supply: Sequence[SupplyHistory] = (),
     policy: CapacityPolicy = CapacityPolicy(),  # noqa: B008  # frozen
     failed_creates: Mapping[str, str] = MappingProxyType({}),
 ) -> Folded:
     """Compare one group with our rows for its region. `unsettled` names VMs whose create call
     was not answered yet, or only just now: their absence means nothing. `failed_creates`: VMs
     whose create call was accepted and then failed, and why: their absence is final."""
-    members = {member.name: member for member in snapshot.members}
-    known = {trouble.key: trouble for trouble in troubles}
-    lessons = Lessons(spec, experience, policy, now)
+    members = {member.name: member for member in observed.members}
+    known = {block.key: block for block in blocks}
+    lessons = SupplyUpdates(spec, supply, policy, now)
     changes: list[Change] = []
     after: list[Vm] = []
-    for key in [k for k, t in known.items() if _is_missing_no_more(t, snapshot, spec)]:
+    for key in [k for k, t in known.items() if _is_missing_no_more(t, observed, spec)]:
         del known[key]
-        changes.append(DropTrouble(key))
-    here = [vm for vm in vms if vm.region == snapshot.region]
-    failed = failed_requests(snapshot, here)
-    news = _untold(snapshot, spec, here, known, experience)
-    refusals = _refusals(snapshot, here) | {name: _final(failed[name]) for name in failed}
+        changes.append(DropRegionBlock(key))
+    here = [vm for vm in vms if vm.region == observed.region]
+    failed = failed_requests(observed, here)
+    news = _untold(observed, spec, here, known, supply)
+    refusals = _refusals(observed, here) | {name: _final(failed[name]) for name in failed}
     refusals[""] = tuple(line.refusal for line in news)
     for vm in vms:
         # Two looks at a slow region may come together: what the first found gone stays so.
-        if vm.region != snapshot.region or vm.state is V.GONE:
+        if vm.region != observed.region or vm.state is V.GONE:
             after.append(vm)
             continue
         member = members.get(vm.name)
         if vm.queued and vm.together in failed:
             seen = _failed(vm, failed[vm.together], member, now)
-        elif vm.queued and _still_waits(vm, member, snapshot):
+        elif vm.queued and _still_waits(vm, member, observed):
             seen = vm
         elif member is None:
             seen = _missing(vm, unsettled, failed_creates, now)
@@ -82,44 +90,44 @@ def fold(
             seen = _present(vm, member, refusals.get(vm.name, ()), now)
         if seen.running_since is not None and vm.running_since is None:
             lessons.hit(seen)
-            for key in _troubles_at(seen, spec, known):
+            for key in _blocks_at(seen, spec, known):
                 del known[key]
-                changes.append(DropTrouble(key))
+                changes.append(DropRegionBlock(key))
         if seen.state is V.GONE:
             lessons.gone(seen)
         if seen is not vm:
             changes.append(VmMove(vm, seen))
         after.append(seen)
     # After the deliveries: a region that gave some and refused others has no more to give.
-    heard = _learn_refusals(snapshot, spec, refusals, known, lessons, timers, now)
+    heard = _learn_refusals(observed, spec, refusals, known, lessons, timers, now)
     changes += heard
     if spec.spot:
-        _learn_shortage(snapshot.region, vms, after, heard, lessons)
+        _learn_shortage(observed.region, vms, after, heard, lessons)
     changes += lessons.changes
-    return Folded(tuple(changes), tuple(after), tuple(known.values()), lessons.experience)
+    return Folded(tuple(changes), tuple(after), tuple(known.values()), lessons.supply)
 
 
 def delivered(
     vms: Iterable[Vm],
     spec: ClusterSpec,
-    troubles: Sequence[Trouble],
-    experience: Sequence[Experience],
+    blocks: Sequence[RegionBlock],
+    supply: Sequence[SupplyHistory],
     policy: CapacityPolicy,
     now: datetime,
 ) -> Folded:
     """Of VMs that were awaited: those whose worker spoke before anybody saw them run. Their places
     have delivered, too."""
-    known = {trouble.key: trouble for trouble in troubles}
-    lessons = Lessons(spec, experience, policy, now)
+    known = {block.key: block for block in blocks}
+    lessons = SupplyUpdates(spec, supply, policy, now)
     came = tuple(vm for vm in vms if vm.running_since is not None)
     dropped: list[Change] = []
     for vm in came:
         lessons.hit(vm)
-        for key in _troubles_at(vm, spec, known):
+        for key in _blocks_at(vm, spec, known):
             del known[key]
-            dropped.append(DropTrouble(key))
+            dropped.append(DropRegionBlock(key))
     changes = (*dropped, *lessons.changes)
-    return Folded(changes, came, tuple(known.values()), lessons.experience)
+    return Folded(changes, came, tuple(known.values()), lessons.supply)
 
 
 def _learn_shortage(
@@ -127,7 +135,7 @@ def _learn_shortage(
     before: Sequence[Vm],
     after: Sequence[Vm],
     heard: Iterable[Change],
-    lessons: Lessons,
+    lessons: SupplyUpdates,
 ) -> None:
     """The place took VMs back, or refused one more."""
     taken = _taken(before, after)
@@ -140,8 +148,8 @@ def _learn_shortage(
 
 def _is_stockout(heard: Iterable[Change]) -> bool:
     """Whether one was heard of that is news."""
-    troubles = [change.trouble for change in heard if isinstance(change, PutTrouble)]
-    return any(t.kind is TroubleKind.STOCKOUT for t in troubles)
+    blocks = [change.block for change in heard if isinstance(change, PutRegionBlock)]
+    return any(t.kind is BlockKind.STOCKOUT for t in blocks)
 
 
 def _taken(before: Iterable[Vm], after: Iterable[Vm]) -> list[datetime]:
@@ -159,11 +167,11 @@ def _kept(vms: Iterable[Vm], region: str) -> int:
     return sum(vm.running_since is not None and not vm.taken for vm in here)
 
 
-def _refusals(snapshot: MigSnapshot, vms: Sequence[Vm]) -> dict[str, tuple[Refusal, ...]]:
+def _refusals(observed: MigSnapshot, vms: Sequence[Vm]) -> dict[str, tuple[Refusal, ...]]:
     """Why members that have no VM yet have none."""
     found: dict[str, tuple[Refusal, ...]] = {}
     names = {vm.name for vm in vms if not vm.queued}
-    for member in snapshot.members:
+    for member in observed.members:
         # One that waits with others has not failed, whatever stands in its way so far.
         if member.name in names and member.machine is MachineState.NONE:
             found[member.name] = tuple(_placed(r, member.zone) for r in member.refusals)
@@ -171,44 +179,44 @@ def _refusals(snapshot: MigSnapshot, vms: Sequence[Vm]) -> dict[str, tuple[Refus
 
 
 def _untold(
-    snapshot: MigSnapshot,
+    observed: MigSnapshot,
     spec: ClusterSpec,
     vms: Iterable[Vm],
-    known: Mapping[TroubleKey, Trouble],
-    experience: Iterable[Experience],
+    known: Mapping[BlockKey, RegionBlock],
+    supply: Iterable[SupplyHistory],
 ) -> list[GroupError]:
     """What the group remembers of members that are gone and could not be made, without what has
     been heard before, or was overtaken by a delivery: a new leader reads the whole past."""
-    if not snapshot.errors:
+    if not observed.errors:
         return []
-    place = (snapshot.region, "", spec.offering, spec.spot)
+    place = (observed.region, "", spec.offering, spec.spot)
     heard = {t.kind: t.last_seen for t in known.values() if t.key[:4] == place}
-    bad = (Outcome.MISS, Outcome.TAKEN)
-    good = [e.last_at for e in experience if e.place == place and e.last not in bad]
+    bad = (SupplyOutcome.MISS, SupplyOutcome.TAKEN)
+    good = [e.last_at for e in supply if e.place == place and e.last not in bad]
     good += [vm.running_since for vm in vms]
     since = max((at for at in good if at is not None), default=None)
     return [
         line
-        for line in snapshot.errors
+        for line in observed.errors
         if (since is None or line.at > since)
         and ((last := heard.get(line.refusal.kind)) is None or line.at > last)
     ]
 
 
-def failed_requests(snapshot: MigSnapshot, vms: Iterable[Vm]) -> dict[str, Queued]:
+def failed_requests(observed: MigSnapshot, vms: Iterable[Vm]) -> dict[str, Queued]:
     """Requests for several VMs at once that ended without any, as far as that is news: their VMs
     are still written down as waiting."""
-    if not snapshot.requests:
+    if not observed.requests:
         return {}
     open_ = {vm.together for vm in vms if vm.queued}
     over = (QueueState.FAILED, QueueState.CANCELLED)
-    return {r.name: r for r in snapshot.requests if r.name in open_ and r.state in over}
+    return {r.name: r for r in observed.requests if r.name in open_ and r.state in over}
 
 
-def _still_waits(vm: Vm, member: Member | None, snapshot: MigSnapshot) -> bool:
+def _still_waits(vm: Vm, member: ManagedInstance | None, observed: MigSnapshot) -> bool:
     """Whether it has not been given yet. As long as the cloud keeps the request, what is not listed
     may still come."""
-    request = next((r for r in snapshot.requests if r.name == vm.together), None)
+    request = next((r for r in observed.requests if r.name == vm.together), None)
     if member is None:
         return request is not None and not request.state.final
     ungiven = not member.machine.given and member.leaving is None
@@ -219,11 +227,11 @@ def _final(request: Queued) -> tuple[Refusal, ...]:
     """Why it failed."""
     if request.state is not QueueState.FAILED:
         return ()
-    unknown = Refusal(TroubleKind.OTHER, "the request failed, the cloud gives no reason")
+    unknown = Refusal(BlockKind.OTHER, "the request failed, the cloud gives no reason")
     return request.refusals or (unknown,)
 
 
-def _failed(vm: Vm, request: Queued, member: Member | None, now: datetime) -> Vm:
+def _failed(vm: Vm, request: Queued, member: ManagedInstance | None, now: datetime) -> Vm:
     """Its members leave the group by themselves, all of them."""
     words = "; ".join(refusal.message for refusal in request.refusals)
     reason = f"the request for {request.vms} VMs at once is {request.state.lower()}"
@@ -237,48 +245,48 @@ def _placed(refusal: Refusal, zone: str) -> Refusal:
 
 
 def _learn_refusals(
-    snapshot: MigSnapshot,
+    observed: MigSnapshot,
     spec: ClusterSpec,
     refusals: Mapping[str, Sequence[Refusal]],
-    known: dict[TroubleKey, Trouble],
-    lessons: Lessons,
+    known: dict[BlockKey, RegionBlock],
+    lessons: SupplyUpdates,
     timers: Timers,
     now: datetime,
 ) -> list[Change]:
     """One block per kind, however many members met it: the next VM would meet it as well. The same
     news again is written only now and then."""
-    region = snapshot.region
+    region = observed.region
     changes: list[Change] = []
-    heard: dict[TroubleKind, Refusal] = {}
+    heard: dict[BlockKind, Refusal] = {}
     for refusal in (refusal for group in refusals.values() for refusal in group):
         heard.setdefault(refusal.kind, refusal)
     for kind, refusal in heard.items():
         key = (region, "", spec.offering, spec.spot, str(kind))
         before = known.get(key)
-        trouble = learn(before, key, kind, refusal.message, timers, now)
-        if before is not None and before.until == trouble.until and _is_same(before, trouble):
+        block = learn(before, key, kind, refusal.message, timers, now)
+        if before is not None and before.until == block.until and _is_same(before, block):
             continue
-        known[key] = trouble
-        changes.append(PutTrouble(trouble))
+        known[key] = block
+        changes.append(PutRegionBlock(block))
         if refusal.everywhere:
-            changes += _block_everywhere(spec, trouble, known)
-        if kind is TroubleKind.STOCKOUT and (before is None or before.until != trouble.until):
+            changes += _block_everywhere(spec, block, known)
+        if kind is BlockKind.STOCKOUT and (before is None or before.until != block.until):
             lessons.miss(region, refusal.zone)
             lessons.hints(region, refusal.zones_available)
     return changes
 
 
 def _block_everywhere(
-    spec: ClusterSpec, met: Trouble, known: dict[TroubleKey, Trouble]
+    spec: ClusterSpec, met: RegionBlock, known: dict[BlockKey, RegionBlock]
 ) -> list[Change]:
     """The other regions share what is spent: none of them is asked in vain."""
     others = [r.region for r in spec.regions if r.region != met.region]
     shared = [replace(met, region=region, zone=EVERYWHERE) for region in others]
-    known |= {trouble.key: trouble for trouble in shared}
-    return [PutTrouble(trouble) for trouble in shared]
+    known |= {block.key: block for block in shared}
+    return [PutRegionBlock(block) for block in shared]
 
 
-def _is_same(before: Trouble, after: Trouble) -> bool:
+def _is_same(before: RegionBlock, after: RegionBlock) -> bool:
     quiet_s = (after.last_seen - before.last_seen).total_seconds()
     return before.message == after.message and quiet_s < SAME_NEWS_S
 
@@ -308,7 +316,7 @@ def _may_be_taken(vm: Vm) -> bool:
     return (vm.spot and vm.kept_until is None) or bool(vm.together)
 
 
-def _present(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) -> Vm:
+def _present(vm: Vm, member: ManagedInstance, refused: Sequence[Refusal], now: datetime) -> Vm:
     replaced = bool(vm.instance_id and member.instance_id) and vm.instance_id != member.instance_id
     facts: dict[str, object] = {}
     # A worker that deletes its VM without telling the group leaves a member with no machine.
@@ -334,18 +342,18 @@ def _present(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) 
     return _alive(vm, member, refused, now)
 
 
-def _end_words(vm: Vm, member: Member) -> str:
+def _end_words(vm: Vm, member: ManagedInstance) -> str:
     if not _may_be_taken(vm):
         return f"found {member.machine}"
     return f"taken by the cloud ({'spot' if vm.spot else 'the end of its run'})"
 
 
-def _alive(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) -> Vm:
+def _alive(vm: Vm, member: ManagedInstance, refused: Sequence[Refusal], now: datetime) -> Vm:
     facts = _facts(vm, member, now)
     facts["refused"] = bool(refused)
     # The group tries again for ever. For a stockout that is of use (the plan keeps one); the other
     # kinds do not heal by trying.
-    hopeless = next((r.kind for r in refused if r.kind is not TroubleKind.STOCKOUT), None)
+    hopeless = next((r.kind for r in refused if r.kind is not BlockKind.STOCKOUT), None)
     if hopeless is not None:
         reason = f"taken back: {hopeless} in {vm.region}"
         return move_vm(vm, V.DELETING, now, reason, **facts)
@@ -360,7 +368,7 @@ def _alive(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) ->
     return vm
 
 
-def _facts(vm: Vm, member: Member, now: datetime) -> dict[str, object]:
+def _facts(vm: Vm, member: ManagedInstance, now: datetime) -> dict[str, object]:
     running = member.machine is MachineState.RUNNING
     return {
         "zone": member.zone or vm.zone,
@@ -371,19 +379,19 @@ def _facts(vm: Vm, member: Member, now: datetime) -> dict[str, object]:
 
 
 def learn(
-    before: Trouble | None,
-    key: TroubleKey,
-    kind: TroubleKind,
+    before: RegionBlock | None,
+    key: BlockKey,
+    kind: BlockKind,
     message: str,
     timers: Timers,
     now: datetime,
-) -> Trouble:
+) -> RegionBlock:
     """One more sighting. While the block lasts it is the same news; after it, the next in a row."""
     region, zone, machine_type, spot, _ = key
     if before and before.blocks(now):
         return replace(before, last_seen=now, message=message)
     in_a_row = before.count + 1 if before and is_remembered(before, timers, now) else 1
-    return Trouble(
+    return RegionBlock(
         region=region,
         zone=zone,
         machine_type=machine_type,
@@ -397,40 +405,38 @@ def learn(
     )
 
 
-def block_s(kind: TroubleKind, in_a_row: int, timers: Timers) -> float:
+def block_s(kind: BlockKind, in_a_row: int, timers: Timers) -> float:
     """How long to leave a region alone: each kind heals in its own way."""
     match kind:
-        case TroubleKind.STOCKOUT:
+        case BlockKind.STOCKOUT:
             doubled = timers.stockout_block_s * 2.0 ** min(in_a_row - 1, 20)
             return min(doubled, timers.stockout_block_max_s)
-        case TroubleKind.QUOTA:
+        case BlockKind.QUOTA:
             return timers.quota_block_s
-        case TroubleKind.UNSUPPORTED:
+        case BlockKind.UNSUPPORTED:
             return timers.unsupported_block_s
-        case TroubleKind.ADDRESS_SPACE:
+        case BlockKind.ADDRESS_SPACE:
             return timers.address_block_s
-        case TroubleKind.UNREADY | TroubleKind.UNCLAIMED:
+        case BlockKind.UNREADY | BlockKind.UNCLAIMED:
             if in_a_row <= BAD_LUCK_MAX:
                 return 0.0
             doubled = timers.boot_timeout_s * 2.0 ** min(in_a_row - BAD_LUCK_MAX - 1, 20)
             return min(doubled, timers.unready_block_max_s)
-        case TroubleKind.OTHER:
+        case BlockKind.OTHER:
             doubled = timers.unknown_block_s * 2.0 ** min(in_a_row - 1, 20)
             return min(doubled, timers.permission_block_s)
-        case TroubleKind.PERMISSION | TroubleKind.MISSING:
+        case BlockKind.PERMISSION | BlockKind.MISSING:
             return timers.permission_block_s
 
 
-def _is_missing_no_more(trouble: Trouble, snapshot: MigSnapshot, spec: ClusterSpec) -> bool:
-    return trouble.kind is TroubleKind.MISSING and (trouble.region, trouble.machine_type) == (
-        snapshot.region,
+def _is_missing_no_more(block: RegionBlock, observed: MigSnapshot, spec: ClusterSpec) -> bool:
+    return block.kind is BlockKind.MISSING and (block.region, block.machine_type) == (
+        observed.region,
         spec.offering,
     )
 
 
-def _troubles_at(
-    vm: Vm, spec: ClusterSpec, known: Mapping[TroubleKey, Trouble]
-) -> list[TroubleKey]:
+def _blocks_at(vm: Vm, spec: ClusterSpec, known: Mapping[BlockKey, RegionBlock]) -> list[BlockKey]:
     """What a delivery there ends."""
     ended = ((key, t) for key, t in known.items() if t.kind not in NEVER_WORKS)
     return [key for key, t in ended if t.region == vm.region and t.concerns(spec)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from core.cluster import ClusterSpec
-from core.region_blocks import Trouble, block_on
+from core.region_blocks import RegionBlock, block_on
 from core.vm import Vm, VmState
 from core.waits import WaitKind, WaitNote
 
@@ -18,7 +18,7 @@ def refusals_met(
     before: Sequence[Vm],
     after: Sequence[Vm],
     spec: ClusterSpec,
-    troubles: Sequence[Trouble],
+    blocks: Sequence[RegionBlock],
     now: datetime,
 ) -> Iterator[WaitNote]:
     """One for each VM that a job asked for and that was refused, or went before it ran."""
@@ -28,6 +28,6 @@ def refusals_met(
         gone = new.state is V.GONE and old.running_since is None
         if not gone and (old.refused or not new.refused):
             continue
-        block = block_on(troubles, spec, new.region, now)
+        block = block_on(blocks, spec, new.region, now)
         words = f"{block.kind}: {block.message}" if block is not None else new.reason
         yield WaitNote(new.caused_by, WaitKind.REFUSAL, new.region, words, now)

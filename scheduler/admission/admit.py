@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from core.cluster import ClusterSpec
 from core.job import E, Job, S
 from core.queueing import QueueRule, due_key
-from core.region_blocks import Trouble
+from core.region_blocks import RegionBlock
 from scheduler.placement.gang import Teams
 from scheduler.placement.gang_placement import Regions, where
 from scheduler.placement.reservation import Guesses, Promise
 from scheduler.placement.simulation_results import NOTHING_KEPT, Kept, Made
 from scheduler.placement.slots import Room
-from scheduler.plan_builder import Draft
+from scheduler.plan_builder import PlanBuilder
 from scheduler.queue.fair_share import Shares
 from scheduler.queue.guaranteed_start import protected_at
 from scheduler.queue.order import ranked
@@ -47,12 +47,12 @@ class Admission:
 class AdmissionContext:
     """What the admissions of all clusters in one cycle share."""
 
-    draft: Draft
+    plan: PlanBuilder
     shares: Shares
     quotas: Quotas
     leased: Mapping[str, int]
     """Cluster → how many of its jobs have a VM."""
-    blocks: Sequence[Trouble]
+    blocks: Sequence[RegionBlock]
     guess: Guesses
     made: Made
     """The room that others make."""
@@ -76,7 +76,7 @@ def admit(context: AdmissionContext, queue: ClusterQueue) -> Admission:
     rank: it must not hold a place that others could use. A gang is admitted whole, and all of it
     is sent to one region. The first that finds no room has a reservation: those behind it pass
     only if they do not delay it."""
-    draft, quotas, spec = context.draft, context.quotas, queue.spec
+    plan, quotas, spec = context.plan, context.quotas, queue.spec
     held = [job for job in queue.jobs if job.status is S.PROVISIONING]
     for job in held:
         quotas.take(job, -1)
@@ -88,26 +88,26 @@ def admit(context: AdmissionContext, queue: ClusterQueue) -> Admission:
         if job.uid not in chosen:
             lost = refused.get(job.uid) or price_words(job.spec, spec) or DISPLACED
             servable = has_a_region(job, spec)
-            draft.step(job, E.WITHDRAWN, lost if servable else "its regions were withdrawn")
-    regions, teams = Regions(draft, spec, context.blocks), Teams(draft)
+            plan.step(job, E.WITHDRAWN, lost if servable else "its regions were withdrawn")
+    regions, teams = Regions(plan, spec, context.blocks), Teams(plan)
     for team in chosen.values():
         fresh = [job for job in team if job.status is S.QUEUED]
         if fresh:
             whole = len(fresh) == len(team)
             region = where(teams, regions, team) if whole else team[0].gang_region
-            _admit_team(draft, spec, fresh, region, quotas)
+            _admit_team(plan, spec, fresh, region, quotas)
     return Admission(tuple(chosen), refused, found.short, found.room, found.promise, found.kept)
 
 
 def _in_order(context: AdmissionContext, queue: ClusterQueue, held: Sequence[Job]) -> Iterator[Job]:
-    draft = context.draft
-    protected = protected_at(draft.now, draft.rules.timers.max_runtime_s)
+    plan = context.plan
+    protected = protected_at(plan.now, plan.rules.timers.max_runtime_s)
     order = ranked(queue.jobs, queue.spec.queue, context.shares, protected, context.made.served)
     return offered_first(order, held) if queue.spec.worker == "v1" else order
 
 
 def set_aside(
-    draft: Draft,
+    plan: PlanBuilder,
     clusters: Mapping[str, ClusterSpec],
     queues: Mapping[str, Iterable[Job]],
     quotas: Quotas,
@@ -121,14 +121,14 @@ def set_aside(
             continue
         for job in jobs:
             known = longest.get(job.spec.tenant_id)
-            waits = job.status is S.QUEUED and job.due <= draft.now
+            waits = job.status is S.QUEUED and job.due <= plan.now
             if (
                 waits
                 and may_be_bought(job.spec, spec)
                 and (known is None or due_key(job) < due_key(known))
             ):
                 longest[job.spec.tenant_id] = job
-    teams = Teams(draft)
+    teams = Teams(plan)
     found = ((job, teams.of(job)) for job in longest.values())
     return frozenset(job.cluster for job, team in found if team and quotas.set_aside(team))
 
@@ -137,11 +137,11 @@ class _Picks:
     """Who gets a place, in order."""
 
     def __init__(self, context: AdmissionContext, queue: ClusterQueue) -> None:
-        self._draft, self._spec, self._teams = context.draft, queue.spec, Teams(context.draft)
+        self._plan, self._spec, self._teams = context.plan, queue.spec, Teams(context.plan)
         self._quotas, self._guess, self._made = context.quotas, context.guess, context.made
         self._ids = context.v1_ids if queue.spec.worker == "v1" else None
         self._more = queue.more
-        self.room = Room(context.draft, queue.spec, context.leased[queue.spec.name])
+        self.room = Room(context.plan, queue.spec, context.leased[queue.spec.name])
         self.chosen: dict[str, Sequence[Job]] = {}
         """The first of each team with all of it, the others with nothing."""
         self.refused: dict[str, str] = {}
@@ -183,7 +183,7 @@ class _Picks:
         if self.promise is None:
             made = team[0].uid in self._made.served
             self.promise = Promise(
-                self._draft, self._spec, team, self._guess, self.chosen, made=made
+                self._plan, self._spec, team, self._guess, self.chosen, made=made
             )
 
     def _keep_for(self, team: Sequence[Job]) -> None:
@@ -207,7 +207,7 @@ class _Picks:
             return False
         return has_a_region(job, self._spec) and any(
             vm.counted and job.spec.allows_region(vm.region) and job.spec.affords(vm.usd_per_hour)
-            for vm in self._draft.vms_of(self._spec.name)
+            for vm in self._plan.vms_of(self._spec.name)
         )
 
     def _take(self, team: Sequence[Job]) -> bool:
@@ -235,13 +235,13 @@ class _Picks:
 
 
 def _admit_team(
-    draft: Draft, spec: ClusterSpec, team: Sequence[Job], region: str | None, quotas: Quotas
+    plan: PlanBuilder, spec: ClusterSpec, team: Sequence[Job], region: str | None, quotas: Quotas
 ) -> None:
     words = f"admitted to {spec.name}" + (f", to look for VMs in {region}" if region else "")
-    with draft.together():
+    with plan.together():
         for job in team:
             also = [quotas.reserve(job)]
-            draft.step(job, E.ADMITTED, words, also=also, gang_region=region)
+            plan.step(job, E.ADMITTED, words, also=also, gang_region=region)
 
 
 def has_a_region(job: Job, spec: ClusterSpec) -> bool:

@@ -16,18 +16,18 @@ from datetime import datetime
 from functools import cached_property
 from operator import attrgetter
 
-from core.changes import JobWhy, View
+from core.changes import JobWhy, Snapshot
 from core.cluster import ClusterSpec
 from core.job import WAITING, Job, JobSpec, JobStatus, S
 from core.queueing import QueueRule, class_of
-from core.region_blocks import Trouble
+from core.region_blocks import RegionBlock
 from core.vm import Vm, VmState
 from core.waits import NOTES_PER_CYCLE, WaitKind, WaitNote, fold_key
 from scheduler.admission.admit import Admission, has_a_region
 from scheduler.placement.gang import JOINS_LATER, pause_until
 from scheduler.placement.simulation_results import Answers
-from scheduler.plan_builder import Draft
-from scheduler.queue.budgets import Standing
+from scheduler.plan_builder import PlanBuilder
+from scheduler.queue.budgets import BudgetStatus
 from scheduler.queue.price_caps import price_words, within_cap
 
 V = VmState
@@ -38,34 +38,34 @@ _PROVISIONING = frozenset({S.PROVISIONING})
 
 @dataclass(frozen=True)
 class Situation:
-    """What is known of one cluster when a pending reason is asked for. Without a draft nobody has
-    ranked the queue: the job stands too far back, or has only just come."""
+    """What is known of one cluster when a pending reason is asked for. Without a plan builder
+    nobody has ranked the queue: the job stands too far back, or has only just come."""
 
     now: datetime
     spec: ClusterSpec | None
     """None: it is not in the configuration any more."""
-    budgets: Standing
+    budgets: BudgetStatus
     refused: Callable[[Job], str | None]
     """What a quota refuses the job, in words."""
-    draft: Draft | None = None
+    plan: PlanBuilder | None = None
     admission: Admission = _NOBODY
     answers: Answers | None = None
-    blocks: Sequence[Trouble] = ()
+    blocks: Sequence[RegionBlock] = ()
     far_back: bool = False
-    """Without a draft: others are ahead of the job for certain."""
+    """Without a plan builder: others are ahead of the job for certain."""
 
     @cached_property
     def vms(self) -> Sequence[Vm]:
         """Of the cluster; read only for jobs that wait for one."""
-        if self.draft is None or self.spec is None:
+        if self.plan is None or self.spec is None:
             return ()
-        return self.draft.vms_of(self.spec.name)
+        return self.plan.vms_of(self.spec.name)
 
     @cached_property
     def last(self) -> Job | None:
         """The last job that got a place, if any did."""
         admitted = self.admission.admitted
-        return self.draft.jobs[admitted[-1]] if self.draft is not None and admitted else None
+        return self.plan.jobs[admitted[-1]] if self.plan is not None and admitted else None
 
     @cached_property
     def requested_together(self) -> Mapping[str, Sequence[Vm]]:
@@ -79,9 +79,9 @@ class Situation:
 
     def members(self, job: Job) -> Sequence[Job]:
         """All of its gang, by rank; where that is not known, the job alone."""
-        if self.draft is None or job.gang is None:
+        if self.plan is None or job.gang is None:
             return (job,)
-        return self.draft.gang(job.gang.uid)
+        return self.plan.gang(job.gang.uid)
 
 
 Words = Callable[[Job, Situation], str | None]
@@ -204,7 +204,7 @@ def _too_many_vms(job: Job, at: Situation) -> str | None:
 def _queue_order(job: Job, at: Situation) -> str | None:
     if at.spec is None:
         return None
-    if at.draft is not None:
+    if at.plan is not None:
         together = f"needs {job.spec.least} VMs at once: " if job.spec.least > 1 else ""
         limit = f"cluster {job.cluster} is at its limit of {at.spec.vm_max} VMs"
         return together + limit + behind_words(job, at.spec.queue, at.last)
@@ -278,38 +278,38 @@ class _Reasons:
 
 
 def explain(
-    draft: Draft,
-    view: View,
+    plan: PlanBuilder,
+    snapshot: Snapshot,
     clusters: Mapping[str, ClusterSpec],
-    budgets: Standing,
+    budgets: BudgetStatus,
     admissions: Mapping[str, Admission],
     answers: Answers | None = None,
 ) -> list[JobWhy]:
-    """The pending reason of every waiting job whose words changed. The draft gets what is to be
-    noted of their waits."""
+    """The pending reason of every waiting job whose words changed. The plan builder gets what is to
+    be noted of their waits."""
     news: list[JobWhy] = []
-    blocks = [t for t in view.troubles if t.blocks(draft.now)]
+    blocks = [t for t in snapshot.blocks if t.blocks(plan.now)]
     blocks.sort(key=attrgetter("region"))
-    for name, jobs in draft.waiting_by_cluster().items():
+    for name, jobs in plan.waiting_by_cluster().items():
         admission = admissions.get(name, _NOBODY)
         at = Situation(
-            now=draft.now,
+            now=plan.now,
             spec=clusters.get(name),
             budgets=budgets,
             refused=_refused_by(admission),
-            draft=draft,
+            plan=plan,
             admission=admission,
             answers=answers,
             blocks=blocks,
         )
         reasons = _Reasons(at)
         for job in jobs:
-            why, known = reasons.of(job), view.whys.get(job.uid, "")
+            why, known = reasons.of(job), snapshot.whys.get(job.uid, "")
             if known != why:
                 news.append(JobWhy(job.uid, why))
                 if len(news) <= NOTES_PER_CYCLE and fold_key(known) != fold_key(why):
-                    draft.wait_notes += _noted(job.uid, known, why, draft.now)
-    draft.wait_notes += _ended(draft, view)
+                    plan.wait_notes += _noted(job.uid, known, why, plan.now)
+    plan.wait_notes += _ended(plan, snapshot)
     return news
 
 
@@ -324,14 +324,14 @@ def _noted(uid: str, known: str, why: str, now: datetime) -> Iterator[WaitNote]:
     yield WaitNote(uid, WaitKind.PENDING_REASON, "", why, now)
 
 
-def _ended(draft: Draft, view: View) -> list[WaitNote]:
+def _ended(plan: PlanBuilder, snapshot: Snapshot) -> list[WaitNote]:
     """Of jobs that wait no more: their last reason has lasted until now."""
     return [
-        WaitNote(after.uid, WaitKind.PENDING_REASON, "", known, draft.now, 0)
-        for before, after in draft.moves
+        WaitNote(after.uid, WaitKind.PENDING_REASON, "", known, plan.now, 0)
+        for before, after in plan.moves
         if before.status in WAITING
         and after.status not in WAITING
-        and (known := view.whys.get(after.uid, ""))
+        and (known := snapshot.whys.get(after.uid, ""))
     ]
 
 
@@ -361,19 +361,19 @@ def behind_words(job: Job, rule: QueueRule, last: Job | None) -> str:
 
 
 def supply_words(
-    wish: JobSpec, spec: ClusterSpec, vms: Sequence[Vm], blocks: Sequence[Trouble]
+    request: JobSpec, spec: ClusterSpec, vms: Sequence[Vm], blocks: Sequence[RegionBlock]
 ) -> str:
     """What keeps VMs from jobs that allow the same regions."""
     in_flight = (vm for vm in vms if vm.state in (V.REQUESTED, V.BOOTING))
-    its = (vm for vm in in_flight if wish.affords(vm.usd_per_hour))
-    coming = sorted({vm.region for vm in its if wish.allows_region(vm.region)})
-    concern = [t for t in blocks if _concerns(t, spec) and wish.allows_region(t.region)]
-    asked = {r.region for r in within_cap(wish, spec)}
+    its = (vm for vm in in_flight if request.affords(vm.usd_per_hour))
+    coming = sorted({vm.region for vm in its if request.allows_region(vm.region)})
+    concern = [t for t in blocks if _concerns(t, spec) and request.allows_region(t.region)]
+    asked = {r.region for r in within_cap(request, spec)}
     block = [t for t in concern if t.region in asked]
     words = [f"waits for a VM in {', '.join(coming)}" if coming else "waits for a VM"]
     words += [f"{t.region} {t.words}" for t in block]
     if block and asked <= {t.region for t in block}:
-        words += _elsewhere(spec, wish, asked, {t.region for t in concern})
+        words += _elsewhere(spec, request, asked, {t.region for t in concern})
     counted = sum(vm.counted for vm in vms)
     if not coming and counted >= spec.vm_max:
         words.append(f"cluster limit {spec.vm_max} reached")
@@ -381,19 +381,19 @@ def supply_words(
 
 
 def _elsewhere(
-    spec: ClusterSpec, wish: JobSpec, asked: Collection[str], blocked: Collection[str]
+    spec: ClusterSpec, request: JobSpec, asked: Collection[str], blocked: Collection[str]
 ) -> list[str]:
     """What there is to do if all regions that are `asked` for the job are blocked."""
-    allowed = [r.region for r in spec.regions if wish.allows_region(r.region)]
+    allowed = [r.region for r in spec.regions if request.allows_region(r.region)]
     other = len(allowed) < len(spec.regions)
     words = ["then it is tried again" + (", or it allows other regions" if other else "")]
     dear = sum(region not in asked and region not in blocked for region in allowed)
     if dear:
         which = "1 region" if dear == 1 else f"{dear} regions"
         verb = "is" if dear == 1 else "are"
-        words.append(f"{which} above its cap of ${wish.max_usd_per_hour:g} {verb} not asked")
+        words.append(f"{which} above its cap of ${request.max_usd_per_hour:g} {verb} not asked")
     return words
 
 
-def _concerns(trouble: Trouble, spec: ClusterSpec) -> bool:
-    return trouble.concerns(spec) and any(r.region == trouble.region for r in spec.regions)
+def _concerns(block: RegionBlock, spec: ClusterSpec) -> bool:
+    return block.concerns(spec) and any(r.region == block.region for r in spec.regions)

@@ -10,12 +10,12 @@ from msgspec import Struct
 from core.cluster import ClusterSpec
 from core.forecast import Forecast
 from core.job import WAITING
-from core.reads import Summary
-from core.region_blocks import Trouble, block_on
-from core.supply import BOOT_S, DELIVERY_S, Experience, Place, success_probability
+from core.reads import ServiceSummary
+from core.region_blocks import RegionBlock, block_on
+from core.supply import BOOT_S, DELIVERY_S, Place, SupplyHistory, success_probability
 from core.vm import VmState
 from scheduler.api.services import Services
-from scheduler.submission.cluster_selection import Candidate
+from scheduler.submission.cluster_selection import ClusterCandidate
 from scheduler.submission.submit import Preview
 
 
@@ -67,19 +67,19 @@ class _Known:
 
     def __init__(
         self,
-        seen: Mapping[Place, Experience],
-        troubles: Sequence[Trouble],
-        summary: Summary,
+        seen: Mapping[Place, SupplyHistory],
+        blocks: Sequence[RegionBlock],
+        summary: ServiceSummary,
         forecasts: Mapping[str, Forecast],
     ) -> None:
-        self.seen, self.troubles = seen, troubles
+        self.seen, self.blocks = seen, blocks
         self.summary, self.forecasts = summary, forecasts
 
     @property
     def now(self) -> datetime:
         return self.summary.now
 
-    def record(self, cluster: ClusterSpec, region: str) -> Experience | None:
+    def record(self, cluster: ClusterSpec, region: str) -> SupplyHistory | None:
         return self.seen.get((region, "", cluster.offering, cluster.spot))
 
     def open_regions(self, preview: Preview, cluster: ClusterSpec) -> tuple[list[str], list[str]]:
@@ -90,7 +90,7 @@ class _Known:
             for r in cluster.regions
             if spec.allows_region(r.region) and spec.affords(cluster.usd_per_hour(r.region))
         ]
-        blocks = {r: block_on(self.troubles, cluster, r, self.now) for r in allowed}
+        blocks = {r: block_on(self.blocks, cluster, r, self.now) for r in allowed}
         return allowed, [region for region in allowed if blocks[region] is None]
 
     def idle(self, cluster: ClusterSpec, regions: Sequence[str]) -> int:
@@ -139,8 +139,8 @@ async def dry_run_out(services: Services, preview: Preview) -> DryRunOut:
     """The preview with what is known about supply and queues."""
     reads = services.reads
     known = _Known(
-        {record.place: record for record in await reads.experience()},
-        await reads.troubles(),
+        {record.place: record for record in await reads.supply()},
+        await reads.blocks(),
         await reads.summary(),
         await services.forecasts.now() if services.forecasts is not None else {},
     )
@@ -149,7 +149,7 @@ async def dry_run_out(services: Services, preview: Preview) -> DryRunOut:
     return DryRunOut(chosen, preview.message, preview.confirm, rows)
 
 
-def _candidate_out(preview: Preview, candidate: Candidate, known: _Known) -> CandidateOut:
+def _candidate_out(preview: Preview, candidate: ClusterCandidate, known: _Known) -> CandidateOut:
     cluster, quote = candidate.cluster, candidate.quote
     allowed, usable = known.open_regions(preview, cluster)
     likely = [success_probability(known.record(cluster, region), known.now) for region in usable]
@@ -175,7 +175,7 @@ def _candidate_out(preview: Preview, candidate: Candidate, known: _Known) -> Can
     )
 
 
-def _cold_start_s(known: Experience | None) -> float:
+def _cold_start_s(known: SupplyHistory | None) -> float:
     """From the request to READY: as usual there, else as is usual anywhere."""
     if known is None:
         return DELIVERY_S + BOOT_S

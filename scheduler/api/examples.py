@@ -432,7 +432,7 @@ ALERTS = {
     ]
 }
 
-_LETTER = {
+_DEAD_LETTER = {
     "id": "4711",
     "source": "submit",
     "topic": "pipeline-zen-jobs-submit",
@@ -443,14 +443,14 @@ _LETTER = {
 
 DEAD_LETTERS = {
     "dead_letters": [
-        {**_LETTER, "preview": '{"command": ["true"], "gpu_count": 0}', "replayed_at": None}
+        {**_DEAD_LETTER, "preview": '{"command": ["true"], "gpu_count": 0}', "replayed_at": None}
     ],
     "total": 1,
     "next_page_token": None,
 }
 
 DEAD_LETTER = {
-    **_LETTER,
+    **_DEAD_LETTER,
     "encoding": "utf-8",
     "body": '{"command": ["true"], "gpu_count": 0}',
     "attributes": {"idempotency_key": "nightly-2026-01-31"},

@@ -17,7 +17,7 @@ import msgspec
 from core.errors import ZenError
 from core.job import Job
 from stores.artifacts import META_BYTES_MAX, META_FILE, ArtifactPath
-from stores.base import ObjectStore, Store, open_store
+from stores.base import FileStore, ObjectStore, open_store
 
 FRESH_S = 5.0
 """A file that may still change is read again after this long."""
@@ -54,13 +54,13 @@ class JobMetas:
         self,
         store: ObjectStore,
         results_url: Callable[[], str | None],
-        opened: Callable[[str], Store] = open_store,
+        opened: Callable[[str], FileStore] = open_store,
     ) -> None:
         self._store, self._results_url, self._opened = store, results_url, opened
-        self._buckets: dict[str, Store] = {}
+        self._buckets: dict[str, FileStore] = {}
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._size = 0
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def of(self, job: Job, region: str | None, v1: bool) -> Json:
         """Empty: it has said nothing (yet). ZenError if the store does not answer. `region`: where
@@ -78,7 +78,7 @@ class JobMetas:
         return value
 
     async def _read(self, job: Job, region: str | None, v1: bool) -> tuple[Json, int]:
-        async with self._turns:
+        async with self._slots:
             for store, key in self._places(job, region, v1):
                 data = await store.get(key, 0, META_BYTES_MAX)
                 if data:
@@ -100,7 +100,7 @@ class JobMetas:
         if url and region:
             yield self._bucket(placed(url, region)), f"{spec.user_id}/{spec.job_id}/{META_FILE}"
 
-    def _bucket(self, url: str) -> Store:
+    def _bucket(self, url: str) -> FileStore:
         if url not in self._buckets:
             self._buckets[url] = self._opened(url)
         return self._buckets[url]

@@ -16,23 +16,23 @@ AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredArtifacts:
     """The artifacts of one attempt."""
 
     path: ArtifactPath
     manifest: Manifest
 
 
-class Shelf:
+class ManifestCache:
     """One for each API process."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
         self._known: OrderedDict[ArtifactPath, Manifest | None] = OrderedDict()
         self._weight = 0
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(AT_ONCE)
 
-    async def of_attempt(self, job: Job, attempt: int) -> Stored | None:
+    async def of_attempt(self, job: Job, attempt: int) -> StoredArtifacts | None:
         """None: that attempt has stored nothing (yet)."""
         spec = job.spec
         path = ArtifactPath(spec.tenant_id, spec.user_id, spec.job_id, attempt)
@@ -40,21 +40,21 @@ class Shelf:
             self._known.move_to_end(path)
             manifest = self._known[path]
         else:
-            async with self._turns:
+            async with self._slots:
                 manifest = await read_manifest(self.store, path)
             # Nobody writes one any more when the job has ended: also that there is none is final.
             if manifest is not None or job.status.final:
                 self._remember(path, manifest)
-        return None if manifest is None else Stored(path, manifest)
+        return None if manifest is None else StoredArtifacts(path, manifest)
 
-    async def newest(self, job: Job) -> Stored | None:
+    async def newest(self, job: Job) -> StoredArtifacts | None:
         """Of the last attempt that has stored something. A good end is always the last one's."""
         found = await self.of_attempt(job, job.attempt) if job.attempt else None
         if found is not None or job.status is JobStatus.SUCCEEDED or job.attempt < 2:
             return found
         spec = job.spec
         key = job_key(KIND, spec.tenant_id, spec.user_id, spec.job_id)
-        async with self._turns:
+        async with self._slots:
             attempts = await self.store.numbers(key)
         for attempt in reversed(attempts):
             if attempt < job.attempt and (older := await self.of_attempt(job, attempt)):

@@ -10,11 +10,11 @@ from datetime import datetime
 from core.cluster import ClusterSpec
 from core.job import Job, S
 from core.reads import JobRow
-from core.tenants import Amounts, Tally, Tenant, budgets_of, held_by, machines_of, shortage
+from core.tenants import Amounts, ResourceTotals, Tenant, budgets_of, held_by, machines_of, shortage
 from scheduler.admission.pending_reasons import Situation, pending_reason
 from scheduler.api.services import Services
 from scheduler.api.shapes import JobOut, eta_out, job_out
-from scheduler.queue.budgets import Standing, judge
+from scheduler.queue.budgets import BudgetStatus, judge
 
 
 async def with_whys(services: Services, rows: Iterable[JobRow]) -> tuple[JobRow, ...]:
@@ -49,7 +49,7 @@ class _Known:
     clusters: dict[str, ClusterSpec]
     tenants: dict[str, Tenant]
     used: dict[str, Amounts]
-    budgets: Standing
+    budgets: BudgetStatus
 
     def why(self, row: JobRow) -> str:
         spec = self.clusters.get(row.job.cluster)
@@ -62,7 +62,7 @@ class _Known:
             return None
         machine = machines_of([cluster])[job.cluster]
         used = self.used.get(tenant.tenant_id, {})
-        short = shortage(tenant, Tally.of(job.spec).amounts(machine), used)
+        short = shortage(tenant, ResourceTotals.of(job.spec).amounts(machine), used)
         return None if short is None else short.why()
 
 
@@ -79,5 +79,5 @@ async def _known(services: Services) -> _Known:
         {cluster.name: cluster for cluster in services.clusters()},
         tenants,
         {name: held_by(holding, machines) for name, holding in held.items()},
-        judge(budgets, spent, now, Standing()),
+        judge(budgets, spent, now, BudgetStatus()),
     )

@@ -12,7 +12,7 @@ from core.ports import Clock, Ids, Store
 from core.reads import Reads
 from scheduler.api.etas import KnownForecasts
 from scheduler.api.job_meta import JobMetas
-from scheduler.api.manifests import Shelf
+from scheduler.api.manifests import ManifestCache
 from scheduler.operations.live_config import LiveConfig
 from scheduler.operations.metrics import Metrics
 from scheduler.operations.stop import Stopped, stop_job
@@ -49,7 +49,7 @@ class Services:
     readiness: Readiness
     logs: LogStore | None = None
     """None: this deployment keeps no logs."""
-    shelf: Shelf | None = None
+    shelf: ManifestCache | None = None
     """Stored outputs; None: this deployment keeps none."""
     metas: JobMetas | None = None
     """What jobs say of themselves; None: this deployment keeps nothing."""

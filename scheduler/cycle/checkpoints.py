@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from core.changes import JobProgress
-from core.job import Job, Saved
+from core.job import Job, SavedWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +22,14 @@ class _Last:
 
 
 class Checkpoints:
-    """Kept from turn to turn. A new leader knows of none until they are reported again: a job then
-    counts as having saved nothing in this attempt, which protects it."""
+    """Kept from cycle to cycle. A new leader knows of none until they are reported again: a job
+    then counts as having saved nothing in this attempt, which protects it."""
 
     def __init__(self) -> None:
         self._saved: dict[str, _Last] = {}
 
     def hear(self, said: Iterable[JobProgress]) -> None:
-        """The first word of a step is when it was saved: later beats only repeat it."""
+        """The first word of a step is when it was saved: later heartbeats only repeat it."""
         for news in said:
             if news.checkpoint_step is None:
                 continue
@@ -52,11 +52,11 @@ class Checkpoints:
         known = self._saved.get(job.uid)
         return known.at if known is not None and known.attempt == job.attempt else None
 
-    def saved(self, job: Job) -> Saved | None:
+    def saved(self, job: Job) -> SavedWork | None:
         """What the newest checkpoint of its present attempt holds; None: it has none."""
         known = self._saved.get(job.uid)
         if known is None or known.attempt != job.attempt or job.started_at is None:
             return None
         ran_s = max(0.0, (known.at - job.started_at).total_seconds())
         share = min(1.0, known.step / known.total) if known.total > 0 else 0.0
-        return Saved(ran_s, max(0.0, share))
+        return SavedWork(ran_s, max(0.0, share))

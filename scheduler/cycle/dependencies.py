@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from core.changes import View
+from core.changes import Snapshot
 from core.job import E
-from scheduler.plan_builder import Draft
+from scheduler.plan_builder import PlanBuilder
 
 
-def release(draft: Draft, view: View) -> None:
+def release(plan: PlanBuilder, snapshot: Snapshot) -> None:
     """The commit in which the last of them ended has said so, and woken us: its jobs join the
-    queue in this turn, or end with the reason."""
-    if not view.verdicts:
+    queue in this cycle, or end with the reason."""
+    if not snapshot.verdicts:
         return
-    for job in draft.heads():  # whoever is blocked is in no queue and holds no VM
-        bad = view.verdicts.get(job.blocked) if job.blocked is not None else None
+    for job in plan.heads():  # whoever is blocked is in no queue and holds no VM
+        bad = snapshot.verdicts.get(job.blocked) if job.blocked is not None else None
         if bad is None:
             continue
         if bad:
-            draft.step(job, E.DEPENDENCY_FAILED, bad)
+            plan.step(job, E.DEPENDENCY_FAILED, bad)
         else:
-            draft.step(job, E.RELEASED, "what it waited for has ended")
+            plan.step(job, E.RELEASED, "what it waited for has ended")

@@ -1,4 +1,4 @@
-"""The leader's letter box for heartbeats: filled as they come, opened by the turn, acknowledged
+"""The leader's inbox for heartbeats: filled as they come, opened by the cycle, acknowledged
 after the commit."""
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Inbox:
         return taken
 
     def put_back(self, messages: Sequence[InMessage]) -> None:
-        """Their turn failed: they come first in the next one. Nobody else would bring them soon,
+        """Their cycle failed: they come first in the next one. Nobody else would bring them soon,
         because their ack deadlines are extended while we hold them."""
         if self._inbound is not None:
             self._box.extendleft(reversed(messages))

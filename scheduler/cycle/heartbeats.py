@@ -1,4 +1,4 @@
-"""What heartbeats mean. Pure: beats and the draft of a turn in, steps out.
+"""What heartbeats mean. Pure: heartbeats and the plan builder of a cycle in, steps out.
 
 Whatever does not match the live lease changes nothing, and its sender is told to stop.
 """
@@ -11,16 +11,16 @@ from datetime import datetime
 
 import structlog
 
-from core.changes import JobNote, JobProgress, VmBeat
+from core.changes import JobNote, JobProgress, VmHeartbeat
 from core.job import E, Job, JobEvent, JobStatus, S, TimelineEntry
-from core.messages import BeatStatus, ContinueJob, Heartbeat, StopJob
+from core.messages import ContinueJob, Heartbeat, HeartbeatStatus, StopJob
 from core.vm import VM_TRANSITIONS, Vm, VmState
 from scheduler.cycle.unhealthy_vms import note_end, note_readings
-from scheduler.plan_builder import Draft, stop_message
+from scheduler.plan_builder import PlanBuilder, stop_message
 from scheduler.v1.worker_messages import ENDS, Claims, note, retire
 
 log = structlog.get_logger("beats")
-B = BeatStatus
+B = HeartbeatStatus
 _SPEAKS_FOR_A_JOB = frozenset({B.FOUND_VM, B.RUNNING, B.FROZEN})
 
 
@@ -28,35 +28,35 @@ _SPEAKS_FOR_A_JOB = frozenset({B.FOUND_VM, B.RUNNING, B.FROZEN})
 class Latest:
     """The newest of what is only to be known, by VM and by job."""
 
-    beats: dict[str, VmBeat]
+    heartbeats: dict[str, VmHeartbeat]
     progress: dict[str, JobProgress]
 
-    def hear(self, uid: str, item: Beat) -> None:
-        known = self.beats.get(uid)
+    def hear(self, uid: str, item: ReceivedHeartbeat) -> None:
+        known = self.heartbeats.get(uid)
         if known is None or item.published > known.at:
-            self.beats[uid] = VmBeat(uid, item.published, item.beat.gpus)
+            self.heartbeats[uid] = VmHeartbeat(uid, item.published, item.heartbeat.gpus)
 
     def heard_since(self, vm: Vm, moment: datetime) -> bool:
         """Whether the VM has spoken then or later."""
-        known = self.beats.get(vm.uid)
+        known = self.heartbeats.get(vm.uid)
         times = (vm.last_beat_at, known.at if known else None)
         return any(at is not None and moment <= at for at in times)
 
-    def put(self, draft: Draft) -> None:
-        """Into the draft, one for each VM and job."""
-        for uid, beat in self.beats.items():
-            draft.beats[uid] = beat.at
-            draft.add(beat)
-            note_readings(draft, uid, beat.gpus)
+    def put(self, plan: PlanBuilder) -> None:
+        """Into the plan builder, one for each VM and job."""
+        for uid, heartbeat in self.heartbeats.items():
+            plan.heartbeats[uid] = heartbeat.at
+            plan.add(heartbeat)
+            note_readings(plan, uid, heartbeat.gpus)
         for progress in self.progress.values():
-            draft.add(progress)
-            draft.progress.append(progress)
+            plan.add(progress)
+            plan.progress.append(progress)
 
-    def learn(self, job: Job, item: Beat) -> None:
+    def learn(self, job: Job, item: ReceivedHeartbeat) -> None:
         """What a newer word does not mention stays as an older one said."""
-        beat, known = item.beat, self.progress.get(job.uid)
+        heartbeat, known = item.heartbeat, self.progress.get(job.uid)
         said = JobProgress(
-            job.uid, job.attempt, beat.progress, beat.checkpoint_step, item.published
+            job.uid, job.attempt, heartbeat.progress, heartbeat.checkpoint_step, item.published
         )
         if known is None or known.attempt != job.attempt:
             self.progress[job.uid] = said
@@ -71,115 +71,121 @@ class Latest:
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class ReceivedHeartbeat:
     """A heartbeat with what the bus says of it."""
 
-    beat: Heartbeat
+    heartbeat: Heartbeat
     published: datetime
     message_id: str
 
 
-def apply_beats(draft: Draft, beats: Iterable[Beat], v1: Collection[str] = ()) -> None:
-    """Fold beats into the draft, in the order they came. Of what only tells that a worker lives
-    and how far it is, the newest word is enough: a backlog holds many of each. `v1`: clusters whose
-    workers send no lease."""
-    claims = Claims(draft, v1)
+def apply_heartbeats(
+    plan: PlanBuilder, heartbeats: Iterable[ReceivedHeartbeat], v1: Collection[str] = ()
+) -> None:
+    """Fold heartbeats into the plan builder, in the order they came. Of what only tells that a
+    worker lives and how far it is, the newest word is enough: a backlog holds many of each. `v1`:
+    clusters whose workers send no lease."""
+    claims = Claims(plan, v1)
     if v1:
         # v1 workers number nothing: what was said first is heard first, as far as it has come.
-        beats = sorted(beats, key=lambda item: item.published)
+        heartbeats = sorted(heartbeats, key=lambda item: item.published)
     latest = Latest({}, {})
-    vms, leases = draft.living.names, draft.living.leases
-    for item in beats:
-        uid = vms.get(item.beat.vm_name)
+    vms, leases = plan.active.names, plan.active.leases
+    for item in heartbeats:
+        uid = vms.get(item.heartbeat.vm_name)
         if uid is None:
-            log.info("beat of an unknown VM", vm=item.beat.vm_name, status=str(item.beat.status))
+            log.info(
+                "beat of an unknown VM",
+                vm=item.heartbeat.vm_name,
+                status=str(item.heartbeat.status),
+            )
             continue
-        job_uid = leases.get(item.beat.lease_id or "")
-        if draft.vms[uid].cluster in v1 or draft.vms[uid].speaks_v1:
-            said = claims.translate(draft.vms[uid], item.beat)
+        job_uid = leases.get(item.heartbeat.lease_id or "")
+        if plan.vms[uid].cluster in v1 or plan.vms[uid].speaks_v1:
+            said = claims.translate(plan.vms[uid], item.heartbeat)
             if said is None:
                 continue
-            item, job_uid = replace(item, beat=said.beat), said.uid  # noqa: PLW2901
-        vm = _identify(draft, draft.vms[uid], item, latest)
+            item, job_uid = replace(item, heartbeat=said.heartbeat), said.uid  # noqa: PLW2901
+        vm = _identify(plan, plan.vms[uid], item, latest)
         if vm is None:
             continue
-        _vm_beat(draft, vm, item, latest)
-        if item.beat.job_id is not None:
-            _job_beat(draft, vm, item, job_uid, latest)
-    latest.put(draft)
+        _vm_heartbeat(plan, vm, item, latest)
+        if item.heartbeat.job_id is not None:
+            _job_heartbeat(plan, vm, item, job_uid, latest)
+    latest.put(plan)
 
 
 # --- the VM ------------------------------------------------------------------------------
 
 
-def _identify(draft: Draft, vm: Vm, item: Beat, latest: Latest) -> Vm | None:
+def _identify(plan: PlanBuilder, vm: Vm, item: ReceivedHeartbeat, latest: Latest) -> Vm | None:
     """The VM if the sender really is it: same machine, same boot. A new boot is a new worker."""
-    beat = item.beat
-    if vm.instance_id and beat.instance_id and vm.instance_id != beat.instance_id:
-        log.info("beat of an older machine under this name", vm=vm.name, id=beat.instance_id)
+    heartbeat = item.heartbeat
+    if vm.instance_id and heartbeat.instance_id and vm.instance_id != heartbeat.instance_id:
+        log.info("beat of an older machine under this name", vm=vm.name, id=heartbeat.instance_id)
         return None
-    if not vm.boot_nonce or vm.boot_nonce == beat.boot_nonce:
+    if not vm.boot_nonce or vm.boot_nonce == heartbeat.boot_nonce:
         return vm
-    if beat.status is not B.READY or latest.heard_since(vm, item.published):
-        log.info("beat of another boot", vm=vm.name, nonce=beat.boot_nonce)
-        _stray(draft, beat)
+    if heartbeat.status is not B.READY or latest.heard_since(vm, item.published):
+        log.info("beat of another boot", vm=vm.name, nonce=heartbeat.boot_nonce)
+        _stray(plan, heartbeat)
         return None
-    for job in draft.jobs_on(vm.uid):
-        draft.step(job, E.VM_LOST, f"the worker on {vm.name} started anew")
-    current = draft.vms[vm.uid]
-    renewed = replace(current, version=current.version + 1, boot_nonce=beat.boot_nonce)
-    draft.put_vm(current, renewed)
+    for job in plan.jobs_on(vm.uid):
+        plan.step(job, E.VM_LOST, f"the worker on {vm.name} started anew")
+    current = plan.vms[vm.uid]
+    renewed = replace(current, version=current.version + 1, boot_nonce=heartbeat.boot_nonce)
+    plan.put_vm(current, renewed)
     return renewed
 
 
-def _vm_beat(draft: Draft, vm: Vm, item: Beat, latest: Latest) -> None:
-    beat = item.beat
+def _vm_heartbeat(plan: PlanBuilder, vm: Vm, item: ReceivedHeartbeat, latest: Latest) -> None:
+    heartbeat = item.heartbeat
     latest.hear(vm.uid, item)
-    if beat.status is B.UNREADY:
-        _give_up_unready(draft, draft.vms[vm.uid], beat)
+    if heartbeat.status is B.UNREADY:
+        _give_up_unready(plan, plan.vms[vm.uid], heartbeat)
         return
     if vm.state in (VmState.REQUESTED, VmState.BOOTING):
-        draft.move_vm(
-            draft.vms[vm.uid],
+        plan.move_vm(
+            plan.vms[vm.uid],
             VmState.READY,
             "its worker is ready",
-            instance_id=beat.instance_id or vm.instance_id,
-            boot_nonce=beat.boot_nonce,
-            zone=beat.zone or vm.zone,
-            address=beat.address,
-            running_since=vm.running_since or draft.now,
+            instance_id=heartbeat.instance_id or vm.instance_id,
+            boot_nonce=heartbeat.boot_nonce,
+            zone=heartbeat.zone or vm.zone,
+            address=heartbeat.address,
+            running_since=vm.running_since or plan.now,
         )
-    if beat.status is B.PREEMPTED and not vm.taken:
-        _preemption_notice(draft, draft.vms[vm.uid], beat.reason)
+    if heartbeat.status is B.PREEMPTED and not vm.taken:
+        _preemption_notice(plan, plan.vms[vm.uid], heartbeat.reason)
 
 
-def _give_up_unready(draft: Draft, vm: Vm, beat: Heartbeat) -> None:
+def _give_up_unready(plan: PlanBuilder, vm: Vm, heartbeat: Heartbeat) -> None:
     """It is paid for and cannot work: deleted, and its place is judged by it (cloud_unready)."""
     if VmState.DELETING not in VM_TRANSITIONS[vm.state]:
         return
-    draft.move_vm(
+    plan.move_vm(
         vm,
         VmState.DELETING,
-        f"its worker cannot work: {beat.reason}",
-        instance_id=beat.instance_id or vm.instance_id,
-        boot_nonce=beat.boot_nonce,
-        zone=beat.zone or vm.zone,
-        running_since=vm.running_since or draft.now,
-        health=replace(vm.health, unready=beat.reason or "it says no more"),
+        f"its worker cannot work: {heartbeat.reason}",
+        instance_id=heartbeat.instance_id or vm.instance_id,
+        boot_nonce=heartbeat.boot_nonce,
+        zone=heartbeat.zone or vm.zone,
+        running_since=vm.running_since or plan.now,
+        health=replace(vm.health, unready=heartbeat.reason or "it says no more"),
     )
 
 
-def _preemption_notice(draft: Draft, vm: Vm, cause: str) -> None:
+def _preemption_notice(plan: PlanBuilder, vm: Vm, cause: str) -> None:
     """The cloud will take this VM soon: no new work; its jobs checkpoint now. `cause`: what takes
     it, if it is not a reclaim of a spot VM."""
     if vm.state is VmState.READY:
         reason = cause or "spot notice: the cloud takes it back"
-        draft.move_vm(vm, VmState.DRAINING, reason, taken=True)
+        plan.move_vm(vm, VmState.DRAINING, reason, taken=True)
     else:
-        draft.put_vm(vm, replace(vm, version=vm.version + 1, taken=True))
-    for job in draft.jobs_on(vm.uid):
+        plan.put_vm(vm, replace(vm, version=vm.version + 1, taken=True))
+    for job in plan.jobs_on(vm.uid):
         note = TimelineEntry(
-            at=draft.now,
+            at=plan.now,
             event="spot_notice",
             from_status=job.status,
             to_status=job.status,
@@ -189,112 +195,118 @@ def _preemption_notice(draft: Draft, vm: Vm, cause: str) -> None:
             region=vm.region,
             dedup_key=f"spot-notice-{job.attempt}",
         )
-        draft.add(JobNote(job.uid, note))
+        plan.add(JobNote(job.uid, note))
 
 
 # --- the job -----------------------------------------------------------------------------
 
 
-def _job_beat(draft: Draft, vm: Vm, item: Beat, uid: str | None, latest: Latest) -> None:
-    beat = item.beat
-    job = draft.jobs.get(uid) if uid else None
+def _job_heartbeat(
+    plan: PlanBuilder, vm: Vm, item: ReceivedHeartbeat, uid: str | None, latest: Latest
+) -> None:
+    heartbeat = item.heartbeat
+    job = plan.jobs.get(uid) if uid else None
     lease = job.lease if job else None
-    ours = lease is not None and (lease.lease_id, lease.vm_uid) == (beat.lease_id, vm.uid)
-    if job is None or not ours or beat.attempt != job.attempt:
-        _stray(draft, beat)
+    ours = lease is not None and (lease.lease_id, lease.vm_uid) == (heartbeat.lease_id, vm.uid)
+    if job is None or not ours or heartbeat.attempt != job.attempt:
+        _stray(plan, heartbeat)
         return
-    if beat.progress is not None or beat.checkpoint_step is not None:
+    if heartbeat.progress is not None or heartbeat.checkpoint_step is not None:
         latest.learn(job, item)
-        draft.hear(latest.progress[job.uid])
-    if beat.status is B.FROZEN:
-        _answer_frozen(draft, job, beat)
+        plan.hear(latest.progress[job.uid])
+    if heartbeat.status is B.FROZEN:
+        _answer_frozen(plan, job, heartbeat)
         return
-    if beat.status is B.FOUND_VM:
-        draft.claims.add(job.uid)
-    if not isinstance(beat.status, BeatStatus):
-        note(draft, job, beat, item.message_id)
+    if heartbeat.status is B.FOUND_VM:
+        plan.claims.add(job.uid)
+    if not isinstance(heartbeat.status, HeartbeatStatus):
+        note(plan, job, heartbeat, item.message_id)
         return
-    for event, reason in _events(job, beat, draft.vms[vm.uid]):
-        current = draft.jobs[job.uid]
-        draft.step(current, event, reason, exit_code=beat.exit_code)
-        note_end(draft, vm.uid, current, event)
+    for event, reason in _events(job, heartbeat, plan.vms[vm.uid]):
+        current = plan.jobs[job.uid]
+        plan.step(current, event, reason, exit_code=heartbeat.exit_code)
+        note_end(plan, vm.uid, current, event)
         if event is E.VM_LOST:
             # The worker goes away with its machine: nothing more is placed there.
-            draft.distrust(draft.vms[vm.uid], "its worker was stopped")
-    if beat.version == 1 and beat.status in ENDS:
-        retire(draft, vm.uid, draft.jobs[job.uid])
+            plan.distrust(plan.vms[vm.uid], "its worker was stopped")
+    if heartbeat.version == 1 and heartbeat.status in ENDS:
+        retire(plan, vm.uid, plan.jobs[job.uid])
 
 
-def _stray(draft: Draft, beat: Heartbeat) -> None:
+def _stray(plan: PlanBuilder, heartbeat: Heartbeat) -> None:
     """It works for a lease that is no more: tell it to stop, change nothing."""
-    if beat.status not in _SPEAKS_FOR_A_JOB or beat.lease_id is None or beat.job_id is None:
+    if (
+        heartbeat.status not in _SPEAKS_FOR_A_JOB
+        or heartbeat.lease_id is None
+        or heartbeat.job_id is None
+    ):
         return
-    log.info("beat for a lease that is not live", vm=beat.vm_name, job=beat.job_id)
-    draft.tell(
+    log.info("beat for a lease that is not live", vm=heartbeat.vm_name, job=heartbeat.job_id)
+    plan.tell(
         StopJob(
-            vm_name=beat.vm_name,
-            boot_nonce=beat.boot_nonce,
-            job_id=beat.job_id,
-            user_id=beat.user_id,
-            attempt=beat.attempt or 0,
-            lease_id=beat.lease_id,
+            vm_name=heartbeat.vm_name,
+            boot_nonce=heartbeat.boot_nonce,
+            job_id=heartbeat.job_id,
+            user_id=heartbeat.user_id,
+            attempt=heartbeat.attempt or 0,
+            lease_id=heartbeat.lease_id,
             grace_s=0,
             reason="this lease is not live any more",
         )
     )
 
 
-def _answer_frozen(draft: Draft, job: Job, beat: Heartbeat) -> None:
+def _answer_frozen(plan: PlanBuilder, job: Job, heartbeat: Heartbeat) -> None:
     if job.status is JobStatus.STOPPING:
-        draft.tell(stop_message(job, beat.boot_nonce, job.reason))
+        plan.tell(stop_message(job, heartbeat.boot_nonce, job.reason))
         return
-    draft.tell(
+    plan.tell(
         ContinueJob(
-            vm_name=beat.vm_name,
-            boot_nonce=beat.boot_nonce,
+            vm_name=heartbeat.vm_name,
+            boot_nonce=heartbeat.boot_nonce,
             job_id=job.spec.job_id,
             user_id=job.spec.user_id,
             attempt=job.attempt,
-            lease_id=beat.lease_id or "",
-            answers=beat.seq,
+            lease_id=heartbeat.lease_id or "",
+            answers=heartbeat.seq,
         )
     )
 
 
-def _events(job: Job, beat: Heartbeat, vm: Vm) -> list[tuple[JobEvent, str]]:
-    """The steps that a beat stands for. A beat that overtook its elders implies them: an exit
-    from ASSIGNED means that the worker had claimed it."""
-    claimed = [(E.CLAIMED, f"claimed by {beat.vm_name}")] if job.status is S.ASSIGNED else []
-    if beat.version == 1 and claimed:
-        claimed = [(E.STARTED, f"running on {beat.vm_name}")]
-    match beat.status:
-        case B.FOUND_VM if beat.version == 1:
+def _events(job: Job, heartbeat: Heartbeat, vm: Vm) -> list[tuple[JobEvent, str]]:
+    """The steps that a heartbeat stands for. A heartbeat that overtook its elders implies them: an
+    exit from ASSIGNED means that the worker had claimed it."""
+    claimed = [(E.CLAIMED, f"claimed by {heartbeat.vm_name}")] if job.status is S.ASSIGNED else []
+    if heartbeat.version == 1 and claimed:
+        claimed = [(E.STARTED, f"running on {heartbeat.vm_name}")]
+    match heartbeat.status:
+        case B.FOUND_VM if heartbeat.version == 1:
             return []  # the claim itself has bound it
         case B.FOUND_VM:
-            return [(E.CLAIMED, f"claimed by {beat.vm_name}")]
+            return [(E.CLAIMED, f"claimed by {heartbeat.vm_name}")]
         case B.RUNNING:
-            return [(E.STARTED, f"running on {beat.vm_name}")]
+            return [(E.STARTED, f"running on {heartbeat.vm_name}")]
         case B.COMPLETED:
             return [*claimed, (E.EXITED_OK, "exit code 0")]
-        case B.FAILED if beat.exit_code is None:
+        case B.FAILED if heartbeat.exit_code is None:
             # It never ran: the worker refused it (draining, busy). Not the user's failure.
-            return [(E.VM_LOST, beat.reason or f"{beat.vm_name} refused the job")]
+            return [(E.VM_LOST, heartbeat.reason or f"{heartbeat.vm_name} refused the job")]
         case B.FAILED:
             event = E.YIELDED if job.status is S.PREEMPTING else E.EXITED_ERROR
-            return [*claimed, (event, beat.reason or f"exit code {beat.exit_code}")]
+            return [*claimed, (event, heartbeat.reason or f"exit code {heartbeat.exit_code}")]
         case B.STOPPED:
-            return _stopped(job, beat)
+            return _stopped(job, heartbeat)
         case B.PREEMPTED:
             return [(E.SPOT_TAKEN, vm.taken_words)]
         case _:
             return []
 
 
-def _stopped(job: Job, beat: Heartbeat) -> list[tuple[JobEvent, str]]:
+def _stopped(job: Job, heartbeat: Heartbeat) -> list[tuple[JobEvent, str]]:
     if job.status is S.STOPPING:
         return [(E.STOPPED, job.reason or "stopped")]
     if job.status is S.PREEMPTING:
         return [(E.YIELDED, "yielded its VM")]
     # The worker itself was told to go (its machine shuts down), or never had the lease: the job
     # did nothing wrong.
-    return [(E.VM_LOST, beat.reason or f"the worker on {beat.vm_name} was stopped")]
+    return [(E.VM_LOST, heartbeat.reason or f"the worker on {heartbeat.vm_name} was stopped")]

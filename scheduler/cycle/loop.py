@@ -1,4 +1,5 @@
-"""The leader's loop. One turn reads as numbered steps; everything it decides is in the draft."""
+"""The leader's loop. One cycle reads as numbered steps; everything it decides is in the plan
+builder."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from core.changes import Change, ClearAlert, DeadLetter, RaiseAlert, Unit, View
+from core.changes import AtomicBatch, Change, ClearAlert, DeadLetter, RaiseAlert, Snapshot
 from core.cluster import ClusterSpec
 from core.errors import BusDown, StoreDown, TermPassed
 from core.job import Job, Rules
@@ -21,7 +22,7 @@ from messaging.codec import BadMessage, decode_heartbeat, encode_canary, encode_
 from orchestrator.orchestrator import ClusterOrchestrator
 from scheduler.cycle.checkpoints import Checkpoints
 from scheduler.cycle.heartbeat_inbox import Inbox
-from scheduler.cycle.heartbeats import Beat, apply_beats
+from scheduler.cycle.heartbeats import ReceivedHeartbeat, apply_heartbeats
 from scheduler.cycle.leadership import Leadership
 from scheduler.cycle.outbox_relay import Relay
 from scheduler.cycle.plan import Circumstances, plan_jobs
@@ -30,16 +31,16 @@ from scheduler.forecast.run_times import Guess, unknown
 from scheduler.operations.dead_letters import HEARTBEATS
 from scheduler.operations.metrics import Metrics
 from scheduler.placement.simulation_results import Answers
-from scheduler.plan_builder import Draft
-from scheduler.queue.budgets import Standing, alert_changes
-from scheduler.queue.heads import TenantsKeeper, heads_for
+from scheduler.plan_builder import PlanBuilder
+from scheduler.queue.budgets import BudgetStatus, alert_changes
+from scheduler.queue.heads import TenantQueues, heads_for
 from scheduler.v1.recall import Recall
 
 log = structlog.get_logger("loop")
-MAIL_PER_TURN = 5_000
-"""Many beats of one worker cost one write, so a backlog is cheapest in big bites; this one takes
-a tenth of a second."""
-TRIES_PER_TURN = 3
+MAIL_PER_CYCLE = 5_000
+"""Many heartbeats of one worker cost one write, so a backlog is cheapest in big bites; this one
+takes a tenth of a second."""
+TRIES_PER_CYCLE = 3
 REST_MAX_S = 0.05
 CANARY_TIMEOUT_S = 5.0
 FLEET_SILENT = ("fleet_silent", "heartbeats")
@@ -49,7 +50,7 @@ UNSTORABLE = "unstorable"
 
 @dataclass(frozen=True, slots=True)
 class LoopParts:
-    """Everything a turn touches."""
+    """Everything a cycle touches."""
 
     store: Store
     bus: Bus
@@ -64,29 +65,29 @@ class LoopParts:
     ids: Ids
     clock: Clock
     queue_limit: int
-    budgets: Callable[[], Standing] = Standing
+    budgets: Callable[[], BudgetStatus] = BudgetStatus
     """How tenants stand with what they may spend."""
     policy: Callable[[], CapacityPolicy] = CapacityPolicy
     """How long a job is taken to run that says nothing of it."""
     guess: Callable[[Job], Guess] = unknown
     """How long a job runs, from what ran before."""
-    seen: Callable[[View, Sequence[tuple[Job, Job]]], None] = lambda _, __: None
-    """Is shown the picture of each turn and what moved in it."""
+    seen: Callable[[Snapshot, Sequence[tuple[Job, Job]]], None] = lambda _, __: None
+    """Is shown the snapshot of each cycle and what moved in it."""
     recall: Recall | None = None
     """Takes back what v1 workers shall not find any more."""
 
 
 @dataclass(slots=True)
 class Mail:
-    """A turn's messages, decoded. Bad ones become dead letters, the canary sets the clock."""
+    """A cycle's messages, decoded. Bad ones become dead letters, the canary sets the clock."""
 
     messages: list[InMessage] = field(default_factory=list)
-    beats: list[Beat] = field(default_factory=list)
+    heartbeats: list[ReceivedHeartbeat] = field(default_factory=list)
     dead: list[Change] = field(default_factory=list)
 
 
 class SchedulerLoop:
-    """Woken by events (a submission, a READY beat), never slower than its interval."""
+    """Woken by events (a submission, a READY heartbeat), never slower than its interval."""
 
     def __init__(self, parts: LoopParts) -> None:
         self._parts = parts
@@ -94,21 +95,21 @@ class SchedulerLoop:
         self._bus_clock = BusClock(parts.rules.timers)
         self._canary_seq = 0
         self._one_by_one = 0
-        """How many messages are still to be read one per turn: one of them crashed a turn."""
+        """How many messages are still to be read one per cycle: one of them crashed a cycle."""
         self._mail = Mail()
         self._kept_warm: dict[str, float] = {}
-        self._tenants = TenantsKeeper()
+        self._tenants = TenantQueues()
         self._checkpoints = Checkpoints()
         self._answers = Answers()
 
     def update(self, rules: Rules, queue_limit: int) -> None:
-        """The configuration has changed: the next turn goes by the new one. Not called while a
-        turn decides, since deciding never waits."""
+        """The configuration has changed: the next cycle goes by the new one. Not called while a
+        cycle decides, since deciding never waits."""
         self._parts = replace(self._parts, rules=rules, queue_limit=queue_limit)
         self._bus_clock.timers = rules.timers
 
     def poke(self) -> None:
-        """Something happened: take a turn soon."""
+        """Something happened: take a cycle soon."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -121,18 +122,18 @@ class SchedulerLoop:
                 pass  # nothing woke us: the interval carries on
             self._wake.clear()
             started = self._parts.clock.monotonic()
-            await self._guarded_turn()
+            await self._guarded_cycle()
             await self._rest(self._parts.clock.monotonic() - started)
 
     async def _rest(self, worked_s: float) -> None:
-        """As long as it has worked, up to a blink: the beats of a large fleet never cease, and
-        whatever else this process does gets its half. What came meanwhile shares the next turn."""
+        """As long as it has worked, up to a blink: the heartbeats of a large fleet never cease, and
+        whatever else this process does gets its half. What came meanwhile shares the next cycle."""
         if worked_s > 0 and not self._parts.inbox.waiting:
             await asyncio.sleep(min(worked_s, REST_MAX_S))
 
-    async def _guarded_turn(self) -> None:
+    async def _guarded_cycle(self) -> None:
         try:
-            await self.turn()
+            await self.cycle()
         except TermPassed as error:
             self._parts.leadership.lost(str(error))
         except StoreDown as error:
@@ -140,28 +141,28 @@ class SchedulerLoop:
             self._parts.inbox.put_back(self._mail.messages)
             await asyncio.sleep(self._parts.rules.timers.loop_interval_s)
         except Exception:
-            # One bad turn must not end the service: nothing was committed, the next one retries.
+            # One bad cycle must not end the service: nothing was committed, the next one retries.
             log.exception("turn crashed")
             await self._isolate()
             await asyncio.sleep(self._parts.rules.timers.loop_interval_s)
 
     async def _isolate(self) -> None:
-        """A message may have crashed the turn: read the same mail one by one, and put the one
+        """A message may have crashed the cycle: read the same mail one by one, and put the one
         that crashes alone among the dead letters, so that the others are heard."""
         messages = self._mail.messages
         if len(messages) != 1:
             self._one_by_one = len(messages)
             self._parts.inbox.put_back(messages)
             return
-        letter = _dead_letter(messages[0], "the scheduler crashed on it; its log says how")
+        dead_letter = _dead_letter(messages[0], "the scheduler crashed on it; its log says how")
         try:
-            await self._parts.store.commit([(letter,)], self._parts.leadership.term())
+            await self._parts.store.commit([(dead_letter,)], self._parts.leadership.term())
             await self._parts.inbox.ack(messages)
         except (StoreDown, TermPassed):
             self._parts.inbox.put_back(messages)
 
-    async def turn(self) -> None:
-        """One turn."""
+    async def cycle(self) -> None:
+        """One cycle."""
         parts = self._parts
         started = parts.clock.monotonic()
         # 1 leader?
@@ -169,41 +170,41 @@ class SchedulerLoop:
             return
         # 2 drain the inbox
         mail = self._mail = self._open_mail()
-        view, draft, committed = await self._decide_and_commit(mail)
+        snapshot, plan, committed = await self._decide_and_commit(mail)
         # 6 relay, and acknowledge what is committed
         parts.relay.poke()
         if parts.recall is not None:
-            parts.recall.look(draft, self._v1())
+            parts.recall.look(plan, self._v1())
         # 7 demand, 8 reconcile clusters: in tasks of their own
-        parts.orchestrator.poke(view)
-        parts.seen(view, draft.moves)
+        parts.orchestrator.poke(snapshot)
+        parts.seen(snapshot, plan.moves)
         if committed:
-            self._checkpoints.forget(draft.moves)
+            self._checkpoints.forget(plan.moves)
             await parts.inbox.ack(mail.messages)
         else:
             parts.inbox.put_back(mail.messages)
-        for before, after in draft.moves:
+        for before, after in plan.moves:
             parts.metrics.job_moved(before, after)
         parts.metrics.cycle(parts.clock.monotonic() - started)
         if parts.inbox.waiting or not committed:
             self.poke()
 
-    async def _decide_and_commit(self, mail: Mail) -> tuple[View, Draft, bool]:
+    async def _decide_and_commit(self, mail: Mail) -> tuple[Snapshot, PlanBuilder, bool]:
         parts = self._parts
         tries = 0
         while True:
-            # 3 load one consistent view
-            view = await parts.store.view(parts.queue_limit, self._heads())
+            # 3 load one consistent snapshot
+            snapshot = await parts.store.snapshot(parts.queue_limit, self._heads())
             # 4 plan jobs, 9 record each why
-            draft, units = self._decide(view, mail)
+            plan, batches = self._decide(snapshot, mail)
             # 5 commit transitions and outbox, guarded by our term
-            if not units:
-                return view, draft, True
-            done = await parts.store.commit(units, parts.leadership.term())
+            if not batches:
+                return snapshot, plan, True
+            done = await parts.store.commit(batches, parts.leadership.term())
             tries += 1
             settled = all(guard.startswith(UNSTORABLE) for guard in done.refusals.values())
-            if settled or tries == TRIES_PER_TURN:
-                return view, draft, settled
+            if settled or tries == TRIES_PER_CYCLE:
+                return snapshot, plan, settled
             # A stop or a scale-in came between: look again with the same mail.
             log.info("the world moved, looking again", guards=sorted(set(done.refusals.values())))
 
@@ -237,7 +238,7 @@ class SchedulerLoop:
             await asyncio.sleep(self._parts.rules.timers.canary_s)
 
     def _open_mail(self) -> Mail:
-        most = 1 if self._one_by_one else MAIL_PER_TURN
+        most = 1 if self._one_by_one else MAIL_PER_CYCLE
         self._one_by_one = max(0, self._one_by_one - 1)
         mail = Mail(messages=self._parts.inbox.take(most))
         for message in mail.messages:
@@ -249,20 +250,22 @@ class SchedulerLoop:
             if isinstance(news, Canary):
                 self._bus_clock.canary_back(message.publish_time, self._parts.clock.monotonic())
             else:
-                mail.beats.append(Beat(news, message.publish_time, message.message_id))
+                mail.heartbeats.append(
+                    ReceivedHeartbeat(news, message.publish_time, message.message_id)
+                )
         return mail
 
-    def _decide(self, view: View, mail: Mail) -> tuple[Draft, list[Unit]]:
+    def _decide(self, snapshot: Snapshot, mail: Mail) -> tuple[PlanBuilder, list[AtomicBatch]]:
         parts = self._parts
-        draft = Draft(view, parts.rules, self._encode)
-        draft.hear = lambda said: self._checkpoints.hear((said,))
-        draft.saved = self._checkpoints.saved
+        plan = PlanBuilder(snapshot, parts.rules, self._encode)
+        plan.hear = lambda said: self._checkpoints.hear((said,))
+        plan.saved = self._checkpoints.saved
         if parts.recall is not None:
-            draft.recalled = parts.recall.recalled
-        apply_beats(draft, mail.beats, self._v1())
+            plan.recalled = parts.recall.recalled
+        apply_heartbeats(plan, mail.heartbeats, self._v1())
         steady = self.hears()
         silence = (
-            find_silent(draft.living, draft.beats, self._bus_clock.bus_now, parts.rules.timers)
+            find_silent(plan.active, plan.heartbeats, self._bus_clock.bus_now, parts.rules.timers)
             if steady
             else Silence(())
         )
@@ -282,36 +285,36 @@ class SchedulerLoop:
             parts.relay.unsent(unsent_s),
             parts.relay.refused_starts(unsent_s),
         )
-        whys = plan_jobs(draft, view, around, parts.ids)
-        self._keep_warm(draft)
+        whys = plan_jobs(plan, snapshot, around, parts.ids)
+        self._keep_warm(plan)
         alerts = [
-            *_fleet_alert(silence, view),
-            *alert_changes(budgets, view.open_alerts, view.now),
+            *_fleet_alert(silence, snapshot),
+            *alert_changes(budgets, snapshot.open_alerts, snapshot.now),
         ]
-        alone = (*mail.dead, *whys, *alerts, *draft.wait_notes)
-        units = [*draft.units, *((change,) for change in alone)]
-        return draft, units
+        alone = (*mail.dead, *whys, *alerts, *plan.wait_notes)
+        batches = [*plan.batches, *((change,) for change in alone)]
+        return plan, batches
 
     def _heads(self) -> Ask:
-        """No more of the queue than this turn can use."""
+        """No more of the queue than this cycle can use."""
         parts = self._parts
         held = parts.budgets().held.keys()
         policy, ahead_s = parts.rules.queue, parts.policy().typical_run_s
         return heads_for(parts.clusters(), held, policy, ahead_s, self._tenants)
 
-    def _keep_warm(self, draft: Draft) -> None:
+    def _keep_warm(self, plan: PlanBuilder) -> None:
         """A worker without work and without a word from us powers its VM off. Those that a floor
         keeps are spoken to now and then; the others are left to that last lock."""
         now = self._parts.clock.monotonic()
         pace_s = self._parts.rules.timers.agent_idle_off_s / 3
         clusters = self._parts.clusters().items()
         floors = {name for name, spec in clusters if spec.vm_min or spec.floors}
-        warm = {vm.uid for cluster in floors for vm in draft.idle_in(cluster)}
+        warm = {vm.uid for cluster in floors for vm in plan.idle_in(cluster)}
         for uid in sorted(warm):  # the order of messages must not depend on hashes
             if now - self._kept_warm.get(uid, now - pace_s) >= pace_s:
                 self._kept_warm[uid] = now
-                vm = draft.vms[uid]
-                draft.tell(KeepWarm(vm.name, vm.boot_nonce))
+                vm = plan.vms[uid]
+                plan.tell(KeepWarm(vm.name, vm.boot_nonce))
         self._kept_warm = {uid: at for uid, at in self._kept_warm.items() if uid in warm}
 
     def _encode(self, message: Control) -> OutMessage:
@@ -334,11 +337,11 @@ def _dead_letter(message: InMessage, reason: str) -> DeadLetter:
     )
 
 
-def _fleet_alert(silence: Silence, view: View) -> Sequence[Change]:
-    open_now = FLEET_SILENT in view.open_alerts
+def _fleet_alert(silence: Silence, snapshot: Snapshot) -> Sequence[Change]:
+    open_now = FLEET_SILENT in snapshot.open_alerts
     kind, subject = FLEET_SILENT
     if silence.frozen_why and not open_now:
-        return [RaiseAlert(kind, subject, "critical", silence.frozen_why, view.now)]
+        return [RaiseAlert(kind, subject, "critical", silence.frozen_why, snapshot.now)]
     if open_now and not silence.frozen_why:
-        return [ClearAlert(kind, subject, view.now)]
+        return [ClearAlert(kind, subject, snapshot.now)]
     return []

@@ -9,7 +9,7 @@ from core.job import BLOCKED_MAX_S, DEADLINE_EVENT, E, Job, JobEvent, S
 from core.vm import UNCLAIMED_REASON, VM_TRANSITIONS, Vm, VmState
 from scheduler.cycle.silence import Silence
 from scheduler.placement.gang import joins_later
-from scheduler.plan_builder import Draft, stop_message
+from scheduler.plan_builder import PlanBuilder, stop_message
 
 V = VmState
 # While the bus is away a worker's word cannot reach us: these clocks stand still. A job that leaves
@@ -19,23 +19,23 @@ _NEEDS_THE_BUS = frozenset({S.ASSIGNED, S.STARTING, S.PREEMPTING})
 _DISTRUST = frozenset({E.STOP_GRACE_OVER})
 
 
-def lose_vms(draft: Draft, silence: Silence) -> None:
+def lose_vms(plan: PlanBuilder, silence: Silence) -> None:
     """Silent VMs are lost: their names are deleted, their jobs go back."""
     for vm in silence.lost:
-        draft.doom(draft.vms[vm.uid], "silent for too long")
+        plan.doom(plan.vms[vm.uid], "silent for too long")
 
 
-def requeue_lost(draft: Draft, silence: Silence) -> None:
+def requeue_lost(plan: PlanBuilder, silence: Silence) -> None:
     """Jobs whose VM is gone, or going with no worker alive on it. A VM that is only being deleted
     may still compute: its job waits until it is observed off or gone, falls silent, or its worker
     has spoken. That costs seconds, and two VMs never compute the same job."""
     silent = dict.fromkeys(vm.uid for vm in silence.lost)
-    doubtful = (*draft.living.leaving, *draft.vms.news)
-    dead = [uid for uid in doubtful if _is_dead(draft.vms[uid])]
-    places = dict.fromkeys((*dead, *silent, *draft.living.homeless))
-    for job in [job for uid in places for job in draft.jobs_on(uid)]:
+    doubtful = (*plan.active.leaving, *plan.vms.news)
+    dead = [uid for uid in doubtful if _is_dead(plan.vms[uid])]
+    places = dict.fromkeys((*dead, *silent, *plan.active.homeless))
+    for job in [job for uid in places for job in plan.jobs_on(uid)]:
         assert job.lease is not None, "chosen so"
-        vm = draft.vms.get(job.lease.vm_uid)
+        vm = plan.vms.get(job.lease.vm_uid)
         # A silent worker has frozen what it ran; a start that is still on its way to it has not
         # been frozen by anybody. v1 workers freeze nothing: only the end of their VM is theirs.
         frozen = job.status is not S.ASSIGNED and job.lease.vm_uid in silent
@@ -43,23 +43,23 @@ def requeue_lost(draft: Draft, silence: Silence) -> None:
         if vm is not None and not frozen and not _is_dead(vm):
             continue
         if vm is not None and vm.taken:
-            draft.step(job, E.SPOT_TAKEN, vm.taken_words)
+            plan.step(job, E.SPOT_TAKEN, vm.taken_words)
             continue
         cause = f": {vm.reason}" if vm is not None and vm.reason else ""
-        draft.step(job, _loss_event(job, draft.now), f"{job.lease.vm_name} was lost{cause}")
+        plan.step(job, _loss_event(job, plan.now), f"{job.lease.vm_name} was lost{cause}")
 
 
-def end_refused(draft: Draft, refused: Mapping[str, str]) -> None:
+def end_refused(plan: PlanBuilder, refused: Mapping[str, str]) -> None:
     """Jobs whose start message the bus refuses for what it says: another VM would not get it
     either. `refused`: lease of the message → why."""
     if not refused:
         return
-    for job in list(draft.living.jobs.values()):
+    for job in list(plan.active.jobs.values()):
         holds = job.lease if job.status is S.ASSIGNED else job.offer
         if holds is not None and holds.lease_id in refused:
-            now = draft.jobs[job.uid]
+            now = plan.jobs[job.uid]
             if now.status is job.status:
-                draft.step(now, E.START_REFUSED, refused[holds.lease_id])
+                plan.step(now, E.START_REFUSED, refused[holds.lease_id])
 
 
 def _is_dead(vm: Vm) -> bool:
@@ -73,7 +73,7 @@ def _loss_event(job: Job, now: datetime) -> JobEvent:
 
 
 def meet_deadlines(
-    draft: Draft,
+    plan: PlanBuilder,
     bus_steady: bool,
     deaf: Collection[str] = frozenset(),
     unsent: Collection[str] = frozenset(),
@@ -81,31 +81,31 @@ def meet_deadlines(
     """Every state that is not final moves by itself in the end. `deaf`: clusters whose workers
     could not be told anything of late; `unsent`: VMs that one order could not be sent to. Nobody is
     blamed for what he could not hear."""
-    late = (job.uid for job in draft.living.due(draft.now))
-    for job in [draft.jobs[uid] for uid in dict.fromkeys((*late, *draft.jobs.news))]:
-        if job.deadline_at is None or job.deadline_at > draft.now:
+    late = (job.uid for job in plan.active.due(plan.now))
+    for job in [plan.jobs[uid] for uid in dict.fromkeys((*late, *plan.jobs.news))]:
+        if job.deadline_at is None or job.deadline_at > plan.now:
             continue
         if job.status in _NEEDS_THE_BUS:
             if bus_steady and job.cluster not in deaf:
-                _give_up_worker(draft, job, unsent)
+                _give_up_worker(plan, job, unsent)
             continue
-        if joins_later(draft, job):
+        if joins_later(plan, job):
             continue
         event = DEADLINE_EVENT[job.status]
-        vm = draft.vms.get(job.lease.vm_uid) if job.lease else None
+        vm = plan.vms.get(job.lease.vm_uid) if job.lease else None
         reason = _deadline_reason(job, event)
         tell = [stop_message(job, vm.boot_nonce if vm else "", reason)] if job.lease else []
-        draft.step(job, event, reason, tell=tell)
+        plan.step(job, event, reason, tell=tell)
         if vm is not None and event in _DISTRUST:
-            draft.distrust(draft.vms[vm.uid], reason)
+            plan.distrust(plan.vms[vm.uid], reason)
 
 
-def _give_up_worker(draft: Draft, job: Job, unsent: Collection[str]) -> None:
+def _give_up_worker(plan: PlanBuilder, job: Job, unsent: Collection[str]) -> None:
     """It did not claim, start or yield the job in time, but may be about to: it is told to stop and
     its VM goes; the job goes back once nothing can run there. A worker that has other jobs as well
     is asked first: its answer frees the job, and only without one are its neighbours given up."""
     assert job.lease is not None, f"a job that is {job.status} holds a lease"
-    vm = draft.vms.get(job.lease.vm_uid)
+    vm = plan.vms.get(job.lease.vm_uid)
     if vm is None or V.DELETING not in VM_TRANSITIONS[vm.state]:
         return
     reason = _deadline_reason(job, DEADLINE_EVENT[job.status])
@@ -113,16 +113,16 @@ def _give_up_worker(draft: Draft, job: Job, unsent: Collection[str]) -> None:
         reason = "the bus refuses its orders"
     elif vm.speaks_v1 and job.status is S.ASSIGNED:  # it has claimed the job: FOUND_VM
         reason = "its v1 worker did not begin to run the job in time"
-    answer_s = job.spec.stop_grace_s + draft.rules.timers.stop_margin_s
+    answer_s = job.spec.stop_grace_s + plan.rules.timers.stop_margin_s
     asked = vm.state is V.DRAINING and vm.reason == reason
-    if asked and len(vm.leases) > 1 and draft.now - vm.state_since < timedelta(seconds=answer_s):
+    if asked and len(vm.leases) > 1 and plan.now - vm.state_since < timedelta(seconds=answer_s):
         return
     if not vm.speaks_v1:  # a v1 stop that its VM does not live to see would end the next attempt
-        draft.tell(stop_message(job, vm.boot_nonce, reason))
+        plan.tell(stop_message(job, vm.boot_nonce, reason))
     if vm.state is V.READY:
-        draft.distrust(vm, reason, job.lease.lease_id)
+        plan.distrust(vm, reason, job.lease.lease_id)
     else:
-        draft.doom(vm, reason)
+        plan.doom(vm, reason)
 
 
 def _deadline_reason(job: Job, event: JobEvent) -> str:

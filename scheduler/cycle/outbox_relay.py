@@ -48,9 +48,9 @@ class Relay:
         self._unsent: dict[str, float] = {}
         """Worker → when an order for it was last refused for what it says; the newest last."""
         self._refused_starts: dict[str, tuple[float, str]] = {}
-        """Lease of a start that became a dead letter → when, and why with the letter's id; the
+        """Lease of a start that became a dead letter → when, and why with the dead letter's id; the
         newest last."""
-        self._turn = 0
+        self._offset = 0
 
     def poke(self) -> None:
         """There may be something to send."""
@@ -69,7 +69,7 @@ class Relay:
 
     def refused_starts(self, within_s: float) -> Mapping[str, str]:
         """Lease of each start that the bus refused so lately, for what it says → why, with its dead
-        letter."""
+        dead letter."""
         since = self._clock.monotonic() - within_s
         return {lease: words for lease, (at, words) in self._refused_starts.items() if at >= since}
 
@@ -155,14 +155,16 @@ class Relay:
         others = [row for row in rows if row.outbox_id not in tried]
         refused += [row for row in others if await self._refusal(row)]
         # The topic may have come back between two tries: those refused before it did are good.
-        letters = [(self._dead(row, why),) for row in refused if (why := await self._refusal(row))]
-        if letters:
-            await self._store.commit(letters, self._leadership.term())
-        none_passed = not passes and len(letters) == len(rows)
+        dead_letters = [
+            (self._dead(row, why),) for row in refused if (why := await self._refusal(row))
+        ]
+        if dead_letters:
+            await self._store.commit(dead_letters, self._leadership.term())
+        none_passed = not passes and len(dead_letters) == len(rows)
         # Only beside one that passes is a start at fault for what it says: a topic that refuses
         # everything (a schema, say) must not end the jobs of a whole batch. They start again.
-        for (letter,) in () if none_passed else letters:
-            self._remember_refused(letter)
+        for (dead_letter,) in () if none_passed else dead_letters:
+            self._remember_refused(dead_letter)
         await self._store.published([row.outbox_id for row in rows])
         if none_passed:
             raise error
@@ -174,8 +176,8 @@ class Relay:
         for row in rows:
             heads.setdefault(row.message.ordering_key or row.outbox_id, row)
         first = list(heads.values())
-        self._turn += TRIED
-        return [first[(self._turn + i) % len(first)] for i in range(min(TRIED, len(first)))]
+        self._offset += TRIED
+        return [first[(self._offset + i) % len(first)] for i in range(min(TRIED, len(first)))]
 
     async def _refusal(self, row: OutboxRow) -> str:
         """Why the bus refuses the message; empty: it took it."""
@@ -193,12 +195,14 @@ class Relay:
             if len(self._unsent) > UNSENT_MAX:
                 del self._unsent[next(iter(self._unsent))]
 
-    def _remember_refused(self, letter: DeadLetter) -> None:
-        message = OutMessage(letter.source, letter.body, letter.attributes)
+    def _remember_refused(self, dead_letter: DeadLetter) -> None:
+        message = OutMessage(dead_letter.source, dead_letter.body, dead_letter.attributes)
         lease_id = start_lease(message)
         if not lease_id:
             return
-        words = f"the bus refuses its start message: {letter.reason} ({letter.message_id})"
+        words = (
+            f"the bus refuses its start message: {dead_letter.reason} ({dead_letter.message_id})"
+        )
         self._refused_starts[lease_id] = (self._clock.monotonic(), words)
         if len(self._refused_starts) > UNSENT_MAX:
             del self._refused_starts[next(iter(self._refused_starts))]

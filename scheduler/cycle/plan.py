@@ -1,11 +1,12 @@
-"""One turn's decisions about jobs: the steps and their order. Pure: a draft in, steps out."""
+"""One cycle's decisions about jobs: the steps and their order. Pure: a plan builder in, steps
+out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from core.changes import JobWhy, View
+from core.changes import JobWhy, Snapshot
 from core.cluster import ClusterSpec
 from core.deadline_slack import DeadlineSlack
 from core.job import Job, S
@@ -21,7 +22,7 @@ from scheduler.cycle.lost_vms import end_refused, lose_vms, meet_deadlines, requ
 from scheduler.cycle.reroute_blocked import fall_back
 from scheduler.cycle.reroute_deadline import leave_spot
 from scheduler.cycle.silence import Silence
-from scheduler.cycle.unhealthy_vms import retire_sick
+from scheduler.cycle.unhealthy_vms import drain_unhealthy
 from scheduler.forecast.run_times import Guess, predicted_s, unknown
 from scheduler.placement.elastic import Left, bending, late_teams, resize
 from scheduler.placement.elastic_sizes import tell_sizes
@@ -30,9 +31,9 @@ from scheduler.placement.gang_placement import end_holds
 from scheduler.placement.simulation_results import Answers
 from scheduler.placement.single import place
 from scheduler.placement.slots import Slots
-from scheduler.plan_builder import Draft
-from scheduler.preemption.preempt import HEADS, Ask, SavedAt, make_room, never_saved
-from scheduler.queue.budgets import Standing
+from scheduler.plan_builder import PlanBuilder
+from scheduler.preemption.preempt import HEADS, PreemptionContext, SavedAt, make_room, never_saved
+from scheduler.queue.budgets import BudgetStatus
 from scheduler.queue.fair_share import shares_of, usage_after
 from scheduler.queue.quotas import Quotas
 from scheduler.v1.offers import held_ids
@@ -45,7 +46,7 @@ class Circumstances:
     clusters: Mapping[str, ClusterSpec]
     silence: Silence
     bus_steady: bool
-    budgets: Standing = field(default_factory=Standing)
+    budgets: BudgetStatus = field(default_factory=BudgetStatus)
     typical_run_s: float = CapacityPolicy().typical_run_s
     price_band: float = CapacityPolicy().price_band
     guess: Callable[[Job], Guess] = unknown
@@ -53,7 +54,7 @@ class Circumstances:
     saved_at: SavedAt = never_saved
     """When a job last saved its work."""
     answers: Answers = field(default_factory=Answers)
-    """What came of the last trials; kept from turn to turn."""
+    """What came of the last trials; kept from cycle to cycle."""
     deaf: frozenset[str] = frozenset()
     """Clusters whose workers could not be told anything of late."""
     unsent: frozenset[str] = frozenset()
@@ -69,55 +70,59 @@ class Circumstances:
         return DeadlineSlack(runs, self.price_band)
 
 
-def plan_jobs(draft: Draft, view: View, around: Circumstances, ids: Ids) -> list[JobWhy]:
-    """All steps of a turn, in order; returns the news about why jobs wait."""
-    draft.deadline_slack = around.deadline_slack(draft.rules.timers)
-    lose_vms(draft, around.silence)
-    end_refused(draft, around.refused_starts)
-    requeue_lost(draft, around.silence)
-    meet_deadlines(draft, around.bus_steady, around.deaf, around.unsent)
-    retire_sick(draft, view)
-    release(draft, view)
-    couple(draft)
-    leave_spot(draft, view, around.clusters)
-    fall_back(draft, view, around.clusters)
-    around.budgets.hold_back(draft)
-    admissions = run_queue(draft, view, around, ids)
-    end_holds(draft, around.clusters, view.troubles)
-    tell_sizes(draft)
-    draft.wait_notes += around.answers.notes.take(draft.now)
-    return explain(draft, view, around.clusters, around.budgets, admissions, around.answers)
+def plan_jobs(
+    plan: PlanBuilder, snapshot: Snapshot, around: Circumstances, ids: Ids
+) -> list[JobWhy]:
+    """All steps of a cycle, in order; returns the news about why jobs wait."""
+    plan.deadline_slack = around.deadline_slack(plan.rules.timers)
+    lose_vms(plan, around.silence)
+    end_refused(plan, around.refused_starts)
+    requeue_lost(plan, around.silence)
+    meet_deadlines(plan, around.bus_steady, around.deaf, around.unsent)
+    drain_unhealthy(plan, snapshot)
+    release(plan, snapshot)
+    couple(plan)
+    leave_spot(plan, snapshot, around.clusters)
+    fall_back(plan, snapshot, around.clusters)
+    around.budgets.hold_back(plan)
+    admissions = run_queue(plan, snapshot, around, ids)
+    end_holds(plan, around.clusters, snapshot.blocks)
+    tell_sizes(plan)
+    plan.wait_notes += around.answers.notes.take(plan.now)
+    return explain(plan, snapshot, around.clusters, around.budgets, admissions, around.answers)
 
 
-def run_queue(draft: Draft, view: View, around: Circumstances, ids: Ids) -> dict[str, Admission]:
+def run_queue(
+    plan: PlanBuilder, snapshot: Snapshot, around: Circumstances, ids: Ids
+) -> dict[str, Admission]:
     """Cluster by cluster: who counts as demand, and who gets a VM at once."""
-    now, ahead_s = view.now, around.typical_run_s
-    census = draft.living.census.after(draft.moves)
-    usage = usage_after(view.usage, draft.charges)
-    shares = shares_of(view.tenants, usage, census, now, draft.rules.queue, ahead_s)
-    flexible = bending(draft)
+    now, ahead_s = snapshot.now, around.typical_run_s
+    census = plan.active.census.after(plan.moves)
+    usage = usage_after(snapshot.usage, plan.charges)
+    shares = shares_of(snapshot.tenants, usage, census, now, plan.rules.queue, ahead_s)
+    flexible = bending(plan)
     joining = {m.uid for jobs in flexible.values() for job in jobs for m in job.waiting}
     queues = {
         name: [job for job in jobs if job.uid not in joining and not job.is_backing_off(now)]
-        for name, jobs in draft.waiting_by_cluster().items()
+        for name, jobs in plan.waiting_by_cluster().items()
     }
     admitted = (j for jobs in queues.values() for j in jobs if j.status is S.PROVISIONING)
     machines = machines_of(around.clusters.values())
-    quotas = Quotas(view.tenants, machines, census.holding, admitted)
+    quotas = Quotas(snapshot.tenants, machines, census.holding, admitted)
     context = AdmissionContext(
-        draft=draft,
+        plan=plan,
         shares=shares,
         quotas=quotas,
         leased=census.leased,
-        blocks=view.troubles,
+        blocks=snapshot.blocks,
         guess=around.guess,
-        made=around.answers.still_made(draft),
-        v1_ids=held_ids(draft, around.clusters),
+        made=around.answers.still_made(plan),
+        v1_ids=held_ids(plan, around.clusters),
     )
     admissions: dict[str, Admission] = {}
     served: set[str] = set()
     free = {name: around.budgets.free(jobs) for name, jobs in queues.items()}
-    first = set_aside(draft, around.clusters, free, quotas)
+    first = set_aside(plan, around.clusters, free, quotas)
     # Clusters with a job whose part of a quota is set aside are served first, so that no other
     # cluster waits on them.
     for name, spec in sorted(around.clusters.items(), key=lambda item: item[0] not in first):
@@ -126,19 +131,21 @@ def run_queue(draft: Draft, view: View, around: Circumstances, ids: Ids) -> dict
             continue
         more = HEADS + sum(len(job.extra) for job in elastic)
         done = admit(context, ClusterQueue(spec, waiting, more))
-        slots = place(draft, spec, ids, done.admitted, done.promise, done.kept)
+        slots = place(plan, spec, ids, done.admitted, done.promise, done.kept)
         admissions[name] = done
         if elastic and done.room is not None:
             left = Left(
                 done.room,
-                slots or Slots(draft, spec),
+                slots or Slots(plan, spec),
                 quotas,
                 done.short,
-                late_teams(draft, done.admitted),
-                view.troubles,
+                late_teams(plan, done.admitted),
+                snapshot.blocks,
                 around.budgets.held,
             )
-            served |= resize(draft, spec, elastic, left, ids)
-    ask = Ask(shares, view.tenants, around.saved_at, around.answers, frozenset(served))
-    make_room(draft, around.clusters, admissions, ask)
+            served |= resize(plan, spec, elastic, left, ids)
+    ask = PreemptionContext(
+        shares, snapshot.tenants, around.saved_at, around.answers, frozenset(served)
+    )
+    make_room(plan, around.clusters, admissions, ask)
     return admissions

@@ -6,20 +6,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from core.changes import View
+from core.changes import Snapshot
 from core.cluster import ClusterSpec
 from core.errors import BadInput
 from core.job import WAITING, E, Job, JobSpec, S
 from core.queueing import arrival_key
 from core.vm import VmState
 from scheduler.placement.slots import Room, Slots
-from scheduler.plan_builder import Draft
+from scheduler.plan_builder import PlanBuilder
 from scheduler.queue.blocked_clusters import block_of
 from scheduler.submission.cluster_selection import in_preference
 
 V = VmState
 Clusters = Mapping[str, ClusterSpec]
-_WISHES = (
+_REQUIREMENTS = (
     *("cluster", "gpu_type", "gpu_types", "gpu_count", "gpu_memory_mb", "cpu_cores", "memory_mb"),
     *("regions", "regions_denied", "max_usd_per_hour", "agreed_usd_per_hour"),
     *("spot", "allow_larger", "replicas"),
@@ -27,25 +27,25 @@ _WISHES = (
 """What decides which clusters serve a job: those that agree in all of it are served alike."""
 
 
-def fall_back(draft: Draft, view: View, clusters: Clusters) -> None:
+def fall_back(plan: PlanBuilder, snapshot: Snapshot, clusters: Clusters) -> None:
     """Moves no more jobs than the others have room for, those that have waited longest first. One
     that asked for exactly its cluster stays there."""
-    after = timedelta(seconds=draft.rules.timers.fallback_after_s)
+    after = timedelta(seconds=plan.rules.timers.fallback_after_s)
     usable = [spec for spec in clusters.values() if not spec.drain and spec.vm_max > 0]
-    stuck = [job for job in draft.waiting() if _waits_long(job, draft.now, after)]
+    stuck = [job for job in plan.waiting() if _waits_long(job, plan.now, after)]
     if not stuck or len(usable) < 2:
         return
-    others = _Others(draft, view, clusters)
+    others = _Others(plan, snapshot, clusters)
     for job in sorted(stuck, key=arrival_key):
         why = others.nothing_for(job)
         target = others.next_for(job, usable) if why else None
         if target is not None:
-            waited_s = (draft.now - job.queued_since).total_seconds()
+            waited_s = (plan.now - job.queued_since).total_seconds()
             reason = (
                 f"moved from {job.cluster} to {target.name}, which serves the job too: after "
                 f"{waited_s:.0f} s there is nothing to be had there ({why})"
             )
-            draft.step(job, E.REROUTED, reason, cluster=target.name, left=job.cluster)
+            plan.step(job, E.REROUTED, reason, cluster=target.name, left=job.cluster)
 
 
 def _waits_long(job: Job, now: datetime, patience: timedelta) -> bool:
@@ -59,8 +59,8 @@ def _waits_long(job: Job, now: datetime, patience: timedelta) -> bool:
 class _Others:
     """What the clusters have to give, as jobs are moved around."""
 
-    def __init__(self, draft: Draft, view: View, clusters: Clusters) -> None:
-        self._draft, self._view, self._clusters = draft, view, clusters
+    def __init__(self, plan: PlanBuilder, snapshot: Snapshot, clusters: Clusters) -> None:
+        self._plan, self._snapshot, self._clusters = plan, snapshot, clusters
         self._rooms: dict[str, Room] = {}
         self._slots: dict[str, Slots] = {}
         # Many jobs are alike: each question about a cluster is answered once.
@@ -68,8 +68,8 @@ class _Others:
         self._fleets: dict[str, tuple[int, frozenset[str]]] = {}
         self._choices: dict[tuple[object, ...], list[ClusterSpec]] = {}
         self._hopeless: set[tuple[str, tuple[object, ...]]] = set()
-        self._waiting = draft.waiting_by_cluster()
-        self._census = draft.living.census.after(draft.moves)
+        self._waiting = plan.waiting_by_cluster()
+        self._census = plan.active.census.after(plan.moves)
 
     def nothing_for(self, job: Job) -> str:
         """Why its own cluster has nothing for it; empty: it may have something soon."""
@@ -86,36 +86,36 @@ class _Others:
     def _fleet(self, spec: ClusterSpec) -> tuple[int, frozenset[str]]:
         """How many VMs it has, and the regions where one is on its way that was not refused."""
         if spec.name not in self._fleets:
-            draft = self._draft
-            vms = (draft.vms[uid] for uid in draft.living.coming)
+            plan = self._plan
+            vms = (plan.vms[uid] for uid in plan.active.coming)
             mine = (vm for vm in vms if vm.cluster == spec.name and not vm.refused)
             coming = (vm for vm in mine if vm.state in (V.REQUESTED, V.BOOTING))
-            counted = draft.living.counted_in(spec.name)
+            counted = plan.active.counted_in(spec.name)
             self._fleets[spec.name] = (counted, frozenset(vm.region for vm in coming))
         return self._fleets[spec.name]
 
     def _block(self, job: Job, spec: ClusterSpec) -> str:
         key = (spec.name, job.spec.regions, job.spec.regions_denied)
         if key not in self._blocks:
-            found = block_of(job.spec, spec, self._view.troubles, self._draft.now)
+            found = block_of(job.spec, spec, self._snapshot.blocks, self._plan.now)
             self._blocks[key] = found
         return self._blocks[key]
 
     def next_for(self, job: Job, usable: list[ClusterSpec]) -> ClusterSpec | None:
         """The first in the job's preference that has a VM for it, or may get one."""
-        kind = tuple(getattr(job.spec, name) for name in _WISHES)
+        kind = tuple(getattr(job.spec, name) for name in _REQUIREMENTS)
         if (job.cluster, kind) in self._hopeless:
             return None
-        here, now, dear = self._clusters.get(job.cluster), self._draft.now, False
+        here, now, dear = self._clusters.get(job.cluster), self._plan.now, False
         for spec in self._in_preference(kind, job.spec, usable):
             if spec.name == job.cluster:
                 continue
-            if not self._draft.deadline_slack.allows(job, here, spec, now):
+            if not self._plan.deadline_slack.allows(job, here, spec, now):
                 dear = True
             elif self._has_something(job, spec):
                 return spec
         if not dear:
-            # Nothing becomes free during a turn: the next one of its kind need not ask.
+            # Nothing becomes free during a cycle: the next one of its kind need not ask.
             self._hopeless.add((job.cluster, kind))
         return None
 
@@ -136,13 +136,13 @@ class _Others:
         if not self._rooms[spec.name].fits(job.spec):
             return False
         if spec.name not in self._slots:
-            self._slots[spec.name] = Slots(self._draft, spec)
+            self._slots[spec.name] = Slots(self._plan, spec)
         idle = self._slots[spec.name].best(job.spec) is not None
         return (idle or not self._block(job, spec)) and self._rooms[spec.name].take(job.spec)
 
     def _room(self, spec: ClusterSpec) -> Room:
         """Without what those who wait there already will take."""
-        room = Room(self._draft, spec, self._census.leased[spec.name])
+        room = Room(self._plan, spec, self._census.leased[spec.name])
         for job in self._waiting.get(spec.name, ()):
             room.take(job.spec)
         return room

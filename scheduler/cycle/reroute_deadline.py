@@ -5,45 +5,45 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from core.changes import View
+from core.changes import Snapshot
 from core.cluster import ClusterSpec
 from core.demand import Demand
 from core.job import WAITING, E, Job
 from core.remaining import MARGIN_SHARE, Remaining, latest_start, reserve_s
 from core.timers import Timers
 from core.vm import Vm
-from orchestrator.planning.plan_input import Picture
+from orchestrator.planning.plan_input import PlanInput
 from orchestrator.planning.region_estimates import outlooks
-from scheduler.plan_builder import Draft
+from scheduler.plan_builder import PlanBuilder
 from scheduler.submission.cluster_selection import standard_cluster
 
 Clusters = Mapping[str, ClusterSpec]
 
 
-def leave_spot(draft: Draft, view: View, clusters: Clusters) -> None:
+def leave_spot(plan: PlanBuilder, snapshot: Snapshot, clusters: Clusters) -> None:
     """Move each job that waits for a spot VM (never had one, or lost it) and can only just be done
     in time on a standard one, a gang with all its members. It does not come back: a second detour
     would cost the deadline."""
-    starts = _Starts(draft, view)
-    for job in draft.waiting():
-        team = _team(job, draft, clusters)
+    starts = _Starts(plan, snapshot)
+    for job in plan.waiting():
+        team = _team(job, plan, clusters)
         target = standard_of(job, clusters) if team else None
         if target is None:
             continue
         wait_s, detour_s = starts.of(target), starts.of(clusters[job.cluster])
         if wait_s is None:
             continue  # nothing is to be had there either: spot is the better hope
-        left = draft.deadline_slack.runs.left(job)
+        left = plan.deadline_slack.runs.left(job)
         # A spot VM must be worth its start: it may be taken back at once, and then a standard one
         # has to start.
         boot_s = max(starts.boot_s(target), starts.boot_s(clusters[job.cluster]))
         before_s = wait_s + boot_s + (detour_s or 0.0) + starts.boot_s(clusters[job.cluster])
         start_by = latest_start(job, left, before_s + MARGIN_SHARE * reserve_s(job, left))
-        if start_by is not None and start_by <= draft.now:
+        if start_by is not None and start_by <= plan.now:
             reason = _reason(job, target, left, wait_s + boot_s)
-            with draft.together():
+            with plan.together():
                 for member in team:
-                    draft.step(
+                    plan.step(
                         *(member, E.REROUTED, reason),
                         cluster=target.name,
                         gang_region="",
@@ -51,7 +51,7 @@ def leave_spot(draft: Draft, view: View, clusters: Clusters) -> None:
                     )
 
 
-def _team(job: Job, draft: Draft, clusters: Clusters) -> Sequence[Job]:
+def _team(job: Job, plan: PlanBuilder, clusters: Clusters) -> Sequence[Job]:
     """The job, or all of its gang when its first member is asked about; empty: it does not move.
     One that asked for exactly its cluster stays there."""
     here = clusters.get(job.cluster)
@@ -61,7 +61,7 @@ def _team(job: Job, draft: Draft, clusters: Clusters) -> Sequence[Job]:
     if job.gang is not None:
         if job.gang.rank:
             return ()
-        team = [m for m in draft.gang(job.gang.uid) if not m.status.final]
+        team = [m for m in plan.gang(job.gang.uid) if not m.status.final]
     # A v1 worker may have taken one already.
     waits = all(m.status in WAITING and m.offer is None for m in team)
     return team if waits else ()
@@ -70,8 +70,8 @@ def _team(job: Job, draft: Draft, clusters: Clusters) -> Sequence[Job]:
 class _Starts:
     """How long VMs take to come, by cluster: each is worked out once."""
 
-    def __init__(self, draft: Draft, view: View) -> None:
-        self._draft, self._view = draft, view
+    def __init__(self, plan: PlanBuilder, snapshot: Snapshot) -> None:
+        self._plan, self._snapshot = plan, snapshot
         self._known: dict[str, tuple[float | None, float]] = {}
 
     def of(self, cluster: ClusterSpec) -> float | None:
@@ -83,9 +83,9 @@ class _Starts:
 
     def _starts(self, cluster: ClusterSpec) -> tuple[float | None, float]:
         if cluster.name not in self._known:
-            vms = self._draft.vms_of(cluster.name)
-            timers = self._draft.rules.timers
-            self._known[cluster.name] = delivery_s(cluster, self._view, vms, timers)
+            vms = self._plan.vms_of(cluster.name)
+            timers = self._plan.rules.timers
+            self._known[cluster.name] = delivery_s(cluster, self._snapshot, vms, timers)
         return self._known[cluster.name]
 
 
@@ -95,18 +95,18 @@ def standard_of(job: Job, clusters: Clusters) -> ClusterSpec | None:
 
 
 def delivery_s(
-    cluster: ClusterSpec, view: View, vms: Iterable[Vm], timers: Timers
+    cluster: ClusterSpec, snapshot: Snapshot, vms: Iterable[Vm], timers: Timers
 ) -> tuple[float | None, float]:
     """From asking for a VM until it runs, in nine of ten cases, where that is soonest (None if
     every region is blocked), and from there to its first job."""
-    picture = Picture(
+    inputs = PlanInput(
         spec=cluster,
         demand=Demand(cluster.name),
         vms=tuple(vms),
-        troubles=view.troubles,
-        experience=view.experience,
+        blocks=snapshot.blocks,
+        supply=snapshot.supply,
     )
-    found = list(outlooks(picture, timers, view.now).values())
+    found = list(outlooks(inputs, timers, snapshot.now).values())
     free = [outlook.late_after_s for outlook in found if outlook.block is None]
     return min(free, default=None), max((outlook.boot_s for outlook in found), default=0.0)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from core.active import Living
+from core.active import ActiveIndex
 from core.timers import Timers
 from core.vm import Vm, VmState
 
@@ -58,11 +58,14 @@ class Silence:
 
 
 def find_silent(
-    living: Living, beats: Mapping[str, datetime], bus_now: datetime | None, timers: Timers
+    active: ActiveIndex,
+    heartbeats: Mapping[str, datetime],
+    bus_now: datetime | None,
+    timers: Timers,
 ) -> Silence:
     """VMs that have said READY once and then nothing for the `lost_after_s` of their kind of
     worker. One that is being deleted counts as long as a job hangs on it: its silence is what lets
-    the job go. `beats`: of this turn, by VM."""
+    the job go. `heartbeats`: of this cycle, by VM."""
     if bus_now is None:
         return Silence(())
     ours, theirs = (
@@ -70,11 +73,11 @@ def find_silent(
     )
     lost = tuple(
         vm
-        for vm in living.quiet(ours)
-        if _speaks(vm) and _last_heard(vm, beats) < (theirs if vm.speaks_v1 else ours)
+        for vm in active.quiet(ours)
+        if _speaks(vm) and _last_heard(vm, heartbeats) < (theirs if vm.speaks_v1 else ours)
     )
     if len(lost) >= FLEET_SILENT_MIN:
-        speaking = sum(map(_speaks, living.vms.values()))
+        speaking = sum(map(_speaks, active.vms.values()))
         if len(lost) >= FLEET_SILENT_SHARE * speaking:
             why = (
                 f"{len(lost)} of {speaking} VMs fell silent at once: "
@@ -84,9 +87,9 @@ def find_silent(
     return Silence(lost)
 
 
-def _last_heard(vm: Vm, beats: Mapping[str, datetime]) -> datetime:
+def _last_heard(vm: Vm, heartbeats: Mapping[str, datetime]) -> datetime:
     assert vm.last_beat_at is not None, f"{vm.name} has never spoken"
-    return beats.get(vm.uid, vm.last_beat_at)
+    return heartbeats.get(vm.uid, vm.last_beat_at)
 
 
 def _speaks(vm: Vm) -> bool:

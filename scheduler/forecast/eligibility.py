@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from core.cluster import ClusterSpec
 from core.job import Job, JobSpec
-from core.region_blocks import Trouble, TroubleKind
+from core.region_blocks import BlockKind, RegionBlock
 from orchestrator.planning.region_estimates import Outlook
 from scheduler.forecast.pool import Guesses, Pool, gang_uid, waits_of
 from scheduler.forecast.queue_simulation import Waits
@@ -17,15 +17,15 @@ from scheduler.forecast.run_times import Guess
 from scheduler.queue.price_caps import price_words, size_words
 
 _NEEDS = {
-    TroubleKind.MISSING: "needs its group (zen infra gcloud prints how to make it)",
-    TroubleKind.PERMISSION: "needs a permission for the scheduler",
-    TroubleKind.UNSUPPORTED: "does not have this machine: needs another region or cluster",
+    BlockKind.MISSING: "needs its group (zen infra gcloud prints how to make it)",
+    BlockKind.PERMISSION: "needs a permission for the scheduler",
+    BlockKind.UNSUPPORTED: "does not have this machine: needs another region or cluster",
 }
 """What ends a block that no wait ends; of other kinds their own words name it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ClusterBacklog:
     """Who waits for one cluster, the next one first; a gang stands in it once."""
 
     playable: tuple[Job, ...]
@@ -33,7 +33,7 @@ class Line:
     """By uid: those of whom nothing can be said, and why."""
     floors: Mapping[str, Guess] = field(default_factory=dict)
     """By uid: when there is a VM for one that may not use every one of the pool."""
-    blocks: Mapping[str, Trouble] = field(default_factory=dict)
+    blocks: Mapping[str, RegionBlock] = field(default_factory=dict)
     """By uid: of those whose regions are all blocked, the block after which a VM may come first."""
 
 
@@ -43,14 +43,14 @@ def line_up(
     pool: Pool,
     guess: Guesses,
     now: datetime | None = None,
-) -> Line:
+) -> ClusterBacklog:
     """`ranked`: as the queue serves them. Without the time nobody waits for a next attempt."""
     ranked = list(ranked)
     retries = _retries_in_s(ranked, now)
     playable: dict[str, Job] = {}
     stuck: dict[str, str] = {}
     floors: dict[str, Guess] = {}
-    blocks: dict[str, Trouble] = {}
+    blocks: dict[str, RegionBlock] = {}
     reach = _Reach(pool)
     for job in ranked:
         uid = gang_uid(job)
@@ -80,7 +80,7 @@ def line_up(
             floors[uid] = floor
         if (block := reach.first_block(mine)) is not None:
             blocks[uid] = block
-    return Line(tuple(playable.values()), stuck, floors, blocks)
+    return ClusterBacklog(tuple(playable.values()), stuck, floors, blocks)
 
 
 def _retries_in_s(jobs: Sequence[Job], now: datetime | None) -> dict[str, float]:
@@ -103,13 +103,13 @@ class _Reach:
         self._of: dict[object, list[Outlook]] = {}
         """Many wish alike."""
 
-    def of(self, wish: JobSpec) -> list[Outlook]:
+    def of(self, request: JobSpec) -> list[Outlook]:
         """The regions that may serve it."""
-        kind = (wish.regions, wish.regions_denied, wish.max_usd_per_hour)
+        kind = (request.regions, request.regions_denied, request.max_usd_per_hour)
         if kind not in self._of:
             known = self._pool.regions.values()
-            allowed = (o for o in known if wish.allows_region(o.region))
-            self._of[kind] = [o for o in allowed if wish.affords(o.usd_per_hour)]
+            allowed = (o for o in known if request.allows_region(o.region))
+            self._of[kind] = [o for o in allowed if request.affords(o.usd_per_hour)]
         return self._of[kind]
 
     def is_narrow(self, mine: Sequence[Outlook]) -> bool:
@@ -136,17 +136,17 @@ class _Reach:
         used.sort()
         return Guess((at_s,), "the end of what runs there")
 
-    def first_block(self, mine: Sequence[Outlook]) -> Trouble | None:
+    def first_block(self, mine: Sequence[Outlook]) -> RegionBlock | None:
         heals = self._pool.heals
         healing = [o for o in mine if o.region in heals]
         first = min(healing, key=lambda o: heals[o.region].at(0.5), default=None)
         return first.block if first is not None else None
 
 
-def _needs(wish: JobSpec, spec: ClusterSpec, mine: Sequence[Outlook]) -> str:
+def _needs(request: JobSpec, spec: ClusterSpec, mine: Sequence[Outlook]) -> str:
     """Of one that nobody serves before somebody has done something."""
     if not mine:
-        return price_words(wish, spec) or "no region of its cluster may serve it"
+        return price_words(request, spec) or "no region of its cluster may serve it"
     blocks = sorted((o.block for o in mine if o.block is not None), key=attrgetter("region"))
     words = "; ".join(f"{block.region} {_NEEDS.get(block.kind, block.words)}" for block in blocks)
     return f"needs somebody to act: {words}"

@@ -10,19 +10,23 @@ from core.cluster import ClusterSpec
 from core.forecast import Forecast, JobForecast, Pace, Record, Told
 from core.job import Job
 from core.queueing import class_of
-from core.region_blocks import Trouble
-from scheduler.forecast.eligibility import Line
+from core.region_blocks import RegionBlock
+from scheduler.forecast.eligibility import ClusterBacklog
 from scheduler.forecast.pool import Guesses, Pool, gang_uid, waits_of
-from scheduler.forecast.queue_simulation import AHEAD_MAX, Calibration, Cap, Eta, Plays
+from scheduler.forecast.queue_simulation import AHEAD_MAX, Calibration, Eta, Plays, TenantCap
 from scheduler.forecast.run_times import NOTHING_LIKE_IT
 
 HANDOVER_S = 3.0
 """Between the end of one job and the start of the next on the same VM: the end is heard of, the
-next turn decides, the worker claims and starts."""
+next cycle decides, the worker claims and starts."""
 
 
 def plays_of(
-    spec: ClusterSpec, pool: Pool, line: Line, guess: Guesses, caps: Mapping[str, Cap]
+    spec: ClusterSpec,
+    pool: Pool,
+    line: ClusterBacklog,
+    guess: Guesses,
+    caps: Mapping[str, TenantCap],
 ) -> Plays:
     """Ready to be played: the first that finds no room gets a reservation, as in the queue
     itself."""
@@ -38,7 +42,7 @@ class Played:
     """A queue that has been played forward."""
 
     pool: Pool
-    line: Line
+    line: ClusterBacklog
     etas: Mapping[str, Eta]
     """By uid: when each job starts, before anything that was learned is applied."""
 
@@ -108,14 +112,14 @@ def _told(now: datetime, eta: Eta) -> Told:
     return Told(now, now + timedelta(seconds=eta.p50_s), now + timedelta(seconds=eta.p90_s))
 
 
-def _awaited(block: Trouble | None, eta: Eta, pool: Pool) -> Trouble | None:
+def _awaited(block: RegionBlock | None, eta: Eta, pool: Pool) -> RegionBlock | None:
     """The block that it waits for. None: what is there is free before a new VM could come."""
     if block is None or eta.p50_s < pool.heals[block.region].at(0.0):
         return None
     return block
 
 
-def _after(block: Trouble, eta: Eta, learned: Calibration, now: datetime) -> Eta:
+def _after(block: RegionBlock, eta: Eta, learned: Calibration, now: datetime) -> Eta:
     """What was learned is about what comes after the block; the block itself lasts as it does."""
     wait_s = (block.until - now).total_seconds()
     more_s = HANDOVER_S - wait_s
@@ -123,7 +127,7 @@ def _after(block: Trouble, eta: Eta, learned: Calibration, now: datetime) -> Eta
     return Eta(wait_s + rest.p50_s, wait_s + rest.p90_s)
 
 
-def _block_basis(block: Trouble) -> str:
+def _block_basis(block: RegionBlock) -> str:
     return f"{block.region} {block.words}: then as soon as VMs usually come there, if it has any"
 
 

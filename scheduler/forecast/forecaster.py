@@ -1,5 +1,5 @@
 """Tells waiting jobs when they will start, while we lead: in a task of its own beside the loop, at
-its own pace. The loop hands over its picture and what moved, and waits for nothing."""
+its own pace. The loop hands over its snapshot and what moved, and waits for nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Protocol
 import structlog
 
 from core.active import take_census
-from core.changes import Committed, PutForecast, Unit, View
+from core.changes import AtomicBatch, Committed, PutForecast, Snapshot
 from core.cluster import ClusterSpec
 from core.errors import TermPassed
 from core.forecast import Forecast, Record, Told
@@ -24,21 +24,27 @@ from core.tenants import Holding, machines_of
 from scheduler.forecast.eligibility import line_up
 from scheduler.forecast.estimates import Played, held, plays_of, tell
 from scheduler.forecast.pool import Guesses, Seen, cap_of, gang_uid, pool_of
-from scheduler.forecast.queue_simulation import AHEAD_MAX, PLAYS, Calibration, Cap, Lessons
+from scheduler.forecast.queue_simulation import (
+    AHEAD_MAX,
+    PLAYS,
+    Calibration,
+    ForecastAccuracy,
+    TenantCap,
+)
 from scheduler.operations.metrics import Metrics
-from scheduler.queue.budgets import Standing
+from scheduler.queue.budgets import BudgetStatus
 from scheduler.queue.fair_share import Shares, shares_of
 from scheduler.queue.guaranteed_start import protected_at
 from scheduler.queue.order import ranked
 
 log = structlog.get_logger("forecasts")
-EVERY_TURNS = 10
-"""After as many turns of an idle loop."""
+EVERY_CYCLES = 10
+"""After as many cycles of an idle loop."""
 SAME_S = 60.0
 """When nothing has moved, the clock has: what runs is older."""
 SLICE_S, BREATH_S = 0.004, 0.02
-"""The loop is in the same thread. Without pauses the plays would be played while a turn waits for
-the database, one at each of its steps: the turn would take as long as all of them."""
+"""The loop is in the same thread. Without pauses the plays would be played while a cycle waits for
+the database, one at each of its steps: the cycle would take as long as all of them."""
 TOLD_MAX = 20_000
 LESSONS = 4
 """A thousand jobs of an array that are told together are late together, or none is: that is a few
@@ -47,12 +53,12 @@ lessons, not a thousand."""
 Moves = Iterable[tuple[Job, Job]]
 
 
-class Oracle(Protocol):
+class ForecastReader(Protocol):
     """What is asked of the store."""
 
     async def heads(self, wanted: Sequence[HeadsOf], limit: int) -> Sequence[Job]: ...
     async def forecasts(self) -> Sequence[Forecast]: ...
-    async def commit(self, units: Sequence[Unit], term: int | None) -> Committed: ...
+    async def commit(self, batches: Sequence[AtomicBatch], term: int | None) -> Committed: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,7 @@ class Around:
     clusters: Callable[[], Mapping[str, ClusterSpec]]
     rules: Callable[[], Rules]
     policy: Callable[[], CapacityPolicy]
-    budgets: Callable[[], Standing]
+    budgets: Callable[[], BudgetStatus]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +87,15 @@ class _Memory:
     told: OrderedDict[str, _First] = field(default_factory=OrderedDict)
     """By job."""
     published: dict[str, Forecast] = field(default_factory=dict)
-    lessons: dict[str, Lessons] = field(default_factory=dict)
+    lessons: dict[str, ForecastAccuracy] = field(default_factory=dict)
     """By cluster."""
 
-    def learning(self, cluster: str) -> Lessons:
+    def learning(self, cluster: str) -> ForecastAccuracy:
         if cluster not in self.lessons:
             record = self.records.get(cluster, Record())
-            self.lessons[cluster] = Lessons(Calibration(record.p50_factor, record.p90_factor))
+            self.lessons[cluster] = ForecastAccuracy(
+                Calibration(record.p50_factor, record.p90_factor)
+            )
         return self.lessons[cluster]
 
     def first(self, uid: str, cluster: str) -> Told | None:
@@ -118,8 +126,8 @@ class _Memory:
 class _House:
     """What concerns all clusters."""
 
-    view: View
-    """Its `living` goes on: what is read of it later is newer, never torn."""
+    snapshot: Snapshot
+    """Its `active` goes on: what is read of it later is newer, never torn."""
     shares: Shares
     holding: Mapping[str, Holding]
     admitted: Sequence[Job]
@@ -130,7 +138,7 @@ class Forecaster:
 
     def __init__(
         self,
-        store: Oracle,
+        store: ForecastReader,
         guess: Guesses,
         term: Callable[[], int],
         metrics: Metrics,
@@ -144,15 +152,15 @@ class Forecaster:
         self._clock = clock
         self._around = around
         self._memory = _Memory()
-        self._view: View | None = None
+        self._snapshot: Snapshot | None = None
         self._since = clock.monotonic()
         """When it breathed last."""
         self._marks: dict[str, tuple[int, float]] = {}
         """Cluster → what its last forecast was made of, and when."""
 
-    def seen(self, view: View, moves: Moves) -> None:
-        """Called by the loop after each turn: costs what moved."""
-        self._view = view
+    def seen(self, snapshot: Snapshot, moves: Moves) -> None:
+        """Called by the loop after each cycle: costs what moved."""
+        self._snapshot = snapshot
         for before, after in moves:
             if after.status is S.RUNNING and before.status is not S.RUNNING:
                 self._started(after)
@@ -165,7 +173,7 @@ class Forecaster:
                 await self.look()
             except TermPassed as error:
                 log.warning("not written: another leads", why=str(error))
-            await asyncio.sleep(EVERY_TURNS * self._around.rules().timers.loop_interval_s)
+            await asyncio.sleep(EVERY_CYCLES * self._around.rules().timers.loop_interval_s)
 
     async def restore(self) -> None:
         """What the leader before us said and learned."""
@@ -175,26 +183,31 @@ class Forecaster:
 
     async def look(self) -> None:
         """One pass."""
-        if self._view is None:
+        if self._snapshot is None:
             return
-        house = self._house(self._view)
+        house = self._house(self._snapshot)
         queues = await self._queues(house)
         for name, spec in self._around.clusters().items():
             queue = queues.get(name, ())
             if queue or self._memory.unsaid(name):
                 await self._tell(spec, house, queue)
 
-    def _house(self, view: View) -> _House:
-        rules, policy, living = self._around.rules(), self._around.policy(), view.living
-        census = take_census(view.jobs) if living is None else living.census.after(())
+    def _house(self, snapshot: Snapshot) -> _House:
+        rules, policy, active = self._around.rules(), self._around.policy(), snapshot.active
+        census = take_census(snapshot.jobs) if active is None else active.census.after(())
         shares = shares_of(
-            view.tenants, view.usage, census, view.now, rules.queue, policy.typical_run_s
+            snapshot.tenants,
+            snapshot.usage,
+            census,
+            snapshot.now,
+            rules.queue,
+            policy.typical_run_s,
         )
-        if living is not None:
-            admitted = [living.jobs[uid] for uid in living.admitted]
+        if active is not None:
+            admitted = [active.jobs[uid] for uid in active.admitted]
         else:
-            admitted = [job for job in view.jobs if job.status is S.PROVISIONING]
-        return _House(view, shares, dict(census.holding), admitted)
+            admitted = [job for job in snapshot.jobs if job.status is S.PROVISIONING]
+        return _House(snapshot, shares, dict(census.holding), admitted)
 
     async def _queues(self, house: _House) -> dict[str, list[Job]]:
         """By cluster those that wait, as far as they are played; without those whose tenant may
@@ -213,7 +226,7 @@ class Forecaster:
 
     async def _tell(self, spec: ClusterSpec, house: _House, queue: Sequence[Job]) -> None:
         """One cluster."""
-        guess, memory, mine = self._guess, self._memory, house.view.only(spec.name)
+        guess, memory, mine = self._guess, self._memory, house.snapshot.only(spec.name)
         if not self._news(spec, mine, queue):
             return
         await self._breathe()
@@ -247,26 +260,26 @@ class Forecaster:
             await asyncio.sleep(BREATH_S)
             self._since = self._clock.monotonic()
 
-    def _seen(self, spec: ClusterSpec, mine: View) -> Seen:
+    def _seen(self, spec: ClusterSpec, mine: Snapshot) -> Seen:
         return Seen(
             spec,
             mine.now,
             mine.jobs_in(*LEASED),
             [vm for vm in mine.vms if vm.counted],
-            mine.troubles,
-            mine.experience,
+            mine.blocks,
+            mine.supply,
             self._around.rules().timers,
             self._around.policy(),
         )
 
-    def _news(self, spec: ClusterSpec, mine: View, queue: Sequence[Job]) -> bool:
+    def _news(self, spec: ClusterSpec, mine: Snapshot, queue: Sequence[Job]) -> bool:
         """Whether a pass would say anything else than the last one did."""
         marks = (
             spec,
             self._memory.records.get(spec.name),
             tuple((vm.uid, vm.version) for vm in mine.vms),
             tuple((job.uid, job.version) for job in (*mine.jobs, *queue)),
-            tuple((trouble.key, trouble.until) for trouble in mine.troubles),
+            tuple((block.key, block.until) for block in mine.blocks),
         )
         mark, now = hash(marks), self._clock.monotonic()
         last = self._marks.get(spec.name)
@@ -275,11 +288,11 @@ class Forecaster:
         self._marks[spec.name] = (mark, now)
         return True
 
-    def _caps(self, spec: ClusterSpec, house: _House, queue: Sequence[Job]) -> dict[str, Cap]:
+    def _caps(self, spec: ClusterSpec, house: _House, queue: Sequence[Job]) -> dict[str, TenantCap]:
         machines = machines_of(self._around.clusters().values())
         found = {}
         for name in {job.spec.tenant_id for job in queue}:
-            tenant = house.view.tenants.get(name)
+            tenant = house.snapshot.tenants.get(name)
             holding = house.holding.get(name, {})
             cap = cap_of(tenant, holding, spec.name, machines) if tenant is not None else None
             if cap is not None:

@@ -1,5 +1,5 @@
 """How long jobs have run: a book of past runs that each replica reads from the store at its own
-pace. At submission it says how long a job is expected to run, in a turn who may pass whom."""
+pace. At submission it says how long a job is expected to run, in a cycle who may pass whom."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from core.forecast import Run
+from core.forecast import PastRun
 from core.job import Job, JobSpec
 from core.ports import Clock
 from scheduler.forecast.run_times import Book, Guess, expected_s, kind_of, kind_of_run
@@ -22,16 +22,16 @@ OVERLAP = timedelta(seconds=30)
 """An end is written a moment after its time: what was read lately is read once more."""
 
 
-class Ended(Protocol):
+class EndedJobsReader(Protocol):
     """What is asked of the store."""
 
-    async def runs(self, since: datetime, limit: int) -> Sequence[Run]: ...
+    async def runs(self, since: datetime, limit: int) -> Sequence[PastRun]: ...
 
 
 class Runtimes:
     """Empty at first; each reading adds what has ended since the one before."""
 
-    def __init__(self, store: Ended, clock: Clock) -> None:
+    def __init__(self, store: EndedJobsReader, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._book = Book()
@@ -39,7 +39,7 @@ class Runtimes:
         self._lately: dict[str, datetime] = {}
 
     def guess(self, job: Job) -> Guess:
-        """How long such a job runs. Costs a look-up: it may be asked in a turn."""
+        """How long such a job runs. Costs a look-up: it may be asked in a cycle."""
         return self._book.guess(kind_of(job.spec, job.cluster))
 
     def expected_s(self, spec: JobSpec, cluster: str) -> float | None:

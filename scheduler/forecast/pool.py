@@ -16,14 +16,14 @@ from datetime import datetime
 from core.cluster import ClusterSpec
 from core.demand import Demand
 from core.job import Job, JobSpec, S
-from core.region_blocks import Trouble
-from core.supply import CapacityPolicy, Experience
-from core.tenants import Holding, Machine, Tally, Tenant, held_by
+from core.region_blocks import RegionBlock
+from core.supply import CapacityPolicy, SupplyHistory
+from core.tenants import Holding, MachineShape, ResourceTotals, Tenant, held_by
 from core.timers import Timers
 from core.vm import Vm, VmState
-from orchestrator.planning.plan_input import Picture
+from orchestrator.planning.plan_input import PlanInput
 from orchestrator.planning.region_estimates import LASTING, Outlook, outlooks
-from scheduler.forecast.queue_simulation import Busy, Cap, Waits
+from scheduler.forecast.queue_simulation import Busy, TenantCap, Waits
 from scheduler.forecast.run_times import UNKNOWN, Guess
 
 V = VmState
@@ -45,8 +45,8 @@ class Seen:
     leased: Sequence[Job]
     vms: Sequence[Vm]
     """Of this cluster, not gone."""
-    troubles: Sequence[Trouble] = ()
-    experience: Sequence[Experience] = ()
+    blocks: Sequence[RegionBlock] = ()
+    supply: Sequence[SupplyHistory] = ()
     timers: Timers = field(default_factory=Timers)
     policy: CapacityPolicy = field(default_factory=CapacityPolicy)
 
@@ -72,15 +72,15 @@ class Pool:
 def pool_of(seen: Seen, guess: Guesses) -> Pool:
     """As it is now."""
     spec, unit = seen.spec, unit_of(seen.spec)
-    picture = Picture(
+    inputs = PlanInput(
         spec,
         Demand(spec.name),
         tuple(seen.vms),
-        tuple(seen.troubles),
-        experience=tuple(seen.experience),
+        tuple(seen.blocks),
+        supply=tuple(seen.supply),
         policy=seen.policy,
     )
-    regions = outlooks(picture, seen.timers, seen.now)
+    regions = outlooks(inputs, seen.timers, seen.now)
     teams = _teams(seen.leased)
     busy = [_running(team, spec, seen.now, guess) for team in teams]
     askable = [outlook for outlook in regions.values() if outlook.block is None]
@@ -137,8 +137,8 @@ def gang_uid(job: Job) -> str:
 
 
 def cap_of(
-    tenant: Tenant, holding: Holding, cluster: str, machines: Mapping[str, Machine]
-) -> Cap | None:
+    tenant: Tenant, holding: Holding, cluster: str, machines: Mapping[str, MachineShape]
+) -> TenantCap | None:
     """What a tenant's quota leaves to one cluster, given what it holds elsewhere; a limit of CPUs
     or memory is counted by the GPUs that come with them. None: it has no such limit."""
     limits = tenant.quota.limits
@@ -148,7 +148,7 @@ def cap_of(
     used = held_by(elsewhere, machines)
     machine = machines.get(cluster)
     gpus_each = int(machine is None or machine.has_gpus)
-    one = Tally(
+    one = ResourceTotals(
         jobs=0,
         gpus=gpus_each,
         gpus_without_cpus=1,
@@ -158,7 +158,7 @@ def cap_of(
     each = one.amounts(machine)
     left = {name: limit - used.get(name, 0.0) for name, limit in limits.items()}
     gpus = [left[name] / cost for name, cost in each.items() if name in left and cost > 0]
-    return Cap(left.get("jobs", math.inf), min(gpus, default=math.inf))
+    return TenantCap(left.get("jobs", math.inf), min(gpus, default=math.inf))
 
 
 def _teams(leased: Sequence[Job]) -> list[list[Job]]:
@@ -254,7 +254,7 @@ def _first_start(outlook: Outlook) -> Guess:
     """From the request to READY. A refusal shows as a delivery that is late, and a region that
     refuses often is often late."""
     usual_s = outlook.cold_start_s
-    late_s = max(usual_s, outlook.late_after_s + outlook.boot_s) / max(0.1, outlook.belief)
+    late_s = max(usual_s, outlook.late_after_s + outlook.boot_s) / max(0.1, outlook.probability)
     return _spans(usual_s, max(SPREAD, math.log(late_s / usual_s) / 2.326))
 
 

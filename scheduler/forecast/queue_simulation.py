@@ -72,7 +72,7 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True)
-class Cap:
+class TenantCap:
     """What a tenant's jobs in this pool may hold at once."""
 
     jobs: float = math.inf
@@ -99,7 +99,7 @@ class Calibration:
         return Eta(p50, max(p50, raw.p90_s * self.p90))
 
 
-class Lessons:
+class ForecastAccuracy:
     """What jobs were told, held against what comes. One that is late is a lesson when its moment
     has passed, not when it starts at last: under load that is much later, and until then others
     would be told the same. Times are seconds of whatever clock."""
@@ -153,7 +153,7 @@ class Plays:
         gpus: int,
         running: Sequence[Busy],
         waiting: Sequence[Waits],
-        caps: Mapping[str, Cap] | None = None,
+        caps: Mapping[str, TenantCap] | None = None,
     ) -> None:
         self.gpus = gpus
         self.running = running
@@ -268,7 +268,7 @@ class _Play:
 class _Held:
     """What tenants with a cap hold during a play."""
 
-    def __init__(self, caps: Mapping[str, Cap], running: Sequence[Busy]) -> None:
+    def __init__(self, caps: Mapping[str, TenantCap], running: Sequence[Busy]) -> None:
         self._caps = caps
         self._held: dict[str, tuple[int, float]] = {}
         for job in running if caps else ():

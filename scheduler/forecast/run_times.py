@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 
-from core.forecast import Run
+from core.forecast import PastRun
 from core.job import Job, JobSpec
 from core.names import BadName, parse_cluster
 
@@ -38,7 +38,7 @@ NOTHING_LIKE_IT = "no run of this kind has ended yet"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class JobKind:
     """What makes two jobs alike, the most telling first."""
 
     tenant: str
@@ -59,15 +59,15 @@ _NUMBER = re.compile(r"(?<=.)[-_.]?[0-9]+\Z")
 _COMMAND_CHARS = 200
 
 
-def kind_of(spec: JobSpec, cluster: str) -> Kind:
+def kind_of(spec: JobSpec, cluster: str) -> JobKind:
     """What a job is compared by."""
     name = _name(spec.name, spec.workflow, spec.command)
-    return Kind(spec.tenant_id, name, _gpus(cluster, spec.slots * spec.replicas))
+    return JobKind(spec.tenant_id, name, _gpus(cluster, spec.slots * spec.replicas))
 
 
-def kind_of_run(run: Run) -> Kind:
+def kind_of_run(run: PastRun) -> JobKind:
     """The same of one that has ended."""
-    return Kind(
+    return JobKind(
         run.tenant_id, _name(run.name, run.workflow, run.command), _gpus(run.cluster, run.gpus)
     )
 
@@ -175,7 +175,7 @@ class Book:
     kinds_max: int = KINDS_MAX
     _kinds: OrderedDict[tuple[str, ...], _Runs] = field(default_factory=OrderedDict)
 
-    def add(self, kind: Kind, ran_s: float) -> None:
+    def add(self, kind: JobKind, ran_s: float) -> None:
         """One more run that came to its own end."""
         for key, _ in kind.from_narrow_to_wide():
             runs = self._kinds.setdefault(key, _Runs())
@@ -184,7 +184,7 @@ class Book:
         while len(self._kinds) > self.kinds_max:
             self._kinds.popitem(last=False)
 
-    def guess(self, kind: Kind) -> Guess:
+    def guess(self, kind: JobKind) -> Guess:
         """From the narrowest kind that was seen often enough."""
         for place, (key, words) in enumerate(kind.from_narrow_to_wide()):
             runs = self._kinds.get(key)

@@ -1,5 +1,5 @@
 """The leader's bookkeeping: settles the bills of VMs and watches the budgets of tenants, in a task
-of its own, so that no turn of the loop reads sums."""
+of its own, so that no cycle of the loop reads sums."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from core.cost import Settled, Spent, TenantBudget
+from core.cost import SettledBills, Spent, TenantBudget
 from core.ports import Clock
 from core.tenants import TenantRow, budgets_of
 from scheduler.operations.metrics import Metrics
-from scheduler.queue.budgets import Standing, judge, unread
+from scheduler.queue.budgets import BudgetStatus, judge, unread
 
 BUDGETS_S = 15.0
 """How far a budget may be overdrawn before new work is held: what is started in this time."""
@@ -25,7 +25,7 @@ Budgets = Callable[[], Mapping[str, TenantBudget]]
 class Books(Protocol):
     """What is asked of the store."""
 
-    async def settle_costs(self, batch: int) -> Settled: ...
+    async def settle_costs(self, batch: int) -> SettledBills: ...
     async def spent(self) -> Mapping[str, Spent]: ...
     async def tenants(self) -> Sequence[TenantRow]: ...
 
@@ -46,9 +46,9 @@ class Bookkeeper:
         self._metrics = metrics
         self._clock = clock
         self._on_change = on_change
-        self._standing: Standing | None = None
+        self._standing: BudgetStatus | None = None
 
-    def standing(self) -> Standing:
+    def standing(self) -> BudgetStatus:
         """As last read."""
         return self._standing or unread(self._budgets())
 

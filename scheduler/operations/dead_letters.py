@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from core.changes import Committed, ReplayLetter, Send, Unit
+from core.changes import AtomicBatch, Committed, ReplayDeadLetter, Send
 from core.messages import OutMessage
 from core.names import Names
 from core.reads import DeadLetterRow
@@ -16,7 +16,7 @@ SUBMIT = "submit"
 HEARTBEATS = "heartbeats"
 
 
-class Letters(Protocol):
+class DeadLetterStore(Protocol):
     """What is asked of the reads."""
 
     async def dead_letter(self, message_id: str) -> DeadLetterRow: ...
@@ -25,12 +25,12 @@ class Letters(Protocol):
 class Writable(Protocol):
     """What is asked of the store."""
 
-    async def commit(self, units: Sequence[Unit], term: int | None) -> Committed: ...
+    async def commit(self, batches: Sequence[AtomicBatch], term: int | None) -> Committed: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The letter after the request; `sent` is False if it had been sent again before."""
+    """The dead letter after the request; `sent` is False if it had been sent again before."""
 
     row: DeadLetterRow
     sent: bool
@@ -42,24 +42,28 @@ def known_sources(names: Names) -> tuple[str, ...]:
 
 
 def topic_of(source: str, names: Names) -> str:
-    """Where a letter goes when it is sent again. What we could not read goes back to where it
+    """Where a dead letter goes when it is sent again. What we could not read goes back to where it
     came from; what we could not send goes to its own topic, which is its source."""
     return {SUBMIT: names.submit_topic, HEARTBEATS: names.heartbeat_topic}.get(source, source)
 
 
-async def replay_letter(
-    reads: Letters, store: Writable, message_id: str, names: Names, now: datetime
+async def replay_dead_letter(
+    reads: DeadLetterStore, store: Writable, message_id: str, names: Names, now: datetime
 ) -> Replayed:
-    """NotFound if there is none. Once per letter, however often it is asked for: a copy that
-    fails again becomes a letter of its own, with the new reason, and can be sent again as such."""
+    """NotFound if there is none. Once per dead letter, however often it is asked for: a copy that
+    fails again becomes a dead letter of its own, with the new reason, and can be sent again as
+    such."""
     row = await reads.dead_letter(message_id)
     if row.replayed_at is not None:
         return Replayed(row, sent=False)
-    letter = row.letter
+    dead_letter = row.dead_letter
     again = OutMessage(
-        topic_of(letter.source, names), letter.body, letter.attributes, letter.ordering_key
+        topic_of(dead_letter.source, names),
+        dead_letter.body,
+        dead_letter.attributes,
+        dead_letter.ordering_key,
     )
-    done = await store.commit([(ReplayLetter(message_id, now), Send(again))], None)
+    done = await store.commit([(ReplayDeadLetter(message_id, now), Send(again))], None)
     if done.all_applied:
         return Replayed(replace(row, replayed_at=now), sent=True)
     # Somebody was faster, or retention took it away: the row tells which.

@@ -10,8 +10,8 @@ from pathlib import Path
 from config.document import Document, read_bytes
 from config.errors import ConfigError
 from config.load import DEFAULT_PATH
-from config.reload import Candidate, Reader
-from config.watch import Look, WatchedFile
+from config.reload import CandidateConfig, Reader
+from config.watch import FileLook, WatchedFile
 from core.configuration import ConfigVersion
 from core.errors import Fault, StoreDown
 from db.config_versions import PostgresConfigVersions
@@ -23,7 +23,7 @@ class Start:
     """Settings without faults, and where edits of them will come from."""
 
     reader: Reader
-    candidate: Candidate
+    candidate: CandidateConfig
     file: WatchedFile
     note: str = ""
     """Why it is not the file's content."""
@@ -39,13 +39,15 @@ async def begin(path: Path | None, environ: Mapping[str, str]) -> Start:
         return await _last_good(reader, look, file, error)
 
 
-def _read(reader: Reader, look: Look, path: str) -> Candidate:
+def _read(reader: Reader, look: FileLook, path: str) -> CandidateConfig:
     if look.error:
         raise ConfigError([Fault(path, look.error, "a file that can be read")])
     return reader.file(look.raw, path)
 
 
-async def _last_good(reader: Reader, look: Look, file: WatchedFile, error: ConfigError) -> Start:
+async def _last_good(
+    reader: Reader, look: FileLook, file: WatchedFile, error: ConfigError
+) -> Start:
     """An outage must not follow from a typo: whoever is started again with a bad file goes on
     with what was in force. Only what belongs to this process still comes from the file."""
     bad = read_bytes(look.raw, file.path)

@@ -18,7 +18,7 @@ import structlog
 
 from config.errors import ConfigError
 from config.reload import (
-    Candidate,
+    CandidateConfig,
     Reader,
     busy_faults,
     merged,
@@ -26,7 +26,7 @@ from config.reload import (
     restart_faults,
 )
 from config.settings import Settings
-from config.watch import ConfigFile, Look
+from config.watch import ConfigFile, FileLook
 from core.changes import Change, ClearAlert, RaiseAlert
 from core.configuration import ROLLBACK, ConfigVersion, ConfigVersions, FileSeen
 from core.errors import Fault, StoreDown
@@ -45,7 +45,7 @@ REFUSED = "config_refused"
 NOT_ADOPTED = "config_not_adopted"
 
 
-class Standing(StrEnum):
+class FileStatus(StrEnum):
     """What became of this replica's file."""
 
     UNREAD = "not looked at yet"
@@ -60,7 +60,7 @@ class FileReport:
     """This replica's file beside what is in force."""
 
     path: str
-    standing: Standing = Standing.UNREAD
+    standing: FileStatus = FileStatus.UNREAD
     faults: tuple[Fault, ...] = ()
     diff: tuple[str, ...] = ()
     """What the file would change."""
@@ -87,7 +87,7 @@ class ConfigParts:
     """What live configuration stands on."""
 
     reader: Reader
-    started: Candidate
+    started: CandidateConfig
     """What this process was started with."""
     file: ConfigFile
     versions: ConfigVersions
@@ -117,12 +117,12 @@ class LiveConfig:
         self.restart: tuple[Fault, ...] = ()
         """What is in force but waits for a restart of this process."""
         self.report = FileReport(parts.file.path)
-        self._current: Candidate | None = None
+        self._current: CandidateConfig | None = None
         self._known = 0
         """The newest version that we have looked at."""
         self._asked_at: float | None = None
-        self._look: Look | None = None
-        self._candidate: Candidate | ConfigError | None = None
+        self._look: FileLook | None = None
+        self._candidate: CandidateConfig | ConfigError | None = None
         """What the file says, or why it says nothing."""
         self._decided = False
         self._first = True
@@ -168,13 +168,13 @@ class LiveConfig:
             self._candidate, self._decided = None, False
         return self._look == before
 
-    def _proposal(self) -> Candidate | ConfigError:
+    def _proposal(self) -> CandidateConfig | ConfigError:
         if self._candidate is None:
             assert self._look is not None, "the file is looked at first"
             self._candidate = self._parse(self._look)
         return self._candidate
 
-    def _parse(self, look: Look) -> Candidate | ConfigError:
+    def _parse(self, look: FileLook) -> CandidateConfig | ConfigError:
         path = self._parts.file.path
         if look.error:
             return ConfigError([Fault(path, look.error, "a file that can be read")])
@@ -200,11 +200,11 @@ class LiveConfig:
         if not isinstance(proposal, ConfigError) and self._digest == proposal.digest:
             self._compare(proposal)
 
-    def _same(self, candidate: Candidate) -> bool:
+    def _same(self, candidate: CandidateConfig) -> bool:
         assert self.version is not None, "asked after the first answer of the database"
         return candidate.digest == self.version.digest or not candidate.diff(self._current)
 
-    async def _is_news(self, candidate: Candidate) -> bool:
+    async def _is_news(self, candidate: CandidateConfig) -> bool:
         """A file that changed since it was last considered, by us or by those before us, is an
         edit, unless it only brings us nearer to what others have recorded. One that never was
         considered anywhere is news if nobody has recorded what it says."""
@@ -219,26 +219,26 @@ class LiveConfig:
         before = await versions.last_with(self._digest)
         return before is None or known < before
 
-    async def _considered(self, candidate: Candidate) -> None:
+    async def _considered(self, candidate: CandidateConfig) -> None:
         await self._parts.versions.saw(self._seen(candidate))
         self._digest = candidate.digest
 
-    def _seen(self, candidate: Candidate) -> FileSeen:
+    def _seen(self, candidate: CandidateConfig) -> FileSeen:
         return FileSeen(self._parts.host, self._parts.file.path, candidate.digest)
 
     def _refuse(self, faults: Sequence[Fault], diff: Sequence[str] = ()) -> None:
         report = FileReport(
-            self._parts.file.path, Standing.REFUSED, tuple(faults[:FAULTS_SHOWN]), tuple(diff)
+            self._parts.file.path, FileStatus.REFUSED, tuple(faults[:FAULTS_SHOWN]), tuple(diff)
         )
         if report != self.report:
             log.warning("configuration refused", why=[str(fault) for fault in report.faults])
         self.report = report
 
-    def _compare(self, candidate: Candidate) -> None:
+    def _compare(self, candidate: CandidateConfig) -> None:
         """Where an accepted file stands beside what is in force now."""
         diff = () if self._same(candidate) else candidate.diff(self._current)
-        standing = Standing.DIFFERS if diff else Standing.IN_FORCE
-        if diff and self.report.standing is not Standing.DIFFERS:
+        standing = FileStatus.DIFFERS if diff else FileStatus.IN_FORCE
+        if diff and self.report.standing is not FileStatus.DIFFERS:
             log.warning("the file differs from what is in force", changes=list(diff))
         self.report = FileReport(self._parts.file.path, standing, diff=diff)
 
@@ -279,13 +279,13 @@ class LiveConfig:
         """What is in force has changed under a file that was judged before: one that was accepted
         may differ now, one that was refused may say the same now."""
         judged = self._candidate if self._decided else None
-        if isinstance(judged, Candidate) and (
-            self.report.standing is not Standing.REFUSED or self._same(judged)
+        if isinstance(judged, CandidateConfig) and (
+            self.report.standing is not FileStatus.REFUSED or self._same(judged)
         ):
             self._compare(judged)
 
     async def _propose(
-        self, candidate: Candidate, source: str, author: str, seen: FileSeen | None = None
+        self, candidate: CandidateConfig, source: str, author: str, seen: FileSeen | None = None
     ) -> Sequence[Fault]:
         """Records and adopts it; or the reasons why not. With what its file said, in one step: a
         rollback that comes next must not be undone by the same file."""
@@ -305,7 +305,7 @@ class LiveConfig:
                 return ()
         return [Fault(source, "edits by several at once", "one at a time: save the file again")]
 
-    def _next(self, candidate: Candidate, source: str, author: str) -> ConfigVersion:
+    def _next(self, candidate: CandidateConfig, source: str, author: str) -> ConfigVersion:
         return ConfigVersion(
             version=self._known + 1,
             at=self._clock.now(),
@@ -349,7 +349,7 @@ class LiveConfig:
     async def _tell(self) -> None:
         """Alerts that stand as long as what they say is true."""
         wanted = {}
-        if self.report.standing is Standing.REFUSED:
+        if self.report.standing is FileStatus.REFUSED:
             wanted[REFUSED] = "; ".join(str(fault) for fault in self.report.faults)
         if self._unreadable:
             wanted[NOT_ADOPTED] = self._unreadable

@@ -7,7 +7,7 @@ from collections import Counter as Tally
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from core.job import WAITING, Job, JobStatus
-from core.reads import Summary, VmCount
+from core.reads import ServiceSummary, VmCount
 from core.vm import VmState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -153,7 +153,7 @@ class Metrics:
 
     # --- called at a scrape ---------------------------------------------------------------
 
-    def refresh(self, summary: Summary | None) -> None:
+    def refresh(self, summary: ServiceSummary | None) -> None:
         """Gauges as they are now. None: the store is silent, and old numbers would be lies."""
         for gauge in (self._queue, self._utilization, self._vms, self._burn):
             gauge.clear()
@@ -173,7 +173,7 @@ class Metrics:
         """Everything in Prometheus' text format."""
         return generate_latest(self.registry)
 
-    def _set_queues(self, summary: Summary) -> None:
+    def _set_queues(self, summary: ServiceSummary) -> None:
         waiting: Tally[str] = Tally()
         for (cluster, status), count in summary.jobs.items():
             waiting[cluster] += count if status in WAITING else 0

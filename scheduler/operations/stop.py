@@ -1,4 +1,4 @@
-"""Stopping a job: one step of its state machine, and word to its VM, in one unit."""
+"""Stopping a job: one step of its state machine, and word to its VM, in one atomic batch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Protocol
 
-from core.changes import Change, Committed, JobMove, Send, Unit
+from core.changes import AtomicBatch, Change, Committed, JobMove, Send
 from core.errors import Conflict
 from core.job import Job, JobEvent, JobStatus, Rules, advance, entry_for
 from core.messages import OutMessage, StopJob
@@ -25,7 +25,7 @@ class Stoppable(Protocol):
 
     async def find_job(self, job_id: str, user_id: str | None) -> Job: ...
     async def members(self, gang: str) -> Sequence[Job]: ...
-    async def commit(self, units: Sequence[Unit], term: int | None) -> Committed: ...
+    async def commit(self, batches: Sequence[AtomicBatch], term: int | None) -> Committed: ...
 
 
 class GroupStoppable(Stoppable, Protocol):
@@ -71,11 +71,11 @@ async def stop_job(
         after = advance(job, JobEvent.STOP_ASKED, now, rules, reason=reason)
         if after is job:
             return Stopped(None, job, f"already stopping: {job.reason}")
-        unit = _unit(job, after, names, by, v1=job.cluster in v1_clusters)
+        batch = _batch(job, after, names, by, v1=job.cluster in v1_clusters)
         for member in others:
             ended = advance(member, JobEvent.STOP_ASKED, now, rules, reason=reason)
-            unit += _unit(member, ended, names, by, v1=False)
-        if (await store.commit([unit], None)).all_applied:
+            batch += _batch(member, ended, names, by, v1=False)
+        if (await store.commit([batch], None)).all_applied:
             return Stopped(job, after, _message(after))
     raise Conflict(f"job {job_id} kept changing while it was being stopped; try again")
 
@@ -118,14 +118,14 @@ async def stop_group(
         if not jobs:
             return GroupStopped(owner, tuple(moved))
         steps = [(j, advance(j, JobEvent.STOP_ASKED, now, rules, reason=reason)) for j in jobs]
-        units = []
+        batches = []
         for job, after in steps:
-            unit = _unit(job, after, names, by, v1=job.cluster in v1_clusters)
+            batch = _batch(job, after, names, by, v1=job.cluster in v1_clusters)
             for member in await _others(store, job):
                 ended = advance(member, JobEvent.STOP_ASKED, now, rules, reason=reason)
-                unit += _unit(member, ended, names, by, v1=False)
-            units.append(unit)
-        done = await store.commit(units, None)
+                batch += _batch(member, ended, names, by, v1=False)
+            batches.append(batch)
+        done = await store.commit(batches, None)
         moved += [step for step, applied in zip(steps, done.applied, strict=True) if applied]
         idle = 0 if any(done.applied) else idle + 1
     raise Conflict(f"the jobs of group {group} kept changing while they were stopped; try again")
@@ -139,7 +139,7 @@ async def _others(store: Stoppable, leader: Job) -> list[Job]:
     return [m for m in (await store.members(leader.gang.uid))[1:] if not _is_over(m)]
 
 
-def _unit(job: Job, after: Job, names: Names, by: Mapping[str, str], *, v1: bool) -> Unit:
+def _batch(job: Job, after: Job, names: Names, by: Mapping[str, str], *, v1: bool) -> AtomicBatch:
     told = {"stopped_by": dict(by)} if by else {}
     move = JobMove(job, after, (entry_for(job, after, JobEvent.STOP_ASKED, **told),))
     words: tuple[Change, ...] = (Send(_order(after, names, v1=v1)),) if after.lease else ()

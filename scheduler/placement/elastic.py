@@ -15,13 +15,13 @@ from datetime import datetime, timedelta
 from core.cluster import ClusterSpec
 from core.job import WAITING, E, Job, S
 from core.ports import Ids
-from core.region_blocks import Trouble
+from core.region_blocks import RegionBlock
 from scheduler.placement.elastic_growth import Stretch, grow, worth
 from scheduler.placement.gang import yield_message
 from scheduler.placement.gang_placement import blocked_regions, stands_in_for
 from scheduler.placement.single import place_team
 from scheduler.placement.slots import Room, Slots, free_gpus, held_in
-from scheduler.plan_builder import Draft
+from scheduler.plan_builder import PlanBuilder
 from scheduler.queue.quotas import Quotas
 
 LATE_S = 120.0
@@ -52,11 +52,11 @@ class Bending:
         return self.here[: max(1, self.leader.spec.least - self.done) - 1 : -1]
 
 
-def bending(draft: Draft) -> dict[str, list[Bending]]:
+def bending(plan: PlanBuilder) -> dict[str, list[Bending]]:
     """Cluster → its elastic jobs whose size may change."""
     found: dict[str, list[Bending]] = {}
-    for uid in draft.gang_uids():
-        job = look_at(draft.gang(uid), draft.now) if draft.jobs[uid].spec.elastic else None
+    for uid in plan.gang_uids():
+        job = look_at(plan.gang(uid), plan.now) if plan.jobs[uid].spec.elastic else None
         if job is not None:
             found.setdefault(job.leader.cluster, []).append(job)
     return found
@@ -77,23 +77,23 @@ def look_at(members: Sequence[Job], now: datetime) -> Bending | None:
     return Bending(leader, here, waiting, done)
 
 
-def surplus(draft: Draft, spec: ClusterSpec, jobs: Sequence[Bending]) -> list[Job]:
+def surplus(plan: PlanBuilder, spec: ClusterSpec, jobs: Sequence[Bending]) -> list[Job]:
     """Members that may go without their job going with them; whoever is worth least goes first."""
     offers = [
         (worth(stretch, (count - 1) * stretch.each, stretch.each), place, -count, member)
         for place, job in enumerate(jobs)
-        for stretch in (_stretch(draft, spec, job),)
+        for stretch in (_stretch(plan, spec, job),)
         for count, member in zip(range(len(job.here), 0, -1), job.extra, strict=False)
     ]
     return [member for _, _, _, member in sorted(offers, key=lambda offer: offer[:3])]
 
 
-def _stretch(draft: Draft, spec: ClusterSpec, job: Bending) -> Stretch:
+def _stretch(plan: PlanBuilder, spec: ClusterSpec, job: Bending) -> Stretch:
     """What it was written for is not known: its least."""
     each = job.leader.spec.slots if spec.share else spec.slots
-    began = job.leader.started_at or draft.now
+    began = job.leader.started_at or plan.now
     had_s = job.leader.attained_gpu_s / job.leader.spec.slots
-    ran_s = had_s + (draft.now - began).total_seconds()
+    ran_s = had_s + (plan.now - began).total_seconds()
     most = len(job.here) + len(job.waiting)
     usual = job.leader.spec.least * each
     return Stretch(
@@ -101,7 +101,7 @@ def _stretch(draft: Draft, spec: ClusterSpec, job: Bending) -> Stretch:
     )
 
 
-# --- a turn -----------------------------------------------------------------------------
+# --- a cycle -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,36 +115,36 @@ class Left:
     """Teams without room or quota, in order."""
     late: Sequence[Sequence[Job]]
     """Teams that have a place and no VMs, for too long."""
-    troubles: Sequence[Trouble] = ()
+    blocks: Sequence[RegionBlock] = ()
     held: Collection[str] = ()
     """Tenants that may begin nothing new."""
 
 
 def resize(
-    draft: Draft, spec: ClusterSpec, jobs: Sequence[Bending], left: Left, ids: Ids
+    plan: PlanBuilder, spec: ClusterSpec, jobs: Sequence[Bending], left: Left, ids: Ids
 ) -> set[str]:
     """Smaller if somebody waits, larger if nobody does. Returns the jobs (of a gang the first
     member) for which room is being made."""
     if left.short or left.late:
-        stay_small(draft, jobs)
-        extra = surplus(draft, spec, jobs)
-        trial = Trial(draft, spec, left.room, left.quotas, extra)
-        served = shrink(draft, trial, left.short, left.late)
+        stay_small(plan, jobs)
+        extra = surplus(plan, spec, jobs)
+        trial = ShrinkSimulation(plan, spec, left.room, left.quotas, extra)
+        served = shrink(plan, trial, left.short, left.late)
         trial.close()
         return served
-    blocked = blocked_regions(spec, left.troubles, draft.now)
+    blocked = blocked_regions(spec, left.blocks, plan.now)
     free = [job for job in jobs if job.leader.spec.tenant_id not in left.held]
     if len(free) > 1:
-        even_out(draft, spec, free, left.room)
-    expand(draft, spec, free, Spare(left.room, left.slots, left.quotas, blocked), ids)
+        even_out(plan, spec, free, left.room)
+    expand(plan, spec, free, Spare(left.room, left.slots, left.quotas, blocked), ids)
     return set()
 
 
-def late_teams(draft: Draft, admitted: Sequence[str]) -> list[Sequence[Job]]:
+def late_teams(plan: PlanBuilder, admitted: Sequence[str]) -> list[Sequence[Job]]:
     """Those that have had a place for long and found no VMs, in order."""
-    since = draft.now - timedelta(seconds=LATE_S)
+    since = plan.now - timedelta(seconds=LATE_S)
     teams: dict[str, list[Job]] = {}
-    for job in map(draft.jobs.__getitem__, admitted):
+    for job in map(plan.jobs.__getitem__, admitted):
         if job.status is S.PROVISIONING:
             teams.setdefault(job.gang.uid if job.gang else job.uid, []).append(job)
     return [team for team in teams.values() if all(job.status_since <= since for job in team)]
@@ -153,25 +153,25 @@ def late_teams(draft: Draft, admitted: Sequence[str]) -> list[Sequence[Job]]:
 # --- smaller ----------------------------------------------------------------------------
 
 
-def _leaving(draft: Draft, spec: ClusterSpec) -> list[Job]:
+def _leaving(plan: PlanBuilder, spec: ClusterSpec) -> list[Job]:
     """About to be gone."""
-    return [j for j in draft.leased_in(spec.name) if j.status in (S.PREEMPTING, S.STOPPING)]
+    return [j for j in plan.leased_in(spec.name) if j.status in (S.PREEMPTING, S.STOPPING)]
 
 
-class Trial:
+class ShrinkSimulation:
     """Whose place serves whom: counted before anybody is asked to yield. Whoever is on its way out
     already counts as gone: nobody is asked twice for the same need."""
 
     def __init__(
-        self, draft: Draft, spec: ClusterSpec, room: Room, quotas: Quotas, extra: Sequence[Job]
+        self, plan: PlanBuilder, spec: ClusterSpec, room: Room, quotas: Quotas, extra: Sequence[Job]
     ) -> None:
-        self._draft, self._spec, self._quotas = draft, spec, quotas
+        self._plan, self._spec, self._quotas = plan, spec, quotas
         self._room, self._extra = room, list(extra)
         self._before = room.save()
         self._counted: list[tuple[Job, int]] = []
         """What was only tried, of quotas."""
-        self._held = held_in(draft, spec)
-        self.leaving = _leaving(draft, spec)
+        self._held = held_in(plan, spec)
+        self.leaving = _leaving(plan, spec)
         for job in self.leaving:
             self._let_go(job)
 
@@ -249,19 +249,19 @@ class Trial:
         return lease is not None and enough and self._serves(lease.vm_uid, job)
 
     def _serves(self, vm_uid: str, job: Job) -> bool:
-        vm = self._draft.vms.get(vm_uid)
-        return vm is not None and stands_in_for(job, vm, self._draft.now)
+        vm = self._plan.vms.get(vm_uid)
+        return vm is not None and stands_in_for(job, vm, self._plan.now)
 
     def _idle(self, job: Job) -> list[str]:
         """Kept for a gang while the others come."""
         if job.gang is None:
             return []
-        vms = self._draft.vms_of(self._spec.name)
+        vms = self._plan.vms_of(self._spec.name)
         return [vm.uid for vm in vms if vm.idle and vm.region == job.gang_region]
 
     def _let_go(self, member: Job) -> None:
         self._count(member, -1)
-        vm = self._draft.vms.get(member.lease.vm_uid) if member.lease else None
+        vm = self._plan.vms.get(member.lease.vm_uid) if member.lease else None
         if vm is None or not self._spec.share:
             self._room.free_up(self._spec.slots)
             return
@@ -270,7 +270,10 @@ class Trial:
 
 
 def shrink(
-    draft: Draft, trial: Trial, short: Sequence[Sequence[Job]], late: Sequence[Sequence[Job]]
+    plan: PlanBuilder,
+    trial: ShrinkSimulation,
+    short: Sequence[Sequence[Job]],
+    late: Sequence[Sequence[Job]],
 ) -> set[str]:
     """Those who wait, in their order: members that others can do without yield to them. Returns
     the first member of each team for which room is being made."""
@@ -283,30 +286,30 @@ def shrink(
             served.add(team[0].uid)
             for member in yielding:
                 reason = f"gives its VM to job {team[0].spec.job_id}"
-                tell = yield_message(draft, member, reason)
-                draft.step(member, E.YIELD_ASKED, reason, tell=tell)
+                tell = yield_message(plan, member, reason)
+                plan.step(member, E.YIELD_ASKED, reason, tell=tell)
     return served
 
 
-def even_out(draft: Draft, spec: ClusterSpec, jobs: Sequence[Bending], room: Room) -> None:
+def even_out(plan: PlanBuilder, spec: ClusterSpec, jobs: Sequence[Bending], room: Room) -> None:
     """Who grew first must not keep it all: members that would be worth more to another job that
     could grow yield to it, once they have run for a while."""
-    now = {job.leader.uid: _stretch(draft, spec, job) for job in jobs}
+    now = {job.leader.uid: _stretch(plan, spec, job) for job in jobs}
     bare = [replace(now[j.leader.uid], least=_kept(j) * now[j.leader.uid].each) for j in jobs]
     extra = sum(stretch.least for stretch in now.values()) - sum(job.least for job in bare)
     fair = grow(bare, extra)
     poor = next((j.leader for j in jobs if fair[j.leader.uid] > now[j.leader.uid].least), None)
-    if poor is None or room.gpus or _leaving(draft, spec):
+    if poor is None or room.gpus or _leaving(plan, spec):
         return  # what is free, or about to be, goes there first
-    since = draft.now - timedelta(seconds=RUN_MIN_S)
+    since = plan.now - timedelta(seconds=RUN_MIN_S)
     for job in jobs:
         stretch = now[job.leader.uid]
         over = (stretch.least - fair[job.leader.uid]) // stretch.each
         for member in job.extra[: max(0, over)]:
             if member.started_at is not None and member.started_at <= since:
                 reason = f"gives its VM to job {poor.spec.job_id}, which gains more by it"
-                tell = yield_message(draft, member, reason)
-                draft.step(member, E.YIELD_ASKED, reason, tell=tell)
+                tell = yield_message(plan, member, reason)
+                plan.step(member, E.YIELD_ASKED, reason, tell=tell)
 
 
 def _kept(job: Bending) -> int:
@@ -329,26 +332,26 @@ class Spare:
 
 
 def expand(
-    draft: Draft, spec: ClusterSpec, jobs: Sequence[Bending], spare: Spare, ids: Ids
+    plan: PlanBuilder, spec: ClusterSpec, jobs: Sequence[Bending], spare: Spare, ids: Ids
 ) -> None:
     """Members join where they are worth most; those that had a place and lost it go back."""
-    sizes = grow([_stretch(draft, spec, job) for job in jobs], spare.room.gpus)
+    sizes = grow([_stretch(plan, spec, job) for job in jobs], spare.room.gpus)
     for job in jobs:
-        stretch = _stretch(draft, spec, job)
+        stretch = _stretch(plan, spec, job)
         more = (sizes[job.leader.uid] - stretch.least) // stretch.each
         for member in job.waiting:
-            joins = more > 0 and _may_join(draft, job, member, spare)
+            joins = more > 0 and _may_join(plan, job, member, spare)
             if joins:
                 more -= 1
-                _join(draft, spec, member, job.leader, spare, ids)
+                _join(plan, spec, member, job.leader, spare, ids)
             elif member.status is S.PROVISIONING:
-                draft.step(member, E.WITHDRAWN, "its place is needed elsewhere")
+                plan.step(member, E.WITHDRAWN, "its place is needed elsewhere")
 
 
-def _may_join(draft: Draft, job: Bending, member: Job, spare: Spare) -> bool:
+def _may_join(plan: PlanBuilder, job: Bending, member: Job, spare: Spare) -> bool:
     lease = job.leader.lease
     assert lease is not None, "a job that is RUNNING holds a lease"
-    if member.status is S.QUEUED and _resized_just_now(draft, job):
+    if member.status is S.QUEUED and _resized_just_now(plan, job):
         return False
     if lease.region in spare.blocked and spare.slots.best(member.spec) is None:
         return False
@@ -358,27 +361,27 @@ def _may_join(draft: Draft, job: Bending, member: Job, spare: Spare) -> bool:
     return True
 
 
-def _resized_just_now(draft: Draft, job: Bending) -> bool:
+def _resized_just_now(plan: PlanBuilder, job: Bending) -> bool:
     """Each new size makes its processes form their group anew: not for every moment of room."""
-    pause = timedelta(seconds=draft.rules.queue.grow_pause_s)
-    return draft.now - max(m.status_since for m in job.here) < pause
+    pause = timedelta(seconds=plan.rules.queue.grow_pause_s)
+    return plan.now - max(m.status_since for m in job.here) < pause
 
 
 def _join(
-    draft: Draft, spec: ClusterSpec, member: Job, leader: Job, spare: Spare, ids: Ids
+    plan: PlanBuilder, spec: ClusterSpec, member: Job, leader: Job, spare: Spare, ids: Ids
 ) -> None:
     assert leader.lease is not None, "a job that is RUNNING holds a lease"
     region = leader.lease.region
     if member.status is S.QUEUED:
         words = f"joins {leader.spec.job_id}: there is room in {spec.name} that nobody waits for"
         also = [spare.quotas.reserve(member)]
-        member = draft.step(member, E.ADMITTED, words, also=also, gang_region=region)
-    place_team(draft, spec, spare.slots, [member], leader, ids)
+        member = plan.step(member, E.ADMITTED, words, also=also, gang_region=region)
+    place_team(plan, spec, spare.slots, [member], leader, ids)
 
 
-def stay_small(draft: Draft, jobs: Sequence[Bending]) -> None:
+def stay_small(plan: PlanBuilder, jobs: Sequence[Bending]) -> None:
     """Somebody waits: members that have no VM yet leave the place to them."""
     for job in jobs:
         for member in job.waiting:
             if member.status is S.PROVISIONING:
-                draft.step(member, E.WITHDRAWN, "others wait for its place")
+                plan.step(member, E.WITHDRAWN, "others wait for its place")

@@ -13,33 +13,33 @@ from core.changes import JobNote
 from core.job import Job, S, TimelineEntry
 from core.messages import Peer, ResizeJob, Size
 from core.vm import Vm
-from scheduler.plan_builder import Draft
+from scheduler.plan_builder import PlanBuilder
 
 RESIZED = "resized"
 """The event on the timeline of the first member."""
 
 
-def size_with(draft: Draft, leader: Job, seated: Sequence[tuple[Job, Vm]]) -> Size:
+def size_with(plan: PlanBuilder, leader: Job, seated: Sequence[tuple[Job, Vm]]) -> Size:
     """The size that members learn when they start, themselves among those who are there."""
     assert leader.gang is not None, "an elastic job has members"
-    members = draft.gang(leader.gang.uid)
-    there = [*_vms(draft, (m for m in members if _counts(m))), *seated]
+    members = plan.gang(leader.gang.uid)
+    there = [*_vms(plan, (m for m in members if _counts(m))), *seated]
     # Their own steps are not taken yet.
     return _size(members, there, len(seated))
 
 
-def tell_sizes(draft: Draft) -> None:
+def tell_sizes(plan: PlanBuilder) -> None:
     """Members that run on are told who is there now; the timeline says why."""
     before: dict[str, Job] = {}
-    for old, _ in draft.moves:
+    for old, _ in plan.moves:
         if old.gang is not None and old.spec.elastic:
             before.setdefault(old.uid, old)
     for uid in dict.fromkeys(job.gang.uid for job in before.values() if job.gang is not None):
-        members = draft.gang(uid)
-        _tell(draft, [before.get(m.uid, m) for m in members], members)
+        members = plan.gang(uid)
+        _tell(plan, [before.get(m.uid, m) for m in members], members)
 
 
-def _tell(draft: Draft, before: Sequence[Job], members: Sequence[Job]) -> None:
+def _tell(plan: PlanBuilder, before: Sequence[Job], members: Sequence[Job]) -> None:
     leader = members[0]
     was = {m.uid for m in before if _counts(m)}
     now = [m for m in members if _counts(m)]
@@ -48,19 +48,19 @@ def _tell(draft: Draft, before: Sequence[Job], members: Sequence[Job]) -> None:
     starting = any(m.status in (S.ASSIGNED, S.STARTING) for m in members)
     if len(now) < leader.spec.least and starting:
         return  # it forms for the first time: they know of each other already
-    size = _size(members, _vms(draft, now), 0)
-    for member, vm in _vms(draft, now):
-        draft.tell(_message(member, vm, size))
+    size = _size(members, _vms(plan, now), 0)
+    for member, vm in _vms(plan, now):
+        plan.tell(_message(member, vm, size))
     left = [m for m in members if m.uid in was and not _counts(m)]
-    draft.add(JobNote(leader.uid, _entry(draft, leader, len(was), size, left)))
+    plan.add(JobNote(leader.uid, _entry(plan, leader, len(was), size, left)))
 
 
 def _counts(member: Job) -> bool:
     return member.status is S.RUNNING
 
 
-def _vms(draft: Draft, members: Iterable[Job]) -> list[tuple[Job, Vm]]:
-    leased = [(m, draft.vms.get(m.lease.vm_uid)) for m in members if m.lease is not None]
+def _vms(plan: PlanBuilder, members: Iterable[Job]) -> list[tuple[Job, Vm]]:
+    leased = [(m, plan.vms.get(m.lease.vm_uid)) for m in members if m.lease is not None]
     return [(m, vm) for m, vm in leased if vm is not None]
 
 
@@ -86,7 +86,7 @@ def _message(member: Job, vm: Vm, size: Size) -> ResizeJob:
 
 
 def _entry(
-    draft: Draft, leader: Job, before: int, size: Size, left: Sequence[Job]
+    plan: PlanBuilder, leader: Job, before: int, size: Size, left: Sequence[Job]
 ) -> TimelineEntry:
     count = len(size.members)
     forms = before < leader.spec.least and not leader.spec.replace_members
@@ -99,7 +99,7 @@ def _entry(
     for reason, who in _by_reason(left).items():
         words += f": {', '.join(who)} {reason}"
     return TimelineEntry(
-        at=draft.now,
+        at=plan.now,
         event=RESIZED,
         from_status=leader.status,
         to_status=leader.status,

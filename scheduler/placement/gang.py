@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from core.job import WAITING, E, Job, JobEvent, S, StopReason
 from core.messages import GoJob, StopJob
-from scheduler.plan_builder import Draft, stop_message
+from scheduler.plan_builder import PlanBuilder, stop_message
 
 _HERE = frozenset({S.STARTING, S.RUNNING})
 """At the barrier, or past it."""
@@ -26,21 +26,21 @@ JOINS_LATER = "the job does without it; it joins when there is room that nobody 
 # --- after something happened -----------------------------------------------------------
 
 
-def couple(draft: Draft) -> None:
+def couple(plan: PlanBuilder) -> None:
     """What happened to one member, for the others. Everything follows from where they are now, so
-    whatever a lost commit left undone is done in the next turn."""
-    for members in draft.gangs():
+    whatever a lost commit left undone is done in the next cycle."""
+    for members in plan.gangs():
         leader, others = members[0], members[1:]
         if leader.status.final or leader.status is S.STOPPING:
-            _follow_leader(draft, leader, others)
+            _follow_leader(plan, leader, others)
         elif leader.spec.elastic:
-            _bend(draft, members)
+            _bend(plan, members)
         elif (lost := next((m for m in others if _is_lost(m)), None)) is not None:
-            _fail(draft, members, f"member {lost.spec.job_id} ended {lost.status}: {lost.reason}")
+            _fail(plan, members, f"member {lost.spec.job_id} ended {lost.status}: {lost.reason}")
         elif any(goes_back(m) for m in members):
-            _break_up(draft, members)
+            _break_up(plan, members)
         else:
-            _open_barrier(draft, members)
+            _open_barrier(plan, members)
 
 
 def _is_lost(member: Job) -> bool:
@@ -52,7 +52,7 @@ def goes_back(member: Job) -> bool:
     return member.status in WAITING or member.status is S.PREEMPTING
 
 
-def _follow_leader(draft: Draft, leader: Job, others: Sequence[Job]) -> None:
+def _follow_leader(plan: PlanBuilder, leader: Job, others: Sequence[Job]) -> None:
     failed = leader.status is S.FAILED or (
         leader.status is S.STOPPING and leader.stop_reason is not StopReason.USER
     )
@@ -60,58 +60,58 @@ def _follow_leader(draft: Draft, leader: Job, others: Sequence[Job]) -> None:
     word = "is being stopped" if leader.status is S.STOPPING else f"ended {leader.status}"
     reason = f"{leader.spec.job_id}, the gang's first member, {word}: {leader.reason}"
     for member in others:
-        _end(draft, member, event, reason)
+        _end(plan, member, event, reason)
 
 
-def _fail(draft: Draft, members: Sequence[Job], reason: str) -> None:
+def _fail(plan: PlanBuilder, members: Sequence[Job], reason: str) -> None:
     for member in members:
-        _end(draft, member, E.GANG_FAILED, reason)
+        _end(plan, member, E.GANG_FAILED, reason)
 
 
-def _end(draft: Draft, member: Job, event: JobEvent, reason: str) -> None:
+def _end(plan: PlanBuilder, member: Job, event: JobEvent, reason: str) -> None:
     if member.status.final or member.status is S.STOPPING:
         return
-    draft.step(member, event, reason, tell=yield_message(draft, member, reason))
+    plan.step(member, event, reason, tell=yield_message(plan, member, reason))
 
 
-def _break_up(draft: Draft, members: Sequence[Job]) -> None:
+def _break_up(plan: PlanBuilder, members: Sequence[Job]) -> None:
     """They run together or not at all. The first member cannot be replaced: all others know its
     address."""
     done = next((m for m in members if m.status is S.SUCCEEDED), None)
     if done is not None:
         back = next(m for m in members if goes_back(m))
         words = f"{back.spec.job_id} must begin again, but {done.spec.job_id} has ended already"
-        _fail(draft, members, words)
+        _fail(plan, members, words)
         return
     if may_replace(members):
-        _open_barrier(draft, members)
+        _open_barrier(plan, members)
         return
-    _begin_again(draft, members, next(m for m in members if goes_back(m)))
+    _begin_again(plan, members, next(m for m in members if goes_back(m)))
 
 
-def _begin_again(draft: Draft, members: Sequence[Job], gone: Job) -> None:
+def _begin_again(plan: PlanBuilder, members: Sequence[Job], gone: Job) -> None:
     reason = f"its gang begins again: {gone.spec.job_id} is {gone.status.lower()} ({gone.reason})"
     for member in members:
         if member.status in _YIELDS:
-            draft.step(member, E.YIELD_ASKED, reason, tell=yield_message(draft, member, reason))
+            plan.step(member, E.YIELD_ASKED, reason, tell=yield_message(plan, member, reason))
 
 
-def _bend(draft: Draft, members: Sequence[Job]) -> None:
+def _bend(plan: PlanBuilder, members: Sequence[Job]) -> None:
     """An elastic job goes on with fewer members, as long as those that it needs are there. Without
     its first one, or before all that began together have begun, it does as every gang."""
     leader, least = members[0], members[0].spec.least
     able = [m for m in members if not _is_lost(m)]
-    if len(able) < least or (goes_back(leader) and len(living(members)) < least):
+    if len(able) < least or (goes_back(leader) and len(active(members)) < least):
         ended = [m for m in members if m.status.final]
-        _fail(draft, members, f"{len(able)} of {least} members are left: {_ends(ended)}")
+        _fail(plan, members, f"{len(able)} of {least} members are left: {_ends(ended)}")
         return
     back = [m for m in able if goes_back(m)]
     enough = len(able) - len(back) >= least or may_replace(members)
     if not goes_back(leader) and enough:
-        _open_barrier(draft, members)
+        _open_barrier(plan, members)
         return
     latest = max(back, key=lambda m: (m.status_since, m.uid))
-    _begin_again(draft, members, leader if goes_back(leader) else latest)
+    _begin_again(plan, members, leader if goes_back(leader) else latest)
 
 
 def _ends(ended: Sequence[Job]) -> str:
@@ -120,20 +120,20 @@ def _ends(ended: Sequence[Job]) -> str:
     return f"{last.spec.job_id} ended {last.status} ({last.reason})"
 
 
-def joins_later(draft: Draft, job: Job) -> bool:
+def joins_later(plan: PlanBuilder, job: Job) -> bool:
     """A member of an elastic job that runs without it: nobody waits for its start."""
     if job.gang is None or not job.spec.elastic or job.status not in WAITING:
         return False
-    return draft.gang(job.gang.uid)[0].lease is not None
+    return plan.gang(job.gang.uid)[0].lease is not None
 
 
-def living(members: Sequence[Job]) -> list[Job]:
+def active(members: Sequence[Job]) -> list[Job]:
     return [m for m in members if not m.status.final]
 
 
 def team_of(members: Sequence[Job]) -> Sequence[Job]:
     """Those that begin together: of an elastic job as many as it needs."""
-    return living(members)[: members[0].spec.least] if members[0].spec.elastic else members
+    return active(members)[: members[0].spec.least] if members[0].spec.elastic else members
 
 
 def may_replace(members: Sequence[Job]) -> bool:
@@ -141,23 +141,23 @@ def may_replace(members: Sequence[Job]) -> bool:
     return members[0].spec.replace_members and members[0].status is S.RUNNING
 
 
-def _open_barrier(draft: Draft, members: Sequence[Job]) -> None:
+def _open_barrier(plan: PlanBuilder, members: Sequence[Job]) -> None:
     """All are there: each that waits at the barrier is told to go, when the last one came and again
     whenever one says that it still waits."""
-    here = living(members)
+    here = active(members)
     if members[0].spec.elastic:  # those without a VM are not waited for
         here = [m for m in here if m.status in _YIELDS]
     if not all(m.status in _HERE for m in here):
         return
-    moved = {after.uid for _, after in draft.moves if after.status is S.STARTING}
+    moved = {after.uid for _, after in plan.moves if after.status is S.STARTING}
     complete = any(m.uid in moved for m in here)
     for member in here:
-        if member.status is S.STARTING and (complete or member.uid in draft.claims):
+        if member.status is S.STARTING and (complete or member.uid in plan.claims):
             lease = member.lease
             assert lease is not None, "a job that is STARTING holds a lease"
-            vm = draft.vms.get(lease.vm_uid)
+            vm = plan.vms.get(lease.vm_uid)
             if vm is not None:
-                draft.tell(_go(member, vm.boot_nonce))
+                plan.tell(_go(member, vm.boot_nonce))
 
 
 def _go(member: Job, boot_nonce: str) -> GoJob:
@@ -172,11 +172,11 @@ def _go(member: Job, boot_nonce: str) -> GoJob:
     )
 
 
-def yield_message(draft: Draft, member: Job, reason: str) -> list[StopJob]:
+def yield_message(plan: PlanBuilder, member: Job, reason: str) -> list[StopJob]:
     """Its worker is told to end it; nothing if it has none."""
     if member.lease is None:
         return []
-    vm = draft.vms.get(member.lease.vm_uid)
+    vm = plan.vms.get(member.lease.vm_uid)
     return [stop_message(member, vm.boot_nonce if vm else "", reason)]
 
 
@@ -186,14 +186,14 @@ def yield_message(draft: Draft, member: Job, reason: str) -> list[StopJob]:
 class Teams:
     """Jobs that get their places together."""
 
-    def __init__(self, draft: Draft) -> None:
-        self._draft = draft
+    def __init__(self, plan: PlanBuilder) -> None:
+        self._plan = plan
 
     def of(self, job: Job) -> Sequence[Job] | None:
         """All that must be admitted with the job, itself among them; None: not now."""
         if job.gang is None:
             return (job,)
-        members = self._draft.gang(job.gang.uid)
+        members = self._plan.gang(job.gang.uid)
         if job.spec.elastic:
             return self._of_elastic(job, members)
         if all(m.status in WAITING and m.blocked is None for m in members):
@@ -204,13 +204,13 @@ class Teams:
         """Those that it needs. One that is lost while the others run on is as good as any that it
         does not need: that is not for the queue, unless too few are left."""
         team = team_of(members)
-        if all(m.status in WAITING and (m.blocked is None or m.parked) for m in living(members)):
+        if all(m.status in WAITING and (m.blocked is None or m.parked) for m in active(members)):
             return team if job in team and self._free(job, members) else None
         here = sum(not goes_back(m) and not _is_lost(m) for m in members)
         return (job,) if here < job.spec.least and may_replace(members) else None
 
     def _free(self, job: Job, members: Sequence[Job]) -> bool:
-        now = self._draft.now
+        now = self._plan.now
         if any(member.is_backing_off(now) for member in members):
             return False
         return job.status is S.PROVISIONING or pause_until(members[0]) <= now
@@ -218,7 +218,7 @@ class Teams:
     def leader_of(self, job: Job) -> Job:
         """The first member of its gang."""
         assert job.gang is not None, f"{job.spec.job_id} is no gang's"
-        return self._draft.gang(job.gang.uid)[0]
+        return self._plan.gang(job.gang.uid)[0]
 
 
 def pause_until(job: Job) -> datetime:

@@ -12,13 +12,13 @@ from functools import cached_property
 from core.cluster import ClusterSpec, RegionSpec
 from core.job import E, Job, JobSpec, S
 from core.messages import Size
-from core.region_blocks import Trouble
-from core.supply import Experience, room, success_probability
+from core.region_blocks import RegionBlock
+from core.supply import SupplyHistory, room, success_probability
 from core.vm import Vm, VmState
 from scheduler.placement.gang import Teams, team_of
 from scheduler.placement.simulation_results import NOTHING_KEPT, Kept
-from scheduler.placement.slots import Place, Slots
-from scheduler.plan_builder import Draft
+from scheduler.placement.slots import Slots, VmWithRoom
+from scheduler.plan_builder import PlanBuilder
 
 V = VmState
 PORTS = range(20_000, 30_000)
@@ -41,18 +41,18 @@ class Post:
 class Regions:
     """Sends each gang of a cluster to one region at a time, so that its VMs come up together."""
 
-    def __init__(self, draft: Draft, spec: ClusterSpec, troubles: Sequence[Trouble]) -> None:
-        self._draft, self._spec = draft, spec
-        self._blocks = blocked_regions(spec, troubles, draft.now)
+    def __init__(self, plan: PlanBuilder, spec: ClusterSpec, blocks: Sequence[RegionBlock]) -> None:
+        self._plan, self._spec = plan, spec
+        self._blocks = blocked_regions(spec, blocks, plan.now)
 
     @cached_property
     def _there(self) -> Counter[str]:
         """VMs that wait or come, less those that gangs wait for. Counted when the first gang asks:
-        most turns have none."""
-        draft, spec = self._draft, self._spec
-        vms = draft.vms_of(spec.name)
+        most cycles have none."""
+        plan, spec = self._plan, self._spec
+        vms = plan.vms_of(spec.name)
         there = Counter(vm.region for vm in vms if _may_come(vm, shared=spec.share))
-        for members in draft.gangs():
+        for members in plan.gangs():
             first = members[0]
             if first.cluster == spec.name and first.status is S.PROVISIONING:
                 there[first.gang_region] -= len(team_of(members))
@@ -69,7 +69,7 @@ class Regions:
         self._there[chosen] -= size
         return chosen
 
-    def in_vain(self, members: Sequence[Job]) -> Trouble | None:
+    def in_vain(self, members: Sequence[Job]) -> RegionBlock | None:
         """What keeps VMs from coming where the gang was sent, if there is another place to look.
         As long as the count there is not negative, all have come."""
         first = members[0]
@@ -83,10 +83,10 @@ class Regions:
         spec, most = job.spec, job.spec.max_usd_per_hour
         allowed = [r for r in self._spec.regions if spec.allows_region(r.region)]
         cheap = [r for r in allowed if most is None or self._price(r) <= most] or allowed
-        if self._draft.deadline_slack.has_slack(job, self._draft.now):
+        if self._plan.deadline_slack.has_slack(job, self._plan.now):
             # It has time to wait for its cheap regions.
             limit = min(map(self._price, cheap), default=0.0)
-            limit *= 1.0 + self._draft.deadline_slack.price_band
+            limit *= 1.0 + self._plan.deadline_slack.price_band
             cheap = [r for r in cheap if self._price(r) <= limit]
         return [r for r in cheap if r.vm_max is None or r.vm_max >= size] or cheap
 
@@ -97,14 +97,14 @@ class Regions:
 
     def _likely_room(self, region: str) -> float:
         """How many VMs it is likely to give at once, by what it has given."""
-        draft = self._draft
+        plan = self._plan
         known = self._known.get(region)
-        return room(known, draft.now) * success_probability(known, draft.now)
+        return room(known, plan.now) * success_probability(known, plan.now)
 
     @cached_property
-    def _known(self) -> dict[str, Experience]:
+    def _known(self) -> dict[str, SupplyHistory]:
         place = (self._spec.offering, self._spec.spot)
-        seen = (e for e in self._draft.experience if not e.zone)
+        seen = (e for e in self._plan.supply if not e.zone)
         return {e.region: e for e in seen if (e.machine_type, e.spot) == place}
 
     def _price(self, region: RegionSpec) -> float:
@@ -112,10 +112,10 @@ class Regions:
 
 
 def blocked_regions(
-    spec: ClusterSpec, troubles: Sequence[Trouble], now: datetime
-) -> dict[str, Trouble]:
+    spec: ClusterSpec, blocks: Sequence[RegionBlock], now: datetime
+) -> dict[str, RegionBlock]:
     """Where nothing is to be had."""
-    here = (t for t in troubles if t.concerns(spec) and t.holds_region)
+    here = (t for t in blocks if t.concerns(spec) and t.holds_region)
     return {t.region: t for t in here if t.blocks(now)}
 
 
@@ -139,12 +139,12 @@ def _may_come(vm: Vm, *, shared: bool) -> bool:
 class Seat:
     """A place that is a member's from now on."""
 
-    place: Place
+    place: VmWithRoom
     gpus: tuple[int, ...]
 
 
 def muster(
-    draft: Draft,
+    plan: PlanBuilder,
     slots: Slots,
     team: Sequence[Job],
     spec: ClusterSpec,
@@ -152,20 +152,20 @@ def muster(
     kept: Kept = NOTHING_KEPT,
 ) -> list[Seat]:
     """Places for all of them in one region (or zone), the one they were sent to if it has them.
-    Empty: not now; then what is there is kept for them this turn, out of others' reach."""
-    for region, zone in _choices(draft, team[0], spec, leader):
+    Empty: not now; then what is there is kept for them this cycle, out of others' reach."""
+    for region, zone in _choices(plan, team[0], spec, leader):
         before = slots.save()
-        found = _take(draft, slots, team, region, zone, kept)
+        found = _take(plan, slots, team, region, zone, kept)
         if len(found) == len(team):
             return found
         slots.restore(before)
     if team[0].gang_region:
-        _take(draft, slots, team, team[0].gang_region, None, kept)
+        _take(plan, slots, team, team[0].gang_region, None, kept)
     return []
 
 
 def _choices(
-    draft: Draft, job: Job, spec: ClusterSpec, leader: Job
+    plan: PlanBuilder, job: Job, spec: ClusterSpec, leader: Job
 ) -> Iterator[tuple[str, str | None]]:
     """(region, zone), the best first; no zone: any. Whoever joins a gang that runs goes there."""
     narrow = job.spec.same_zone
@@ -175,19 +175,19 @@ def _choices(
     names = [r.region for r in spec.regions if job.spec.allows_region(r.region)]
     names.sort(key=lambda name: name != job.gang_region)
     for name in names:
-        vms = draft.vms_of(spec.name)
+        vms = plan.vms_of(spec.name)
         zones = sorted({vm.zone for vm in vms if vm.region == name and vm.zone})
         for zone in zones if narrow else [None]:
             yield name, zone
 
 
 def _take(
-    draft: Draft, slots: Slots, team: Sequence[Job], region: str, zone: str | None, kept: Kept
+    plan: PlanBuilder, slots: Slots, team: Sequence[Job], region: str, zone: str | None, kept: Kept
 ) -> list[Seat]:
     """As many as there are."""
 
-    def here(place: Place) -> bool:
-        good = zone is None or draft.vms[place.uid].zone == zone
+    def here(place: VmWithRoom) -> bool:
+        good = zone is None or plan.vms[place.uid].zone == zone
         return good and not kept.keeps(place.uid, team[0])
 
     found: list[Seat] = []
@@ -216,56 +216,56 @@ def post_of(job: Job, leader: Job, leader_vm: Vm, attempt: int, size: Size | Non
 
 
 def end_holds(
-    draft: Draft, clusters: Mapping[str, ClusterSpec], troubles: Sequence[Trouble]
+    plan: PlanBuilder, clusters: Mapping[str, ClusterSpec], blocks: Sequence[RegionBlock]
 ) -> None:
     """A gang that has not all its VMs in time lets go of those that came, and looks elsewhere next
     time; at once, if its region has none to give and another one may. Two gangs that wait for each
     other's VMs both let go: no deadlock outlives this. Where the VMs come together, the gang waits
     as long as the cloud may keep it waiting, and then until what it was given has booted."""
-    for whole in draft.gangs():
+    for whole in plan.gangs():
         members, first = team_of(whole), whole[0]
         spec = clusters.get(first.cluster)
         if spec is None or not members or any(m.status is not S.PROVISIONING for m in members):
             continue
-        hold = _patience(draft, spec, first)
-        over = max(m.status_since for m in members) + hold <= draft.now
-        over = over and not _was_given(draft, first)
-        block = None if over else Regions(draft, spec, troubles).in_vain(members)
+        hold = _patience(plan, spec, first)
+        over = max(m.status_since for m in members) + hold <= plan.now
+        over = over and not _was_given(plan, first)
+        block = None if over else Regions(plan, spec, blocks).in_vain(members)
         if not over and block is None:
             continue
         words = f"{len(members)} VMs in {first.gang_region} did not come together"
         why = f" ({block.kind})" if block else f" within {hold.total_seconds():g} s"
-        with draft.together():
+        with plan.together():
             for member in members:
-                draft.step(member, E.GANG_TIMEOUT, words + why)
+                plan.step(member, E.GANG_TIMEOUT, words + why)
 
 
-def _patience(draft: Draft, spec: ClusterSpec, first: Job) -> timedelta:
+def _patience(plan: PlanBuilder, spec: ClusterSpec, first: Job) -> timedelta:
     """To wait in the cloud's queue costs nothing; VMs that idle for a gang meanwhile do: not for
     longer than elsewhere."""
-    hold = timedelta(seconds=draft.rules.timers.gang_hold_s)
+    hold = timedelta(seconds=plan.rules.timers.gang_hold_s)
     if spec.flex_start_wait_s is None:
         return hold
     idle = [
         vm.idle_since
-        for vm in draft.vms_of(first.cluster)
+        for vm in plan.vms_of(first.cluster)
         if vm.idle and vm.region == first.gang_region and vm.idle_since is not None
     ]
-    paid = min(idle, default=draft.now) + hold <= draft.now
+    paid = min(idle, default=plan.now) + hold <= plan.now
     return hold if paid else timedelta(seconds=spec.flex_start_wait_s)
 
 
-def _was_given(draft: Draft, first: Job) -> bool:
+def _was_given(plan: PlanBuilder, first: Job) -> bool:
     """VMs that were asked for together are there, and the last of them not for too long."""
     assert first.gang is not None, "only gangs wait for each other"
     since = [
         vm.state_since
-        for vm in draft.vms_of(first.cluster)
+        for vm in plan.vms_of(first.cluster)
         if vm.together and not vm.queued and vm.counted and vm.gang == first.gang.uid
         if vm.state is not V.DELETING
     ]
-    hold = timedelta(seconds=draft.rules.timers.gang_hold_s)
-    return bool(since) and max(since) + hold > draft.now
+    hold = timedelta(seconds=plan.rules.timers.gang_hold_s)
+    return bool(since) and max(since) + hold > plan.now
 
 
 def where(teams: Teams, regions: Regions, team: Sequence[Job]) -> str | None:

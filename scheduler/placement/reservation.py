@@ -21,7 +21,7 @@ from core.vm import Vm
 from scheduler.forecast.run_times import Guess
 from scheduler.placement.simulation import LEAVING, place_without
 from scheduler.placement.slots import Room, Slots
-from scheduler.plan_builder import Draft
+from scheduler.plan_builder import PlanBuilder
 from scheduler.queue.backfill import Backfill, Reservation, reserve
 from scheduler.queue.guaranteed_start import protected_at
 
@@ -30,7 +30,8 @@ SURE = 0.9
 """One that passes must be gone in time nine times of ten."""
 LIKELY = 0.5
 TOLD_S = 600.0
-"""The moment is told in steps of this: a text that changes each turn would be written each turn."""
+"""The moment is told in steps of this: a text that changes each cycle would be written each
+cycle."""
 
 
 class Promise:
@@ -38,7 +39,7 @@ class Promise:
 
     def __init__(
         self,
-        draft: Draft,
+        plan: PlanBuilder,
         spec: ClusterSpec,
         team: Sequence[Job],
         guess: Guesses,
@@ -48,10 +49,10 @@ class Promise:
     ) -> None:
         """`ahead`: who has a place before it; `made`: others yield to it this moment."""
         self.team = team
-        self._draft, self._spec, self._guess = draft, spec, guess
-        longest_s = draft.rules.timers.max_runtime_s
+        self._plan, self._spec, self._guess = plan, spec, guess
+        longest_s = plan.rules.timers.max_runtime_s
         fair = spec.queue is QueueRule.FAIR
-        self._protected = fair and protected_at(draft.now, longest_s)(team[0])
+        self._protected = fair and protected_at(plan.now, longest_s)(team[0])
         self._sure = made or self._protected
         """It has waited for too long, or others lose work for it: predictions do not count."""
         self._reserved: Backfill | None = None
@@ -77,8 +78,8 @@ class Promise:
         known."""
         if self._reserved is None or self._reserved.held.at_s == float("inf"):
             return None
-        moment = (self._draft.now + timedelta(seconds=self._reserved.held.at_s)).timestamp()
-        return datetime.fromtimestamp(-(-moment // TOLD_S) * TOLD_S, self._draft.now.tzinfo)
+        moment = (self._plan.now + timedelta(seconds=self._reserved.held.at_s)).timestamp()
+        return datetime.fromtimestamp(-(-moment // TOLD_S) * TOLD_S, self._plan.now.tzinfo)
 
     def keeps(self, vm_uid: str, job: Job) -> bool:
         """Whether the VM is not for this job."""
@@ -90,10 +91,10 @@ class Promise:
     def _reserve(self, room: Room, chosen: Iterable[str]) -> Reservation:
         if self._spec.share and len(self.team) == 1:
             return self._reserve_vm(room)
-        units, draft = self._units(self.team), self._draft
+        units, plan = self._units(self.team), self._plan
         free = room.gpus if self._spec.share else room.gpus // self._spec.slots
-        ending = [(self._left_s(j), self._units((j,))) for j in draft.leased_in(self._spec.name)]
-        given = (draft.jobs[uid] for uid in chosen)
+        ending = [(self._left_s(j), self._units((j,))) for j in plan.leased_in(self._spec.name)]
+        given = (plan.jobs[uid] for uid in chosen)
         ending += [(self._runs_s(job), self._units((job,))) for job in given]
         held = reserve(units, free, ending)
         # What is spare now the next one of the protected may need.
@@ -102,10 +103,10 @@ class Promise:
     def _reserve_vm(self, room: Room) -> Reservation:
         """The VM that will have enough first."""
         need, best = self.team[0].spec.slots, Reservation(0, float("inf"), room.gpus)
-        for vm in self._draft.vms_of(self._spec.name):
+        for vm in self._plan.vms_of(self._spec.name):
             if not Slots.serves(vm, self._spec):
                 continue
-            jobs, free = self._draft.jobs_on(vm.uid), self._free(vm)
+            jobs, free = self._plan.jobs_on(vm.uid), self._free(vm)
             if free >= need:
                 continue  # those that go first will take it
             ending = [(self._left_s(j), len(j.lease.slots)) for j in jobs if j.lease is not None]
@@ -115,12 +116,12 @@ class Promise:
         return best
 
     def _free(self, vm: Vm) -> int:
-        place = place_without(self._draft, self._spec, vm, ())
+        place = place_without(self._plan, self._spec, vm, ())
         return len(place.free) if place is not None else 0
 
     def _left_s(self, job: Job) -> float:
         """Until it is expected to have gone."""
-        now = self._draft.now
+        now = self._plan.now
         most = (job.deadline_at - now).total_seconds() if job.deadline_at else float("inf")
         if job.status in LEAVING:
             return max(0.0, most)

@@ -9,8 +9,8 @@ from core.job import Job, JobSpec, S
 from core.vm import Vm
 from scheduler.placement.gang import Teams
 from scheduler.placement.gang_placement import muster
-from scheduler.placement.slots import Held, Place, Slots, free_gpus, place_on
-from scheduler.plan_builder import Draft
+from scheduler.placement.slots import Slots, SlotUse, VmWithRoom, free_gpus, place_on
+from scheduler.plan_builder import PlanBuilder
 
 LEAVING = frozenset({S.PREEMPTING, S.STOPPING})
 """About to be gone: nobody is asked twice for the same need."""
@@ -19,12 +19,12 @@ LEAVING = frozenset({S.PREEMPTING, S.STOPPING})
 class Yard:
     """What is free and what will be, less what those have been given who go first."""
 
-    def __init__(self, draft: Draft, spec: ClusterSpec, unplaced: int) -> None:
+    def __init__(self, plan: PlanBuilder, spec: ClusterSpec, unplaced: int) -> None:
         """`unplaced`: how many have been admitted and await a VM."""
-        self._draft, self._spec, self._teams = draft, spec, Teams(draft)
-        self._slots = Slots(draft, spec)
+        self._plan, self._spec, self._teams = plan, spec, Teams(plan)
+        self._slots = Slots(plan, spec)
         self._seated: dict[str, list[JobSpec]] = {}
-        leased = draft.leased_in(spec.name)
+        leased = plan.leased_in(spec.name)
         self.leaving = [job for job in leased if job.status in LEAVING]
         self._gone = {job.uid for job in self.leaving}
         self._left = spec.vm_max - (len(leased) - len(self.leaving)) - unplaced
@@ -56,11 +56,11 @@ class Yard:
         """An eviction from a cluster that is above its limit would free nothing."""
         return self._spec.share or _admitted(team) or self._left + gone >= len(team)
 
-    def _seats(self, team: Sequence[Job]) -> list[Place] | None:
+    def _seats(self, team: Sequence[Job]) -> list[VmWithRoom] | None:
         first = team[0]
         if first.gang is not None:
             leader = self._teams.leader_of(first)
-            seats = muster(self._draft, self._slots, team, self._spec, leader)
+            seats = muster(self._plan, self._slots, team, self._spec, leader)
             return [seat.place for seat in seats] or None
         place = self._slots.best(first.spec)
         if place is None:
@@ -71,13 +71,13 @@ class Yard:
     def _empty(self, jobs: Iterable[Job]) -> None:
         """What the VMs of these jobs have free without them."""
         uids = dict.fromkeys(job.lease.vm_uid for job in jobs if job.lease is not None)
-        vms = (vm for vm in map(self._draft.vms.get, uids) if vm is not None)
+        vms = (vm for vm in map(self._plan.vms.get, uids) if vm is not None)
         found = [place for place in map(self._place, vms) if place is not None]
         if found:
             self._slots.put(found)
 
-    def _place(self, vm: Vm) -> Place | None:
-        place = place_without(self._draft, self._spec, vm, self._gone)
+    def _place(self, vm: Vm) -> VmWithRoom | None:
+        place = place_without(self._plan, self._spec, vm, self._gone)
         for seated in self._seated.get(vm.uid, ()):
             if place is None or not self._spec.share:
                 return None
@@ -89,10 +89,12 @@ def _admitted(team: Sequence[Job]) -> bool:
     return all(job.status is S.PROVISIONING for job in team)
 
 
-def place_without(draft: Draft, spec: ClusterSpec, vm: Vm, gone: Collection[str]) -> Place | None:
+def place_without(
+    plan: PlanBuilder, spec: ClusterSpec, vm: Vm, gone: Collection[str]
+) -> VmWithRoom | None:
     """What the VM has free once these jobs are gone; None: nothing that may be given away."""
-    jobs = draft.jobs_on(vm.uid)
-    stay, held = [job for job in jobs if job.uid not in gone], Held()
+    jobs = plan.jobs_on(vm.uid)
+    stay, held = [job for job in jobs if job.uid not in gone], SlotUse()
     if stay and not spec.share:
         return None
     for job in stay:
@@ -103,4 +105,4 @@ def place_without(draft: Draft, spec: ClusterSpec, vm: Vm, gone: Collection[str]
     held.leases.update(job.lease.lease_id for job in jobs if job.lease is not None)
     free = free_gpus(vm, held)
     able = free and Slots.serves(vm, spec)
-    return place_on(draft, vm, spec, free, held) if able else None
+    return place_on(plan, vm, spec, free, held) if able else None

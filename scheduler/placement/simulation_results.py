@@ -1,4 +1,4 @@
-"""What came of the last trials for room: kept from turn to turn by whoever turns."""
+"""What came of the last trials for room: kept from cycle to cycle by whoever turns."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from datetime import datetime
 from core.job import WAITING, Job
 from core.queueing import PriorityClass
 from core.waits import WaitNotes
-from scheduler.plan_builder import Draft
+from scheduler.plan_builder import PlanBuilder
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SimulationResult:
     """What came of the last trial of a cluster."""
 
     first: str
@@ -54,7 +54,7 @@ NOTHING_KEPT = Kept()
 class Answers:
     """Of all clusters."""
 
-    of: dict[str, Answer] = field(default_factory=dict)
+    of: dict[str, SimulationResult] = field(default_factory=dict)
     """Cluster → the last one."""
     last: datetime | None = None
     """When a cluster was last asked for jobs that are not of a high class."""
@@ -69,13 +69,13 @@ class Answers:
     notes: WaitNotes = field(default_factory=WaitNotes)
     """What came of preemption attempts, for the jobs that they were made for."""
 
-    def still_made(self, draft: Draft) -> Made:
+    def still_made(self, plan: PlanBuilder) -> Made:
         """Those that wait for what others leave."""
         for uid, until in list(self.served.items()):
-            job = draft.jobs.get(uid)
-            if job is None or job.status not in WAITING or draft.now > until:
+            job = plan.jobs.get(uid)
+            if job is None or job.status not in WAITING or plan.now > until:
                 del self.served[uid]
-        self.left = {uid: until for uid, until in self.left.items() if draft.now <= until}
+        self.left = {uid: until for uid, until in self.left.items() if plan.now <= until}
         return Made(self.served.keys(), self.left.keys())
 
     def words(self, job: Job) -> str | None:

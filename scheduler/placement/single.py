@@ -14,13 +14,13 @@ from scheduler.placement.gang import Teams
 from scheduler.placement.gang_placement import Post, Seat, muster, post_of
 from scheduler.placement.reservation import Promise
 from scheduler.placement.simulation_results import NOTHING_KEPT, Kept
-from scheduler.placement.slots import Place, Slots
-from scheduler.plan_builder import Draft
+from scheduler.placement.slots import Slots, VmWithRoom
+from scheduler.plan_builder import PlanBuilder
 from scheduler.v1.offers import offer
 
 
 def place(
-    draft: Draft,
+    plan: PlanBuilder,
     spec: ClusterSpec,
     ids: Ids,
     admitted: Sequence[str],
@@ -33,27 +33,27 @@ def place(
     if not admitted:
         return None
     if spec.worker == "v1":
-        offer(draft, spec, ids, admitted)
+        offer(plan, spec, ids, admitted)
         return None
-    slots, teams = Slots(draft, spec), Teams(draft)
+    slots, teams = Slots(plan, spec), Teams(plan)
     seen: set[str] = set()
-    for job in (draft.jobs[uid] for uid in admitted):
+    for job in (plan.jobs[uid] for uid in admitted):
         if job.gang is not None:
             team = teams.of(job) or ()
-            # None: a member has moved since they were admitted, in this very turn. Not now.
+            # None: a member has moved since they were admitted, in this very cycle. Not now.
             if team and job.uid not in seen:
-                place_team(draft, spec, slots, team, teams.leader_of(job), ids, kept)
+                place_team(plan, spec, slots, team, teams.leader_of(job), ids, kept)
             seen.update(member.uid for member in team)
         elif (found := _best(slots, job, promise, kept)) is not None:
-            assign(draft, job, Seat(found, slots.take(found, job.spec)), ids)
+            assign(plan, job, Seat(found, slots.take(found, job.spec)), ids)
     return slots
 
 
-def _best(slots: Slots, job: Job, promise: Promise | None, kept: Kept) -> Place | None:
+def _best(slots: Slots, job: Job, promise: Promise | None, kept: Kept) -> VmWithRoom | None:
     if not kept.vms and (promise is None or not promise.vm):
         return slots.best(job.spec)
 
-    def may(place: Place) -> bool:
+    def may(place: VmWithRoom) -> bool:
         promised = promise is not None and promise.keeps(place.uid, job)
         return not promised and not kept.keeps(place.uid, job)
 
@@ -61,7 +61,7 @@ def _best(slots: Slots, job: Job, promise: Promise | None, kept: Kept) -> Place 
 
 
 def place_team(
-    draft: Draft,
+    plan: PlanBuilder,
     spec: ClusterSpec,
     slots: Slots,
     team: Sequence[Job],
@@ -69,26 +69,26 @@ def place_team(
     ids: Ids,
     kept: Kept = NOTHING_KEPT,
 ) -> None:
-    """All of a gang in one unit: the store takes all of their leases or none."""
-    seats = muster(draft, slots, team, spec, leader, kept)
+    """All of a gang in one atomic batch: the store takes all of their leases or none."""
+    seats = muster(plan, slots, team, spec, leader, kept)
     if not seats:
         return
     runs = leader.lease is not None
-    leader_vm = draft.vms[leader.lease.vm_uid if leader.lease else seats[0].place.uid]
+    leader_vm = plan.vms[leader.lease.vm_uid if leader.lease else seats[0].place.uid]
     attempt = leader.attempt if runs else leader.attempt + 1
     size = None
     if leader.spec.elastic:
-        seated = [(job, draft.vms[seat.place.uid]) for job, seat in zip(team, seats, strict=True)]
-        size = size_with(draft, leader, seated)
-    with draft.together():
+        seated = [(job, plan.vms[seat.place.uid]) for job, seat in zip(team, seats, strict=True)]
+        size = size_with(plan, leader, seated)
+    with plan.together():
         for job, seat in zip(team, seats, strict=True):
-            assign(draft, job, seat, ids, post_of(job, leader, leader_vm, attempt, size))
+            assign(plan, job, seat, ids, post_of(job, leader, leader_vm, attempt, size))
 
 
-def assign(draft: Draft, job: Job, seat: Seat, ids: Ids, post: Post | None = None) -> None:
+def assign(plan: PlanBuilder, job: Job, seat: Seat, ids: Ids, post: Post | None = None) -> None:
     """The job goes there: its lease, the VM's, and the start message in one step."""
     place = seat.place
-    vm = draft.vms[place.uid]
+    vm = plan.vms[place.uid]
     lease = Lease(
         lease_id=ids.token(),
         vm_name=vm.name,
@@ -117,4 +117,4 @@ def assign(draft: Draft, job: Job, seat: Seat, ids: Ids, post: Post | None = Non
     where = f"placed on {vm.name} in {vm.region}"
     neighbours = f", beside {len(vm.leases)} other{'s' * (len(vm.leases) > 1)}" if vm.leases else ""
     reason = where + neighbours
-    draft.step(job, E.PLACED, reason, lease=lease, vm=held, tell=[start], slots=list(lease.slots))
+    plan.step(job, E.PLACED, reason, lease=lease, vm=held, tell=[start], slots=list(lease.slots))

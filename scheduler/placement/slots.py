@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from core.cluster import ClusterSpec
 from core.job import JobSpec, S
 from core.vm import LONG_S, Vm, VmState
-from scheduler.plan_builder import Draft
+from scheduler.plan_builder import PlanBuilder
 
 V = VmState
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
-    """A VM with room, as one turn sees it. The cheapest comes first."""
+class VmWithRoom:
+    """A VM with room, as one cycle sees it. The cheapest comes first."""
 
     usd_per_hour: float
     name: str
@@ -44,9 +44,9 @@ class Place:
         enough = spec.slots <= len(self.free) and min(spec.max_runtime_s, LONG_S) <= self.left_s
         return enough and cheap and room and spec.allows_region(self.region)
 
-    def without(self, spec: JobSpec) -> Place:
+    def without(self, spec: JobSpec) -> VmWithRoom:
         """After the job has taken its part."""
-        return Place(
+        return VmWithRoom(
             self.usd_per_hour,
             self.name,
             self.uid,
@@ -63,14 +63,14 @@ class Slots:
     """Who can be given which GPUs right now: the fullest VM that fits first, then the cheapest, so
     that large holes stay whole for large jobs."""
 
-    def __init__(self, draft: Draft, spec: ClusterSpec) -> None:
+    def __init__(self, plan: PlanBuilder, spec: ClusterSpec) -> None:
         self._spec = spec
-        self._by_free: dict[int, list[Place]] = {}
-        held = held_in(draft, spec)
-        for vm in draft.vms_of(spec.name) if spec.share else draft.idle_in(spec.name):
+        self._by_free: dict[int, list[VmWithRoom]] = {}
+        held = held_in(plan, spec)
+        for vm in plan.vms_of(spec.name) if spec.share else plan.idle_in(spec.name):
             if self.serves(vm, spec) and (free := free_gpus(vm, held.get(vm.uid))):
                 self._by_free.setdefault(len(free), []).append(
-                    place_on(draft, vm, spec, free, held.get(vm.uid, _NOTHING))
+                    place_on(plan, vm, spec, free, held.get(vm.uid, _NOTHING))
                 )
         for places in self._by_free.values():
             places.sort()
@@ -81,7 +81,7 @@ class Slots:
         able = vm.state is V.READY and not vm.taken and bool(vm.boot_nonce)
         return able and any(region.region == vm.region for region in spec.regions)
 
-    def put(self, found: Sequence[Place]) -> None:
+    def put(self, found: Sequence[VmWithRoom]) -> None:
         """These VMs have this free from now on, for a trial."""
         news = {place.uid for place in found}
         for free, places in self._by_free.items():
@@ -94,9 +94,9 @@ class Slots:
     def best(
         self,
         spec: JobSpec,
-        among: Callable[[Place], bool] = lambda _: True,
+        among: Callable[[VmWithRoom], bool] = lambda _: True,
         gang: str = "",
-    ) -> Place | None:
+    ) -> VmWithRoom | None:
         """Where the job, of that gang if it is of one, should go; None: nowhere now."""
         for free in range(spec.slots, self._spec.slots + 1):
             for place in self._by_free.get(free, ()):
@@ -104,7 +104,7 @@ class Slots:
                     return place
         return None
 
-    def take(self, place: Place, spec: JobSpec) -> tuple[int, ...]:
+    def take(self, place: VmWithRoom, spec: JobSpec) -> tuple[int, ...]:
         """The GPUs that are the job's from now on."""
         self._by_free[len(place.free)].remove(place)
         if self._spec.share:
@@ -113,11 +113,11 @@ class Slots:
                 insort(self._by_free.setdefault(len(left.free), []), left)
         return place.free[: spec.slots]
 
-    def save(self) -> dict[int, list[Place]]:
+    def save(self) -> dict[int, list[VmWithRoom]]:
         """As it is now, for a trial."""
         return {free: list(places) for free, places in self._by_free.items()}
 
-    def restore(self, saved: dict[int, list[Place]]) -> None:
+    def restore(self, saved: dict[int, list[VmWithRoom]]) -> None:
         self._by_free = saved
 
 
@@ -125,14 +125,14 @@ class Room:
     """How many more jobs a cluster can take within its limit, on VMs that are there, that come, or
     that may still be asked for. CPU and memory are left to placement."""
 
-    def __init__(self, draft: Draft, spec: ClusterSpec, leased: int) -> None:
+    def __init__(self, plan: PlanBuilder, spec: ClusterSpec, leased: int) -> None:
         """`leased`: how many of its jobs have a VM."""
         self._share, self._gpus = spec.share, spec.slots
         self._holes: Counter[int] = Counter()
         if not spec.share:
             self._holes[spec.slots] = max(0, spec.vm_max - leased)
             return
-        held, vms = held_in(draft, spec), draft.vms_of(spec.name)
+        held, vms = held_in(plan, spec), plan.vms_of(spec.name)
         for vm in vms:
             if vm.state in (V.REQUESTED, V.BOOTING, V.READY) and not vm.taken:
                 self._holes[len(free_gpus(vm, held.get(vm.uid)))] += 1
@@ -182,7 +182,7 @@ class Room:
 
 
 @dataclass(slots=True)
-class Held:
+class SlotUse:
     """What jobs have of a VM that they share."""
 
     leases: set[str] = field(default_factory=set)
@@ -191,18 +191,18 @@ class Held:
     memory_mb: float = 0.0
 
 
-_NOTHING = Held()
+_NOTHING = SlotUse()
 
 
-def held_in(draft: Draft, spec: ClusterSpec) -> dict[str, Held]:
+def held_in(plan: PlanBuilder, spec: ClusterSpec) -> dict[str, SlotUse]:
     """VM → what is taken of it, where VMs are shared."""
-    found: dict[str, Held] = {}
-    for job in draft.leased_in(spec.name) if spec.share else ():
+    found: dict[str, SlotUse] = {}
+    for job in plan.leased_in(spec.name) if spec.share else ():
         lease = job.lease
         assert lease is not None, "chosen so"
         held = found.get(lease.vm_uid)
         if held is None:
-            held = found[lease.vm_uid] = Held()
+            held = found[lease.vm_uid] = SlotUse()
         held.leases.add(lease.lease_id)
         held.gpus.update(lease.slots)
         held.cpus += job.spec.cpu_cores
@@ -210,9 +210,9 @@ def held_in(draft: Draft, spec: ClusterSpec) -> dict[str, Held]:
     return found
 
 
-def free_gpus(vm: Vm, held: Held | None) -> tuple[int, ...]:
-    """Those that nobody holds and that are not bad. A lease without its job in the picture is about
-    to be let go of: its GPUs are not known to be free, so none of the VM's are."""
+def free_gpus(vm: Vm, held: SlotUse | None) -> tuple[int, ...]:
+    """Those that nobody holds and that are not bad. A lease without its job in the snapshot is
+    about to be let go of: its GPUs are not known to be free, so none of the VM's are."""
     held = held or _NOTHING
     taken = held.gpus
     if len(taken) >= vm.slots or not held.leases.issuperset(vm.leases):
@@ -221,14 +221,16 @@ def free_gpus(vm: Vm, held: Held | None) -> tuple[int, ...]:
     return tuple(gpu for gpu in range(vm.slots) if gpu not in taken and gpu not in bad)
 
 
-def place_on(draft: Draft, vm: Vm, spec: ClusterSpec, free: tuple[int, ...], held: Held) -> Place:
+def place_on(
+    plan: PlanBuilder, vm: Vm, spec: ClusterSpec, free: tuple[int, ...], held: SlotUse
+) -> VmWithRoom:
     """What is left of a VM. Who has it to itself was given all it asked for when its cluster was
     chosen."""
-    gang = vm.gang if vm.together and _waits(draft, vm) else ""
+    gang = vm.gang if vm.together and _waits(plan, vm) else ""
     left_s = math.inf
     if vm.together and not gang:
-        left_s = (vm.ends_at - draft.now).total_seconds() if vm.ends_at is not None else 0.0
-    return Place(
+        left_s = (vm.ends_at - plan.now).total_seconds() if vm.ends_at is not None else 0.0
+    return VmWithRoom(
         usd_per_hour=vm.usd_per_hour,
         name=vm.name,
         uid=vm.uid,
@@ -241,7 +243,7 @@ def place_on(draft: Draft, vm: Vm, spec: ClusterSpec, free: tuple[int, ...], hel
     )
 
 
-def _waits(draft: Draft, vm: Vm) -> bool:
+def _waits(plan: PlanBuilder, vm: Vm) -> bool:
     """Whether a member of the gang that it was asked for waits for VMs there."""
-    members = draft.gang(vm.gang) if vm.gang in draft.gang_uids() else ()
+    members = plan.gang(vm.gang) if vm.gang in plan.gang_uids() else ()
     return any(m.status is S.PROVISIONING and m.gang_region in ("", vm.region) for m in members)

@@ -6,13 +6,13 @@ from datetime import datetime
 
 from core.job import Job, TimelineEntry
 from core.queueing import PriorityClass
-from scheduler.preemption.policy import Runs, Trial, Wants
+from scheduler.preemption.policy import PreemptionResult, Runs, Wants
 
 SPARE = -1
 """Below every class: members that elastic jobs can do without."""
 
 
-def receipt(first: Job, found: Trial, latest: datetime, now: datetime) -> TimelineEntry:
+def receipt(first: Job, found: PreemptionResult, latest: datetime, now: datetime) -> TimelineEntry:
     """For the timeline of the one that others yield to, by `latest`."""
     return TimelineEntry(
         at=now,
@@ -44,7 +44,7 @@ def victim_words(wants: Wants, runs: Runs) -> str:
     )
 
 
-def winner_words(found: Trial, latest: datetime) -> str:
+def winner_words(found: PreemptionResult, latest: datetime) -> str:
     """For the timeline of the one that they yield to."""
     names = ", ".join(sorted(runs.name for runs in found.victims))
     return (

@@ -70,7 +70,7 @@ class Wants:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class PreemptionResult:
     """What came of asking. No victims: nobody is touched, and `why` says what stands in the way."""
 
     victims: tuple[Runs, ...]
@@ -139,10 +139,10 @@ def trial(
     others: Fits = never,
     fairer: Fairer = nobody,
     least_run_s: float = LEAST_RUN_S,
-) -> Trial:
+) -> PreemptionResult:
     """The victims, or none: of the lowest class, of those that are due last, the fewest GPU-seconds
     lost. Greedy: the cheapest are taken until the job fits, then whoever proves unneeded is let go,
-    the dearest first. An exact choice would be a knapsack for each waiting job of each turn.
+    the dearest first. An exact choice would be a knapsack for each waiting job of each cycle.
 
     Among equals an eviction must be worth it: it may cost no more than the job has waited already
     (GPUs × seconds). Whoever has just saved its work yields at once; one that never saves is safe
@@ -152,20 +152,22 @@ def trial(
     yielding = [job for job in running if may_claim(wants, job, fairer, least_run_s)]
     too_dear = _least_wait_s(wants, yielding)
     if too_dear > 0:
-        return Trial((), TOO_DEAR, too_dear)
+        return PreemptionResult((), TOO_DEAR, too_dear)
     yielding.sort(key=_cheapest)
     taken = _enough(yielding, fits)
     if not taken:
         freed = sum(job.gpus for job in yielding)
         if not yielding:
-            return Trial((), "no job that runs may be preempted for it yet")
-        return Trial((), f"preempting all that may be ({freed} GPUs) would not make room for it")
+            return PreemptionResult((), "no job that runs may be preempted for it yet")
+        return PreemptionResult(
+            (), f"preempting all that may be ({freed} GPUs) would not make room for it"
+        )
     for job in sorted(taken, key=lambda job: (-job.tier, -job.loses_gpu_s, job.due_s, job.uid)):
         fewer = [other for other in taken if other is not job]
         if fits(fewer):
             taken = fewer
     if others(taken):
-        return Trial((), "other jobs that go first would take what is freed")
+        return PreemptionResult((), "other jobs that go first would take what is freed")
     return _worth_it(wants, taken, fairer)
 
 
@@ -203,16 +205,16 @@ def _costs(job: Runs) -> float:
     return job.loses_gpu_s + RESTART_S * job.gpus
 
 
-def _worth_it(wants: Wants, taken: Sequence[Runs], fairer: Fairer) -> Trial:
+def _worth_it(wants: Wants, taken: Sequence[Runs], fairer: Fairer) -> PreemptionResult:
     equals = [job for job in taken if job.tier == wants.tier]
     others = [job for job in equals if job.tenant != wants.tenant]
     claim = min(fairer(wants, others), CLAIM_MAX) if others else 1.0
     if claim <= 0:
-        return Trial((), "its tenant would then have had more of its share than theirs")
+        return PreemptionResult((), "its tenant would then have had more of its share than theirs")
     cost = sum(_costs(job) if job.tenant == wants.tenant else _costs(job) / claim for job in equals)
     wait_s = cost / wants.gpus - wants.waited_s
     if wait_s > 0:
-        return Trial((), TOO_DEAR, wait_s)
+        return PreemptionResult((), TOO_DEAR, wait_s)
     victims = tuple(sorted(taken, key=lambda job: job.uid))
     freed = sum(job.gpus for job in victims)
-    return Trial(victims, f"preempts {len(victims)} of the jobs that run ({freed} GPUs)")
+    return PreemptionResult(victims, f"preempts {len(victims)} of the jobs that run ({freed} GPUs)")

@@ -25,15 +25,24 @@ from scheduler.admission.admit import Admission
 from scheduler.placement.elastic import Bending, look_at
 from scheduler.placement.gang import yield_message
 from scheduler.placement.simulation import Yard
-from scheduler.placement.simulation_results import Answer, Answers
+from scheduler.placement.simulation_results import Answers, SimulationResult
 from scheduler.placement.slots import Slots
-from scheduler.plan_builder import Draft
+from scheduler.plan_builder import PlanBuilder
 from scheduler.preemption.messages import SPARE, receipt, victim_words
-from scheduler.preemption.policy import Fairer, Runs, Trial, Wants, least_of_all_s, nobody, trial
+from scheduler.preemption.policy import (
+    Fairer,
+    PreemptionResult,
+    Runs,
+    Wants,
+    least_of_all_s,
+    nobody,
+    trial,
+)
 from scheduler.queue.fair_share import Shares
 
 HEADS = 4
-"""So many of a cluster's first teams are tried for in a turn: those behind them have less claim."""
+"""So many of a cluster's first teams are tried for in a cycle: those behind them have less
+claim."""
 PACE_S = 0.5
 """A trial looks at all jobs that run in its cluster: one cluster at a time, and so far apart. High
 classes are tried for at once."""
@@ -44,7 +53,7 @@ _LAST_S = 1e15
 LATE_S = 120.0
 """One that was admitted waits for the cloud so long before others have to yield to it."""
 SETTLES_S = 30.0
-"""What was freed is kept so long for the one that it was freed for: a turn or two."""
+"""What was freed is kept so long for the one that it was freed for: a cycle or two."""
 SavedAt = Callable[[Job], datetime | None]
 
 
@@ -54,8 +63,8 @@ def never_saved(_: Job) -> datetime | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """What a turn knows that evictions depend on."""
+class PreemptionContext:
+    """What a cycle knows that evictions depend on."""
 
     shares: Shares
     tenants: Mapping[str, Tenant]
@@ -66,34 +75,37 @@ class Ask:
 
 
 def make_room(
-    draft: Draft, clusters: Mapping[str, ClusterSpec], admissions: Mapping[str, Admission], ask: Ask
+    plan: PlanBuilder,
+    clusters: Mapping[str, ClusterSpec],
+    admissions: Mapping[str, Admission],
+    ask: PreemptionContext,
 ) -> None:
     """For the first teams that are stuck: one cluster with those of a high class, and one of the
     others, the one that has waited longest for a trial."""
     queues: dict[bool, list[tuple[datetime, str, list[Sequence[Job]]]]] = {True: [], False: []}
     for name, admission in admissions.items():
-        teams = _stuck(draft, clusters[name], admission, ask)
+        teams = _stuck(plan, clusters[name], admission, ask)
         if not teams:
             ask.answers.of.pop(name, None)
-        elif (since := _since(teams[0][0], ask.answers.of.get(name), draft.now)) is not None:
+        elif (since := _since(teams[0][0], ask.answers.of.get(name), plan.now)) is not None:
             high = class_of(teams[0][0].spec.priority) >= PriorityClass.HIGH
             queues[high].append((since, name, teams))
     last = ask.answers.last
-    if last is not None and draft.now - last < timedelta(seconds=PACE_S):
+    if last is not None and plan.now - last < timedelta(seconds=PACE_S):
         queues[False] = []
     for high, queue in queues.items():
         if not queue:
             continue
         _, name, teams = min(queue, key=lambda entry: entry[:2])
-        words = Round(draft, clusters[name], admissions[name], ask).serve(teams)
+        words = Round(plan, clusters[name], admissions[name], ask).serve(teams)
         first = teams[0][0]
         tier = class_of(first.spec.priority)
-        ask.answers.of[name] = Answer(first.uid, tier, draft.now, words)
+        ask.answers.of[name] = SimulationResult(first.uid, tier, plan.now, words)
         if not high:
-            ask.answers.last = draft.now
+            ask.answers.last = plan.now
 
 
-def _since(first: Job, last: Answer | None, now: datetime) -> datetime | None:
+def _since(first: Job, last: SimulationResult | None, now: datetime) -> datetime | None:
     """Since when a trial is due; None: not yet."""
     if last is None:
         return first.status_since
@@ -103,21 +115,23 @@ def _since(first: Job, last: Answer | None, now: datetime) -> datetime | None:
     return last.at if due else None
 
 
-def _stuck(draft: Draft, spec: ClusterSpec, admission: Admission, ask: Ask) -> list[Sequence[Job]]:
+def _stuck(
+    plan: PlanBuilder, spec: ClusterSpec, admission: Admission, ask: PreemptionContext
+) -> list[Sequence[Job]]:
     """The first teams without a place: those that were admitted and found no VM, then those
     without room. Empty if none of them may preempt, or nobody here yields to anybody."""
     if spec.queue is QueueRule.FIFO or spec.drain or spec.worker == "v1":
         return []
-    teams = [*unplaced(draft, admission), *admission.short][:HEADS]
+    teams = [*unplaced(plan, admission), *admission.short][:HEADS]
     may = any(may_preempt(team[0], ask) and team[0].uid not in ask.served for team in teams)
     return teams if may else []
 
 
-def unplaced(draft: Draft, admission: Admission) -> list[Sequence[Job]]:
+def unplaced(plan: PlanBuilder, admission: Admission) -> list[Sequence[Job]]:
     """Teams that were admitted and have no VM yet, in order; of a few the first."""
     teams: dict[str, list[Job]] = {}
     for uid in admission.admitted:
-        job = draft.jobs[uid]
+        job = plan.jobs[uid]
         if job.status is S.PROVISIONING:
             teams.setdefault(job.gang.uid if job.gang else uid, []).append(job)
             if len(teams) > HEADS:
@@ -125,7 +139,7 @@ def unplaced(draft: Draft, admission: Admission) -> list[Sequence[Job]]:
     return list(teams.values())
 
 
-def may_preempt(job: Job, ask: Ask) -> bool:
+def may_preempt(job: Job, ask: PreemptionContext) -> bool:
     tenant = ask.tenants.get(job.spec.tenant_id)
     return tenant is None or tenant.may_preempt
 
@@ -133,13 +147,15 @@ def may_preempt(job: Job, ask: Ask) -> bool:
 class Round:
     """One cluster's trials."""
 
-    def __init__(self, draft: Draft, spec: ClusterSpec, admission: Admission, ask: Ask) -> None:
-        self._draft, self._spec, self._ask = draft, spec, ask
+    def __init__(
+        self, plan: PlanBuilder, spec: ClusterSpec, admission: Admission, ask: PreemptionContext
+    ) -> None:
+        self._plan, self._spec, self._ask = plan, spec, ask
         self._fair = spec.queue is QueueRule.FAIR
         self._refused = admission.refused
-        self._shares = ask.shares.plus(_just_placed(draft))
-        awaiting = sum(draft.jobs[u].status is S.PROVISIONING for u in admission.admitted)
-        self._yard = Yard(draft, spec, awaiting)
+        self._shares = ask.shares.plus(_just_placed(plan))
+        awaiting = sum(plan.jobs[u].status is S.PROVISIONING for u in admission.admitted)
+        self._yard = Yard(plan, spec, awaiting)
         self._members: dict[str, Sequence[Job]] = {}
         self._leaving: list[Runs] = []
         """Those that have been asked: they will wait again."""
@@ -200,9 +216,9 @@ class Round:
             lambda gone: self._yard.fits(team, self._jobs(gone)),
             others=lambda gone: self._others(gone) or self._overtaken(wants, gone),
             fairer=fairer_by(self._shares) if self._fair else nobody,
-            least_run_s=self._draft.rules.queue.least_run_s,
+            least_run_s=self._plan.rules.queue.least_run_s,
         )
-        note = WaitNote(first.uid, WaitKind.PREEMPTION, "", found.why, self._draft.now)
+        note = WaitNote(first.uid, WaitKind.PREEMPTION, "", found.why, self._plan.now)
         self._ask.answers.notes.happened(note)
         if not found.victims:
             return None
@@ -214,9 +230,9 @@ class Round:
         if first.status is S.QUEUED:
             return True
         coming = (VmState.REQUESTED, VmState.BOOTING)
-        if any(vm.state in coming for vm in self._draft.vms_of(self._spec.name)):
+        if any(vm.state in coming for vm in self._plan.vms_of(self._spec.name)):
             return False
-        return self._draft.now - first.status_since >= timedelta(seconds=LATE_S)
+        return self._plan.now - first.status_since >= timedelta(seconds=LATE_S)
 
     def _others(self, gone: Sequence[Runs]) -> bool:
         """Whether one that its quota keeps out would come in: its own tenant's jobs would go."""
@@ -267,7 +283,7 @@ class Round:
         return [job for runs in some for job in self._members[runs.uid]]
 
     def _wants(self, team: Sequence[Job]) -> Wants:
-        first, now = team[0], self._draft.now
+        first, now = team[0], self._plan.now
         return Wants(
             uid=first.uid,
             gpus=sum(job.spec.slots for job in team),
@@ -283,13 +299,13 @@ class Round:
 
     def _look(self) -> dict[str, Runs]:
         """All that could yield to somebody; those that cannot are left out by the cheapest test."""
-        draft, gangs = self._draft, dict[str, list[Job]]()
-        for job in draft.leased_in(self._spec.name):
+        plan, gangs = self._plan, dict[str, list[Job]]()
+        for job in plan.leased_in(self._spec.name):
             gangs.setdefault(job.gang.uid if job.gang else job.uid, []).append(job)
-        since = draft.now - timedelta(seconds=least_of_all_s(draft.rules.queue.least_run_s))
+        since = plan.now - timedelta(seconds=least_of_all_s(plan.rules.queue.least_run_s))
         found: dict[str, Runs] = {}
         for uid in [uid for uid, members in gangs.items() if members[0].spec.elastic]:
-            if (whole := look_at(draft.gang(uid), draft.now)) is not None:
+            if (whole := look_at(plan.gang(uid), plan.now)) is not None:
                 found |= self._surplus(whole)
                 gangs[uid] = [member for member in whole.here if member not in whole.extra]
         for uid, members in gangs.items():
@@ -306,7 +322,7 @@ class Round:
         first: it loses nothing, and the job goes on."""
         found = {}
         for place, member in enumerate(job.extra):
-            vm = self._draft.vms.get(member.lease.vm_uid) if member.lease else None
+            vm = self._plan.vms.get(member.lease.vm_uid) if member.lease else None
             if vm is not None and Slots.serves(vm, self._spec):
                 self._members[member.uid] = [member]
                 found[member.uid] = Runs(
@@ -329,19 +345,19 @@ class Round:
             return False
         tenant, vm = (
             self._ask.tenants.get(job.spec.tenant_id),
-            self._draft.vms.get(job.lease.vm_uid),
+            self._plan.vms.get(job.lease.vm_uid),
         )
         able = vm is not None and Slots.serves(vm, self._spec)
         return able and (tenant is None or tenant.preemptible)
 
     def _runs(self, uid: str, members: Sequence[Job]) -> Runs:
         """A gang's as one: what its first member saves it saves for all."""
-        first, now = members[0], self._draft.now
+        first, now = members[0], self._plan.now
         began = max(job.started_at or job.status_since for job in members)
         saved = max(self._ask.saved_at(job) or began for job in members)
         ran_s = (now - began).total_seconds()
         had = first.attained_gpu_s + ran_s * first.spec.slots
-        due = due_at(first.submitted_at, first.spec, had, self._draft.rules.queue)
+        due = due_at(first.submitted_at, first.spec, had, self._plan.rules.queue)
         return Runs(
             uid=uid,
             gpus=sum(job.spec.slots for job in members),
@@ -356,35 +372,35 @@ class Round:
 
     # --- what is done
 
-    def _evict(self, team: Sequence[Job], wants: Wants, found: Trial) -> Sequence[Job]:
-        draft, gone = self._draft, self._jobs(found.victims)
-        with draft.together():
+    def _evict(self, team: Sequence[Job], wants: Wants, found: PreemptionResult) -> Sequence[Job]:
+        plan, gone = self._plan, self._jobs(found.victims)
+        with plan.together():
             for runs in found.victims:
                 words = victim_words(wants, runs)
                 for job in self._members[runs.uid]:
-                    draft.step(
+                    plan.step(
                         job,
                         E.YIELD_ASKED,
                         words,
-                        tell=yield_message(draft, job, words),
+                        tell=yield_message(plan, job, words),
                         made_room_for=wants.name,
                         unsaved_s=round(runs.unsaved_s),
                     )
                 del self._running[runs.uid]
                 self._leaving.append(runs)
-            deadlines = [draft.jobs[job.uid].deadline_at for job in gone]
-            latest = max((moment for moment in deadlines if moment), default=draft.now)
-            draft.add(JobNote(team[0].uid, receipt(team[0], found, latest, draft.now)))
+            deadlines = [plan.jobs[job.uid].deadline_at for job in gone]
+            latest = max((moment for moment in deadlines if moment), default=plan.now)
+            plan.add(JobNote(team[0].uid, receipt(team[0], found, latest, plan.now)))
             until, answers = latest + timedelta(seconds=SETTLES_S), self._ask.answers
             answers.served[team[0].uid] = until
             answers.left.update((job.lease.vm_uid, until) for job in gone if job.lease is not None)
         return gone
 
 
-def _just_placed(draft: Draft) -> Counter[str]:
-    """Tenant → GPUs of those that were given a VM in this turn: its shares are older."""
+def _just_placed(plan: PlanBuilder) -> Counter[str]:
+    """Tenant → GPUs of those that were given a VM in this cycle: its shares are older."""
     found: Counter[str] = Counter()
-    for before, after in draft.moves:
+    for before, after in plan.moves:
         if before.status is S.PROVISIONING and after.lease is not None:
             found[after.spec.tenant_id] += after.spec.slots
     return found

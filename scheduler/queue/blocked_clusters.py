@@ -9,23 +9,23 @@ from core.cluster import ClusterSpec
 from core.errors import StoreDown
 from core.job import JobSpec
 from core.ports import Clock
-from core.region_blocks import Trouble, TroubleKind, block_on
+from core.region_blocks import BlockKind, RegionBlock, block_on
 
 FRESH_S = 5.0
 """Blocks last from half a minute to an hour: a door that looks this often knows enough."""
 
 
 def block_of(
-    spec: JobSpec, cluster: ClusterSpec, troubles: Sequence[Trouble], now: datetime
+    spec: JobSpec, cluster: ClusterSpec, blocks: Sequence[RegionBlock], now: datetime
 ) -> str:
     """Why no region of the cluster that the job allows can deliver; empty: one may."""
     allowed = [r.region for r in cluster.regions if spec.allows_region(r.region)]
-    by_region = [block_on(troubles, cluster, region, now) for region in allowed]
+    by_region = [block_on(blocks, cluster, region, now) for region in allowed]
     known = [block for block in by_region if block is not None]
     if not known or len(known) < len(by_region):
         return ""
     # A group that is not there is no matter of time: right after an edit it may not be made yet.
-    absent = TroubleKind.MISSING
+    absent = BlockKind.MISSING
     kinds = {block.noun for block in known}
     where = "its region" if len(known) == 1 else f"all its {len(known)} regions"
     ends = [block.until for block in known if block.kind is not absent]
@@ -34,24 +34,24 @@ def block_of(
 
 
 def blocked_clusters(
-    spec: JobSpec, clusters: Iterable[ClusterSpec], troubles: Sequence[Trouble], now: datetime
+    spec: JobSpec, clusters: Iterable[ClusterSpec], blocks: Sequence[RegionBlock], now: datetime
 ) -> dict[str, str]:
     """Cluster → why it has nothing to give."""
-    if not troubles:
+    if not blocks:
         return {}
-    found = {cluster.name: block_of(spec, cluster, troubles, now) for cluster in clusters}
+    found = {cluster.name: block_of(spec, cluster, blocks, now) for cluster in clusters}
     return {name: words for name, words in found.items() if words}
 
 
-class KnownTroubles:
-    """The troubles as a replica knows them: read now and then, whoever leads."""
+class KnownRegionBlocks:
+    """The region blocks as a replica knows them: read now and then, whoever leads."""
 
-    def __init__(self, read: Callable[[], Awaitable[Sequence[Trouble]]], clock: Clock) -> None:
+    def __init__(self, read: Callable[[], Awaitable[Sequence[RegionBlock]]], clock: Clock) -> None:
         self._read, self._clock = read, clock
-        self._known: Sequence[Trouble] = ()
+        self._known: Sequence[RegionBlock] = ()
         self._read_at = -FRESH_S
 
-    async def now(self) -> Sequence[Trouble]:
+    async def now(self) -> Sequence[RegionBlock]:
         """At most a few seconds old; older if the database is away."""
         at = self._clock.monotonic()
         if at - self._read_at >= FRESH_S:

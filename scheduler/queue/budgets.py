@@ -14,7 +14,7 @@ from operator import attrgetter
 from core.changes import Change, ClearAlert, RaiseAlert
 from core.cost import Spent, TenantBudget, day_start
 from core.job import E, Job, S
-from scheduler.plan_builder import Draft
+from scheduler.plan_builder import PlanBuilder
 
 WARNING = "budget_warning"
 SPENT = "budget_spent"
@@ -52,7 +52,7 @@ class Period:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class BudgetStatus:
     """How all tenants stand, as last read."""
 
     held: Mapping[str, str] = field(default_factory=dict)
@@ -69,32 +69,32 @@ class Standing:
         """Why the job may not start; None: its tenant's budget allows it."""
         return self.held.get(job.spec.tenant_id)
 
-    def hold_back(self, draft: Draft) -> None:
+    def hold_back(self, plan: PlanBuilder) -> None:
         """Jobs that were admitted but have no VM yet are no demand any more."""
         if not self.known or not self.held:
             return
-        for job in draft.waiting():
+        for job in plan.waiting():
             why = self.why(job)
             if why is not None and job.status is S.PROVISIONING:
-                draft.step(job, E.WITHDRAWN, why)
+                plan.step(job, E.WITHDRAWN, why)
 
     def free(self, jobs: Iterable[Job]) -> list[Job]:
         """Those that may be started, in their order: one that is held takes nobody's place."""
         return [job for job in jobs if self.why(job) is None or job.status is not S.QUEUED]
 
 
-def unread(budgets: Mapping[str, TenantBudget]) -> Standing:
+def unread(budgets: Mapping[str, TenantBudget]) -> BudgetStatus:
     """Before the first reading: whoever has a budget begins nothing new. That takes a moment."""
     held = {tenant: f"the budget of tenant {tenant} is being read" for tenant in budgets}
-    return Standing(held, known=not budgets)
+    return BudgetStatus(held, known=not budgets)
 
 
 def judge(
     budgets: Mapping[str, TenantBudget],
     spent: Mapping[str, Spent],
     now: datetime,
-    before: Standing,
-) -> Standing:
+    before: BudgetStatus,
+) -> BudgetStatus:
     """Who is held, and what is to be told. Of two budgets that are spent, the one that ends last
     gives the reason."""
     held: dict[str, str] = {}
@@ -111,7 +111,7 @@ def judge(
                 f"tenant {period.tenant} has used ${period.used_usd:.2f} of its "
                 f"${period.limit_usd:g} for {period.words}; at 100 % its new work is held"
             )
-    return Standing(held, alerts, words=words)
+    return BudgetStatus(held, alerts, words=words)
 
 
 def _periods(
@@ -133,7 +133,7 @@ def _periods(
 
 
 def alert_changes(
-    standing: Standing, open_alerts: Iterable[AlertKey], now: datetime
+    standing: BudgetStatus, open_alerts: Iterable[AlertKey], now: datetime
 ) -> list[Change]:
     """Raise what is new, clear what is over: a period that ended, a budget that was raised."""
     if not standing.known:

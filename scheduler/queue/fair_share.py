@@ -53,7 +53,7 @@ class Shares:
 
 
 class _Used(Mapping[str, float]):
-    """Worked out when it is asked for: a turn asks about the tenants whose jobs are next."""
+    """Worked out when it is asked for: a cycle asks about the tenants whose jobs are next."""
 
     def __init__(
         self,
@@ -85,8 +85,8 @@ class _Used(Mapping[str, float]):
 
 
 def usage_after(usage: Mapping[str, Usage], charges: Sequence[Charge]) -> Mapping[str, Usage]:
-    """With what ended in this turn: else a tenant whose job has just yielded would seem to have had
-    nothing, and take the place back."""
+    """With what ended in this cycle: else a tenant whose job has just yielded would seem to have
+    had nothing, and take the place back."""
     if not charges:
         return usage
     found = dict(usage)
@@ -104,7 +104,7 @@ def shares_of(
     policy: QueuePolicy,
     ahead_s: float,
 ) -> Shares:
-    """For this turn."""
+    """For this cycle."""
     weights = {name: tenant.weight for name, tenant in tenants.items()}
     used = _Used(usage, weights, census, now, policy.half_life_s, ahead_s)
     return Shares(used, weights, ahead_s, policy.hysteresis)

@@ -1,7 +1,7 @@
-"""Which heads of which queues a turn needs. Pure.
+"""Which heads of which queues a cycle needs. Pure.
 
-A turn reads no more of the queue than it can use: as many jobs of each cluster as it has room for,
-and a few more, since jobs may end while the turn is on its way. Tenants that may not start
+A cycle reads no more of the queue than it can use: as many jobs of each cluster as it has room for,
+and a few more, since jobs may end while the cycle is on its way. Tenants that may not start
 anything are left out, so that they take nobody's place.
 """
 
@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from core.active import Census, take_census
 from core.cluster import ClusterSpec
 from core.queueing import Ask, HeadsOf, Live, QueuePolicy, QueueRule
-from core.tenants import Amounts, Holding, Machine, Tenant, Usage, held_by, machines_of
+from core.tenants import Amounts, Holding, MachineShape, Tenant, Usage, held_by, machines_of
 from scheduler.queue.fair_share import shares_of
 
 SPARE = 32
@@ -27,9 +27,10 @@ ORDER_S = 1.0
 as this. Who is served is decided by the shares of the moment, among all whose heads were read."""
 
 
-class TenantsKeeper:
-    """Order and quotas from turn to turn. What a tenant may start is worked out again when somebody
-    set it up, or when one of its jobs got or lost a VM: a turn costs those, not all there are."""
+class TenantQueues:
+    """Order and quotas from cycle to cycle. What a tenant may start is worked out again when
+    somebody set it up, or when one of its jobs got or lost a VM: a cycle costs those, not all there
+    are."""
 
     def __init__(self) -> None:
         self._order: list[str] = []
@@ -38,8 +39,8 @@ class TenantsKeeper:
         self._until: datetime | None = None
         self._seen: dict[str, Tenant] = {}
         self._limits: dict[str, Amounts] = {}
-        self._machines: Mapping[str, Machine] = {}
-        self._full: dict[str, tuple[Holding | None, frozenset[Machine]]] = {}
+        self._machines: Mapping[str, MachineShape] = {}
+        self._full: dict[str, tuple[Holding | None, frozenset[MachineShape]]] = {}
 
     def in_order(
         self, live: Live, policy: QueuePolicy, ahead_s: float, census: Census
@@ -54,12 +55,12 @@ class TenantsKeeper:
         return self._order
 
     def full(
-        self, tenants: Mapping[str, Tenant], machines: Mapping[str, Machine], census: Census
-    ) -> dict[Machine, set[str]]:
+        self, tenants: Mapping[str, Tenant], machines: Mapping[str, MachineShape], census: Census
+    ) -> dict[MachineShape, set[str]]:
         """Machine → tenants that may start nothing there."""
         self._notice(tenants, machines)
         kinds = dict.fromkeys(machines.values())
-        found: dict[Machine, set[str]] = {kind: set() for kind in kinds}
+        found: dict[MachineShape, set[str]] = {kind: set() for kind in kinds}
         for name, limits in self._limits.items():
             holding = census.holding.get(name)
             known = self._full.get(name)
@@ -71,7 +72,7 @@ class TenantsKeeper:
                 found[kind].add(name)
         return found
 
-    def _notice(self, tenants: Mapping[str, Tenant], machines: Mapping[str, Machine]) -> None:
+    def _notice(self, tenants: Mapping[str, Tenant], machines: Mapping[str, MachineShape]) -> None:
         if machines != self._machines:
             self._machines = dict(machines)
             self._full.clear()
@@ -90,9 +91,9 @@ def heads_for(
     held: Collection[str],
     policy: QueuePolicy,
     ahead_s: float,
-    keeper: TenantsKeeper,
+    keeper: TenantQueues,
 ) -> Ask:
-    """The question for this turn. `held`: tenants that may start nothing."""
+    """The question for this cycle. `held`: tenants that may start nothing."""
 
     def ask(live: Live) -> list[HeadsOf]:
         census = live.census or take_census(live.jobs)
@@ -123,13 +124,13 @@ def _room(spec: ClusterSpec, census: Census) -> int:
     return max(0, jobs - census.leased[spec.name]) + spare
 
 
-def _left(limits: Amounts, holding: Holding, machines: Mapping[str, Machine]) -> Amounts:
+def _left(limits: Amounts, holding: Holding, machines: Mapping[str, MachineShape]) -> Amounts:
     """What a tenant's running jobs leave of each limit."""
     used = held_by(holding, machines)
     return {what: limit - used.get(what, 0.0) for what, limit in limits.items()}
 
 
-def _may_start(left: Amounts, machine: Machine) -> bool:
+def _may_start(left: Amounts, machine: MachineShape) -> bool:
     """Whether the smallest job fits on such a machine: one GPU, and some of the rest. How much of
     the rest is the job's own word: it may ask for less GPU memory than a GPU has."""
     gpus = float(machine.has_gpus)

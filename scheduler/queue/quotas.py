@@ -1,4 +1,4 @@
-"""What tenants may still take in this turn. Pure; the store checks every admission again.
+"""What tenants may still take in this cycle. Pure; the store checks every admission again.
 
 A job that is due has its part of the quota set aside until it has been considered: otherwise those
 of its tenant that need less would take every part that becomes free, and it would never start.
@@ -15,9 +15,9 @@ from core.tenants import (
     Amounts,
     Holding,
     KeptFor,
-    Machine,
-    Shortage,
-    Tally,
+    MachineShape,
+    QuotaShortage,
+    ResourceTotals,
     Tenant,
     held_by,
     shortage,
@@ -34,7 +34,7 @@ class Quotas:
     def __init__(
         self,
         tenants: Mapping[str, Tenant],
-        machines: Mapping[str, Machine],
+        machines: Mapping[str, MachineShape],
         holding: Mapping[str, Holding],
         admitted: Iterable[Job] = (),
     ) -> None:
@@ -58,7 +58,7 @@ class Quotas:
         self._due[tenant.tenant_id] = team
         return True
 
-    def lacks(self, job: Job) -> Shortage | None:
+    def lacks(self, job: Job) -> QuotaShortage | None:
         """Why the job may not be admitted."""
         tenant = self._limited_by(job.spec.tenant_id)
         if tenant is None:
@@ -66,7 +66,9 @@ class Quotas:
         asked, used = self._asked(job), self._used[tenant.tenant_id]
         return shortage(tenant, asked, used) or self._kept(tenant, job, asked, used)
 
-    def _kept(self, tenant: Tenant, job: Job, asked: Amounts, used: Amounts) -> Shortage | None:
+    def _kept(
+        self, tenant: Tenant, job: Job, asked: Amounts, used: Amounts
+    ) -> QuotaShortage | None:
         """Whether too little would be left for the one that is due. Higher classes go first in any
         case; and what has its place keeps it."""
         due = self._due.get(tenant.tenant_id)
@@ -96,7 +98,7 @@ class Quotas:
         for name, amount in self._asked(job).items():
             used[name] = used.get(name, 0.0) + sign * amount
 
-    def take_all(self, jobs: Team) -> Shortage | None:
+    def take_all(self, jobs: Team) -> QuotaShortage | None:
         """All of them hold their parts from now on, or none does, and why."""
         for number, job in enumerate(jobs):
             short = self.lacks(job)
@@ -116,7 +118,7 @@ class Quotas:
 
     def reserve(self, job: Job) -> Reserve:
         """What makes the store check it, in the transaction that admits."""
-        asks = Tally.of(job.spec)
+        asks = ResourceTotals.of(job.spec)
         return Reserve(job.spec.tenant_id, job.cluster, asks, self._machines)
 
     def _limited_by(self, name: str) -> Tenant | None:
@@ -130,7 +132,7 @@ class Quotas:
         return self._limited[name]
 
     def _asked(self, job: Job) -> dict[str, float]:
-        return Tally.of(job.spec).amounts(self._machines.get(job.cluster))
+        return ResourceTotals.of(job.spec).amounts(self._machines.get(job.cluster))
 
     def _asked_by(self, team: Team) -> Amounts:
         total: dict[str, float] = {}
@@ -140,7 +142,7 @@ class Quotas:
         return total
 
 
-def never_fits(tenant: Tenant, spec: JobSpec, machine: Machine | None) -> Shortage | None:
+def never_fits(tenant: Tenant, spec: JobSpec, machine: MachineShape | None) -> QuotaShortage | None:
     """A quota that refuses the job (or its whole gang) even if its tenant holds nothing."""
-    asked = Tally.of(spec).amounts(machine)
+    asked = ResourceTotals.of(spec).amounts(machine)
     return shortage(tenant, {name: n * spec.least for name, n in asked.items()}, {})

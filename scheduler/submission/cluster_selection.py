@@ -273,7 +273,7 @@ def _no_spot(spec: JobSpec, clusters: Sequence[ClusterSpec]) -> Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ClusterCandidate:
     """A cluster that has what the job asks for."""
 
     cluster: ClusterSpec
@@ -288,7 +288,7 @@ NO_SPOT = "no_spot"
 
 def candidates(
     spec: JobSpec, clusters: Sequence[ClusterSpec], *, spot_by_default: bool = False
-) -> list[Candidate]:
+) -> list[ClusterCandidate]:
     """All clusters that have what the job asks for, in the order in which they are taken; then
     those that it has not agreed to; drained ones last."""
     types = _types(spec)
@@ -300,12 +300,12 @@ def candidates(
         and (not types or cluster.gpu_type in types)
         and not _lacks(spec, cluster)
     ]
-    found = [Candidate(c, quote_of(spec, c), needed_consent(spec, c)) for c in able]
+    found = [ClusterCandidate(c, quote_of(spec, c), needed_consent(spec, c)) for c in able]
     served = any(f.cluster.spot and not f.needs and not f.cluster.drain for f in found)
     if spec.spot and not spot_by_default and not served:
         found = [f if f.cluster.spot else replace(f, needs=(*f.needs, NO_SPOT)) for f in found]
 
-    def order(of: Candidate) -> tuple[object, ...]:
+    def order(of: ClusterCandidate) -> tuple[object, ...]:
         # Who wants spot VMs sees those first that there are, though larger than asked for.
         return (of.cluster.drain, NO_SPOT in of.needs, len(of.needs), *_rank(spec, of.cluster))
 
@@ -345,7 +345,7 @@ def _not_for_v1(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
         names = shown(sorted(spec.environment))
         expected = f"none: {who} take it as workflow_args.override_env"
         faults.append(Fault("environment", names, expected))
-    wishes = (
+    requests = (
         ("regions", list(spec.regions)),
         ("regions_denied", list(spec.regions_denied)),
         ("max_usd_per_hour", spec.max_usd_per_hour),
@@ -355,11 +355,11 @@ def _not_for_v1(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
         faults += [
             Fault(
                 field,
-                shown(wish),
+                shown(request),
                 f"what all regions of {cluster.name} fulfil: {who} take jobs in any of them",
             )
-            for field, wish in wishes
-            if wish
+            for field, request in requests
+            if request
         ]
     return faults
 
@@ -386,8 +386,8 @@ def _lacks(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
         ("memory_mb", spec.memory_mb, cluster.memory_gb * 1024, "MB"),
     )
     faults = [
-        Fault(field, f"{asked:g}", f"at most {there} {unit}, what a VM of {cluster.name} has")
-        for field, asked, there, unit in limits
+        Fault(field, f"{asked:g}", f"at most {there} {batch}, what a VM of {cluster.name} has")
+        for field, asked, there, batch in limits
         if asked > there
     ]
     if spec.replicas > 1:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import asyncio
 
-from core.changes import Unit
+from core.changes import AtomicBatch
 from core.errors import StoreDown
 from core.ports import Store
 
 BATCH_MAX = 500
 WAITING_MAX = 10_000
 
-_Waiter = tuple[Unit, "asyncio.Future[str | None]"]
+_Waiter = tuple[AtomicBatch, "asyncio.Future[str | None]"]
 
 
 class GroupCommit:
-    """Answers each caller after the commit that holds its unit."""
+    """Answers each caller after the commit that holds its atomic batch."""
 
     def __init__(
         self, store: Store, *, batch_max: int = BATCH_MAX, waiting_max: int = WAITING_MAX
@@ -30,13 +30,13 @@ class GroupCommit:
         self._waiting: list[_Waiter] = []
         self._flusher: asyncio.Task[None] | None = None
 
-    async def submit(self, unit: Unit) -> str | None:
+    async def submit(self, batch: AtomicBatch) -> str | None:
         """None if it was written, else the guard that refused it. StoreDown also when too many
         wait already: the caller should come again later."""
         if len(self._waiting) >= self._waiting_max:
             raise StoreDown(f"{self._waiting_max} submissions wait for the database already")
         future: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((unit, future))
+        self._waiting.append((batch, future))
         if self._flusher is None:
             self._flusher = asyncio.create_task(self._flush(), name="group-commit")
         return await future
@@ -49,24 +49,24 @@ class GroupCommit:
     async def _flush(self) -> None:
         try:
             while self._waiting:
-                batch = self._waiting[: self._batch_max]
+                group = self._waiting[: self._batch_max]
                 del self._waiting[: self._batch_max]
-                await self._write(batch)
+                await self._write(group)
         finally:
             self._flusher = None
             _fail(self._waiting, StoreDown("the service is shutting down"))
             self._waiting.clear()
 
-    async def _write(self, batch: list[_Waiter]) -> None:
+    async def _write(self, group: list[_Waiter]) -> None:
         try:
-            committed = await self._store.commit([unit for unit, _ in batch], None)
+            committed = await self._store.commit([batch for batch, _ in group], None)
         except asyncio.CancelledError:
-            _fail(batch, StoreDown("the service is shutting down"))
+            _fail(group, StoreDown("the service is shutting down"))
             raise
         except Exception as fault:
-            _fail(batch, fault)
+            _fail(group, fault)
             return
-        for index, (_, future) in enumerate(batch):
+        for index, (_, future) in enumerate(group):
             if not future.done():
                 future.set_result(committed.refusals.get(index))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from core.changes import DeadLetter, Send, Unit
+from core.changes import AtomicBatch, DeadLetter, Send
 from core.errors import (
     BadInput,
     BusDown,
@@ -28,7 +28,7 @@ from messaging.submissions import encode_dead, encode_reply, reply_topic
 from scheduler.operations.dead_letters import SUBMIT
 from scheduler.submission.other_systems import is_v1, native_of_v1, v1_refusal
 from scheduler.submission.quotes import price_fields
-from scheduler.submission.submit import Accepted, NotStored, Submissions
+from scheduler.submission.submit import Accepted, JobNotStored, Submissions
 
 log = structlog.get_logger("intake")
 BATCH_MAX = 500
@@ -36,7 +36,7 @@ REPLY_TIMEOUT_S = 10.0
 STORE_AGAIN_S = 2.0
 """How long we read no more after the database did not answer: what we give back comes at once, to
 us as well."""
-_REFUSALS = (BadMessage, BadInput, Conflict, NotStored, PriceNotConfirmed)
+_REFUSALS = (BadMessage, BadInput, Conflict, JobNotStored, PriceNotConfirmed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class SubmissionIntake:
         except _REFUSALS as error:
             log.warning("submission refused", why=str(error), message=message.message_id)
             faults = error.faults if isinstance(error, BadInput) else ()
-            await self._store.commit([self._letter(message, str(error), faults)], None)
+            await self._store.commit([self._dead_letter(message, str(error), faults)], None)
             return Taken(None, _reply(topic, message, _refused(error, faults)))
         log.info("submitted", job=accepted.job_id, user=accepted.user_id, door="pubsub")
         return Taken(accepted, _reply(topic, message, _accepted(accepted)))
@@ -124,8 +124,8 @@ class SubmissionIntake:
         except BadInput as error:
             raise v1_refusal(error) from error
 
-    def _letter(self, message: InMessage, reason: str, faults: Sequence[Fault]) -> Unit:
-        letter = DeadLetter(
+    def _dead_letter(self, message: InMessage, reason: str, faults: Sequence[Fault]) -> AtomicBatch:
+        dead_letter = DeadLetter(
             message_id=message.message_id,
             source=SUBMIT,
             body=message.body,
@@ -133,7 +133,7 @@ class SubmissionIntake:
             reason=reason,
             at=self._clock.now(),
         )
-        return (letter, Send(encode_dead(message, reason, faults, self._names)))
+        return (dead_letter, Send(encode_dead(message, reason, faults, self._names)))
 
     async def _answer(
         self, replies: Sequence[tuple[str, OutMessage]]

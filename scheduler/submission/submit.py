@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Protocol
 
-from core.changes import NewJob, Unit
+from core.changes import AtomicBatch, NewJob
 from core.cluster import ClusterSpec
 from core.errors import (
     BadInput,
@@ -28,20 +28,20 @@ from core.queueing import QueuePolicy, QueueRule
 from core.submission import content_hash, parse_submission, shown
 from core.timers import Timers
 from core.unified_job import in_manifest_words, is_manifest, native_of_manifest
-from scheduler.queue.blocked_clusters import KnownTroubles, blocked_clusters
+from scheduler.queue.blocked_clusters import KnownRegionBlocks, blocked_clusters
 from scheduler.submission.cluster_selection import (
-    Candidate,
     Choice,
+    ClusterCandidate,
     candidates,
     choose_cluster,
     choose_for_later,
     standard_cluster,
 )
 from scheduler.submission.quotes import Quote, quote_of
-from scheduler.submission.tenant_access import Door, Terms, told_bound_s
+from scheduler.submission.tenant_access import TenantAccess, Terms, told_bound_s
 
-Writer = Callable[[Unit], Awaitable[str | None]]
-"""Writes one unit durably; the refusal's text if a guard said no."""
+Writer = Callable[[AtomicBatch], Awaitable[str | None]]
+"""Writes one atomic batch durably; the refusal's text if a guard said no."""
 Clusters = Callable[[], Sequence[ClusterSpec]]
 """The clusters as configured right now: operators edit them while we run."""
 
@@ -56,7 +56,7 @@ _FRESH_ID_TRIES = 5
 _ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
-class Known(Protocol):
+class ExistingJobs(Protocol):
     """What a submission asks the store when somebody was there before it."""
 
     async def find_job(self, job_id: str, user_id: str | None) -> Job: ...
@@ -110,7 +110,7 @@ class Preview:
     message: str
     confirm: str | None
     """Why its price would have to be confirmed."""
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[ClusterCandidate, ...]
 
 
 class Submissions:
@@ -119,14 +119,14 @@ class Submissions:
     def __init__(
         self,
         write: Writer,
-        store: Known,
+        store: ExistingJobs,
         clusters: Clusters,
         timers: Timers,
         clock: Clock,
         ids: Ids,
         *,
         on_new: Callable[[Job], None] | None = None,
-        door: Door | None = None,
+        door: TenantAccess | None = None,
         queue: Callable[[], QueuePolicy] = QueuePolicy,
         expected: Expected = lambda _, __: None,
     ) -> None:
@@ -142,7 +142,7 @@ class Submissions:
         """None: tenants have no limits here."""
         self._queue = queue
         self._expected = expected
-        self.troubles: KnownTroubles | None = None
+        self.blocks: KnownRegionBlocks | None = None
         """What regions cannot deliver; None: nothing is known of it here."""
 
     async def submit(
@@ -238,16 +238,16 @@ class Submissions:
                 raise
             return await self._answer_again(sent, digest, stored, None)
         specs = expand(spec)
-        unit = await self._bounded(self._unit(uid, specs, choice, digest, waits))
-        refusal = await self._write(unit)
+        batch = await self._bounded(self._batch(uid, specs, choice, digest, waits))
+        refusal = await self._write(batch)
         if refusal is None:
             if self._on_new is not None:
-                for change in unit:
+                for change in batch:
                     self._on_new(change.job)
-            return replace(self._accepted(spec, choice, unit[0].job), new_tenant=terms.new)
+            return replace(self._accepted(spec, choice, batch[0].job), new_tenant=terms.new)
         stored = await self._stored(spec)
         if stored is None and len(specs) == 1:
-            raise NotStored(f"job {spec.job_id} of user {spec.user_id}: {refusal}")
+            raise JobNotStored(f"job {spec.job_id} of user {spec.user_id}: {refusal}")
         if fresh:
             raise _FreshIdTaken(f"job id {spec.job_id} was just taken; submit again")
         if stored is None:
@@ -288,7 +288,7 @@ class Submissions:
     async def _terms(self, spec: JobSpec) -> Terms:
         return await self._door.terms(spec.tenant_id) if self._door is not None else Terms()
 
-    def _unit(
+    def _batch(
         self,
         uid: str,
         specs: Sequence[JobSpec],
@@ -298,7 +298,7 @@ class Submissions:
     ) -> tuple[NewJob, ...]:
         """All jobs of a submission, written together or not at all. The first one brings what they
         wait for."""
-        now, unit = self._clock.now(), []
+        now, batch = self._clock.now(), []
         leader = uid
         for number, spec in enumerate(specs):
             own = uid if number == 0 else self._ids.uid(now)
@@ -316,17 +316,17 @@ class Submissions:
                 gang=Membership(leader, rank, spec.replicas) if spec.replicas > 1 else None,
             )
             entry = entry_for(None, job, JobEvent.SUBMITTED, cluster=choice.cluster)
-            unit.append(NewJob(job, entry, digest, waits if number == 0 else ()))
-        return tuple(unit)
+            batch.append(NewJob(job, entry, digest, waits if number == 0 else ()))
+        return tuple(batch)
 
-    async def _bounded(self, unit: tuple[NewJob, ...]) -> tuple[NewJob, ...]:
+    async def _bounded(self, batch: tuple[NewJob, ...]) -> tuple[NewJob, ...]:
         """With what each job is told: by when it starts at the latest."""
-        first = unit[0].job
+        first = batch[0].job
         cluster = next((c for c in self._clusters() if c.name == first.cluster), None)
         if self._door is None or cluster is None or cluster.queue is not QueueRule.FAIR:
-            return unit
-        ahead = await self._door.ahead(first.spec, cluster.name, len(unit))
-        return tuple(self._told(new, cluster, ahead + len(unit)) for new in unit)
+            return batch
+        ahead = await self._door.ahead(first.spec, cluster.name, len(batch))
+        return tuple(self._told(new, cluster, ahead + len(batch)) for new in batch)
 
     def _told(self, new: NewJob, cluster: ClusterSpec, waiting: int) -> NewJob:
         """`waiting`: all of its submission among them; who of an array goes first is open."""
@@ -373,8 +373,8 @@ class Submissions:
     ) -> Choice:
         """BadInput if no cluster has what it asks for, or its tenant may never have it."""
         clusters = self._clusters()
-        troubles = await self.troubles.now() if self.troubles is not None else ()
-        blocked = blocked_clusters(spec, clusters, troubles, self._clock.now())
+        blocks = await self.blocks.now() if self.blocks is not None else ()
+        blocked = blocked_clusters(spec, clusters, blocks, self._clock.now())
         try:
             choice = choose_cluster(spec, clusters, blocked, spot_by_default=spot_by_default)
         except BadInput:
@@ -445,7 +445,7 @@ def _machine(quote: Quote | None) -> str:
     return f" ({quote.machine_type}, {'spot' if quote.spot else 'standard'} VMs)"
 
 
-class NotStored(ZenError):
+class JobNotStored(ZenError):
     """The store refused a job that nobody had submitted before: a fault of ours."""
 
     code = "not_stored"
@@ -458,8 +458,8 @@ class _FreshIdTaken(Conflict):
 def readable_id(uid: str) -> str:
     """A job id of ten characters from the random end of a uid: 50 bits, none look alike."""
     bits = uuid.UUID(uid).int
-    letters = [_ID_ALPHABET[(bits >> shift) & 31] for shift in range(0, 50, 5)]
-    return "j-" + "".join(letters)
+    dead_letters = [_ID_ALPHABET[(bits >> shift) & 31] for shift in range(0, 50, 5)]
+    return "j-" + "".join(dead_letters)
 
 
 def key_job_id(key: str) -> str:

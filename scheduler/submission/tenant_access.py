@@ -19,7 +19,7 @@ from core.tenants import (
     DEFAULT_TENANT,
     Consent,
     Holding,
-    Shortage,
+    QuotaShortage,
     Tenant,
     TenantRow,
     held_by,
@@ -44,7 +44,7 @@ _FIELDS = {
 """Resource → the field of a submission that asks for it."""
 
 
-class Rows(Protocol):
+class TenantReader(Protocol):
     """What is asked of the store."""
 
     async def tenants(self) -> Sequence[TenantRow]: ...
@@ -105,10 +105,10 @@ class Terms:
         )
 
 
-class Door:
+class TenantAccess:
     """Refuses at submission what could never run."""
 
-    def __init__(self, store: Rows, rules: Callable[[], DoorRules], clock: Clock) -> None:
+    def __init__(self, store: TenantReader, rules: Callable[[], DoorRules], clock: Clock) -> None:
         self._store = store
         self._rules = rules
         self._clock = clock
@@ -116,7 +116,7 @@ class Door:
         """None: not read yet. Nobody may pass on that, or a door that has just opened would know no
         caps, and as strict as it may be, no tenant."""
         self._read_at = 0.0
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._begun = 0
         self._done: tuple[int, Mapping[str, Tenant]] | None = None
         """Readings for somebody unknown: how many have begun, and the last that ended."""
@@ -177,7 +177,7 @@ class Door:
         """What a reading found that began after this call. All that wait share the next one: a
         client that goes on to name a tenant that there is not costs no reading for each try."""
         begun = self._begun
-        async with self._turn:
+        async with self._lock:
             if self._done is not None and self._done[0] > begun:
                 return self._done[1]
             self._begun += 1
@@ -190,7 +190,7 @@ class Door:
         self._tenants = known
         return known
 
-    async def _refusal(self, short: Shortage, cluster: ClusterSpec) -> QuotaExceeded:
+    async def _refusal(self, short: QuotaShortage, cluster: ClusterSpec) -> QuotaExceeded:
         holding = (await self._store.holdings(short.tenant_id)).get(short.tenant_id, {})
         used = held_by(holding, machines_of([cluster])).get(short.resource, 0.0)
         field = _FIELDS[short.resource.partition(":")[0]]

@@ -18,34 +18,34 @@ from core.job import Job, Offer, S, TimelineEntry, offered
 from core.messages import StartJob
 from core.ports import Ids
 from core.vm import Vm, VmState
-from scheduler.plan_builder import Draft
+from scheduler.plan_builder import PlanBuilder
 
 V = VmState
 OFFERED = "offered"
 WITHDRAWN = "offer_withdrawn"
 
 
-def offer(draft: Draft, spec: ClusterSpec, ids: Ids, admitted: Sequence[str]) -> None:
+def offer(plan: PlanBuilder, spec: ClusterSpec, ids: Ids, admitted: Sequence[str]) -> None:
     """Every VM that will look for work finds a message, the next job's first."""
-    takers = {vm.uid: vm for vm in _takers(draft, spec)}
+    takers = {vm.uid: vm for vm in _takers(plan, spec)}
     waiting: list[Job] = []
-    for job in (draft.jobs[uid] for uid in admitted):
+    for job in (plan.jobs[uid] for uid in admitted):
         if job.offer is None:
             waiting.append(job)
-        elif takers.pop(job.offer.vm_uid, None) is None and _is_over(draft, job.offer):
-            waiting.append(_withdraw(draft, job))
+        elif takers.pop(job.offer.vm_uid, None) is None and _is_over(plan, job.offer):
+            waiting.append(_withdraw(plan, job))
     for job, vm in zip(waiting, takers.values(), strict=False):
-        _send(draft, job, vm, ids)
+        _send(plan, job, vm, ids)
 
 
-def held_ids(draft: Draft, clusters: Mapping[str, ClusterSpec]) -> dict[str, str] | None:
+def held_ids(plan: PlanBuilder, clusters: Mapping[str, ClusterSpec]) -> dict[str, str] | None:
     """Job id → the job that has it to itself among all v1 clusters: a v1 stop names no user, so
     the stop of one would be the stop of both. None: there are no v1 clusters."""
     v1 = {name for name, spec in clusters.items() if spec.worker == "v1"}
     if not v1:
         return None
-    out = [job for job in draft.waiting() if job.offer is not None]
-    leased = [job for name in sorted(v1) for job in draft.leased_in(name)]
+    out = [job for job in plan.waiting() if job.offer is not None]
+    leased = [job for name in sorted(v1) for job in plan.leased_in(name)]
     return {job.spec.job_id: job.uid for job in (*out, *leased)}
 
 
@@ -79,13 +79,13 @@ def may_have_taken(vm: Vm) -> bool:
     return not spoke and vm.running_since is not None and vm.stopped_at is None
 
 
-def _takers(draft: Draft, spec: ClusterSpec) -> Iterator[Vm]:
+def _takers(plan: PlanBuilder, spec: ClusterSpec) -> Iterator[Vm]:
     """VMs that exist, so that no stockout is in the way any more, and have not spoken yet; those
     first that will look first."""
     ours = {region.region for region in spec.regions}
     vms = [
         vm
-        for vm in draft.vms_of(spec.name)
+        for vm in plan.vms_of(spec.name)
         if vm.state is V.BOOTING and vm.instance_id and not vm.taken and vm.region in ours
     ]
     known = (vm for vm in vms if vm.running_since is not None)
@@ -95,23 +95,23 @@ def _takers(draft: Draft, spec: ClusterSpec) -> Iterator[Vm]:
     )
 
 
-def _is_over(draft: Draft, out: Offer) -> bool:
+def _is_over(plan: PlanBuilder, out: Offer) -> bool:
     """The message is not out any more, and nobody can have it who has not said so."""
-    suspects = draft.recalled.get(out.lease_id)
-    if suspects is None or not is_lost(draft.vms, out):
+    suspects = plan.recalled.get(out.lease_id)
+    if suspects is None or not is_lost(plan.vms, out):
         return False
-    return not any(uid in draft.vms and may_have_taken(draft.vms[uid]) for uid in suspects)
+    return not any(uid in plan.vms and may_have_taken(plan.vms[uid]) for uid in suspects)
 
 
-def _withdraw(draft: Draft, job: Job) -> Job:
+def _withdraw(plan: PlanBuilder, job: Job) -> Job:
     assert job.offer is not None, "only a message that is out is taken back"
     words = "the VM that its start message was sent for is no more: it will be sent again"
-    return draft.put_job(job, offered(job, None), _entry(draft, job, WITHDRAWN, words))
+    return plan.put_job(job, offered(job, None), _entry(plan, job, WITHDRAWN, words))
 
 
-def _send(draft: Draft, job: Job, vm: Vm, ids: Ids) -> None:
+def _send(plan: PlanBuilder, job: Job, vm: Vm, ids: Ids) -> None:
     assert job.status is S.PROVISIONING, f"{job.spec.job_id} is {job.status}"
-    out = Offer(ids.token(), vm.uid, draft.now)
+    out = Offer(ids.token(), vm.uid, plan.now)
     start = StartJob(
         vm_name=vm.name,
         boot_nonce="",
@@ -124,12 +124,12 @@ def _send(draft: Draft, job: Job, vm: Vm, ids: Ids) -> None:
         resume=job.attempt > 0,
     )
     words = f"its start message is out for the v1 worker on {vm.name}, or whichever is sooner"
-    draft.put_job(job, offered(job, out), _entry(draft, job, OFFERED, words), tell=[start])
+    plan.put_job(job, offered(job, out), _entry(plan, job, OFFERED, words), tell=[start])
 
 
-def _entry(draft: Draft, job: Job, event: str, reason: str) -> TimelineEntry:
+def _entry(plan: PlanBuilder, job: Job, event: str, reason: str) -> TimelineEntry:
     return TimelineEntry(
-        at=draft.now,
+        at=plan.now,
         event=event,
         from_status=job.status,
         to_status=job.status,

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 import structlog
 
-from core.changes import View
+from core.changes import Snapshot
 from core.errors import BusDown, StoreDown, ZenError
 from core.job import Job, S
 from core.messages import InMessage
@@ -25,7 +25,7 @@ from core.names import Names
 from core.ports import Bus, Store
 from core.vm import Vm
 from messaging.codec import BadMessage, decode_v1_order
-from scheduler.plan_builder import Draft
+from scheduler.plan_builder import PlanBuilder
 from scheduler.v1.offers import is_lost, may_have_taken
 
 log = structlog.get_logger("recall")
@@ -52,20 +52,20 @@ class Recall:
         self._dirty: dict[str, None] = {}
         self._wake = asyncio.Event()
 
-    def look(self, draft: Draft, v1: Collection[str]) -> None:
-        """After a turn: which subscriptions hold something that is not meant any more?"""
+    def look(self, plan: PlanBuilder, v1: Collection[str]) -> None:
+        """After a cycle: which subscriptions hold something that is not meant any more?"""
         names = self._names
         if not v1:
             return
-        jobs = [job for job in draft.waiting() if job.offer is not None]
+        jobs = [job for job in plan.waiting() if job.offer is not None]
         out = {job.offer.lease_id: job.cluster for job in jobs if job.offer is not None}
         if self._out is None:  # a former leader may have left anything
             self._mark(names.stop_subscription, *map(names.start_subscription, sorted(v1)))
         # Also of those that were claimed: what the bus was given twice, a second VM would take.
         over = {cluster for lease, cluster in (self._out or {}).items() if lease not in out}
-        over |= {job.cluster for job in jobs if self._is_to_be_recalled(job, draft.vms)}
+        over |= {job.cluster for job in jobs if self._is_to_be_recalled(job, plan.vms)}
         self._mark(*(names.start_subscription(cluster) for cluster in sorted(over)))
-        moves = [move for move in draft.moves if move[1].cluster in v1]
+        moves = [move for move in plan.moves if move[1].cluster in v1]
         if any(_leaves_a_stop(before, after) for before, after in moves):
             self._mark(names.stop_subscription)
         self.recalled = {lease: vms for lease, vms in self.recalled.items() if lease in out}
@@ -101,7 +101,7 @@ class Recall:
         except ZenError as error:
             # Jobs must go on: whoever could have taken the message is awaited all the same.
             log.warning("cannot be looked through", subscription=subscription, why=str(error))
-            self._remember(subscription, frozenset(), await self._store.view(0))
+            self._remember(subscription, frozenset(), await self._store.snapshot(0))
 
     async def _look_through(self, subscription: str) -> int:
         """How many were taken back. What is meant is out of the workers' reach for no longer than
@@ -110,26 +110,26 @@ class Recall:
         try:
             batch = await _first(inbound.batches())
             # After the messages: whatever made one of them was committed before it was sent.
-            view = await self._store.view(0)
-            stale = _stale(batch, view)
+            snapshot = await self._store.snapshot(0)
+            stale = _stale(batch, snapshot)
             await inbound.ack([message.ack_id for message in stale.values()])
         finally:
             await inbound.close()
-        self._remember(subscription, frozenset(stale), view)
+        self._remember(subscription, frozenset(stale), snapshot)
         if stale:
             log.info("taken back", subscription=subscription, messages=len(stale))
         return len(stale)
 
-    def _remember(self, subscription: str, found: frozenset[str], view: View) -> None:
+    def _remember(self, subscription: str, found: frozenset[str], snapshot: Snapshot) -> None:
         """Which of the lost start messages of this subscription are not out any more."""
-        vms = {vm.uid: vm for vm in view.vms}
-        for job in view.jobs:
+        vms = {vm.uid: vm for vm in snapshot.vms}
+        for job in snapshot.jobs:
             out = job.offer
             ours = out is not None and self._names.start_subscription(job.cluster) == subscription
             if not ours or not self._is_to_be_recalled(job, vms):
                 continue
             assert out is not None, "chosen so"
-            mates = (vm for vm in view.vms if vm.cluster == job.cluster and may_have_taken(vm))
+            mates = (vm for vm in snapshot.vms if vm.cluster == job.cluster and may_have_taken(vm))
             taken = out.lease_id not in found
             self.recalled[out.lease_id] = frozenset(vm.uid for vm in mates if taken)
             if taken:
@@ -151,12 +151,12 @@ def _leaves_a_stop(before: Job, after: Job) -> bool:
     return (before.status in _STOPS) != (after.status in _STOPS) or before.lease is not after.lease
 
 
-def _stale(messages: Sequence[InMessage], view: View) -> dict[str, InMessage]:
+def _stale(messages: Sequence[InMessage], snapshot: Snapshot) -> dict[str, InMessage]:
     """Those that are not meant any more, by their lease; stops have none."""
-    vms = {vm.uid: vm for vm in view.vms}
-    outs = [job.offer for job in view.jobs if job.offer is not None]
+    vms = {vm.uid: vm for vm in snapshot.vms}
+    outs = [job.offer for job in snapshot.jobs if job.offer is not None]
     offers = {out.lease_id for out in outs if not is_lost(vms, out)}
-    stops = {job.spec.job_id for job in view.jobs if job.status in _STOPS}
+    stops = {job.spec.job_id for job in snapshot.jobs if job.status in _STOPS}
     found: dict[str, InMessage] = {}
     for message in messages:
         try:

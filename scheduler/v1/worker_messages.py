@@ -1,8 +1,8 @@
 """v1 workers at the edge: what they say, in the words of our own workers. Pure.
 
 A v1 worker sends no token, so it is known by its VM. It takes a start message by itself; its first
-word about the job is the claim, and binds job and VM. After that its beats are those of any other
-worker. Whoever speaks for a job that is not its VM's changes nothing and is removed.
+word about the job is the claim, and binds job and VM. After that its heartbeats are those of any
+other worker. Whoever speaks for a job that is not its VM's changes nothing and is removed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import structlog
 
 from core.changes import JobNote
 from core.job import E, Job, Lease, S, TimelineEntry, offered
-from core.messages import BeatStatus, Heartbeat, StopJob
+from core.messages import Heartbeat, HeartbeatStatus, StopJob
 from core.vm import V1_BOOT, Vm, VmState, take_lease
-from scheduler.plan_builder import Draft
+from scheduler.plan_builder import PlanBuilder
 
 log = structlog.get_logger("v1")
 V = VmState
-B = BeatStatus
+B = HeartbeatStatus
 FAILED_CODE = 1
 """v1 workers tell that a job has failed, not how."""
 ENDS = frozenset({B.COMPLETED, B.FAILED, B.STOPPED})
@@ -30,59 +30,61 @@ _UNCLAIMED = frozenset({V.REQUESTED, V.BOOTING})
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class WorkerMessage:
     """What a v1 worker said, and for which job."""
 
-    beat: Heartbeat
+    heartbeat: Heartbeat
     uid: str
 
 
 class Claims:
-    """Who works for whom on v1 clusters, as one turn's beats tell it."""
+    """Who works for whom on v1 clusters, as one cycle's heartbeats tell it."""
 
-    def __init__(self, draft: Draft, clusters: Collection[str]) -> None:
-        self._draft = draft
+    def __init__(self, plan: PlanBuilder, clusters: Collection[str]) -> None:
+        self._plan = plan
         self._clusters = clusters
         self._by_key: dict[tuple[str, str], str] | None = None
 
-    def translate(self, vm: Vm, beat: Heartbeat) -> Heard | None:
-        """The beat with the proof of its lease, after the claim if it is one; None: it changes
+    def translate(self, vm: Vm, heartbeat: Heartbeat) -> WorkerMessage | None:
+        """The heartbeat with the proof of its lease, after the claim if it is one; None: it changes
         nothing."""
-        if beat.version != 1 or beat.job_id is None:
-            log.warning("not a v1 beat, from a v1 cluster", vm=vm.name, status=str(beat.status))
+        if heartbeat.version != 1 or heartbeat.job_id is None:
+            log.warning(
+                "not a v1 beat, from a v1 cluster", vm=vm.name, status=str(heartbeat.status)
+            )
             return None
         if vm.kept_until is not None:
             return None  # its one job is over: a late word, or a repeat
-        job = self._job(vm, (beat.user_id, beat.job_id))
+        job = self._job(vm, (heartbeat.user_id, heartbeat.job_id))
         if job is not None and job.lease is None:
             job = self._claim(job, vm)
         if job is None or job.lease is None or job.lease.vm_uid != vm.uid:
-            self._refuse(vm, beat)
+            self._refuse(vm, heartbeat)
             return None
         proven = replace(
-            beat,
+            heartbeat,
             attempt=job.attempt,
             lease_id=job.lease.lease_id,
             boot_nonce=V1_BOOT,
-            exit_code=FAILED_CODE if beat.status is B.FAILED else None,
+            exit_code=FAILED_CODE if heartbeat.status is B.FAILED else None,
         )
-        return Heard(proven, job.uid)
+        return WorkerMessage(proven, job.uid)
 
     def _index(self) -> dict[tuple[str, str], str]:
         """All that a v1 worker may speak for. Made when the first of them speaks."""
         if self._by_key is None:
-            draft = self._draft
-            waiting = [job for job in draft.waiting() if job.cluster in self._clusters]
-            leased = [job for name in sorted(self._clusters) for job in draft.leased_in(name)]
+            plan = self._plan
+            waiting = [job for job in plan.waiting() if job.cluster in self._clusters]
+            leased = [job for name in sorted(self._clusters) for job in plan.leased_in(name)]
             self._by_key = {job.key: job.uid for job in (*waiting, *leased)}
         return self._by_key
 
     def _job(self, vm: Vm, key: tuple[str, str]) -> Job | None:
-        for job in self._draft.jobs_on(vm.uid):
+        for job in self._plan.jobs_on(vm.uid):
             if job.key == key:
                 return job
         uid = self._index().get(key)
-        return self._draft.jobs[uid] if uid is not None else None
+        return self._plan.jobs[uid] if uid is not None else None
 
     def _claim(self, job: Job, vm: Vm) -> Job | None:
         """The first that speaks for a waiting job has it. None: this one cannot."""
@@ -92,7 +94,7 @@ class Claims:
             # It goes already, with the message: who waits for its end must know whose end.
             self._change_places(job, vm)
             return None
-        draft = self._draft
+        plan = self._plan
         lease = Lease(
             lease_id=job.offer.lease_id if job.offer else f"{job.uid}-{job.attempt + 1}",
             vm_name=vm.name,
@@ -101,18 +103,18 @@ class Claims:
             zone=vm.zone,
             slots=tuple(range(vm.slots)),
         )
-        with draft.together():
+        with plan.together():
             self._change_places(job, vm)
-            ready = draft.move_vm(
+            ready = plan.move_vm(
                 vm,
                 V.READY,
                 "its v1 worker has taken a job",
                 boot_nonce=V1_BOOT,
-                running_since=vm.running_since or draft.now,
+                running_since=vm.running_since or plan.now,
             )
             held = take_lease(ready, lease.lease_id)
             reason = f"taken by the v1 worker on {vm.name} in {vm.region}"
-            return draft.step(draft.jobs[job.uid], E.FOUND_BY_V1, reason, lease=lease, vm=held)
+            return plan.step(plan.jobs[job.uid], E.FOUND_BY_V1, reason, lease=lease, vm=held)
 
     def _change_places(self, job: Job, vm: Vm) -> None:
         """The message that was sent for this VM is still to be had by the one that this job's was
@@ -120,45 +122,50 @@ class Claims:
         out = job.offer
         if out is None or out.vm_uid == vm.uid:
             return
-        draft = self._draft
+        plan = self._plan
         other = next(
             (
                 waits
-                for waits in draft.waiting()
+                for waits in plan.waiting()
                 if waits.offer is not None and waits.offer.vm_uid == vm.uid
             ),
             None,
         )
         if other is not None and other.offer is not None:
-            draft.put_job(other, offered(other, replace(other.offer, vm_uid=out.vm_uid)))
-        draft.put_job(job, offered(job, replace(out, vm_uid=vm.uid)))
+            plan.put_job(other, offered(other, replace(other.offer, vm_uid=out.vm_uid)))
+        plan.put_job(job, offered(job, replace(out, vm_uid=vm.uid)))
 
-    def _refuse(self, vm: Vm, beat: Heartbeat) -> None:
+    def _refuse(self, vm: Vm, heartbeat: Heartbeat) -> None:
         """The job is over, waits in the queue again, or is another VM's."""
         if vm.leases:
-            log.info("word about a job that is not this VM's", vm=vm.name, job=beat.job_id)
+            log.info("word about a job that is not this VM's", vm=vm.name, job=heartbeat.job_id)
             return
         if vm.state is V.DELETING:
             return
-        log.info("claim lost, its VM goes", vm=vm.name, job=beat.job_id, status=str(beat.status))
+        log.info(
+            "claim lost, its VM goes",
+            vm=vm.name,
+            job=heartbeat.job_id,
+            status=str(heartbeat.status),
+        )
         # A stop names no VM and no user: while anybody works under this id, it would find the
         # wrong one. The VM is deleted either way.
-        if beat.status in _SPEAKS_OF_WORK and not self._is_at_work(beat.job_id):
-            self._draft.tell(_stop(vm, beat))
-        self._draft.doom(vm, f"its v1 worker took job {beat.job_id}, which is not its own")
+        if heartbeat.status in _SPEAKS_OF_WORK and not self._is_at_work(heartbeat.job_id):
+            self._plan.tell(_stop(vm, heartbeat))
+        self._plan.doom(vm, f"its v1 worker took job {heartbeat.job_id}, which is not its own")
 
     def _is_at_work(self, job_id: str | None) -> bool:
         same = (uid for (_, known), uid in self._index().items() if known == job_id)
-        jobs = (self._draft.jobs[uid] for uid in same)
+        jobs = (self._plan.jobs[uid] for uid in same)
         return any(job.lease or job.offer for job in jobs)
 
 
-def _stop(vm: Vm, beat: Heartbeat) -> StopJob:
+def _stop(vm: Vm, heartbeat: Heartbeat) -> StopJob:
     return StopJob(
         vm_name=vm.name,
         boot_nonce=V1_BOOT,
-        job_id=beat.job_id or "",
-        user_id=beat.user_id,
+        job_id=heartbeat.job_id or "",
+        user_id=heartbeat.user_id,
         attempt=0,
         lease_id="",
         grace_s=0,
@@ -166,34 +173,34 @@ def _stop(vm: Vm, beat: Heartbeat) -> StopJob:
     )
 
 
-def retire(draft: Draft, vm_uid: str, job: Job) -> None:
+def retire(plan: PlanBuilder, vm_uid: str, job: Job) -> None:
     """A v1 worker has one job and deletes its VM. It has a moment for that; with keep_alive the VM
     is its owner's for as long as is allowed, and is deleted then."""
-    vm, timers = draft.vms[vm_uid], draft.rules.timers.of_worker("v1")
+    vm, timers = plan.vms[vm_uid], plan.rules.timers.of_worker("v1")
     if vm.state is not V.READY or vm.leases:
         return
     kept = job.spec.keep_alive and job.status.final
-    until = draft.now + timedelta(seconds=timers.keep_alive_s if kept else timers.stop_margin_s)
+    until = plan.now + timedelta(seconds=timers.keep_alive_s if kept else timers.stop_margin_s)
     words = (
         f"kept for {job.spec.user_id} until {until:%Y-%m-%d %H:%M:%S} UTC (keep_alive of job "
         f"{job.spec.job_id})"
         if kept
         else "its v1 worker has done its one job"
     )
-    draft.move_vm(vm, V.DRAINING, words, kept_until=until)
+    plan.move_vm(vm, V.DRAINING, words, kept_until=until)
 
 
-def note(draft: Draft, job: Job, beat: Heartbeat, message_id: str) -> None:
+def note(plan: PlanBuilder, job: Job, heartbeat: Heartbeat, message_id: str) -> None:
     """A progress note of a workflow: on the timeline, and nothing else."""
     entry = TimelineEntry(
-        at=draft.now,
-        event=str(beat.status),
+        at=plan.now,
+        event=str(heartbeat.status),
         from_status=job.status,
         to_status=job.status,
         attempt=job.attempt,
         reason="",
-        vm_name=beat.vm_name,
-        data=dict(beat.note),
+        vm_name=heartbeat.vm_name,
+        data=dict(heartbeat.note),
         dedup_key=f"note-{message_id}",
     )
-    draft.add(JobNote(job.uid, entry))
+    plan.add(JobNote(job.uid, entry))

@@ -6,10 +6,10 @@ from typing import Final
 from aiohttp import web
 
 from sim.cloud.compute_server import Handler
-from sim.cloud.faults import ActiveFault, Clear, Fault, Known, Preempt, describe, parse_fault
-from sim.cloud.model import Mig, Vm
-from sim.cloud.parsing import BadInput
-from sim.cloud.physics import Cloud
+from sim.cloud.faults import ActiveFault, Clear, Fault, KnownNames, Preempt, describe, parse_fault
+from sim.cloud.model import Mig, PretendVm
+from sim.cloud.parsing import InvalidInput
+from sim.cloud.physics import CloudProject
 from sim.cloud.wire import Json, timestamp
 from sim.cloud.world import parse_groups
 
@@ -17,7 +17,9 @@ PREFIX: Final = "/sim/v1"
 
 
 class AdminServer:
-    def __init__(self, cloud: Cloud, clock: Callable[[], float], wake: Callable[[], None]) -> None:
+    def __init__(
+        self, cloud: CloudProject, clock: Callable[[], float], wake: Callable[[], None]
+    ) -> None:
         self._cloud = cloud
         self._clock = clock
         self._wake = wake
@@ -36,7 +38,7 @@ class AdminServer:
             return await handler(request)
         try:
             return await handler(request)
-        except BadInput as bad:
+        except InvalidInput as bad:
             return web.json_response({"error": str(bad), "problems": bad.problems}, status=422)
         except web.HTTPException as error:
             return web.json_response(
@@ -77,7 +79,7 @@ class AdminServer:
     async def _clear(self, request: web.Request) -> web.Response:
         return self._apply(Clear(request.match_info.get("id")))
 
-    def _known(self) -> Known:
+    def _known(self) -> KnownNames:
         return self._cloud.world.known(self._cloud.vm_names())
 
     def _apply(self, fault: Fault) -> web.Response:
@@ -93,7 +95,7 @@ async def _json(request: web.Request) -> object:
     try:
         body: object = await request.json()
     except ValueError as error:
-        raise BadInput("body", [f"expected a JSON object, got {error}"]) from error
+        raise InvalidInput("body", [f"expected a JSON object, got {error}"]) from error
     return body
 
 
@@ -113,14 +115,14 @@ def _mig_state(mig: Mig) -> Json:
                 "action": m.action.value,
                 "vm_id": str(m.vm.info.id) if m.vm else None,
                 "status": m.vm.status.value if m.vm else None,
-                "trouble": m.trouble.code if m.trouble else None,
+                "trouble": m.failure.code if m.failure else None,
             }
             for m in mig.members.values()
         ],
     }
 
 
-def _vm_state(vm: Vm) -> Json:
+def _vm_state(vm: PretendVm) -> Json:
     return {
         "name": vm.info.name,
         "id": str(vm.info.id),

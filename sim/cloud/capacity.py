@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from sim.cloud.faults import GLOBAL, GLOBAL_METRIC, CreateError, FaultBoard
-from sim.cloud.model import Hold, PretendInstance, Trouble, Vm
+from sim.cloud.model import Allocation, CreateFailure, PretendInstance, PretendVm
 from sim.cloud.world import MigSpec, World, region_of
 
 
@@ -23,15 +23,15 @@ class Market:
     def learn(self, world: World) -> None:
         self._world = world
 
-    def take(self, spec: MigSpec, zone: str) -> Hold:
+    def take(self, spec: MigSpec, zone: str) -> Allocation:
         uses = tuple((_quota_key(spec, metric), n) for metric, n in spec.quota_use().items())
-        hold = Hold((zone, spec.machine_type, spec.spot), uses)
+        hold = Allocation((zone, spec.machine_type, spec.spot), uses)
         self.pools_used[hold.pool] += 1
         for key, amount in hold.quotas:
             self.quotas_used[key] += amount
         return hold
 
-    def give_back(self, holder: Vm | PretendInstance) -> None:
+    def give_back(self, holder: PretendVm | PretendInstance) -> None:
         """Frees what the holder holds; a second time changes nothing."""
         hold, holder.hold = holder.hold, None
         if hold is None:
@@ -45,8 +45,8 @@ class Market:
 
     def place(
         self, spec: MigSpec, siblings: Mapping[str, int], dice: random.Random, now: float
-    ) -> str | Trouble:
-        """The zone that takes one more VM of this group, or the trouble Google would report."""
+    ) -> str | CreateFailure:
+        """The zone that takes one more VM of this group, or the error that Google would report."""
         region = spec.region
         if self._faults.forbidden(region, now):
             return _permissions(self._world, dice.choice(spec.zones))
@@ -94,7 +94,7 @@ class Market:
                 return metric, limit
         return None
 
-    def _stockout(self, spec: MigSpec, zone: str, now: float) -> Trouble:
+    def _stockout(self, spec: MigSpec, zone: str, now: float) -> CreateFailure:
         # Google names zones of the region that could take it, also zones the group does not use.
         others = [
             z
@@ -131,7 +131,7 @@ def _pick(
     return pick[shape]()
 
 
-def _stockout(project: str, spec: MigSpec, zone: str, available: str) -> Trouble:
+def _stockout(project: str, spec: MigSpec, zone: str, available: str) -> CreateFailure:
     attachment = f"{spec.accelerator}:{spec.gpus}" if spec.accelerator else ""
     hint = (
         f" Consider trying your request in the {available} zone(s), which currently has capacity "
@@ -139,7 +139,7 @@ def _stockout(project: str, spec: MigSpec, zone: str, available: str) -> Trouble
         if available
         else ""
     )
-    return Trouble(
+    return CreateFailure(
         code="ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
         message=(
             f"The zone 'projects/{project}/zones/{zone}' does not have enough resources available "
@@ -165,13 +165,13 @@ def _quota_key(spec: MigSpec, metric: str) -> tuple[str, str]:
     return (GLOBAL if metric == GLOBAL_METRIC else spec.region, metric)
 
 
-def _create_error(error: CreateError, zone: str) -> Trouble:
-    return Trouble(code=error.code, message=error.message, zone=zone)
+def _create_error(error: CreateError, zone: str) -> CreateFailure:
+    return CreateFailure(code=error.code, message=error.message, zone=zone)
 
 
-def _quota(region: str, metric: str, limit: float, zone: str) -> Trouble:
+def _quota(region: str, metric: str, limit: float, zone: str) -> CreateFailure:
     where = "globally" if metric == GLOBAL_METRIC else f"in region {region}"
-    return Trouble(
+    return CreateFailure(
         code="QUOTA_EXCEEDED",
         message=f"Quota '{metric}' exceeded.  Limit: {limit:.1f} {where}.",
         zone=zone,
@@ -179,9 +179,9 @@ def _quota(region: str, metric: str, limit: float, zone: str) -> Trouble:
     )
 
 
-def _machine_full(world: World, zone: str) -> Trouble:
+def _machine_full(world: World, zone: str) -> CreateFailure:
     limit = float(world.physics.vms_max or 0)
-    return Trouble(
+    return CreateFailure(
         code="QUOTA_EXCEEDED",
         message=(
             f"Quota 'PRETEND_VMS' exceeded.  Limit: {limit:.1f} globally: the machine that plays "
@@ -192,16 +192,16 @@ def _machine_full(world: World, zone: str) -> Trouble:
     )
 
 
-def _unsupported(spec: MigSpec, zone: str) -> Trouble:
-    return Trouble(
+def _unsupported(spec: MigSpec, zone: str) -> CreateFailure:
+    return CreateFailure(
         code="UNSUPPORTED_OPERATION",
         message=f"Machine type {spec.machine_type} is not supported in zone {zone}.",
         zone=zone,
     )
 
 
-def _addresses(world: World, region: str, zone: str) -> Trouble:
-    return Trouble(
+def _addresses(world: World, region: str, zone: str) -> CreateFailure:
+    return CreateFailure(
         code="IP_SPACE_EXHAUSTED",
         message=(
             f"IP space of 'projects/{world.project}/regions/{region}/subnetworks/default' is "
@@ -211,8 +211,8 @@ def _addresses(world: World, region: str, zone: str) -> Trouble:
     )
 
 
-def _permissions(world: World, zone: str) -> Trouble:
-    return Trouble(
+def _permissions(world: World, zone: str) -> CreateFailure:
+    return CreateFailure(
         code="PERMISSIONS_ERROR",
         message=f"Required 'compute.instances.create' permission for 'projects/{world.project}'",
         zone=zone,

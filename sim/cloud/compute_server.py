@@ -13,9 +13,9 @@ from aiohttp import web
 from sim.cloud import batch
 from sim.cloud.flex_start import advice_body, read_advice, read_together
 from sim.cloud.listings import Listings
-from sim.cloud.model import ApiError, Mig, Operation, Vm
+from sim.cloud.model import ApiError, Mig, Operation, PretendVm
 from sim.cloud.operations import invalid
-from sim.cloud.physics import Cloud
+from sim.cloud.physics import CloudProject
 from sim.cloud.wire import Json, Wire, error_body
 from sim.cloud.world import region_of
 
@@ -39,7 +39,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class ComputeServer:
     """The routes. ``clock`` says what time it is; ``wake`` tells the driver of a change."""
 
-    def __init__(self, cloud: Cloud, clock: Callable[[], float], wake: Callable[[], None]) -> None:
+    def __init__(
+        self, cloud: CloudProject, clock: Callable[[], float], wake: Callable[[], None]
+    ) -> None:
         self._cloud = cloud
         self._clock = clock
         self._wake = wake
@@ -301,7 +303,7 @@ def parse_filter(text: str) -> Callable[[dict[str, str], dict[str, str]], bool]:
     return matches
 
 
-def _facts(vm: Vm) -> dict[str, str]:
+def _facts(vm: PretendVm) -> dict[str, str]:
     return {"name": vm.info.name, "status": vm.status.value, "zone": vm.info.zone}
 
 

@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
-from sim.cloud.parsing import BadInput, Fields, nearest
+from sim.cloud.parsing import Fields, InvalidInput, nearest
 
 API_ERROR_KINDS = ("rateLimitExceeded", "429", "500", "503", "timeout-after-success")
 ACTIVE_FAULTS_MAX = 1000
@@ -17,7 +17,7 @@ CALLS = ("createInstances", "deleteInstances", "resizeRequests.insert")
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownNames:
     """The names that exist, so that a misspelt one can be answered with the nearest."""
 
     regions: frozenset[str]
@@ -51,7 +51,7 @@ class Stockout(Lasting):
 
 
 @dataclass(frozen=True, slots=True)
-class Quota(Lasting):
+class QuotaFault(Lasting):
     region: str = ""
     metric: str = ""
     limit: float = 0.0
@@ -147,7 +147,7 @@ class Clear:
 
 LastingFault = (
     Stockout
-    | Quota
+    | QuotaFault
     | Unsupported
     | AddressSpace
     | Permissions
@@ -161,7 +161,7 @@ Fault = LastingFault | Preempt | Maintain | Crash | Clear
 
 KINDS = {
     "stockout": Stockout,
-    "quota": Quota,
+    "quota": QuotaFault,
     "unsupported": Unsupported,
     "address-space": AddressSpace,
     "permissions": Permissions,
@@ -190,17 +190,17 @@ def describe(fault: Fault) -> dict[str, object]:
     return shown
 
 
-def parse_fault(raw: object, known: Known) -> Fault:
+def parse_fault(raw: object, known: KnownNames) -> Fault:
     """A fault from its JSON object, or BadInput that says all that is wrong and what exists."""
     problems: list[str] = []
     fault = _parse(raw, known, "", problems)
     if fault is None or problems:
-        raise BadInput("fault", problems)
+        raise InvalidInput("fault", problems)
     return fault
 
 
 def parse_lasting_fault(
-    raw: object, known: Known, at: str, problems: list[str]
+    raw: object, known: KnownNames, at: str, problems: list[str]
 ) -> LastingFault | None:
     """A fault that a world may start with. Problems are added to the caller's list."""
     fault = _parse(raw, known, at, problems)
@@ -210,7 +210,7 @@ def parse_lasting_fault(
     return fault
 
 
-def _parse(raw: object, known: Known, at: str, problems: list[str]) -> Fault | None:
+def _parse(raw: object, known: KnownNames, at: str, problems: list[str]) -> Fault | None:
     reader = Fields(raw, at, problems)
     kind = reader.text("kind", "")
     if kind not in KINDS:
@@ -228,7 +228,7 @@ def _parse(raw: object, known: Known, at: str, problems: list[str]) -> Fault | N
 
 
 def _lasting(
-    cls: type[Lasting], reader: Fields, known: Known, for_s: float | None, after_s: float
+    cls: type[Lasting], reader: Fields, known: KnownNames, for_s: float | None, after_s: float
 ) -> LastingFault:
     if cls is Stockout:
         return _stockout(reader, known, for_s, after_s)
@@ -238,7 +238,7 @@ def _lasting(
         return Unsupported(for_s, after_s, zone, machine_type)
     if cls is ApiErrors:
         return _api_errors(reader, known, for_s, after_s)
-    if cls is Quota:
+    if cls is QuotaFault:
         return _quota(reader, known, for_s, after_s)
     region = reader.known("region", known.regions, "region")
     if cls is CreateError:
@@ -262,14 +262,14 @@ def _lasting(
     return Permissions(for_s, after_s, region)
 
 
-def _quota(reader: Fields, known: Known, for_s: float | None, after_s: float) -> Quota:
+def _quota(reader: Fields, known: KnownNames, for_s: float | None, after_s: float) -> QuotaFault:
     region = reader.known("region", known.regions | {GLOBAL}, "region")
     metrics = {GLOBAL_METRIC} if region == GLOBAL else known.metrics - {GLOBAL_METRIC}
     metric = reader.known("metric", metrics, "quota metric")
-    return Quota(for_s, after_s, region, metric, reader.number("limit"))
+    return QuotaFault(for_s, after_s, region, metric, reader.number("limit"))
 
 
-def _stockout(reader: Fields, known: Known, for_s: float | None, after_s: float) -> Stockout:
+def _stockout(reader: Fields, known: KnownNames, for_s: float | None, after_s: float) -> Stockout:
     zone = reader.optional_known("zone", known.zones, "zone")
     region = reader.optional_known("region", known.regions, "region")
     if reader.has("zone") == reader.has("region"):
@@ -279,7 +279,9 @@ def _stockout(reader: Fields, known: Known, for_s: float | None, after_s: float)
     return Stockout(for_s, after_s, zone, region, machine_type, reader.optional_flag("spot"))
 
 
-def _api_errors(reader: Fields, known: Known, for_s: float | None, after_s: float) -> ApiErrors:
+def _api_errors(
+    reader: Fields, known: KnownNames, for_s: float | None, after_s: float
+) -> ApiErrors:
     kinds = reader.texts("kinds", ("503",))
     if any(kind not in API_ERROR_KINDS for kind in kinds):
         reader.problem("kinds", "kinds out of " + ", ".join(API_ERROR_KINDS))
@@ -293,7 +295,7 @@ def _api_errors(reader: Fields, known: Known, for_s: float | None, after_s: floa
     )
 
 
-def _momentary(kind: str, reader: Fields, known: Known) -> Preempt | Maintain | Crash | Clear:
+def _momentary(kind: str, reader: Fields, known: KnownNames) -> Preempt | Maintain | Crash | Clear:
     if kind == "clear":
         return Clear(reader.optional_text("id"))
     if kind == "crash":
@@ -339,7 +341,9 @@ class FaultBoard:
     def add(self, fault: LastingFault, now: float) -> ActiveFault:
         self._forget_over(now)
         if len(self._active) >= ACTIVE_FAULTS_MAX:
-            raise BadInput("fault", [f"{ACTIVE_FAULTS_MAX} faults are active; clear some first"])
+            raise InvalidInput(
+                "fault", [f"{ACTIVE_FAULTS_MAX} faults are active; clear some first"]
+            )
         self._count += 1
         since = now + fault.after_s
         until = None if fault.for_s is None else since + fault.for_s
@@ -354,7 +358,7 @@ class FaultBoard:
             self._active.clear()
             return gone
         if fault_id not in self._active:
-            raise BadInput(
+            raise InvalidInput(
                 "fault", [f"id: no active fault {fault_id!r} ({nearest(fault_id, self._active)})"]
             )
         del self._active[fault_id]
@@ -388,7 +392,7 @@ class FaultBoard:
         """The newest limit that a fault sets, if one does."""
         limit = None
         for f in self._holding(now):
-            if isinstance(f, Quota) and (f.region, f.metric) == (region, metric):
+            if isinstance(f, QuotaFault) and (f.region, f.metric) == (region, metric):
                 limit = f.limit
         return limit
 

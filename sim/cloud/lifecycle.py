@@ -11,20 +11,20 @@ from sim.cloud.faults import FaultBoard
 from sim.cloud.model import (
     GROWING,
     Action,
+    CreateFailure,
     Effect,
     ErrorRecord,
     MaintenanceNotice,
     Mig,
     PowerOff,
     PowerOn,
-    PreemptNotice,
     PretendInstance,
+    PretendVm,
     RequestState,
     ResizeRequest,
     SoftOff,
+    SpotNotice,
     Timed,
-    Trouble,
-    Vm,
     VmInfo,
     VmStatus,
 )
@@ -52,7 +52,7 @@ class Lifecycle:
     def __init__(self, world: World, faults: FaultBoard, now: float) -> None:
         self.now = now
         self.dice = random.Random(f"{world.seed}/physics")
-        self.vms: dict[int, Vm] = {}
+        self.vms: dict[int, PretendVm] = {}
         self._world = world
         self._faults = faults
         self._market = Market(world, faults)
@@ -116,7 +116,7 @@ class Lifecycle:
         # Only shapes that spread ask where the others are; ANY need not pay for counting.
         siblings = {} if spec.target_shape == "ANY" else member.mig.zones_in_use()
         answer = self._market.place(spec, siblings, self.dice, at)
-        if isinstance(answer, Trouble):
+        if isinstance(answer, CreateFailure):
             member.zone = answer.zone
             visible_at = at + self._world.physics.stockout_answer_s
             self._later(visible_at, member, lambda t: self._refused(member, answer, t))
@@ -126,9 +126,9 @@ class Lifecycle:
         granted_at = at + self._draw(self._world.physics.create_s)
         self._later(granted_at, member, lambda t: self._granted(member, t))
 
-    def _refused(self, member: PretendInstance, trouble: Trouble, at: float) -> None:
-        member.trouble = trouble
-        member.mig.errors.append(ErrorRecord(at, trouble, member.action, member.name))
+    def _refused(self, member: PretendInstance, failure: CreateFailure, at: float) -> None:
+        member.failure = failure
+        member.mig.errors.append(ErrorRecord(at, failure, member.action, member.name))
         again_at = at + self._world.physics.retry_s
         self._later(again_at, member, lambda t: self._attempt(member, t))
 
@@ -147,9 +147,9 @@ class Lifecycle:
             labels=spec.labels,
             driver=not self._faults.no_driver(spec.region, at),
         )
-        vm = Vm(info=info, created_at=at, member=member, hold=member.hold)
+        vm = PretendVm(info=info, created_at=at, member=member, hold=member.hold)
         self.vms[info.id] = vm
-        member.vm, member.hold, member.trouble = vm, None, None
+        member.vm, member.hold, member.failure = vm, None, None
         boot_s = self._faults.boot_time(spec.region, self._draw(self._world.physics.boot_s), at)
         self._later(at + boot_s / 2, vm, lambda _: self._staged(vm))
         self._later(at + boot_s, vm, lambda t: self._booted(vm, t))
@@ -175,22 +175,22 @@ class Lifecycle:
 
     def _attempt_all(self, request: ResizeRequest, at: float) -> None:
         waiting = [member for member in request.members if not member.leaving]
-        trouble = self._hold_all(waiting, at)
-        request.trouble = trouble
-        if trouble is None:
+        failure = self._hold_all(waiting, at)
+        request.failure = failure
+        if failure is None:
             granted_at = at + self._draw(self._world.physics.create_s)
             self._later(granted_at, request, lambda t: self._granted_all(request, waiting, t))
-        elif trouble.code in HOPELESS:
+        elif failure.code in HOPELESS:
             self.give_up(request, RequestState.FAILED)
         else:
             again_at = at + self._world.physics.retry_s
             self._later(again_at, request, lambda t: self._attempt_all(request, t))
 
-    def _hold_all(self, members: Sequence[PretendInstance], at: float) -> Trouble | None:
+    def _hold_all(self, members: Sequence[PretendInstance], at: float) -> CreateFailure | None:
         for member in members:
             spec = member.mig.spec
             answer = self._market.place(spec, member.mig.zones_in_use(), self.dice, at)
-            if isinstance(answer, Trouble):
+            if isinstance(answer, CreateFailure):
                 for held in members:
                     self._market.give_back(held)
                 return answer
@@ -221,10 +221,10 @@ class Lifecycle:
     def _created_by(self, mig: Mig) -> str:
         return f"projects/{self._world.project_number}/{mig_path(mig)}"
 
-    def _staged(self, vm: Vm) -> None:
+    def _staged(self, vm: PretendVm) -> None:
         vm.status = VmStatus.STAGING
 
-    def _booted(self, vm: Vm, at: float) -> None:
+    def _booted(self, vm: PretendVm, at: float) -> None:
         vm.status = VmStatus.RUNNING
         vm.powered = True
         self._effects.append(PowerOn(vm.info, at))
@@ -254,28 +254,30 @@ class Lifecycle:
 
     # --- the end of a VM --------------------------------------------------------------------------
 
-    def _stop_later(self, vm: Vm, takes_s: float, then: Callable[[Vm, float], None]) -> None:
+    def _stop_later(
+        self, vm: PretendVm, takes_s: float, then: Callable[[PretendVm, float], None]
+    ) -> None:
         vm.plan += 1
         if vm.status is not VmStatus.TERMINATED:
             vm.status = VmStatus.STOPPING
         self._soft_off(vm, self.now)
         self._later(self.now + takes_s, vm, lambda t: then(vm, t))
 
-    def stop(self, vm: Vm, takes_s: float) -> None:
+    def stop(self, vm: PretendVm, takes_s: float) -> None:
         """The VM is TERMINATED after this time."""
         self._stop_later(vm, takes_s, self.end)
 
-    def delete(self, vm: Vm, takes_s: float) -> None:
+    def delete(self, vm: PretendVm, takes_s: float) -> None:
         """The VM is gone after this time. Asking again does not put it off."""
         if not vm.deleting:
             vm.deleting = True
             self._stop_later(vm, takes_s, self._vm_deleted)
 
-    def preempt(self, vm: Vm, shutdown_s: float) -> None:
+    def preempt(self, vm: PretendVm, shutdown_s: float) -> None:
         """The metadata says so. The soft off follows at once, unless the instance template asks for
         a notice before it (preemptionNoticeDuration); the VM runs on meanwhile."""
         vm.preempted = True
-        self._effects.append(PreemptNotice(vm.info, self.now))
+        self._effects.append(SpotNotice(vm.info, self.now))
         notice_s = vm.member.mig.spec.preemption_notice_s if vm.member is not None else 0.0
         if notice_s:
             vm.plan += 1
@@ -283,19 +285,19 @@ class Lifecycle:
         else:
             self.stop(vm, shutdown_s)
 
-    def maintain(self, vm: Vm, notice_s: float, shutdown_s: float) -> None:
+    def maintain(self, vm: PretendVm, notice_s: float, shutdown_s: float) -> None:
         """The VM runs on until the maintenance begins."""
         self._effects.append(MaintenanceNotice(vm.info, self.now))
         vm.plan += 1
         self._later(self.now + notice_s, vm, lambda _: self.stop(vm, shutdown_s))
 
-    def _soft_off(self, vm: Vm, at: float) -> None:
+    def _soft_off(self, vm: PretendVm, at: float) -> None:
         """Once: a guest that is told again hears nothing new."""
         if vm.powered and not vm.told_off:
             vm.told_off = True
             self._effects.append(SoftOff(vm.info, at))
 
-    def end(self, vm: Vm, at: float) -> None:
+    def end(self, vm: PretendVm, at: float) -> None:
         """The power goes: crash, shutdown from inside, or the end of a stop."""
         self._cut_power(vm, at)
         vm.status = VmStatus.TERMINATED
@@ -306,24 +308,24 @@ class Lifecycle:
         vm.plan += 1
         self._lost(vm, at)
 
-    def _vm_deleted(self, vm: Vm, at: float) -> None:
+    def _vm_deleted(self, vm: PretendVm, at: float) -> None:
         self._drop(vm, at)
         if vm.member is not None:
             vm.member.vm = None
         self._lost(vm, at)
 
-    def _drop(self, vm: Vm, at: float) -> None:
+    def _drop(self, vm: PretendVm, at: float) -> None:
         self._cut_power(vm, at)
         vm.plan += 1
         self._market.give_back(vm)
         del self.vms[vm.info.id]
 
-    def _cut_power(self, vm: Vm, at: float) -> None:
+    def _cut_power(self, vm: PretendVm, at: float) -> None:
         if vm.powered:
             vm.powered = False
             self._effects.append(PowerOff(vm.info, at))
 
-    def _lost(self, vm: Vm, at: float) -> None:
+    def _lost(self, vm: PretendVm, at: float) -> None:
         """What the group does about a member whose VM stopped without the group's asking."""
         member = vm.member
         if member is None or member.leaving:

@@ -6,7 +6,7 @@ from typing import Final
 from aiohttp import web
 
 from sim.cloud.model import ApiError, Mig
-from sim.cloud.physics import Cloud
+from sim.cloud.physics import CloudProject
 from sim.cloud.wire import Json, Wire, timestamp
 from sim.cloud.world import MigSpec
 
@@ -17,7 +17,7 @@ class Listings:
     """Routes that only read. No group here is autoscaled, and templates are those of the groups."""
 
     def __init__(
-        self, cloud: Cloud, clock: Callable[[], float], wire: Callable[[web.Request], Wire]
+        self, cloud: CloudProject, clock: Callable[[], float], wire: Callable[[web.Request], Wire]
     ) -> None:
         self._cloud = cloud
         self._clock = clock

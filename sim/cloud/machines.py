@@ -17,11 +17,11 @@ from sim.cloud.model import (
     MaintenanceNotice,
     PowerOff,
     PowerOn,
-    PreemptNotice,
     SoftOff,
+    SpotNotice,
     VmInfo,
 )
-from sim.cloud.parsing import BadInput
+from sim.cloud.parsing import InvalidInput
 from sim.cloud.processes import ask_to_stop, die_with_parent, kill_machine, marked
 from sim.cloud.world import World
 
@@ -53,7 +53,7 @@ class _Machine:
         return f"ZEN_VM_DIR={self.directory}"
 
 
-class Machines:
+class VmProcesses:
     """Turns effects of the physics into processes, and the end of a process into a guest shutdown.
 
     ``guest_exited`` is told the id of a VM whose process ended without our doing."""
@@ -92,7 +92,7 @@ class Machines:
             os.close(self._lock_fd)
             self._lock_fd = -1
             problem = f"{self._state_dir}: another pretend cloud runs here; stop it first"
-            raise BadInput("state directory", [problem]) from error
+            raise InvalidInput("state directory", [problem]) from error
 
     def _sweep_leftovers(self) -> None:
         """What an earlier run left when it was killed. The lock says that it no longer runs."""
@@ -107,7 +107,7 @@ class Machines:
         match effect:
             case PowerOn(vm):
                 await self._power_on(vm)
-            case PreemptNotice(vm):
+            case SpotNotice(vm):
                 if vm.id in self._machines:
                     self._machines[vm.id].metadata.metadata.preempt()
             case MaintenanceNotice(vm):

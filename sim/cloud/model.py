@@ -66,7 +66,7 @@ class PowerOn:
 
 
 @dataclass(frozen=True, slots=True)
-class PreemptNotice:
+class SpotNotice:
     vm: VmInfo
     at: float
 
@@ -91,11 +91,11 @@ class PowerOff:
     at: float
 
 
-Effect = PowerOn | PreemptNotice | MaintenanceNotice | SoftOff | PowerOff
+Effect = PowerOn | SpotNotice | MaintenanceNotice | SoftOff | PowerOff
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class CreateFailure:
     """Why an attempt to create a VM failed, in Google's words."""
 
     code: str
@@ -112,13 +112,13 @@ class ErrorRecord:
     """One line of a group's listErrors history. It survives a later success."""
 
     at: float
-    trouble: Trouble
+    failure: CreateFailure
     action: Action
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class Allocation:
     """Capacity and quota that one VM takes."""
 
     pool: tuple[str, str, bool]  # zone, machine type, spot
@@ -133,7 +133,7 @@ class Timed:
 
 
 @dataclass(slots=True, kw_only=True)
-class Vm(Timed):
+class PretendVm(Timed):
     info: VmInfo
     created_at: float
     status: VmStatus = VmStatus.PROVISIONING
@@ -142,7 +142,7 @@ class Vm(Timed):
     told_off: bool = False  # the soft off was sent
     deleting: bool = False  # by instances.delete
     member: "PretendInstance | None" = None
-    hold: Hold | None = None
+    hold: Allocation | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -153,9 +153,9 @@ class PretendInstance(Timed):
     mig: "Mig"
     zone: str
     action: Action = Action.NONE
-    vm: Vm | None = None
-    hold: Hold | None = None  # capacity taken in `zone` for a VM that is not there yet
-    trouble: Trouble | None = None
+    vm: PretendVm | None = None
+    hold: Allocation | None = None  # capacity taken in `zone` for a VM that is not there yet
+    failure: CreateFailure | None = None
     ends_at: float | None = None  # when the cloud deletes its VM: the end of a requested run
 
     @property
@@ -183,7 +183,7 @@ class ResizeRequest(Timed):
     members: "tuple[PretendInstance, ...]"
     by_count: bool  # the group invented the names
     state: RequestState = RequestState.ACCEPTED
-    trouble: Trouble | None = None
+    failure: CreateFailure | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -221,4 +221,4 @@ class Operation:
     at: float
     done_at: float
     client_operation_id: str | None = None
-    error: Trouble | None = None  # it ends with it, and has done nothing
+    error: CreateFailure | None = None  # it ends with it, and has done nothing

@@ -9,7 +9,7 @@ from typing import Final, TypeGuard, cast
 _MISSING: Final = object()
 
 
-class BadInput(ValueError):
+class InvalidInput(ValueError):
     """Input that was refused. ``problems`` has one line for each thing that is wrong."""
 
     def __init__(self, what: str, problems: Sequence[str]) -> None:

@@ -27,7 +27,7 @@ from sim.cloud.faults import (
     OperationError,
     Permissions,
     Preempt,
-    Quota,
+    QuotaFault,
     SlowBoots,
     Stockout,
     Unsupported,
@@ -37,25 +37,25 @@ from sim.cloud.lifecycle import Lifecycle, mig_path
 from sim.cloud.model import (
     Action,
     ApiError,
+    CreateFailure,
     Effect,
     Mig,
     Operation,
     PretendInstance,
+    PretendVm,
     RequestState,
     ResizeRequest,
-    Trouble,
-    Vm,
     VmStatus,
 )
 from sim.cloud.operations import OperationBook, invalid
-from sim.cloud.parsing import BadInput, nearest
+from sim.cloud.parsing import InvalidInput, nearest
 from sim.cloud.world import NAME_PATTERN, MigSpec, World, region_of
 
 INSTANCES_PER_CALL_MAX = 1000
 _SUFFIX_ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-class Cloud:
+class CloudProject:
     """All groups and VMs of one project. ``advance`` moves time and hands out the effects."""
 
     def __init__(self, world: World, now: float) -> None:
@@ -114,11 +114,11 @@ class Cloud:
             raise self._not_found(f"regions/{region}")
         return [m for (r, _), m in sorted(self._migs.items()) if region in (None, r)]
 
-    def vms(self, now: float) -> list[Vm]:
+    def vms(self, now: float) -> list[PretendVm]:
         self._life.catch_up(now)
         return list(self._life.vms.values())
 
-    def vm(self, zone: str, name: str, now: float) -> Vm:
+    def vm(self, zone: str, name: str, now: float) -> PretendVm:
         self._life.catch_up(now)
         for vm in self._life.vms.values():
             if vm.info.name == name and vm.info.zone == zone:
@@ -326,7 +326,7 @@ class Cloud:
         fault = self.faults.operation_error(mig.spec.region, verb, self._life.now)
         if fault is None:
             return None
-        error = Trouble(fault.code, fault.message, mig.spec.zones[0])
+        error = CreateFailure(fault.code, fault.message, mig.spec.zones[0])
         scope = f"regions/{mig.spec.region}"
         return self._record(scope, verb, mig_path(mig), request_id, fault.takes_s, error)
 
@@ -337,7 +337,7 @@ class Cloud:
         target: str,
         request_id: str | None,
         takes_s: float = 0.0,
-        error: Trouble | None = None,
+        error: CreateFailure | None = None,
     ) -> Operation:
         number = self._life.new_id()
         grouped = "instanceGroupManagers" in target
@@ -401,7 +401,7 @@ class Cloud:
                 return self._maintain(fault.vm)
             case Clear():
                 return self.faults.clear(fault.id, self._life.now)
-            case Stockout() | Quota() | Unsupported() | AddressSpace() | Permissions():
+            case Stockout() | QuotaFault() | Unsupported() | AddressSpace() | Permissions():
                 return self.faults.add(fault, self._life.now)
             case CreateError() | OperationError() | NoDriver() | SlowBoots() | ApiErrors():
                 return self.faults.add(fault, self._life.now)
@@ -460,6 +460,6 @@ def _zone_and_name(index: int, url: str, mig: Mig) -> tuple[str, str]:
 
 def _refuse_unless(good: bool, field: str, value: str, expected: str, known: Iterable[str]) -> None:
     if not good:
-        raise BadInput(
+        raise InvalidInput(
             "fault", [f"{field}: expected {expected} ({nearest(value, known)}), got {value!r}"]
         )

@@ -11,8 +11,8 @@ from aiohttp import web
 
 from sim.cloud.admin import AdminServer
 from sim.cloud.compute_server import BODY_BYTES_MAX, ComputeServer
-from sim.cloud.machines import DEFAULT_COMMAND, Machines
-from sim.cloud.physics import Cloud
+from sim.cloud.machines import DEFAULT_COMMAND, VmProcesses
+from sim.cloud.physics import CloudProject
 from sim.cloud.world import World
 
 
@@ -27,7 +27,7 @@ class _Clock:
 
 
 def build_app(
-    cloud: Cloud, clock: Callable[[], float], wake: Callable[[], None]
+    cloud: CloudProject, clock: Callable[[], float], wake: Callable[[], None]
 ) -> web.Application:
     """Compute's API and the cloud's own, on one port. It reads time from ``clock`` alone."""
     compute = ComputeServer(cloud, clock, wake)
@@ -53,11 +53,11 @@ class PretendCloud:
         port: int = 0,
     ) -> None:
         self.clock = _Clock()
-        self.cloud = Cloud(world, self.clock())
+        self.cloud = CloudProject(world, self.clock())
         self._host = host
         self._port = port
         self._changed = asyncio.Event()
-        self._machines = Machines(world, state_dir, self._guest_exited, command)
+        self._machines = VmProcesses(world, state_dir, self._guest_exited, command)
         self._runner: web.AppRunner | None = None
         self._driver: asyncio.Task[None] | None = None
 

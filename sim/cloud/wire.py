@@ -6,14 +6,14 @@ from sim.cloud.faults import GLOBAL_METRIC
 from sim.cloud.model import (
     Action,
     ApiError,
+    CreateFailure,
     ErrorRecord,
     Mig,
     Operation,
     PretendInstance,
+    PretendVm,
     RequestState,
     ResizeRequest,
-    Trouble,
-    Vm,
     VmStatus,
 )
 
@@ -103,8 +103,8 @@ class Wire:
             shown |= {"id": str(member.vm.info.id), "instanceStatus": member.vm.status.value}
         if member.ends_at is not None:
             shown["scheduling"] = {"terminationTimestamp": timestamp(member.ends_at)}
-        if member.trouble is not None:
-            shown["lastAttempt"] = {"errors": {"errors": [trouble(member.trouble)]}}
+        if member.failure is not None:
+            shown["lastAttempt"] = {"errors": {"errors": [failure(member.failure)]}}
         return shown
 
     def resize_request(self, mig: Mig, request: ResizeRequest) -> Json:
@@ -124,8 +124,8 @@ class Wire:
             shown["resizeBy"] = len(request.members)
         else:
             shown["instances"] = [{"name": member.name} for member in request.members]
-        if request.trouble is not None:
-            error = {"errors": [trouble(request.trouble)]}
+        if request.failure is not None:
+            error = {"errors": [failure(request.failure)]}
             failed = request.state is RequestState.FAILED
             shown["status"] = {"error": error} if failed else {"lastAttempt": {"error": error}}
         return shown
@@ -134,17 +134,17 @@ class Wire:
         name = record.name
         return {
             "timestamp": timestamp(record.at),
-            "error": {"code": record.trouble.code, "message": record.trouble.message},
+            "error": {"code": record.failure.code, "message": record.failure.message},
             "instanceActionDetails": {
                 "action": record.action.value,
-                "instance": self.link(f"zones/{record.trouble.zone}/instances/{name}"),
+                "instance": self.link(f"zones/{record.failure.zone}/instances/{name}"),
                 "version": {
                     "instanceTemplate": self.link(f"global/instanceTemplates/{mig.spec.name}-tpl")
                 },
             },
         }
 
-    def instance(self, vm: Vm) -> Json:
+    def instance(self, vm: PretendVm) -> Json:
         info = vm.info
         zone = f"zones/{info.zone}"
         return {
@@ -190,7 +190,7 @@ class Wire:
         if done:
             shown["endTime"] = timestamp(op.done_at)
             if op.error is not None:
-                shown["error"] = {"errors": [trouble(op.error)]}
+                shown["error"] = {"errors": [failure(op.error)]}
                 shown["httpErrorStatusCode"] = 400
                 shown["httpErrorMessage"] = "BAD REQUEST"
         if op.client_operation_id is not None:
@@ -198,30 +198,30 @@ class Wire:
         return shown
 
 
-def trouble(trouble: Trouble) -> Json:
+def failure(failure: CreateFailure) -> Json:
     """An entry of lastAttempt.errors.errors, with the details where Google gives them."""
     details: list[Json] = []
-    if trouble.localized:
-        details.append({"localizedMessage": {"locale": "en-US", "message": trouble.localized}})
-    if trouble.reason:
+    if failure.localized:
+        details.append({"localizedMessage": {"locale": "en-US", "message": failure.localized}})
+    if failure.reason:
         info = {
             "domain": "compute.googleapis.com",
-            "reason": trouble.reason,
-            "metadatas": dict(trouble.metadatas),
+            "reason": failure.reason,
+            "metadatas": dict(failure.metadatas),
         }
         details.append({"errorInfo": info})
-    if trouble.quota is not None:
-        metric, limit = trouble.quota
+    if failure.quota is not None:
+        metric, limit = failure.quota
         everywhere = metric == GLOBAL_METRIC
         quota = {
             "metricName": f"compute.googleapis.com/{metric.lower()}",
             "limitName": metric.replace("_", "-")
             + ("-per-project" if everywhere else "-per-project-region"),
             "limit": limit,
-            "dimensions": {} if everywhere else {"region": trouble.zone.rpartition("-")[0]},
+            "dimensions": {} if everywhere else {"region": failure.zone.rpartition("-")[0]},
         }
         details.append({"quotaInfo": quota})
-    shown: Json = {"code": trouble.code, "message": trouble.message}
+    shown: Json = {"code": failure.code, "message": failure.message}
     if details:
         shown["errorDetails"] = details
     return shown

@@ -28,8 +28,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sim.cloud.faults import GLOBAL, GLOBAL_METRIC, Known, LastingFault, parse_lasting_fault
-from sim.cloud.parsing import BadInput, Fields
+from sim.cloud.faults import GLOBAL, GLOBAL_METRIC, KnownNames, LastingFault, parse_lasting_fault
+from sim.cloud.parsing import Fields, InvalidInput
 
 SHAPES = ("ANY", "ANY_SINGLE_ZONE", "BALANCED", "EVEN")
 NAME_PATTERN = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
@@ -86,7 +86,7 @@ class MigSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Physics:
+class CloudPhysics:
     """How fast things go and how much there is."""
 
     create_s: tuple[float, float] = (5.0, 15.0)  # accepted → the VM exists
@@ -107,13 +107,13 @@ class Physics:
 class World:
     project: str
     migs: tuple[MigSpec, ...]
-    physics: Physics = field(default_factory=Physics)
+    physics: CloudPhysics = field(default_factory=CloudPhysics)
     faults: tuple[LastingFault, ...] = ()
     seed: int = 0
     project_number: int = 100000000001
 
-    def known(self, vms: frozenset[str] = frozenset()) -> Known:
-        return Known(
+    def known(self, vms: frozenset[str] = frozenset()) -> KnownNames:
+        return KnownNames(
             regions=frozenset(m.region for m in self.migs),
             zones=frozenset(z for m in self.migs for z in m.zones),
             machine_types=frozenset(m.machine_type for m in self.migs),
@@ -135,9 +135,9 @@ def load_world(path: Path | str) -> World:
     try:
         raw: object = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise BadInput(f"world file {path}", [error.strerror or str(error)]) from error
+        raise InvalidInput(f"world file {path}", [error.strerror or str(error)]) from error
     except ValueError as error:
-        raise BadInput(f"world file {path}", [f"not JSON: {error}"]) from error
+        raise InvalidInput(f"world file {path}", [f"not JSON: {error}"]) from error
     return parse_world(raw, f"world file {path}")
 
 
@@ -159,7 +159,7 @@ def parse_world(raw: object, what: str = "world") -> World:
     )
     top.done()
     if problems:
-        raise BadInput(what, problems)
+        raise InvalidInput(what, problems)
     return World(project, migs, physics, faults, seed, number)
 
 
@@ -171,7 +171,7 @@ def parse_groups(raw: object, what: str = "groups") -> tuple[MigSpec, ...]:
     _check_groups(migs, problems)
     top.done()
     if problems:
-        raise BadInput(what, problems)
+        raise InvalidInput(what, problems)
     return migs
 
 
@@ -216,14 +216,14 @@ def _check_groups(migs: tuple[MigSpec, ...], problems: list[str]) -> None:
         seen.add((mig.region, mig.name))
 
 
-def _physics(fields: Fields, known: Known) -> Physics:
-    default = Physics()
+def _physics(fields: Fields, known: KnownNames) -> CloudPhysics:
+    default = CloudPhysics()
     capacity = fields.inner("capacity")
     pools = tuple(_pool(pool, known) for pool in capacity.objects("pools"))
     default_vms = capacity.optional_whole("default")
     capacity.done()
     quotas = tuple(_quota(quota, known) for quota in fields.objects("quotas"))
-    physics = Physics(
+    physics = CloudPhysics(
         create_s=fields.span("create_s", default.create_s),
         boot_s=fields.span("boot_s", default.boot_s),
         stockout_answer_s=fields.number("stockout_answer_s", default.stockout_answer_s),
@@ -242,7 +242,7 @@ def _physics(fields: Fields, known: Known) -> Physics:
     return physics
 
 
-def _pool(fields: Fields, known: Known) -> tuple[tuple[str, str, bool], int | None]:
+def _pool(fields: Fields, known: KnownNames) -> tuple[tuple[str, str, bool], int | None]:
     key = (
         fields.known("zone", known.zones, "zone"),
         fields.known("machine_type", known.machine_types, "machine type"),
@@ -253,7 +253,7 @@ def _pool(fields: Fields, known: Known) -> tuple[tuple[str, str, bool], int | No
     return key, vms
 
 
-def _quota(fields: Fields, known: Known) -> tuple[tuple[str, str], float]:
+def _quota(fields: Fields, known: KnownNames) -> tuple[tuple[str, str], float]:
     key = (
         fields.known("region", known.regions | {GLOBAL}, "region"),
         fields.known("metric", known.metrics, "quota metric"),

@@ -11,7 +11,7 @@ from core.cost import (
     DailyKey,
     Life,
     Payer,
-    Settled,
+    SettledBills,
     Settlement,
     Spent,
     Stay,
@@ -20,7 +20,7 @@ from core.cost import (
     settled,
     sums_of,
 )
-from core.cost_report import CostQuestion, CostReport, Tally, job_amounts, job_key
+from core.cost_report import CostQuestion, CostReport, CostTally, job_amounts, job_key
 from core.vm import VmState
 from sim.memory.tables import JobRecord, Tables, VmRecord
 
@@ -89,7 +89,7 @@ def _lives(tables: Tables) -> Iterator[Life]:
             yield life
 
 
-def settle_costs(tables: Tables, batch: int, now: datetime) -> Settled:
+def settle_costs(tables: Tables, batch: int, now: datetime) -> SettledBills:
     """The sums, and the mark on the VM that it is in them."""
     due = [uid for uid in sorted(tables.unsettled) if _is_due(tables, tables.vms[uid], now)]
     done: list[Settlement] = []
@@ -143,7 +143,7 @@ def spent(tables: Tables, now: datetime) -> Mapping[str, Spent]:
 
 def cost_report(tables: Tables, question: CostQuestion, now: datetime) -> CostReport:
     """Settled sums plus the VMs that are not settled."""
-    tally = Tally(question, now)
+    tally = CostTally(question, now)
     today = now.astimezone(UTC).date()
     for key, amount in tables.cost_daily.items():
         day, tenant, _, cluster, _, _, kind = key
@@ -177,7 +177,7 @@ def _group(key: DailyKey, by: str) -> str:
     }[by]
 
 
-def _settled_jobs(tables: Tables, tally: Tally) -> None:
+def _settled_jobs(tables: Tables, tally: CostTally) -> None:
     asked = tally.question
     for record in tables.jobs.values():
         spec = record.job.spec

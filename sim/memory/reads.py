@@ -11,7 +11,7 @@ from core.changes import RegionStatus
 from core.cost_report import CostQuestion, CostReport
 from core.errors import NotFound
 from core.job import WAITING, Job, JobStatus
-from core.pages import Page, PageRequest, Place, bounded
+from core.pages import Page, PageCursor, PageRequest, bounded
 from core.queueing import goes_before
 from core.reads import (
     AlertRow,
@@ -22,13 +22,13 @@ from core.reads import (
     JobFilter,
     JobRow,
     Milestones,
-    Summary,
+    ServiceSummary,
     VmCount,
     VmRow,
     Worked,
 )
-from core.region_blocks import Trouble
-from core.supply import Experience
+from core.region_blocks import RegionBlock
+from core.supply import SupplyHistory
 from core.vm import Vm
 from core.waits import WaitRow
 from sim.memory.cost import cost_report, job_costs
@@ -59,7 +59,7 @@ class MemoryReads:
         labels = (*sorted(where.labels.items()), where.group, where.job_ids)
         found = _page(
             (record for record in self._tables.jobs.values() if _fits(record.job, where)),
-            lambda record: Place(record.job.submitted_at, record.job.uid),
+            lambda record: PageCursor(record.job.submitted_at, record.job.uid),
             PageRequest.of((*question, labels), size, token),
             offset,
         )
@@ -121,20 +121,22 @@ class MemoryReads:
             and (gone or record.vm.counted)
         )
         request = PageRequest.of(("vms", cluster, region, gone), size, token)
-        page = _page(found, lambda record: Place(record.vm.requested_at, record.vm.uid), request)
+        page = _page(
+            found, lambda record: PageCursor(record.vm.requested_at, record.vm.uid), request
+        )
         return page.shown_as(self._vm_row)
 
     async def region_statuses(self) -> Sequence[RegionStatus]:
         await self._store.reach()
         return [status for _, status in sorted(self._tables.regions.items())]
 
-    async def experience(self) -> Sequence[Experience]:
+    async def supply(self) -> Sequence[SupplyHistory]:
         await self._store.reach()
-        return [seen for _, seen in sorted(self._tables.experience.items())]
+        return [seen for _, seen in sorted(self._tables.supply.items())]
 
-    async def troubles(self) -> Sequence[Trouble]:
+    async def blocks(self) -> Sequence[RegionBlock]:
         await self._store.reach()
-        return [trouble for _, trouble in sorted(self._tables.troubles.items())]
+        return [block for _, block in sorted(self._tables.blocks.items())]
 
     async def alerts(self, open_only: bool, size: int) -> Sequence[AlertRow]:
         await self._store.reach()
@@ -148,16 +150,16 @@ class MemoryReads:
         self, source: str | None, size: int, token: str | None
     ) -> Page[DeadLetterRow]:
         await self._store.reach()
-        letters = self._tables.letters.values()
+        dead_letters = self._tables.dead_letters.values()
         return _page(
-            (row for row in letters if source in (None, row.letter.source)),
-            lambda row: Place(row.letter.at, row.letter.message_id),
+            (row for row in dead_letters if source in (None, row.dead_letter.source)),
+            lambda row: PageCursor(row.dead_letter.at, row.dead_letter.message_id),
             PageRequest.of(("dead letters", source), size, token, str),
         )
 
     async def dead_letter(self, message_id: str) -> DeadLetterRow:
         await self._store.reach()
-        row = self._tables.letters.get(message_id)
+        row = self._tables.dead_letters.get(message_id)
         if row is None:
             raise NotFound(f"there is no dead letter {message_id}")
         return row
@@ -166,14 +168,14 @@ class MemoryReads:
         await self._store.reach()
         return cost_report(self._tables, question, self._clock.now())
 
-    async def summary(self) -> Summary:
+    async def summary(self) -> ServiceSummary:
         await self._store.reach()
         tables = self._tables
         leader = tables.leader
         jobs = [record.job for record in tables.jobs.values() if not record.job.parked]
-        living = [record.vm for record in tables.vms.values() if record.vm.counted]
-        counts = Counter((vm.cluster, vm.region, vm.state, vm.busy) for vm in living)
-        return Summary(
+        active = [record.vm for record in tables.vms.values() if record.vm.counted]
+        counts = Counter((vm.cluster, vm.region, vm.state, vm.busy) for vm in active)
+        return ServiceSummary(
             now=self._clock.now(),
             leader=leader.holder if leader else "",
             term=leader.term if leader else 0,
@@ -185,7 +187,7 @@ class MemoryReads:
             ),
             outbox=len(tables.outbox),
             open_alerts=len(tables.open_alerts),
-            burn_usd_per_hour=_burn(living),
+            burn_usd_per_hour=_burn(active),
         )
 
     def _job_row(self, record: JobRecord) -> JobRow:
@@ -226,9 +228,9 @@ class MemoryReads:
         return VmRow(record.vm, tuple(ids), record.gpus)
 
 
-def _burn(living: Iterable[Vm]) -> dict[str, float]:
+def _burn(active: Iterable[Vm]) -> dict[str, float]:
     sums: dict[str, float] = {}
-    for vm in living:
+    for vm in active:
         if vm.running_since is not None and vm.stopped_at is None:
             sums[vm.cluster] = sums.get(vm.cluster, 0.0) + vm.usd_per_hour
     return sums
@@ -265,7 +267,7 @@ def _fits(job: Job, where: JobFilter) -> bool:
 
 
 def _page(
-    rows: Iterable[T], order: Callable[[T], Place], request: PageRequest, offset: int = 0
+    rows: Iterable[T], order: Callable[[T], PageCursor], request: PageRequest, offset: int = 0
 ) -> Page[T]:
     found = sorted(rows, key=order, reverse=True)
     rest = [r for r in found if order(r) < request.after] if request.after else found

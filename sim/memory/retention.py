@@ -19,10 +19,10 @@ def prune(tables: Tables, rules: RetentionRules, batch: int, now: datetime) -> M
     for key in sent:
         tables.sent_by_age.discard(key)
         del tables.sent[key[1]]
-    letters = tables.letters_by_age.before(before(rules.dead_letters_days), batch)
-    for letter in letters:
-        tables.letters_by_age.discard(letter)
-        del tables.letters[letter[1]]
+    dead_letters = tables.dead_letters_by_age.before(before(rules.dead_letters_days), batch)
+    for dead_letter in dead_letters:
+        tables.dead_letters_by_age.discard(dead_letter)
+        del tables.dead_letters[dead_letter[1]]
     settled = tables.settled.before(before(rules.requests_days), batch)
     for request in settled:
         tables.settled.discard(request)
@@ -41,7 +41,7 @@ def prune(tables: Tables, rules: RetentionRules, batch: int, now: datetime) -> M
     events, attempts, waits = _prune_jobs(tables, before(rules.events_days), batch)
     return {
         "outbox": len(sent),
-        "dead_letters": len(letters),
+        "dead_letters": len(dead_letters),
         "cloud_requests": len(settled),
         "vms": len(gone),
         "alerts": len(cleared),
@@ -55,12 +55,12 @@ def prune(tables: Tables, rules: RetentionRules, batch: int, now: datetime) -> M
 
 def _prune_knowledge(tables: Tables, before: datetime, batch: int) -> tuple[int, int]:
     """Few rows, so no index keeps their ages."""
-    places = [p for p, seen in tables.experience.items() if seen.updated_at < before][:batch]
-    keys = [key for key, trouble in tables.troubles.items() if trouble.last_seen < before][:batch]
+    places = [p for p, seen in tables.supply.items() if seen.updated_at < before][:batch]
+    keys = [key for key, block in tables.blocks.items() if block.last_seen < before][:batch]
     for place in places:
-        del tables.experience[place]
+        del tables.supply[place]
     for key in keys:
-        del tables.troubles[key]
+        del tables.blocks[key]
     return len(places), len(keys)
 
 

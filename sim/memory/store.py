@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Literal
 
-from core.active import Rows
-from core.changes import Committed, Unit, View
+from core.active import ActiveRows
+from core.changes import AtomicBatch, Committed, Snapshot
 from core.commit import check_term, judge, wanted
 from core.commit_writes import fold
-from core.cost import Settled, Spent
+from core.cost import SettledBills, Spent
 from core.errors import StoreDown
-from core.forecast import Forecast, Run, run_of
+from core.forecast import Forecast, PastRun, run_of
 from core.groups import only_one
 from core.job import WAITING, Job, JobStatus
 from core.messages import OutboxRow
@@ -35,7 +35,7 @@ CommitHook = Callable[[Stage], Awaitable[None]]
 Pause = Callable[[], Awaitable[None]]
 
 
-async def _turn() -> None:
+async def _yield_once() -> None:
     """Lets the others run once, as any call over a wire does."""
     await asyncio.sleep(0)
 
@@ -58,7 +58,7 @@ class MemoryStore:
         tables: Tables | None = None,
         *,
         on_commit: CommitHook | None = None,
-        pause: Pause = _turn,
+        pause: Pause = _yield_once,
     ) -> None:
         self.tables = tables or Tables()
         self.on_commit = on_commit
@@ -68,13 +68,15 @@ class MemoryStore:
         self.clock = clock
         self._down = False
 
-    def door(self, *, on_commit: CommitHook | None = None, pause: Pause = _turn) -> MemoryStore:
+    def door(
+        self, *, on_commit: CommitHook | None = None, pause: Pause = _yield_once
+    ) -> MemoryStore:
         """Another door to the same tables: one replica can be cut off or killed alone."""
         return MemoryStore(self.clock, self.tables, on_commit=on_commit, pause=pause)
 
     @property
     def history(self) -> list[Written]:
-        """Every unit that took effect, through whichever door."""
+        """Every atomic batch that took effect, through whichever door."""
         return self.tables.history
 
     @property
@@ -119,44 +121,44 @@ class MemoryStore:
         if known is not None and (known.holder, known.term) == (holder, term):
             known.holder, known.expires_at = "", self.clock.now()
 
-    async def view(self, queue_limit: int, ask: Ask | None = None) -> View:
+    async def snapshot(self, queue_limit: int, ask: Ask | None = None) -> Snapshot:
         await self.reach()
         tables, now = self.tables, self.clock.now()
-        if queue_limit == 0 and tables.last_view is not None:
-            return replace(tables.last_view, now=now, arrivals=tables.arrivals(now))
-        living = tables.living
+        if queue_limit == 0 and tables.last_snapshot is not None:
+            return replace(tables.last_snapshot, now=now, arrivals=tables.arrivals(now))
+        active = tables.active
         wanted: Sequence[HeadsOf] = [HeadsOf(name, queue_limit) for name in sorted(tables.queues)]
         if ask is not None and queue_limit:
             queues = [name for name, queue in sorted(tables.queues.items()) if len(queue)]
-            live = Rows(living.jobs)
-            wanted = ask(Live(now, live, tables.tenants, tables.usage, queues, living.census))
+            live = ActiveRows(active.jobs)
+            wanted = ask(Live(now, live, tables.tenants, tables.usage, queues, active.census))
         heads = tuple(tables.heads(wanted, queue_limit, now))
-        view = View(
+        snapshot = Snapshot(
             now=now,
-            jobs=Rows(living.jobs, heads),
-            vms=Rows(living.vms),
-            troubles=tables.troubles.in_order,
+            jobs=ActiveRows(active.jobs, heads),
+            vms=ActiveRows(active.vms),
+            blocks=tables.blocks.in_order,
             requests=tuple(
                 sorted(tables.open_requests.values(), key=lambda r: (r.created_at, r.request_id))
             ),
             whys=ChainMap(
                 {job.uid: tables.jobs[job.uid].why for job in heads if job.status in WAITING},
-                living.whys,
+                active.whys,
             ),
             open_alerts={
                 key: tables.alerts[number].raised_at for key, number in tables.open_alerts.items()
             },
-            experience=tables.experience.in_order,
+            supply=tables.supply.in_order,
             arrivals=tables.arrivals(now),
             tenants=dict(tables.tenants),
             usage={name: tables.usage.get(name, Usage()) for name in tables.tenants},
             verdicts=tables.holds.verdicts(queue_limit),
-            living=living,
+            active=active,
             heads=heads,
         )
         if queue_limit == 0:
-            tables.last_view = view
-        return view
+            tables.last_snapshot = snapshot
+        return snapshot
 
     async def heads(self, wanted: Sequence[HeadsOf], limit: int) -> Sequence[Job]:
         await self.reach()
@@ -164,7 +166,7 @@ class MemoryStore:
         uids = (uid for heads in wanted for uid in self.tables.heads_of(heads, limit, now))
         return [self.tables.jobs[uid].job for uid in dict.fromkeys(uids)]
 
-    async def runs(self, since: datetime, limit: int) -> Sequence[Run]:
+    async def runs(self, since: datetime, limit: int) -> Sequence[PastRun]:
         await self.reach()
         keys = (key for key in self.tables.ended.last(limit) if key[0] > since)
         jobs = (self.tables.jobs[uid].job for _, uid in keys)
@@ -189,18 +191,19 @@ class MemoryStore:
         held = holdings(self.tables.live.values())
         return {name: each for name, each in held.items() if tenant_id in (None, name)}
 
-    async def commit(self, units: Sequence[Unit], term: int | None) -> Committed:
-        if not units:
+    async def commit(self, batches: Sequence[AtomicBatch], term: int | None) -> Committed:
+        if not batches:
             return Committed(())
         await self.reach()
         await self._boundary("before")
-        committed = self._commit(units, term)
+        committed = self._commit(batches, term)
         await self._boundary("after")
         return committed
 
-    async def write(self, unit: Unit) -> str | None:
-        """One unit without a term: None if it was written, else the guard that refused it."""
-        return (await self.commit([unit], None)).refusals.get(0)
+    async def write(self, batch: AtomicBatch) -> str | None:
+        """One atomic batch without a term: None if it was written, else the guard that refused
+        it."""
+        return (await self.commit([batch], None)).refusals.get(0)
 
     async def find_job(self, job_id: str, user_id: str | None) -> Job:
         await self.reach()
@@ -252,7 +255,7 @@ class MemoryStore:
             self.tables.confirm(outbox_id, self.clock.now())
         await self._mark("after")
 
-    async def settle_costs(self, batch: int) -> Settled:
+    async def settle_costs(self, batch: int) -> SettledBills:
         await self.reach()
         return settle_costs(self.tables, batch, self.clock.now())
 
@@ -262,7 +265,7 @@ class MemoryStore:
 
     async def prune(self, rules: RetentionRules, batch: int) -> Mapping[str, int]:
         await self.reach()
-        self.tables.last_view = None
+        self.tables.last_snapshot = None
         return prune(self.tables, rules, batch, self.clock.now())
 
     # --- what the listener does ----------------------------------------------------------
@@ -294,34 +297,34 @@ class MemoryStore:
 
     # --- the commit itself ---------------------------------------------------------------
 
-    def _commit(self, units: Sequence[Unit], term: int | None) -> Committed:
-        """All at once, except when a unit holds what cannot be stored at all: then each goes
-        alone, so that the others are not held up by it."""
+    def _commit(self, batches: Sequence[AtomicBatch], term: int | None) -> Committed:
+        """All at once, except when an atomic batch holds what cannot be stored at all: then each
+        goes alone, so that the others are not held up by it."""
         try:
-            return self._write(units, term)
+            return self._write(batches, term)
         except _Unstorable as fault:
-            if len(units) == 1:
+            if len(batches) == 1:
                 return Committed((False,), {0: f"unstorable: {fault}"})
-        return Committed.joined([self._commit([unit], term) for unit in units])
+        return Committed.joined([self._commit([batch], term) for batch in batches])
 
-    def _write(self, units: Sequence[Unit], term: int | None) -> Committed:
+    def _write(self, batches: Sequence[AtomicBatch], term: int | None) -> Committed:
         tables = self.tables
         if term is not None:
             check_term(tables.leading, term)
-        locked = known_of(tables, wanted(units))
-        refusals = judge(units, locked.known)
-        accepted = [unit for index, unit in enumerate(units) if index not in refusals]
+        locked = known_of(tables, wanted(batches))
+        refusals = judge(batches, locked.known)
+        accepted = [batch for index, batch in enumerate(batches) if index not in refusals]
         writes = fold(accepted)
         broken = broken_constraint(tables, writes)
         if broken is not None:
             raise _Unstorable(broken)
         apply(tables, writes, locked)
-        tables.last_view = None
+        tables.last_snapshot = None
         now = self.clock.now()
-        tables.history.extend(Written(now, term, tables.leading, unit) for unit in accepted)
+        tables.history.extend(Written(now, term, tables.leading, batch) for batch in accepted)
         if writes.wakes:
             self._wake()
-        return Committed.of(len(units), refusals)
+        return Committed.of(len(batches), refusals)
 
     async def _boundary(self, stage: Stage) -> None:
         if self.on_commit is not None:

@@ -1,5 +1,5 @@
 """The rows of the in-memory store, with indexes that keep a commit's cost to what it changes and
-a picture's cost to what lives."""
+a snapshot's cost to what lives."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from datetime import date, datetime, timedelta
 from itertools import islice, takewhile
 from typing import Any, Generic, TypeVar
 
-from core.active import Living
-from core.changes import CloudRequest, RegionStatus, Unit, View
+from core.active import ActiveIndex
+from core.changes import AtomicBatch, CloudRequest, RegionStatus, Snapshot
 from core.configuration import ConfigVersion
 from core.cost import Amount, CostKind, DailyKey
 from core.forecast import Forecast
@@ -30,12 +30,12 @@ from core.queueing import (
     priority_key,
 )
 from core.reads import AlertRow, AttemptRow, DeadLetterRow, EventRow
-from core.region_blocks import Trouble
+from core.region_blocks import RegionBlock
 from core.supply import (
     ARRIVALS_HORIZON_S,
     ARRIVALS_MAX,
     Arrivals,
-    Experience,
+    SupplyHistory,
     arrivals_by_cluster,
 )
 from core.tenants import HOLDS, Tenant, Usage
@@ -81,7 +81,7 @@ class Ordered(Generic[Key]):
         return list(takewhile(lambda key: key[0] <= moment, islice(self._keys, limit)))
 
 
-class Shelf(dict[Any, Row]):
+class SortedRows(dict[Any, Row]):
     """Rows that are read in the order of their keys far more often than they are written."""
 
     def __init__(self) -> None:
@@ -157,14 +157,14 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A unit that took effect."""
+    """An atomic batch that took effect."""
 
     at: datetime
     term: int | None
     """The term that the writer gave."""
     leading: int | None
     """The term that led at that moment."""
-    unit: Unit
+    batch: AtomicBatch
 
 
 @dataclass(slots=True)
@@ -174,8 +174,8 @@ class Tables:
     jobs: dict[str, JobRecord] = field(default_factory=dict)
     users: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
     """job id → user → uid."""
-    living: Living = field(default_factory=Living)
-    """Leased and PROVISIONING ones, living VMs, and those that are gone but still hold leases."""
+    active: ActiveIndex = field(default_factory=ActiveIndex)
+    """Leased and PROVISIONING ones, active VMs, and those that are gone but still hold leases."""
     queues: dict[str, Ordered[QueueKey]] = field(default_factory=lambda: defaultdict(Ordered))
     """cluster → QUEUED ones by priority and arrival."""
     arrived: dict[str, Ordered[TimeKey]] = field(default_factory=lambda: defaultdict(Ordered))
@@ -194,7 +194,7 @@ class Tables:
     """Of every attempt there was → its VM."""
     vms: dict[str, VmRecord] = field(default_factory=dict)
     vm_names: dict[str, str] = field(default_factory=dict)
-    """Name → the living VM that has it."""
+    """Name → the active VM that has it."""
     vm_counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     gone: Ordered[TimeKey] = field(default_factory=Ordered)
     """Gone ones without leases."""
@@ -206,9 +206,9 @@ class Tables:
     requests: dict[str, CloudRequest] = field(default_factory=dict)
     open_requests: dict[str, CloudRequest] = field(default_factory=dict)
     settled: Ordered[TimeKey] = field(default_factory=Ordered)
-    troubles: Shelf[Trouble] = field(default_factory=Shelf)
+    blocks: SortedRows[RegionBlock] = field(default_factory=SortedRows)
     """By region, zone, machine type, spot, kind."""
-    experience: Shelf[Experience] = field(default_factory=Shelf)
+    supply: SortedRows[SupplyHistory] = field(default_factory=SortedRows)
     """By place."""
     newest: Ordered[TimeKey] = field(default_factory=Ordered)
     """Submissions by age."""
@@ -217,8 +217,8 @@ class Tables:
     alerts: dict[int, AlertRow] = field(default_factory=dict)
     open_alerts: dict[tuple[str, str], int] = field(default_factory=dict)
     cleared: Ordered[NumberKey] = field(default_factory=Ordered)
-    letters: dict[str, DeadLetterRow] = field(default_factory=dict)
-    letters_by_age: Ordered[TimeKey] = field(default_factory=Ordered)
+    dead_letters: dict[str, DeadLetterRow] = field(default_factory=dict)
+    dead_letters_by_age: Ordered[TimeKey] = field(default_factory=Ordered)
     outbox: dict[int, OutMessage] = field(default_factory=dict)
     """Not yet confirmed, in the order of their commits."""
     sent: dict[int, tuple[datetime, OutMessage]] = field(default_factory=dict)
@@ -231,8 +231,9 @@ class Tables:
     outbox_ids: int = 0
     alert_ids: int = 0
     history: list[Written] = field(default_factory=list)
-    """Every unit that took effect, in order. A reader of long runs may clear what it has read."""
-    last_view: View | None = None
+    """Every atomic batch that took effect, in order. A reader of long runs may clear what it has
+    read."""
+    last_snapshot: Snapshot | None = None
     """What lives, without queues: asked for far more often than anything is written."""
     last_arrivals: tuple[Sequence[TimeKey], Mapping[str, Arrivals]] | None = None
     listeners: dict[asyncio.Event, object] = field(default_factory=dict)
@@ -240,11 +241,11 @@ class Tables:
 
     @property
     def live(self) -> Mapping[str, Job]:
-        return self.living.jobs
+        return self.active.jobs
 
     @property
     def seen_vms(self) -> Mapping[str, Vm]:
-        return self.living.vms
+        return self.active.vms
 
     @property
     def leading(self) -> int | None:
@@ -276,7 +277,7 @@ class Tables:
             record.why = ""
         self._index_job(job)
         if job.status not in HOLDS:
-            self.living.drop_job(job.uid)
+            self.active.drop_job(job.uid)
 
     def _index_job(self, job: Job) -> None:
         if job.status is JobStatus.QUEUED:
@@ -292,7 +293,7 @@ class Tables:
         elif job.ended_at is not None:
             self.ended.add((job.ended_at, job.uid))
         else:
-            self.living.put_job(job, self.jobs[job.uid].why)
+            self.active.put_job(job, self.jobs[job.uid].why)
 
     def _unindex_job(self, job: Job) -> None:
         self.backing_off.pop(job.uid, None)
@@ -319,7 +320,7 @@ class Tables:
         """Gangs are looked at whole, wherever their members stand."""
         jobs = (self.jobs[uid].job for uid in uids)
         gangs = dict.fromkeys(job.gang.uid for job in jobs if job.gang is not None)
-        for gang in {**gangs, **self.living.partial} if limit else ():
+        for gang in {**gangs, **self.active.partial} if limit else ():
             yield from (uid for uid in self.holds.gangs[gang].values() if uid not in self.live)
 
     def find(self, uid: str) -> Job | None:
@@ -393,9 +394,9 @@ class Tables:
         if whole:
             del self.unsettled[uid]
 
-    def see_beat(self, vm: Vm, at: datetime) -> None:
-        """The same VM with a newer beat."""
-        self.living.hear(vm.uid, at)
+    def see_heartbeat(self, vm: Vm, at: datetime) -> None:
+        """The same VM with a newer heartbeat."""
+        self.active.hear(vm.uid, at)
         self.vms[vm.uid].vm = self.seen_vms.get(vm.uid) or heard(vm, at)
 
     def _index_vm(self, vm: Vm) -> None:
@@ -405,9 +406,9 @@ class Tables:
         elif not vm.leases:
             assert vm.gone_at is not None, "checked before: what is gone went at some time"
             self.gone.add((vm.gone_at, vm.uid))
-            self.living.drop_vm(vm.uid)
+            self.active.drop_vm(vm.uid)
             return
-        self.living.put_vm(vm)
+        self.active.put_vm(vm)
 
     def _unindex_vm(self, vm: Vm) -> None:
         if vm.state is not VmState.GONE:

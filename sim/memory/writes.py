@@ -11,22 +11,22 @@ from core.changes import (
     ClearAlert,
     CloudRequest,
     DeadLetter,
-    DropTrouble,
+    DropRegionBlock,
     ForgetRegion,
     JobProgress,
     JobWhy,
     NewRequest,
-    PutExperience,
     PutForecast,
+    PutRegionBlock,
     PutRegionStatus,
-    PutTrouble,
+    PutSupplyHistory,
     RaiseAlert,
-    ReplayLetter,
+    ReplayDeadLetter,
     SettleRequest,
     SmallChange,
-    VmBeat,
+    VmHeartbeat,
 )
-from core.commit import Known, Locked, Wanted
+from core.commit import KnownRows, Locked, RowKeys
 from core.commit_writes import Attempt, Writes, number_events
 from core.job import WAITING, Job, JobStatus, TimelineEntry
 from core.messages import Progress
@@ -41,10 +41,10 @@ _BEFORE_READY = (VmState.REQUESTED, VmState.BOOTING)
 _REQUEST_KINDS = ("create", "delete", "queue", "unqueue")
 
 
-def known_of(tables: Tables, rows: Wanted) -> Locked:
+def known_of(tables: Tables, rows: RowKeys) -> Locked:
     """What is stored of the rows that a call names, and nothing of the others."""
     jobs = {uid: record for uid in rows.jobs if (record := tables.jobs.get(uid)) is not None}
-    known = Known(
+    known = KnownRows(
         job_versions={uid: record.job.version for uid, record in jobs.items()},
         job_keys={
             (user, job_id): True
@@ -54,10 +54,10 @@ def known_of(tables: Tables, rows: Wanted) -> Locked:
         vm_versions={uid: tables.vms[uid].vm.version for uid in rows.vms if uid in tables.vms},
         vm_names={vm.name: True for vm in rows.new_vms if vm.name in tables.vm_names},
         vm_counts={vm.cluster: tables.vm_counts[vm.cluster] for vm in rows.new_vms},
-        letters={
+        dead_letters={
             message_id: row.replayed_at is not None
-            for message_id in rows.letters
-            if (row := tables.letters.get(message_id)) is not None
+            for message_id in rows.dead_letters
+            if (row := tables.dead_letters.get(message_id)) is not None
         },
         tenants={name: tables.tenants[name] for name in rows.tenants if name in tables.tenants},
         held=_held(tables, rows.tenants),
@@ -102,7 +102,7 @@ def _broken(tables: Tables, writes: Writes) -> Iterator[str]:
     for change in writes.small:
         if isinstance(change, NewRequest) and change.request.kind not in _REQUEST_KINDS:
             yield "ck_cloud_requests_kind"
-        if isinstance(change, PutTrouble) and change.trouble.count < 1:
+        if isinstance(change, PutRegionBlock) and change.block.count < 1:
             yield "ck_troubles_count"
 
 
@@ -147,8 +147,8 @@ def apply(tables: Tables, writes: Writes, locked: Locked) -> None:
     # Moves go before inserts: a name is free again once its VM is gone.
     for vm in (*writes.vms.values(), *writes.new_vms.values()):
         _write_vm(tables, vm)
-    for beat in writes.beats.values():
-        _write_beat(tables, beat)
+    for heartbeat in writes.heartbeats.values():
+        _write_heartbeat(tables, heartbeat)
     for job in writes.jobs.values():
         _write_job(tables, job)
     tables.holds.apply(writes, tables.find)
@@ -185,7 +185,7 @@ def _write_why(tables: Tables, word: JobWhy) -> None:
     record = tables.jobs.get(word.uid)
     if record is not None and record.job.status in WAITING:
         record.why = clean(word.why)
-        tables.living.say(word.uid, record.why)
+        tables.active.say(word.uid, record.why)
 
 
 def _write_wait(tables: Tables, note: WaitNote) -> None:
@@ -226,9 +226,9 @@ def _write_vm(tables: Tables, vm: Vm) -> None:
     if (reason, nonce) != (vm.reason, vm.boot_nonce):
         vm = replace(vm, reason=reason, boot_nonce=nonce)
     record = tables.vms.get(vm.uid)
-    # A beat that came after the mover looked must not be lost: the newest stays.
-    beat_at = _later(record.vm.last_beat_at if record else None, vm.last_beat_at)
-    tables.set_vm(vm if beat_at == vm.last_beat_at else replace(vm, last_beat_at=beat_at))
+    # A heartbeat that came after the mover looked must not be lost: the newest stays.
+    heartbeat_at = _later(record.vm.last_beat_at if record else None, vm.last_beat_at)
+    tables.set_vm(vm if heartbeat_at == vm.last_beat_at else replace(vm, last_beat_at=heartbeat_at))
 
 
 def _later(one: datetime | None, other: datetime | None) -> datetime | None:
@@ -237,14 +237,14 @@ def _later(one: datetime | None, other: datetime | None) -> datetime | None:
     return max(one, other)
 
 
-def _write_beat(tables: Tables, beat: VmBeat) -> None:
-    record = tables.vms.get(beat.vm_uid)
+def _write_heartbeat(tables: Tables, heartbeat: VmHeartbeat) -> None:
+    record = tables.vms.get(heartbeat.vm_uid)
     if record is None:
         return
-    if record.vm.last_beat_at is not None and record.vm.last_beat_at >= beat.at:
+    if record.vm.last_beat_at is not None and record.vm.last_beat_at >= heartbeat.at:
         return
-    tables.see_beat(record.vm, beat.at)
-    record.gpus = beat.gpus or record.gpus
+    tables.see_heartbeat(record.vm, heartbeat.at)
+    record.gpus = heartbeat.gpus or record.gpus
 
 
 def _write_attempt(tables: Tables, attempt: Attempt) -> None:
@@ -308,11 +308,11 @@ def _write_plain(tables: Tables, change: SmallChange) -> None:
             _new_request(tables, request)
         case SettleRequest():
             _settle(tables, change)
-        case PutTrouble(trouble):
-            tables.troubles[trouble.key] = replace(trouble, message=clean(trouble.message))
-        case DropTrouble(key):
-            tables.troubles.drop(key)
-        case PutExperience() | PutRegionStatus() | ForgetRegion() | PutForecast():
+        case PutRegionBlock(block):
+            tables.blocks[block.key] = replace(block, message=clean(block.message))
+        case DropRegionBlock(key):
+            tables.blocks.drop(key)
+        case PutSupplyHistory() | PutRegionStatus() | ForgetRegion() | PutForecast():
             _put_known(tables, change)
         case RaiseAlert():
             _raise_alert(tables, change)
@@ -322,22 +322,22 @@ def _write_plain(tables: Tables, change: SmallChange) -> None:
                 tables.alerts[number] = replace(tables.alerts[number], cleared_at=at)
                 tables.cleared.add((at, number))
         case DeadLetter(message_id):
-            if message_id not in tables.letters:
+            if message_id not in tables.dead_letters:
                 kept = replace(change, reason=clean(change.reason))
-                tables.letters[message_id] = DeadLetterRow(kept, None)
-                tables.letters_by_age.add((change.at, message_id))
-        case ReplayLetter(message_id, at):
-            letter = tables.letters[message_id]
-            tables.letters[message_id] = replace(letter, replayed_at=at)
+                tables.dead_letters[message_id] = DeadLetterRow(kept, None)
+                tables.dead_letters_by_age.add((change.at, message_id))
+        case ReplayDeadLetter(message_id, at):
+            dead_letter = tables.dead_letters[message_id]
+            tables.dead_letters[message_id] = replace(dead_letter, replayed_at=at)
         case _:
             assert_never(change)
 
 
 def _put_known(
-    tables: Tables, change: PutExperience | PutRegionStatus | ForgetRegion | PutForecast
+    tables: Tables, change: PutSupplyHistory | PutRegionStatus | ForgetRegion | PutForecast
 ) -> None:
-    if isinstance(change, PutExperience):
-        tables.experience[change.experience.place] = change.experience
+    if isinstance(change, PutSupplyHistory):
+        tables.supply[change.supply.place] = change.supply
     elif isinstance(change, PutForecast):
         tables.forecasts[change.forecast.cluster] = change.forecast
     elif isinstance(change, ForgetRegion):

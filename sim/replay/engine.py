@@ -13,8 +13,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from sim.replay.figures import Account, Figures
-from sim.replay.physics import Machine, News, Physics, Run
+from sim.replay.figures import Account, ReplayFigures
+from sim.replay.physics import News, ReplayJob, ReplayPhysics, ReplayVm
 from sim.replay.supply import Supply
 from sim.replay.workload import Workload
 
@@ -22,7 +22,7 @@ from sim.replay.workload import Workload
 PATIENCE_S = 120 * 86_400.0
 
 
-class Policy(Protocol):
+class VmPolicy(Protocol):
     """Where to ask for VMs, what runs on them, and when to give them back."""
 
     hears_supply: bool
@@ -30,20 +30,20 @@ class Policy(Protocol):
     heeds_notices: bool
     """Whether a job is told to save when its VM is about to be taken."""
 
-    def step(self, cloud: Cloud, news: Sequence[News]) -> float | None:
+    def step(self, cloud: ReplayCloud, news: Sequence[News]) -> float | None:
         """Decide; returns when to be called again if nothing happens before."""
         ...
 
 
-class Stuck(AssertionError):
+class ReplayStuck(AssertionError):
     """The policy left jobs behind: nothing will ever happen again, or not in time."""
 
 
-class Cloud:
+class ReplayCloud:
     """The replayed cloud as a policy sees it: create, delete, start; and the replay's own part."""
 
     def __init__(
-        self, supply: Supply, physics: Physics, *, seed: int, offset_s: float = 0.0
+        self, supply: Supply, physics: ReplayPhysics, *, seed: int, offset_s: float = 0.0
     ) -> None:
         self.zones = supply.zones
         self.physics = physics
@@ -55,7 +55,7 @@ class Cloud:
         self._heap: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
         self._pushed = 0
         self._news: list[News] = []
-        self._held: list[list[Machine]] = [[] for _ in supply.zones]
+        self._held: list[list[ReplayVm]] = [[] for _ in supply.zones]
         """Machines that a zone has given, in the order in which it gave them."""
         self._counts = [zone.count_at(self._offset_s) for zone in supply.zones]
         self._named = 0
@@ -66,22 +66,22 @@ class Cloud:
 
     # --- what a policy may do ------------------------------------------------------------
 
-    def create(self, zone: int) -> Machine:
+    def create(self, zone: int) -> ReplayVm:
         """Ask a zone for one VM. It is there, refused again and again, or deleted."""
         self._named += 1
-        machine = Machine(f"vm{self._named:06d}", zone, self.now)
+        machine = ReplayVm(f"vm{self._named:06d}", zone, self.now)
         self.account.asked(machine, self.now)
         self._try(machine)
         return machine
 
-    def delete(self, machine: Machine) -> None:
+    def delete(self, machine: ReplayVm) -> None:
         """Give it back: free of charge before it is RUNNING. It must not be working."""
         assert machine.job is None, f"{machine.name} works: it cannot be deleted"
         if machine.gone_at is None:
             self.account.deleted(machine, self.now)
             self._end(machine)
 
-    def start(self, job: Run, machine: Machine) -> None:
+    def start(self, job: ReplayJob, machine: ReplayVm) -> None:
         """Let the job run on a READY machine."""
         assert machine.idle, f"{machine.name} cannot take a job"
         machine.job, machine.ran = job, True
@@ -97,9 +97,9 @@ class Cloud:
 
     # --- the replay ----------------------------------------------------------------------
 
-    def play(self, work: Workload, policy: Policy) -> Figures:
+    def play(self, work: Workload, policy: VmPolicy) -> ReplayFigures:
         """Until every job is done and every VM that the policy gives back is gone."""
-        jobs = [Run(i, job.submit_s, job.duration_s) for i, job in enumerate(work.jobs)]
+        jobs = [ReplayJob(i, job.submit_s, job.duration_s) for i, job in enumerate(work.jobs)]
         self.left = len(jobs)
         self.hears_supply = policy.hears_supply
         self.heeds_notices = policy.heeds_notices
@@ -113,7 +113,9 @@ class Cloud:
             at = self._heap[0][0] if self._heap else math.inf
             at = min(at, look if look is not None else math.inf)
             if at > limit:
-                raise Stuck(f"{self.left} of {len(jobs)} jobs were left behind at {self.now:.0f} s")
+                raise ReplayStuck(
+                    f"{self.left} of {len(jobs)} jobs were left behind at {self.now:.0f} s"
+                )
             self.now = at
             while self._heap and self._heap[0][0] <= at:
                 _, _, happen, arguments = heapq.heappop(self._heap)
@@ -125,7 +127,7 @@ class Cloud:
                 assert look is None or look > at, "a policy may not ask to be called at once"
         return self._settle(jobs)
 
-    def _settle(self, jobs: list[Run]) -> Figures:
+    def _settle(self, jobs: list[ReplayJob]) -> ReplayFigures:
         """The last job is done: what is left is given back at once, at this moment's bill."""
         for machine in list(self.account.alive.values()):
             self.account.deleted(machine, self.now)
@@ -141,12 +143,12 @@ class Cloud:
         pace = self.physics.observe_s
         self._push(math.ceil(self.now / pace) * pace, self._news.append, news)
 
-    def _arrive(self, job: Run) -> None:
+    def _arrive(self, job: ReplayJob) -> None:
         self._news.append(News("arrived", job=job))
 
     # --- a VM's life ---------------------------------------------------------------------
 
-    def _try(self, machine: Machine) -> None:
+    def _try(self, machine: ReplayVm) -> None:
         machine.attempt += 1
         held = self._held[machine.zone]
         normal = self._dice.gauss(0.0, 1.0)
@@ -159,7 +161,7 @@ class Cloud:
             at = self.now + self.physics.refused.at(normal)
             self._push(at, self._refuse, machine, machine.attempt)
 
-    def _refuse(self, machine: Machine, attempt: int) -> None:
+    def _refuse(self, machine: ReplayVm, attempt: int) -> None:
         if attempt != machine.attempt:
             return
         machine.refusals += 1
@@ -167,7 +169,7 @@ class Cloud:
         self._tell_later(News("refused", machine.zone, machine))
         self._try(machine)
 
-    def _run(self, machine: Machine, attempt: int) -> None:
+    def _run(self, machine: ReplayVm, attempt: int) -> None:
         if attempt != machine.attempt:
             return
         machine.running_at = self.now
@@ -179,12 +181,12 @@ class Cloud:
                 told_s = max(0.0, life_s - self.physics.notice_s)
                 self._push(self.now + told_s, self._warn, machine, attempt)
 
-    def _ready(self, machine: Machine, attempt: int) -> None:
+    def _ready(self, machine: ReplayVm, attempt: int) -> None:
         if attempt == machine.attempt:
             machine.ready_at = self.now
             self._news.append(News("ready", machine.zone, machine))
 
-    def _finish(self, machine: Machine, job: Run, attempt: int) -> None:
+    def _finish(self, machine: ReplayVm, job: ReplayJob, attempt: int) -> None:
         if attempt != machine.attempt:
             return
         machine.useful_s += self.now - job.started_at
@@ -194,7 +196,7 @@ class Cloud:
         self.left -= 1
         self._news.append(News("done", machine.zone, machine, job))
 
-    def _warn(self, machine: Machine, attempt: int) -> None:
+    def _warn(self, machine: ReplayVm, attempt: int) -> None:
         """The notice: the zone has no room for it any more, and takes it back in half a minute. A
         job that is told saves, and is then free to go on elsewhere; a worker that waits for work
         leaves at once. Others, and VMs that boot, stay until the end."""
@@ -210,7 +212,7 @@ class Cloud:
             stays_s = 0.0 if machine.job is None else min(stays_s, self.physics.save_s)
         self._push(self.now + stays_s, self._take, machine, machine.attempt)
 
-    def _take(self, machine: Machine, attempt: int) -> None:
+    def _take(self, machine: ReplayVm, attempt: int) -> None:
         """The cloud has taken it. Its job goes on from what it saved."""
         if attempt != machine.attempt or machine.gone_at is not None:
             return
@@ -225,14 +227,14 @@ class Cloud:
         self._end(machine)
         self._news.append(News("taken", machine.zone, machine, job))
 
-    def _saved_s(self, machine: Machine, job: Run) -> float:
+    def _saved_s(self, machine: ReplayVm, job: ReplayJob) -> float:
         """All until the job was told, or until its last checkpoint."""
         if machine.told_at is not None:
             return machine.told_at - job.started_at
         pace = self.physics.checkpoint_s
         return math.floor((self.now - job.started_at) / pace) * pace
 
-    def _end(self, machine: Machine) -> None:
+    def _end(self, machine: ReplayVm) -> None:
         machine.attempt += 1
         machine.gone_at = self.now
         if machine.granted:

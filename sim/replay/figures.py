@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sim.replay.physics import Machine, Physics, Run
+from sim.replay.physics import ReplayJob, ReplayPhysics, ReplayVm
 
 HOUR_S = 3600.0
 _ROUNDING_S = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ReplayFigures:
     """One replay in numbers."""
 
     jobs: int
@@ -76,11 +76,11 @@ class Figures:
 class Account:
     """The books of one replay."""
 
-    def __init__(self, prices: tuple[float, ...], physics: Physics) -> None:
+    def __init__(self, prices: tuple[float, ...], physics: ReplayPhysics) -> None:
         self._prices = prices
         self._least_s = physics.bill_least_s
         self._pace_s = physics.observe_s
-        self.alive: dict[str, Machine] = {}
+        self.alive: dict[str, ReplayVm] = {}
         self.refused = 0
         self.taken = 0
         self._requests = 0
@@ -93,7 +93,7 @@ class Account:
         self._useful_s = self._lost_s = self._idle_s = self._never_s = self._billed_s = 0.0
         self._requested_s = self._usd_useful = self._usd = 0.0
 
-    def asked(self, machine: Machine, now: float) -> None:
+    def asked(self, machine: ReplayVm, now: float) -> None:
         self.alive[machine.name] = machine
         self._requests += 1
         self._most = max(self._most, len(self.alive))
@@ -102,7 +102,7 @@ class Account:
         self._in_zone[machine.zone] += 1
         self._call("create", machine.zone, now)
 
-    def deleted(self, machine: Machine, now: float) -> None:
+    def deleted(self, machine: ReplayVm, now: float) -> None:
         self._call("delete", machine.zone, now)
 
     def _call(self, kind: str, zone: int, now: float) -> None:
@@ -110,7 +110,7 @@ class Account:
             self._last_call[kind, zone] = now
             self._calls[kind] += 1
 
-    def ended(self, machine: Machine, now: float) -> None:
+    def ended(self, machine: ReplayVm, now: float) -> None:
         """The bill of a VM, split by purpose."""
         del self.alive[machine.name]
         self._in_zone[machine.zone] -= 1
@@ -132,7 +132,7 @@ class Account:
         self._usd += billed * price
         self._usd_useful += machine.useful_s * price
 
-    def figures(self, jobs: Sequence[Run], now: float) -> Figures:
+    def figures(self, jobs: Sequence[ReplayJob], now: float) -> ReplayFigures:
         """The sums, after the two promises of every replay were checked."""
         assert all(job.done_at is not None for job in jobs), "all jobs finished"
         parts = self._useful_s + self._lost_s + self._idle_s + self._never_s
@@ -141,7 +141,7 @@ class Account:
         assert abs(self._useful_s - needed) < _ROUNDING_S * max(1, len(jobs)), "useful = needed"
         waits = sorted((job.first_start or 0.0) - job.submit_s for job in jobs)
         took = sum((job.done_at or 0.0) - job.submit_s for job in jobs)
-        return Figures(
+        return ReplayFigures(
             jobs=len(jobs),
             wait_mean_s=sum(waits) / len(waits),
             wait_p50_s=share_of(waits, 0.50),

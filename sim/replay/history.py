@@ -24,7 +24,7 @@ DOWN_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class RecordedHistory:
     """What was found, and what had to be assumed."""
 
     work: Workload
@@ -34,7 +34,9 @@ class Past:
     """What a boot usually takes; None: not seen."""
 
 
-def past_of(cluster: Json, jobs: Iterable[Json], places: Sequence[Json], seed: int) -> Past:
+def past_of(
+    cluster: Json, jobs: Iterable[Json], places: Sequence[Json], seed: int
+) -> RecordedHistory:
     """A cluster's history as the API tells it: jobs that ran, and what its regions delivered."""
     work = _work(str(cluster["name"]), jobs)
     supply, unknown = _supply(cluster, places, seed)
@@ -45,7 +47,9 @@ def past_of(cluster: Json, jobs: Iterable[Json], places: Sequence[Json], seed: i
     if unknown:
         assumed.append(f"nothing is known of {', '.join(unknown)}: taken as always there")
     boots = [float(p["usual_boot_s"]) for p in places if p.get("usual_boot_s")]
-    return Past(work, supply, tuple(assumed), statistics.median(boots) if boots else None)
+    return RecordedHistory(
+        work, supply, tuple(assumed), statistics.median(boots) if boots else None
+    )
 
 
 def _work(cluster: str, jobs: Iterable[Json]) -> Workload:

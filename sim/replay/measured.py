@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sim.replay.figures import share_of
-from sim.replay.physics import Spread
-from sim.replay.tables import BadTrace, Row, read_table
+from sim.replay.physics import RandomDuration
+from sim.replay.tables import BadTrace, TableRow, read_table
 
 # An answer within seconds is no stockout: the type is not there, or there is no quota.
 STOCKOUT_LEAST_S = 5.0
@@ -20,8 +20,8 @@ _EVENTS = ("create_ok", "create_failed", "running", "preempted")
 class Probe:
     """One kind of machine under test: times until the cloud gave it, or said no."""
 
-    granted: Spread
-    refused: Spread
+    granted: RandomDuration
+    refused: RandomDuration
     lifetimes_s: tuple[float, ...]
 
 
@@ -50,10 +50,10 @@ def load_probe(path: Path, gpus: int = 1) -> Probe:
     )
 
 
-def _spread(times: Sequence[float]) -> Spread:
+def _spread(times: Sequence[float]) -> RandomDuration:
     ordered = sorted(max(1.0, t) for t in times)
     p50 = share_of(ordered, 0.5)
-    return Spread(p50, max(p50 * 1.001, share_of(ordered, 0.9)))
+    return RandomDuration(p50, max(p50 * 1.001, share_of(ordered, 0.9)))
 
 
 def load_lifetimes(path: Path) -> tuple[float, ...]:
@@ -64,7 +64,7 @@ def load_lifetimes(path: Path) -> tuple[float, ...]:
     return tuple(sorted(_lifetime(row) for row in table.rows))
 
 
-def _lifetime(row: Row) -> float:
+def _lifetime(row: TableRow) -> float:
     lived_s = row.number("lifetime_s", least=0)
     end = row.text("end")
     if end not in ("preempted", "stopped"):

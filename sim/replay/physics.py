@@ -11,7 +11,7 @@ _Z90 = 1.2815515655446004  # the 90 % point of the normal distribution
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class RandomDuration:
     """A log-normal time, known by two of its quantiles."""
 
     p50_s: float
@@ -24,14 +24,14 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Physics:
+class ReplayPhysics:
     """How the cloud behaves, the same for every policy."""
 
     boot_s: float = 90.0
     """From RUNNING, when the bill begins, until the worker says READY."""
-    granted: Spread = Spread(46.0, 50.0)
+    granted: RandomDuration = RandomDuration(46.0, 50.0)
     """From the create call to RUNNING: one GPU, Google, 2020."""
-    refused: Spread = Spread(57.0, 107.0)
+    refused: RandomDuration = RandomDuration(57.0, 107.0)
     """From the create call to the error of a stockout. The group then tries again by itself."""
     observe_s: float = 5.0
     """The cloud is polled: what happens there is known at the next multiple of this."""
@@ -48,7 +48,7 @@ class Physics:
     """For preemption by lifetimes: one is drawn for each VM; infinity outlives the replay."""
 
 
-class Machine:
+class ReplayVm:
     """One VM, from the create call to its end."""
 
     __slots__ = (
@@ -68,7 +68,7 @@ class Machine:
         self.running_at: float | None = None
         self.ready_at: float | None = None
         self.gone_at: float | None = None
-        self.job: Run | None = None
+        self.job: ReplayJob | None = None
         self.told_at: float | None = None
         """When its job was told to save, because the cloud takes the VM back."""
         self.ran = False
@@ -80,7 +80,7 @@ class Machine:
         return self.ready_at is not None and self.gone_at is None and self.job is None
 
 
-class Run:
+class ReplayJob:
     """One job on its way through the replay."""
 
     __slots__ = (
@@ -108,5 +108,5 @@ class News:
 
     kind: NewsKind
     zone: int = -1
-    machine: Machine | None = None
-    job: Run | None = None
+    machine: ReplayVm | None = None
+    job: ReplayJob | None = None

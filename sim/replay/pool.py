@@ -106,7 +106,7 @@ class Orders:
     """When to ask again if nothing happens before."""
 
 
-class Pool:
+class ReplayPool:
     """What a policy sees."""
 
     def __init__(self, gpus: int, costs: Costs) -> None:
@@ -119,20 +119,20 @@ class Pool:
         self.running: dict[int, PoolJob] = {}
 
 
-class Policy(Protocol):
+class PoolPolicy(Protocol):
     """Who runs. It may keep state; it is asked at each arrival, each end and when it wished."""
 
     def arrived(self, job: PoolJob, now: float) -> None: ...
 
     def ended(self, job: PoolJob, now: float) -> None: ...
 
-    def decide(self, pool: Pool) -> Orders: ...
+    def decide(self, pool: ReplayPool) -> Orders: ...
 
 
 def replay(
     trace: Sequence[TraceJob],
     gpus: int,
-    policy: Policy,
+    policy: PoolPolicy,
     costs: Costs = Costs(),  # noqa: B008 - frozen
     elastic: Iterable[int] = (),
 ) -> list[PoolJob]:
@@ -142,14 +142,14 @@ def replay(
     too_big = next((job for job in jobs if job.gpus > gpus), None)
     if too_big is not None:
         raise ValueError(f"a job of {too_big.gpus} GPUs in a pool of {gpus} would wait for ever")
-    run = _Run(Pool(gpus, costs), policy)
+    run = _Run(ReplayPool(gpus, costs), policy)
     run.through(jobs)
     _balance(jobs)
     return jobs
 
 
 class _Run:
-    def __init__(self, pool: Pool, policy: Policy) -> None:
+    def __init__(self, pool: ReplayPool, policy: PoolPolicy) -> None:
         self.pool = pool
         self.policy = policy
         self.ends: list[tuple[float, int, float]] = []

@@ -14,39 +14,39 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import assert_never
 
-from core.actions import Action, Create, Delete, Drain, Hold, Queue, Undrain, Unqueue
-from core.active import Living, Rows
-from core.changes import View
+from core.actions import Action, Create, Delete, Drain, NoAction, Queue, Undrain, Unqueue
+from core.active import ActiveIndex, ActiveRows
+from core.changes import Snapshot
 from core.cluster import ClusterSpec, RegionSpec
-from core.demand import Demand, Wish
+from core.demand import Demand, VmRequest
 from core.ids import RandomIds
-from core.job import Budgets, E, Job, JobSpec, Rules, S, Saved, new_job
+from core.job import Budgets, E, Job, JobSpec, Rules, S, SavedWork, new_job
 from core.messages import Control, OutMessage
-from core.mig import MachineState, Member, MigSnapshot, Refusal
+from core.mig import MachineState, ManagedInstance, MigSnapshot, Refusal
 from core.names import Names
 from core.queueing import QueuePolicy
-from core.region_blocks import Trouble, TroubleKind
+from core.region_blocks import BlockKind, RegionBlock
 from core.remaining import RunTimes
 from core.supply import (
     ARRIVALS_HORIZON_S,
     ARRIVALS_MAX,
     Arrivals,
     CapacityPolicy,
-    Experience,
+    SupplyHistory,
     arrivals_by_cluster,
 )
 from core.tenants import HOLDS
 from core.timers import Timers
 from core.vm import Vm, VmState, move_vm
-from orchestrator.planning.analysis import Scene, survey
+from orchestrator.planning.analysis import Analysis, survey
 from orchestrator.planning.plan import decide, look_again
-from orchestrator.planning.plan_input import Picture, at_work, demand_by_cluster
+from orchestrator.planning.plan_input import PlanInput, at_work, demand_by_cluster
 from orchestrator.supply.observations import fold
 from scheduler.cycle.plan import Circumstances, plan_jobs
 from scheduler.cycle.silence import Silence
-from scheduler.plan_builder import Draft
-from sim.replay.engine import PATIENCE_S, Cloud
-from sim.replay.physics import Machine, News, Run
+from scheduler.plan_builder import PlanBuilder
+from sim.replay.engine import PATIENCE_S, ReplayCloud
+from sim.replay.physics import News, ReplayJob, ReplayVm
 
 EPOCH = datetime(2025, 1, 1, tzinfo=UTC)
 CLUSTER = "1xreplay"
@@ -59,7 +59,7 @@ second."""
 MACHINE_TYPE = "replayed"
 # A drain is followed by its delete, a VM called back by its job: the product needs another turn.
 TURNS_MAX = 6
-_STOCKOUT = (Refusal(TroubleKind.STOCKOUT, "the zone has no such VM"),)
+_STOCKOUT = (Refusal(BlockKind.STOCKOUT, "the zone has no such VM"),)
 _NOTHING = OutMessage(topic="", body=b"", attributes={})
 V = VmState
 
@@ -79,7 +79,7 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class JobWithDeadline:
     """A job that is to be done in time."""
 
     deadline_s: float
@@ -99,12 +99,12 @@ class Product:
 
     def __init__(
         self,
-        cloud: Cloud,
+        cloud: ReplayCloud,
         setup: Setup,
         *,
         seed: int,
         heeds_notices: bool = True,
-        wanted: Wanted | None = None,
+        wanted: JobWithDeadline | None = None,
     ) -> None:
         """`wanted`: each job has such a deadline and takes spot VMs, and standard ones in need."""
         self.heeds_notices = heeds_notices
@@ -123,28 +123,28 @@ class Product:
         # come from: nobody has to yield to another.
         budgets = Budgets(losses=10**6, preemptions=10**6)
         self._rules = Rules(setup.timers, budgets, QueuePolicy(least_run_s=PATIENCE_S))
-        self._living = Living()
+        self._active = ActiveIndex()
         """What the store would keep. A VM's uid is the name of its machine."""
         self._heads: dict[str, Job] = {}
         """Jobs that hold and await no VM."""
-        self._machines: dict[str, Machine] = {}
+        self._machines: dict[str, ReplayVm] = {}
         self._leaving: set[str] = set()
         """Names that the cloud was asked to delete."""
-        self._runs: dict[str, Run] = {}
-        self._at_work: dict[str, dict[str, Wish]] = {name: {} for name in self._specs}
+        self._runs: dict[str, ReplayJob] = {}
+        self._at_work: dict[str, dict[str, VmRequest]] = {name: {} for name in self._specs}
         """By cluster and the job's uid, as `at_work` would find them."""
-        self._troubles: tuple[Trouble, ...] = ()
-        self._experience: tuple[Experience, ...] = ()
+        self._blocks: tuple[RegionBlock, ...] = ()
+        self._supply: tuple[SupplyHistory, ...] = ()
         self._submitted: deque[tuple[str, datetime]] = deque(maxlen=ARRIVALS_MAX)
         """The newest first."""
         self._lately: Arrivals | None = None
         self._look: float | None = None
 
-    def step(self, cloud: Cloud, news: Sequence[News]) -> float | None:
+    def step(self, cloud: ReplayCloud, news: Sequence[News]) -> float | None:
         """Hear, then turn until nothing more follows."""
         now = cloud.now
         moment = _moment(now)
-        full = len(self._living.vms) >= self._setup.vm_max
+        full = len(self._active.vms) >= self._setup.vm_max
         done = self._hear(news, moment)
         due = self._look is not None and self._look <= now
         if not full and not due and all(n.kind == "gone" for n in news):
@@ -152,8 +152,8 @@ class Product:
         told = any(n.kind in ("arrived", "done", "taken") for n in news)
         if told or self._is_awaited(news) or self._watches_time:
             self._plan_jobs(cloud, done, moment)
-        scenes = [self._settle(cloud, spec, moment) for spec in self._specs.values()]
-        looks = [_seconds(look) for look in map(look_again, scenes) if look is not None]
+        analyses = [self._settle(cloud, spec, moment) for spec in self._specs.values()]
+        looks = [_seconds(look) for look in map(look_again, analyses) if look is not None]
         if self._watches_time:
             looks.append(now + LOOK_S)
         self._look = max(min(looks), now + 0.001) if looks else None
@@ -162,30 +162,30 @@ class Product:
     @property
     def _watches_time(self) -> bool:
         """Whether a job waits that time alone may move."""
-        return self._wanted is not None and bool(self._heads or self._living.admitted)
+        return self._wanted is not None and bool(self._heads or self._active.admitted)
 
     def _is_awaited(self, news: Sequence[News]) -> bool:
         """Whether a VM got ready that somebody waits for."""
-        waits = bool(self._heads or self._living.admitted)
+        waits = bool(self._heads or self._active.admitted)
         return waits and any(n.kind == "ready" for n in news)
 
-    def _settle(self, cloud: Cloud, spec: ClusterSpec, moment: datetime) -> Scene:
-        """Plan and act until nothing more follows; returns the scene after it."""
-        scene = self._scene(spec, moment)
+    def _settle(self, cloud: ReplayCloud, spec: ClusterSpec, moment: datetime) -> Analysis:
+        """Plan and act until nothing more follows; returns the analysis after it."""
+        analysis = self._analysis(spec, moment)
         for _ in range(TURNS_MAX):
-            actions = decide(scene, self._names, self._ids)
+            actions = decide(analysis, self._names, self._ids)
             for action in actions:
                 self._apply(cloud, spec, action, moment)
             if any(isinstance(action, Undrain) for action in actions):
                 self._plan_jobs(cloud, (), moment)
-            if any(not isinstance(action, Hold) for action in actions):
-                scene = self._scene(spec, moment)
+            if any(not isinstance(action, NoAction) for action in actions):
+                analysis = self._analysis(spec, moment)
             if not any(isinstance(action, Drain | Undrain) for action in actions):
                 break
-        return scene
+        return analysis
 
-    def _scene(self, spec: ClusterSpec, moment: datetime) -> Scene:
-        return survey(self._picture(spec, moment), self._setup.timers, moment)
+    def _analysis(self, spec: ClusterSpec, moment: datetime) -> Analysis:
+        return survey(self._inputs(spec, moment), self._setup.timers, moment)
 
     # --- hearing -------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class Product:
             self._observe(zone, moment)
         return done
 
-    def _submit(self, run: Run, moment: datetime) -> None:
+    def _submit(self, run: ReplayJob, moment: datetime) -> None:
         uid = _job_uid(run)
         spec = JobSpec(uid, cluster=CLUSTER, max_runtime_s=PATIENCE_S, queue_timeout_s=PATIENCE_S)
         if self._wanted is not None:
@@ -216,9 +216,9 @@ class Product:
         self._submitted.appendleft((CLUSTER, moment))
         self._lately = None
 
-    def _ready(self, machine: Machine, moment: datetime) -> None:
+    def _ready(self, machine: ReplayVm, moment: datetime) -> None:
         """The bus says so, before or after the cloud shows it RUNNING."""
-        vm = self._living.vms.get(machine.name)
+        vm = self._active.vms.get(machine.name)
         if vm is not None and vm.state in (V.REQUESTED, V.BOOTING):
             since = vm.running_since or moment
             self._keep(
@@ -231,26 +231,26 @@ class Product:
 
     def _observe(self, zone: int, moment: datetime) -> None:
         cluster, name = self._places[zone]
-        vms = (vm for vm in self._living.vms.values() if vm.cluster == cluster)
+        vms = (vm for vm in self._active.vms.values() if vm.cluster == cluster)
         here = [vm for vm in vms if vm.region == name and vm.state is not V.GONE]
         members = tuple(
             _member(vm, self._machines[vm.uid])
             for vm in here
             if self._machines[vm.uid].gone_at is None
         )
-        snapshot = MigSnapshot(name, cluster, name, len(members), True, members, moment)
+        observed = MigSnapshot(name, cluster, name, len(members), True, members, moment)
         folded = fold(
-            snapshot,
+            observed,
             self._specs[cluster],
             here,
-            self._troubles,
+            self._blocks,
             frozenset(),
             self._setup.timers,
             moment,
-            experience=self._experience,
+            supply=self._supply,
             policy=self._setup.policy,
         )
-        self._troubles, self._experience = folded.troubles, folded.experience
+        self._blocks, self._supply = folded.blocks, folded.supply
         for before, vm in zip(here, folded.vms, strict=True):
             if vm is not before:
                 self._keep(vm)
@@ -260,40 +260,40 @@ class Product:
         if vm.state is V.GONE:
             self._leaving.discard(vm.name)
         if vm.counted or vm.leases:
-            self._living.put_vm(vm)
-        elif vm.uid in self._living.vms:
-            self._living.drop_vm(vm.uid)
+            self._active.put_vm(vm)
+        elif vm.uid in self._active.vms:
+            self._active.drop_vm(vm.uid)
             del self._machines[vm.uid]
 
     # --- deciding ------------------------------------------------------------------------
 
-    def _plan_jobs(self, cloud: Cloud, done: Sequence[str], moment: datetime) -> None:
-        living, heads = self._living, tuple(self._heads.values())
-        view = View(
+    def _plan_jobs(self, cloud: ReplayCloud, done: Sequence[str], moment: datetime) -> None:
+        active, heads = self._active, tuple(self._heads.values())
+        snapshot = Snapshot(
             now=moment,
-            jobs=Rows(living.jobs, heads),
-            vms=Rows(living.vms),
-            troubles=self._troubles,
+            jobs=ActiveRows(active.jobs, heads),
+            vms=ActiveRows(active.vms),
+            blocks=self._blocks,
             requests=(),
             whys={},
             open_alerts={},
-            living=living,
+            active=active,
             heads=heads,
         )
-        draft = Draft(view, self._rules, _encode)
-        draft.saved = self._saved
+        plan = PlanBuilder(snapshot, self._rules, _encode)
+        plan.saved = self._saved
         for uid in done:
-            draft.step(draft.jobs[uid], E.EXITED_OK, "exit code 0", exit_code=0)
+            plan.step(plan.jobs[uid], E.EXITED_OK, "exit code 0", exit_code=0)
         around = Circumstances(self._specs, Silence(()), bus_steady=True)
-        plan_jobs(draft, view, around, self._ids)
-        for job in [job for job in draft.jobs.news.values() if job.status is S.ASSIGNED]:
+        plan_jobs(plan, snapshot, around, self._ids)
+        for job in [job for job in plan.jobs.news.values() if job.status is S.ASSIGNED]:
             assert job.lease is not None, "assigned to a VM"
             cloud.start(self._runs[job.uid], self._machines[job.lease.vm_uid])
             self.starts.append((job.uid, job.cluster, job.lease.region))
-            draft.step(draft.step(job, E.CLAIMED, "claimed"), E.STARTED, "started")
-        for job in draft.jobs.news.values():
+            plan.step(plan.step(job, E.CLAIMED, "claimed"), E.STARTED, "started")
+        for job in plan.jobs.news.values():
             self._put(job)
-        for vm in draft.vms.news.values():
+        for vm in plan.vms.news.values():
             self._keep(vm)
 
     def _put(self, job: Job) -> None:
@@ -301,40 +301,40 @@ class Product:
         self._heads.pop(job.uid, None)
         for name, spec in self._specs.items():
             self._at_work[name].pop(job.uid, None)
-            self._at_work[name].update((job.uid, wish) for wish in at_work((job,), spec))
+            self._at_work[name].update((job.uid, request) for request in at_work((job,), spec))
         if job.status in HOLDS:
-            self._living.put_job(job)
+            self._active.put_job(job)
             return
-        self._living.drop_job(job.uid)
+        self._active.drop_job(job.uid)
         if not job.status.final:
             self._heads[job.uid] = job
 
-    def _saved(self, job: Job) -> Saved | None:
+    def _saved(self, job: Job) -> SavedWork | None:
         """What the job would have told of its checkpoints in this attempt."""
         if self._wanted is None or not self._wanted.saves:
             return None
         run = self._runs[job.uid]
         done_s = run.duration_s - run.left_s
         share = done_s / run.duration_s if self._wanted.counts else 0.0
-        return Saved(done_s - job.saved_s, share)
+        return SavedWork(done_s - job.saved_s, share)
 
-    def _picture(self, spec: ClusterSpec, moment: datetime) -> Picture:
-        living = self._living
-        waiting = [living.jobs[uid] for uid in living.admitted]
-        return Picture(
+    def _inputs(self, spec: ClusterSpec, moment: datetime) -> PlanInput:
+        active = self._active
+        waiting = [active.jobs[uid] for uid in active.admitted]
+        return PlanInput(
             spec=spec,
             demand=demand_by_cluster(waiting, self._run_times).get(spec.name) or Demand(spec.name),
             vms=tuple(self._vms_of(spec)),
-            troubles=self._troubles,
+            blocks=self._blocks,
             asked=frozenset(self._leaving),
-            experience=self._experience,
+            supply=self._supply,
             arrivals=self._arrivals(moment) if spec.name == CLUSTER else None,
             policy=self._setup.policy,
             at_work=tuple(self._at_work[spec.name].values()),
         )
 
     def _vms_of(self, spec: ClusterSpec) -> list[Vm]:
-        vms = self._living.vms.values()
+        vms = self._active.vms.values()
         return [vm for vm in vms if vm.state is not V.GONE and vm.cluster == spec.name]
 
     @property
@@ -355,7 +355,9 @@ class Product:
 
     # --- doing ---------------------------------------------------------------------------
 
-    def _apply(self, cloud: Cloud, spec: ClusterSpec, action: Action, moment: datetime) -> None:
+    def _apply(
+        self, cloud: ReplayCloud, spec: ClusterSpec, action: Action, moment: datetime
+    ) -> None:
         match action:
             case Create():
                 for name in action.names:
@@ -372,7 +374,7 @@ class Product:
             case Undrain():
                 vm = self._named(action.vm_name)
                 self._keep(move_vm(vm, V.READY, moment, action.reason))
-            case Hold():
+            case NoAction():
                 pass
             case Queue() | Unqueue():
                 raise AssertionError("a trace has no gangs")
@@ -380,10 +382,10 @@ class Product:
                 assert_never(action)
 
     def _named(self, name: str) -> Vm:
-        return self._living.vms[self._living.names[name]]
+        return self._active.vms[self._active.names[name]]
 
     def _create(
-        self, cloud: Cloud, spec: ClusterSpec, name: str, action: Create, moment: datetime
+        self, cloud: ReplayCloud, spec: ClusterSpec, name: str, action: Create, moment: datetime
     ) -> None:
         machine = cloud.create(self._zone[spec.name, action.region])
         self._machines[machine.name] = machine
@@ -413,7 +415,9 @@ def _place(zone: str) -> tuple[str, str]:
     return CLUSTER, zone
 
 
-def _spec(name: str, cloud: Cloud, places: Sequence[tuple[str, str]], setup: Setup) -> ClusterSpec:
+def _spec(
+    name: str, cloud: ReplayCloud, places: Sequence[tuple[str, str]], setup: Setup
+) -> ClusterSpec:
     regions = tuple(
         RegionSpec(region, (region,), zone.usd_per_hour, zone.usd_per_hour)
         for zone, (cluster, region) in zip(cloud.zones, places, strict=True)
@@ -432,7 +436,9 @@ def _spec(name: str, cloud: Cloud, places: Sequence[tuple[str, str]], setup: Set
     )
 
 
-def _with_deadline(spec: JobSpec, wanted: Wanted, setup: Setup, moment: datetime) -> JobSpec:
+def _with_deadline(
+    spec: JobSpec, wanted: JobWithDeadline, setup: Setup, moment: datetime
+) -> JobSpec:
     return replace(
         spec,
         cluster=None,
@@ -444,9 +450,9 @@ def _with_deadline(spec: JobSpec, wanted: Wanted, setup: Setup, moment: datetime
     )
 
 
-def _member(vm: Vm, machine: Machine) -> Member:
+def _member(vm: Vm, machine: ReplayVm) -> ManagedInstance:
     running = machine.running_at is not None
-    return Member(
+    return ManagedInstance(
         name=vm.name,
         zone=vm.region,
         machine=MachineState.RUNNING if running else MachineState.NONE,
@@ -455,7 +461,7 @@ def _member(vm: Vm, machine: Machine) -> Member:
     )
 
 
-def _job_uid(run: Run) -> str:
+def _job_uid(run: ReplayJob) -> str:
     return f"{run.index:08d}"
 
 

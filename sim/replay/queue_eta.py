@@ -13,11 +13,11 @@ from core.queueing import HeadsOf
 from scheduler.forecast.eligibility import line_up
 from scheduler.forecast.estimates import Played, plays_of, tell
 from scheduler.forecast.pool import Seen, pool_of
-from scheduler.forecast.queue_simulation import AHEAD_MAX, PLAYS, Eta, Lessons
+from scheduler.forecast.queue_simulation import AHEAD_MAX, PLAYS, Eta, ForecastAccuracy
 from scheduler.queue.fair_share import shares_of
 from scheduler.queue.guaranteed_start import protected_at
 from scheduler.queue.order import ranked
-from sim.replay.pool import Orders, Pool, PoolJob
+from sim.replay.pool import Orders, PoolJob, ReplayPool
 from sim.replay.queue_product import TENANT, ProductQueue, moment_of, uid_of
 
 
@@ -26,7 +26,7 @@ class Asking(ProductQueue):
     """The product's queue and forecast: every nth job that has to wait is told when it starts."""
 
     every: int = 3
-    lessons: Lessons = field(default_factory=Lessons)
+    lessons: ForecastAccuracy = field(default_factory=ForecastAccuracy)
     told: dict[int, Eta] = field(default_factory=dict)
     outcomes: list[tuple[Eta, float]] = field(default_factory=list)
     """What a job was told, and how long it waited until its first start."""
@@ -37,7 +37,7 @@ class Asking(ProductQueue):
         if job.index % self.every == 0:
             self._asked_now.append(job.index)
 
-    def decide(self, pool: Pool) -> Orders:
+    def decide(self, pool: ReplayPool) -> Orders:
         self.lessons.look(pool.now, {f"{index}" for index in self.told})
         orders = ProductQueue.decide(self, pool)
         started = {job.index for job, _ in orders.start}
@@ -64,9 +64,9 @@ class Asking(ProductQueue):
         cluster, tables, rules = self.cluster, self.tables, self.rules
         heads = HeadsOf(cluster.name, AHEAD_MAX, cluster.queue, (TENANT,), backing_off=True)
         queue = [tables.jobs[uid].job for uid in tables.heads_of(heads, AHEAD_MAX, now)]
-        queue += [tables.living.jobs[uid] for uid in tables.living.admitted]
-        leased = [one for one in tables.living.jobs.values() if one.status in LEASED]
-        vms = tuple(tables.living.vms.values())
+        queue += [tables.active.jobs[uid] for uid in tables.active.admitted]
+        leased = [one for one in tables.active.jobs.values() if one.status in LEASED]
+        vms = tuple(tables.active.vms.values())
         pool = pool_of(Seen(cluster, now, leased, vms, timers=rules.timers), self.guess)
         census = take_census(leased)
         shares = shares_of(tables.tenants, tables.usage, census, now, rules.queue, 0.0)

@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from core.active import Rows
-from core.changes import View
+from core.active import ActiveRows
+from core.changes import Snapshot
 from core.cluster import ClusterSpec, RegionSpec
 from core.ids import RandomIds
-from core.job import E, Job, JobSpec, Membership, Rules, S, Saved, new_job
+from core.job import E, Job, JobSpec, Membership, Rules, S, SavedWork, new_job
 from core.messages import OutMessage
 from core.queueing import Live
 from core.supply import CapacityPolicy
@@ -35,11 +35,11 @@ from scheduler.forecast.run_times import Book, Guess, expected_s, kind_of
 from scheduler.placement.gang import couple
 from scheduler.placement.gang_placement import end_holds
 from scheduler.placement.simulation_results import Answers
-from scheduler.plan_builder import Draft
-from scheduler.queue.heads import TenantsKeeper, heads_for
+from scheduler.plan_builder import PlanBuilder
+from scheduler.queue.heads import TenantQueues, heads_for
 from scheduler.submission.tenant_access import told_bound_s
 from sim.memory.tables import Tables
-from sim.replay.pool import Orders, Pool, PoolJob
+from sim.replay.pool import Orders, PoolJob, ReplayPool
 
 EPOCH = datetime(2025, 1, 1, tzinfo=UTC)
 REGION = "replay"
@@ -76,7 +76,7 @@ class ProductQueue:
     _ahead: int = 0
     """Members that wait and never ran."""
     _answers: Answers = field(default_factory=Answers)
-    _keeper: TenantsKeeper = field(default_factory=TenantsKeeper)
+    _keeper: TenantQueues = field(default_factory=TenantQueues)
     _ids: RandomIds = field(default_factory=lambda: RandomIds(random.Random(0)))
     _moved_s: float = 0.0
     """When something happened last."""
@@ -99,7 +99,7 @@ class ProductQueue:
         """How long it runs, from what ran before."""
         return self.book.guess(kind_of(job.spec, job.cluster))
 
-    def decide(self, pool: Pool) -> Orders:
+    def decide(self, pool: ReplayPool) -> Orders:
         cluster = self._cluster(pool)
         for job in self._new:
             self._submit(job, cluster)
@@ -112,7 +112,7 @@ class ProductQueue:
 
     # --- what the store would hold -------------------------------------------------------
 
-    def _cluster(self, pool: Pool) -> ClusterSpec:
+    def _cluster(self, pool: ReplayPool) -> ClusterSpec:
         if self.cluster is None:
             regions = (RegionSpec(REGION, (REGION,), 1.0, 1.0),)
             self.cluster = ClusterSpec(
@@ -160,38 +160,43 @@ class ProductQueue:
             self.tables.jobs[_member_uid(uid, rank)].job for rank in range(self._jobs[uid].most)
         ]
 
-    def view(self, now: datetime, cluster: ClusterSpec) -> View:
+    def snapshot(self, now: datetime, cluster: ClusterSpec) -> Snapshot:
         """What a cycle reads."""
-        tables, living = self.tables, self.tables.living
+        tables, active = self.tables, self.tables.active
         ahead_s = CapacityPolicy().typical_run_s
         ask = heads_for({cluster.name: cluster}, (), self.rules.queue, ahead_s, self._keeper)
         live = Live(
-            now, Rows(living.jobs), tables.tenants, tables.usage, (cluster.name,), living.census
+            now,
+            ActiveRows(active.jobs),
+            tables.tenants,
+            tables.usage,
+            (cluster.name,),
+            active.census,
         )
         heads = tuple(tables.heads(ask(live), HEADS_MAX, now))
-        return View(
+        return Snapshot(
             now=now,
-            jobs=Rows(living.jobs, heads),
-            vms=Rows(living.vms),
-            troubles=(),
+            jobs=ActiveRows(active.jobs, heads),
+            vms=ActiveRows(active.vms),
+            blocks=(),
             requests=(),
             whys={},
             open_alerts={},
             tenants=tables.tenants,
-            living=living,
+            active=active,
             heads=heads,
         )
 
     # --- a scheduling cycle --------------------------------------------------------------
 
-    def _cycle(self, pool: Pool, cluster: ClusterSpec) -> bool:
+    def _cycle(self, pool: ReplayPool, cluster: ClusterSpec) -> bool:
         """Whether a job started or was preempted: then another cycle may follow."""
         now = moment_of(pool.now)
-        view = self.view(now, cluster)
-        draft = Draft(view, self.rules, lambda _: _NOTHING)
-        draft.saved = lambda job: self._saved(job, pool)
+        snapshot = self.snapshot(now, cluster)
+        plan = PlanBuilder(snapshot, self.rules, lambda _: _NOTHING)
+        plan.saved = lambda job: self._saved(job, pool)
         for uid in self._done:
-            self._finish(draft, self.members(uid))
+            self._finish(plan, self.members(uid))
         self._done.clear()
         around = Circumstances(
             {cluster.name: cluster},
@@ -201,55 +206,55 @@ class ProductQueue:
             saved_at=lambda job: self._saved_at(job, pool),
             answers=self._answers,
         )
-        couple(draft)
-        run_queue(draft, view, around, self._ids)
-        end_holds(draft, around.clusters, ())
+        couple(plan)
+        run_queue(plan, snapshot, around, self._ids)
+        end_holds(plan, around.clusters, ())
         self._answers.notes.take(now)
-        moved = self._work(draft)
-        for uid in dict.fromkeys(after.uid for _, after in draft.moves):
-            self.tables.set_job(draft.jobs[uid])
-        for vm in draft.vms.news.values():
+        moved = self._work(plan)
+        for uid in dict.fromkeys(after.uid for _, after in plan.moves):
+            self.tables.set_job(plan.jobs[uid])
+        for vm in plan.vms.news.values():
             self.tables.set_vm(vm)
         return moved
 
     @staticmethod
-    def _finish(draft: Draft, members: Iterable[Job]) -> None:
+    def _finish(plan: PlanBuilder, members: Iterable[Job]) -> None:
         """Its work is done."""
         for member in members:
             if member.lease is not None:
-                draft.step(member, E.EXITED_OK, "exit code 0", exit_code=0)
+                plan.step(member, E.EXITED_OK, "exit code 0", exit_code=0)
             else:
-                draft.step(member, E.STOP_ASKED, "the job has ended")
+                plan.step(member, E.STOP_ASKED, "the job has ended")
 
     @staticmethod
-    def _work(draft: Draft) -> bool:
+    def _work(plan: PlanBuilder) -> bool:
         """Workers do at once what they are told. Whether any was told something."""
         told = False
-        for uid in dict.fromkeys(after.uid for _, after in draft.moves):
-            job = draft.jobs[uid]
+        for uid in dict.fromkeys(after.uid for _, after in plan.moves):
+            job = plan.jobs[uid]
             if job.status is S.ASSIGNED:
-                draft.step(draft.step(job, E.CLAIMED, "claimed"), E.STARTED, "started")
+                plan.step(plan.step(job, E.CLAIMED, "claimed"), E.STARTED, "started")
             elif job.status is S.PREEMPTING:
-                draft.step(job, E.YIELDED, "gone")
+                plan.step(job, E.YIELDED, "gone")
             else:
                 continue
             told = True
         return told
 
-    def _saved(self, job: Job, pool: Pool) -> Saved:
+    def _saved(self, job: Job, pool: ReplayPool) -> SavedWork:
         mine = self._jobs[gang_uid(job)]
         kept = mine.done_at(pool.now) - mine.unsaved_s(pool.now, pool.costs)
-        return Saved(kept - job.saved_s)
+        return SavedWork(kept - job.saved_s)
 
-    def _saved_at(self, job: Job, pool: Pool) -> datetime:
+    def _saved_at(self, job: Job, pool: ReplayPool) -> datetime:
         return moment_of(pool.now - self._jobs[gang_uid(job)].unsaved_s(pool.now, pool.costs))
 
     # --- what the pool is told -----------------------------------------------------------
 
-    def _orders(self, pool: Pool, had: dict[str, int]) -> Orders:
+    def _orders(self, pool: ReplayPool, had: dict[str, int]) -> Orders:
         """What has become of the jobs. `had`: which ones ran before, with how many GPUs."""
-        orders, living = Orders(), self.tables.living
-        has = Counter(gang_uid(living.jobs[uid]) for uid in living.leased_in(CLUSTER))
+        orders, active = Orders(), self.tables.active
+        has = Counter(gang_uid(active.jobs[uid]) for uid in active.leased_in(CLUSTER))
         for uid, size in has.items():
             job = self._jobs[uid]
             again = uid in had and self._first(job).attempt > job.evictions + 1

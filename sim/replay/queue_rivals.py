@@ -9,7 +9,7 @@ from heapq import merge
 from itertools import accumulate
 from statistics import median
 
-from sim.replay.pool import Orders, Pool, PoolJob
+from sim.replay.pool import Orders, PoolJob, ReplayPool
 
 HOUR_S = 3600.0
 LAS_GPU_S = tuple(hours * HOUR_S for hours in (0.5, 2, 8, 32, 128))
@@ -25,7 +25,7 @@ class Fifo:
     def ended(self, job: PoolJob, now: float) -> None:
         del job, now
 
-    def decide(self, pool: Pool) -> Orders:
+    def decide(self, pool: ReplayPool) -> Orders:
         orders, free = Orders(), pool.free
         for job in pool.waiting.values():
             if job.gpus > free:
@@ -39,7 +39,7 @@ class Easy(Fifo):
     """First come, first served; the first that does not fit has a reservation, and others pass
     only if they do not delay it. Knows run times exactly."""
 
-    def decide(self, pool: Pool) -> Orders:
+    def decide(self, pool: ReplayPool) -> Orders:
         orders = super().decide(pool)
         free = pool.free - sum(size for _, size in orders.start)
         rest = list(pool.waiting.values())[len(orders.start) :]
@@ -80,7 +80,7 @@ class Fill:
     def ended(self, job: PoolJob, now: float) -> None:
         del job, now
 
-    def decide(self, pool: Pool) -> Orders:
+    def decide(self, pool: ReplayPool) -> Orders:
         orders, free = Orders(), pool.free
         if not free:
             return orders
@@ -144,7 +144,7 @@ class Preemptive:
     def ended(self, job: PoolJob, now: float) -> None:
         del job, now
 
-    def decide(self, pool: Pool) -> Orders:
+    def decide(self, pool: ReplayPool) -> Orders:
         now, orders = pool.now, Orders()
         running = sorted((*self.key(job, now), job.index) for job in pool.running.values())
         free, kept = pool.gpus, set[int]()

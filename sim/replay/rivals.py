@@ -6,8 +6,8 @@ import math
 from collections import deque
 from collections.abc import Sequence
 
-from sim.replay.engine import Cloud
-from sim.replay.physics import Machine, News, Run
+from sim.replay.engine import ReplayCloud
+from sim.replay.physics import News, ReplayJob, ReplayVm
 from sim.replay.supply import region_of
 
 LOOP_S = 30.0
@@ -29,12 +29,12 @@ class ScaleEveryRegion:
         self._vm_max = vm_max
         self._loop_s = loop_s
         self._reuse = reuse
-        self._waiting: deque[Run] = deque()
-        self._coming: dict[int, dict[str, Machine]] = {}
+        self._waiting: deque[ReplayJob] = deque()
+        self._coming: dict[int, dict[str, ReplayVm]] = {}
         self._here: dict[int, int] = {}
         self._next = 0.0
 
-    def step(self, cloud: Cloud, news: Sequence[News]) -> float | None:
+    def step(self, cloud: ReplayCloud, news: Sequence[News]) -> float | None:
         for item in news:
             self._hear(cloud, item)
         if self._loop_s == 0 or cloud.now >= self._next:
@@ -44,7 +44,7 @@ class ScaleEveryRegion:
         busy = self._waiting or any(self._coming.values())
         return self._next if busy and self._loop_s else None
 
-    def _hear(self, cloud: Cloud, item: News) -> None:
+    def _hear(self, cloud: ReplayCloud, item: News) -> None:
         machine, job = item.machine, item.job
         if item.kind == "arrived" and job is not None:
             if not self._waiting and self._loop_s:
@@ -61,7 +61,7 @@ class ScaleEveryRegion:
             if job is not None:
                 self._waiting.appendleft(job)
 
-    def _work(self, cloud: Cloud, machine: Machine, *, look: bool = True) -> None:
+    def _work(self, cloud: ReplayCloud, machine: ReplayVm, *, look: bool = True) -> None:
         if machine.gone_at is not None:
             return
         if look and self._waiting:
@@ -70,7 +70,7 @@ class ScaleEveryRegion:
             cloud.delete(machine)
             self._here[machine.zone] -= 1
 
-    def _aim(self, cloud: Cloud, zone: int) -> None:
+    def _aim(self, cloud: ReplayCloud, zone: int) -> None:
         """In flight: as many as jobs wait. Lowered before RUNNING costs nothing."""
         coming = self._coming.setdefault(zone, {})
         here = self._here.get(zone, 0)
@@ -95,16 +95,16 @@ class Failover:
     hears_supply = False
     heeds_notices = False
 
-    def __init__(self, cloud: Cloud, vm_max: int, zones: Sequence[int] | None = None) -> None:
+    def __init__(self, cloud: ReplayCloud, vm_max: int, zones: Sequence[int] | None = None) -> None:
         places = range(len(cloud.zones)) if zones is None else zones
         self._order = sorted(places, key=lambda z: (cloud.zones[z].usd_per_hour, z))
         self._vm_max = vm_max
-        self._queue: deque[Run] = deque()
-        self._launches: dict[str, tuple[Run, int]] = {}
-        self._again: list[tuple[float, Run]] = []
+        self._queue: deque[ReplayJob] = deque()
+        self._launches: dict[str, tuple[ReplayJob, int]] = {}
+        self._again: list[tuple[float, ReplayJob]] = []
         self._vms = 0
 
-    def step(self, cloud: Cloud, news: Sequence[News]) -> float | None:
+    def step(self, cloud: ReplayCloud, news: Sequence[News]) -> float | None:
         now = cloud.now
         for item in news:
             self._hear(cloud, now, item)
@@ -115,16 +115,16 @@ class Failover:
             self._launch(cloud, self._queue.popleft(), 0)
         return min((at for at, _ in self._again), default=None)
 
-    def _launch(self, cloud: Cloud, job: Run, rank: int) -> None:
+    def _launch(self, cloud: ReplayCloud, job: ReplayJob, rank: int) -> None:
         machine = cloud.create(self._order[rank])
         self._launches[machine.name] = (job, rank)
         self._vms += 1
 
-    def _drop(self, cloud: Cloud, machine: Machine) -> None:
+    def _drop(self, cloud: ReplayCloud, machine: ReplayVm) -> None:
         cloud.delete(machine)
         self._vms -= 1
 
-    def _hear(self, cloud: Cloud, now: float, item: News) -> None:
+    def _hear(self, cloud: ReplayCloud, now: float, item: News) -> None:
         machine, job = item.machine, item.job
         if item.kind == "arrived" and job is not None:
             self._queue.append(job)
@@ -150,7 +150,7 @@ class Failover:
                 self._queue.append(back)
 
 
-def single_region(cloud: Cloud, vm_max: int) -> Failover:
+def single_region(cloud: ReplayCloud, vm_max: int) -> Failover:
     """Failover among the zones of one region: the one that gives most over time."""
     gives: dict[str, float] = {}
     for zone in cloud.zones:
@@ -166,17 +166,17 @@ class CountOracle:
 
     hears_supply = True
 
-    def __init__(self, cloud: Cloud, vm_max: int, *, heeds_notices: bool = False) -> None:
+    def __init__(self, cloud: ReplayCloud, vm_max: int, *, heeds_notices: bool = False) -> None:
         self.heeds_notices = heeds_notices
         self._order = sorted(
             range(len(cloud.zones)), key=lambda z: (cloud.zones[z].usd_per_hour, z)
         )
         self._vm_max = vm_max
-        self._waiting: deque[Run] = deque()
-        self._meant: dict[str, Run] = {}
+        self._waiting: deque[ReplayJob] = deque()
+        self._meant: dict[str, ReplayJob] = {}
         self._vms = 0
 
-    def step(self, cloud: Cloud, news: Sequence[News]) -> float | None:
+    def step(self, cloud: ReplayCloud, news: Sequence[News]) -> float | None:
         for item in news:
             self._hear(cloud, item)
         for zone in self._order:
@@ -186,7 +186,7 @@ class CountOracle:
                 self._vms += 1
         return None
 
-    def _hear(self, cloud: Cloud, item: News) -> None:
+    def _hear(self, cloud: ReplayCloud, item: News) -> None:
         machine, job = item.machine, item.job
         if item.kind == "arrived" and job is not None:
             self._waiting.append(job)

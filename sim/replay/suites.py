@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sim.replay.engine import Cloud, Policy
-from sim.replay.figures import Figures
-from sim.replay.physics import Physics
+from sim.replay.engine import ReplayCloud, VmPolicy
+from sim.replay.figures import ReplayFigures
+from sim.replay.physics import ReplayPhysics
 from sim.replay.product import Product, Setup
 from sim.replay.rivals import CountOracle, Failover, ScaleEveryRegion, single_region
 from sim.replay.supply import Supply
@@ -40,13 +40,13 @@ _T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ReplayCase:
     """One replay."""
 
     jobs: str
     supply: str
     policy: str
-    physics: Physics
+    physics: ReplayPhysics
     setup: Setup
     rotation: int = 0
     rotations: int = 1
@@ -61,7 +61,7 @@ class Traces:
     supplies: Mapping[str, Supply]
 
 
-def policy_of(name: str, cloud: Cloud, setup: Setup, seed: int) -> Policy:
+def policy_of(name: str, cloud: ReplayCloud, setup: Setup, seed: int) -> VmPolicy:
     """The policy by its name."""
     match name:
         case "ours":
@@ -84,12 +84,12 @@ def policy_of(name: str, cloud: Cloud, setup: Setup, seed: int) -> Policy:
             raise ValueError(f"no policy is named {name!r}: there are {', '.join(POLICIES)}")
 
 
-def run_case(case: Case, traces: Traces) -> Figures:
+def run_case(case: ReplayCase, traces: Traces) -> ReplayFigures:
     """One replay from its inputs alone: the same case gives the same figures."""
     supply = traces.supplies[case.supply]
     offset_s = supply.period_s * case.rotation / case.rotations
     seed = case.seed * 1000 + case.rotation
-    cloud = Cloud(supply, case.physics, seed=seed, offset_s=offset_s)
+    cloud = ReplayCloud(supply, case.physics, seed=seed, offset_s=offset_s)
     return cloud.play(traces.jobs[case.jobs], policy_of(case.policy, cloud, case.setup, seed))
 
 
@@ -101,26 +101,28 @@ def _remember(traces: Traces) -> None:
     _traces = traces
 
 
-def _run(numbered: tuple[int, Case]) -> tuple[int, Figures]:
+def _run(numbered: tuple[int, ReplayCase]) -> tuple[int, ReplayFigures]:
     assert _traces is not None, "the pool hands the traces over before the first case"
     return numbered[0], run_case(numbered[1], _traces)
 
 
 def run_cases(
-    cases: Sequence[Case],
+    cases: Sequence[ReplayCase],
     traces: Traces,
     workers: int,
     told: Callable[[int, int], None] = lambda _done, _all: None,
-) -> list[Figures]:
+) -> list[ReplayFigures]:
     """All of them, in the order given whoever was faster."""
-    found: dict[int, Figures] = {}
+    found: dict[int, ReplayFigures] = {}
     for number, figures in _all(cases, traces, workers):
         found[number] = figures
         told(len(found), len(cases))
     return [found[number] for number in range(len(cases))]
 
 
-def _all(cases: Sequence[Case], traces: Traces, workers: int) -> Iterator[tuple[int, Figures]]:
+def _all(
+    cases: Sequence[ReplayCase], traces: Traces, workers: int
+) -> Iterator[tuple[int, ReplayFigures]]:
     if workers <= 1 or len(cases) == 1:
         yield from ((i, run_case(case, traces)) for i, case in enumerate(cases))
         return

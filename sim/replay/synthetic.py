@@ -44,7 +44,7 @@ def make_supply(recipe: Recipe) -> Supply:
     zones = []
     for region in range(recipe.regions):
         weather = _weather(dice, steps)
-        for letter in range(recipe.zones_per_region):
+        for dead_letter in range(recipe.zones_per_region):
             own = _weather(dice, steps)
             level = dice.uniform(0.2, 1.0)
             series = [
@@ -52,7 +52,7 @@ def make_supply(recipe: Recipe) -> Supply:
                 for i in range(steps)
             ]
             price = _PRICES[region % len(_PRICES)]
-            name = f"synth-region{region + 1}-{chr(ord('a') + letter)}"
+            name = f"synth-region{region + 1}-{chr(ord('a') + dead_letter)}"
             zones.append(make_zone(name, series, steps * STEP_S, price, cap=MOST))
     if recipe.dear:
         always = [(i * STEP_S, MOST) for i in range(steps)]

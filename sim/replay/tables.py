@@ -24,7 +24,7 @@ class BadTrace(ZenError):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One line of a table, which knows where it stands."""
 
     path: Path
@@ -75,7 +75,7 @@ class Table:
 
     path: Path
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
 
     def has(self, *columns: str) -> bool:
         return set(columns) <= set(self.columns)
@@ -115,7 +115,7 @@ def _parse(path: Path, lines: Iterator[Sequence[str]]) -> Table:
         if not name or name in columns[:index]:
             raise BadTrace(f"{path}, line 1, column {index + 1}: got {name!r}, expected a new name")
     places = {name: index for index, name in enumerate(columns)}
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for number, cells in enumerate(lines, start=2):
         if not cells:
             continue
@@ -125,7 +125,7 @@ def _parse(path: Path, lines: Iterator[Sequence[str]]) -> Table:
             )
         if number > LINES_MAX:
             raise BadTrace(f"{path}: more than {LINES_MAX:,} lines")
-        rows.append(Row(path, number, places, cells))
+        rows.append(TableRow(path, number, places, cells))
     if not rows:
         raise BadTrace(f"{path}: a header and nothing below it")
     return Table(path, columns, tuple(rows))

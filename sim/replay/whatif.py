@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from core.errors import BadInput, Fault
-from sim.replay.figures import Figures
-from sim.replay.physics import Physics
+from sim.replay.figures import ReplayFigures
+from sim.replay.physics import ReplayPhysics
 from sim.replay.product import Setup
-from sim.replay.suites import OURS, Case, Traces, run_cases
+from sim.replay.suites import OURS, ReplayCase, Traces, run_cases
 from sim.replay.supply import Supply, region_of
 from sim.replay.workload import Workload
 
@@ -50,13 +50,13 @@ class Present:
     supply: Supply
     regions: tuple[str, ...]
     setup: Setup
-    physics: Physics
+    physics: ReplayPhysics
     spot_supply: Supply | None = None
     """The same zones at the prices of spot; None: they cost the same."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WhatIfResult:
     """One configuration and what it gave: means over the rotations."""
 
     words: str
@@ -91,7 +91,7 @@ def ask(
     seed: int,
     workers: int,
     told: Callable[[int, int], None] = lambda _done, _all: None,
-) -> list[Answer]:
+) -> list[WhatIfResult]:
     """The configuration as it is, then with each change, then with all of them."""
     variants = [Change(), *change.one_by_one()]
     supplies = {variant.words: _supply(present, variant) for variant in variants}
@@ -120,18 +120,18 @@ def _supply(present: Present, change: Change) -> Supply:
     return supply.only([zone.name for zone in supply.zones if zone.name in used])
 
 
-def _case(present: Present, change: Change, seed: int) -> Case:
+def _case(present: Present, change: Change, seed: int) -> ReplayCase:
     spot = _spot(present, change)
     setup = replace(present.setup, spot=spot, vm_max=change.vm_max or present.setup.vm_max)
     physics = replace(present.physics, preemption="counts" if spot else "none")
-    return Case("jobs", change.words, OURS, physics, setup, seed=seed)
+    return ReplayCase("jobs", change.words, OURS, physics, setup, seed=seed)
 
 
-def _answer(words: str, runs: Sequence[Figures]) -> Answer:
-    def mean(value: Callable[[Figures], float]) -> float:
+def _answer(words: str, runs: Sequence[ReplayFigures]) -> WhatIfResult:
+    def mean(value: Callable[[ReplayFigures], float]) -> float:
         return statistics.fmean(value(run) for run in runs)
 
-    return Answer(
+    return WhatIfResult(
         words=words,
         wait_mean_s=mean(lambda f: f.wait_mean_s),
         wait_p50_s=mean(lambda f: f.wait_p50_s),

@@ -40,7 +40,7 @@ class BusOdds:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class PublishedMessage:
     """A message that the bus has taken."""
 
     message_id: str
@@ -49,35 +49,35 @@ class Stored:
 
 
 @dataclass(slots=True)
-class Held:
+class OutstandingDelivery:
     """Delivered, not yet acknowledged."""
 
-    stored: Stored
+    stored: PublishedMessage
     reader: MemoryInbound
     since: float
     extended: float
 
 
 @dataclass(slots=True)
-class Subscription:
+class PretendSubscription:
     """A topic's messages for one kind of reader."""
 
     name: str
     filter: Mapping[str, str]
     ordered: bool
-    ready: deque[Stored] = field(default_factory=deque)
-    held: dict[str, Held] = field(default_factory=dict)
+    ready: deque[PublishedMessage] = field(default_factory=deque)
+    held: dict[str, OutstandingDelivery] = field(default_factory=dict)
     readers: list[MemoryInbound] = field(default_factory=list)
     lane_ends: dict[str, float] = field(default_factory=dict)
-    lanes: dict[str, deque[Stored]] = field(default_factory=dict)
+    lanes: dict[str, deque[PublishedMessage]] = field(default_factory=dict)
     """The last messages of each ordering key: one that comes again brings its successors."""
-    turn: int = 0
+    next_reader: int = 0
 
     def wants(self, message: OutMessage) -> bool:
         return all(message.attributes.get(k) == v for k, v in self.filter.items())
 
 
-class Broker:
+class PretendBroker:
     """The server's side."""
 
     def __init__(
@@ -96,11 +96,11 @@ class Broker:
         """Processes that the bus does not reach."""
         self._back_at: dict[str, float] = {}
         self.on_taken: Callable[[OutMessage], None] = lambda _: None
-        self.on_acked: Callable[[str, Stored], None] = lambda _subscription, _stored: None
+        self.on_acked: Callable[[str, PublishedMessage], None] = lambda _subscription, _stored: None
         self._dice, self._clock, self._trace = dice, clock, trace
-        self._topics: dict[str, list[Subscription]] = {}
-        self._by_name: dict[str, tuple[str, Subscription]] = {}
-        self._buckets: dict[float, list[tuple[Subscription, Stored]]] = {}
+        self._topics: dict[str, list[PretendSubscription]] = {}
+        self._by_name: dict[str, tuple[str, PretendSubscription]] = {}
+        self._buckets: dict[float, list[tuple[PretendSubscription, PublishedMessage]]] = {}
         self._messages = 0
         self._deliveries = 0
         loop.later(SWEEP_S, self._sweep)
@@ -125,7 +125,7 @@ class Broker:
         self, name: str, topic: str, where: Mapping[str, str] | None = None, *, ordered: bool
     ) -> None:
         if name not in self._by_name:
-            made = Subscription(name, where or {}, ordered)
+            made = PretendSubscription(name, where or {}, ordered)
             self._topics[topic].append(made)
             self._by_name[name] = (topic, made)
 
@@ -134,7 +134,7 @@ class Broker:
         if found is not None:
             self._topics[found[0]].remove(found[1])
 
-    def subscription(self, name: str) -> Subscription:
+    def subscription(self, name: str) -> PretendSubscription:
         return self._by_name[name][1]
 
     def reachable(self, process: Process) -> bool:
@@ -192,7 +192,7 @@ class Broker:
         ids = []
         for message in messages:
             self._messages += 1
-            stored = Stored(f"m{self._messages}", self._clock.now(), message)
+            stored = PublishedMessage(f"m{self._messages}", self._clock.now(), message)
             ids.append(stored.message_id)
             self.on_taken(message)
             for subscription in self._topics[message.topic]:
@@ -200,7 +200,7 @@ class Broker:
                     self._fan_out(subscription, stored)
         return ids
 
-    def _fan_out(self, subscription: Subscription, stored: Stored) -> None:
+    def _fan_out(self, subscription: PretendSubscription, stored: PublishedMessage) -> None:
         self._arrive(subscription, stored, self._travel_s())
         if self.odds.duplicate:
             self._trace.messages += 1
@@ -218,7 +218,9 @@ class Broker:
             span += self._dice.uniform(0.0, DELAY_MAX_S) ** 2 / DELAY_MAX_S
         return span
 
-    def _arrive(self, subscription: Subscription, stored: Stored, span_s: float) -> None:
+    def _arrive(
+        self, subscription: PretendSubscription, stored: PublishedMessage, span_s: float
+    ) -> None:
         moment = self._at(span_s)
         key = stored.message.ordering_key
         if subscription.ordered and key:
@@ -229,7 +231,9 @@ class Broker:
     def _at(self, span_s: float) -> float:
         return (int((self.loop.time() + span_s) / GRID_S) + 1) * GRID_S
 
-    def _put(self, moment: float, subscription: Subscription, stored: Stored) -> None:
+    def _put(
+        self, moment: float, subscription: PretendSubscription, stored: PublishedMessage
+    ) -> None:
         bucket = self._buckets.get(moment)
         if bucket is None:
             bucket = self._buckets[moment] = []
@@ -237,7 +241,7 @@ class Broker:
         bucket.append((subscription, stored))
 
     def _open_bucket(self, moment: float) -> None:
-        touched: dict[str, Subscription] = {}
+        touched: dict[str, PretendSubscription] = {}
         for subscription, stored in self._buckets.pop(moment, ()):
             subscription.ready.append(stored)
             touched[subscription.name] = subscription
@@ -246,7 +250,7 @@ class Broker:
 
     # --- delivering ------------------------------------------------------------------------
 
-    def deliver(self, subscription: Subscription) -> None:
+    def deliver(self, subscription: PretendSubscription) -> None:
         """Hand out what is ready, to the readers in turn."""
         while subscription.ready:
             reader = self._next_reader(subscription)
@@ -256,18 +260,18 @@ class Broker:
             self._deliveries += 1
             ack_id = f"a{self._deliveries}"
             moment = self.loop.time()
-            subscription.held[ack_id] = Held(stored, reader, moment, moment)
+            subscription.held[ack_id] = OutstandingDelivery(stored, reader, moment, moment)
             self._remember(subscription, stored)
             reader.receive(_in_message(ack_id, stored))
 
-    def _next_reader(self, subscription: Subscription) -> MemoryInbound | None:
+    def _next_reader(self, subscription: PretendSubscription) -> MemoryInbound | None:
         fit = [r for r in subscription.readers if self.reachable(r.process) and r.has_stream]
         if not fit:
             return None
-        subscription.turn += 1
-        return fit[subscription.turn % len(fit)]
+        subscription.next_reader += 1
+        return fit[subscription.next_reader % len(fit)]
 
-    def _remember(self, subscription: Subscription, stored: Stored) -> None:
+    def _remember(self, subscription: PretendSubscription, stored: PublishedMessage) -> None:
         key = stored.message.ordering_key
         if not subscription.ordered or not key:
             return
@@ -275,7 +279,7 @@ class Broker:
         if stored not in lane:
             lane.append(stored)
 
-    def acked(self, subscription: Subscription, ack_id: str) -> None:
+    def acked(self, subscription: PretendSubscription, ack_id: str) -> None:
         if self._dice.random() < self.odds.lost_ack:
             self._trace.count_fault("ack_lost")
             return
@@ -283,7 +287,7 @@ class Broker:
         if held is not None:
             self.on_acked(subscription.name, held.stored)
 
-    def again(self, subscription: Subscription, ack_id: str) -> None:
+    def again(self, subscription: PretendSubscription, ack_id: str) -> None:
         """Deliver once more; in an ordered lane, with all that came after it."""
         held = subscription.held.pop(ack_id, None)
         if held is None:
@@ -317,7 +321,11 @@ class MemoryInbound:
     """`core.ports.Inbound` of one process."""
 
     def __init__(
-        self, broker: Broker, subscription: Subscription, process: Process, max_messages: int
+        self,
+        broker: PretendBroker,
+        subscription: PretendSubscription,
+        process: Process,
+        max_messages: int,
     ) -> None:
         self.process = process
         self._broker, self._subscription = broker, subscription
@@ -332,7 +340,7 @@ class MemoryInbound:
         lost = frozen and self._broker.loop.time() - self.process.frozen_at > STREAM_LOST_S
         return not self._closed and not lost and len(self._box) < self._max
 
-    def holds(self, held: Held) -> bool:
+    def holds(self, held: OutstandingDelivery) -> bool:
         """Whether this reader still extends the message's deadline."""
         recent = self._broker.loop.time() - held.since < HOLD_MAX_S
         return not (self._closed or self.process.dead or self.process.frozen) and recent
@@ -391,7 +399,9 @@ class MemoryInbound:
 class MemoryBus:
     """`core.ports.Bus` of one process."""
 
-    def __init__(self, broker: Broker, process: Process, dice: random.Random, trace: Trace) -> None:
+    def __init__(
+        self, broker: PretendBroker, process: Process, dice: random.Random, trace: Trace
+    ) -> None:
         self._broker, self._process, self._dice, self._trace = broker, process, dice, trace
 
     async def publish(self, messages: Sequence[OutMessage], timeout_s: float) -> Sequence[str]:
@@ -413,7 +423,7 @@ class MemoryBus:
         return MemoryInbound(self._broker, found, self._process, max_messages)
 
 
-def _in_message(ack_id: str, stored: Stored) -> InMessage:
+def _in_message(ack_id: str, stored: PublishedMessage) -> InMessage:
     return InMessage(
         ack_id=ack_id,
         message_id=stored.message_id,

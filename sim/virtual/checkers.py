@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from core.actions import Create, Delete, Queue
 from core.changes import (
+    AtomicBatch,
     Change,
     DeadLetter,
     JobMove,
@@ -17,7 +18,6 @@ from core.changes import (
     PutTenant,
     RaiseAlert,
     Send,
-    Unit,
     VmMove,
 )
 from core.cluster import ClusterSpec
@@ -25,10 +25,10 @@ from core.job import TRANSITIONS, E, Job, JobEvent, JobStatus, Lease
 from core.messages import OutMessage, StartJob
 from core.tenants import HOLDS, machines_of
 from core.vm import VM_TRANSITIONS, Vm, VmState
-from sim.cloud.physics import Cloud
+from sim.cloud.physics import CloudProject
 from sim.memory.tables import Tables, Written
 from sim.virtual.computations import Computing
-from sim.virtual.expected_limits import Limits, Quotas
+from sim.virtual.expected_limits import ExpectedQuotas, Limits
 from sim.virtual.trace import Trace, Violation
 
 V = VmState
@@ -58,7 +58,7 @@ class Checkers:
         self._shared = frozenset(c.name for c in clusters if c.share)
         self._v1 = frozenset(c.name for c in clusters if c.worker == "v1")
         self._on_violation = on_violation
-        self._quotas = Quotas(machines_of(clusters), trace, self.broken)
+        self._quotas = ExpectedQuotas(machines_of(clusters), trace, self.broken)
         self._jobs: dict[str, Job] = {}
         self.waiting = 0
         """Jobs that are not final."""
@@ -93,7 +93,7 @@ class Checkers:
     # --- the database ----------------------------------------------------------------------
 
     def committed(self) -> None:
-        """Look at every unit that took effect since the last time."""
+        """Look at every atomic batch that took effect since the last time."""
         history = self._tables.history
         for written in history:
             self._written(written)
@@ -103,11 +103,11 @@ class Checkers:
         self._term = max(self._term, written.leading or 0)
         if written.term is not None and written.term < self._term:
             self.broken("I7", f"a write of term {written.term} took effect in term {self._term}")
-        for change in written.unit:
+        for change in written.batch:
             self._change(change)
-        self._check_leases(written.unit)
-        self._check_gangs(written.unit)
-        self._check_scale_in(written.unit)
+        self._check_leases(written.batch)
+        self._check_gangs(written.batch)
+        self._check_scale_in(written.batch)
 
     def _change(self, change: Change) -> None:
         match change:
@@ -236,9 +236,9 @@ class Checkers:
                 self.broken("I2", f"lease {lease} is on two VMs", after.name)
             self._leases[lease] = after.uid
 
-    def _check_leases(self, unit: Unit) -> None:
-        """After a unit: the job's live lease is the one that its VM holds."""
-        for change in unit:
+    def _check_leases(self, batch: AtomicBatch) -> None:
+        """After an atomic batch: the job's live lease is the one that its VM holds."""
+        for change in batch:
             if not isinstance(change, JobMove) or change.after.lease is None:
                 continue
             lease = change.after.lease
@@ -252,9 +252,9 @@ class Checkers:
     def _fellows(self, uid: str) -> list[Job]:
         return [self._jobs[member] for member in self._gangs[uid]]
 
-    def _check_gangs(self, unit: Unit) -> None:
+    def _check_gangs(self, batch: AtomicBatch) -> None:
         """A gang is placed whole, in one region. One that runs may get a member back, there."""
-        moves = [c.after for c in unit if isinstance(c, JobMove) and c.after.gang is not None]
+        moves = [c.after for c in batch if isinstance(c, JobMove) and c.after.gang is not None]
         placed = [job for job in moves if job.status is JobStatus.ASSIGNED]
         for gang in {job.gang.uid for job in placed if job.gang is not None}:
             fellows = [job for job in self._fellows(gang) if not job.status.final]
@@ -302,11 +302,11 @@ class Checkers:
                 words = f"{name} and {other.spec.job_id} both have GPUs of {lease.slots}"
                 self.broken("slots", f"{words} on {vm.name}", name, vm.name)
 
-    def _check_scale_in(self, unit: Unit) -> None:
+    def _check_scale_in(self, batch: AtomicBatch) -> None:
         """A deletion that the capacity plan decides on takes no VM that has work."""
-        if not any(isinstance(c, NewRequest) and c.request.kind == "delete" for c in unit):
+        if not any(isinstance(c, NewRequest) and c.request.kind == "delete" for c in batch):
             return
-        for change in unit:
+        for change in batch:
             if isinstance(change, VmMove) and change.after.leases:
                 name = change.after.name
                 self.broken("I11", f"{name} is scaled in with leases {change.after.leases}", name)
@@ -334,7 +334,7 @@ class Checkers:
             if vm is not None and vm.state in (V.REQUESTED, V.BOOTING, V.READY, V.DRAINING):
                 self.broken("I11", f"{name} is deleted while it is {vm.state}", name)
 
-    def look_for_orphans(self, cloud: Cloud, healed_at: float | None) -> None:
+    def look_for_orphans(self, cloud: CloudProject, healed_at: float | None) -> None:
         """Every VM in our groups has an owner, is being deleted, or will be in time."""
         now, owned = self._time(), self._tables.vm_names
         self.unowned = {
@@ -359,7 +359,7 @@ class Checkers:
 
     def dead_letters(self) -> Collection[str]:
         """Ids of messages that were refused and kept."""
-        return self._tables.letters
+        return self._tables.dead_letters
 
     def published(self, message: OutMessage) -> None:
         """The bus took a message."""
@@ -369,7 +369,7 @@ class Checkers:
 
     # --- at the end ------------------------------------------------------------------------
 
-    def at_the_end(self, cloud: Cloud, floors: Mapping[str, int]) -> None:
+    def at_the_end(self, cloud: CloudProject, floors: Mapping[str, int]) -> None:
         """After healing, with no demand left."""
         for user_id, job_id in sorted(self._accepted):
             if user_id not in self._tables.users.get(job_id, {}):
@@ -392,7 +392,7 @@ class Checkers:
         """As many rows, and as many VMs in the cloud, as the floor wants."""
         return self._counted[cluster] == floor == self.cloud_counts(cluster)
 
-    def _check_floors(self, cloud: Cloud, floors: Mapping[str, int]) -> None:
+    def _check_floors(self, cloud: CloudProject, floors: Mapping[str, int]) -> None:
         for cluster, floor in floors.items():
             rows = [vm for vm in self._vms.values() if vm.cluster == cluster and vm.counted]
             there = self.cloud_counts(cluster)

@@ -14,7 +14,7 @@ from core.messages import OutMessage
 from core.names import Names
 from scheduler.operations.stop import stop_job
 from scheduler.replica import Replica
-from sim.virtual.bus import Broker, Stored
+from sim.virtual.bus import PretendBroker, PublishedMessage
 from sim.virtual.checkers import Checkers
 from sim.virtual.loop import VirtualLoop
 from sim.virtual.replicas import Host
@@ -37,14 +37,14 @@ _POISON = (
 )
 
 
-class Clients:
+class PretendClients:
     """All of them. `busy` counts those who still wait for an answer."""
 
     def __init__(
         self,
         loop: VirtualLoop,
         hosts: Sequence[Host],
-        broker: Broker,
+        broker: PretendBroker,
         names: Names,
         dice: random.Random,
         trace: Trace,
@@ -126,7 +126,7 @@ class Clients:
             await asyncio.sleep(AGAIN_S)
         self._broker.take([message])
 
-    def _acked(self, subscription: str, stored: Stored) -> None:
+    def _acked(self, subscription: str, stored: PublishedMessage) -> None:
         """An acknowledged submission is stored, or its refusal is."""
         if subscription != self._names.submit_subscription:
             return

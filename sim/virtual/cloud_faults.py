@@ -15,7 +15,7 @@ from sim.cloud.faults import (
     OperationError,
     Permissions,
     Preempt,
-    Quota,
+    QuotaFault,
     SlowBoots,
     Stockout,
     Unsupported,
@@ -70,12 +70,14 @@ class CloudFaults(Misfortunes):
 
     def _quota(self) -> bool:
         span = self._dice.uniform(60, 300)
-        self._cloud.fault(Quota(for_s=span, region=self._region(), metric="INSTANCES", limit=0))
+        self._cloud.fault(
+            QuotaFault(for_s=span, region=self._region(), metric="INSTANCES", limit=0)
+        )
         return True
 
     def _global_quota(self) -> bool:
         span = self._dice.uniform(30, 120)
-        self._cloud.fault(Quota(for_s=span, region=GLOBAL, metric=GLOBAL_METRIC, limit=0))
+        self._cloud.fault(QuotaFault(for_s=span, region=GLOBAL, metric=GLOBAL_METRIC, limit=0))
         return True
 
     def _create_error(self) -> bool:

@@ -16,7 +16,7 @@ from core.errors import CloudBusy, CloudRefused, CloudUnsure, Forbidden, MigMiss
 from core.mig import (
     CapacityHint,
     GroupError,
-    Member,
+    ManagedInstance,
     MigSnapshot,
     OperationFailed,
     Queued,
@@ -30,21 +30,21 @@ from sim.cloud.faults import Fault
 from sim.cloud.flex_start import AskedTogether
 from sim.cloud.model import (
     ApiError,
+    CreateFailure,
     Effect,
     MaintenanceNotice,
     Mig,
     Operation,
     PowerOff,
     PowerOn,
-    PreemptNotice,
     PretendInstance,
     RequestState,
     ResizeRequest,
     SoftOff,
-    Trouble,
+    SpotNotice,
     VmInfo,
 )
-from sim.cloud.physics import Cloud
+from sim.cloud.physics import CloudProject
 from sim.cloud.world import World
 from sim.virtual.loop import EPOCH, VirtualLoop
 from sim.virtual.trace import Trace
@@ -55,7 +55,7 @@ ADVICE_S = 300.0
 """How long advice is kept, as the Google adapter does."""
 
 
-class Machines:
+class MachineEvents:
     """What happens to machines; the VMs' side gives the answers."""
 
     def __init__(self) -> None:
@@ -69,8 +69,8 @@ class CloudInTime:
     """The physics, moved by the loop's own timers."""
 
     def __init__(self, loop: VirtualLoop, world: World) -> None:
-        self.cloud = Cloud(world, loop.time())
-        self.machines = Machines()
+        self.cloud = CloudProject(world, loop.time())
+        self.machines = MachineEvents()
         self.forbidden: set[str] = set()
         """Regions whose calls are refused for lack of permission."""
         self._loop = loop
@@ -97,7 +97,7 @@ class CloudInTime:
                 self.machines.power_on(vm)
             case PowerOff(vm):
                 self.machines.power_off(vm)
-            case PreemptNotice(vm):
+            case SpotNotice(vm):
                 self.machines.notice(vm)
             case MaintenanceNotice(vm):
                 self.machines.notice(vm)
@@ -181,7 +181,9 @@ class VirtualCompute:
 
         await self._write(action.region, effect)
 
-    def _news_of_the_gone(self, group: Mig, members: tuple[Member, ...]) -> tuple[GroupError, ...]:
+    def _news_of_the_gone(
+        self, group: Mig, members: tuple[ManagedInstance, ...]
+    ) -> tuple[GroupError, ...]:
         key, now = (
             (group.spec.region, group.spec.name),
             EPOCH + timedelta(seconds=self._loop.time()),
@@ -193,7 +195,7 @@ class VirtualCompute:
             GroupError(
                 EPOCH + timedelta(seconds=record.at),
                 record.name,
-                _logged(record.trouble),
+                _logged(record.failure),
             )
             for record in group.errors
             if is_creation(record.action.value)
@@ -333,50 +335,50 @@ def _translate(error: ApiError) -> ZenError:
     return CloudRefused(text)
 
 
-def _member(member: PretendInstance) -> Member:
+def _member(member: PretendInstance) -> ManagedInstance:
     vm = member.vm
-    return Member(
+    return ManagedInstance(
         name=member.name,
         zone=member.zone,
         machine=machine_state(vm.status.value if vm is not None else ""),
         instance_id=str(vm.info.id) if vm is not None else "",
         leaving=leaving(member.action.value),
-        refusals=(_refusal(member.trouble),) if member.trouble is not None else (),
+        refusals=(_refusal(member.failure),) if member.failure is not None else (),
         terminates_at=EPOCH + timedelta(seconds=member.ends_at) if member.ends_at else None,
     )
 
 
-def _in_other_words(trouble: Trouble) -> Trouble:
+def _in_other_words(failure: CreateFailure) -> CreateFailure:
     """Google does not say the same thing in the same words everywhere: in some zones its codes are
     of another family, or say nothing."""
-    if not trouble.zone.endswith("-b"):
-        return trouble
-    match trouble.code:
+    if not failure.zone.endswith("-b"):
+        return failure
+    match failure.code:
         case "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS":
-            return replace(trouble, code="CONDITION_NOT_MET", reason="")
+            return replace(failure, code="CONDITION_NOT_MET", reason="")
         case "UNSUPPORTED_OPERATION":
-            words = f"The resource 'zones/{trouble.zone}/machineTypes/some' was not found"
-            return replace(trouble, code="RESOURCE_NOT_FOUND", message=words)
+            words = f"The resource 'zones/{failure.zone}/machineTypes/some' was not found"
+            return replace(failure, code="RESOURCE_NOT_FOUND", message=words)
         case "PERMISSIONS_ERROR":
-            return replace(trouble, code="INTERNAL_ERROR", message="Internal error: try again")
+            return replace(failure, code="INTERNAL_ERROR", message="Internal error: try again")
         case _:
-            return trouble
+            return failure
 
 
-def _logged(said: Trouble) -> Refusal:
+def _logged(said: CreateFailure) -> Refusal:
     """As the group's history tells it: without details."""
     return refusal(ComputeError(said.code, said.message, zone=said.zone))
 
 
-def _refusal(said: Trouble) -> Refusal:
-    trouble = _in_other_words(said)
-    zones = dict(trouble.metadatas).get("zonesAvailable", "")
+def _refusal(said: CreateFailure) -> Refusal:
+    failure = _in_other_words(said)
+    zones = dict(failure.metadatas).get("zonesAvailable", "")
     error = ComputeError(
-        code=trouble.code,
-        message=trouble.message,
-        reason=trouble.reason,
+        code=failure.code,
+        message=failure.message,
+        reason=failure.reason,
         zones_available=tuple(zone for zone in zones.split(",") if zone),
-        zone=trouble.zone,
+        zone=failure.zone,
     )
     return refusal(error)
 
@@ -387,7 +389,7 @@ def _queued(request: ResizeRequest) -> Queued:
         state=QueueState(request.state.value),
         vms=len(request.members),
         run_s=request.run_s,
-        refusals=(_refusal(request.trouble),) if request.trouble is not None else (),
+        refusals=(_refusal(request.failure),) if request.failure is not None else (),
     )
 
 

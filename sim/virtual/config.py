@@ -11,9 +11,9 @@ from typing import Any
 
 from config.document import Document
 from config.errors import ConfigError
-from config.reload import Candidate, Reader
+from config.reload import CandidateConfig, Reader
 from config.settings import Settings
-from config.watch import Look
+from config.watch import FileLook
 from core.cluster import ClusterSpec
 from scheduler.operations.live_config import ConfigParts
 from sim.memory.config_versions import MemoryConfigVersions
@@ -37,8 +37,8 @@ class Paper:
         self._reader = _Remembering({})
         self._write()
 
-    def look(self) -> Look:
-        return Look(self._raw, (self._edits,))
+    def look(self) -> FileLook:
+        return FileLook(self._raw, (self._edits,))
 
     def parts(self, store: MemoryStore) -> ConfigParts:
         """For a process that starts now: with the file or, if it is bad, with what is in force."""
@@ -118,10 +118,10 @@ class _Remembering(Reader):
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         super().__init__(environ)
-        self._files: dict[bytes, Candidate | ConfigError] = {}
-        self._versions: dict[int, Candidate] = {}
+        self._files: dict[bytes, CandidateConfig | ConfigError] = {}
+        self._versions: dict[int, CandidateConfig] = {}
 
-    def file(self, raw: bytes, path: str) -> Candidate:
+    def file(self, raw: bytes, path: str) -> CandidateConfig:
         if raw not in self._files:
             try:
                 self._files[raw] = super().file(raw, path)
@@ -132,7 +132,7 @@ class _Remembering(Reader):
             raise found
         return found
 
-    def stored(self, document: Mapping[str, Any], version: int) -> Candidate:
+    def stored(self, document: Mapping[str, Any], version: int) -> CandidateConfig:
         if version not in self._versions:
             self._versions[version] = super().stored(document, version)
         return self._versions[version]

@@ -19,11 +19,11 @@ from multiprocessing import get_context
 from config.settings import Settings
 from core.job import Job, JobStatus
 from sim.cloud.faults import Preempt
-from sim.cloud.world import Physics, World
+from sim.cloud.world import CloudPhysics, World
 from sim.virtual.pretend_jobs import Nature, OnTerm
 from sim.virtual.pretend_vms import Site
 from sim.virtual.replicas import Host, Tripwire
-from sim.virtual.run import Plan, Run
+from sim.virtual.run import SimulationPlan, SimulationRun
 from sim.virtual.setting import cloud_world, settings
 from sim.virtual.workload import Order
 
@@ -34,7 +34,7 @@ REST_BOUND_S = 300.0
 REGIONS_MAX = 1
 CLUSTERS = ("1xl4", "1xa100-80gb")
 """A spot one and one that is not."""
-PHYSICS = Physics(create_s=(1.0, 2.0), boot_s=(2.0, 4.0), delete_s=3.0, spot_notice_s=10.0)
+PHYSICS = CloudPhysics(create_s=(1.0, 2.0), boot_s=(2.0, 4.0), delete_s=3.0, spot_notice_s=10.0)
 KINDS = {
     "commit": "commit of changes",
     "mark": "lease, or mark of what is sent",
@@ -48,7 +48,7 @@ _BAD = replace(_SHORT, compute_s=4.0, exit_code=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class JobEnd:
     """How one job ended."""
 
     status: str
@@ -63,7 +63,7 @@ class CrashRun:
     number: int | None
     kind: str
     stage: str
-    ended: Mapping[str, Ended]
+    ended: Mapping[str, JobEnd]
     boundaries: tuple[tuple[str, str], ...]
     violations: tuple[str, ...]
     virtual_s: float
@@ -96,13 +96,13 @@ def orders() -> list[Order]:
     ]
 
 
-class Crashing(Run):
+class Crashing(SimulationRun):
     """The scene, with a wire that kills."""
 
     def __init__(self, at: int | None, *, verbose: bool = False) -> None:
         self._at = at
         self._done: set[str] = set()
-        super().__init__(Plan(seed=1, jobs=5, replicas=1, faults=False, verbose=verbose))
+        super().__init__(SimulationPlan(seed=1, jobs=5, replicas=1, faults=False, verbose=verbose))
 
     def _settings(self) -> Settings:
         whole = settings()
@@ -195,7 +195,7 @@ class Crashing(Run):
         assert wire is not None
         kind, stage = wire.passed[self._at] if self._at is not None else ("", "")
         ended = {
-            job.spec.job_id: Ended(
+            job.spec.job_id: JobEnd(
                 str(job.status), job.attempt, self.checkers.computing.runs[job.spec.job_id]
             )
             for job in self._jobs()

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 from core.job import Job
-from core.tenants import HOLDS, Machine, Tally, Tenant, held_by, holdings
+from core.tenants import HOLDS, MachineShape, ResourceTotals, Tenant, held_by, holdings
 from sim.memory.tables import Tables
 from sim.virtual.trace import Trace
 
@@ -45,11 +45,11 @@ def _limits(clusters: Mapping[str, Mapping[str, int]]) -> Mapping[str, int]:
     return {name: 0 if given.get("drain") else given["vm_max"] for name, given in clusters.items()}
 
 
-class Quotas:
+class ExpectedQuotas:
     """What tenants hold beside what they may hold."""
 
     def __init__(
-        self, machines: Mapping[str, Machine], trace: Trace, broken: Callable[..., None]
+        self, machines: Mapping[str, MachineShape], trace: Trace, broken: Callable[..., None]
     ) -> None:
         self.tenants: dict[str, Tenant] = {}
         self._machines, self._trace, self._broken = machines, trace, broken
@@ -72,7 +72,7 @@ class Quotas:
             return
         mine = self._holding[tenant.tenant_id].values()
         used = held_by(holdings(mine)[tenant.tenant_id], self._machines)
-        asked = Tally.of(admitted.spec).amounts(self._machines.get(admitted.cluster))
+        asked = ResourceTotals.of(admitted.spec).amounts(self._machines.get(admitted.cluster))
         limits = tenant.quota.limits
         over = [n for n in limits if asked.get(n, 0.0) > 0 and used[n] > limits[n] + ROUNDING]
         if over:

@@ -6,12 +6,12 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sim.virtual.bus import Broker
+from sim.virtual.bus import PretendBroker
 from sim.virtual.checkers import Checkers
-from sim.virtual.clients import Clients
+from sim.virtual.clients import PretendClients
 from sim.virtual.compute import CloudInTime
 from sim.virtual.loop import VirtualLoop
-from sim.virtual.pretend_vms import Boot, Fleet
+from sim.virtual.pretend_vms import Boot, PretendVms
 from sim.virtual.replicas import Ground, Host
 from sim.virtual.trace import Trace
 
@@ -26,8 +26,8 @@ class Stage:
     loop: VirtualLoop
     ground: Ground
     hosts: Sequence[Host]
-    fleet: Fleet
-    clients: Clients
+    fleet: PretendVms
+    clients: PretendClients
     dice: random.Random
 
 
@@ -39,7 +39,7 @@ class Misfortunes:
         self._loop, self._dice = stage.loop, stage.dice
 
     @property
-    def _broker(self) -> Broker:
+    def _broker(self) -> PretendBroker:
         return self._stage.ground.broker
 
     @property

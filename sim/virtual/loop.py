@@ -31,7 +31,7 @@ class Stalled(Exception):
     """Time does not pass any more: nothing is left to happen, or something spins."""
 
 
-class Call:
+class ScheduledCall:
     """A callback that is due some time. `asyncio.Handle` does more than this loop asks for, and a
     run makes hundreds of thousands of them."""
 
@@ -67,7 +67,7 @@ class Process:
         self.dead = False
         self.frozen = False
         self.frozen_at = 0.0
-        self.parked: list[Call] = []
+        self.parked: list[ScheduledCall] = []
         """What was due while it was frozen."""
         self._loop = loop
         self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
@@ -116,9 +116,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._moment = 0.0
         self._rounds = 0
         self._numbers = count()
-        self._timers: list[tuple[float, int, Call]] = []
+        self._timers: list[tuple[float, int, ScheduledCall]] = []
         """A heap; what is due at the same moment comes in the order in which it was asked for."""
-        self.ready: deque[Call] = deque()
+        self.ready: deque[ScheduledCall] = deque()
         self.root = contextvars.copy_context()
         self.processes: list[Process] = []
         self.listening: dict[str, Answer] = {}
@@ -164,9 +164,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> Call:
+    ) -> ScheduledCall:
         context = contextvars.copy_context() if context is None else context
-        call = Call(callback, args, context, context.get(_PROCESS))
+        call = ScheduledCall(callback, args, context, context.get(_PROCESS))
         self.ready.append(call)
         return call
 
@@ -179,9 +179,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> Call:
+    ) -> ScheduledCall:
         context = contextvars.copy_context() if context is None else context
-        call = Call(callback, args, context, context.get(_PROCESS))
+        call = ScheduledCall(callback, args, context, context.get(_PROCESS))
         heappush(self._timers, (when, next(self._numbers), call))
         return call
 
@@ -191,7 +191,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> Call:
+    ) -> ScheduledCall:
         return self.call_at(self._moment + delay, callback, *args, context=context)
 
     # --- turning -----------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             except BaseException as error:  # as asyncio does: tell the handler
                 self._tell_handler(call, error)
 
-    def _tell_handler(self, call: Call, error: BaseException) -> None:
+    def _tell_handler(self, call: ScheduledCall, error: BaseException) -> None:
         about = {"message": f"exception in callback {call.callback!r}", "exception": error}
         self.call_exception_handler(about)
 

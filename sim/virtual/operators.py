@@ -14,12 +14,12 @@ from core.cost import Spent
 from core.errors import Conflict, NotFound, StoreDown
 from core.names import Names
 from core.tenants import Tenant
-from scheduler.operations.dead_letters import replay_letter
+from scheduler.operations.dead_letters import replay_dead_letter
 from scheduler.operations.stop import stop_group
 from scheduler.replica import Replica
 from sim.memory.reads import MemoryReads
 from sim.memory.store import MemoryStore
-from sim.virtual.clients import Clients, v1_clusters
+from sim.virtual.clients import PretendClients, v1_clusters
 from sim.virtual.trace import Trace
 
 EVERY_S = 20.0
@@ -46,7 +46,7 @@ BUDGETS = (0.0, 0.8, 1.1, 1.2)
 class Office:
     """What they know and whom they ask."""
 
-    clients: Clients
+    clients: PretendClients
     store: MemoryStore
     names: Names
     tenants: Sequence[Tenant]
@@ -149,14 +149,14 @@ class Desk:
 
     async def _replay(self, replica: Replica) -> bool:
         """Twice, as people click: it is sent once."""
-        letters = sorted(self._office.store.tables.letters)
-        if not letters:
+        dead_letters = sorted(self._office.store.tables.dead_letters)
+        if not dead_letters:
             return False
-        message_id, reads = self._dice.choice(letters), self._reads(replica)
+        message_id, reads = self._dice.choice(dead_letters), self._reads(replica)
         names, now = self._office.names, replica.clock.now()
         try:
-            done = await replay_letter(reads, replica.store, message_id, names, now)
-            again = await replay_letter(reads, replica.store, message_id, names, now)
+            done = await replay_dead_letter(reads, replica.store, message_id, names, now)
+            again = await replay_dead_letter(reads, replica.store, message_id, names, now)
         except NotFound:
             return False  # retention took it
         assert not again.sent, f"{message_id} was sent twice"

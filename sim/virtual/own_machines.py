@@ -16,8 +16,8 @@ from core.cluster import ClusterSpec, RegionSpec
 from sim.cloud.model import VmInfo
 from sim.virtual.bus import BusOdds
 from sim.virtual.loop import VirtualLoop
-from sim.virtual.pretend_vms import Fleet, Worker
-from sim.virtual.run import REST_BOUND_S, Outcome, Plan, Run
+from sim.virtual.pretend_vms import AgentBoot, PretendVms
+from sim.virtual.run import REST_BOUND_S, SeedResult, SimulationPlan, SimulationRun
 from sim.virtual.setting import clusters, settings
 from sim.virtual.workload import Order
 
@@ -33,20 +33,20 @@ HANGS_S = 30.0
 class Begun(AgentProcess):
     """A worker that is no process but a boot in virtual time."""
 
-    fleet: Fleet = field(kw_only=True)
+    fleet: PretendVms = field(kw_only=True)
     info: VmInfo = field(kw_only=True)
     power_off: Callable[[VmInfo], None] = field(kw_only=True)
 
     @property
     def alive(self) -> bool:
         here = (worker for worker in self.fleet.workers() if worker.info.id == self.info.id)
-        return any(not (isinstance(worker, Worker) and worker.ended) for worker in here)
+        return any(not (isinstance(worker, AgentBoot) and worker.ended) for worker in here)
 
     async def end(self) -> None:
         self.power_off(self.info)
 
 
-class Machine(Node):
+class VirtualNode(Node):
     """The node service as it is, but for the process that it would start."""
 
     def __init__(self, run: OwnRun, number: int) -> None:
@@ -75,16 +75,16 @@ class Machine(Node):
         return Begun(name, str(instance), None, -1, **run)  # type: ignore[arg-type]
 
 
-class OwnRun(Run):
+class OwnRun(SimulationRun):
     """Three machines of one cluster."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SimulationPlan) -> None:
         super().__init__(plan)
-        self.machines = [Machine(self, number) for number in range(len(MACHINES))]
+        self.machines = [VirtualNode(self, number) for number in range(len(MACHINES))]
         for machine in self.machines:
             self._plug(self.loop, machine)
 
-    def _plug(self, loop: VirtualLoop, machine: Machine) -> None:
+    def _plug(self, loop: VirtualLoop, machine: VirtualNode) -> None:
         loop.listening[_socket(machine.region)] = machine.hear
 
     def _settings(self) -> Settings:
@@ -123,7 +123,7 @@ class OwnRun(Run):
         for host in self.hosts:
             host.start()
 
-    def _back(self, machine: Machine) -> None:
+    def _back(self, machine: VirtualNode) -> None:
         machine.mood = ""
         self._plug(self.loop, machine)
 
@@ -180,6 +180,6 @@ def _socket(machine: str) -> str:
     return f"/run/{machine}.sock"
 
 
-def simulate_own(plan: Plan) -> Outcome:
+def simulate_own(plan: SimulationPlan) -> SeedResult:
     """One run of one seed."""
     return OwnRun(plan).run()

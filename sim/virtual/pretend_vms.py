@@ -12,8 +12,8 @@ from typing import Protocol, TextIO, cast
 
 from agent.control_inbox import Ear
 from agent.driver import Driver
-from agent.events import GpusRead, Identity, Listening, PreemptNotice, ShutDown
-from agent.json_log import Journal
+from agent.events import GpusRead, Identity, Listening, ReclaimNotice, ShutDown
+from agent.json_log import JsonLog
 from agent.state_machine import RETRY_S, AgentMachine
 from core.errors import BusDown
 from core.ids import RandomIds
@@ -21,7 +21,7 @@ from core.messages import GpuReading
 from core.names import Names
 from core.timers import Timers
 from sim.cloud.model import VmInfo
-from sim.virtual.bus import Broker, MemoryBus
+from sim.virtual.bus import MemoryBus, PretendBroker
 from sim.virtual.compute import CloudInTime
 from sim.virtual.loop import Process, VirtualClock, VirtualLoop
 from sim.virtual.pretend_jobs import ComputeLog, Nature, PretendRunner
@@ -50,7 +50,7 @@ class Site:
     nature: Callable[[str, int], Nature]
     """What attempt of which job does what."""
     loop: VirtualLoop
-    broker: Broker
+    broker: PretendBroker
     cloud: CloudInTime
     names: Names
     timers: Timers
@@ -73,7 +73,7 @@ class Boot(Protocol):
     def kill(self) -> None: ...
 
 
-class Worker:
+class AgentBoot:
     """One boot of the agent on one VM."""
 
     def __init__(self, site: Site, info: VmInfo) -> None:
@@ -94,7 +94,7 @@ class Worker:
 
     def notice(self) -> None:
         if self._driver is not None:
-            self._driver.post(PreemptNotice())
+            self._driver.post(ReclaimNotice())
 
     def shut_down(self) -> None:
         """The machine is being stopped: its agent gets SIGTERM."""
@@ -131,7 +131,7 @@ class Worker:
             listening=False,
             unready="" if info.driver else "no NVIDIA driver",
         )
-        journal = Journal(clock, _NOWHERE, vm=info.name)
+        journal = JsonLog(clock, _NOWHERE, vm=info.name)
         self._driver = Driver(machine, bus, site.names, clock, journal)
         where = f"{info.name}/{info.id}"
         self._runner = PretendRunner(
@@ -167,12 +167,12 @@ class Worker:
                 continue  # they come again, and are known by then
 
 
-class Fleet:
+class PretendVms:
     """All machines with power."""
 
     def __init__(self, site: Site, make: Callable[[Site, VmInfo], Boot] | None = None) -> None:
         self._site = site
-        self._make = make or Worker
+        self._make = make or AgentBoot
         """What boots on a machine."""
         self._workers: dict[int, Boot] = {}
         machines = site.cloud.machines

@@ -20,7 +20,7 @@ class Underway(Protocol):
     def progress(self) -> str: ...
 
 
-class Progress:
+class ProgressReporter:
     """Shown the run every few virtual seconds; speaks by the wall clock, and changes nothing."""
 
     def __init__(

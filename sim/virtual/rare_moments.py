@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from core.job import Job, JobStatus
-from sim.virtual.pretend_vms import Fleet, Worker
+from sim.virtual.pretend_vms import AgentBoot, PretendVms
 from sim.virtual.replicas import Ground
 
 S = JobStatus
@@ -26,7 +26,7 @@ class RareMoments:
     """Looks every few seconds until it is over."""
 
     ground: Ground
-    fleet: Fleet
+    fleet: PretendVms
     dice: random.Random
     over: Callable[[], bool]
 
@@ -75,10 +75,10 @@ class RareMoments:
         broker.cut_off.add(name)
         self.ground.loop.later(self.dice.uniform(*CUT_OFF_S), broker.reconnect, name)
 
-    def _worker(self, job: Job) -> Worker | None:
+    def _worker(self, job: Job) -> AgentBoot | None:
         name = job.lease.vm_name if job.lease is not None else ""
         found = (worker for worker in self.fleet.workers() if worker.info.name == name)
-        return next((worker for worker in found if isinstance(worker, Worker)), None)
+        return next((worker for worker in found if isinstance(worker, AgentBoot)), None)
 
 
 def _is_first(job: Job) -> bool:

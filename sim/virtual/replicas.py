@@ -15,12 +15,12 @@ from core.ids import RandomIds
 from core.messages import OutMessage
 from core.mig import MigSnapshot, Queued
 from scheduler.operations.metrics import Metrics
-from scheduler.queue.blocked_clusters import KnownTroubles
+from scheduler.queue.blocked_clusters import KnownRegionBlocks
 from scheduler.replica import Adapters, Replica
 from scheduler.submission.group_commit import GroupCommit
 from sim.memory.reads import MemoryReads
 from sim.memory.store import MemoryStore, Stage
-from sim.virtual.bus import GRID_S, Broker, MemoryBus, MemoryInbound
+from sim.virtual.bus import GRID_S, MemoryBus, MemoryInbound, PretendBroker
 from sim.virtual.checkers import Checkers
 from sim.virtual.compute import CloudInTime, VirtualCompute
 from sim.virtual.config import Paper
@@ -64,7 +64,7 @@ class Ground:
     settings: Settings
     loop: VirtualLoop
     store: MemoryStore
-    broker: Broker
+    broker: PretendBroker
     cloud: CloudInTime
     dice: random.Random
     trace: Trace
@@ -164,8 +164,8 @@ class Host:
         )
         self.replica = Replica(ground.settings, adapters, Metrics(), self.name)
         self.replica.leadership.follow_s = FOLLOW_S
-        troubles = KnownTroubles(MemoryReads(self.door).troubles, self.replica.clock)
-        self.replica.submissions.troubles = troubles
+        blocks = KnownRegionBlocks(MemoryReads(self.door).blocks, self.replica.clock)
+        self.replica.submissions.blocks = blocks
         self.replica.start()
 
     def _created(self, mig: str, action: Create | Queue) -> None:
@@ -173,7 +173,7 @@ class Host:
         self._ground.checkers.created(mig.removeprefix(prefix).removesuffix(suffix), action)
 
     async def _news(self) -> AsyncIterator[None]:
-        """The database's news, when the bus's come: a commit is not worth a turn of its own."""
+        """The database's news, when the bus's come: a commit is not worth a cycle of its own."""
         async for _ in self.door.wakeups():
             await asyncio.sleep(GRID_S - self._ground.loop.time() % GRID_S)
             yield

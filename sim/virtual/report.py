@@ -11,8 +11,8 @@ from multiprocessing import get_context
 
 from core.job import TRANSITIONS, JobEvent, JobStatus
 from sim.virtual.fault_plan import FAULTS, SMALL_FAULTS
-from sim.virtual.progress import Progress
-from sim.virtual.run import Outcome, Plan, simulate
+from sim.virtual.progress import ProgressReporter
+from sim.virtual.run import SeedResult, SimulationPlan, simulate
 
 JUDGED_FROM_SEEDS = 40
 """Fewer runs than this cannot be expected to meet every fault."""
@@ -39,13 +39,13 @@ NOT_SIMULATED = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class SimulationSummary:
     """All runs of one command."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[SeedResult, ...]
 
     @property
-    def failed(self) -> list[Outcome]:
+    def failed(self) -> list[SeedResult]:
         return [outcome for outcome in self.outcomes if outcome.violations]
 
     @property
@@ -111,7 +111,9 @@ def excluded_steps() -> list[tuple[JobStatus, JobEvent]]:
     return [step for step in TRANSITIONS if step in NOT_SIMULATED]
 
 
-def simulate_all(plans: Sequence[Plan], workers: int, *, tell: bool = False) -> Iterable[Outcome]:
+def simulate_all(
+    plans: Sequence[SimulationPlan], workers: int, *, tell: bool = False
+) -> Iterable[SeedResult]:
     """Every plan, side by side; in the order of the plans. `tell`: how far they are, on stderr."""
     if workers <= 1 or len(plans) == 1:
         yield from (
@@ -122,22 +124,22 @@ def simulate_all(plans: Sequence[Plan], workers: int, *, tell: bool = False) -> 
         yield from pool.map(_told if tell else simulate, plans)
 
 
-def _told(plan: Plan, *, over: bool = False) -> Outcome:
+def _told(plan: SimulationPlan, *, over: bool = False) -> SeedResult:
     """Several at once cannot write over one line."""
-    progress = Progress(over=over)
+    progress = ProgressReporter(over=over)
     try:
         return simulate(plan, progress)
     finally:
         progress.close()
 
 
-def command_of(plan: Plan) -> str:
+def command_of(plan: SimulationPlan) -> str:
     """What repeats the run, event for event."""
     words = [f"zen simulate --seed {plan.seed} --jobs {plan.jobs} --replicas {plan.replicas}"]
     return " ".join([*words, *(["--no-faults"] if not plan.faults else [])])
 
 
-def failure_text(outcome: Outcome) -> str:
+def failure_text(outcome: SeedResult) -> str:
     """What was broken, what led to it, and how to see it again."""
     lines = [f"seed {outcome.plan.seed}: {outcome.violations[0]}"]
     for subject, words in outcome.about.items():

@@ -22,9 +22,9 @@ from core.tenants import Tenant
 from sim.cloud.world import World
 from sim.memory.store import MemoryStore
 from sim.virtual import bill_check
-from sim.virtual.bus import Broker
+from sim.virtual.bus import PretendBroker
 from sim.virtual.checkers import Checkers
-from sim.virtual.clients import Clients
+from sim.virtual.clients import PretendClients
 from sim.virtual.compute import CloudInTime
 from sim.virtual.config import Paper
 from sim.virtual.fault_plan import Chaos
@@ -32,7 +32,7 @@ from sim.virtual.fault_targets import Stage
 from sim.virtual.loop import Stalled, VirtualClock, VirtualLoop
 from sim.virtual.operators import Desk, Office
 from sim.virtual.pretend_jobs import nature_of
-from sim.virtual.pretend_vms import BAD_GPUS, Fleet, Site
+from sim.virtual.pretend_vms import BAD_GPUS, PretendVms, Site
 from sim.virtual.replicas import Ground, Host
 from sim.virtual.setting import cloud_world, settings
 from sim.virtual.trace import Trace, Violation
@@ -56,7 +56,7 @@ FAULTS_MIN_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SimulationPlan:
     """What to simulate."""
 
     seed: int
@@ -72,10 +72,10 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Outcome:
+class SeedResult:
     """What came of it."""
 
-    plan: Plan
+    plan: SimulationPlan
     violations: list[Violation]
     digest: str
     events: int
@@ -90,10 +90,12 @@ class Outcome:
     about: Mapping[str, list[str]] = field(default_factory=dict)
 
 
-class Run:
+class SimulationRun:
     """Builds everything on one loop and lets it go."""
 
-    def __init__(self, plan: Plan, watch: Callable[[Run], None] = lambda _: None) -> None:
+    def __init__(
+        self, plan: SimulationPlan, watch: Callable[[SimulationRun], None] = lambda _: None
+    ) -> None:
         self.plan = plan
         self._watch = watch
         """Is shown the run every now and then; must not touch it."""
@@ -110,7 +112,7 @@ class Run:
             self.loop.time,
             self._broken.set,
         )
-        self.broker = Broker(
+        self.broker = PretendBroker(
             self.loop, self._dice("bus"), VirtualClock(self.loop, -41.0), self.trace
         )
         self.broker.on_taken = self.checkers.published
@@ -119,7 +121,7 @@ class Run:
         self.fleet = self._fleet()
         self.checkers.could_not_speak = self.fleet.could_not_speak
         self.hosts = self._hosts()
-        self.clients = Clients(
+        self.clients = PretendClients(
             self.loop,
             self.hosts,
             self.broker,
@@ -139,8 +141,8 @@ class Run:
     def _world(self) -> World:
         return cloud_world(self.plan.seed, self.settings.names, self._dice("scene"))
 
-    def _fleet(self) -> Fleet:
-        return Fleet(self._site())
+    def _fleet(self) -> PretendVms:
+        return PretendVms(self._site())
 
     def _site(self) -> Site:
         return Site(
@@ -188,7 +190,7 @@ class Run:
 
     # --- the run ---------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
+    def run(self) -> SeedResult:
         """From the first submission to the verdict."""
         clock = SystemClock()
         began = clock.monotonic()
@@ -247,7 +249,7 @@ class Run:
         self.checkers.committed()
         floors = {cluster.name: cluster.vm_min for cluster in self.settings.clusters}
         self.checkers.at_the_end(self.cloud.cloud, floors)
-        for what in bill_check.faults(self.store.tables, (await self.store.view(0)).now):
+        for what in bill_check.faults(self.store.tables, (await self.store.snapshot(0)).now):
             self.checkers.broken("I12", what)
 
     def _office(self, tenants: Sequence[Tenant], over: Callable[[], bool]) -> Office:
@@ -339,10 +341,10 @@ class Run:
             f"{self.plan.jobs:,} submissions"
         )
 
-    def _outcome(self, wall_s: float) -> Outcome:
+    def _outcome(self, wall_s: float) -> SeedResult:
         checkers = self.checkers
         subjects = [s for violation in checkers.violations[:1] for s in violation.subjects if s]
-        return Outcome(
+        return SeedResult(
             plan=self.plan,
             violations=list(checkers.violations),
             digest=self.trace.digest,
@@ -378,6 +380,8 @@ def _logs_are_watched(on_error: Any) -> Iterator[None]:
         structlog.configure(**before)
 
 
-def simulate(plan: Plan, watch: Callable[[Run], None] = lambda _: None) -> Outcome:
+def simulate(
+    plan: SimulationPlan, watch: Callable[[SimulationRun], None] = lambda _: None
+) -> SeedResult:
     """One run of one seed."""
-    return Run(plan, watch).run()
+    return SimulationRun(plan, watch).run()

@@ -12,7 +12,7 @@ from core.names import Names, parse_cluster
 from core.queueing import QueuePolicy, QueueRule
 from core.retention import RetentionRules
 from core.timers import Timers
-from sim.cloud.world import MigSpec, Physics, World
+from sim.cloud.world import CloudPhysics, MigSpec, World
 
 REGIONS = ("us-central1", "us-west1", "us-east1", "europe-west4")
 _ZONES = ("a", "b")
@@ -49,7 +49,7 @@ TIMERS = replace(
     stockout_block_max_s=150.0,
 )
 
-PHYSICS = Physics(create_s=(3.0, 10.0), boot_s=(8.0, 25.0), retry_s=20.0)
+PHYSICS = CloudPhysics(create_s=(3.0, 10.0), boot_s=(8.0, 25.0), retry_s=20.0)
 """Quicker than Google, so that machines are not mostly seen booting."""
 
 

@@ -19,14 +19,14 @@ from sim.cloud.faults import Crash
 from sim.cloud.model import ApiError, VmInfo
 from sim.virtual.bus import BusOdds, MemoryBus
 from sim.virtual.loop import Process
-from sim.virtual.pretend_vms import Fleet, Site
-from sim.virtual.run import REST_BOUND_S, Outcome, Plan, Run
+from sim.virtual.pretend_vms import PretendVms, Site
+from sim.virtual.run import REST_BOUND_S, SeedResult, SimulationPlan, SimulationRun
 from sim.virtual.setting import clusters, settings
 from sim.virtual.workload import Order
 
 BOOT_WAIT_S = 30.0
 FOUND_WAIT_S = 30.0
-BEAT_S = 10.0
+HEARTBEAT_S = 10.0
 EMPTY_PULLS = 0.02
 """A pull may find nothing although something is there."""
 V1_CLUSTERS = ("1xv100", "2xa100-40gb", "1xa100-80gb")
@@ -98,7 +98,7 @@ class V1Worker:
         body = json.dumps({**who, "status": status}).encode()
         message = OutMessage(self._site.names.heartbeat_topic, body)
         try:
-            await self._bus.publish([message], BEAT_S / 2)
+            await self._bus.publish([message], HEARTBEAT_S / 2)
         except BusDown:
             self._site.trace.count_fault("v1_beat_lost")
 
@@ -113,8 +113,8 @@ class V1Worker:
             if self._is_stopped(order.spec.job_id):
                 code = 143
                 break
-            await asyncio.sleep(min(BEAT_S, left_s))
-            left_s -= BEAT_S
+            await asyncio.sleep(min(HEARTBEAT_S, left_s))
+            left_s -= HEARTBEAT_S
         self._computes = None
         site.log.ends(order.lease_id, code)
         return {0: "COMPLETED", 143: "STOPPED"}.get(code, "FAILED")
@@ -151,7 +151,7 @@ class V1Worker:
         site.cloud.settle()
 
 
-class V1Run(Run):
+class V1Run(SimulationRun):
     """Three clusters with v1 workers."""
 
     def _settings(self) -> Settings:
@@ -162,8 +162,8 @@ class V1Run(Run):
     def _paper(self) -> None:
         """Nobody edits the configuration."""
 
-    def _fleet(self) -> Fleet:
-        return Fleet(self._site(), V1Worker)
+    def _fleet(self) -> PretendVms:
+        return PretendVms(self._site(), V1Worker)
 
     def _make_infrastructure(self) -> None:
         super()._make_infrastructure()
@@ -247,6 +247,6 @@ def v1_orders(seed: int, count: int, over_s: float) -> list[Order]:
     return orders
 
 
-def simulate_v1(plan: Plan) -> Outcome:
+def simulate_v1(plan: SimulationPlan) -> SeedResult:
     """One run of one seed."""
     return V1Run(plan).run()

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from agent.containers.spec import Runtime
 from agent.events import Exited, Input, StartFailed
-from agent.json_log import Journal
+from agent.json_log import JsonLog
 from agent.runner import JobRunner
 from core.clock import SystemClock
 from core.containers import ContainerRules
 from core.job import JobSpec
 from core.messages import StartJob
-from stores.base import LogPath, Store
+from stores.base import FileStore, LogPath
 from stores.local import LocalStore
 from tests.agent.vm import until
 
@@ -33,7 +33,7 @@ class Yard:
         *,
         docker: str = "",
         image: str | None = None,
-        store: Store | None = None,
+        store: FileStore | None = None,
         rules: ContainerRules | None = None,
     ) -> None:
         self.root, self.image = root, image
@@ -49,7 +49,7 @@ class Yard:
             root / "vm",
             self.store,
             self.posted.put_nowait,
-            Journal(SystemClock()),
+            JsonLog(SystemClock()),
             log_cap=log_cap,
             environment=self.environ,
             runtime=self.runtime,

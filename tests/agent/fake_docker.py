@@ -1,4 +1,4 @@
-"""A small Docker: the calls that a keeper makes, for what a real runtime does not do on demand."""
+"""A small Docker: the calls that a shim makes, for what a real runtime does not do on demand."""
 
 from __future__ import annotations
 

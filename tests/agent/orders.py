@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from agent.events import BeatsConfirmed, Heard, Identity, Input, Output, Send
+from agent.events import (
+    ControlReceived,
+    HeartbeatsConfirmed,
+    Identity,
+    Input,
+    Output,
+    PublishHeartbeats,
+)
 from agent.state_machine import AgentMachine
 from core.job import JobSpec
 from core.messages import ContinueJob, Control, DrainVm, Heartbeat, StartJob, StopJob
@@ -44,33 +51,33 @@ class Bench:
         self.machine = AgentMachine(ME, timers, gpu_count, self.now)
         self.bus_works = True
         self.outputs: list[Output] = []
-        self.unanswered: list[Send] = []
+        self.unanswered: list[PublishHeartbeats] = []
 
     def feed(self, event: Input) -> list[Output]:
         """The outputs of the event; sends are confirmed at once while the bus works."""
         came = self.machine.handle(event, self.now)
         self.outputs += came
         for output in list(came):
-            if isinstance(output, Send) and self.bus_works:
-                came = came + self.feed(BeatsConfirmed(output.number))
-            elif isinstance(output, Send):
+            if isinstance(output, PublishHeartbeats) and self.bus_works:
+                came = came + self.feed(HeartbeatsConfirmed(output.number))
+            elif isinstance(output, PublishHeartbeats):
                 self.unanswered.append(output)
         return came
 
     def hear(self, control: Control) -> list[Output]:
-        return self.feed(Heard(control))
+        return self.feed(ControlReceived(control))
 
     def later(self, seconds: float, event: Input) -> list[Output]:
         self.now += seconds
         return self.feed(event)
 
 
-def beats(outputs: Sequence[Output]) -> list[Heartbeat]:
-    return [beat for send in only(outputs, Send) for beat in send.beats]
+def heartbeats(outputs: Sequence[Output]) -> list[Heartbeat]:
+    return [heartbeat for send in only(outputs, PublishHeartbeats) for heartbeat in send.heartbeats]
 
 
 def said(outputs: Sequence[Output]) -> list[str]:
-    return [str(beat.status) for beat in beats(outputs)]
+    return [str(heartbeat.status) for heartbeat in heartbeats(outputs)]
 
 
 def only(outputs: Sequence[Output], kind: type[T]) -> list[T]:

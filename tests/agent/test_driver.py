@@ -7,8 +7,8 @@ import io
 from collections.abc import Sequence
 
 from agent.driver import Driver
-from agent.events import Exited, ExitKind, Heard, ShutDown, Signal, Started
-from agent.json_log import Journal
+from agent.events import ControlReceived, Exited, ExitKind, ShutDown, Signal, Started
+from agent.json_log import JsonLog
 from agent.state_machine import AgentMachine
 from core.clock import SystemClock
 from core.errors import BusDown
@@ -33,9 +33,9 @@ class Paper:
             raise BusDown("not now")
         now = SystemClock().now()
         for message in messages:
-            beat = decode_heartbeat(InMessage("", "", now, message.body, message.attributes))
-            assert not isinstance(beat, Canary)
-            self.said.append(str(beat.status))
+            heartbeat = decode_heartbeat(InMessage("", "", now, message.body, message.attributes))
+            assert not isinstance(heartbeat, Canary)
+            self.said.append(str(heartbeat.status))
         return ["1"] * len(messages)
 
     def subscribe(self, subscription: str, *, max_messages: int = 1000) -> Inbound:
@@ -52,7 +52,7 @@ class Puppet:
 
     def start(self, order: StartJob) -> None:
         self._driver.post(Started(order.lease_id))
-        self._driver.post(Heard(stop(order.lease_id)))
+        self._driver.post(ControlReceived(stop(order.lease_id)))
 
     def renew(self, until: float) -> None:
         self.until = until
@@ -69,14 +69,14 @@ class Puppet:
 def driven(timers: Timers) -> tuple[Driver, Paper]:
     clock, bus = SystemClock(), Paper()
     machine = AgentMachine(ME, timers, 4, clock.monotonic())
-    return Driver(machine, bus, Names(), clock, Journal(clock, io.StringIO())), bus
+    return Driver(machine, bus, Names(), clock, JsonLog(clock, io.StringIO())), bus
 
 
 async def test_from_start_to_shutdown() -> None:
     """Orders reach the runner, its answers reach the bus, Exit ends the drive."""
     driver, bus = driven(Timers())
     puppet = Puppet(driver)
-    driver.post(Heard(start()))
+    driver.post(ControlReceived(start()))
     async with asyncio.timeout(5):
         end = await driver.run(puppet)
     assert end.kind is ExitKind.SHUT_DOWN

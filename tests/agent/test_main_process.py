@@ -80,7 +80,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 
 async def test_road_of_a_job(site: Site) -> None:
     """READY, start, FOUND_VM, RUNNING, COMPLETED, READY; the log is stored; twice in one boot."""
-    hear = site.scheduler.beat
+    hear = site.scheduler.heartbeat
     async with site.agent():
         ready = await hear("READY")
         assert (ready.vm_name, ready.instance_id, ready.zone) == (VM, "4242", "us-central1-a")
@@ -100,7 +100,7 @@ async def test_road_of_a_job(site: Site) -> None:
 async def test_agent_is_light(site: Site) -> None:
     """The agent loads nothing heavy, and stays under 90 MB while idle."""
     async with site.agent() as agent:
-        await site.scheduler.beat("READY")
+        await site.scheduler.heartbeat("READY")
         assert agent.memory_info().rss < 90 * 2**20
         maps = {Path(m.path).name for m in agent.memory_maps()}
         assert not any("pydantic" in name or "psycopg" in name for name in maps)
@@ -109,19 +109,19 @@ async def test_agent_is_light(site: Site) -> None:
 async def test_stop(site: Site) -> None:
     """A stop over the bus ends the job within its grace and is told as STOPPED."""
     async with site.agent():
-        ready = await site.scheduler.beat("READY")
+        ready = await site.scheduler.heartbeat("READY")
         await site.run(ready, "trap 'exit 0' TERM; echo up; while :; do sleep 0.05; done")
         await site.first_line()
         nonce = ready.boot_nonce
         await site.scheduler.send(StopJob(VM, nonce, "j1", "u1", 1, "lease-1", 30.0, "user"))
-        stopped = await site.scheduler.beat("STOPPED", "lease-1")
+        stopped = await site.scheduler.heartbeat("STOPPED", "lease-1")
         assert stopped.reason == "user; exit code 0"
 
 
 async def test_killed_agent_takes_its_jobs_along(site: Site) -> None:
     """SIGKILL of the agent ends the job, its children and its deserters within moments."""
     async with site.agent() as agent:
-        ready = await site.scheduler.beat("READY")
+        ready = await site.scheduler.heartbeat("READY")
         await site.run(ready, "sleep 999 & A=$!; setsid sleep 999 & echo $$ $A $!; wait")
         pids = [int(pid) for pid in (await site.first_line()).split()]
         agent.kill()
@@ -144,7 +144,7 @@ async def test_parent_gone(site: Site) -> None:
         pass_fds=(ours,),
     )
     os.close(ours)
-    ready = await site.scheduler.beat("READY")
+    ready = await site.scheduler.heartbeat("READY")
     await site.run(ready, "echo $$; exec sleep 999")
     job = int(await site.first_line())
     os.close(theirs)
@@ -155,11 +155,11 @@ async def test_parent_gone(site: Site) -> None:
 async def test_sigterm_is_clean(site: Site) -> None:
     """SIGTERM ends the job, reports it, removes the control subscription, and exits with 0."""
     async with agent_process(site.metadata_host, site.root / "vm") as agent:
-        ready = await site.scheduler.beat("READY")
+        ready = await site.scheduler.heartbeat("READY")
         await site.run(ready, "echo up; exec sleep 999")
         await site.first_line()
         agent.send_signal(signal.SIGTERM)
-        stopped = await site.scheduler.beat("STOPPED", "lease-1")
+        stopped = await site.scheduler.heartbeat("STOPPED", "lease-1")
         assert stopped.reason == "agent shut down: SIGTERM; killed by SIGTERM"
         assert await agent.wait() == 0
     bus = site.scheduler.bus
@@ -171,13 +171,13 @@ async def test_sigterm_is_clean(site: Site) -> None:
 async def test_preemption_notice(site: Site) -> None:
     """`preempted` in the metadata: PREEMPTED for the VM, SIGTERM, PREEMPTED for the job's end."""
     async with site.agent():
-        ready = await site.scheduler.beat("READY")
+        ready = await site.scheduler.heartbeat("READY")
         trap = "trap 'echo saved; exit 9' TERM; echo up; while :; do sleep 0.05; done"
         await site.run(ready, trap)
         await site.first_line()
         await site.metadata.put("instance/preempted", "TRUE")
-        assert (await site.scheduler.beat("PREEMPTED")).boot_nonce == ready.boot_nonce
-        end = await site.scheduler.beat("PREEMPTED", "lease-1")
+        assert (await site.scheduler.heartbeat("PREEMPTED")).boot_nonce == ready.boot_nonce
+        end = await site.scheduler.heartbeat("PREEMPTED", "lease-1")
         assert (end.job_id, end.reason) == ("j1", "preempted; exit code 9")
         assert "saved" in await site.log()
 
@@ -186,13 +186,13 @@ async def test_sigterm_of_a_reclaimed_vm_leaves_the_job_its_notice(site: Site) -
     """systemd's SIGTERM comes with the notice, perhaps before we have read it: the job may use more
     than the few seconds that an agent alone would have, and its end is an interruption."""
     async with agent_process(site.metadata_host, site.root / "vm") as agent:
-        ready = await site.scheduler.beat("READY")
+        ready = await site.scheduler.heartbeat("READY")
         save = f"sleep {SHUT_DOWN_GRACE_S + 1}; echo saved; exit 9"
         await site.run(ready, f"trap '{save}' TERM; echo up; while :; do sleep 0.05; done")
         await site.first_line()
         site.metadata.values["instance/preempted"] = "TRUE"  # nobody is told
         agent.send_signal(signal.SIGTERM)
-        end = await site.scheduler.beat("PREEMPTED", "lease-1")
+        end = await site.scheduler.heartbeat("PREEMPTED", "lease-1")
         assert (end.job_id, end.reason) == ("j1", "preempted; exit code 9")
         assert "saved" in await site.log()
         assert await agent.wait() == 0
@@ -203,9 +203,13 @@ async def test_a_real_vm_without_its_gpus_is_not_ready(site: Site) -> None:
     but what is missing."""
     del site.metadata.values["instance/attributes/zen-pretend-gpus"]
     async with agent_process(site.metadata_host, site.root / "vm", ZEN_DRIVER_WAIT_S="0"):
-        said = await site.scheduler.beat("UNREADY")
+        said = await site.scheduler.heartbeat("UNREADY")
         assert "NVIDIA driver" in said.reason
-        assert [beat.status for beat in site.scheduler.beats if beat.status == "READY"] == []
+        assert [
+            heartbeat.status
+            for heartbeat in site.scheduler.heartbeats
+            if heartbeat.status == "READY"
+        ] == []
 
 
 async def test_bus_outage_freezes_the_job(site: Site) -> None:
@@ -213,7 +217,7 @@ async def test_bus_outage_freezes_the_job(site: Site) -> None:
     site.metadata.values["instance/attributes/zen-timers"] = (
         '{"heartbeat_s": 0.4, "publish_timeout_s": 0.4, "self_stop_after_s": 2.0}'
     )
-    hear = site.scheduler.beat
+    hear = site.scheduler.heartbeat
     async with site.agent():
         ready = await hear("READY")
         await site.run(ready, "echo $$; exec sleep 999")
@@ -238,7 +242,7 @@ async def test_hung_agent_does_not_leave_its_job_computing(site: Site) -> None:
     site.metadata.values["instance/attributes/zen-timers"] = (
         '{"heartbeat_s": 0.2, "publish_timeout_s": 0.2, "self_stop_after_s": 1.0}'
     )
-    hear = site.scheduler.beat
+    hear = site.scheduler.heartbeat
     async with site.agent() as agent:
         ready = await hear("READY")
         await site.run(ready, "echo $$; exec sleep 999")
@@ -261,7 +265,7 @@ async def test_hung_agent_does_not_leave_its_job_computing(site: Site) -> None:
 async def test_lost_subscription_is_made_anew(site: Site) -> None:
     """If somebody deletes the control subscription, the agent makes it again and hears again."""
     async with site.agent():
-        ready = await site.scheduler.beat("READY")
+        ready = await site.scheduler.heartbeat("READY")
         bus = site.scheduler.bus
         name = NAMES.control_subscription(VM, ready.boot_nonce)
         assert await delete_subscription(bus, name)
@@ -272,7 +276,7 @@ async def test_lost_subscription_is_made_anew(site: Site) -> None:
 
         await until(there, "the subscription is back")
         await site.run(ready, "true")
-        await site.scheduler.beat("COMPLETED", "lease-1")
+        await site.scheduler.heartbeat("COMPLETED", "lease-1")
 
 
 async def test_idle_power_off(site: Site) -> None:

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from agent import metadata as metadata_module
-from agent.metadata import Answer, MetadataDown, MetadataServer, parse_settings
+from agent.metadata import MetadataClient, MetadataDown, MetadataResponse, parse_settings
 from core.errors import BadInput
 from tests.agent.vm import VM, FakeMetadata, instance
 
@@ -63,7 +63,7 @@ async def test_over_the_wire() -> None:
     """The settings are read with the header that Google asks for."""
     fake = FakeMetadata(instance("file:///s", "127.0.0.1:1"))
     async with fake.serve() as host:
-        settings = await MetadataServer(host).settings()
+        settings = await MetadataClient(host).settings()
     assert settings.vm_name == VM
     assert {headers["metadata-flavor"] for _, headers in fake.requests} == {"Google"}
 
@@ -74,7 +74,7 @@ async def test_old_notice_is_found() -> None:
     fake = FakeMetadata({"instance/preempted": "TRUE"})
     noticed = asyncio.Event()
     async with fake.serve() as host, asyncio.timeout(5):
-        await MetadataServer(host).watch_preempted(lambda _: noticed.set())
+        await MetadataClient(host).watch_preempted(lambda _: noticed.set())
     assert noticed.is_set()
     assert [path for path, _ in fake.requests].count("/computeMetadata/v1/instance/preempted") == 1
 
@@ -85,7 +85,7 @@ async def test_new_notice_is_awaited() -> None:
     fake = FakeMetadata({"instance/preempted": "FALSE"})
     noticed = asyncio.Event()
     async with fake.serve() as host, asyncio.timeout(5):
-        watch = asyncio.create_task(MetadataServer(host).watch_preempted(lambda _: noticed.set()))
+        watch = asyncio.create_task(MetadataClient(host).watch_preempted(lambda _: noticed.set()))
         while not any("preempted?" in path for path, _ in fake.requests):  # noqa: ASYNC110
             await asyncio.sleep(0.005)  # the fake has no event for a request
         assert any("preempted?" in path and "last_etag=1" in path for path, _ in fake.requests)
@@ -101,7 +101,7 @@ async def test_maintenance_that_stops_the_vm_is_a_notice() -> None:
     fake = FakeMetadata({"instance/preempted": "FALSE", "instance/maintenance-event": "NONE"})
     told: list[str] = []
     async with fake.serve() as host, asyncio.timeout(5):
-        watch = asyncio.create_task(MetadataServer(host).watch_preempted(told.append))
+        watch = asyncio.create_task(MetadataClient(host).watch_preempted(told.append))
         while not any("event?" in path for path, _ in fake.requests):  # noqa: ASYNC110
             await asyncio.sleep(0.005)  # the fake has no event for a request
         await fake.put("instance/maintenance-event", "MIGRATE_ON_HOST_MAINTENANCE")
@@ -119,7 +119,7 @@ async def test_silent_server_is_an_error() -> None:
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     with pytest.raises(MetadataDown, match=f"127.0.0.1:{port}"):
-        await MetadataServer(f"127.0.0.1:{port}").get("instance/name")
+        await MetadataClient(f"127.0.0.1:{port}").get("instance/name")
     server.close()
 
 
@@ -145,7 +145,7 @@ async def test_bodies(answer: bytes, body: str) -> None:
 
     server = await asyncio.start_server(client, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    assert await MetadataServer(f"127.0.0.1:{port}").get("x") == Answer(200, "", body)
+    assert await MetadataClient(f"127.0.0.1:{port}").get("x") == MetadataResponse(200, "", body)
     server.close()
 
 

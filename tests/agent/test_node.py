@@ -15,7 +15,7 @@ from agent.node import Node
 from core.actions import Create, Delete
 from core.clock import SystemClock
 from core.errors import CloudRefused, MigMissing
-from core.mig import MachineState, Member
+from core.mig import MachineState, ManagedInstance
 from migs.own_machines import NodeCompute
 
 pytestmark = pytest.mark.slow
@@ -52,7 +52,7 @@ async def machine(tmp_path: Path) -> AsyncIterator[NodeCompute]:
     assert await asyncio.wait_for(process.wait(), 20) == 0
 
 
-async def members(machine: NodeCompute) -> tuple[Member, ...]:
+async def members(machine: NodeCompute) -> tuple[ManagedInstance, ...]:
     return (await machine.observe("mig", "2xgpu", "local-host1")).members
 
 

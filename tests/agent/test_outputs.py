@@ -13,10 +13,10 @@ import pytest
 
 from agent import outputs
 from agent.events import Exited, Signal, Started
-from agent.outputs import BadOutputs, NotStored, scan, store_outputs
+from agent.outputs import BadOutputs, UploadFailed, scan, store_outputs
 from core.errors import Forbidden
 from stores.artifacts import ArtifactPath, File, read_manifest
-from stores.base import Saved, StoreUnavailable
+from stores.base import StoredObject, StoreUnavailable
 from stores.local import LocalStore
 from tests.agent.box import Yard
 from tests.agent.vm import until
@@ -32,7 +32,7 @@ class Moody(LocalStore):
         self.troubles = list(troubles)
         self.saves: list[str] = []
 
-    async def save(self, key: str, source: BinaryIO) -> Saved:
+    async def save(self, key: str, source: BinaryIO) -> StoredObject:
         self.saves.append(key)
         if self.troubles:
             raise self.troubles.pop(0)
@@ -100,7 +100,7 @@ async def test_store_that_stays_away(made: Path, tmp_path: Path) -> None:
     """Patience has an end; a refusal is not worth any. Either way no manifest is written."""
     for trouble in ([StoreUnavailable("down")] * 1000, [Forbidden("no access")]):
         store = Moody(tmp_path / "store", *trouble)
-        with pytest.raises(NotStored, match=r"down|no access"):
+        with pytest.raises(UploadFailed, match=r"down|no access"):
             await store_outputs(store, PATH, made, patience_s=0)
         assert await read_manifest(store, PATH) is None
 

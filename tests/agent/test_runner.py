@@ -241,7 +241,7 @@ async def test_freeze_stops_computing(yard: Yard) -> None:
 
 
 async def test_job_freezes_when_nobody_renews_it(yard: Yard) -> None:
-    """Past its moment the keeper freezes the job by itself; a later moment lets it go on."""
+    """Past its moment the shim freezes the job by itself; a later moment lets it go on."""
     now = SystemClock().monotonic
     yard.runner.renew(now() + 30)
     yard.start("echo $$; exec sleep 1000")
@@ -265,7 +265,7 @@ async def test_renewing_does_not_lift_a_freeze_that_was_ordered(yard: Yard) -> N
     await until(lambda: job.status() == psutil.STATUS_STOPPED, "it stands still")
     yard.runner.signal("lease-1", Signal.STOP)
     yard.runner.renew(now() + 30)
-    # The keeper obeys in order: once it has passed TERM on, it has read what came before.
+    # The shim obeys in order: once it has passed TERM on, it has read what came before.
     yard.runner.signal("lease-1", Signal.TERM)
     await until(lambda: _pending(job.pid, signal.SIGTERM), "TERM waits for the thaw")
     assert job.status() == psutil.STATUS_STOPPED
@@ -274,13 +274,13 @@ async def test_renewing_does_not_lift_a_freeze_that_was_ordered(yard: Yard) -> N
 
 
 async def test_killed_keeper_is_an_end(yard: Yard) -> None:
-    """If somebody kills the keeper, the job's whole group dies with it and its end is told."""
+    """If somebody kills the shim, the job's whole group dies with it and its end is told."""
     yard.start("sleep 1000 & echo $$ $!; wait")
     await yard.said("\n")
     pids = [int(pid) for pid in (await yard.log()).split()]
-    keeper = psutil.Process(pids[0]).parent()
-    assert keeper is not None
-    keeper.send_signal(signal.SIGKILL)
+    shim = psutil.Process(pids[0]).parent()
+    assert shim is not None
+    shim.send_signal(signal.SIGKILL)
     end = await yard.end()
     assert (end.exit_code, end.reason) == (137, "the process that kept the job was killed")
     await until(lambda: all(gone(pid) for pid in pids), "all are dead")

@@ -147,8 +147,8 @@ async def test_freezes_when_nobody_renews_it(yard: Yard) -> None:
     await yard.end()
 
 
-def job_keepers() -> list[psutil.Process]:
-    """Those of jobs: the database of other tests has a keeper too."""
+def job_shims() -> list[psutil.Process]:
+    """Those of jobs: the database of other tests has a shim too."""
     found = []
     for child in psutil.Process().children():
         with suppress(psutil.Error):
@@ -159,11 +159,11 @@ def job_keepers() -> list[psutil.Process]:
 
 
 async def test_killed_keeper_leaves_nothing(yard: Yard) -> None:
-    """If somebody kills the keeper, its job is ended and that is told."""
+    """If somebody kills the shim, its job is ended and that is told."""
     yard.start(COUNT)
     await yard.said("1\n")
-    for keeper in job_keepers():
-        keeper.kill()
+    for shim in job_shims():
+        shim.kill()
     end = await yard.end()
     assert (end.exit_code, end.reason) == (137, "the process that kept the job was killed")
     await _stands_still(yard)
@@ -179,7 +179,7 @@ async def test_close_ends_every_job(yard: Yard) -> None:
 
 
 async def _stands_still(yard: Yard) -> int:
-    """The last number, once it does not grow any more. A beat takes 0.02 s."""
+    """The last number, once it does not grow any more. A heartbeat takes 0.02 s."""
     seen = [-1]
 
     async def still() -> bool:

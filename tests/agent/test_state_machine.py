@@ -7,20 +7,20 @@ from dataclasses import replace
 import pytest
 
 from agent.events import (
-    BeatsConfirmed,
-    BeatsFailed,
+    ControlReceived,
     Exit,
     Exited,
     ExitKind,
     GpusRead,
-    Heard,
+    HeartbeatsConfirmed,
+    HeartbeatsFailed,
     Input,
     Listening,
     Output,
     ParentGone,
-    PreemptNotice,
     Progressed,
-    Send,
+    PublishHeartbeats,
+    ReclaimNotice,
     ShutDown,
     Signal,
     SignalGroup,
@@ -31,7 +31,7 @@ from agent.events import (
 )
 from agent.state_machine import LAST_WORDS_S, RETRY_S, SHUT_DOWN_GRACE_S, SPOT_OFF_GRACE_S
 from core.messages import GpuReading, Progress
-from tests.agent.orders import ME, TIMERS, Bench, beats, drain, go_on, only, said, start, stop
+from tests.agent.orders import ME, TIMERS, Bench, drain, go_on, heartbeats, only, said, start, stop
 
 DONE = Exited("l1", 0, "exit code 0")
 
@@ -49,7 +49,7 @@ def frozen() -> Bench:
     """A bench whose job l1 froze because the bus went away; the bus is still away."""
     bench = running()
     bench.bus_works = False
-    bench.later(TIMERS.self_stop_after_s / 2, Tick())  # its RUNNING beat is never confirmed
+    bench.later(TIMERS.self_stop_after_s / 2, Tick())  # its RUNNING heartbeat is never confirmed
     out = bench.later(TIMERS.self_stop_after_s / 2, Tick())
     assert SignalGroup("l1", Signal.STOP) in out
     return bench
@@ -59,7 +59,7 @@ def bus_returns(bench: Bench) -> list[str]:
     """The sends in flight fail, the next one succeeds; what it says."""
     bench.bus_works = True
     for send in bench.unanswered:
-        bench.feed(BeatsFailed(send.number))
+        bench.feed(HeartbeatsFailed(send.number))
     bench.unanswered.clear()
     return said(bench.later(RETRY_S, Tick()))
 
@@ -69,15 +69,15 @@ def bus_returns(bench: Bench) -> list[str]:
 
 def test_boot_says_ready() -> None:
     """The first thing a VM says is READY, with its whole identity."""
-    (beat,) = beats(Bench().feed(Tick()))
-    assert beat.status == "READY"
-    assert (beat.vm_name, beat.instance_id, beat.boot_nonce, beat.zone) == (
+    (heartbeat,) = heartbeats(Bench().feed(Tick()))
+    assert heartbeat.status == "READY"
+    assert (heartbeat.vm_name, heartbeat.instance_id, heartbeat.boot_nonce, heartbeat.zone) == (
         ME.vm_name,
         ME.instance_id,
         ME.boot_nonce,
         ME.zone,
     )
-    assert (beat.job_id, beat.lease_id, beat.version) == (None, None, 2)
+    assert (heartbeat.job_id, heartbeat.lease_id, heartbeat.version) == (None, None, 2)
 
 
 def test_deaf_vm_is_silent() -> None:
@@ -96,11 +96,11 @@ def test_a_machine_that_cannot_work_is_not_ready() -> None:
     """It says UNREADY and why, again and again, takes no job, and goes off when nobody comes."""
     bench = Bench()
     bench.machine.unready = "the driver sees 2 of 4 GPUs"
-    (beat,) = beats(bench.feed(Tick()))
-    assert (beat.status, beat.reason) == ("UNREADY", "the driver sees 2 of 4 GPUs")
+    (heartbeat,) = heartbeats(bench.feed(Tick()))
+    assert (heartbeat.status, heartbeat.reason) == ("UNREADY", "the driver sees 2 of 4 GPUs")
     out = bench.hear(start())
     assert only(out, StartProcess) == []
-    assert (said(out), beats(out)[0].reason) == (["FAILED"], "the driver sees 2 of 4 GPUs")
+    assert (said(out), heartbeats(out)[0].reason) == (["FAILED"], "the driver sees 2 of 4 GPUs")
     assert said(bench.later(TIMERS.heartbeat_s, Tick())) == ["UNREADY"]
 
 
@@ -114,19 +114,19 @@ def test_ready_comes_every_interval() -> None:
 
 
 def test_seq_grows() -> None:
-    """Every beat of a boot has a higher number than the one before."""
+    """Every heartbeat of a boot has a higher number than the one before."""
     bench = running()
     bench.feed(DONE)
-    numbers = [beat.seq for beat in beats(bench.outputs)]
+    numbers = [heartbeat.seq for heartbeat in heartbeats(bench.outputs)]
     assert numbers == sorted(set(numbers))
 
 
 def test_beats_carry_gpu_readings() -> None:
-    """The newest readings ride on every beat."""
+    """The newest readings ride on every heartbeat."""
     bench = Bench()
     bench.feed(GpusRead((GpuReading(0, util=50.0),)))
-    (beat,) = beats(bench.later(TIMERS.heartbeat_s, Tick()))
-    assert beat.gpus == (GpuReading(0, util=50.0),)
+    (heartbeat,) = heartbeats(bench.later(TIMERS.heartbeat_s, Tick()))
+    assert heartbeat.gpus == (GpuReading(0, util=50.0),)
 
 
 def test_idle_vm_powers_off() -> None:
@@ -143,8 +143,10 @@ def test_idle_vm_powers_off() -> None:
 def test_control_message_keeps_idle_vm() -> None:
     """A control message for this boot starts the idle time anew; one for another does not."""
     bench = Bench()
-    bench.later(TIMERS.agent_idle_off_s - 1, Heard(stop("none")))
-    bench.later(TIMERS.agent_idle_off_s - 1, Heard(replace(stop("none"), boot_nonce="other")))
+    bench.later(TIMERS.agent_idle_off_s - 1, ControlReceived(stop("none")))
+    bench.later(
+        TIMERS.agent_idle_off_s - 1, ControlReceived(replace(stop("none"), boot_nonce="other"))
+    )
     assert only(bench.outputs, Exit) == []
     assert only(bench.later(1, Tick()), Exit) != []
 
@@ -167,7 +169,7 @@ def test_start_claims_and_starts() -> None:
     bench = Bench()
     bench.feed(Tick())
     out = bench.hear(start())
-    (claim,) = beats(out)
+    (claim,) = heartbeats(out)
     assert (claim.status, claim.job_id, claim.user_id) == ("FOUND_VM", "job-l1", "u1")
     assert (claim.attempt, claim.lease_id) == (1, "l1")
     assert only(out, StartProcess) == [StartProcess(start())]
@@ -198,8 +200,12 @@ def test_running_at_once_then_every_interval() -> None:
     bench.hear(start())
     assert said(bench.feed(Started("l1"))) == ["RUNNING"]
     bench.feed(Progressed("l1", Progress(3, 9), 2.0))
-    (beat,) = beats(bench.later(TIMERS.heartbeat_s, Tick()))
-    assert (beat.status, beat.progress, beat.checkpoint_step) == ("RUNNING", Progress(3, 9), 2.0)
+    (heartbeat,) = heartbeats(bench.later(TIMERS.heartbeat_s, Tick()))
+    assert (heartbeat.status, heartbeat.progress, heartbeat.checkpoint_step) == (
+        "RUNNING",
+        Progress(3, 9),
+        2.0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -214,7 +220,7 @@ def test_running_at_once_then_every_interval() -> None:
 )
 def test_end_is_told_with_its_reason(end: Exited | StartFailed, status: str) -> None:
     """An end becomes COMPLETED or FAILED with exit code, reason and lease, then READY at once."""
-    last, ready = beats(running().feed(end))
+    last, ready = heartbeats(running().feed(end))
     assert (last.status, last.exit_code, last.reason) == (status, end.exit_code, end.reason)
     assert (last.lease_id, last.attempt) == ("l1", 1)
     assert ready.status == "READY"
@@ -243,10 +249,10 @@ def test_busy_slots_are_refused() -> None:
     """Another lease on taken slots is told FAILED busy; the running job does not notice."""
     bench = running()
     out = bench.hear(start("l2", slots=(0, 1)))
-    (refusal,) = beats(out)
+    (refusal,) = heartbeats(out)
     assert (refusal.status, refusal.lease_id) == ("FAILED", "l2")
     assert refusal.reason.startswith("busy")
-    assert [output for output in out if not isinstance(output, Send)] == []
+    assert [output for output in out if not isinstance(output, PublishHeartbeats)] == []
     assert bench.machine.jobs.keys() == {"l1"}
 
 
@@ -269,7 +275,7 @@ def test_disjoint_slots_run_together() -> None:
 @pytest.mark.parametrize("slots", [(4,), (-1,), (0, 0)])
 def test_impossible_slots_are_refused(slots: tuple[int, ...]) -> None:
     """Slots that the VM does not have, or has once, are refused with the number of GPUs."""
-    (refusal,) = beats(Bench().hear(start(slots=slots)))[:1]
+    (refusal,) = heartbeats(Bench().hear(start(slots=slots)))[:1]
     assert refusal.status == "FAILED"
     assert "below 4" in refusal.reason
 
@@ -283,7 +289,7 @@ def test_stop_is_term_then_kill() -> None:
     assert only(bench.hear(stop(grace_s=30)), SignalGroup) == [SignalGroup("l1", Signal.TERM)]
     assert only(bench.later(29, Tick()), SignalGroup) == []
     assert only(bench.later(1, Tick()), SignalGroup) == [SignalGroup("l1", Signal.KILL)]
-    last = beats(bench.feed(Exited("l1", 137, "killed by SIGKILL")))[0]
+    last = heartbeats(bench.feed(Exited("l1", 137, "killed by SIGKILL")))[0]
     assert (last.status, last.exit_code) == ("STOPPED", 137)
     assert last.reason == "user; killed by SIGKILL"
 
@@ -307,7 +313,7 @@ def test_later_stop_gives_no_more_time() -> None:
     """A second stop with a longer grace does not move the kill that is already due."""
     bench = running()
     bench.hear(stop(grace_s=10))
-    bench.later(5, Heard(stop(grace_s=100)))
+    bench.later(5, ControlReceived(stop(grace_s=100)))
     assert only(bench.later(5, Tick()), SignalGroup) == [SignalGroup("l1", Signal.KILL)]
 
 
@@ -315,7 +321,7 @@ def test_unknown_lease_is_stopped() -> None:
     """A stop for a lease we do not have is answered STOPPED, and that lease cannot start later."""
     bench = Bench()
     bench.feed(Tick())
-    (answer,) = beats(bench.hear(stop("gone")))
+    (answer,) = heartbeats(bench.hear(stop("gone")))
     assert (answer.status, answer.lease_id, answer.job_id) == ("STOPPED", "gone", "job-gone")
     out = bench.hear(start("gone"))
     assert only(out, StartProcess) == []
@@ -344,25 +350,25 @@ def test_one_send_at_a_time() -> None:
     """While a send is unanswered nothing else is sent; what came meanwhile goes with the next."""
     bench = Bench()
     bench.bus_works = False
-    (first,) = only(bench.feed(Tick()), Send)
+    (first,) = only(bench.feed(Tick()), PublishHeartbeats)
     bench.hear(start())
     bench.feed(Started("l1"))
-    assert only(bench.outputs, Send) == [first]
+    assert only(bench.outputs, PublishHeartbeats) == [first]
     bench.bus_works = True
-    assert said(bench.feed(BeatsConfirmed(first.number))) == ["FOUND_VM", "RUNNING"]
+    assert said(bench.feed(HeartbeatsConfirmed(first.number))) == ["FOUND_VM", "RUNNING"]
 
 
 def test_unsent_beat_is_replaced() -> None:
-    """Several missed intervals leave one RUNNING beat to send, the newest."""
+    """Several missed intervals leave one RUNNING heartbeat to send, the newest."""
     bench = running()
     bench.bus_works = False
     for step in range(4):
         bench.feed(Progressed("l1", Progress(step), None))
         bench.later(TIMERS.heartbeat_s, Tick())
     bench.bus_works = True
-    bench.feed(BeatsFailed(bench.unanswered.pop().number))
-    (beat,) = beats(bench.later(RETRY_S, Tick()))
-    assert (beat.status, beat.progress) == ("RUNNING", Progress(3))
+    bench.feed(HeartbeatsFailed(bench.unanswered.pop().number))
+    (heartbeat,) = heartbeats(bench.later(RETRY_S, Tick()))
+    assert (heartbeat.status, heartbeat.progress) == ("RUNNING", Progress(3))
 
 
 def test_final_beat_is_repeated_until_confirmed() -> None:
@@ -373,12 +379,12 @@ def test_final_beat_is_repeated_until_confirmed() -> None:
     numbers = set()
     for _ in range(4):
         send = bench.unanswered.pop()
-        bench.feed(BeatsFailed(send.number))
+        bench.feed(HeartbeatsFailed(send.number))
         bench.later(RETRY_S, Tick())
-        numbers |= {b.seq for b in bench.unanswered[-1].beats if b.status == "COMPLETED"}
+        numbers |= {b.seq for b in bench.unanswered[-1].heartbeats if b.status == "COMPLETED"}
     assert len(numbers) == 1
     bench.bus_works = True
-    assert "COMPLETED" not in said(bench.feed(BeatsConfirmed(bench.unanswered.pop().number)))
+    assert "COMPLETED" not in said(bench.feed(HeartbeatsConfirmed(bench.unanswered.pop().number)))
     assert said(bench.later(TIMERS.heartbeat_s, Tick())) == ["READY"]
 
 
@@ -386,12 +392,14 @@ def test_waiting_final_beat_is_never_replaced() -> None:
     """A start that comes again while COMPLETED still waits does not make a second one."""
     bench = running()
     bench.bus_works = False
-    (first,) = [beat for beat in beats(bench.feed(DONE)) if beat.status == "COMPLETED"]
+    (first,) = [
+        heartbeat for heartbeat in heartbeats(bench.feed(DONE)) if heartbeat.status == "COMPLETED"
+    ]
     bench.hear(start())
     bench.bus_works = True
-    bench.feed(BeatsFailed(bench.unanswered.pop().number))
-    again = beats(bench.later(RETRY_S, Tick()))
-    assert [beat for beat in again if beat.status == "COMPLETED"] == [first]
+    bench.feed(HeartbeatsFailed(bench.unanswered.pop().number))
+    again = heartbeats(bench.later(RETRY_S, Tick()))
+    assert [heartbeat for heartbeat in again if heartbeat.status == "COMPLETED"] == [first]
 
 
 def test_unsent_ready_is_forgotten_at_a_start() -> None:
@@ -407,29 +415,29 @@ def test_failed_send_waits_before_the_next() -> None:
     """After a failure the next try comes after a pause, and wake_at() knows."""
     bench = Bench()
     bench.bus_works = False
-    (send,) = only(bench.feed(Tick()), Send)
-    assert bench.feed(BeatsFailed(send.number)) == []
+    (send,) = only(bench.feed(Tick()), PublishHeartbeats)
+    assert bench.feed(HeartbeatsFailed(send.number)) == []
     assert bench.machine.wake_at() == bench.now + RETRY_S
-    assert only(bench.later(RETRY_S, Tick()), Send) != []
+    assert only(bench.later(RETRY_S, Tick()), PublishHeartbeats) != []
 
 
 def test_stale_answer_is_ignored() -> None:
     """An answer to a send that is not in flight confirms nothing."""
     bench = Bench()
     bench.bus_works = False
-    (send,) = only(bench.feed(Tick()), Send)
-    bench.feed(BeatsFailed(send.number))
+    (send,) = only(bench.feed(Tick()), PublishHeartbeats)
+    bench.feed(HeartbeatsFailed(send.number))
     bench.later(RETRY_S, Tick())
-    assert bench.feed(BeatsConfirmed(send.number)) == []
+    assert bench.feed(HeartbeatsConfirmed(send.number)) == []
 
 
 def test_freeze_counts_from_the_send_time() -> None:
-    """The clock of the freeze is when the last confirmed beat was sent, not when confirmed."""
+    """The clock of the freeze is when the last confirmed heartbeat was sent, not when confirmed."""
     bench = running()
     bench.bus_works = False
     bench.later(TIMERS.heartbeat_s, Tick())
     sent_at = bench.now
-    bench.later(9, BeatsConfirmed(bench.unanswered.pop().number))
+    bench.later(9, HeartbeatsConfirmed(bench.unanswered.pop().number))
     assert bench.machine.wake_at() <= sent_at + TIMERS.self_stop_after_s
     bench.now = sent_at + TIMERS.self_stop_after_s - 0.01
     bench.feed(Tick())
@@ -442,8 +450,8 @@ def test_frozen_job_reports_its_lease() -> None:
     """When the bus returns, FROZEN with the lease is said instead of RUNNING; nothing thaws."""
     bench = frozen()
     assert bus_returns(bench) == ["FROZEN"]
-    (beat,) = beats(bench.later(TIMERS.heartbeat_s, Tick()))
-    assert (beat.status, beat.lease_id) == ("FROZEN", "l1")
+    (heartbeat,) = heartbeats(bench.later(TIMERS.heartbeat_s, Tick()))
+    assert (heartbeat.status, heartbeat.lease_id) == ("FROZEN", "l1")
     assert only(bench.outputs, SignalGroup) == [SignalGroup("l1", Signal.STOP)]
 
 
@@ -457,22 +465,23 @@ def test_continue_thaws() -> None:
 
 
 def test_old_continue_does_not_thaw() -> None:
-    """A `continue` that comes while no beat of ours is confirmed cannot know of this freeze."""
+    """A `continue` that comes while no heartbeat of ours is confirmed cannot know of this
+    freeze."""
     bench = frozen()
     assert only(bench.hear(go_on()), SignalGroup) == []
 
 
 def test_late_continue_of_an_earlier_freeze_does_not_thaw() -> None:
-    """What answers a beat from before the bus was lost again may speak of a lease that was given
-    away since; an answer to a beat of now thaws."""
+    """What answers a heartbeat from before the bus was lost again may speak of a lease that was
+    given away since; an answer to a heartbeat of now thaws."""
     bench = frozen()
     bus_returns(bench)
-    (early,) = beats(bench.later(TIMERS.heartbeat_s, Tick()))
+    (early,) = heartbeats(bench.later(TIMERS.heartbeat_s, Tick()))
     bench.bus_works = False
     bench.later(TIMERS.self_stop_after_s + 1, Tick())
     bus_returns(bench)
     assert only(bench.hear(go_on(answers=early.seq)), SignalGroup) == []
-    (late,) = beats(bench.later(TIMERS.heartbeat_s, Tick()))
+    (late,) = heartbeats(bench.later(TIMERS.heartbeat_s, Tick()))
     out = bench.hear(go_on(answers=late.seq))
     assert only(out, SignalGroup) == [SignalGroup("l1", Signal.CONT)]
 
@@ -531,7 +540,7 @@ def test_job_started_without_a_bus_is_frozen_at_once() -> None:
     bench = Bench()
     bench.bus_works = False
     bench.feed(Tick())
-    out = bench.later(TIMERS.self_stop_after_s, Heard(start()))
+    out = bench.later(TIMERS.self_stop_after_s, ControlReceived(start()))
     assert SignalGroup("l1", Signal.STOP) in out
 
 
@@ -559,31 +568,31 @@ def test_drain_busy() -> None:
 def test_preemption_is_told_for_job_and_vm() -> None:
     """A notice is SIGTERM to the job and PREEMPTED for the VM; the job's word comes at its end."""
     bench = running()
-    out = bench.feed(PreemptNotice())
+    out = bench.feed(ReclaimNotice())
     assert only(out, SignalGroup) == [SignalGroup("l1", Signal.TERM)]
-    assert [(b.status, b.lease_id) for b in beats(out)] == [("PREEMPTED", None)]
-    assert bench.feed(PreemptNotice()) == []
+    assert [(b.status, b.lease_id) for b in heartbeats(out)] == [("PREEMPTED", None)]
+    assert bench.feed(ReclaimNotice()) == []
 
 
 def test_preempted_exit_is_still_told() -> None:
     """Exit 0 is success, anything else an interruption; READY is not said."""
     bench = running()
-    bench.feed(PreemptNotice())
+    bench.feed(ReclaimNotice())
     out = bench.feed(Exited("l1", 143, "killed by SIGTERM"))
     assert said(out) == ["PREEMPTED", "PREEMPTED"]
-    assert (beats(out)[0].lease_id, beats(out)[0].exit_code) == ("l1", 143)
+    assert (heartbeats(out)[0].lease_id, heartbeats(out)[0].exit_code) == ("l1", 143)
     bench = running()
-    bench.feed(PreemptNotice())
+    bench.feed(ReclaimNotice())
     out = bench.feed(DONE)
     assert said(out) == ["COMPLETED", "PREEMPTED"]
-    assert beats(out)[0].lease_id == "l1"
+    assert heartbeats(out)[0].lease_id == "l1"
     assert only(bench.hear(start("l2")), StartProcess) == []
 
 
 def test_preempted_frozen_job_stays_frozen() -> None:
     """A preemption neither thaws nor kills a frozen job."""
     bench = frozen()
-    assert only(bench.feed(PreemptNotice()), SignalGroup) == [SignalGroup("l1", Signal.TERM)]
+    assert only(bench.feed(ReclaimNotice()), SignalGroup) == [SignalGroup("l1", Signal.TERM)]
 
 
 def test_shutdown_of_an_idle_agent() -> None:
@@ -610,14 +619,14 @@ def test_a_reclaimed_vm_gives_its_job_the_whole_notice(order: tuple[str, str]) -
     """Google cuts the power 30 s after the soft off. SIGTERM by systemd comes with the notice, in
     either order: the job is killed only when the last heartbeats need the rest."""
     bench = running()
-    events: dict[str, Input] = {"notice": PreemptNotice(), "sigterm": ShutDown("SIGTERM")}
+    events: dict[str, Input] = {"notice": ReclaimNotice(), "sigterm": ShutDown("SIGTERM")}
     out = [output for name in order for output in bench.feed(events[name])]
     assert only(out, SignalGroup) == [SignalGroup("l1", Signal.TERM)]
     assert only(bench.later(SPOT_OFF_GRACE_S - 1, Tick()), SignalGroup) == []
     assert SignalGroup("l1", Signal.KILL) in bench.later(1, Tick())
     assert SPOT_OFF_GRACE_S + LAST_WORDS_S < 30
     out = bench.feed(Exited("l1", 137, "killed by SIGKILL"))
-    assert (beats(out)[0].status, beats(out)[0].lease_id) == ("PREEMPTED", "l1")
+    assert (heartbeats(out)[0].status, heartbeats(out)[0].lease_id) == ("PREEMPTED", "l1")
     assert only(bench.outputs, Exit) != []
 
 
@@ -632,8 +641,8 @@ def test_a_machine_that_goes_off_gives_its_jobs_that_time() -> None:
 def test_what_takes_the_vm_is_said() -> None:
     """Maintenance of the host is not a reclaim: the VM's heartbeat names it."""
     bench = running()
-    out = bench.feed(PreemptNotice("host maintenance: the cloud stops it"))
-    assert beats(out)[0].reason == "host maintenance: the cloud stops it"
+    out = bench.feed(ReclaimNotice("host maintenance: the cloud stops it"))
+    assert heartbeats(out)[0].reason == "host maintenance: the cloud stops it"
 
 
 def test_shutdown_does_not_wait_for_ever() -> None:
@@ -674,7 +683,10 @@ def test_each_neighbour_has_its_own_beat() -> None:
     """And the VM says nothing of being idle until the last of them has ended."""
     bench = neighbours()
     out = bench.later(TIMERS.heartbeat_s, Tick())
-    assert [(b.status, b.lease_id) for b in beats(out)] == [("RUNNING", "l1"), ("RUNNING", "l2")]
+    assert [(b.status, b.lease_id) for b in heartbeats(out)] == [
+        ("RUNNING", "l1"),
+        ("RUNNING", "l2"),
+    ]
     assert said(bench.feed(DONE)) == ["COMPLETED"]
     assert said(bench.feed(Exited("l2", 0, "exit code 0"))) == ["COMPLETED", "READY"]
 
@@ -703,7 +715,7 @@ def test_silence_freezes_all_and_each_is_thawed_by_its_own_word() -> None:
 
 def test_spot_notice_and_shutdown_reach_all() -> None:
     """Each has what is left for its checkpoint."""
-    assert signals(neighbours().feed(PreemptNotice()), Signal.TERM) == {"l1", "l2"}
+    assert signals(neighbours().feed(ReclaimNotice()), Signal.TERM) == {"l1", "l2"}
     assert signals(neighbours().feed(ShutDown("SIGTERM")), Signal.TERM) == {"l1", "l2"}
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from agent.events import (
     Exited,
     Listening,
-    PreemptNotice,
+    ReclaimNotice,
     Signal,
     SignalGroup,
     Started,
@@ -35,7 +35,7 @@ def waiting() -> Bench:
 
 
 def test_nothing_runs_before_go() -> None:
-    """It is claimed at once and says so with every beat; `go` starts it, once."""
+    """It is claimed at once and says so with every heartbeat; `go` starts it, once."""
     bench = waiting()
     assert said(bench.later(TIMERS.heartbeat_s, Tick())) == ["FOUND_VM"]
     assert StartProcess(order()) in bench.hear(GO)
@@ -60,7 +60,7 @@ def test_a_stop_at_the_barrier_ends_it_at_once() -> None:
 def test_a_preempted_vm_gives_its_part_back() -> None:
     """An interruption, not a failure of the job."""
     bench = waiting()
-    assert "PREEMPTED" in said(bench.feed(PreemptNotice()))
+    assert "PREEMPTED" in said(bench.feed(ReclaimNotice()))
     assert not bench.machine.jobs
 
 

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from agent.events import (
-    BeatsConfirmed,
-    BeatsFailed,
+    ControlReceived,
     Exit,
     Exited,
-    Heard,
+    HeartbeatsConfirmed,
+    HeartbeatsFailed,
     Input,
-    PreemptNotice,
     Progressed,
-    Send,
+    PublishHeartbeats,
+    ReclaimNotice,
     ShutDown,
     Signal,
     SignalGroup,
@@ -51,7 +51,7 @@ class World(RuleBasedStateMachine):
         self.told_to_end: set[str] = set()
         self.preempted = False
         self.continued: str | None = None
-        self.in_flight: Send | None = None
+        self.in_flight: PublishHeartbeats | None = None
         self.final: dict[str, set[str]] = {}
         self.last_seq_sent: dict[str, int] = {}
         self.confirmed_send_at = 0.0
@@ -66,7 +66,7 @@ class World(RuleBasedStateMachine):
                     self.begin(order)
                 case SignalGroup(lease_id, signal):
                     self.tell(lease_id, signal)
-                case Send():
+                case PublishHeartbeats():
                     self.send(output)
                 case Exit():
                     self.over = True
@@ -88,28 +88,30 @@ class World(RuleBasedStateMachine):
             assert self.continued == lease_id, "only `continue` thaws"
             self.stopped.discard(lease_id)
 
-    def send(self, send: Send) -> None:
+    def send(self, send: PublishHeartbeats) -> None:
         assert self.in_flight is None, "one send at a time"
         self.in_flight = send
         self.sent_at = self.now
-        for beat in send.beats:
-            self.check(beat)
+        for heartbeat in send.heartbeats:
+            self.check(heartbeat)
 
-    def check(self, beat: Heartbeat) -> None:
-        assert (beat.vm_name, beat.boot_nonce, beat.instance_id) == (
+    def check(self, heartbeat: Heartbeat) -> None:
+        assert (heartbeat.vm_name, heartbeat.boot_nonce, heartbeat.instance_id) == (
             ME.vm_name,
             ME.boot_nonce,
             ME.instance_id,
         )
-        if beat.status in FINAL_WORDS and beat.lease_id:
-            assert beat.lease_id, "final words carry their lease"
-            assert beat.attempt is not None, "final words carry their attempt"
-            assert beat.lease_id not in self.alive, "nobody speaks the last word of a living job"
-            self.final.setdefault(beat.lease_id, set()).add(str(beat.status))
-        if beat.status in ("READY", "DRAINED"):
+        if heartbeat.status in FINAL_WORDS and heartbeat.lease_id:
+            assert heartbeat.lease_id, "final words carry their lease"
+            assert heartbeat.attempt is not None, "final words carry their attempt"
+            assert heartbeat.lease_id not in self.alive, (
+                "nobody speaks the last word of a living job"
+            )
+            self.final.setdefault(heartbeat.lease_id, set()).add(str(heartbeat.status))
+        if heartbeat.status in ("READY", "DRAINED"):
             assert not self.alive, "who has work is not idle, however many of its jobs have ended"
-        if beat.status == "RUNNING":
-            assert beat.lease_id in self.ever_started
+        if heartbeat.status == "RUNNING":
+            assert heartbeat.lease_id in self.ever_started
 
     @initialize()
     def boot(self) -> None:
@@ -117,16 +119,16 @@ class World(RuleBasedStateMachine):
 
     @rule(lease_id=LEASES, slots=SLOTS)
     def hear_start(self, lease_id: str, slots: tuple[int, ...]) -> None:
-        self.feed(Heard(start(lease_id, slots)))
+        self.feed(ControlReceived(start(lease_id, slots)))
 
     @rule(lease_id=LEASES, grace_s=st.sampled_from([0.0, 5.0, 60.0]))
     def hear_stop(self, lease_id: str, grace_s: float) -> None:
-        self.feed(Heard(stop(lease_id, grace_s)))
+        self.feed(ControlReceived(stop(lease_id, grace_s)))
 
     @rule(lease_id=LEASES)
     def hear_continue(self, lease_id: str) -> None:
         self.continued = lease_id
-        self.feed(Heard(go_on(lease_id)))
+        self.feed(ControlReceived(go_on(lease_id)))
         self.continued = None
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 9.0, 30.0, 61.0, 250.0]))
@@ -139,9 +141,9 @@ class World(RuleBasedStateMachine):
         send, self.in_flight = self.in_flight, None
         if send is not None and works:
             self.confirmed_send_at = self.sent_at
-            self.feed(BeatsConfirmed(send.number))
+            self.feed(HeartbeatsConfirmed(send.number))
         elif send is not None:
-            self.feed(BeatsFailed(send.number))
+            self.feed(HeartbeatsFailed(send.number))
 
     @rule(lease_id=LEASES)
     def process_runs(self, lease_id: str) -> None:
@@ -161,9 +163,9 @@ class World(RuleBasedStateMachine):
     def no_more_work(self, notice: str) -> None:
         if notice == "preempt":
             self.preempted = True
-            self.feed(PreemptNotice())
+            self.feed(ReclaimNotice())
         elif notice == "drain":
-            self.feed(Heard(drain()))
+            self.feed(ControlReceived(drain()))
 
     @invariant()
     def machine_and_processes_agree(self) -> None:

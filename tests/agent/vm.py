@@ -108,22 +108,22 @@ def instance(store: str, pubsub_host: str, **timers: float) -> dict[str, str]:
 
 
 class Scheduler:
-    """The other end of the bus: hears beats, sends orders."""
+    """The other end of the bus: hears heartbeats, sends orders."""
 
     def __init__(self, bus: PubSubBus, server: LocalBus, data_dir: Path) -> None:
         self.bus = bus
         self._server = server
         self._data_dir = data_dir
-        self.beats: list[Heartbeat] = []
+        self.heartbeats: list[Heartbeat] = []
         self._news = asyncio.Condition()
 
     async def listen(self) -> None:
         inbound = self.bus.subscribe(NAMES.heartbeat_subscription)
         async for batch in inbound.batches():
             for message in batch:
-                beat = decode_heartbeat(message)
-                assert not isinstance(beat, Canary)
-                self.beats.append(beat)
+                heartbeat = decode_heartbeat(message)
+                assert not isinstance(heartbeat, Canary)
+                self.heartbeats.append(heartbeat)
             with suppress(BusDown):  # it went away meanwhile: these come again
                 await inbound.ack([message.ack_id for message in batch])
             async with self._news:
@@ -144,21 +144,23 @@ class Scheduler:
     async def send(self, control: Control) -> None:
         await self.bus.publish([encode_control(control, NAMES)], 5.0)
 
-    async def beat(self, status: str, lease_id: str | None = None, after: int = 0) -> Heartbeat:
-        """The first beat with that status (and lease), with seq > after."""
+    async def heartbeat(
+        self, status: str, lease_id: str | None = None, after: int = 0
+    ) -> Heartbeat:
+        """The first heartbeat with that status (and lease), with seq > after."""
 
         def found() -> Heartbeat | None:
-            for beat in sorted(self.beats, key=lambda beat: beat.seq):
-                right = lease_id is None or beat.lease_id == lease_id
-                if beat.status == status and right and beat.seq > after:
-                    return beat
+            for heartbeat in sorted(self.heartbeats, key=lambda heartbeat: heartbeat.seq):
+                right = lease_id is None or heartbeat.lease_id == lease_id
+                if heartbeat.status == status and right and heartbeat.seq > after:
+                    return heartbeat
             return None
 
         async with asyncio.timeout(DEADLINE_S), self._news:
             await self._news.wait_for(lambda: found() is not None)
-        beat = found()
-        assert beat is not None
-        return beat
+        heartbeat = found()
+        assert heartbeat is not None
+        return heartbeat
 
 
 @asynccontextmanager

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from bench.deadlines import KINDS, Task, rows, run, supply_for, windows
-from sim.replay.product import Wanted
+from bench.deadlines import KINDS, DeadlineTask, rows, run, supply_for, windows
+from sim.replay.product import JobWithDeadline
 from sim.replay.supply import Supply
 from sim.replay.synthetic import Recipe, make_supply
 
-TASK = Task(work_h=8.0, deadline_h=12.0, restart_h=0.1, standard_usd_per_hour=80.0)
+TASK = DeadlineTask(work_h=8.0, deadline_h=12.0, restart_h=0.1, standard_usd_per_hour=80.0)
 STATED, COUNTED, SAVED, UNSAVED, SILENT = KINDS.values()
 
 
@@ -32,7 +32,7 @@ def test_done_in_time_whatever_it_says(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4, 5, 6])
 @pytest.mark.parametrize("others", [COUNTED, SAVED])
-def test_stating_a_run_time_never_costs_more(seed: int, others: Wanted) -> None:
+def test_stating_a_run_time_never_costs_more(seed: int, others: JobWithDeadline) -> None:
     """Over a few windows: whoever states how long the job runs pays no more than who does not."""
     both, starts = supply_for(supply(seed, zones=3), TASK), (0.0, 9.0, 20.0)
     stated = sum(run(both, TASK, STATED, start_h, seed).usd for start_h in starts)

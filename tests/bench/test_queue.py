@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bench.queue import main
-from bench.queue_verdict import Verdict
-from bench.study import Check
+from bench.queue_verdict import QueueVerdict
+from bench.study import StudyCheck
 from sim.replay.synthetic import Recipe, jobs_csv, make_jobs
 
 
@@ -54,8 +54,8 @@ def test_bad_input_is_said_in_one_line(
 
 def test_verdicts_and_checks() -> None:
     """Within stretch, within must, missed; a rival that is off by a fifth is not valid."""
-    words = [Verdict("s", "t", value, 1.35, 1.30).words for value in (1.2, 1.32, 1.4)]
+    words = [QueueVerdict("s", "t", value, 1.35, 1.30).words for value in (1.2, 1.32, 1.4)]
     assert words == ["stretch", "must", "MISSED"]
-    assert Verdict("s", "p90", 0.97, 0.95, 0.95, least=0.85).words == "MISSED"
-    assert Check("s", "fifo", 100.0, 110.0).valid
-    assert not Check("s", "fifo", 132.0, 110.0).valid
+    assert QueueVerdict("s", "p90", 0.97, 0.95, 0.95, least=0.85).words == "MISSED"
+    assert StudyCheck("s", "fifo", 100.0, 110.0).valid
+    assert not StudyCheck("s", "fifo", 132.0, 110.0).valid

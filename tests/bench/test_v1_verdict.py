@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.v1_verdict import Ran, Story, Verdict, Wish, judge, read_ledger
+from bench.v1_verdict import ExpectedJob, JobProcess, V1Verdict, WorkerChaosLog, judge, read_ledger
 
-WISH = Wish("ada", "j", "1xl4", ticks=3, ends=frozenset({"COMPLETED"}))
+EXPECTED = ExpectedJob("ada", "j", "1xl4", ticks=3, ends=frozenset({"COMPLETED"}))
 
 
-def judged(status: str, *runs: Ran, struck: frozenset[str] = frozenset()) -> Verdict:
-    story = Story(struck=set(struck))
-    verdict = Verdict([WISH], {"ada/j": status}, {"ada/j": runs}, [], story)
+def judged(status: str, *runs: JobProcess, struck: frozenset[str] = frozenset()) -> V1Verdict:
+    story = WorkerChaosLog(struck=set(struck))
+    verdict = V1Verdict([EXPECTED], {"ada/j": status}, {"ada/j": runs}, [], story)
     judge(verdict)
     return verdict
 
@@ -20,13 +20,19 @@ def test_lines_become_runs(tmp_path: Path) -> None:
     """Of several VMs, mixed as they come."""
     path = tmp_path / "ledger"
     path.write_text("ada/j 1 vm-a 7 1.0\nada/j 2 vm-b 8 3.0\nada/j 1 vm-a 7 2.0\n")
-    assert read_ledger(path) == {"ada/j": [Ran("vm-a", 7, 1.0, 2.0), Ran("vm-b", 8, 3.0, 3.0)]}
+    assert read_ledger(path) == {
+        "ada/j": [JobProcess("vm-a", 7, 1.0, 2.0), JobProcess("vm-b", 8, 3.0, 3.0)]
+    }
     assert read_ledger(tmp_path / "none") == {}
 
 
 def test_a_second_run_needs_a_kill() -> None:
     """And two runs at once are never explained."""
-    one, after, beside = Ran("a", 1, 0.0, 2.0), Ran("b", 2, 3.0, 4.0), Ran("b", 2, 1.0, 4.0)
+    one, after, beside = (
+        JobProcess("a", 1, 0.0, 2.0),
+        JobProcess("b", 2, 3.0, 4.0),
+        JobProcess("b", 2, 1.0, 4.0),
+    )
     assert judged("COMPLETED", one).faults == []
     assert len(judged("COMPLETED", one, after).twice) == 1
     assert judged("COMPLETED", one, after, struck=frozenset({"a"})).explained == 1
@@ -35,5 +41,5 @@ def test_a_second_run_needs_a_kill() -> None:
 
 def test_a_wrong_end_and_a_run_that_never_was_are_losses() -> None:
     """Also if the status says that all is well."""
-    assert judged("FAILED", Ran("a", 1, 0.0, 2.0)).lost != []
+    assert judged("FAILED", JobProcess("a", 1, 0.0, 2.0)).lost != []
     assert judged("COMPLETED").lost != []

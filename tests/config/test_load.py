@@ -152,7 +152,7 @@ def test_environment_wins(write: Write) -> None:
 
 
 def test_own_variable_wins_over_the_shared_one(write: Write) -> None:
-    """ZEN_DATABASE_URL beats DATABASE_URL; an empty shared variable counts as unset."""
+    """ZEN_DATABASE_URL heartbeats DATABASE_URL; an empty shared variable counts as unset."""
     environ = {
         "DATABASE_URL": "postgresql://one/zen",
         "ZEN_DATABASE_URL": "postgresql://two/zen",

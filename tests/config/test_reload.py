@@ -11,7 +11,7 @@ from config.document import read_bytes
 from config.errors import ConfigError
 from config.load import outline
 from config.reload import (
-    Candidate,
+    CandidateConfig,
     Reader,
     busy_faults,
     digest_of,
@@ -36,7 +36,7 @@ TWO = TWO.replace("prices:\n", MACHINE + "prices:\n", 1)
 JUNK: tuple[Any, ...] = ("-1", "x y", "[1]", "{a: 1}", "null", "true", "1.5e99", "2026-13-45", "''")
 
 
-def read(text: str) -> Candidate:
+def read(text: str) -> CandidateConfig:
     return READER.file(text.encode(), "zen.yaml")
 
 

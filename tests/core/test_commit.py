@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.changes import NewVm, Unit, VmMove
-from core.commit import Known, judge
+from core.changes import AtomicBatch, NewVm, VmMove
+from core.commit import KnownRows, judge
 from core.vm import VmState, move_vm
 from tests.db.builders import Maker, at
 
@@ -15,12 +15,12 @@ def test_refused_units_leave_nothing_behind() -> None:
     maker = Maker()
     one, two, three = maker.vm("a"), maker.vm("b"), maker.vm("a")
     gone = VmMove(one, move_vm(one, VmState.GONE, at(1), "gone"))
-    units: list[Unit] = [
+    units: list[AtomicBatch] = [
         (NewVm(one, 2),),
         (NewVm(two, 2), NewVm(three, 9)),  # the name of the first: b is not made either
         (NewVm(replace(two, cluster="1xl4"), 2),),
         (gone, NewVm(three, 2)),
     ]
-    known = Known()
+    known = KnownRows()
     assert list(judge(units, known)) == [1]
     assert known.vm_counts == {"1xl4": 2}

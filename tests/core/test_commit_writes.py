@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.changes import JobProgress, Unit, VmBeat
+from core.changes import AtomicBatch, JobProgress, VmHeartbeat
 from core.commit_writes import fold
 from core.job import JobEvent
 from core.messages import Progress
@@ -15,7 +15,7 @@ def test_many_changes_to_one_row_become_one() -> None:
     job, vm = maker.job(), maker.vm()
     admitted = step(job, JobEvent.ADMITTED)
     back = step(admitted.after, JobEvent.WITHDRAWN)
-    writes = fold([(submitted(job),), (admitted, back), (VmBeat(vm.uid, at(2)),)])
+    writes = fold([(submitted(job),), (admitted, back), (VmHeartbeat(vm.uid, at(2)),)])
     assert writes.new_jobs == {job.uid: back.after}
     assert writes.jobs == {}
     assert [entry.event for _, entry in writes.events] == ["submitted", "admitted", "withdrawn"]
@@ -24,8 +24,8 @@ def test_many_changes_to_one_row_become_one() -> None:
 def test_beats_and_progress_alone_wake_nobody() -> None:
     """What happens all the time is not worth a turn of the loop."""
     maker = Maker()
-    quiet: Unit = (
-        VmBeat(maker.vm().uid, at(1)),
+    quiet: AtomicBatch = (
+        VmHeartbeat(maker.vm().uid, at(1)),
         JobProgress(maker.job().uid, 1, Progress(1), None, at(1)),
     )
     assert not fold([quiet]).wakes

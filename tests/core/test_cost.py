@@ -27,7 +27,7 @@ from core.cost import (
     settle,
     vm_usd,
 )
-from core.cost_report import CostQuestion, Tally, dealt_out, printed, usd
+from core.cost_report import CostQuestion, CostTally, dealt_out, printed, usd
 from core.job import JobEvent
 from tests.builders import vm
 
@@ -296,7 +296,7 @@ def test_tenants_add_up_to_the_bill(fleet: list[Life], now: float) -> None:
     """Whatever VMs, jobs, hedges, shared GPUs, losses and preemptions there were: the sums of the
     tenants and of what nobody caused are the bill, exactly, and to the cent as printed. What nobody
     caused is of VMs that no job asked for, or that a floor keeps past the idle time-out."""
-    tally = Tally(CostQuestion("tenant", date(2026, 1, 1), date(2027, 1, 1)), at(now))
+    tally = CostTally(CostQuestion("tenant", date(2026, 1, 1), date(2027, 1, 1)), at(now))
     bill, tenants = Fraction(0), Fraction(0)
     for made in fleet:
         end = billed_until(made.running_since, made.off_at, at(now))
@@ -400,7 +400,7 @@ def test_report_of_what_lives() -> None:
     ours = life(stay(0, None), ready=0)
     theirs = life(stay(0, None, job="k", tenant="u"), ready=0, vm_uid="vm2")
     asked = CostQuestion("day", date(2026, 3, 31), date(2026, 3, 31), tenant_id="t")
-    tally = Tally(asked, at(midnight + 3600))
+    tally = CostTally(asked, at(midnight + 3600))
     for each in (ours, theirs):
         tally.add_life(each)
     report = tally.report()

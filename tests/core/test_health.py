@@ -35,7 +35,7 @@ def fails(*kinds: str, step_s: float = 10.0) -> VmHealth:
 
 
 def test_healthy_readings_cost_nothing() -> None:
-    """The same object: nothing is written for a beat that brings no news."""
+    """The same object: nothing is written for a heartbeat that brings no news."""
     assert read(GpuReading(0, temp_c=84), GpuReading(1)) is WELL
     assert read() is WELL
 

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import BadInput
-from core.pages import Place, _digest, place_of, token_for
+from core.pages import PageCursor, _digest, place_of, token_for
 from tests.db.builders import Maker, at
 
 
 def test_tokens_come_back_as_they_went() -> None:
     """A token holds the place it was made for, and serves one question."""
     uid = Maker().job().uid
-    token = token_for(("jobs", "a"), Place(at(0.123456), uid))
+    token = token_for(("jobs", "a"), PageCursor(at(0.123456), uid))
     place = place_of(("jobs", "a"), token)
     assert place is not None
     assert (place.at, str(place.uid)) == (at(0.123456), uid)

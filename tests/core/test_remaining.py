@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.job import E, Job, Saved, advance
+from core.job import E, Job, SavedWork, advance
 from core.remaining import (
     ASSUMED_SHARE,
     LEAST_S,
@@ -20,7 +20,7 @@ from core.remaining import (
     rest_s,
 )
 from core.timers import Timers
-from orchestrator.planning.plan_input import wish_of
+from orchestrator.planning.plan_input import request_of
 from tests.builders import RULES, at, job
 
 HOUR_S = 3600.0
@@ -36,7 +36,7 @@ def wanted(deadline_s: float = 30 * HOUR_S, run_s: float | None = None, **facts:
 
 def test_what_is_saved_is_done() -> None:
     """Of a stated run what the checkpoints hold is left out, those of this attempt among it."""
-    runs = RunTimes(saved=lambda _: Saved(2 * HOUR_S))
+    runs = RunTimes(saved=lambda _: SavedWork(2 * HOUR_S))
     left = runs.left(wanted(run_s=10 * HOUR_S, saved_s=3 * HOUR_S))
     assert (left.run_s, left.saved_s) == (5 * HOUR_S, 5 * HOUR_S)
     assert RunTimes().left(wanted(run_s=HOUR_S, saved_s=9 * HOUR_S)).run_s == LEAST_S
@@ -89,7 +89,7 @@ def test_to_state_a_run_time_never_makes_a_job_dearer(
         assert late is not None
         assert soon is not None
         assert late >= soon - timedelta(seconds=1e-3)
-        any_price, theirs_too = wish_of(stated, runs).start_by, wish_of(silent, runs).start_by
+        any_price, theirs_too = request_of(stated, runs).start_by, request_of(silent, runs).start_by
         assert any_price is not None
         assert theirs_too is not None
         assert any_price >= theirs_too - timedelta(seconds=1e-3)
@@ -113,13 +113,13 @@ def test_an_attempt_leaves_what_it_saved() -> None:
     """The end of each attempt adds what its last checkpoint holds; without one nothing is added,
     and nothing that was saved before is lost."""
     road = (E.ADMITTED, E.PLACED, E.STARTED)
-    taken = advance(job(1, *road), E.SPOT_TAKEN, at(99), RULES, saved=Saved(60.0, 0.25))
+    taken = advance(job(1, *road), E.SPOT_TAKEN, at(99), RULES, saved=SavedWork(60.0, 0.25))
     assert (taken.saved_s, taken.saved_share) == (60.0, 0.25)
     runs = job(1, *road)
     again = replace(runs, saved_s=60.0, saved_share=0.25)
     lost = advance(again, E.VM_LOST, at(99), RULES)
     assert (lost.saved_s, lost.saved_share) == (60.0, 0.25)
-    more = advance(again, E.SPOT_TAKEN, at(99), RULES, saved=Saved(30.0))
+    more = advance(again, E.SPOT_TAKEN, at(99), RULES, saved=SavedWork(30.0))
     assert (more.saved_s, more.saved_share) == (90.0, 0.25)
 
 

@@ -1,4 +1,4 @@
-"""Beliefs, spans and floors: the arithmetic of what regions have shown."""
+"""Success probabilities, spans and floors: the arithmetic of what regions have shown."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from core.floors import Floor, floor_at, parse_clock, parse_days
 from core.supply import (
     ARRIVALS_MAX,
     CapacityPolicy,
-    Experience,
-    Outcome,
-    Spread,
+    DurationEstimate,
+    SupplyHistory,
+    SupplyOutcome,
     arrivals_by_cluster,
     faded,
     preemptions_per_hour,
@@ -25,10 +25,10 @@ from core.supply import (
 )
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)  # a Thursday
-PLACE = Experience("us-central1", "", "g2-standard-4", False, updated_at=NOW)
+PLACE = SupplyHistory("us-central1", "", "g2-standard-4", False, updated_at=NOW)
 
 
-def seen(hits: float, misses: float, last: Outcome, hours_ago: float) -> Experience:
+def seen(hits: float, misses: float, last: SupplyOutcome, hours_ago: float) -> SupplyHistory:
     at = NOW - timedelta(hours=hours_ago)
     return replace(PLACE, hits=hits, misses=misses, last=last, last_at=at)
 
@@ -36,15 +36,19 @@ def seen(hits: float, misses: float, last: Outcome, hours_ago: float) -> Experie
 def test_belief_moves_from_the_last_outcome_to_the_mean() -> None:
     """Fresh news is nearly all; after an hour it counts half."""
     mean = (6 + 1.5) / 10
-    assert success_probability(seen(6, 2, Outcome.MISS, 0), NOW) == 0.0
-    assert success_probability(seen(6, 2, Outcome.MISS, 1), NOW) == pytest.approx(mean / 2)
-    assert success_probability(seen(6, 2, Outcome.HIT, 1), NOW) == pytest.approx((1 + mean) / 2)
-    assert success_probability(seen(6, 2, Outcome.MISS, 1000), NOW) == pytest.approx(mean, abs=0.01)
+    assert success_probability(seen(6, 2, SupplyOutcome.MISS, 0), NOW) == 0.0
+    assert success_probability(seen(6, 2, SupplyOutcome.MISS, 1), NOW) == pytest.approx(mean / 2)
+    assert success_probability(seen(6, 2, SupplyOutcome.HIT, 1), NOW) == pytest.approx(
+        (1 + mean) / 2
+    )
+    assert success_probability(seen(6, 2, SupplyOutcome.MISS, 1000), NOW) == pytest.approx(
+        mean, abs=0.01
+    )
 
 
 def test_hint_is_as_good_as_a_hit() -> None:
     """The cloud has named the place itself."""
-    assert success_probability(seen(0, 3, Outcome.HINT, 0), NOW) == 1.0
+    assert success_probability(seen(0, 3, SupplyOutcome.HINT, 0), NOW) == 1.0
 
 
 def test_unknown_place_gets_the_benefit_of_the_doubt() -> None:
@@ -54,7 +58,9 @@ def test_unknown_place_gets_the_benefit_of_the_doubt() -> None:
 
 def test_memory_fades_by_halves() -> None:
     """After a half-life everything counts half, and the times stay what they were."""
-    known = replace(seen(8, 4, Outcome.HIT, 0), delivery=Spread(6.0, math.log(46), 0.01))
+    known = replace(
+        seen(8, 4, SupplyOutcome.HIT, 0), delivery=DurationEstimate(6.0, math.log(46), 0.01)
+    )
     later = faded(known, NOW + timedelta(days=1), 86400.0)
     assert (later.hits, later.misses, later.delivery.weight) == (4.0, 2.0, 3.0)
     assert later.delivery.usual_s == pytest.approx(46)
@@ -63,7 +69,7 @@ def test_memory_fades_by_halves() -> None:
 @given(st.lists(st.floats(1, 10_000), min_size=1, max_size=50))
 def test_spread_is_mean_and_deviation_of_the_logarithms(spans: list[float]) -> None:
     """Added one by one, the same as all at once."""
-    spread = Spread()
+    spread = DurationEstimate()
     for span in spans:
         spread = spread.add(span)
     logs = [math.log(span) for span in spans]
@@ -74,7 +80,7 @@ def test_spread_is_mean_and_deviation_of_the_logarithms(spans: list[float]) -> N
 
 
 def test_preemptions_begin_with_a_guess_and_end_with_the_count() -> None:
-    """Ten hours of guess weigh little against a thousand of experience."""
+    """Ten hours of guess weigh little against a thousand of supply history."""
     assert preemptions_per_hour(None, 0.0, NOW) == pytest.approx(0.1)
     known = replace(PLACE, preempted=300.0, vm_hours=900.0)
     assert preemptions_per_hour(known, 90.0, NOW) == pytest.approx(0.301, abs=0.001)
@@ -82,7 +88,7 @@ def test_preemptions_begin_with_a_guess_and_end_with_the_count() -> None:
 
 def test_room_is_what_was_learned_and_forgets() -> None:
     """A region that refused is asked for few at once; after a while for as many as any other."""
-    refused = replace(seen(0, 1, Outcome.MISS, 0), room=1.0)
+    refused = replace(seen(0, 1, SupplyOutcome.MISS, 0), room=1.0)
     assert room(refused, NOW) == 1
     assert room(refused, NOW + timedelta(days=3)) == room(None, NOW) == 4
 

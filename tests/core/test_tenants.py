@@ -7,9 +7,9 @@ from dataclasses import replace
 from core.cost import TenantBudget
 from core.job import E, JobSpec
 from core.tenants import (
-    Machine,
+    MachineShape,
     Quota,
-    Tally,
+    ResourceTotals,
     Tenant,
     budgets_of,
     held_by,
@@ -19,7 +19,7 @@ from core.tenants import (
 from core.vm import heard
 from tests.builders import at, job, vm
 
-L4 = Machine("l4", 24.0, 12.0, 48.0)
+L4 = MachineShape("l4", 24.0, 12.0, 48.0)
 
 
 def test_only_jobs_with_a_place_hold_anything() -> None:
@@ -43,14 +43,14 @@ def test_only_jobs_with_a_place_hold_anything() -> None:
 
 def test_a_cluster_that_is_gone_still_counts_its_gpus() -> None:
     """Its type is not known any more, but what runs there runs."""
-    held = held_by({"1xold": Tally.of(JobSpec("j", gpu_count=4, memory_mb=2048))}, {})
+    held = held_by({"1xold": ResourceTotals.of(JobSpec("j", gpu_count=4, memory_mb=2048))}, {})
     assert held == {"jobs": 1, "gpus": 4, "gpu_memory_gb": 0.0, "cpus": 0.0, "memory_gb": 2.0}
 
 
 def test_stated_gpu_memory_counts_once() -> None:
     """However many GPUs the job has; one that states none counts for all of its GPUs."""
-    stated = Tally.of(JobSpec("j", gpu_count=8, gpu_memory_mb=20480))
-    silent = Tally.of(JobSpec("k", gpu_count=2))
+    stated = ResourceTotals.of(JobSpec("j", gpu_count=8, gpu_memory_mb=20480))
+    silent = ResourceTotals.of(JobSpec("k", gpu_count=2))
     assert stated.amounts(L4)["gpu_memory_gb"] == 20.0
     assert silent.amounts(L4)["gpu_memory_gb"] == 48.0
     assert stated.plus(silent).amounts(L4)["gpu_memory_gb"] == 68.0

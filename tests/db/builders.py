@@ -88,7 +88,7 @@ def leased(vm: Vm, lease: Lease) -> VmMove:
 
 
 async def put(store: Store, *changes: Change) -> None:
-    """One unit that must be accepted."""
+    """One atomic batch that must be accepted."""
     committed = await store.commit([changes], None)
     assert committed.all_applied, committed.refusals
 

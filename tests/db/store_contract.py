@@ -7,10 +7,10 @@ from __future__ import annotations
 import pytest
 
 from tests.db.builders import Maker
-from tests.db.contract.capacity import Experiences, Knowledge, Machines
+from tests.db.contract.capacity import Knowledge, Machines, SupplyHistories
 from tests.db.contract.configs import Configurations
 from tests.db.contract.cost import Costs
-from tests.db.contract.following import Attempts, Progressing, Timeline, Views
+from tests.db.contract.following import Attempts, Progressing, Snapshots, Timeline
 from tests.db.contract.forecasts import Forecasts
 from tests.db.contract.holds import Gangs, Groups, Holding
 from tests.db.contract.keeping import Another, Keeping
@@ -37,14 +37,14 @@ class StoreContract(
     Attempts,
     Timeline,
     Progressing,
-    Views,
+    Snapshots,
     Keeping,
     Holding,
     Groups,
     Gangs,
     Machines,
     Knowledge,
-    Experiences,
+    SupplyHistories,
     Histories,
     Pruning,
     Costs,

@@ -106,7 +106,7 @@ async def test_random_histories_add_up(store: PostgresStore, database_url: str) 
     and after settling say the same; nothing is counted twice by settlers at once."""
     await make_history(database_url, random.Random(7), 60)
     asker = PostgresReads(store)
-    today = (await store.view(0)).now.date()
+    today = (await store.snapshot(0)).now.date()
     question = CostQuestion("kind", today.replace(year=today.year - 1), today)
     before = usd((await asker.cost(question)).total.values())
     while any(

@@ -104,12 +104,12 @@ async def test_an_upgraded_database_is_worked_on(store: PostgresStore) -> None:
     """The next leader sees one consistent snapshot, and jobs of before go on from where they were:
     stored versions, leases, gangs and dependencies fit what the service writes."""
     assert (await audit(store)).faults() == []
-    view = await store.view(100)
-    jobs = {job.spec.job_id: job for job in view.jobs}
-    assert len(view.troubles) == 2
-    assert len(view.experience) == 1
-    assert len(view.requests) == 1
-    assert ("stockout", "us-east1") in view.open_alerts
+    snapshot = await store.snapshot(100)
+    jobs = {job.spec.job_id: job for job in snapshot.jobs}
+    assert len(snapshot.blocks) == 2
+    assert len(snapshot.supply) == 1
+    assert len(snapshot.requests) == 1
+    assert ("stockout", "us-east1") in snapshot.open_alerts
     assert jobs["gang"].gang is not None
     assert "second" not in jobs, "it waits for another job"
     ended = step(jobs["sweep-0"], JobEvent.EXITED_OK, at(9000), exit_code=0)
@@ -118,8 +118,8 @@ async def test_an_upgraded_database_is_worked_on(store: PostgresStore) -> None:
     await put(store, submitted(new))
     await put(store, ended, stopped)
     assert (await store.find_job("sweep-0", None)).status is JobStatus.SUCCEEDED
-    view = await store.view(100)
-    jobs = {job.spec.job_id: job for job in view.jobs}
+    snapshot = await store.snapshot(100)
+    jobs = {job.spec.job_id: job for job in snapshot.jobs}
     assert "new" in jobs
     assert (await store.settle_costs(100)).vms == 1, "the VM whose job has ended now"
     leadership = await store.lead("another", 10.0)

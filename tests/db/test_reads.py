@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.changes import DeadLetter, NewVm, RaiseAlert, ReplayLetter, Send, VmMove
+from core.changes import DeadLetter, NewVm, RaiseAlert, ReplayDeadLetter, Send, VmMove
 from core.errors import Ambiguous, BadInput, NotFound
 from core.job import JobEvent, JobStatus
 from core.messages import OutMessage
@@ -17,7 +17,7 @@ from core.reads import JobFilter, VmCount
 from core.vm import VmState, move_vm
 from db.reads import PostgresReads
 from db.store import PostgresStore
-from scheduler.operations.dead_letters import replay_letter
+from scheduler.operations.dead_letters import replay_dead_letter
 from tests.db.builders import Maker, at, put, put_placed, put_ready_vm, step, submitted
 
 pytestmark = pytest.mark.slow
@@ -153,7 +153,7 @@ async def test_running_job_costs_until_now(
     job = maker.job("j")
     await put(store, submitted(job))
     vm = await put_ready_vm(store, maker, price=3600.0)
-    now = (await store.view(0)).now
+    now = (await store.snapshot(0)).now
     await put_placed(store, maker, job, vm, now)
     first, second = await reads.job("j", None), await reads.job("j", None)
     assert 0 < first.cost_usd < second.cost_usd < 60
@@ -168,8 +168,8 @@ async def test_vm_pages(store: PostgresStore, reads: PostgresReads, maker: Maker
     job = maker.job("mine")
     await put(store, submitted(job))
     await put_placed(store, maker, job, busy, at(2))
-    living = await reads.vms(None, None, False, 10, None)
-    assert {row.vm.uid: row.job_ids for row in living.rows} == {busy.uid: ("mine",), other.uid: ()}
+    active = await reads.vms(None, None, False, 10, None)
+    assert {row.vm.uid: row.job_ids for row in active.rows} == {busy.uid: ("mine",), other.uid: ()}
     assert (await reads.vms(None, None, True, 10, None)).total == 3
     assert (await reads.vms("8xh100", "us-central1", False, 10, None)).total == 1
     first = await reads.vms(None, None, True, 2, None)
@@ -199,17 +199,19 @@ async def test_summary(store: PostgresStore, reads: PostgresReads, maker: Maker)
 # --- dead letters -----------------------------------------------------------------------
 
 
-def letter(number: int, source: str = "submit", **more: str) -> DeadLetter:
+def dead_letter(number: int, source: str = "submit", **more: str) -> DeadLetter:
     return DeadLetter(f"m{number}", source, b"\x00{", {"k": "v"}, "two faults", at(number), **more)
 
 
 async def test_dead_letters_in_pages(store: PostgresStore, reads: PostgresReads) -> None:
     """Newest first, also among those of the same moment; a filter counts what it shows."""
-    await put(store, *(replace(letter(n), at=at(n // 2)) for n in range(5)), letter(9, "other"))
+    await put(
+        store, *(replace(dead_letter(n), at=at(n // 2)) for n in range(5)), dead_letter(9, "other")
+    )
     one = await reads.dead_letters("submit", 2, None)
     two = await reads.dead_letters("submit", 2, one.next_token)
     three = await reads.dead_letters("submit", 2, two.next_token)
-    found = [row.letter.message_id for page in (one, two, three) for row in page.rows]
+    found = [row.dead_letter.message_id for page in (one, two, three) for row in page.rows]
     assert (found, one.total) == (["m4", "m3", "m2", "m1", "m0"], 5)
     assert three.next_token is None
     assert (await reads.dead_letters(None, 10, None)).total == 6
@@ -219,9 +221,9 @@ async def test_dead_letters_in_pages(store: PostgresStore, reads: PostgresReads)
 
 async def test_dead_letter_is_replayed_once(store: PostgresStore, reads: PostgresReads) -> None:
     """Ten requests at once put one message into the outbox, whole and with its ordering key."""
-    await put(store, letter(1, "topic-x", ordering_key="vm-1"))
+    await put(store, dead_letter(1, "topic-x", ordering_key="vm-1"))
     answers = await asyncio.gather(
-        *(replay_letter(reads, store, "m1", Names(), at(n)) for n in range(10))
+        *(replay_dead_letter(reads, store, "m1", Names(), at(n)) for n in range(10))
     )
     assert sorted(answer.sent for answer in answers) == [False] * 9 + [True]
     (row,) = await store.outbox(10)
@@ -230,5 +232,5 @@ async def test_dead_letter_is_replayed_once(store: PostgresStore, reads: Postgre
     assert {answer.row.replayed_at for answer in answers} == {stored.replayed_at}
     with pytest.raises(NotFound):
         await reads.dead_letter("m2")
-    unknown = await store.commit([(ReplayLetter("m2", at(0)),)], None)
+    unknown = await store.commit([(ReplayDeadLetter("m2", at(0)),)], None)
     assert unknown.refusals == {0: "there is no dead letter m2"}

@@ -81,17 +81,17 @@ UPDATE jobs SET status = 'STOPPING', stop_reason = 'user', version = version + 1
 async def test_a_commit_that_took_its_time_is_seen(
     store: PostgresStore, database_url: str, maker: Maker
 ) -> None:
-    """A transaction that began before others and ended after them, with pictures in between: its
+    """A transaction that began before others and ended after them, with snapshots in between: its
     number is below theirs, and what it wrote is found all the same."""
     one, other = [await _running(store, maker) for _ in range(2)]
-    await store.view(0)
+    await store.snapshot(0)
     async with await psycopg.AsyncConnection.connect(database_url) as slow:
         await slow.execute(_STOP, (one.uid,))
         await _moves(database_url, other.uid)
-        seen = {job.uid: job.status for job in (await store.view(0)).jobs}
+        seen = {job.uid: job.status for job in (await store.snapshot(0)).jobs}
         assert seen == {one.uid: JobStatus.RUNNING, other.uid: JobStatus.STOPPING}
-        await store.view(0)
-    seen = {job.uid: job.status for job in (await store.view(0)).jobs}
+        await store.snapshot(0)
+    seen = {job.uid: job.status for job in (await store.snapshot(0)).jobs}
     assert seen == dict.fromkeys((one.uid, other.uid), JobStatus.STOPPING)
 
 
@@ -101,34 +101,34 @@ async def test_a_refused_step_proves_what_is_kept(
     """Were a row ever to change behind our back, the first step that is refused for it would make
     us read everything."""
     job = await _running(store, maker)
-    await store.view(0)
+    await store.snapshot(0)
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
         await connection.execute("ALTER TABLE jobs DISABLE TRIGGER jobs_moved_update")
         await connection.execute(_STOP, (job.uid,))
         await connection.execute("ALTER TABLE jobs ENABLE TRIGGER jobs_moved_update")
-    assert [seen.status for seen in (await store.view(0)).jobs] == [JobStatus.RUNNING]
+    assert [seen.status for seen in (await store.snapshot(0)).jobs] == [JobStatus.RUNNING]
     ended = step(job, JobEvent.EXITED_OK, at(9))
     assert not (await store.commit([(ended,)], None)).all_applied
-    assert [seen.status for seen in (await store.view(0)).jobs] == [JobStatus.STOPPING]
+    assert [seen.status for seen in (await store.snapshot(0)).jobs] == [JobStatus.STOPPING]
 
 
 async def test_another_server_is_read_anew(
     store: PostgresStore, database_url: str, maker: Maker
 ) -> None:
     """A restored database may count its transactions from below."""
-    await store.view(0)
+    await store.snapshot(0)
     await _running(store, maker)
     kept = store._viewer._mark
     assert kept is not None
     store._viewer._mark = Mark(kept.server, kept.oldest + 1_000_000)
-    assert len((await store.view(0)).jobs) == 1
+    assert len((await store.snapshot(0)).jobs) == 1
 
 
 async def test_many_that_look_at_once_look_once(store: PostgresStore) -> None:
-    """Those that ask while somebody reads share the next picture, not the one that is older than
+    """Those that ask while somebody reads share the next snapshot, not the one that is older than
     their question."""
-    views = await asyncio.gather(*(store.view(0) for _ in range(20)))
-    assert len({id(view) for view in views}) == 2
+    snapshots = await asyncio.gather(*(store.snapshot(0) for _ in range(20)))
+    assert len({id(snapshot) for snapshot in snapshots}) == 2
 
 
 async def _running(store: PostgresStore, maker: Maker) -> Job:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from core.changes import Committed, JobWhy, Unit, VmBeat
+from core.changes import AtomicBatch, Committed, JobWhy, VmHeartbeat
 from core.errors import StoreDown
 from core.job import JobEvent
 from db.notifications import Listener
@@ -52,7 +52,7 @@ async def test_no_database_is_told_in_time() -> None:
     await store.open()
     start = time.monotonic()
     with pytest.raises(StoreDown):
-        await store.view(1)
+        await store.snapshot(1)
     assert time.monotonic() - start < 5
     await store.close()
 
@@ -62,7 +62,7 @@ async def test_database_without_our_schema(empty_database_url: str) -> None:
     store = PostgresStore(empty_database_url)
     await store.open()
     with pytest.raises(StoreDown, match="zen db upgrade"):
-        await store.view(1)
+        await store.snapshot(1)
     with pytest.raises(StoreDown, match="zen db upgrade"):
         await store.lead("a", 10)
     await store.close()
@@ -83,10 +83,10 @@ async def test_later_callers_hear_sooner() -> None:
     store = PostgresStore(NOWHERE)
     await store.open()
     with pytest.raises(StoreDown):
-        await store.view(1)
+        await store.snapshot(1)
     start = time.monotonic()
     with pytest.raises(StoreDown):
-        await store.view(1)
+        await store.snapshot(1)
     assert time.monotonic() - start < POOL_WAIT_S
     await store.close()
 
@@ -159,7 +159,7 @@ async def test_stuck_writer_is_told(database_url: str, maker: Maker) -> None:
 
 
 async def test_what_cannot_be_stored_harms_nobody_else(store: PostgresStore, maker: Maker) -> None:
-    """A unit that a constraint refuses is refused alone, with the constraint's name."""
+    """An atomic batch that a constraint refuses is refused alone, with the constraint's name."""
     good, bad = maker.job("good"), maker.job("bad")
     move = step(bad, JobEvent.ADMITTED)
     await put(store, submitted(bad))
@@ -209,12 +209,12 @@ async def test_leader_that_lives_is_not_put_out(
 async def test_listener_wakes_for_news_only(
     store: PostgresStore, maker: Maker, database_url: str
 ) -> None:
-    """A submission wakes whoever listens, beats and whys do not; many wake once."""
+    """A submission wakes whoever listens, heartbeats and whys do not; many wake once."""
     job = maker.job()
     await put(store, submitted(job))
     wakeups = Listener(database_url).wakeups()
     await asyncio.wait_for(anext(wakeups), 20)
-    await put(store, JobWhy(job.uid, "no VM"), VmBeat(maker.vm().uid, at(1)))
+    await put(store, JobWhy(job.uid, "no VM"), VmHeartbeat(maker.vm().uid, at(1)))
     following = asyncio.ensure_future(anext(wakeups))
     # A marker behind the silent commit: when it has come, a notification would have come too.
     await _marker(database_url)
@@ -261,20 +261,20 @@ class Gate:
         self.open = asyncio.Event()
         self.fault: Exception | None = None
 
-    async def commit(self, units: Sequence[Unit], term: int | None) -> Committed:
-        self.sizes.append(len(units))
+    async def commit(self, batches: Sequence[AtomicBatch], term: int | None) -> Committed:
+        self.sizes.append(len(batches))
         self.entered.set()
         await self.open.wait()
         if self.fault is not None:
             raise self.fault
-        return await self._inner.commit(units, term)
+        return await self._inner.commit(batches, term)
 
 
-async def gathered(gate: Gate, group: GroupCommit, units: Sequence[Unit]) -> list[object]:
+async def gathered(gate: Gate, group: GroupCommit, batches: Sequence[AtomicBatch]) -> list[object]:
     """The first is on its way while the others come."""
-    tasks = [asyncio.ensure_future(group.submit(units[0]))]
+    tasks = [asyncio.ensure_future(group.submit(batches[0]))]
     await asyncio.wait_for(gate.entered.wait(), 20)
-    tasks += [asyncio.ensure_future(group.submit(unit)) for unit in units[1:]]
+    tasks += [asyncio.ensure_future(group.submit(batch)) for batch in batches[1:]]
     await asyncio.sleep(0)
     gate.open.set()
     return list(await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20))
@@ -284,8 +284,8 @@ async def test_waiting_submissions_share_a_commit(store: PostgresStore, maker: M
     """What comes while a write is on its way is written by the next one, each with its answer."""
     gate = Gate(store)
     group = GroupCommit(gate)  # type: ignore[arg-type]  # commit() is all it uses
-    units: list[Unit] = [(submitted(maker.job(f"j{n}")),) for n in range(20)]
-    answers = await gathered(gate, group, [*units, (submitted(maker.job("j3")),)])
+    batches: list[AtomicBatch] = [(submitted(maker.job(f"j{n}")),) for n in range(20)]
+    answers = await gathered(gate, group, [*batches, (submitted(maker.job("j3")),)])
     assert answers == [None] * 20 + ["exists"]
     assert gate.sizes == [1, 20]
     await group.close()
@@ -295,8 +295,8 @@ async def test_batches_are_bounded(store: PostgresStore, maker: Maker) -> None:
     """A batch has a size, and so has the queue before it."""
     gate = Gate(store)
     group = GroupCommit(gate, batch_max=4, waiting_max=10)  # type: ignore[arg-type]
-    units: list[Unit] = [(submitted(maker.job()),) for _ in range(13)]
-    answers = await gathered(gate, group, units)
+    batches: list[AtomicBatch] = [(submitted(maker.job()),) for _ in range(13)]
+    answers = await gathered(gate, group, batches)
     assert gate.sizes == [1, 4, 4, 2]
     assert [type(answer) for answer in answers[11:]] == [StoreDown, StoreDown]
     assert answers[:11] == [None] * 11
@@ -307,11 +307,11 @@ async def test_failure_reaches_every_waiter(store: PostgresStore, maker: Maker) 
     gate = Gate(store)
     gate.fault = StoreDown("away")
     group = GroupCommit(gate)  # type: ignore[arg-type]
-    units: list[Unit] = [(submitted(maker.job()),) for _ in range(4)]
-    answers = await gathered(gate, group, units)
+    batches: list[AtomicBatch] = [(submitted(maker.job()),) for _ in range(4)]
+    answers = await gathered(gate, group, batches)
     assert [type(answer) for answer in answers] == [StoreDown] * 4
     gate.fault = None
-    assert await group.submit(units[0]) is None
+    assert await group.submit(batches[0]) is None
 
 
 async def test_one_who_gives_up_harms_nobody(store: PostgresStore, maker: Maker) -> None:

@@ -1,4 +1,4 @@
-"""Races on PostgreSQL: stops against beats, drains against placements, equal submissions.
+"""Races on PostgreSQL: stops against heartbeats, drains against placements, equal submissions.
 
 The service's own parts; `python -m bench.races` runs the same with other counts."""
 
@@ -13,16 +13,16 @@ from bench import races
 from bench.house import house_on
 from bench.race_submits import race_submits
 from bench.races import race_drains, race_stops
-from bench.report import Result
+from bench.report import RaceResult
 from core import commit as kernel
-from core.changes import Committed, Unit
+from core.changes import AtomicBatch, Committed
 from core.job import Job
 from core.vm import Vm, VmState
 
 pytestmark = pytest.mark.slow
 
 
-def held(result: Result) -> Result:
+def held(result: RaceResult) -> RaceResult:
     """Nothing went wrong, and the race was really run."""
     assert result.faults == []
     assert result.collisions > 0
@@ -95,7 +95,7 @@ async def test_without_versions_leased_vms_are_deleted(
 async def test_without_care_for_refused_steps_stops_are_lost(
     database_url: str, monkeypatch: pytest.MonkeyPatch, impatient: None
 ) -> None:
-    """If a step may build on a refused one, a running beat undoes a stop."""
+    """If a step may build on a refused one, a running heartbeat undoes a stop."""
     monkeypatch.setattr(kernel, "_built_on_sand", lambda *_: None)
     assert (await race_stops(database_url, 300, seed=1)).faults
 
@@ -110,12 +110,12 @@ async def test_drain_is_not_planned_on_a_refused_observation(
         await house.put([house.new_vm(now)[1], house.new_job(now)[1]])
         commit = house.store.commit
 
-        async def overtaken(units: Sequence[Unit], term: int | None) -> Committed:
+        async def overtaken(batches: Sequence[AtomicBatch], term: int | None) -> Committed:
             monkeypatch.setattr(house.store, "commit", commit)
-            await house.loop.turn()
-            return await commit(units, term)
+            await house.loop.cycle()
+            return await commit(batches, term)
 
         monkeypatch.setattr(house.store, "commit", overtaken)
         await house.manager.reconcile()
-        (vm,) = (await house.api.view(0)).vms
+        (vm,) = (await house.api.snapshot(0)).vms
         assert (vm.state, len(vm.leases)) == (VmState.READY, 1)

@@ -184,7 +184,7 @@ def test_one_leader(database_url: str) -> None:
             connection.execute(insert, (False,))
 
 
-# --- the cost of a turn -----------------------------------------------------------------
+# --- the cost of a cycle -----------------------------------------------------------------
 
 _MANY = """
 INSERT INTO jobs (uid, tenant_id, user_id, job_id, name, cluster, status, priority, spec,
@@ -234,7 +234,7 @@ def _asked(query: str) -> str:
     ],
 )
 def test_frequent_questions_have_an_index(database_url: str, query: str, index: str) -> None:
-    """What each turn and each page asks is answered from an index, already in order."""
+    """What each cycle and each page asks is answered from an index, already in order."""
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(_MANY.encode())
         connection.execute(b"VACUUM ANALYZE jobs")

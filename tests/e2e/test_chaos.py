@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cli.chaos.outages import come_through, outage_faults
-from cli.chaos.scenarios import Outage, Plan, Scenario, Story, plan_for
-from cli.chaos.verdict import Ran, double_runs, read_ticks
+from cli.chaos.scenarios import ChaosLog, ChaosPlan, Outage, Scenario, plan_for
+from cli.chaos.verdict import AttemptProcess, double_runs, read_ticks
 from cli.commands.chaos import unleash
 
 ACTS = ("kill leader", "kill agent", "freeze leader", "kill bus", "hand over", "stop postgres")
@@ -17,7 +17,7 @@ ACTS = ("kill leader", "kill agent", "freeze leader", "kill bus", "hand over", "
 @pytest.mark.slow
 def test_short_chaos_loses_nothing_and_runs_nothing_twice() -> None:
     """Every accepted job ends, none runs twice at once, nobody writes after their term."""
-    plan = Plan(
+    plan = ChaosPlan(
         seconds=30, jobs=90, lease_s=4.5, frozen_s=1.5, vm_max=4, ticks_max=60, acts=ACTS, seed=1
     )
     said: list[str] = []
@@ -34,10 +34,10 @@ def test_short_chaos_loses_nothing_and_runs_nothing_twice() -> None:
 
 def test_overlapping_attempts_are_seen() -> None:
     """Two attempts at once and one attempt twice are faults; one after the other is none."""
-    first = Ran(1, 10, 0.0, 5.0)
-    assert double_runs("j", [first, Ran(2, 11, 6.0, 7.0)]) == []
-    assert "ran at once for 2.0 s" in double_runs("j", [first, Ran(2, 11, 3.0, 7.0)])[0]
-    assert double_runs("j", [first, Ran(1, 12, 6.0, 7.0)]) == ["j: attempt 1 ran twice"]
+    first = AttemptProcess(1, 10, 0.0, 5.0)
+    assert double_runs("j", [first, AttemptProcess(2, 11, 6.0, 7.0)]) == []
+    assert "ran at once for 2.0 s" in double_runs("j", [first, AttemptProcess(2, 11, 3.0, 7.0)])[0]
+    assert double_runs("j", [first, AttemptProcess(1, 12, 6.0, 7.0)]) == ["j: attempt 1 ran twice"]
 
 
 def test_ticks_become_spans(tmp_path: Path) -> None:
@@ -45,8 +45,8 @@ def test_ticks_become_spans(tmp_path: Path) -> None:
     path = tmp_path / "ticks"
     path.write_text("a 1 10 1.0\nb 1 11 1.5\na 1 10 2.0\na 2 12 3.0\n")
     assert read_ticks(path) == {
-        "a": [Ran(1, 10, 1.0, 2.0), Ran(2, 12, 3.0, 3.0)],
-        "b": [Ran(1, 11, 1.5, 1.5)],
+        "a": [AttemptProcess(1, 10, 1.0, 2.0), AttemptProcess(2, 12, 3.0, 3.0)],
+        "b": [AttemptProcess(1, 11, 1.5, 1.5)],
     }
     assert read_ticks(tmp_path / "none") == {}
 
@@ -57,7 +57,7 @@ def test_jobs_through_an_outage_are_judged_by_their_own_lines(tmp_path: Path) ->
     path.write_text("a 1 10 1.0\na 1 10 9.0\na 1 10 21.0\nb 1 11 1.0\nb 2 12 60.0\n")
     bus = Outage("bus", began=10.0, back=20.0, steady={"a": 3, "b": 2})
     database = Outage("postgres", began=10.0, back=20.0, steady={"a": 4})
-    story = Story(away=[bus, database], refusals_s=[0.5, 2.5])
+    story = ChaosLog(away=[bus, database], refusals_s=[0.5, 2.5])
     found = {outage.part: come_through(outage, path) for outage in story.away}
     assert [(one.again_s, one.runs) for one in found["bus"]] == [(1.0, 1), (40.0, 2)]
     assert outage_faults(story, found) == [

@@ -80,8 +80,8 @@ async def test_pubsub_message_becomes_a_job(up: Stack) -> None:
     assert up.wait("from-pubsub")["status"] == "SUCCEEDED"
     assert up.log("from-pubsub") == "0\n"
     assert up.history("from-pubsub") == ROAD
-    letters = json.loads(up.zen("dead-letters", "list", "--source", "submit", "--json").stdout)
-    by_body = {letter["preview"]: letter for letter in letters["dead_letters"]}
+    dead_letters = json.loads(up.zen("dead-letters", "list", "--source", "submit", "--json").stdout)
+    by_body = {dead_letter["preview"]: dead_letter for dead_letter in dead_letters["dead_letters"]}
     assert set(by_body) == {"not json", bad.decode()}
     assert all(w in by_body[bad.decode()]["reason"] for w in ("command:", "gpu_count:", "gpus:"))
     up.zen("dead-letters", "replay", by_body[bad.decode()]["id"])

@@ -75,7 +75,7 @@ def _dead_letters(made: Workspace) -> None:
 
     def both() -> list[str] | None:
         told = json.loads(made.zen("dead-letters", "list", "--json").output)
-        ids = [str(letter["id"]) for letter in told["dead_letters"]]
+        ids = [str(dead_letter["id"]) for dead_letter in told["dead_letters"]]
         return ids if len(ids) == 2 else None
 
     newest, oldest = wait_for("two dead letters", both)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from localbus.broker import Broker
-from localbus.delivery import Consumer, Lease
-from localbus.model import DeadLetter, Draft, SubscriptionSpec, TopicSpec
+from localbus.delivery import AckDeadline, Consumer
+from localbus.model import DeadLetterPolicy, IncomingMessage, SubscriptionSpec, TopicSpec
 from localbus.subscription import Subscription
 
 TOPIC = "projects/proj/topics/topic"
@@ -42,15 +42,15 @@ class Desk:
         return self.broker.create_subscription(spec, self.now)
 
     def publish(self, *texts: str, key: str = "", topic: str = TOPIC, **attributes: str) -> None:
-        drafts = [Draft(attributes, key, len(text), text) for text in texts]
-        staged = self.broker.stage(topic, drafts, sum(map(len, texts)), self.now)
+        incoming_messages = [IncomingMessage(attributes, key, len(text), text) for text in texts]
+        staged = self.broker.stage(topic, incoming_messages, sum(map(len, texts)), self.now)
         if staged.change is not None:
             self.broker.ledger.changes.append(staged.change)
         self.broker.apply(staged, self.now)
 
     def take(
         self, at_most: int = 100, consumer: Consumer | None = None, sub: Subscription | None = None
-    ) -> list[Lease]:
+    ) -> list[AckDeadline]:
         chosen = sub or self.sub
         leases = chosen.take(self.now, messages_max=at_most, bytes_max=1 << 20, consumer=consumer)
         self.broker.settle(chosen, self.now)
@@ -59,18 +59,18 @@ class Desk:
     def texts(self, at_most: int = 100, sub: Subscription | None = None) -> list[str]:
         return [text_of(lease) for lease in self.take(at_most, sub=sub)]
 
-    def ack(self, *leases: Lease) -> list[str]:
+    def ack(self, *leases: AckDeadline) -> list[str]:
         refused = self.sub.ack([lease.ack_id for lease in leases], self.now)
         self.broker.settle(self.sub, self.now)
         return refused
 
-    def modify(self, seconds: int, *leases: Lease) -> list[str]:
+    def modify(self, seconds: int, *leases: AckDeadline) -> list[str]:
         wishes = [(lease.ack_id, seconds) for lease in leases]
         refused = self.sub.modify(wishes, self.now)
         self.broker.settle(self.sub, self.now)
         return refused
 
-    def nack(self, *leases: Lease) -> list[str]:
+    def nack(self, *leases: AckDeadline) -> list[str]:
         return self.modify(0, *leases)
 
     def join(self, **limits: int) -> Consumer:
@@ -91,10 +91,10 @@ class Desk:
         self.now = end
 
 
-def text_of(lease: Lease) -> str:
+def text_of(lease: AckDeadline) -> str:
     return lease.delivery.message.body.decode()
 
 
 def dead_letter_desk() -> tuple[Desk, Subscription]:
-    desk = Desk(dead_letter=DeadLetter(GRAVE, 5))
+    desk = Desk(dead_letter=DeadLetterPolicy(GRAVE, 5))
     return desk, desk.subscribe("projects/proj/subscriptions/grave-sub", GRAVE)

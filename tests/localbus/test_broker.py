@@ -9,7 +9,7 @@ import pytest
 
 from localbus.changes import DeliveriesDropped, DeliveriesMarked, MessagesAdded, MessagesDropped
 from localbus.errors import Exists, Full, InvalidArgument, Missing
-from localbus.model import DAY_S, Draft, SubscriptionSpec, TopicSpec
+from localbus.model import DAY_S, IncomingMessage, SubscriptionSpec, TopicSpec
 from tests.localbus.clients import GRAVE, NAME, TOPIC, Desk, dead_letter_desk
 
 # -- retention, expiration, seek
@@ -125,7 +125,7 @@ def test_message_is_dropped_with_its_last_delivery() -> None:
 def test_subscription_deleted_during_a_publish_leaks_nothing() -> None:
     """A message whose only subscription went while it was written is dropped again."""
     desk = Desk()
-    staged = desk.broker.stage(TOPIC, [Draft({}, "", 1, "a")], 1, desk.now)
+    staged = desk.broker.stage(TOPIC, [IncomingMessage({}, "", 1, "a")], 1, desk.now)
     assert isinstance(staged.change, MessagesAdded)
     desk.broker.delete_subscription(NAME)
     desk.broker.apply(staged, desk.now)

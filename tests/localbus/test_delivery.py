@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localbus.model import Backoff, DeadLetter
+from localbus.model import Backoff, DeadLetterPolicy
 from tests.localbus.clients import GRAVE, Desk, dead_letter_desk, text_of
 
 # -- leases
@@ -254,7 +254,7 @@ def test_message_dies_after_its_attempts(how: str) -> None:
 
 def test_dead_letter_frees_its_ordering_key() -> None:
     """When the first message of a key is dead, the next one comes."""
-    desk = Desk(ordered=True, dead_letter=DeadLetter(GRAVE, 5))
+    desk = Desk(ordered=True, dead_letter=DeadLetterPolicy(GRAVE, 5))
     desk.publish("a0", "a1", key="a")
     for _ in range(5):
         desk.nack(*desk.take())

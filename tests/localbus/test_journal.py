@@ -23,11 +23,11 @@ from localbus.changes import (
     TopicDropped,
     TopicSaved,
 )
-from localbus.commit import GroupCommit
-from localbus.delivery import Delivery, Lease
+from localbus.commit import JournalCommit
+from localbus.delivery import AckDeadline, Delivery
 from localbus.errors import InvalidArgument, Unavailable
 from localbus.journal import Journal, JournalLocked
-from localbus.model import Backoff, DeadLetter, Message, SubscriptionSpec, TopicSpec
+from localbus.model import Backoff, DeadLetterPolicy, Message, SubscriptionSpec, TopicSpec
 
 CODEC = wire.MessageCodec()
 TOPIC = TopicSpec("projects/proj/topics/topic", {"a": "b"}, 600.0)
@@ -35,7 +35,7 @@ SUB = SubscriptionSpec(
     "projects/proj/subscriptions/sub",
     TOPIC.name,
     filter="attributes:a",
-    dead_letter=DeadLetter(TOPIC.name, 5),
+    dead_letter=DeadLetterPolicy(TOPIC.name, 5),
     backoff=Backoff(1.0, 2.0),
     ttl_s=None,
 )
@@ -143,7 +143,9 @@ def test_answers_are_what_protobuf_would_write() -> None:
     sealed.body += b""
     long = Message(12, TOPIC.name, 5.0, {}, "", message(12).body)
     long.body = CODEC.seal(protos.PubsubMessage(data=b"y" * 70_000), 12, 5.25)
-    leases = [Lease(f"ack-{m.id}", Delivery(m, attempts=300), 0.0, None) for m in (sealed, long)]
+    leases = [
+        AckDeadline(f"ack-{m.id}", Delivery(m, attempts=300), 0.0, None) for m in (sealed, long)
+    ]
     answer = protos.PullResponse.FromString(wire.received(leases, attempts=True))
     assert [r.ack_id for r in answer.received_messages] == ["ack-11", "ack-12"]
     assert [r.delivery_attempt for r in answer.received_messages] == [300, 300]
@@ -187,7 +189,7 @@ def change(name: str) -> Change:
 async def test_waiting_writes_share_one_batch() -> None:
     """What comes while the disk is busy is written together, in order, and confirmed in order."""
     store = GatedStore()
-    commits = GroupCommit(store)
+    commits = JournalCommit(store)
     order: list[str] = []
     waiters = []
     for name in "abcd":
@@ -205,7 +207,7 @@ async def test_lazy_writes_ride_along_or_come_soon() -> None:
     """Acks wait for the next write, but not for ever."""
     store = GatedStore()
     store.gate.set()
-    commits = GroupCommit(store)
+    commits = JournalCommit(store)
     commits.lazily([change("lazy")])
     await commits.submit([change("now")])
     assert store.batches == [[change("lazy"), change("now")]]
@@ -220,7 +222,7 @@ async def test_refused_write_is_told_and_tried_again(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(commit, "RETRY_S", 0.02)
     store = GatedStore()
     store.broken = True
-    commits = GroupCommit(store)
+    commits = JournalCommit(store)
     shown: list[str] = []
     healed = asyncio.Event()
     first = commits.submit([change("a")], partial(shown.append, "a"))
@@ -243,7 +245,7 @@ async def test_close_writes_what_waits() -> None:
     """A clean stop loses no lazy write."""
     store = GatedStore()
     store.gate.set()
-    commits = GroupCommit(store)
+    commits = JournalCommit(store)
     commits.lazily([change("lazy")])
     await commits.close()
     assert store.batches == [[change("lazy")]]

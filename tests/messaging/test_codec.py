@@ -10,10 +10,10 @@ import pytest
 
 from core.job import JobSpec
 from core.messages import (
-    BeatStatus,
     Canary,
     GpuReading,
     Heartbeat,
+    HeartbeatStatus,
     OutMessage,
     Progress,
     StartJob,
@@ -111,21 +111,25 @@ def test_v1_stop_to_the_byte() -> None:
 
 def test_v1_heartbeat_without_user() -> None:
     """A missing user_id means "0"; fields nobody knows are ignored."""
-    beat = decode_heartbeat(raw({"job_id": "j", "status": "FOUND_VM", "vm_name": VM, "new": [1]}))
-    assert beat == Heartbeat(BeatStatus.FOUND_VM, VM, job_id="j", user_id="0", version=1)
+    heartbeat = decode_heartbeat(
+        raw({"job_id": "j", "status": "FOUND_VM", "vm_name": VM, "new": [1]})
+    )
+    assert heartbeat == Heartbeat(HeartbeatStatus.FOUND_VM, VM, job_id="j", user_id="0", version=1)
 
 
 def test_v1_heartbeat_to_the_byte() -> None:
-    """A v1 beat that we write has exactly the four v1 fields."""
-    beat = Heartbeat(BeatStatus.RUNNING, "vm-1", job_id="j", user_id="u", version=1, seq=4)
-    assert encode_heartbeat(beat, NAMES).body == (
+    """A v1 heartbeat that we write has exactly the four v1 fields."""
+    heartbeat = Heartbeat(
+        HeartbeatStatus.RUNNING, "vm-1", job_id="j", user_id="u", version=1, seq=4
+    )
+    assert encode_heartbeat(heartbeat, NAMES).body == (
         b'{"status":"RUNNING","vm_name":"vm-1","job_id":"j","user_id":"u"}'
     )
 
 
 def test_v1_progress_note() -> None:
     """A wf- status stays text and keeps its times as a note."""
-    beat = decode_heartbeat(
+    heartbeat = decode_heartbeat(
         raw(
             {
                 "job_id": "j",
@@ -137,7 +141,7 @@ def test_v1_progress_note() -> None:
             }
         )
     )
-    assert beat == Heartbeat(
+    assert heartbeat == Heartbeat(
         "wf-torchtunewrapper-dataset-finish",
         VM,
         job_id="j",
@@ -211,14 +215,14 @@ def test_canary_comes_back_as_itself() -> None:
 @pytest.mark.parametrize("status", ["READY", "DRAINED", "PREEMPTED"])
 def test_vm_level_status_is_v2_without_a_job(status: str) -> None:
     """What a VM says of itself needs no job and is v2 by its status alone."""
-    beat = decode_heartbeat(raw({"status": status, "vm_name": VM}))
-    assert beat == Heartbeat(BeatStatus(status), VM)
+    heartbeat = decode_heartbeat(raw({"status": status, "vm_name": VM}))
+    assert heartbeat == Heartbeat(HeartbeatStatus(status), VM)
 
 
 def test_beat_with_values_json_cannot_hold_is_still_sent() -> None:
     """NaN, infinity, NUL and broken text are cleaned: a healthy VM must not fall silent."""
-    beat = Heartbeat(
-        BeatStatus.RUNNING,
+    heartbeat = Heartbeat(
+        HeartbeatStatus.RUNNING,
         VM,
         job_id="j",
         attempt=1,
@@ -228,7 +232,7 @@ def test_beat_with_values_json_cannot_hold_is_still_sent() -> None:
         checkpoint_step=math.inf,
         gpus=(GpuReading(0, util=math.nan, temp_c=60.0),),
     )
-    got = decode_heartbeat(arrived(encode_heartbeat(beat, NAMES)))
+    got = decode_heartbeat(arrived(encode_heartbeat(heartbeat, NAMES)))
     assert isinstance(got, Heartbeat)
     assert (got.reason, got.progress, got.checkpoint_step) == ("badname ?", None, None)
     assert got.gpus == (GpuReading(0, util=0.0, temp_c=60.0),)
@@ -266,7 +270,7 @@ GOOD = {"job_id": "j", "status": "RUNNING", "vm_name": VM}
     ],
 )
 def test_bad_heartbeat_names_the_field(body: object, words: list[str]) -> None:
-    """A beat that cannot be used says which field, what came and what was expected."""
+    """A heartbeat that cannot be used says which field, what came and what was expected."""
     with pytest.raises(BadMessage) as caught:
         decode_heartbeat(raw(body))
     assert all(word in str(caught.value) for word in words), str(caught.value)

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 import pytest
 
 from core.messages import (
-    BeatStatus,
     ContinueJob,
     Control,
     DrainVm,
     GpuReading,
     Heartbeat,
+    HeartbeatStatus,
     InMessage,
     Peer,
     Progress,
@@ -116,8 +116,8 @@ def test_control(control: Control, kind: str, body: object) -> None:
 
 def test_heartbeat_v2() -> None:
     """All that the second version adds, there and back."""
-    beat = Heartbeat(
-        status=BeatStatus.RUNNING,
+    heartbeat = Heartbeat(
+        status=HeartbeatStatus.RUNNING,
         vm_name=VM,
         job_id="j",
         user_id="ada",
@@ -133,7 +133,7 @@ def test_heartbeat_v2() -> None:
         checkpoint_step=2.0,
         gpus=(GpuReading(0, 0.9, 70.0, 1000.0, 1),),
     )
-    message = encode_heartbeat(beat, NAMES)
+    message = encode_heartbeat(heartbeat, NAMES)
     assert message.topic == "pipeline-zen-jobs-heartbeats"
     assert json.loads(message.body) == {
         "status": "RUNNING",
@@ -153,7 +153,7 @@ def test_heartbeat_v2() -> None:
         "gpus": [{"index": 0, "util": 0.9, "temp_c": 70.0, "mem_used_mb": 1000.0, "ecc_errors": 1}],
     }
     came = InMessage("", "m", NOW, message.body, message.attributes)
-    assert decode_heartbeat(came) == beat
+    assert decode_heartbeat(came) == heartbeat
 
 
 def test_fields_that_nobody_knows_are_ignored() -> None:
@@ -161,4 +161,4 @@ def test_fields_that_nobody_knows_are_ignored() -> None:
     body = {"job_id": "j", "status": "RUNNING", "vm_name": VM, "mood": "fine"}
     told = decode_heartbeat(InMessage("", "m", NOW, json.dumps(body).encode()))
     assert isinstance(told, Heartbeat)
-    assert (told.version, told.user_id, told.status) == (1, "0", BeatStatus.RUNNING)
+    assert (told.version, told.user_id, told.status) == (1, "0", HeartbeatStatus.RUNNING)

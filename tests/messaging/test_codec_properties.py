@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from core.job import JobSpec
 from core.messages import (
-    BeatStatus,
     ContinueJob,
     Control,
     DrainVm,
     GpuReading,
     Heartbeat,
+    HeartbeatStatus,
     InMessage,
     Peer,
     Progress,
@@ -138,9 +138,9 @@ controls: st.SearchStrategy[Control] = st.one_of(
     ),
     st.builds(DrainVm, vm_name=ids, boot_nonce=ids, reason=text),
 )
-job_beats = st.builds(
+job_heartbeats = st.builds(
     Heartbeat,
-    status=st.sampled_from(BeatStatus),
+    status=st.sampled_from(HeartbeatStatus),
     vm_name=ids,
     job_id=ids,
     user_id=ids,
@@ -166,10 +166,10 @@ def test_control_round_trip(control: Control) -> None:
     assert decode_control(arrived(encode_control(control, NAMES))) == control
 
 
-@given(job_beats)
-def test_heartbeat_round_trip(beat: Heartbeat) -> None:
+@given(job_heartbeats)
+def test_heartbeat_round_trip(heartbeat: Heartbeat) -> None:
     """Whatever a v2 worker says arrives whole."""
-    assert decode_heartbeat(arrived(encode_heartbeat(beat, NAMES))) == beat
+    assert decode_heartbeat(arrived(encode_heartbeat(heartbeat, NAMES))) == heartbeat
 
 
 @given(
@@ -189,7 +189,7 @@ def test_no_bytes_raise_anything_but_bad_message(body: bytes, attributes: dict[s
 
 @given(
     st.dictionaries(
-        st.sampled_from([*wire.WireBeat.__struct_fields__, *wire.WireStart.__struct_fields__]),
+        st.sampled_from([*wire.WireHeartbeat.__struct_fields__, *wire.WireStart.__struct_fields__]),
         json_values,
     )
 )

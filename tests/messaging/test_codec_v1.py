@@ -9,10 +9,10 @@ import pytest
 
 from core.job import JobSpec
 from core.messages import (
-    BeatStatus,
     Control,
     DrainVm,
     Heartbeat,
+    HeartbeatStatus,
     InMessage,
     OutMessage,
     StartJob,
@@ -42,14 +42,17 @@ def stop(vm_name: str = VM) -> StopJob:
 
 @pytest.mark.parametrize(
     ("status", "meaning"),
-    [(word, BeatStatus(word)) for word in ("FOUND_VM", "RUNNING", "STOPPED", "COMPLETED", "FAILED")]
+    [
+        (word, HeartbeatStatus(word))
+        for word in ("FOUND_VM", "RUNNING", "STOPPED", "COMPLETED", "FAILED")
+    ]
     + [(f"wf-train-load-{end}", f"wf-train-load-{end}") for end in ("start", "error", "total")],
 )
-def test_every_word_of_a_v1_worker(status: str, meaning: BeatStatus | str) -> None:
+def test_every_word_of_a_v1_worker(status: str, meaning: HeartbeatStatus | str) -> None:
     """Four fields, whatever it says; none of them proves a lease."""
     body = {"job_id": "j-1", "user_id": "ada", "status": status, "vm_name": VM}
-    beat = decode_heartbeat(arrived(json.dumps(body).encode()))
-    assert beat == Heartbeat(meaning, VM, job_id="j-1", user_id="ada", version=1)
+    heartbeat = decode_heartbeat(arrived(json.dumps(body).encode()))
+    assert heartbeat == Heartbeat(meaning, VM, job_id="j-1", user_id="ada", version=1)
 
 
 def test_start_and_stop_go_out_in_v1s_words() -> None:

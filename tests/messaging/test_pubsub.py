@@ -13,7 +13,7 @@ from google.pubsub_v1 import types
 
 from core.clock import SystemClock
 from core.errors import BusDown
-from core.messages import BeatStatus, DrainVm, Heartbeat, InMessage, OutMessage
+from core.messages import DrainVm, Heartbeat, HeartbeatStatus, InMessage, OutMessage
 from core.names import BadName, Names
 from core.ports import Bus, Inbound
 from localbus.server import LocalBus
@@ -105,10 +105,10 @@ def test_it_is_a_bus() -> None:
 async def test_published_messages_arrive_whole(bus: PubSubBus) -> None:
     """Body, attributes and id arrive as sent, with a publish time that knows its zone."""
     reader = Reader(bus.subscribe(EAR))
-    beat = Heartbeat(BeatStatus.READY, VM, boot_nonce="n1", seq=3)
-    (message_id,) = await bus.publish([encode_heartbeat(beat, NAMES)], 5)
+    heartbeat = Heartbeat(HeartbeatStatus.READY, VM, boot_nonce="n1", seq=3)
+    (message_id,) = await bus.publish([encode_heartbeat(heartbeat, NAMES)], 5)
     (message,) = await reader.take(1)
-    assert decode_heartbeat(message) == beat
+    assert decode_heartbeat(message) == heartbeat
     assert message.message_id == message_id
     assert message.attributes == {"vm_name": VM, "kind": "heartbeat"}
     assert message.publish_time.tzinfo is not None

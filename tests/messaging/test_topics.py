@@ -15,7 +15,7 @@ from core.errors import BusDown
 from core.names import Names
 from localbus.server import LocalBus
 from messaging.pubsub import PubSubBus
-from messaging.topics import Applied, Outcome, apply_pubsub
+from messaging.topics import Applied, SetupOutcome, apply_pubsub
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +48,7 @@ async def bus(tmp_path: Path) -> AsyncIterator[PubSubBus]:
     await server.stop()
 
 
-def outcomes(applied: list[Applied]) -> dict[str, Outcome]:
+def outcomes(applied: list[Applied]) -> dict[str, SetupOutcome]:
     return {item.name: item.outcome for item in applied}
 
 
@@ -73,9 +73,9 @@ async def test_everything_is_created_then_nothing_changes(bus: PubSubBus) -> Non
         ("subscription", "pipeline-zen-jobs-submit-scheduler"),
         ("subscription", "pipeline-zen-jobs-submit-dead-scheduler"),
     ]
-    assert {item.outcome for item in first} == {Outcome.CREATED}
+    assert {item.outcome for item in first} == {SetupOutcome.CREATED}
     second = await apply_pubsub(bus, NAMES, CLUSTERS)
-    assert {item.outcome for item in second} == {Outcome.UNCHANGED}
+    assert {item.outcome for item in second} == {SetupOutcome.UNCHANGED}
 
 
 async def test_subscriptions_have_the_contract_s_settings(bus: PubSubBus) -> None:
@@ -106,10 +106,11 @@ async def test_changed_setting_is_put_right(bus: PubSubBus) -> None:
     await bus.subscriber.create_subscription(wrong, retry=None, timeout=20)
     applied = await apply_pubsub(bus, NAMES, ())
     assert (
-        Applied("subscription", name, Outcome.UPDATED, "changed: ack_deadline_seconds") in applied
+        Applied("subscription", name, SetupOutcome.UPDATED, "changed: ack_deadline_seconds")
+        in applied
     )
     assert (await get(bus, name)).ack_deadline_seconds == 60
-    assert outcomes(await apply_pubsub(bus, NAMES, ()))[name] is Outcome.UNCHANGED
+    assert outcomes(await apply_pubsub(bus, NAMES, ()))[name] is SetupOutcome.UNCHANGED
 
 
 async def test_other_filter_is_reported_not_repaired(bus: PubSubBus) -> None:
@@ -124,7 +125,7 @@ async def test_other_filter_is_reported_not_repaired(bus: PubSubBus) -> None:
     await bus.subscriber.create_subscription(wrong, retry=None, timeout=20)
     applied = await apply_pubsub(bus, NAMES, CLUSTERS)
     (item,) = [item for item in applied if item.name == name]
-    assert item.outcome is Outcome.DIFFERS
+    assert item.outcome is SetupOutcome.DIFFERS
     assert "8xl4" in item.detail
     assert f"gcloud pubsub subscriptions delete {name}" in item.detail
     assert (await get(bus, name)).filter == 'attributes.cluster = "8xl4"'

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from core.region_blocks import TroubleKind
+from core.region_blocks import BlockKind
 from migs.classify import ComputeError, classify, is_global
 
-K = TroubleKind
+K = BlockKind
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,9 @@ K = TroubleKind
         ("", "", K.OTHER),
     ],
 )
-def test_classify(code: str, message: str, kind: TroubleKind) -> None:
-    """Each family of codes has its own kind of trouble; an unknown one is OTHER, not an error."""
+def test_classify(code: str, message: str, kind: BlockKind) -> None:
+    """Each family of codes has its own kind of region block; an unknown one is OTHER, not an
+    error."""
     assert classify(ComputeError(code, message)) is kind
 
 

@@ -15,14 +15,14 @@ from aiohttp import web
 from core.actions import Create, Delete
 from core.clock import SystemClock
 from core.errors import CloudBusy, CloudRefused, CloudUnsure, MigMissing
-from core.mig import Leaving, MachineState, Member, OperationFailed
-from core.region_blocks import TroubleKind
+from core.mig import Leaving, MachineState, ManagedInstance, OperationFailed
+from core.region_blocks import BlockKind
 from migs import operations
 from migs.calling import THREADS_PER_REGION
 from migs.google_compute import GoogleCompute
 from migs.manager import MigManager
 from sim.cloud.faults import parse_fault
-from sim.cloud.physics import Cloud
+from sim.cloud.physics import CloudProject
 from sim.cloud.server import build_app
 from sim.cloud.world import parse_world
 from tests.sim.helpers import eventually
@@ -72,7 +72,7 @@ class Sky:
 
     def __init__(self) -> None:
         self.seconds = 1_800_000_000.0
-        self.cloud = Cloud(parse_world(WORLD), self.seconds)
+        self.cloud = CloudProject(parse_world(WORLD), self.seconds)
         self.calls: list[str] = []
         self.compute: GoogleCompute
         self.url = ""
@@ -91,7 +91,7 @@ class Sky:
         options: dict[str, Any] = {"calls_per_minute": 60_000, **more}
         return GoogleCompute("some-project", endpoint=self.url, clock=SystemClock(), **options)
 
-    async def members(self, mig: str = MIG) -> Mapping[str, Member]:
+    async def members(self, mig: str = MIG) -> Mapping[str, ManagedInstance]:
         snapshot = await self.compute.observe(mig, "1xl4", REGION)
         return {member.name: member for member in snapshot.members}
 
@@ -170,7 +170,7 @@ async def test_stockout_is_observed(sky: Sky) -> None:
     member = (await sky.members())["zen-a"]
     assert (member.machine, member.leaving) == (MachineState.NONE, None)
     (error,) = member.refusals
-    assert error.kind is TroubleKind.STOCKOUT
+    assert error.kind is BlockKind.STOCKOUT
     assert "does not have enough resources available" in error.message
 
     await sky.compute.delete(MIG, delete("zen-a"))
@@ -181,24 +181,24 @@ async def test_stockout_is_observed(sky: Sky) -> None:
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
-        ({"kind": "quota", "metric": "NVIDIA_L4_GPUS", "limit": 0}, TroubleKind.QUOTA),
-        ({"kind": "address-space"}, TroubleKind.ADDRESS_SPACE),
-        ({"kind": "permissions"}, TroubleKind.PERMISSION),
-        ({"kind": "create-error", "code": "CONDITION_NOT_MET"}, TroubleKind.OTHER),
+        ({"kind": "quota", "metric": "NVIDIA_L4_GPUS", "limit": 0}, BlockKind.QUOTA),
+        ({"kind": "address-space"}, BlockKind.ADDRESS_SPACE),
+        ({"kind": "permissions"}, BlockKind.PERMISSION),
+        ({"kind": "create-error", "code": "CONDITION_NOT_MET"}, BlockKind.OTHER),
         (
             {
                 "kind": "create-error",
                 "code": "UNSUPPORTED_OPERATION",
                 "message": "Instance failed to start due to preemption.",
             },
-            TroubleKind.STOCKOUT,
+            BlockKind.STOCKOUT,
         ),
     ],
 )
 async def test_other_troubles_are_told_apart(
-    sky: Sky, fault: dict[str, object], kind: TroubleKind
+    sky: Sky, fault: dict[str, object], kind: BlockKind
 ) -> None:
-    """Each kind of trouble is recognised from what the member carries."""
+    """Each kind of region block is recognised from what the member carries."""
     sky.fault(**fault, region=REGION)
     await sky.compute.create(MIG, create("zen-a"))
     sky.pass_time(12)
@@ -211,7 +211,7 @@ async def test_a_quota_over_all_regions_is_recognised(sky: Sky) -> None:
     await sky.compute.create(MIG, create("zen-a"))
     sky.pass_time(12)
     (error,) = (await sky.members())["zen-a"].refusals
-    assert (error.kind, error.everywhere) == (TroubleKind.QUOTA, True)
+    assert (error.kind, error.everywhere) == (BlockKind.QUOTA, True)
 
 
 async def test_an_operation_that_ends_with_an_error_is_a_failure(sky: Sky) -> None:
@@ -228,7 +228,7 @@ async def test_an_operation_that_ends_with_an_error_is_a_failure(sky: Sky) -> No
         with pytest.raises(OperationFailed) as caught:
             await sky.compute.create(MIG, action)
         (error,) = caught.value.refusals
-        assert (error.message, error.kind) == ("none left", TroubleKind.STOCKOUT)
+        assert (error.message, error.kind) == ("none left", BlockKind.STOCKOUT)
     assert await sky.members() == {}
 
 

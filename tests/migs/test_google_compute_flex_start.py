@@ -16,11 +16,11 @@ from core.clock import SystemClock
 from core.cluster import ClusterSpec, RegionSpec
 from core.errors import CloudRefused
 from core.mig import MachineState, Queued, QueueState
-from core.region_blocks import TroubleKind
+from core.region_blocks import BlockKind
 from migs.google_compute import GoogleCompute
 from migs.manager import FlexMigManager
 from sim.cloud.faults import parse_fault
-from sim.cloud.physics import Cloud
+from sim.cloud.physics import CloudProject
 from sim.cloud.server import build_app
 from tests.sim.helpers import REGION, ZONES, make_world, mig_json
 
@@ -50,7 +50,7 @@ class Sky:
             for spot in (False, True)
         ]
         world = make_world(mig_json(MIG), physics={"capacity": {"pools": pools}})
-        self.cloud = Cloud(world, self.seconds)
+        self.cloud = CloudProject(world, self.seconds)
         self.compute: GoogleCompute
         self.mig: FlexMigManager
         self.refuse: int | None = None
@@ -121,7 +121,7 @@ async def test_gang_too_big_takes_nothing(sky: Sky) -> None:
     sky.pass_time(30)
     waiting = await sky.request()
     assert waiting.state is QueueState.ACCEPTED
-    assert [error.kind for error in waiting.refusals] == [TroubleKind.STOCKOUT]
+    assert [error.kind for error in waiting.refusals] == [BlockKind.STOCKOUT]
     assert sky.cloud.vms(sky.seconds) == []
     await sky.mig.apply(Create(REGION, ("zen-one",), str(uuid.uuid4()), "demand"))
     sky.pass_time(20)
@@ -159,7 +159,7 @@ async def test_hopeless_gang_fails(sky: Sky) -> None:
     await sky.mig.queue(gang("zen-a", "zen-b"))
     failed = await sky.request()
     assert failed.state is QueueState.FAILED
-    assert [error.kind for error in failed.refusals] == [TroubleKind.PERMISSION]
+    assert [error.kind for error in failed.refusals] == [BlockKind.PERMISSION]
     sky.pass_time(10)
     assert (await sky.mig.observe()).target_size == 0
 
@@ -252,7 +252,7 @@ async def test_group_tells_of_members_that_are_gone(sky: Sky) -> None:
     )
     (told,) = (await fresh.observe(MIG, "1xa100-40gb", REGION)).errors
     assert told.name == "zen-a"
-    assert told.refusal.kind is TroubleKind.STOCKOUT
+    assert told.refusal.kind is BlockKind.STOCKOUT
     assert told.refusal.zone in ZONES
     assert told.at.timestamp() == pytest.approx(1_800_000_002.0)
     assert (await fresh.observe(MIG, "1xa100-40gb", REGION)).errors == ()

@@ -15,7 +15,7 @@ from core.changes import JobMove, NewJob
 from core.clock import SystemClock
 from core.cluster import ClusterSpec, RegionSpec
 from core.job import E, Job, JobEvent, Membership, advance, entry_for
-from core.region_blocks import TroubleKind
+from core.region_blocks import BlockKind
 from core.timers import Timers
 from core.vm import Vm, VmState
 from migs.google_compute import GoogleCompute
@@ -23,7 +23,7 @@ from migs.manager import FlexMigManager
 from orchestrator.cluster_manager import ClusterManager
 from orchestrator.reconcile.context import Wiring
 from sim.cloud.faults import parse_fault
-from sim.cloud.physics import Cloud
+from sim.cloud.physics import CloudProject
 from sim.cloud.server import build_app
 from sim.memory.store import MemoryStore
 from tests.builders import NAMES, RULES, dice, job
@@ -57,7 +57,7 @@ class House:
             for region, zones in ZONES.items()
         ]
         world = make_world(*groups, physics={"capacity": {"pools": pools}})
-        self.cloud = Cloud(world, self.seconds)
+        self.cloud = CloudProject(world, self.seconds)
         self.store = MemoryStore(self)
         self.gang: list[Job] = []
         self.manager: ClusterManager
@@ -124,7 +124,7 @@ class House:
             await asyncio.wait(tasks)
 
     async def vms(self) -> tuple[Vm, ...]:
-        return tuple((await self.store.view(0)).vms)
+        return tuple((await self.store.snapshot(0)).vms)
 
     def fault(self, **fields: object) -> None:
         self.cloud.set_fault(parse_fault(fields, self.cloud.world.known()), self.seconds)
@@ -176,8 +176,8 @@ async def test_failed_gang_goes_on_elsewhere(house: House) -> None:
     house.fault(kind="permissions", region=HERE)
     await house.rounds(lambda vms: len(vms) == 4)
     await house.rounds(lambda vms: not vms)
-    (trouble,) = (await house.store.view(0)).troubles
-    assert (trouble.region, trouble.kind) == (HERE, TroubleKind.PERMISSION)
+    (block,) = (await house.store.snapshot(0)).blocks
+    assert (block.region, block.kind) == (HERE, BlockKind.PERMISSION)
     await house.step(E.GANG_TIMEOUT)
     await house.step(E.ADMITTED, THERE)
     await house.rounds(running)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from core.mig import GroupError, MachineState, Member, Refusal
-from core.region_blocks import TroubleKind
+from core.mig import GroupError, MachineState, ManagedInstance, Refusal
+from core.region_blocks import BlockKind
 from migs.removed_members import EVERY, RECENT, ErrorHistory
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GROUP = ("us-east1", "g-mig")
 
 
-def unborn(*names: str) -> list[Member]:
-    return [Member(name, "us-east1-b", MachineState.NONE) for name in names]
+def unborn(*names: str) -> list[ManagedInstance]:
+    return [ManagedInstance(name, "us-east1-b", MachineState.NONE) for name in names]
 
 
 def error(name: str, at: datetime) -> GroupError:
-    return GroupError(at, name, Refusal(TroubleKind.STOCKOUT, "", zone="us-east1-b"))
+    return GroupError(at, name, Refusal(BlockKind.STOCKOUT, "", zone="us-east1-b"))
 
 
 def look(history: ErrorHistory, now: datetime, *names: str) -> bool:

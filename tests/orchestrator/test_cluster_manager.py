@@ -11,22 +11,22 @@ import pytest
 
 from core.actions import Create, Delete
 from core.changes import (
+    AtomicBatch,
     Change,
     ClearAlert,
     Committed,
     JobMove,
     NewJob,
     NewVm,
-    PutTrouble,
+    PutRegionBlock,
     RaiseAlert,
-    Unit,
     VmMove,
 )
 from core.cluster import ClusterSpec
 from core.errors import CloudBusy, CloudUnsure, Forbidden, MigMissing, StoreDown, ZenError
 from core.job import E, JobEvent, entry_for
-from core.mig import MachineState, Member, MigSnapshot, OperationFailed, Refusal
-from core.region_blocks import TroubleKind
+from core.mig import MachineState, ManagedInstance, MigSnapshot, OperationFailed, Refusal
+from core.region_blocks import BlockKind
 from core.timers import Timers
 from core.vm import Vm, VmState, move_vm
 from migs.classify import ComputeError, refusal
@@ -47,7 +47,7 @@ class ScriptedCloud:
 
     def __init__(self, clock: HandClock) -> None:
         self.clock = clock
-        self.members: dict[str, dict[str, Member]] = {}
+        self.members: dict[str, dict[str, ManagedInstance]] = {}
         self.fail: dict[str, ZenError] = {}
         """Kind of call, or "kind region" → the error it ends with."""
         self.effect_before_failure = False
@@ -79,9 +79,9 @@ class ScriptedCloud:
     def _add(self, action: Create) -> None:
         group = self.members.setdefault(action.region, {})
         for name in action.names:
-            made = Member(name, f"{action.region}-a", MachineState.RUNNING, f"id-{name}")
+            made = ManagedInstance(name, f"{action.region}-a", MachineState.RUNNING, f"id-{name}")
             if self.refuses is not None:
-                made = Member(
+                made = ManagedInstance(
                     name, f"{action.region}-a", MachineState.NONE, refusals=(self.refuses,)
                 )
             group[name] = made
@@ -118,8 +118,8 @@ class House:
         await self.store.lead("me", 10_000)
         return self
 
-    async def put(self, *units: Unit) -> None:
-        assert (await self.store.commit(units, None)).all_applied
+    async def put(self, *batches: AtomicBatch) -> None:
+        assert (await self.store.commit(batches, None)).all_applied
 
     async def wait_for_work(self, count: int = 1) -> None:
         """That many jobs in PROVISIONING."""
@@ -135,16 +135,16 @@ class House:
         await self.put((NewVm(asked, 99),), (VmMove(asked, now),))
         return now
 
-    async def rounds(self, count: int, every_s: float = 1.0) -> None:
+    async def reconciles(self, count: int, every_s: float = 1.0) -> None:
         for _ in range(count):
             await self.manager.reconcile()
             self.clock.passed_s += every_s
 
     async def vms(self) -> Sequence[Vm]:
-        return (await self.store.view(0)).vms
+        return (await self.store.snapshot(0)).vms
 
     async def alerts(self) -> set[tuple[str, str]]:
-        return set((await self.store.view(0)).open_alerts)
+        return set((await self.store.snapshot(0)).open_alerts)
 
 
 @pytest.fixture
@@ -155,11 +155,11 @@ async def house() -> House:
 async def test_demand_becomes_a_vm_written_down_before_the_call(house: House) -> None:
     """One job, one VM, one call, settled."""
     await house.wait_for_work()
-    await house.rounds(3)
+    await house.reconciles(3)
     (made,) = await house.vms()
     assert (made.state, made.region) == (V.BOOTING, "us-central1")
     assert house.cloud.calls["create"] == 1
-    assert (await house.store.view(0)).requests == ()
+    assert (await house.store.snapshot(0)).requests == ()
 
 
 async def test_lost_answer_is_repeated_with_the_same_request_id(house: House) -> None:
@@ -167,12 +167,12 @@ async def test_lost_answer_is_repeated_with_the_same_request_id(house: House) ->
     await house.wait_for_work()
     house.cloud.fail["create"] = CloudUnsure("timed out")
     house.cloud.effect_before_failure = True
-    await house.rounds(1)
+    await house.reconciles(1)
     house.cloud.fail.clear()
-    await house.rounds(5)
+    await house.reconciles(5)
     assert len(await house.vms()) == 1
     assert len(set(house.cloud.request_ids)) == 1
-    assert (await house.store.view(0)).requests == ()
+    assert (await house.store.snapshot(0)).requests == ()
 
 
 def failed(code: str, message: str) -> OperationFailed:
@@ -185,26 +185,26 @@ def failed(code: str, message: str) -> OperationFailed:
 @pytest.mark.parametrize(
     ("code", "kind", "alert"),
     [
-        ("ZONE_RESOURCE_POOL_EXHAUSTED", TroubleKind.STOCKOUT, None),
-        ("QUOTA_EXCEEDED", TroubleKind.QUOTA, "cloud_quota"),
-        ("CONDITION_NOT_MET", TroubleKind.OTHER, "cloud_other"),
+        ("ZONE_RESOURCE_POOL_EXHAUSTED", BlockKind.STOCKOUT, None),
+        ("QUOTA_EXCEEDED", BlockKind.QUOTA, "cloud_quota"),
+        ("CONDITION_NOT_MET", BlockKind.OTHER, "cloud_other"),
     ],
 )
 async def test_an_accepted_call_that_fails_is_folded_like_a_members_error(
-    house: House, code: str, kind: TroubleKind, alert: str | None
+    house: House, code: str, kind: BlockKind, alert: str | None
 ) -> None:
     """Its error has the kind, the block and the alert that a member's would have; its VM is gone at
     the next look, and another region is asked."""
     await house.wait_for_work()
     house.cloud.fail["create us-central1"] = failed(code, "in Google's words")
-    await house.rounds(3)
-    view = await house.store.view(0)
-    (block,) = view.troubles
+    await house.reconciles(3)
+    snapshot = await house.store.snapshot(0)
+    (block,) = snapshot.blocks
     assert (block.region, block.kind) == ("us-central1", kind)
     assert "in Google's words" in block.message
-    assert {name for name, _ in view.open_alerts} == ({alert} if alert else set())
-    assert view.requests == ()
-    (asked,) = view.vms
+    assert {name for name, _ in snapshot.open_alerts} == ({alert} if alert else set())
+    assert snapshot.requests == ()
+    (asked,) = snapshot.vms
     assert asked.region != "us-central1"
 
 
@@ -213,7 +213,7 @@ async def test_what_a_failed_call_has_made_all_the_same_is_kept(house: House) ->
     await house.wait_for_work()
     house.cloud.fail["create us-central1"] = failed("INTERNAL_ERROR", "")
     house.cloud.effect_before_failure = True
-    await house.rounds(2)
+    await house.reconciles(2)
     assert "us-central1" in {vm.region for vm in await house.vms() if vm.running_since is not None}
 
 
@@ -221,13 +221,13 @@ async def test_a_deletion_that_fails_is_told_and_asked_for_again(house: House) -
     """With Google's words; the VM is not forgotten."""
     await house.add_vm(vm("vm-1", V.DELETING, zone="us-central1-a"))
     house.cloud.members["us-central1"] = {
-        "vm-1": Member("vm-1", "us-central1-a", MachineState.RUNNING)
+        "vm-1": ManagedInstance("vm-1", "us-central1-a", MachineState.RUNNING)
     }
     house.cloud.fail["delete"] = failed("INTERNAL_ERROR", "try again")
-    await house.rounds(2)
+    await house.reconciles(2)
     assert {kind for kind, _ in await house.alerts()} == {"cloud_other"}
     house.cloud.fail.clear()
-    await house.rounds(10)
+    await house.reconciles(10)
     assert await house.vms() == ()
 
 
@@ -235,25 +235,25 @@ async def test_region_in_trouble_costs_few_calls(house: House) -> None:
     """A delete that the cloud does not take is asked for with growing pauses, not each round."""
     await house.add_vm(vm("vm-1", V.DELETING, zone="us-central1-a"))
     house.cloud.members["us-central1"] = {
-        "vm-1": Member("vm-1", "us-central1-a", MachineState.RUNNING)
+        "vm-1": ManagedInstance("vm-1", "us-central1-a", MachineState.RUNNING)
     }
     house.cloud.fail["delete"] = CloudBusy("rate limit")
-    await house.rounds(300, every_s=0.2)
+    await house.reconciles(300, every_s=0.2)
     assert house.cloud.calls["delete"] <= 8
-    assert len((await house.store.view(0)).requests) == 1
+    assert len((await house.store.snapshot(0)).requests) == 1
     house.cloud.fail.clear()
-    await house.rounds(70)
+    await house.reconciles(70)
     assert await house.vms() == ()
 
 
 async def test_refusal_is_told_to_a_human_once_and_over_when_it_is(house: House) -> None:
     """Forbidden: hold, one alert; observed again, and not refused for a while: it is cleared."""
     house.cloud.fail["observe"] = Forbidden("no permission")
-    await house.rounds(20)
+    await house.reconciles(20)
     subjects = {subject for kind, subject in await house.alerts() if kind == "cloud_permission"}
     assert len(subjects) == 3
     house.cloud.fail.clear()
-    await house.rounds(2 + int(2 * TIMERS.permission_block_s / 70), every_s=70)
+    await house.reconciles(2 + int(2 * TIMERS.permission_block_s / 70), every_s=70)
     assert await house.alerts() == set()
 
 
@@ -264,12 +264,12 @@ async def test_people_are_told_though_the_database_was_away_for_a_moment(
     """Of a refusal, and of its end: what could not be stored is told with the next look."""
     stored, failures = house.store.commit, 0
 
-    async def commit(units: Sequence[Unit], term: int | None) -> Committed:
+    async def commit(batches: Sequence[AtomicBatch], term: int | None) -> Committed:
         nonlocal failures
-        if not failures and any(isinstance(change, lost) for unit in units for change in unit):
+        if not failures and any(isinstance(change, lost) for batch in batches for change in batch):
             failures += 1
             raise StoreDown("away")
-        return await stored(units, term)
+        return await stored(batches, term)
 
     monkeypatch.setattr(house.store, "commit", commit)
     house.cloud.fail["observe us-central1"] = Forbidden("no permission")
@@ -277,7 +277,7 @@ async def test_people_are_told_though_the_database_was_away_for_a_moment(
     for end in (2, 2 + int(2 * TIMERS.permission_block_s / 70)):
         for _ in range(end + 1):
             with suppress(StoreDown):
-                await house.rounds(1)
+                await house.reconciles(1)
             house.clock.passed_s += 70
         told.append(bool(await house.alerts()))
         house.cloud.fail.clear()
@@ -288,14 +288,14 @@ async def test_look_that_is_older_than_the_workers_word_does_not_take_its_vm(hou
     """The answer was on its way when the machine came up and its worker spoke: the member without a
     machine is old news, and a job may run there by now."""
     await house.wait_for_work()
-    await house.rounds(1)
+    await house.reconciles(1)
     made = (await house.vms())[0]
 
     async def now_known() -> Vm:
         return next(vm for vm in await house.vms() if vm.name == made.name)
 
     group = house.cloud.members[made.region]
-    group[made.name] = Member(made.name, "", MachineState.NONE, "")
+    group[made.name] = ManagedInstance(made.name, "", MachineState.NONE, "")
     observe = house.cloud.observe
 
     async def slowly(mig: str, cluster: str, region: str) -> MigSnapshot:
@@ -308,10 +308,10 @@ async def test_look_that_is_older_than_the_workers_word_does_not_take_its_vm(hou
         return seen
 
     house.cloud.observe = slowly  # type: ignore[method-assign]
-    await house.rounds(1)
+    await house.reconciles(1)
     after = await now_known()
     assert (after.state, after.boot_nonce) == (V.READY, "n")
-    await house.rounds(3, every_s=60)
+    await house.reconciles(3, every_s=60)
     names = [vm.name for vm in await house.vms()]
     assert made.name not in names, "a look that began later counts"
 
@@ -320,10 +320,10 @@ async def test_missing_group_keeps_the_other_regions(house: House) -> None:
     """A create into nothing is gone at once and does not count."""
     await house.wait_for_work()
     house.cloud.fail["create us-central1"] = MigMissing("no such group")
-    await house.rounds(1)
+    await house.reconciles(1)
     assert await house.vms() == ()
     house.cloud.fail["observe us-central1"] = MigMissing("no such group")
-    await house.rounds(2, every_s=2)
+    await house.reconciles(2, every_s=2)
     (made,) = await house.vms()
     assert made.region == "us-east1"
 
@@ -332,8 +332,10 @@ async def test_vms_of_a_withdrawn_region_are_drained_and_deleted(house: House) -
     """The configuration does not know the region any more; the VM is not forgotten."""
     name = NAMES.vm("1xl4", "asia-east1", "aaaa")
     await house.add_vm(vm(name, V.READY, region="asia-east1", zone="asia-east1-a"))
-    house.cloud.members["asia-east1"] = {name: Member(name, "asia-east1-a", MachineState.RUNNING)}
-    await house.rounds(5, every_s=2)
+    house.cloud.members["asia-east1"] = {
+        name: ManagedInstance(name, "asia-east1-a", MachineState.RUNNING)
+    }
+    await house.reconciles(5, every_s=2)
     assert await house.vms() == ()
     assert house.cloud.members["asia-east1"] == {}
 
@@ -343,10 +345,12 @@ async def test_vms_of_a_withdrawn_cluster_are_taken_over() -> None:
     house = await House().open()
     name = NAMES.vm("8xh100-80gb", "us-east4", "bbbb")
     await house.add_vm(vm(name, cluster="8xh100-80gb", region="us-east4", zone="us-east4-a"))
-    house.cloud.members["us-east4"] = {name: Member(name, "us-east4-a", MachineState.RUNNING)}
+    house.cloud.members["us-east4"] = {
+        name: ManagedInstance(name, "us-east4-a", MachineState.RUNNING)
+    }
     orchestrator = ClusterOrchestrator([], house.wiring)
     for _ in range(6):
-        orchestrator.poke(await house.store.view(0))
+        orchestrator.poke(await house.store.snapshot(0))
         for task in list(orchestrator._running.values()):
             await task
         house.clock.passed_s += 2
@@ -359,10 +363,10 @@ async def test_orphan_of_ours_is_deleted_and_a_strangers_vm_is_not(house: House)
     """A name of our making that nobody owns goes after a while; others only raise an alert."""
     ours = NAMES.vm("1xl4", "us-central1", "cccc")
     house.cloud.members["us-central1"] = {
-        name: Member(name, "us-central1-a", MachineState.RUNNING, f"id-{name}")
+        name: ManagedInstance(name, "us-central1-a", MachineState.RUNNING, f"id-{name}")
         for name in (ours, "somebody-elses")
     }
-    await house.rounds(10, every_s=20)
+    await house.reconciles(10, every_s=20)
     assert set(house.cloud.members["us-central1"]) == {"somebody-elses"}
     assert ("unknown_vm", NAMES.mig("1xl4", "us-central1")) in await house.alerts()
 
@@ -373,16 +377,16 @@ async def test_limit_holds_over_regions_and_rounds() -> None:
     await house.wait_for_work(10)
     most = 0
     for _ in range(100):
-        await house.rounds(1, every_s=5)
+        await house.reconciles(1, every_s=5)
         most = max(most, sum(len(group) for group in house.cloud.members.values()))
     assert most == 3
 
 
 async def test_nothing_is_written_when_nothing_happens(house: House) -> None:
     """A quiet cluster costs no commits."""
-    await house.rounds(3, every_s=61)
+    await house.reconciles(3, every_s=61)
     before = len(house.store.history)
-    await house.rounds(10, every_s=61)
+    await house.reconciles(10, every_s=61)
     assert len(house.store.history) == before
 
 
@@ -391,24 +395,24 @@ async def test_a_worker_that_speaks_before_its_vm_is_seen_running_teaches_a_hit(
 ) -> None:
     """Once, with the time that it took; and the block on its place is over."""
     await house.wait_for_work()
-    await house.rounds(1)
+    await house.reconciles(1)
     (asked,) = await house.vms()
     assert asked.state is V.REQUESTED
     block = learn(
         None,
         (asked.region, "", house.spec.machine_type, False, "stockout"),
-        TroubleKind.STOCKOUT,
+        BlockKind.STOCKOUT,
         "none left",
         TIMERS,
         at(0),
     )
     ready = move_vm(asked, V.READY, at(7), "ready", running_since=at(7), zone=f"{asked.region}-a")
-    await house.put((VmMove(asked, ready),), (PutTrouble(block),))
-    await house.rounds(5)
-    view = await house.store.view(0)
-    assert {seen.zone: seen.hits for seen in view.experience} == {
+    await house.put((VmMove(asked, ready),), (PutRegionBlock(block),))
+    await house.reconciles(5)
+    snapshot = await house.store.snapshot(0)
+    assert {seen.zone: seen.hits for seen in snapshot.supply} == {
         "": pytest.approx(1.0, abs=0.01),
         f"{asked.region}-a": pytest.approx(1.0, abs=0.01),
     }
-    assert view.experience[0].delivery.usual_s == pytest.approx(7.0, abs=0.1)
-    assert view.troubles == ()
+    assert snapshot.supply[0].delivery.usual_s == pytest.approx(7.0, abs=0.1)
+    assert snapshot.blocks == ()

@@ -32,7 +32,7 @@ async def test_no_growth_and_a_reason() -> None:
     house = DeadlyHouse()
     await house.open()
     await house.wait_for_work()
-    await house.rounds(3)
+    await house.reconciles(3)
     assert house.cloud.calls["create"] == 0
     assert await house.vms() == ()
     kinds = {kind for kind, _ in await house.alerts()}
@@ -45,8 +45,8 @@ async def test_mended_group_grows() -> None:
     house = DeadlyHouse()
     await house.open()
     await house.wait_for_work()
-    await house.rounds(2)
+    await house.reconciles(2)
     house.deadly = ()
-    await house.rounds(4, every_s=Timers().observe_idle_s)
+    await house.reconciles(4, every_s=Timers().observe_idle_s)
     assert house.cloud.calls["create"] >= 1
     assert await house.alerts() == set()

@@ -14,9 +14,9 @@ from core.changes import JobMove, NewJob, VmMove
 from core.cluster import ClusterSpec
 from core.errors import CloudRefused, CloudUnsure, ZenError
 from core.job import E, Job, JobEvent, Membership, advance, entry_for
-from core.mig import MachineState, Member, MigSnapshot, Queued, QueueState, Refusal
+from core.mig import MachineState, ManagedInstance, MigSnapshot, Queued, QueueState, Refusal
 from core.names import gang_of
-from core.region_blocks import TroubleKind
+from core.region_blocks import BlockKind
 from core.timers import Timers
 from core.vm import Vm, VmState, move_vm, take_lease
 from migs.classify import ComputeError, refusal
@@ -29,7 +29,7 @@ from tests.builders import NAMES, REGIONS, RULES, HandClock, at, cluster, dice, 
 V, Q = VmState, QueueState
 HERE, THERE = REGIONS[0], REGIONS[1]
 GANG = "job-uid-0001"
-STOCKOUT = Refusal(TroubleKind.STOCKOUT, "no room for all of them")
+STOCKOUT = Refusal(BlockKind.STOCKOUT, "no room for all of them")
 
 
 class FlexCloud:
@@ -39,7 +39,7 @@ class FlexCloud:
         self.clock = clock
         self.requests: dict[str, Queued] = {}
         self.asked: dict[str, Queue] = {}
-        self.members: dict[str, dict[str, Member]] = {}
+        self.members: dict[str, dict[str, ManagedInstance]] = {}
         self.calls: Counter[str] = Counter()
         self.lose: dict[str, ZenError] = {}
         """Kind of call → the error that follows its effect."""
@@ -70,7 +70,8 @@ class FlexCloud:
             )
             group = self.members.setdefault(action.region, {})
             group |= {
-                n: Member(n, "", MachineState.NONE, refusals=(STOCKOUT,)) for n in action.names
+                n: ManagedInstance(n, "", MachineState.NONE, refusals=(STOCKOUT,))
+                for n in action.names
             }
         elif not self.remembers:
             raise CloudRefused("alreadyExists")
@@ -99,7 +100,7 @@ class FlexCloud:
         action = self.asked[name]
         self.requests[name] = replace(self.requests[name], state=Q.SUCCEEDED, refusals=())
         self.members[action.region] |= {
-            n: Member(n, f"{action.region}-a", machine, f"id-{n}") for n in action.names
+            n: ManagedInstance(n, f"{action.region}-a", machine, f"id-{n}") for n in action.names
         }
 
     @property
@@ -152,13 +153,13 @@ class House:
             self.gang[index] = after
         assert (await self.store.commit(moves, None)).all_applied
 
-    async def rounds(self, count: int, every_s: float = 1.0) -> None:
+    async def reconciles(self, count: int, every_s: float = 1.0) -> None:
         for _ in range(count):
             await self.manager.reconcile()
             self.clock.passed_s += every_s
 
     async def vms(self) -> Sequence[Vm]:
-        return (await self.store.view(0)).vms
+        return (await self.store.snapshot(0)).vms
 
 
 @pytest.fixture
@@ -169,20 +170,20 @@ async def house() -> House:
 async def test_gang_waits_and_comes(house: House) -> None:
     """One request, written down first; for an hour its VMs are REQUESTED, whatever the cloud says
     about its last try; given, they boot from then on. Its state is asked after only meanwhile."""
-    await house.rounds(3)
+    await house.reconciles(3)
     made = await house.vms()
     assert [v.state for v in made] == [V.REQUESTED] * 4
     assert {gang_of(v.together) for v in made} == {GANG}
-    await house.rounds(60, every_s=60)
-    view = await house.store.view(0)
-    assert (view.vms, view.requests, view.troubles) == (made, (), ())
+    await house.reconciles(60, every_s=60)
+    snapshot = await house.store.snapshot(0)
+    assert (snapshot.vms, snapshot.requests, snapshot.blocks) == (made, (), ())
     assert house.cloud.calls == {"queue": 1, "queued": house.cloud.calls["queued"]}
     house.cloud.give(house.cloud.request, MachineState.STARTING)
-    await house.rounds(1, every_s=6)
+    await house.reconciles(1, every_s=6)
     given_at, looks = house.clock.passed_s - 6, house.cloud.calls["queued"]
     assert {(v.state, v.state_since) for v in await house.vms()} == {(V.BOOTING, at(given_at))}
     house.cloud.give(house.cloud.request)
-    await house.rounds(2, every_s=6)
+    await house.reconciles(2, every_s=6)
     assert all(v.running_since is not None for v in await house.vms())
     assert house.cloud.calls["queued"] == looks
 
@@ -190,12 +191,12 @@ async def test_gang_waits_and_comes(house: House) -> None:
 async def test_lost_answer_asks_once(house: House) -> None:
     """The same name, the same request id: four VMs, one request."""
     house.cloud.lose["queue"] = CloudUnsure("timed out")
-    await house.rounds(2)
-    assert [r.kind for r in (await house.store.view(0)).requests] == ["queue"]
+    await house.reconciles(2)
+    assert [r.kind for r in (await house.store.snapshot(0)).requests] == ["queue"]
     house.cloud.lose.clear()
-    await house.rounds(5)
-    view = await house.store.view(0)
-    assert (len(view.vms), len(house.cloud.requests), view.requests) == (4, 1, ())
+    await house.reconciles(5)
+    snapshot = await house.store.snapshot(0)
+    assert (len(snapshot.vms), len(house.cloud.requests), snapshot.requests) == (4, 1, ())
 
 
 @pytest.mark.parametrize(("asked", "remembers"), [(False, True), (True, True), (True, False)])
@@ -205,33 +206,33 @@ async def test_leader_dies_between_writing_and_hearing(
     """The next one makes the call that was written down; also if it was made after all, even so
     long ago that the cloud knows the name but not the request id any more."""
     (house.cloud.lose if asked else house.cloud.refuse)["queue"] = CloudUnsure("died")
-    await house.rounds(1)
+    await house.reconciles(1)
     assert len(house.cloud.requests) == asked
     assert len(await house.vms()) == 4
     house.cloud.lose.clear()
     house.cloud.refuse.clear()
     house.cloud.remembers = remembers
     house.new_leader()
-    await house.rounds(40)
-    view = await house.store.view(0)
-    assert (len(view.vms), len(house.cloud.requests), view.requests) == (4, 1, ())
-    assert view.troubles == ()
+    await house.reconciles(40)
+    snapshot = await house.store.snapshot(0)
+    assert (len(snapshot.vms), len(house.cloud.requests), snapshot.requests) == (4, 1, ())
+    assert snapshot.blocks == ()
 
 
 async def test_failed_request_is_knowledge(house: House) -> None:
     """Its names are free again, the region is blocked by what the cloud said, and no other request
     is made there at once."""
-    await house.rounds(2)
-    quota = Refusal(TroubleKind.QUOTA, "Quota 'NVIDIA_L4_GPUS' exceeded")
+    await house.reconciles(2)
+    quota = Refusal(BlockKind.QUOTA, "Quota 'NVIDIA_L4_GPUS' exceeded")
     house.cloud.end(house.cloud.request, Q.FAILED, quota)
-    await house.rounds(10)
-    view = await house.store.view(0)
-    assert view.vms == ()
-    assert [(t.region, t.kind) for t in view.troubles] == [(HERE, TroubleKind.QUOTA)]
+    await house.reconciles(10)
+    snapshot = await house.store.snapshot(0)
+    assert snapshot.vms == ()
+    assert [(t.region, t.kind) for t in snapshot.blocks] == [(HERE, BlockKind.QUOTA)]
     assert house.cloud.calls["queue"] == 1
     await house.step(E.GANG_TIMEOUT)
     await house.step(E.ADMITTED, gang_region=THERE)
-    await house.rounds(2)
+    await house.reconciles(2)
     assert {v.region for v in await house.vms()} == {THERE}
 
 
@@ -243,7 +244,7 @@ async def test_failing_again_and_again_costs_few_calls(
 ) -> None:
     """A cloud that takes each request and fails it is not asked in a circle."""
     for _ in range(600):
-        await house.rounds(1)
+        await house.reconciles(1)
         for name in [n for n, r in house.cloud.requests.items() if not r.state.final]:
             house.cloud.end(name, Q.FAILED, *errors)
     assert house.cloud.calls["queue"] <= 18
@@ -251,9 +252,9 @@ async def test_failing_again_and_again_costs_few_calls(
 
 async def test_another_gang_at_work_does_not_shorten_the_pause(house: House) -> None:
     """Its VMs came long ago: they say nothing about requests that fail now."""
-    await house.rounds(2)
+    await house.reconciles(2)
     house.cloud.give(house.cloud.request)
-    await house.rounds(8)
+    await house.reconciles(8)
     await house.step(E.GANG_TIMEOUT)
     await house.step(E.ADMITTED, gang_region=HERE)
     moves: list[tuple[VmMove, ...]] = []
@@ -264,7 +265,7 @@ async def test_another_gang_at_work_does_not_shorten_the_pause(house: House) -> 
     assert (await house.store.commit(moves, None)).all_applied
     before = house.cloud.calls["queue"]
     for _ in range(300):
-        await house.rounds(1)
+        await house.reconciles(1)
         for name in [n for n, r in house.cloud.requests.items() if not r.state.final]:
             house.cloud.end(name, Q.FAILED, STOCKOUT)
     assert 1 <= house.cloud.calls["queue"] - before <= 14
@@ -273,11 +274,11 @@ async def test_another_gang_at_work_does_not_shorten_the_pause(house: House) -> 
 @pytest.mark.parametrize("state", [Q.CREATING, Q.ACCEPTED])
 async def test_what_the_cloud_keeps_may_be_listed_late(house: House, state: QueueState) -> None:
     """As long as it says that the request waits, nobody asks again."""
-    await house.rounds(2)
+    await house.reconciles(2)
     request = house.cloud.requests[house.cloud.request]
     house.cloud.requests[request.name] = replace(request, state=state)
     house.cloud.members[HERE].clear()
-    await house.rounds(30, every_s=10)
+    await house.reconciles(30, every_s=10)
     assert [v.state for v in await house.vms()] == [V.REQUESTED] * 4
     assert house.cloud.calls["queue"] == 1
 
@@ -285,39 +286,39 @@ async def test_what_the_cloud_keeps_may_be_listed_late(house: House, state: Queu
 async def test_straggler_of_a_request_that_was_given_has_a_time_to_boot(house: House) -> None:
     """Three run, the cloud calls the request done, the fourth has no machine: it is not waited for
     without end."""
-    await house.rounds(2)
+    await house.reconciles(2)
     house.cloud.give(house.cloud.request)
     late = house.cloud.asked[house.cloud.request].names[0]
-    house.cloud.members[HERE][late] = Member(late, "", MachineState.NONE)
-    await house.rounds(8)
+    house.cloud.members[HERE][late] = ManagedInstance(late, "", MachineState.NONE)
+    await house.reconciles(8)
     states = {v.name: v.state for v in await house.vms()}
     assert states[late] is V.BOOTING
 
 
 async def test_gang_that_leaves_takes_its_request_along(house: House) -> None:
     """Cancelled by its name, though the first answer is lost; its places are free."""
-    await house.rounds(2)
+    await house.reconciles(2)
     await house.step(E.GANG_TIMEOUT)
     house.cloud.lose["unqueue"] = CloudUnsure("timed out")
-    await house.rounds(2)
+    await house.reconciles(2)
     assert {v.state for v in await house.vms()} == {V.DELETING}
     assert house.cloud.calls["delete"] == 0, "not before the cancellation was answered"
     house.cloud.lose.clear()
-    await house.rounds(40)
-    view = await house.store.view(0)
-    assert (view.vms, view.requests) == ((), ())
+    await house.reconciles(40)
+    snapshot = await house.store.snapshot(0)
+    assert (snapshot.vms, snapshot.requests) == ((), ())
     assert house.cloud.requests[house.cloud.request].state is Q.CANCELLED
 
 
 async def test_given_while_it_is_given_up(house: House) -> None:
     """The cloud was faster, between our look and our call: what it gave is deleted by name."""
-    await house.rounds(2)
+    await house.reconciles(2)
     await house.step(E.GANG_TIMEOUT)
     house.cloud.give(house.cloud.request)
-    await house.rounds(1)
+    await house.reconciles(1)
     assert house.cloud.calls["unqueue"] == 1
     assert {v.state for v in await house.vms()} == {V.DELETING}
-    await house.rounds(40)
+    await house.reconciles(40)
     assert tuple(await house.vms()) == ()
     assert house.cloud.members[HERE] == {}
 
@@ -325,20 +326,20 @@ async def test_given_while_it_is_given_up(house: House) -> None:
 async def test_refused_request_holds_the_region(house: House) -> None:
     """A group that takes none: no names stay, and it is left alone."""
     house.cloud.refuse["queue"] = CloudRefused("defaultActionOnFailure must be DO_NOTHING")
-    await house.rounds(30)
-    view = await house.store.view(0)
-    assert view.vms == ()
+    await house.reconciles(30)
+    snapshot = await house.store.snapshot(0)
+    assert snapshot.vms == ()
     assert house.cloud.calls["queue"] == 1
-    assert [t.kind for t in view.troubles] == [TroubleKind.OTHER]
+    assert [t.kind for t in snapshot.blocks] == [BlockKind.OTHER]
 
 
 async def test_end_of_the_run_is_no_loss(house: House) -> None:
     """The cloud ends what it gave for a time: taken, as a spot VM is."""
-    await house.rounds(2)
+    await house.reconciles(2)
     house.cloud.give(house.cloud.request)
-    await house.rounds(2, every_s=6)
+    await house.reconciles(2, every_s=6)
     house.cloud.give(house.cloud.request, MachineState.STOPPING)
-    await house.rounds(1, every_s=6)
+    await house.reconciles(1, every_s=6)
     gone = [v for v in await house.vms() if v.running_since is not None]
     assert len(gone) == 4
     assert {(v.state, v.taken) for v in gone} == {(V.DELETING, True)}

@@ -1,4 +1,4 @@
-"""What a turn asks of its draft is answered as if it had looked through everything."""
+"""What a cycle asks of its plan builder is answered as if it had looked through everything."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.active import Living, Rows
-from core.changes import View
+from core.active import ActiveIndex, ActiveRows
+from core.changes import Snapshot
 from core.job import WAITING, E, Job
 from core.messages import OutMessage
 from core.overlay import Layer
 from core.tenants import HOLDS
 from core.vm import Vm, drop_lease, take_lease
-from scheduler.plan_builder import Draft
-from tests.builders import NOW, RULES, job, lease_on, view, vm
+from scheduler.plan_builder import PlanBuilder
+from tests.builders import NOW, RULES, job, lease_on, snapshot, vm
 
 STATES = (
     (),
@@ -41,31 +41,31 @@ def jobs_and_vms(states: Sequence[int]) -> tuple[list[Job], list[Vm]]:
     return jobs, vms
 
 
-def kept(jobs: Sequence[Job], vms: Sequence[Vm]) -> View:
+def kept(jobs: Sequence[Job], vms: Sequence[Vm]) -> Snapshot:
     """As a store gives it that keeps what lives."""
-    living = Living.of(jobs, vms)
+    active = ActiveIndex.of(jobs, vms)
     heads = tuple(one for one in jobs if one.status not in HOLDS)
-    rows = Rows(living.jobs, heads)
-    return replace(view(()), jobs=rows, vms=Rows(living.vms), living=living, heads=heads)
+    rows = ActiveRows(active.jobs, heads)
+    return replace(snapshot(()), jobs=rows, vms=ActiveRows(active.vms), active=active, heads=heads)
 
 
-def go_on(draft: Draft, number: int, what: int) -> None:
+def go_on(plan: PlanBuilder, number: int, what: int) -> None:
     """Place it, end it, or take it back, if it can be."""
-    one = draft.jobs.get(f"job-uid-{number:04d}")
+    one = plan.jobs.get(f"job-uid-{number:04d}")
     if one is None:
         return
     if what == 0 and one.lease is None and one.status in WAITING:
-        admitted = one if one.status in HOLDS else draft.step(one, E.ADMITTED, "")
+        admitted = one if one.status in HOLDS else plan.step(one, E.ADMITTED, "")
         lease = lease_on(f"vm-{number}", number)
-        draft.step(admitted, E.PLACED, "", lease=lease, vm=_taken(draft, number))
+        plan.step(admitted, E.PLACED, "", lease=lease, vm=_taken(plan, number))
     elif what == 1 and one.lease is not None:
-        draft.step(one, E.VM_LOST, "")
+        plan.step(one, E.VM_LOST, "")
     elif what == 2 and one.status in WAITING and one.status in HOLDS:
-        draft.step(one, E.WITHDRAWN, "")
+        plan.step(one, E.WITHDRAWN, "")
 
 
-def _taken(draft: Draft, number: int) -> Vm:
-    known = draft.vms[f"uid-vm-{number}"]
+def _taken(plan: PlanBuilder, number: int) -> Vm:
+    known = plan.vms[f"uid-vm-{number}"]
     return take_lease(known, f"lease-{number}")
 
 
@@ -75,21 +75,21 @@ def test_questions_are_answered_as_by_a_look_at_everything(
 ) -> None:
     """With an index that is kept and without, after any steps."""
     jobs, vms = jobs_and_vms(states)
-    for picture in (view(tuple(jobs), tuple(vms)), kept(jobs, vms)):
-        draft = Draft(picture, RULES, lambda _: OutMessage("t", b""))
+    for picture in (snapshot(tuple(jobs), tuple(vms)), kept(jobs, vms)):
+        plan = PlanBuilder(picture, RULES, lambda _: OutMessage("t", b""))
         for number, what in steps:
-            go_on(draft, number, what)
-        every, fleet = list(draft.jobs.values()), list(draft.vms.values())
-        assert len(every) == len(draft.jobs) == len(jobs)
-        assert _uids(draft.waiting()) == _uids([j for j in every if j.status in WAITING])
+            go_on(plan, number, what)
+        every, fleet = list(plan.jobs.values()), list(plan.vms.values())
+        assert len(every) == len(plan.jobs) == len(jobs)
+        assert _uids(plan.waiting()) == _uids([j for j in every if j.status in WAITING])
         for name in CLUSTERS:
             mine = [j for j in every if j.cluster == name]
-            assert _uids(draft.leased_in(name)) == _uids([j for j in mine if j.lease])
-            found = [one.uid for one in draft.idle_in(name)]
+            assert _uids(plan.leased_in(name)) == _uids([j for j in mine if j.lease])
+            found = [one.uid for one in plan.idle_in(name)]
             assert sorted(found) == sorted(v.uid for v in fleet if v.cluster == name and v.idle)
         for one in fleet:
             here = [j for j in every if j.lease and j.lease.vm_uid == one.uid]
-            assert _uids(draft.jobs_on(one.uid)) == _uids(here)
+            assert _uids(plan.jobs_on(one.uid)) == _uids(here)
 
 
 def _uids(jobs: Sequence[Job]) -> list[str]:
@@ -103,12 +103,12 @@ def test_a_picture_of_one_cluster_is_kept() -> None:
     mine = picture.only("1xl4")
     assert [one.uid for one in mine.jobs] == ["job-uid-0000", "job-uid-0002"]
     assert [one.uid for one in mine.vms] == ["uid-vm-0", "uid-vm-2"]
-    assert picture.living is not None
-    picture.living.drop_job("job-uid-0000")
-    picture.living.put_vm(drop_lease(vms[0], "lease-0", NOW))
+    assert picture.active is not None
+    picture.active.drop_job("job-uid-0000")
+    picture.active.put_vm(drop_lease(vms[0], "lease-0", NOW))
     assert [one.uid for one in mine.jobs] == ["job-uid-0000", "job-uid-0002"]
     assert mine.vms[0].leases == ("lease-0",)
-    plain = view(tuple(jobs), tuple(vms)).only("1xl4")
+    plain = snapshot(tuple(jobs), tuple(vms)).only("1xl4")
     assert {one.uid for one in plain.vms} == {one.uid for one in mine.vms}
 
 

@@ -35,7 +35,7 @@ async def test_failing_task_is_started_again(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_task_that_answers_its_end_with_an_error_has_ended() -> None:
-    """A driver may turn a cancellation into an error of its own. A leader that lost its term waits
+    """A driver may cycle a cancellation into an error of its own. A leader that lost its term waits
     for its tasks: one that started anew would keep it from ever leading again."""
     began = asyncio.Event()
 

@@ -20,7 +20,7 @@ from stores.artifacts import (
     read_manifest,
     write_manifest,
 )
-from stores.base import Saved, Store, StoreUnavailable, open_store
+from stores.base import FileStore, StoredObject, StoreUnavailable, open_store
 from stores.gcs import GcsStore
 from stores.local import LocalStore
 from tests.stores.fake_gcs import FakeGcs
@@ -41,7 +41,7 @@ def gcs() -> Iterator[FakeGcs]:
 @pytest.fixture(params=["local", "gcs"])
 async def store(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Store]:
+) -> AsyncIterator[FileStore]:
     monkeypatch.setattr(gcs_upload, "PIECE", PIECE)
     if request.param == "gcs":
         fake: FakeGcs = request.getfixturevalue("gcs")
@@ -54,7 +54,7 @@ async def store(
     await opened.close()
 
 
-async def read_all(store: Store, key: str) -> bytes | None:
+async def read_all(store: FileStore, key: str) -> bytes | None:
     data = b""
     while chunk := await store.get(key, len(data), 100_000):
         data += chunk
@@ -62,17 +62,17 @@ async def read_all(store: Store, key: str) -> bytes | None:
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 7])
-async def test_saved_is_read(store: Store, size: int) -> None:
+async def test_saved_is_read(store: FileStore, size: int) -> None:
     """Every byte of a file of any size comes back, and its size and checksum are told."""
     data = bytes(i * 7 % 251 for i in range(size))
     saved = await store.save("a/b/c", io.BytesIO(data))
-    assert saved == Saved(size, hashlib.sha256(data).hexdigest())
+    assert saved == StoredObject(size, hashlib.sha256(data).hexdigest())
     assert await read_all(store, "a/b/c") == data
     assert await store.get("a/b/c", size, 10) == b""
     assert await store.get("a/b/c", max(0, size - 1), 10) == data[-1:]
 
 
-async def test_saved_again_is_replaced(store: Store) -> None:
+async def test_saved_again_is_replaced(store: FileStore) -> None:
     """A repeat by the same writer wins, also a shorter one, from its beginning."""
     source = io.BytesIO(b"first and long")
     await store.save("k", source)
@@ -82,7 +82,7 @@ async def test_saved_again_is_replaced(store: Store) -> None:
     assert await read_all(store, "k") == b"second"
 
 
-async def test_missing_is_not_empty(store: Store) -> None:
+async def test_missing_is_not_empty(store: FileStore) -> None:
     """Nothing under a key is told apart from an empty file there."""
     await store.put("there", b"")
     assert await store.get("there", 0, 10) == b""
@@ -91,7 +91,7 @@ async def test_missing_is_not_empty(store: Store) -> None:
         await store.get("there", -1, 10)
 
 
-async def test_numbers_below_a_key(store: Store) -> None:
+async def test_numbers_below_a_key(store: FileStore) -> None:
     """The attempts that have something, in order; other names do not count."""
     for name in ("10/x", "2/x", "2/y", "old/x", "1/x", "3/x"):
         await store.put(f"jobs/{name}", b"x")
@@ -99,7 +99,7 @@ async def test_numbers_below_a_key(store: Store) -> None:
     assert list(await store.numbers("none")) == []
 
 
-async def test_manifest_comes_back(store: Store) -> None:
+async def test_manifest_comes_back(store: FileStore) -> None:
     """A manifest is read as it was written; before it is written there are no artifacts."""
     manifest = Manifest((File("a/b", 3, "0" * 64),), (Skipped("l", "a link that leads out"),))
     assert await read_manifest(store, PATH) is None
@@ -111,7 +111,7 @@ async def test_manifest_comes_back(store: Store) -> None:
         await read_manifest(store, PATH)
 
 
-async def test_hostile_names_stay_in_their_place(store: Store, tmp_path: Path) -> None:
+async def test_hostile_names_stay_in_their_place(store: FileStore, tmp_path: Path) -> None:
     """Whatever a file is called, it lies below its attempt, and different names do not meet."""
     keys = {PATH.file(path) for path in HOSTILE}
     assert len(keys) == len(HOSTILE)

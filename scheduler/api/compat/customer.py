@@ -19,10 +19,10 @@ from core.names import JOB_ID
 from core.reads import JobFilter, Milestones
 from core.submission import shown
 from scheduler.api.compat import examples
-from scheduler.api.http.endpoint import Answer, Body, Endpoint, read_json, reply
+from scheduler.api.http.endpoint import Body, Endpoint, ResponseDoc, read_json, reply
 from scheduler.api.http.params import Param, Query, read_job_id
 from scheduler.api.job_meta import told
-from scheduler.api.manifests import Stored
+from scheduler.api.manifests import StoredArtifacts
 from scheduler.api.services import Services
 from scheduler.api.stop_requests import stop_of
 from scheduler.submission.other_systems import (
@@ -206,7 +206,7 @@ class CustomerRoutes:
         return {} if stored is None else v1_artifacts(job, stored)
 
 
-def v1_artifacts(job: Job, stored: Stored) -> Mapping[str, Any]:
+def v1_artifacts(job: Job, stored: StoredArtifacts) -> Mapping[str, Any]:
     """The first of the files, and where all of them are."""
     spec, files = job.spec, stored.manifest.files
     where = f"/api/v1/jobs/{quote(spec.job_id)}/artifacts"
@@ -315,7 +315,7 @@ ERRORS = (400, 413, 415, 422, 503)
 def endpoints(services: Services) -> Sequence[Endpoint]:
     """What this file serves. `POST /jobs` belongs to two families: see nomad.py."""
     on = CustomerRoutes(services)
-    stopping = {200: Answer("It will be stopped.", StoppingOut, examples.STOPPING)}
+    stopping = {200: ResponseDoc("It will be stopped.", StoppingOut, examples.STOPPING)}
     ids: Mapping[str, object] = {"type": "array", "items": {"type": "string"}, "maxItems": IDS_MAX}
     question = {"user_id": {"type": "string"}, "job_ids": ids}
     return [
@@ -325,7 +325,7 @@ def endpoints(services: Services) -> Sequence[Endpoint]:
             summary="Submit a job (v1)",
             tag=TAG,
             handle=on.submit,
-            answers={200: Answer("Stored.", NewJobOut, examples.NEW_JOB)},
+            answers={200: ResponseDoc("Stored.", NewJobOut, examples.NEW_JOB)},
             headers=KEY,
             body=Body(submit_body(), examples.V1_SUBMISSIONS),
             errors=ERRORS,
@@ -337,7 +337,7 @@ def endpoints(services: Services) -> Sequence[Endpoint]:
             summary="Submit a job of the Lumino protocol (v1)",
             tag=TAG,
             handle=on.submit_lum,
-            answers={200: Answer("Stored.", NewJobOut, examples.NEW_JOB)},
+            answers={200: ResponseDoc("Stored.", NewJobOut, examples.NEW_JOB)},
             headers=KEY,
             body=Body(submit_body(), examples.LUM_SUBMISSIONS),
             errors=ERRORS,
@@ -370,7 +370,7 @@ def endpoints(services: Services) -> Sequence[Endpoint]:
             summary="A user's jobs by their ids (v1)",
             tag=TAG,
             handle=on.by_user_and_ids,
-            answers={200: Answer("Those that exist.", V1JobOut, examples.V1_JOB, many=True)},
+            answers={200: ResponseDoc("Those that exist.", V1JobOut, examples.V1_JOB, many=True)},
             body=Body(
                 {"type": "object", "required": ["job_ids"], "properties": question},
                 examples.V1_QUESTIONS,

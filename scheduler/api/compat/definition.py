@@ -15,7 +15,7 @@ from starlette.responses import Response
 from core.client_statuses import WORDS, statuses_called
 from core.errors import BadInput, NotFound
 from core.job import LEASED, Job, JobStatus
-from core.reads import JobFilter, Milestones, Summary, VmRow
+from core.reads import JobFilter, Milestones, ServiceSummary, VmRow
 from core.tenants import DEFAULT_TENANT
 from core.vm import VmState
 from scheduler.api.compat import examples
@@ -31,7 +31,7 @@ from scheduler.api.compat.definition_jobs import (
     resources_of,
     shown_status,
 )
-from scheduler.api.http.endpoint import Answer, Body, Endpoint, read_json, reply
+from scheduler.api.http.endpoint import Body, Endpoint, ResponseDoc, read_json, reply
 from scheduler.api.http.params import Param, Query, read_job_id
 from scheduler.api.http.problems import NothingToAbort
 from scheduler.api.routes.jobs import PAGE_TOKEN
@@ -224,7 +224,7 @@ def _executor(row: VmRow, has: ResourcesOut) -> ExecutorOut:
     )
 
 
-def _job_counts(summary: Summary) -> JobCountsOut:
+def _job_counts(summary: ServiceSummary) -> JobCountsOut:
     counts = dict.fromkeys(STATES, 0)
     for (_, status), count in summary.jobs.items():
         counts[WORDS[status].definition] += count
@@ -267,7 +267,7 @@ def endpoints(services: Services) -> Sequence[Endpoint]:
     on = NomadRoutes(services)
     limit = Param("limit", "whole", "Rows per page.", 100, 1, EXECUTORS_MAX)
     pages = {TOTAL: "How many there are.", NEXT_PAGE: "`page_token` of the next page."}
-    jobs = Answer(
+    jobs = ResponseDoc(
         "A page of jobs, newest first.",
         DefinedJobsOut,
         {"jobs": [examples.DEFINED_JOB]},
@@ -281,8 +281,8 @@ def endpoints(services: Services) -> Sequence[Endpoint]:
             tag=TAG,
             handle=on.submit,
             answers={
-                200: Answer("v1: stored.", NewJobOut, examples.NEW_JOB),
-                201: Answer("definition: stored.", DefinedJobOut, examples.DEFINED_JOB),
+                200: ResponseDoc("v1: stored.", NewJobOut, examples.NEW_JOB),
+                201: ResponseDoc("definition: stored.", DefinedJobOut, examples.DEFINED_JOB),
             },
             headers=KEY,
             body=Body(_submit_body(), {**examples.DEFINITIONS, **examples.V1_SUBMISSIONS}),
@@ -310,7 +310,7 @@ def endpoints(services: Services) -> Sequence[Endpoint]:
             summary="One job",
             tag=TAG,
             handle=on.get,
-            answers={200: Answer("The job.", DefinedJobOut, examples.DEFINED_JOB)},
+            answers={200: ResponseDoc("The job.", DefinedJobOut, examples.DEFINED_JOB)},
             errors=(404, 422, 503),
             lenient=True,
         ),
@@ -320,7 +320,7 @@ def endpoints(services: Services) -> Sequence[Endpoint]:
             summary="Abort a job",
             tag=TAG,
             handle=on.abort,
-            answers={202: Answer("As it is now.", DefinedJobOut, examples.DEFINED_JOB)},
+            answers={202: ResponseDoc("As it is now.", DefinedJobOut, examples.DEFINED_JOB)},
             errors=(409, 422, 500, 503),
             lenient=True,
         ),
@@ -331,7 +331,7 @@ def endpoints(services: Services) -> Sequence[Endpoint]:
             tag=TAG,
             handle=on.executors,
             answers={
-                200: Answer(
+                200: ResponseDoc(
                     "A page of VMs.", ExecutorOut, examples.EXECUTOR, headers=pages, many=True
                 )
             },
@@ -346,7 +346,7 @@ def endpoints(services: Services) -> Sequence[Endpoint]:
             tag=TAG,
             handle=on.healthy,
             answers={
-                200: Answer("A page of VMs.", HealthyExecutorsOut, examples.HEALTHY_EXECUTORS)
+                200: ResponseDoc("A page of VMs.", HealthyExecutorsOut, examples.HEALTHY_EXECUTORS)
             },
             params=(limit, PAGE_TOKEN),
             errors=(422, 503),
@@ -358,7 +358,7 @@ def endpoints(services: Services) -> Sequence[Endpoint]:
             summary="Jobs and VMs, counted",
             tag=TAG,
             handle=on.stats,
-            answers={200: Answer("Counts.", StatsOut, examples.STATS)},
+            answers={200: ResponseDoc("Counts.", StatsOut, examples.STATS)},
             errors=(503,),
             lenient=True,
         ),

@@ -14,11 +14,11 @@ from core.client_statuses import WORDS
 from core.cluster import ClusterSpec
 from core.job import JobStatus
 from core.names import Names
-from core.reads import AlertRow, Summary
+from core.reads import AlertRow, ServiceSummary
 from core.vm import VmState
 from scheduler.api.compat import examples
 from scheduler.api.compat.customer import TAG, v1_time
-from scheduler.api.http.endpoint import Answer, Endpoint, reply
+from scheduler.api.http.endpoint import Endpoint, ResponseDoc, reply
 from scheduler.api.http.params import Query
 from scheduler.api.services import Services
 
@@ -163,7 +163,7 @@ class Sizes:
     def __init__(
         self,
         names: Names,
-        summary: Summary,
+        summary: ServiceSummary,
         statuses: Iterable[RegionStatus],
         running: Mapping[tuple[str, str], int],
     ) -> None:
@@ -201,7 +201,7 @@ class Sizes:
         )
 
 
-def _overall(summary: Summary, clusters: Sequence[V1ClusterOut]) -> OverallOut:
+def _overall(summary: ServiceSummary, clusters: Sequence[V1ClusterOut]) -> OverallOut:
     counts: Counter[JobStatus] = Counter()
     for (_, status), count in summary.jobs.items():
         counts[status] += count
@@ -217,7 +217,7 @@ def _overall(summary: Summary, clusters: Sequence[V1ClusterOut]) -> OverallOut:
     )
 
 
-def _by_state(summary: Summary) -> dict[str, int]:
+def _by_state(summary: ServiceSummary) -> dict[str, int]:
     """In the words of clients that submit a `definition`."""
     found = dict.fromkeys((words.definition for words in WORDS.values()), 0)
     for (_, status), count in summary.jobs.items():
@@ -247,7 +247,7 @@ def endpoints(services: Services) -> Sequence[Endpoint]:
             summary="Clusters × regions, counted (v1)",
             tag=TAG,
             handle=StatusRoute(services).status,
-            answers={200: Answer("Counts.", V1StatusOut, examples.V1_STATUS)},
+            answers={200: ResponseDoc("Counts.", V1StatusOut, examples.V1_STATUS)},
             errors=(503,),
             lenient=True,
         )

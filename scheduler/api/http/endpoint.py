@@ -21,7 +21,7 @@ Handler = Callable[[Request, Query], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ResponseDoc:
     """A successful answer, for the documentation."""
 
     doc: str
@@ -54,7 +54,7 @@ class Endpoint:
     summary: str
     tag: str
     handle: Handler
-    answers: Mapping[int, Answer]
+    answers: Mapping[int, ResponseDoc]
     params: tuple[Param, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
     """Request headers it reads, with their meaning."""

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from scheduler.api import examples
-from scheduler.api.http.endpoint import Answer, Body, Endpoint
+from scheduler.api.http.endpoint import Body, Endpoint, ResponseDoc
 from scheduler.api.http.params import Param
 from scheduler.api.http.problems import JSON, REQUEST_ID, ErrorOut
 
@@ -93,7 +93,7 @@ def _body(body: Body) -> Json:
     return {"required": body.required, "content": content}
 
 
-def _answer(answer: Answer) -> Json:
+def _answer(answer: ResponseDoc) -> Json:
     schema: Json = _ref(answer.shape) if answer.shape is not None else {"type": "string"}
     example = answer.example
     if answer.many:

@@ -15,11 +15,11 @@ from starlette.responses import Response, StreamingResponse
 from core.errors import BadInput, Fault, NotFound
 from core.job import Job
 from scheduler.api import examples
-from scheduler.api.http.endpoint import PREFIX, Answer, Endpoint, reply
+from scheduler.api.http.endpoint import PREFIX, Endpoint, ResponseDoc, reply
 from scheduler.api.http.params import Param, Query
 from scheduler.api.http.problems import BadRange
 from scheduler.api.job_access import TENANT, USER, find_job
-from scheduler.api.manifests import Shelf, Stored
+from scheduler.api.manifests import ManifestCache, StoredArtifacts
 from scheduler.api.routes.jobs import TAG
 from scheduler.api.services import Services
 from stores.artifacts import PATH_CHARS_MAX, File
@@ -122,7 +122,7 @@ class ArtifactRoutes:
         return StreamingResponse(stream, status, headers, media_type=BINARY)
 
     async def _stream(
-        self, stored: Stored, file: File, first: int, last: int
+        self, stored: StoredArtifacts, file: File, first: int, last: int
     ) -> AsyncIterator[bytes]:
         """An error breaks the connection: the length that was told does not come."""
         store, key, at = self._shelf().store, stored.path.file(file.path), first
@@ -133,7 +133,7 @@ class ArtifactRoutes:
             yield data
             at += len(data)
 
-    async def _find(self, request: Request, query: Query) -> tuple[Job, Stored | None]:
+    async def _find(self, request: Request, query: Query) -> tuple[Job, StoredArtifacts | None]:
         job = (await find_job(self._services.reads, request, query)).job
         attempt = query.whole_or_none("attempt")
         if attempt is None:
@@ -143,7 +143,7 @@ class ArtifactRoutes:
             raise BadInput([Fault("attempt", str(attempt), expected)])
         return job, await self._shelf().of_attempt(job, attempt)
 
-    def _shelf(self) -> Shelf:
+    def _shelf(self) -> ManifestCache:
         if self._services.shelf is None:
             raise NotFound("this deployment keeps no artifacts: no store is configured")
         return self._services.shelf
@@ -163,7 +163,7 @@ def read_range(header: str | None, size: int) -> tuple[int, int]:
     return first, last
 
 
-def _file(stored: Stored | None, path: str) -> File | None:
+def _file(stored: StoredArtifacts | None, path: str) -> File | None:
     if stored is None:
         return None
     files = stored.manifest.files
@@ -192,7 +192,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="The job's stored outputs",
             tag=TAG,
             handle=on.list,
-            answers={200: Answer("A page, by path.", ArtifactsOut, examples.ARTIFACTS)},
+            answers={200: ResponseDoc("A page, by path.", ArtifactsOut, examples.ARTIFACTS)},
             params=(USER, TENANT, ATTEMPT, limit, token),
             errors=(404, 409, 422, 503),
         ),
@@ -203,8 +203,8 @@ def endpoints(services: Services) -> list[Endpoint]:
             tag=TAG,
             handle=on.fetch,
             answers={
-                200: Answer("The file, as a stream.", None, "…", BINARY, HEADERS),
-                206: Answer("The range that was asked for.", None, "…", BINARY, HEADERS),
+                200: ResponseDoc("The file, as a stream.", None, "…", BINARY, HEADERS),
+                206: ResponseDoc("The range that was asked for.", None, "…", BINARY, HEADERS),
             },
             params=(USER, TENANT, ATTEMPT, path),
             headers={"Range": "One range of bytes, to go on after a break."},

@@ -13,10 +13,10 @@ from starlette.responses import Response
 from core.changes import RegionStatus
 from core.cluster import ClusterSpec
 from core.job import JobStatus
-from core.reads import Summary
-from core.region_blocks import Trouble, block_on
+from core.reads import ServiceSummary
+from core.region_blocks import RegionBlock, block_on
 from scheduler.api import examples
-from scheduler.api.http.endpoint import PREFIX, Answer, Endpoint, reply
+from scheduler.api.http.endpoint import PREFIX, Endpoint, ResponseDoc, reply
 from scheduler.api.http.params import Param, Query
 from scheduler.api.routes.jobs import PAGE_SIZE, PAGE_TOKEN
 from scheduler.api.services import Services
@@ -106,8 +106,8 @@ class CapacityRoutes:
         reads = self._services.reads
         summary = await reads.summary()
         statuses = await reads.region_statuses()
-        troubles = await reads.troubles()
-        known = clusters_out(self._services.clusters(), summary, statuses, troubles)
+        blocks = await reads.blocks()
+        known = clusters_out(self._services.clusters(), summary, statuses, blocks)
         return reply(ClustersOut(known))
 
     async def vms(self, _: Request, query: Query) -> Response:
@@ -125,9 +125,9 @@ class CapacityRoutes:
 
 def clusters_out(
     clusters: Sequence[ClusterSpec],
-    summary: Summary,
+    summary: ServiceSummary,
     statuses: Iterable[RegionStatus],
-    troubles: Sequence[Trouble],
+    blocks: Sequence[RegionBlock],
 ) -> tuple[ClusterOut, ...]:
     """Configuration, counts and reasons, brought together."""
     counts: Counter[tuple[str, str, str]] = Counter()
@@ -155,7 +155,7 @@ def clusters_out(
                     region,
                     counts,
                     seen.get((cluster.name, region)),
-                    block_out(troubles, cluster, region, summary.now),
+                    block_out(blocks, cluster, region, summary.now),
                 )
                 for region in _regions(cluster, counts)
             ),
@@ -172,7 +172,7 @@ def _regions(cluster: ClusterSpec, counts: Counts) -> list[str]:
     return [*named, *sorted(held - set(named))]
 
 
-def _jobs(cluster: str, summary: Summary) -> ClusterJobsOut:
+def _jobs(cluster: str, summary: ServiceSummary) -> ClusterJobsOut:
     live = {
         status.lower(): summary.jobs.get((cluster, status), 0)
         for status in JobStatus
@@ -210,10 +210,10 @@ def _region(
 
 
 def block_out(
-    troubles: Sequence[Trouble], cluster: ClusterSpec, region: str, now: datetime
+    blocks: Sequence[RegionBlock], cluster: ClusterSpec, region: str, now: datetime
 ) -> BlockOut | None:
-    """The block that ends last: trouble in one zone holds the whole group of a region."""
-    last = block_on(troubles, cluster, region, now)
+    """The block that ends last: a block of one zone holds the whole group of a region."""
+    last = block_on(blocks, cluster, region, now)
     return BlockOut(str(last.kind), iso(last.until), last.message) if last else None
 
 
@@ -227,7 +227,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="Clusters × regions: what runs, what is blocked, and why",
             tag=TAG,
             handle=on.clusters,
-            answers={200: Answer("All clusters.", ClustersOut, examples.CLUSTERS)},
+            answers={200: ResponseDoc("All clusters.", ClustersOut, examples.CLUSTERS)},
             errors=(422, 503),
         ),
         Endpoint(
@@ -236,7 +236,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="VMs, newest first",
             tag=TAG,
             handle=on.vms,
-            answers={200: Answer("A page of VMs.", VmsOut, examples.VMS)},
+            answers={200: ResponseDoc("A page of VMs.", VmsOut, examples.VMS)},
             params=(
                 Param("cluster", "text", "Only of this cluster."),
                 Param("region", "text", "Only in this region."),

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from core.configuration import ConfigVersion
 from core.errors import BadInput, Fault, StoreDown
 from core.submission import shown, unknown
-from scheduler.api.http.endpoint import PREFIX, Answer, Body, Endpoint, read_json, reply
+from scheduler.api.http.endpoint import PREFIX, Body, Endpoint, ResponseDoc, read_json, reply
 from scheduler.api.http.params import Param, Query
 from scheduler.api.http.problems import FaultOut
 from scheduler.api.routes.jobs import PAGE_SIZE
@@ -246,7 +246,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="The configuration in force, and what this replica's file says",
             tag=TAG,
             handle=on.get,
-            answers={200: Answer("Whole, without secrets.", ConfigOut, _EXAMPLE_CONFIG)},
+            answers={200: ResponseDoc("Whole, without secrets.", ConfigOut, _EXAMPLE_CONFIG)},
             errors=(422, 503),
         ),
         Endpoint(
@@ -256,7 +256,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             tag=TAG,
             handle=on.versions,
             answers={
-                200: Answer(
+                200: ResponseDoc(
                     "A page of them.",
                     ConfigVersionsOut,
                     {"versions": [_EXAMPLE], "total": 7, "next_before": 7},
@@ -271,7 +271,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="One version whole",
             tag=TAG,
             handle=on.version,
-            answers={200: Answer("The version.", WholeConfigOut, _EXAMPLE_WHOLE)},
+            answers={200: ResponseDoc("The version.", WholeConfigOut, _EXAMPLE_WHOLE)},
             errors=(404, 422, 503),
         ),
         Endpoint(
@@ -280,7 +280,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="What a document would change; nothing is changed",
             tag=TAG,
             handle=on.check,
-            answers={200: Answer("Changes and faults.", CheckedOut, _EXAMPLE_CHECKED)},
+            answers={200: ResponseDoc("Changes and faults.", CheckedOut, _EXAMPLE_CHECKED)},
             body=_CHECK_BODY,
             errors=(400, 413, 415, 422, 503),
         ),
@@ -290,7 +290,9 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="Make a new version that says what an old one said",
             tag=TAG,
             handle=on.rollback,
-            answers={200: Answer("The version that is active now.", RolledOut, _EXAMPLE_ROLLED)},
+            answers={
+                200: ResponseDoc("The version that is active now.", RolledOut, _EXAMPLE_ROLLED)
+            },
             body=_ROLLBACK_BODY,
             errors=(400, 404, 413, 415, 422, 503),
         ),

@@ -16,7 +16,7 @@ from core.cost_report import By, CostQuestion, CostReport, Costs, printed
 from core.errors import BadInput, Fault
 from core.submission import shown
 from core.tenants import budgets_of
-from scheduler.api.http.endpoint import PREFIX, Answer, Endpoint, reply
+from scheduler.api.http.endpoint import PREFIX, Endpoint, ResponseDoc, reply
 from scheduler.api.http.params import Param, Query
 from scheduler.api.services import Services
 from scheduler.api.shapes import Time, iso
@@ -246,7 +246,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="What was spent, on what, and what is being spent now",
             tag=TAG,
             handle=on.cost,
-            answers={200: Answer("Costs.", CostOut, EXAMPLE)},
+            answers={200: ResponseDoc("Costs.", CostOut, EXAMPLE)},
             params=(
                 Param("by", "text", "What to group by.", default="kind", words=get_args(By)),
                 Param("since", "text", f"First day (UTC): {_EXPECTED}.", default="7d"),

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from core.groups import counts_words
 from core.job import JobStatus
 from scheduler.api import examples
-from scheduler.api.http.endpoint import PREFIX, Answer, Endpoint, read_optional_object, reply
+from scheduler.api.http.endpoint import PREFIX, Endpoint, ResponseDoc, read_optional_object, reply
 from scheduler.api.http.params import Param, Query, read_group
 from scheduler.api.services import Services
 from scheduler.api.stop_requests import FIELDS, STOP_BODY, stop_of
@@ -100,7 +100,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="A group's jobs, counted by status",
             tag=TAG,
             handle=on.get,
-            answers={200: Answer("The counts.", GroupOut, examples.GROUP)},
+            answers={200: ResponseDoc("The counts.", GroupOut, examples.GROUP)},
             params=(USER,),
             errors=(404, 409, 422, 503),
         ),
@@ -111,8 +111,8 @@ def endpoints(services: Services) -> list[Endpoint]:
             tag=TAG,
             handle=on.stop,
             answers={
-                202: Answer("They are stopping.", GroupStoppedOut, examples.GROUP_STOPPED),
-                200: Answer("All had ended before.", GroupStoppedOut, examples.GROUP_ENDED),
+                202: ResponseDoc("They are stopping.", GroupStoppedOut, examples.GROUP_STOPPED),
+                200: ResponseDoc("All had ended before.", GroupStoppedOut, examples.GROUP_ENDED),
             },
             params=(USER,),
             body=STOP_BODY,

@@ -17,9 +17,9 @@ from scheduler.api import examples
 from scheduler.api.candidates import DryRunOut, dry_run_out
 from scheduler.api.http.endpoint import (
     PREFIX,
-    Answer,
     Body,
     Endpoint,
+    ResponseDoc,
     read_optional_object,
     reply,
 )
@@ -226,8 +226,8 @@ def endpoints(services: Services) -> list[Endpoint]:
     on = JobRoutes(services)
     jobs, job = f"{PREFIX}/jobs", f"{PREFIX}/jobs/{{job_id}}"
     stopped = {
-        202: Answer("It is stopping, or was cancelled.", StoppedOut, examples.STOPPED),
-        200: Answer("It had ended before.", StoppedOut, examples.ALREADY_ENDED),
+        202: ResponseDoc("It is stopping, or was cancelled.", StoppedOut, examples.STOPPED),
+        200: ResponseDoc("It had ended before.", StoppedOut, examples.ALREADY_ENDED),
     }
     stop = Endpoint(
         method="POST",
@@ -248,7 +248,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             tag=TAG,
             handle=on.submit,
             answers={
-                201: Answer(
+                201: ResponseDoc(
                     "Stored; a repeat answers the same.",
                     AcceptedOut,
                     examples.ACCEPTED,
@@ -257,7 +257,7 @@ def endpoints(services: Services) -> list[Endpoint]:
                         NEW_TENANT: "true: its tenant was not set up before, and has no limits.",
                     },
                 ),
-                200: Answer("With `dry_run`: nothing is stored.", DryRunOut, examples.DRY_RUN),
+                200: ResponseDoc("With `dry_run`: nothing is stored.", DryRunOut, examples.DRY_RUN),
             },
             params=(
                 Param(
@@ -285,7 +285,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="List jobs, newest first",
             tag=TAG,
             handle=on.list,
-            answers={200: Answer("A page of jobs.", JobsOut, examples.JOBS)},
+            answers={200: ResponseDoc("A page of jobs.", JobsOut, examples.JOBS)},
             params=LIST_PARAMS,
             errors=(422, 503),
         ),
@@ -295,7 +295,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="One job: where it is, why it waits, what it has cost",
             tag=TAG,
             handle=on.get,
-            answers={200: Answer("The job.", JobOut, examples.JOB)},
+            answers={200: ResponseDoc("The job.", JobOut, examples.JOB)},
             params=(USER, TENANT),
             errors=(404, 409, 422, 503),
         ),
@@ -304,7 +304,9 @@ def endpoints(services: Services) -> list[Endpoint]:
             method="DELETE",
             path=job,
             handle=on.delete,
-            answers={200: Answer("It is stopping, or has ended.", StoppedOut, examples.STOPPED)},
+            answers={
+                200: ResponseDoc("It is stopping, or has ended.", StoppedOut, examples.STOPPED)
+            },
         ),
         stop,
         Endpoint(
@@ -313,7 +315,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="The history of a job, oldest first",
             tag=TAG,
             handle=on.events,
-            answers={200: Answer("Part of the history.", EventsOut, examples.EVENTS)},
+            answers={200: ResponseDoc("Part of the history.", EventsOut, examples.EVENTS)},
             params=(
                 USER,
                 TENANT,
@@ -328,7 +330,9 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="What a job met while it waited, folded, the first first",
             tag=TAG,
             handle=on.waits,
-            answers={200: Answer("All; kept as long as the history.", WaitsOut, examples.WAITS)},
+            answers={
+                200: ResponseDoc("All; kept as long as the history.", WaitsOut, examples.WAITS)
+            },
             params=(USER, TENANT),
             errors=(404, 409, 422, 503),
         ),
@@ -338,7 +342,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="The members of a gang, by rank",
             tag=TAG,
             handle=on.members,
-            answers={200: Answer("All; empty for a job on one VM.", JobsOut, examples.JOBS)},
+            answers={200: ResponseDoc("All; empty for a job on one VM.", JobsOut, examples.JOBS)},
             params=(USER, TENANT),
             errors=(404, 409, 422, 503),
         ),
@@ -348,7 +352,9 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="Every try of a job on a VM",
             tag=TAG,
             handle=on.attempts,
-            answers={200: Answer("The attempts, oldest first.", AttemptsOut, examples.ATTEMPTS)},
+            answers={
+                200: ResponseDoc("The attempts, oldest first.", AttemptsOut, examples.ATTEMPTS)
+            },
             params=(USER, TENANT),
             errors=(404, 409, 422, 503),
         ),

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from core.errors import BadInput, Fault, NotFound
 from core.job import Job
-from scheduler.api.http.endpoint import PREFIX, Answer, Endpoint
+from scheduler.api.http.endpoint import PREFIX, Endpoint, ResponseDoc
 from scheduler.api.http.params import Param, Query
 from scheduler.api.job_access import TENANT, USER, find_job
 from scheduler.api.routes.jobs import TAG
@@ -118,7 +118,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             tag=TAG,
             handle=LogRoutes(services).read,
             answers={
-                200: Answer(
+                200: ResponseDoc(
                     "Raw bytes.", None, "epoch 1 loss 0.42\n", "text/plain; charset=utf-8", HEADERS
                 )
             },

@@ -11,11 +11,11 @@ from starlette.responses import Response
 
 from core.errors import StoreDown
 from core.job import JobStatus
-from core.reads import Summary
+from core.reads import ServiceSummary
 from core.vm import VmState
 from scheduler.api import examples
 from scheduler.api.etas import KnownForecasts
-from scheduler.api.http.endpoint import PREFIX, Answer, Endpoint, reply
+from scheduler.api.http.endpoint import PREFIX, Endpoint, ResponseDoc, reply
 from scheduler.api.http.params import Param, Query
 from scheduler.api.http.problems import NotReady
 from scheduler.api.services import OK, Services
@@ -220,14 +220,14 @@ def _config(live: LiveConfig | None) -> ConfigStatusOut | None:
     )
 
 
-def _jobs(summary: Summary) -> dict[str, int]:
+def _jobs(summary: ServiceSummary) -> dict[str, int]:
     counts = dict.fromkeys((str(status) for status in JobStatus), 0)
     for (_, status), count in summary.jobs.items():
         counts[status] += count
     return counts
 
 
-def _vms(summary: Summary) -> VmCountsOut:
+def _vms(summary: ServiceSummary) -> VmCountsOut:
     counts: Counter[str] = Counter()
     for row in summary.vms:
         counts[vm_word(row.state, row.busy)] += row.count
@@ -245,7 +245,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="The whole service at a glance",
             tag=TAG,
             handle=on.status,
-            answers={200: Answer("Leader, jobs, VMs, alerts.", StatusOut, examples.STATUS)},
+            answers={200: ResponseDoc("Leader, jobs, VMs, alerts.", StatusOut, examples.STATUS)},
             errors=(422, 503),
         ),
         Endpoint(
@@ -254,7 +254,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="Nodes, GPUs and jobs, counted",
             tag=TAG,
             handle=on.cluster_status,
-            answers={200: Answer("Counts.", ClusterStatusOut, examples.CLUSTER_STATUS)},
+            answers={200: ResponseDoc("Counts.", ClusterStatusOut, examples.CLUSTER_STATUS)},
             errors=(422, 503),
         ),
         Endpoint(
@@ -263,7 +263,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary=f"What a human should know; at most {ALERTS_MAX}, newest first",
             tag=TAG,
             handle=on.alerts,
-            answers={200: Answer("Alerts.", AlertsOut, examples.ALERTS)},
+            answers={200: ResponseDoc("Alerts.", AlertsOut, examples.ALERTS)},
             params=(every,),
             errors=(422, 503),
         ),
@@ -273,7 +273,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="Does the process live?",
             tag=TAG,
             handle=on.health,
-            answers={200: Answer("It does.", HealthOut, {"status": OK})},
+            answers={200: ResponseDoc("It does.", HealthOut, {"status": OK})},
             errors=(422,),
         ),
         Endpoint(
@@ -283,7 +283,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             tag=TAG,
             handle=on.healthy,
             answers={
-                200: Answer(
+                200: ResponseDoc(
                     "It does.",
                     HealthyOut,
                     {"status": HEALTHY, "timestamp": "2026-01-31T12:00:00.000Z"},
@@ -297,7 +297,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="Can the service work?",
             tag=TAG,
             handle=on.ready,
-            answers={200: Answer("It can.", ReadyOut, examples.READY)},
+            answers={200: ResponseDoc("It can.", ReadyOut, examples.READY)},
             errors=(422, 503),
         ),
         Endpoint(
@@ -307,7 +307,9 @@ def endpoints(services: Services) -> list[Endpoint]:
             tag=TAG,
             handle=on.metrics,
             answers={
-                200: Answer("Text format 0.0.4.", None, "gpu_scheduler_leader 1.0\n", "text/plain")
+                200: ResponseDoc(
+                    "Text format 0.0.4.", None, "gpu_scheduler_leader 1.0\n", "text/plain"
+                )
             },
             errors=(422,),
         ),

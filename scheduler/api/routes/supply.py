@@ -12,10 +12,10 @@ from starlette.responses import Response
 from core.cluster import ClusterSpec
 from core.names import Names
 from core.reads import AlertRow
-from core.region_blocks import Trouble
-from core.supply import Experience, Place, fade, preemptions_per_hour, success_probability
+from core.region_blocks import RegionBlock
+from core.supply import Place, SupplyHistory, fade, preemptions_per_hour, success_probability
 from scheduler.api import examples
-from scheduler.api.http.endpoint import PREFIX, Answer, Endpoint, reply
+from scheduler.api.http.endpoint import PREFIX, Endpoint, ResponseDoc, reply
 from scheduler.api.http.params import Param, Query
 from scheduler.api.routes.capacity import TAG, BlockOut, block_out
 from scheduler.api.services import Services
@@ -74,8 +74,8 @@ class KnowledgeRoutes:
 
     async def capacity(self, _: Request, query: Query) -> Response:
         reads, only = self._services.reads, query.text("cluster")
-        seen = {record.place: record for record in await reads.experience()}
-        troubles = await reads.troubles()
+        seen = {record.place: record for record in await reads.supply()}
+        blocks = await reads.blocks()
         now = (await reads.summary()).now
         clusters = [c for c in self._services.clusters() if only in (None, c.name)]
         told = alerts_by_subject(await reads.alerts(True, ALERTS_MAX))
@@ -86,7 +86,7 @@ class KnowledgeRoutes:
                     place
                     for cluster in clusters
                     for place in places_out(
-                        cluster, seen, troubles, query.flag("zones"), now, names, told
+                        cluster, seen, blocks, query.flag("zones"), now, names, told
                     )
                 )
             )
@@ -104,8 +104,8 @@ def alerts_by_subject(rows: Iterable[AlertRow]) -> dict[str, tuple[PlaceAlertOut
 
 def places_out(
     cluster: ClusterSpec,
-    seen: Mapping[Place, Experience],
-    troubles: Sequence[Trouble],
+    seen: Mapping[Place, SupplyHistory],
+    blocks: Sequence[RegionBlock],
     zones: bool,
     now: datetime,
     names: Names,
@@ -113,7 +113,7 @@ def places_out(
 ) -> Iterator[PlaceOut]:
     """The regions of a cluster, each followed by its zones if they are asked for."""
     for region in cluster.regions:
-        block = block_out(troubles, cluster, region.region, now)
+        block = block_out(blocks, cluster, region.region, now)
         alerts = told.get(names.mig(cluster.name, region.region), ())
         place = (region.region, "", cluster.offering, cluster.spot)
         whole = _place_out(cluster, place, seen.get(place), block, now)
@@ -126,11 +126,11 @@ def places_out(
 def _place_out(
     cluster: ClusterSpec,
     place: Place,
-    known: Experience | None,
+    known: SupplyHistory | None,
     block: BlockOut | None,
     now: datetime,
 ) -> PlaceOut:
-    record = known or Experience(*place, updated_at=now)
+    record = known or SupplyHistory(*place, updated_at=now)
     left = fade(now - record.updated_at)
     taken = preemptions_per_hour(known, 0.0, now) if cluster.spot else None
     return PlaceOut(
@@ -161,7 +161,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="What each region has delivered and refused, and how likely it is to deliver",
             tag=TAG,
             handle=on.capacity,
-            answers={200: Answer("All places.", CapacityOut, examples.CAPACITY)},
+            answers={200: ResponseDoc("All places.", CapacityOut, examples.CAPACITY)},
             params=(
                 Param("cluster", "text", "Only of this cluster."),
                 Param("zones", "flag", "Also each zone by itself.", default=False),

@@ -29,7 +29,7 @@ from core.tenants import (
     machines_of,
 )
 from scheduler.api.compat.multitenant import TIERS, native_of_tenant, tenant_refusal, tenant_words
-from scheduler.api.http.endpoint import PREFIX, Answer, Body, Endpoint, read_json, reply
+from scheduler.api.http.endpoint import PREFIX, Body, Endpoint, ResponseDoc, read_json, reply
 from scheduler.api.http.params import Query
 from scheduler.api.services import Services
 from scheduler.submission.submit import key_job_id, readable_id, refuse_unstorable
@@ -369,7 +369,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             tag=TAG,
             handle=on.list,
             answers={
-                200: Answer("Tenants.", TenantsOut, {"tenants": [EXAMPLE], "total": 1}),
+                200: ResponseDoc("Tenants.", TenantsOut, {"tenants": [EXAMPLE], "total": 1}),
             },
             errors=(422, 503),
         ),
@@ -379,7 +379,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="Set up a tenant, in the words of multi-tenant clients or in ours",
             tag=TAG,
             handle=on.create,
-            answers={201: Answer("As it is now.", TenantOut, EXAMPLE)},
+            answers={201: ResponseDoc("As it is now.", TenantOut, EXAMPLE)},
             headers={
                 "Idempotency-Key": "Used when the body has no id: the same key is the same tenant."
             },
@@ -392,7 +392,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="One tenant",
             tag=TAG,
             handle=on.show,
-            answers={200: Answer("The tenant.", TenantOut, EXAMPLE)},
+            answers={200: ResponseDoc("The tenant.", TenantOut, EXAMPLE)},
             errors=(404, 422, 503),
         ),
         Endpoint(
@@ -402,8 +402,8 @@ def endpoints(services: Services) -> list[Endpoint]:
             tag=TAG,
             handle=on.change,
             answers={
-                200: Answer("As it is now.", TenantOut, EXAMPLE),
-                201: Answer("It is new.", TenantOut, EXAMPLE),
+                200: ResponseDoc("As it is now.", TenantOut, EXAMPLE),
+                201: ResponseDoc("It is new.", TenantOut, EXAMPLE),
             },
             body=Body(_BODY, {"limits": {"weight": 2, "quota": {"gpus": 64, "jobs": None}}}),
             errors=(400, 409, 413, 415, 422, 503),
@@ -414,7 +414,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             summary="Delete a tenant that has no job left that has not ended; its history stays",
             tag=TAG,
             handle=on.delete,
-            answers={200: Answer("It is deleted.", TenantDeletedOut, _DELETED)},
+            answers={200: ResponseDoc("It is deleted.", TenantDeletedOut, _DELETED)},
             errors=(404, 409, 422, 503),
         ),
     ]

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from agent.containers.docker import find
-from agent.containers.leftovers import KEEPER, VM, is_leftover, sweep, whoami
+from agent.containers.leftovers import SHIM, VM, is_leftover, sweep, whoami
 from agent.events import Signal, StartFailed
 from core.clock import SystemClock
 from core.containers import ContainerRules
@@ -111,22 +111,22 @@ async def test_no_runtime(tmp_path: Path) -> None:
 
 
 async def test_agent_and_keeper_killed(yard: Yard, podman: Podman) -> None:
-    """A container whose keeper was killed together with its agent is removed by the next agent;
+    """A container whose shim was killed together with its agent is removed by the next agent;
     one that is kept is left alone."""
     yard.start(spec=spec_for("echo up; sleep 1000"))
     await yard.said("up")
     orphan = podman.docker.create(
         "zen-orphan",
-        {"Image": IMAGE, "Cmd": ["x"], "Labels": {KEEPER: _dead_keeper(), VM: "another"}},
+        {"Image": IMAGE, "Cmd": ["x"], "Labels": {SHIM: _dead_shim(), VM: "another"}},
     )
     removed, faults = sweep(podman.address, "vm-2")
     assert (removed, faults) == ([orphan], [])
-    [(_, labels)] = podman.docker.labelled(KEEPER)
+    [(_, labels)] = podman.docker.labelled(SHIM)
     assert labels["zen.job"] == "j1"
 
 
 def test_agent_killed(podman: Podman, tmp_path: Path) -> None:
-    """When an agent is killed, its keeper removes the container."""
+    """When an agent is killed, its shim removes the container."""
     script = (
         "import asyncio, sys\nfrom pathlib import Path\n"
         "from tests.agent.containers.test_shim import spec_for\nfrom tests.agent.box import Yard\n"
@@ -139,7 +139,7 @@ def test_agent_killed(podman: Podman, tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as agent:
         assert agent.stdout is not None
         assert agent.stdout.readline() == b"up\n"
-        assert len(podman.docker.labelled(KEEPER)) == 1
+        assert len(podman.docker.labelled(SHIM)) == 1
         agent.send_signal(signal.SIGKILL)
     _until_none(podman)
 
@@ -175,24 +175,24 @@ async def test_runtime_started_anew(yard: Yard, podman: Podman, tmp_path: Path) 
 def _until_none(podman: Podman) -> None:
     clock = SystemClock().monotonic
     give_up_at = clock() + DEADLINE_S
-    while podman.docker.labelled(KEEPER):
+    while podman.docker.labelled(SHIM):
         assert clock() < give_up_at, "its container is removed"
 
 
 def test_keepers_are_told_apart() -> None:
-    """A living keeper's container is never a leftover; a dead one's is; on another machine only
+    """A living shim's container is never a leftover; a dead one's is; on another machine only
     that of our own VM is."""
-    assert not is_leftover({KEEPER: whoami(), VM: "a"}, "a")
-    assert is_leftover({KEEPER: _dead_keeper(), VM: "b"}, "a")
+    assert not is_leftover({SHIM: whoami(), VM: "a"}, "a")
+    assert is_leftover({SHIM: _dead_shim(), VM: "b"}, "a")
     elsewhere = "boot/ns/1/1"
-    assert is_leftover({KEEPER: elsewhere, VM: "a"}, "a")
-    assert not is_leftover({KEEPER: elsewhere, VM: "b"}, "a")
+    assert is_leftover({SHIM: elsewhere, VM: "a"}, "a")
+    assert not is_leftover({SHIM: elsewhere, VM: "b"}, "a")
     machine, _, _ = whoami().rpartition("/")[0].rpartition("/")
     reused = f"{machine}/{os.getpid()}/{psutil.Process().create_time():.0f}"
-    assert is_leftover({KEEPER: reused, VM: "b"}, "a"), "a PID that came again"
+    assert is_leftover({SHIM: reused, VM: "b"}, "a"), "a PID that came again"
 
 
-def _dead_keeper() -> str:
+def _dead_shim() -> str:
     machine, _, _ = whoami().rpartition("/")[0].rpartition("/")
     with subprocess.Popen(["true"]) as process:
         pid = process.pid

@@ -11,19 +11,27 @@ from pathlib import Path
 import pytest
 
 from cli.clients import alnair, gpu_scheduler
-from cli.clients.frame import Check, ClientFailed, ClientSetup, Done, Program, judged, pytest_checks
+from cli.clients.frame import (
+    ClientCheck,
+    ClientFailed,
+    ClientProgram,
+    ClientSetup,
+    Done,
+    judged,
+    pytest_checks,
+)
 from cli.clients.programs import PROGRAMS
 from cli.clients.record import BEGIN, END, merged
 from cli.clients.verify import Verified, recognised
 from cli.main import run
 
 
-def nothing(_: ClientSetup) -> Iterator[Check]:
+def nothing(_: ClientSetup) -> Iterator[ClientCheck]:
     yield from ()
 
 
-def program(name: str, *differences: str) -> Program:
-    return Program(name, ("a-file",), nothing, differences=differences)
+def program(name: str, *differences: str) -> ClientProgram:
+    return ClientProgram(name, ("a-file",), nothing, differences=differences)
 
 
 def setup(tmp_path: Path) -> ClientSetup:
@@ -38,7 +46,7 @@ def test_unknown_checkout_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_program_is_known_by_all_its_marks(tmp_path: Path) -> None:
     """One of two files is not enough."""
-    both = Program("o/n", ("one", "two/three"), nothing)
+    both = ClientProgram("o/n", ("one", "two/three"), nothing)
     (tmp_path / "one").touch()
     assert not both.is_at(tmp_path)
     (tmp_path / "two").mkdir()
@@ -59,11 +67,11 @@ def test_results_replace_those_of_the_same_program_only() -> None:
         "# Head\n\nwords\n",
         programs,
         [
-            Verified("a/a", "c1", (Check("one", "passed"),)),
-            Verified("b/b", "c2", (Check("two", "failed", "why"),)),
+            Verified("a/a", "c1", (ClientCheck("one", "passed"),)),
+            Verified("b/b", "c2", (ClientCheck("two", "failed", "why"),)),
         ],
     )
-    second = merged(first, programs, [Verified("b/b", "c3", (Check("two", "passed"),))])
+    second = merged(first, programs, [Verified("b/b", "c3", (ClientCheck("two", "passed"),))])
     assert second.startswith("# Head\n\nwords\n")
     assert second.index(BEGIN) < second.index("### a/a") < second.index("### b/b")
     assert second.rstrip().endswith(END)

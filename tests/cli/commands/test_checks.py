@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.commands import checks
-from cli.commands.checks import PYTEST, Step, parts_of_tests
+from cli.commands.checks import PYTEST, CheckStep, parts_of_tests
 from cli.main import run
 from cli.paths import ROOT
 from tests.conftest import LONG_FILES
@@ -27,9 +27,9 @@ def three_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in (("test_good.py", GOOD), ("test_bad.py", BAD)):
         (tmp_path / name).write_text(text)
     parts = (
-        Step("good", (*PYTEST, str(tmp_path / "test_good.py"))),
-        Step("bad", (*PYTEST, str(tmp_path / "test_bad.py"))),
-        Step("none", (*PYTEST, str(tmp_path / "missing.py"))),
+        CheckStep("good", (*PYTEST, str(tmp_path / "test_good.py"))),
+        CheckStep("bad", (*PYTEST, str(tmp_path / "test_bad.py"))),
+        CheckStep("none", (*PYTEST, str(tmp_path / "missing.py"))),
     )
     monkeypatch.setattr(checks, "parts_of_tests", lambda: parts)
 

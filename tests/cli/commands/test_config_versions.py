@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from cli.local.config import Cap, edited, write_config
+from cli.local.config import VmCap, edited, write_config
 from tests.config.test_load import MINIMAL
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def test_edits_of_a_local_run_are_known(tmp_path: Path) -> None:
     """What zen up wrote is written anew at the next start, what somebody edited is not."""
     target = tmp_path / "zen.yaml"
     assert not edited(target)
-    write_config(target, None, tmp_path, Cap(4, "at most 4 pretend VMs"))
+    write_config(target, None, tmp_path, VmCap(4, "at most 4 pretend VMs"))
     assert not edited(target)
     target.write_text(target.read_text().replace("vm_max: 4", "vm_max: 3", 1))
     assert edited(target)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cli.commands.demo_run import CHANGES, SHORT_CLUSTER, SPOT_CLUSTER, TASKS, VICTIM, Summary
+from cli.commands.demo_run import CHANGES, SHORT_CLUSTER, SPOT_CLUSTER, TASKS, VICTIM, DemoSummary
 from cli.paths import ROOT
 from config.load import load_settings
 from core.submission import parse_submission
@@ -20,7 +20,7 @@ from core.timers import Timers
 
 
 @pytest.fixture
-def good() -> Summary:
+def good() -> DemoSummary:
     jobs: list[dict[str, Any]] = [
         {
             "job_id": task.job_id,
@@ -33,15 +33,15 @@ def good() -> Summary:
         for task in TASKS
     ]
     attempts = {task.job_id: [{"region": "us-west1"}] for task in TASKS}
-    return Summary(jobs, attempts, "us-central1", "stockout", "vm-1", 12, 30.0)
+    return DemoSummary(jobs, attempts, "us-central1", "stockout", "vm-1", 12, 30.0)
 
 
-def faults(summary: Summary) -> str:
+def faults(summary: DemoSummary) -> str:
     summary.judge()
     return "; ".join(summary.faults)
 
 
-def test_all_as_it_should_be(good: Summary) -> None:
+def test_all_as_it_should_be(good: DemoSummary) -> None:
     """Nothing to complain of: the summary says so and adds up the cost."""
     assert faults(good) == ""
     assert good.ok
@@ -50,7 +50,7 @@ def test_all_as_it_should_be(good: Summary) -> None:
     assert good.as_json()["stockout"]["ran_in"] == ["us-west1"]
 
 
-def test_every_lie_is_found(good: Summary) -> None:
+def test_every_lie_is_found(good: DemoSummary) -> None:
     """A failed job, a wrong region, no preemption, no resume: each fails it."""
     failed = [{**good.jobs[0], "status": "FAILED", "reason": "boom"}, *good.jobs[1:]]
     assert "boom" in faults(replace(good, jobs=failed, faults=[]))

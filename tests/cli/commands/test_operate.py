@@ -386,7 +386,7 @@ def test_check_runs_every_step_and_tells_which_failed(
     zen: Zen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A failing step does not hide the later ones; the exit code is 1."""
-    steps = (checks.Step("bad", ("false",)), checks.Step("good", ("true",)))
+    steps = (checks.CheckStep("bad", ("false",)), checks.CheckStep("good", ("true",)))
     monkeypatch.setattr(checks, "steps", lambda: steps)
     ended = zen("check")
     assert ended.code == 1

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from sim.cloud.faults import Known, parse_fault
+from sim.cloud.faults import KnownNames, parse_fault
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Api, Ended
 
 Zen = Callable[..., "Ended"]
-KNOWN = Known(
+KNOWN = KnownNames(
     regions=frozenset({"us-central1"}),
     zones=frozenset({"us-central1-a"}),
     machine_types=frozenset({"a2-highgpu-2g"}),

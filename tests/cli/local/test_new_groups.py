@@ -13,7 +13,7 @@ from config.errors import ConfigError
 from config.load import load_settings
 from config.settings import Settings
 from core.errors import Fault
-from sim.cloud.physics import Cloud
+from sim.cloud.physics import CloudProject
 from sim.cloud.server import build_app
 from tests.sim.helpers import HandClock, eventually, make_world, mig_json
 
@@ -31,7 +31,7 @@ async def test_groups_follow_the_configuration(
     clock, config, file = HandClock(), tmp_path / "zen.yaml", tmp_path / "world.json"
     world: dict[str, object] = {"project": "zen-test", "migs": [mig_json()]}
     told: list[str] = []
-    cloud = Cloud(make_world(mig_json()), clock())
+    cloud = CloudProject(make_world(mig_json()), clock())
 
     def build(_: Settings) -> Mapping[str, object]:
         return world

@@ -20,7 +20,7 @@ import pytest
 
 from cli.local.config import vm_cap
 from cli.local.lock import AlreadyUp, Lock, end_leftovers, holder, leftovers
-from cli.local.process import Child, ChildFailed, Program, start
+from cli.local.process import Child, ChildFailed, ProcessSpec, start
 from cli.local.stack import Options, Stack, ending, port_is_free
 from cli.paths import ROOT, Home, Running, alive
 
@@ -52,7 +52,7 @@ def until(holds: Callable[[], bool], what: str) -> None:
         time.sleep(0.01)
 
 
-def program(tmp_path: Path, code: str, **changes: object) -> Program:
+def program(tmp_path: Path, code: str, **changes: object) -> ProcessSpec:
     made = {
         "name": "part",
         "argv": (sys.executable, "-c", textwrap.dedent(code), "--parent-fd", "{parent_fd}"),
@@ -60,7 +60,7 @@ def program(tmp_path: Path, code: str, **changes: object) -> Program:
         "log": tmp_path / "part.log",
         "cwd": tmp_path,
     }
-    return Program(**{**made, **changes})  # type: ignore[arg-type]
+    return ProcessSpec(**{**made, **changes})  # type: ignore[arg-type]
 
 
 # --- one child ----------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ async def test_scheduler_that_starts_while_the_database_moves(
     first = await stack.start()
     begin = stack._begin
 
-    async def overtaken(program: Program) -> Child:
+    async def overtaken(program: ProcessSpec) -> Child:
         if program.name == "scheduler":
             monkeypatch.setattr(stack, "_begin", begin)
             await stack._move_database("postgresql://moved")

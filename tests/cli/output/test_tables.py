@@ -168,7 +168,7 @@ def test_no_table_may_drop_an_id_a_message_or_a_sum() -> None:
         cost.cost_table({"by": "kind", "rows": [], "total": _amount()}),
         tenants.tenants_table([]),
         capacity.capacity_table([], NOW),
-        dead_letters._letters_table([], NOW),
+        dead_letters._dead_letters_table([], NOW),
         show._events_table([], NOW, str),
         show._members_table([], NOW, str),
         show._attempts_table([], NOW),

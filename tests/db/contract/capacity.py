@@ -10,27 +10,27 @@ from core.changes import (
     ClearAlert,
     CloudRequest,
     DeadLetter,
-    DropTrouble,
+    DropRegionBlock,
     ForgetRegion,
     NewRequest,
     NewVm,
-    PutExperience,
+    PutRegionBlock,
     PutRegionStatus,
-    PutTrouble,
+    PutSupplyHistory,
     RaiseAlert,
     RegionStatus,
     SettleRequest,
-    VmBeat,
+    VmHeartbeat,
     VmMove,
 )
-from core.health import BadGpu, FailedRun, GpuTrouble, VmHealth
+from core.health import BadGpu, FailedRun, GpuFault, VmHealth
 from core.job import JobEvent
 from core.messages import GpuReading
 from core.ports import Store
 from core.reads import Reads
-from core.region_blocks import Trouble, TroubleKind
+from core.region_blocks import BlockKind, RegionBlock
 from core.retention import RetentionRules
-from core.supply import ARRIVALS_HORIZON_S, Experience, Outcome, Shortage, Spread
+from core.supply import ARRIVALS_HORIZON_S, DurationEstimate, Shortage, SupplyHistory, SupplyOutcome
 from core.vm import VmState, move_vm
 from tests.db.builders import (
     Maker,
@@ -44,10 +44,10 @@ from tests.db.builders import (
 E = JobEvent
 
 
-class Experiences:
+class SupplyHistories:
     async def test_experience_comes_back_as_it_went_in(self, store: Store, reads: Reads) -> None:
         """Every number of a place survives storage; the newest record of a place stands."""
-        seen = Experience(
+        seen = SupplyHistory(
             region="us-central1",
             zone="us-central1-a",
             machine_type="g2-standard-4",
@@ -55,35 +55,35 @@ class Experiences:
             updated_at=at(5),
             hits=2.5,
             misses=1.25,
-            last=Outcome.MISS,
+            last=SupplyOutcome.MISS,
             last_at=at(4),
-            delivery=Spread(3.0, 3.9, 0.25),
-            boot=Spread(2.0, 4.5, 0.5),
+            delivery=DurationEstimate(3.0, 3.9, 0.25),
+            boot=DurationEstimate(2.0, 4.5, 0.5),
             room=2.5,
             preempted=0.75,
             vm_hours=31.5,
             shortages=(Shortage(0, at(-90)), Shortage(12, at(3))),
         )
-        whole = Experience("us-central1", "", "g2-standard-4", True, updated_at=at(1))
-        await put(store, PutExperience(seen), PutExperience(whole))
-        for second, outcome in enumerate(Outcome, 9):
+        whole = SupplyHistory("us-central1", "", "g2-standard-4", True, updated_at=at(1))
+        await put(store, PutSupplyHistory(seen), PutSupplyHistory(whole))
+        for second, outcome in enumerate(SupplyOutcome, 9):
             then = at(second)
             newer = replace(seen, hits=3.5, last=outcome, last_at=then, updated_at=then)
-            await put(store, PutExperience(newer))
-            assert (await store.view(0)).experience == (whole, newer)
-            assert tuple(await reads.experience()) == (whole, newer)
+            await put(store, PutSupplyHistory(newer))
+            assert (await store.snapshot(0)).supply == (whole, newer)
+            assert tuple(await reads.supply()) == (whole, newer)
 
     async def test_arrivals_are_the_newest_submissions_of_each_cluster(
         self, store: Store, maker: Maker
     ) -> None:
         """However they ended, oldest first: a rate is made of them. Older ones do not count."""
-        now = (await store.view(0)).now
+        now = (await store.snapshot(0)).now
         old = maker.job(now=now - timedelta(seconds=ARRIVALS_HORIZON_S + 60))
         mine = [maker.job(now=now - timedelta(seconds=s)) for s in (60, 30)]
         other = maker.job(now=now - timedelta(seconds=5), cluster="8xh100")
         for job in (old, *mine, other):
             await put(store, submitted(job))
-        found = (await store.view(0)).arrivals
+        found = (await store.snapshot(0)).arrivals
         assert {name: arrivals.times for name, arrivals in found.items()} == {
             "1xl4": tuple(job.submitted_at for job in mine),
             "8xh100": (other.submitted_at,),
@@ -91,17 +91,19 @@ class Experiences:
 
     async def test_what_nobody_asked_about_for_long_is_forgotten(self, store: Store) -> None:
         """Places and blocks without news go at their age; fresh ones stay."""
-        now = (await store.view(0)).now
+        now = (await store.snapshot(0)).now
         for zone, days in (("old", 40), ("new", 1)):
             then = now - timedelta(days=days)
-            await put(store, PutExperience(Experience("r", zone, "m", False, updated_at=then)))
-            trouble = Trouble("r", zone, "m", False, TroubleKind.QUOTA, then, then, then, 1, "")
-            await put(store, PutTrouble(trouble))
+            await put(
+                store, PutSupplyHistory(SupplyHistory("r", zone, "m", False, updated_at=then))
+            )
+            block = RegionBlock("r", zone, "m", False, BlockKind.QUOTA, then, then, then, 1, "")
+            await put(store, PutRegionBlock(block))
         counts = await store.prune(RetentionRules(knowledge_days=30.0), 10)
         assert (counts["experience"], counts["troubles"]) == (1, 1)
-        view = await store.view(0)
-        assert [seen.zone for seen in view.experience] == ["new"]
-        assert [trouble.zone for trouble in view.troubles] == ["new"]
+        snapshot = await store.snapshot(0)
+        assert [seen.zone for seen in snapshot.supply] == ["new"]
+        assert [block.zone for block in snapshot.blocks] == ["new"]
 
 
 class Machines:
@@ -109,7 +111,7 @@ class Machines:
         """Every field of a VM survives storage."""
         vm = replace(maker.vm(), together="gang-0001-bcdf")
         await put(store, NewVm(vm, 1))
-        assert tuple((await store.view(1)).vms) == (vm,)
+        assert tuple((await store.snapshot(1)).vms) == (vm,)
         moved = replace(
             move_vm(vm, VmState.READY, at(1), "said READY"),
             zone="z",
@@ -120,19 +122,19 @@ class Machines:
             idle_since=at(3),
             taken=True,
             health=VmHealth(
-                (BadGpu(1, GpuTrouble.HOT, "is hot (91 °C)", at(1)),),
+                (BadGpu(1, GpuFault.HOT, "is hot (91 °C)", at(1)),),
                 (FailedRun(at(1), "job-1", "0123456789ab"),),
             ),
             kept_until=at(9),
             ends_at=at(99),
         )
         await put(store, VmMove(vm, moved))
-        assert tuple((await store.view(1)).vms) == (moved,)
+        assert tuple((await store.snapshot(1)).vms) == (moved,)
 
     async def test_limit_binds_the_cluster(self, store: Store, maker: Maker) -> None:
         """One VM too many is refused; another cluster has its own limit."""
-        units = [(NewVm(maker.vm(), 2),) for _ in range(3)]
-        committed = await store.commit([*units, (NewVm(maker.vm(cluster="8xh100"), 1),)], None)
+        batches = [(NewVm(maker.vm(), 2),) for _ in range(3)]
+        committed = await store.commit([*batches, (NewVm(maker.vm(cluster="8xh100"), 1),)], None)
         assert committed.applied == (True, True, False, True)
         assert committed.refusals[2] == "limit: cluster 1xl4 counts 2 VMs, vm_max is 2"
 
@@ -141,7 +143,7 @@ class Machines:
         wishes = [[(NewVm(maker.vm(), 5),), (NewVm(maker.vm(), 5),)] for _ in range(10)]
         results = await asyncio.gather(*(store.commit(wish, None) for wish in wishes))
         assert sum(sum(result.applied) for result in results) == 5
-        assert len((await store.view(0)).vms) == 5
+        assert len((await store.snapshot(0)).vms) == 5
 
     async def test_deleting_vms_still_count(self, store: Store, maker: Maker) -> None:
         """A VM counts until it is observed gone."""
@@ -155,18 +157,18 @@ class Machines:
     async def test_gone_vm_is_seen_until_its_jobs_have_heard(
         self, store: Store, maker: Maker
     ) -> None:
-        """With a lease it stays in the picture; without, it leaves it."""
+        """With a lease it stays in the snapshot; without, it leaves it."""
         vm = await put_ready_vm(store, maker)
         held = leased(vm, maker.lease(vm)).after
         await put(store, VmMove(vm, held))
         gone = move_vm(held, VmState.GONE, at(1), "observed gone", taken=True)
         await put(store, VmMove(held, gone))
-        assert tuple((await store.view(0)).vms) == (gone,)
+        assert tuple((await store.snapshot(0)).vms) == (gone,)
         await put(store, VmMove(gone, replace(gone, version=gone.version + 1, leases=())))
-        assert tuple((await store.view(0)).vms) == ()
+        assert tuple((await store.snapshot(0)).vms) == ()
 
     async def test_a_name_lives_once(self, store: Store, maker: Maker) -> None:
-        """No two living VMs share a name, but a name comes back after its VM is gone, even in
+        """No two active VMs share a name, but a name comes back after its VM is gone, even in
         the same call."""
         vm = maker.vm("zen-1")
         await put(store, NewVm(vm, 9))
@@ -176,7 +178,7 @@ class Machines:
         gone = VmMove(vm, move_vm(vm, VmState.GONE, at(1), "observed gone"))
         again = maker.vm("zen-1")
         assert (await store.commit([(gone,), (NewVm(again, 1),)], None)).all_applied
-        assert [v.uid for v in (await store.view(0)).vms] == [again.uid]
+        assert [v.uid for v in (await store.snapshot(0)).vms] == [again.uid]
 
     async def test_stale_vm_move(self, store: Store, maker: Maker) -> None:
         """A drain that raced with a placement loses."""
@@ -187,13 +189,13 @@ class Machines:
         assert committed.refusals == {0: f"VM {vm.name} is at version 3, not 2"}
 
     async def test_beats_never_go_back(self, store: Store, reads: Reads, maker: Maker) -> None:
-        """The newest beat stays, also when a move that did not know it comes later; no version
+        """The newest heartbeat stays, also when a move that did not know it comes later; no version
         changes."""
         vm = await put_ready_vm(store, maker)
         hot = (GpuReading(0, util=0.9, temp_c=81.0),)
-        await put(store, VmBeat(vm.uid, at(10), hot))
-        await put(store, VmBeat(vm.uid, at(9), (GpuReading(0, util=0.1),)))
-        await put(store, VmBeat(vm.uid, at(12)), VmBeat(vm.uid, at(11)))
+        await put(store, VmHeartbeat(vm.uid, at(10), hot))
+        await put(store, VmHeartbeat(vm.uid, at(9), (GpuReading(0, util=0.1),)))
+        await put(store, VmHeartbeat(vm.uid, at(12)), VmHeartbeat(vm.uid, at(11)))
         await put(store, leased(vm, maker.lease(vm)))
         (row,) = (await reads.vms(None, None, False, 10, None)).rows
         assert row.vm.last_beat_at == at(12)
@@ -201,8 +203,8 @@ class Machines:
         assert row.gpus == hot
 
     async def test_beat_of_nobody(self, store: Store, maker: Maker) -> None:
-        """A beat of a VM that is not stored harms nobody."""
-        await put(store, VmBeat(maker.vm().uid, at(1)))
+        """A heartbeat of a VM that is not stored harms nobody."""
+        await put(store, VmHeartbeat(maker.vm().uid, at(1)))
 
 
 class Knowledge:
@@ -210,9 +212,9 @@ class Knowledge:
         """A cloud call is seen until it is settled, once."""
         request = CloudRequest("r1", "create", "1xl4", "us-central1", ("a", "b"), "demand", at(0))
         await put(store, NewRequest(request))
-        assert (await store.view(0)).requests == (request,)
+        assert (await store.snapshot(0)).requests == (request,)
         await put(store, SettleRequest("r1", "accepted", at(1)))
-        assert (await store.view(0)).requests == ()
+        assert (await store.snapshot(0)).requests == ()
 
     async def test_request_for_several_at_once(self, store: Store) -> None:
         """The name of the request and the time that its VMs may run are there for whoever repeats
@@ -221,30 +223,30 @@ class Knowledge:
         asked = replace(asked, together="gang-0001-bcdf", run_s=3600.0)
         given_up = replace(asked, request_id="r2", kind="unqueue", run_s=0.0, created_at=at(1))
         await put(store, NewRequest(asked), NewRequest(given_up))
-        assert (await store.view(0)).requests == (asked, given_up)
+        assert (await store.snapshot(0)).requests == (asked, given_up)
         odd = NewRequest(replace(asked, request_id="r3", kind="resize"))
         assert not (await store.commit([(odd,)], None)).all_applied
 
     async def test_troubles(self, store: Store, reads: Reads) -> None:
-        """Trouble is replaced by its key and dropped by it."""
-        kind = TroubleKind.STOCKOUT
-        first = Trouble("r", "", "g2", False, kind, at(0), at(0), at(45), 1, "no L4")
+        """A region block is replaced by its key and dropped by it."""
+        kind = BlockKind.STOCKOUT
+        first = RegionBlock("r", "", "g2", False, kind, at(0), at(0), at(45), 1, "no L4")
         second = replace(first, last_seen=at(50), until=at(140), count=2)
-        await put(store, PutTrouble(first))
-        await put(store, PutTrouble(second))
-        assert (await store.view(0)).troubles == (second,)
-        assert tuple(await reads.troubles()) == (second,)
-        await put(store, DropTrouble(second.key))
-        assert (await store.view(0)).troubles == ()
+        await put(store, PutRegionBlock(first))
+        await put(store, PutRegionBlock(second))
+        assert (await store.snapshot(0)).blocks == (second,)
+        assert tuple(await reads.blocks()) == (second,)
+        await put(store, DropRegionBlock(second.key))
+        assert (await store.snapshot(0)).blocks == ()
 
     async def test_every_kind_of_trouble_can_be_kept(self, store: Store) -> None:
         """The store knows the same kinds as the code."""
         made = [
-            Trouble("r", "", "g2", False, kind, at(0), at(0), at(45), 1, "no L4")
-            for kind in sorted(TroubleKind)
+            RegionBlock("r", "", "g2", False, kind, at(0), at(0), at(45), 1, "no L4")
+            for kind in sorted(BlockKind)
         ]
-        await put(store, *map(PutTrouble, made))
-        assert (await store.view(0)).troubles == tuple(made)
+        await put(store, *map(PutRegionBlock, made))
+        assert (await store.snapshot(0)).blocks == tuple(made)
 
     async def test_region_status(self, store: Store, reads: Reads) -> None:
         """The newest word about a region stays."""
@@ -275,9 +277,9 @@ class Knowledge:
         (row,) = await reads.alerts(True, 10)
         assert (row.severity, row.message, row.count) == ("error", "again", 2)
         assert (row.raised_at, row.last_seen_at, row.cleared_at) == (at(0), at(5), None)
-        assert set((await store.view(0)).open_alerts) == {("quota", "r")}
+        assert set((await store.snapshot(0)).open_alerts) == {("quota", "r")}
         await put(store, ClearAlert("quota", "r", at(9)), ClearAlert("none", "x", at(9)))
-        assert (await store.view(0)).open_alerts == {}
+        assert (await store.snapshot(0)).open_alerts == {}
         await put(store, RaiseAlert("quota", "r", "error", "anew", at(10)))
         assert len(await reads.alerts(True, 10)) == 1
         assert len(await reads.alerts(False, 10)) == 2
@@ -285,10 +287,10 @@ class Knowledge:
     async def test_alert_raised_and_cleared_in_one_unit(self, store: Store) -> None:
         """Changes to one alert take effect in their order."""
         await put(store, RaiseAlert("k", "s", "error", "m", at(0)), ClearAlert("k", "s", at(1)))
-        assert (await store.view(0)).open_alerts == {}
+        assert (await store.snapshot(0)).open_alerts == {}
 
     async def test_dead_letters(self, store: Store) -> None:
         """A dead letter may come again."""
-        letter = DeadLetter("m1", "heartbeats", b"\x00\xff", {"a": "b"}, "not JSON", at(0))
-        await put(store, letter)
-        await put(store, letter)
+        dead_letter = DeadLetter("m1", "heartbeats", b"\x00\xff", {"a": "b"}, "not JSON", at(0))
+        await put(store, dead_letter)
+        await put(store, dead_letter)

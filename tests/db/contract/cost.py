@@ -266,7 +266,7 @@ class Costs:
         tenant_id: str | None = None,
         cluster: str | None = None,
     ) -> CostReport:
-        today = (await store.view(0)).now.date()
+        today = (await store.snapshot(0)).now.date()
         since = today - timedelta(days=400)
         return await reads.cost(CostQuestion(by, since, today, tenant_id, cluster))
 

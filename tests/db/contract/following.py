@@ -83,8 +83,8 @@ class Attempts:
         moves.append(step(moves[-1].after, E.STARTED, at(3)))
         moves.append(step(moves[-1].after, E.EXITED_OK, at(4), exit_code=0))
         became = ready(vm)
-        units = [(NewVm(vm, 5), became), (submitted(job),), *((move,) for move in moves)]
-        assert (await store.commit(units, None)).all_applied
+        batches = [(NewVm(vm, 5), became), (submitted(job),), *((move,) for move in moves)]
+        assert (await store.commit(batches, None)).all_applied
         (row,) = await reads.attempts(job.uid)
         assert (row.assigned_at, row.started_at, row.ended_at) == (at(2), at(3), at(4))
         assert (row.outcome, row.exit_code, row.usd_per_hour) == ("exited_ok", 0, 2.0)
@@ -163,7 +163,7 @@ class Progressing:
         await put(store, JobWhy(job.uid, "no VM"))
         row = await reads.job("j", None)
         assert (row.why, row.position) == ("no VM", 1)
-        assert (await store.view(10)).whys == {job.uid: "no VM"}
+        assert (await store.snapshot(10)).whys == {job.uid: "no VM"}
         admitted = step(job, E.ADMITTED)
         await put(store, admitted)
         assert (await reads.job("j", None)).why == "no VM"
@@ -173,7 +173,7 @@ class Progressing:
         assert (row.why, row.position) == ("", None)
 
 
-class Views:
+class Snapshots:
     async def test_jobs_in_order(self, store: Store, maker: Maker) -> None:
         """The queue's head comes by priority, then age; jobs
         that a VM works for and PROVISIONING ones are all there; ended ones are not."""
@@ -185,12 +185,12 @@ class Views:
         await put(store, *(submitted(j) for j in (late, early, urgent, admitted, over)))
         await put(store, step(admitted, E.ADMITTED), step(over, E.STOP_ASKED))
         placed, _ = await self._placed(store, maker)
-        view = await store.view(2)
-        queued = {job.spec.job_id for job in view.jobs_in(JobStatus.QUEUED)}
+        snapshot = await store.snapshot(2)
+        queued = {job.spec.job_id for job in snapshot.jobs_in(JobStatus.QUEUED)}
         assert queued == {"urgent", "early"}
-        others = {job.spec.job_id for job in view.jobs if job.status is not JobStatus.QUEUED}
+        others = {job.spec.job_id for job in snapshot.jobs if job.status is not JobStatus.QUEUED}
         assert others == {"admitted", "placed"}
-        assert placed in view.jobs
+        assert placed in snapshot.jobs
 
     async def test_no_cluster_hides_another(self, store: Store, maker: Maker) -> None:
         """A long queue here does not keep the loop from a short one there."""
@@ -201,7 +201,7 @@ class Views:
         ]
         few = maker.job("few", now=at(99), queue_timeout_s=long)
         await put(store, *(submitted(j) for j in (*many, few)))
-        seen = {job.spec.job_id for job in (await store.view(2)).jobs}
+        seen = {job.spec.job_id for job in (await store.snapshot(2)).jobs}
         assert seen == {"many-0", "many-1", "few"}
 
     async def test_late_jobs_are_seen_wherever_they_stand(self, store: Store, maker: Maker) -> None:
@@ -209,7 +209,7 @@ class Views:
         first = maker.job("first", now=at(1), queue_timeout_s=10.0**7)
         late = maker.job("late", now=at(2), queue_timeout_s=1.0)
         await put(store, submitted(first), submitted(late))
-        seen = {job.spec.job_id for job in (await store.view(1)).jobs}
+        seen = {job.spec.job_id for job in (await store.snapshot(1)).jobs}
         assert seen == {"first", "late"}
 
     async def test_position_counts_those_ahead(
@@ -229,23 +229,25 @@ class Views:
         return await put_placed(store, maker, job, await put_ready_vm(store, maker), at(5))
 
     async def test_next_view_sees_what_moved(self, store: Store, maker: Maker) -> None:
-        """A job that moved between two views is seen as it is now, one that ended is not seen."""
+        """A job that moved between two snapshots is seen as it is now, one that ended is not
+        seen."""
         stays, moves, ends = maker.job(), maker.job(), maker.job()
         await put(store, *(submitted(j) for j in (stays, moves, ends)))
-        assert len((await store.view(10)).jobs) == 3
+        assert len((await store.snapshot(10)).jobs) == 3
         move = step(moves, E.ADMITTED)
         await put(store, move, step(ends, E.STOP_ASKED))
-        seen = {job.uid: job for job in (await store.view(10)).jobs}
+        seen = {job.uid: job for job in (await store.snapshot(10)).jobs}
         assert seen == {stays.uid: stays, moves.uid: move.after}
 
     async def test_clock(self, store: Store) -> None:
-        """The view carries the store's own time, in UTC, and it does not go back."""
-        first, second = await store.view(0), await store.view(0)
+        """The snapshot carries the store's own time, in UTC, and it does not go back."""
+        first, second = await store.snapshot(0), await store.snapshot(0)
         assert first.now <= second.now
         assert first.now.utcoffset() == at(0).utcoffset()
 
     async def test_picture_is_consistent(self, store: Store, maker: Maker) -> None:
-        """What one unit writes is seen whole or not at all: a leased job and its VM agree."""
+        """What one atomic batch writes is seen whole or not at all: a leased job and its VM
+        agree."""
         job, vm = maker.job(), await put_ready_vm(store, maker)
         await put(store, submitted(job))
         done = asyncio.Event()
@@ -264,8 +266,8 @@ class Views:
 
         async def look() -> None:
             while not done.is_set():
-                view = await store.view(10)
-                held = {j.lease.lease_id for j in view.jobs if j.lease is not None}
-                assert held == {lease for v in view.vms for lease in v.leases}
+                snapshot = await store.snapshot(10)
+                held = {j.lease.lease_id for j in snapshot.jobs if j.lease is not None}
+                assert held == {lease for v in snapshot.vms for lease in v.leases}
 
         await asyncio.wait_for(asyncio.gather(play(), look(), look()), 30)

@@ -43,7 +43,7 @@ class Forecasts:
     ) -> None:
         """Ended well or badly, or at the limit of their time: all held a VM for as long as such
         jobs do. One that was cancelled before it ran, or stopped, says nothing."""
-        now = (await store.view(0)).now
+        now = (await store.snapshot(0)).now
         facts = {"tenant_id": "a", "name": "train-7", "gpu_count": 2, "workflow": "w"}
         good = await ended(store, maker, "good", E.EXITED_OK, now - timedelta(30), **facts)
         bad = await ended(store, maker, "bad", E.EXITED_ERROR, now - timedelta(seconds=50))
@@ -63,7 +63,7 @@ class Forecasts:
 
     async def test_runs_are_bounded(self, store: Store, maker: Maker) -> None:
         """Only what ended since, and of that the newest ends, whatever they were."""
-        now = (await store.view(0)).now
+        now = (await store.snapshot(0)).now
         for age in (5000, 300, 200, 100):
             await ended(store, maker, f"j{age}", E.EXITED_OK, now - timedelta(seconds=age))
         since = now - timedelta(seconds=1000)
@@ -84,7 +84,7 @@ class Forecasts:
         await put(store, *map(submitted, (*jobs, other)))
         for rule in QueueRule:
             wanted = [HeadsOf("1xl4", 4, rule, ("b", "a"))]
-            seen = (await store.view(100, partial(_ask, wanted))).jobs
+            seen = (await store.snapshot(100, partial(_ask, wanted))).jobs
             assert list(await store.heads(wanted, 100)) == list(seen)
             assert len(seen) == 4
         one = step(jobs[0], E.STOP_ASKED, at(9))
@@ -98,7 +98,7 @@ class Forecasts:
     ) -> None:
         """Until its moment it hides nobody behind it; who forecasts may ask for it, and what its
         checkpoints hold is stored with it."""
-        soon = (await store.view(0)).now + timedelta(seconds=3600)
+        soon = (await store.snapshot(0)).now + timedelta(seconds=3600)
         jobs = [maker.job(f"j{n}", now=at(n), queue_timeout_s=1e9) for n in range(3)]
         await put(store, *map(submitted, jobs))
         failed = replace(jobs[0], version=2, retry_at=soon, saved_s=60.0, saved_share=0.25)
@@ -106,7 +106,7 @@ class Forecasts:
         await put(store, JobMove(jobs[0], failed, ()), JobMove(jobs[1], over, ()))
         for rule in QueueRule:
             first = HeadsOf("1xl4", 1, rule, ("default",))
-            assert list((await store.view(100, partial(_ask, [first]))).jobs) == [over]
+            assert list((await store.snapshot(100, partial(_ask, [first]))).jobs) == [over]
             (found,) = await store.heads([replace(first, backing_off=True)], 100)
             assert found == failed
 

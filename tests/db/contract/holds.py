@@ -44,9 +44,11 @@ async def succeeds(store: Store, job: Job) -> None:
 
 async def freed(store: Store) -> dict[str, str]:
     """Job id → the verdict of its hold, as the loop sees it."""
-    view = await store.view(100)
+    snapshot = await store.snapshot(100)
     return {
-        job.spec.job_id: view.verdicts[job.blocked] for job in view.jobs if job.blocked is not None
+        job.spec.job_id: snapshot.verdicts[job.blocked]
+        for job in snapshot.jobs
+        if job.blocked is not None
     }
 
 
@@ -58,7 +60,7 @@ class Holding:
         first, second = maker.job("first"), maker.job("second")
         await put(store, submitted(first))
         await put(store, behind(second, None, needs(first)))
-        assert [job.spec.job_id for job in (await store.view(100)).jobs] == ["first"]
+        assert [job.spec.job_id for job in (await store.snapshot(100)).jobs] == ["first"]
         assert (await reads.job("second", None)).position is None
         assert (await reads.job("first", None)).position == 1
         assert (await store.find_job("second", None)).blocked == second.uid
@@ -74,9 +76,9 @@ class Holding:
         await succeeds(store, two)
         assert await freed(store) == {"last": ""}
         await put(store, step(await store.find_job("last", None), E.RELEASED, at(2)))
-        view = await store.view(100)
-        assert [(j.spec.job_id, j.blocked) for j in view.jobs] == [("last", None)]
-        assert view.verdicts == {}
+        snapshot = await store.snapshot(100)
+        assert [(j.spec.job_id, j.blocked) for j in snapshot.jobs] == [("last", None)]
+        assert snapshot.verdicts == {}
 
     async def test_one_bad_end_decides(self, store: Store, maker: Maker) -> None:
         """A bad end is told at once, with its name; to whom any end will do, it is none."""
@@ -119,7 +121,7 @@ class Holding:
         await put(store, step(await store.find_job("a-1", None), E.RELEASED, at(2)))
         assert await freed(store) == {"a-2": ""}
         await put(store, step(await store.find_job("a-2", None), E.STOP_ASKED, at(2)))
-        assert (await store.view(100)).verdicts == {}
+        assert (await store.snapshot(100)).verdicts == {}
 
 
 class Groups:
@@ -159,7 +161,7 @@ class Gangs:
         first = maker.job("first", now=at(-100))
         await put(store, *map(submitted, [*members, first]))
         await ends(store, members[2])
-        seen = {job.spec.job_id: job for job in (await store.view(100)).jobs}
+        seen = {job.spec.job_id: job for job in (await store.snapshot(100)).jobs}
         assert seen.keys() == {"first", "g", "g.1", "g.2"}
         assert seen["g.2"].status is S.CANCELLED
         assert seen["g.1"].gang == Membership(jobs[0].uid, 1, 3)
@@ -193,14 +195,14 @@ class Gangs:
             {(first.cluster, S.QUEUED): 1},
             first.queued_since,
         )
-        seen = {job.spec.job_id: job for job in (await store.view(1)).jobs}
+        seen = {job.spec.job_id: job for job in (await store.snapshot(1)).jobs}
         assert seen == {"e": first, "e.1": spare}
         await put(store, step(first, E.STOP_ASKED, at(1)))
-        assert not (await store.view(100)).jobs
+        assert not (await store.snapshot(100)).jobs
         admitted = advance(spare, E.ADMITTED, at(2), RULES)
         assert admitted.blocked is None
         await put(store, JobMove(spare, admitted, (entry_for(spare, admitted, E.ADMITTED),)))
-        seen = {job.spec.job_id: job for job in (await store.view(1)).jobs}
+        seen = {job.spec.job_id: job for job in (await store.snapshot(1)).jobs}
         assert seen["e.1"] == admitted
         back = advance(admitted, E.WITHDRAWN, at(3), RULES)
         await put(store, JobMove(admitted, back, (entry_for(admitted, back, E.WITHDRAWN),)))

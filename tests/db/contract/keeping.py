@@ -1,4 +1,4 @@
-"""What a store keeps from picture to picture is what a store that knows nothing reads."""
+"""What a store keeps from snapshot to snapshot is what a store that knows nothing reads."""
 
 from __future__ import annotations
 
@@ -9,9 +9,19 @@ from typing import TypeVar
 
 import pytest
 
-from core.active import Living
-from core.changes import Change, Charge, JobMove, JobWhy, NewVm, PutTenant, View, VmBeat, VmMove
-from core.health import BadGpu, GpuTrouble, VmHealth
+from core.active import ActiveIndex
+from core.changes import (
+    Change,
+    Charge,
+    JobMove,
+    JobWhy,
+    NewVm,
+    PutTenant,
+    Snapshot,
+    VmHeartbeat,
+    VmMove,
+)
+from core.health import BadGpu, GpuFault, VmHealth
 from core.job import Job, JobEvent, Lease, S
 from core.ports import Store
 from core.tenants import Quota, Tenant
@@ -108,15 +118,15 @@ class History:
             quota = Quota(jobs=self._dice.randrange(9))
             return [PutTenant(Tenant("c", quota=quota, version=self._version))]
         if self._dice.random() < 0.3:
-            sick = VmHealth((BadGpu(0, GpuTrouble.HOT, "hot", at(second)),))
-            return [self._put(vm, replace(vm, health=sick, version=vm.version + 1))]
+            unhealthy = VmHealth((BadGpu(0, GpuFault.HOT, "hot", at(second)),))
+            return [self._put(vm, replace(vm, health=unhealthy, version=vm.version + 1))]
         onward = {V.READY: V.DRAINING, V.DRAINING: V.DELETING, V.DELETING: V.GONE}[vm.state]
         return [self._put(vm, move_vm(vm, onward, at(second), "so it goes"))]
 
     def _words(self, second: int) -> list[Change]:
         said: list[Change] = [Charge("a", 10.0, at(second), 3600.0)]
         if (vm := self._any(self.vms, lambda _: True)) is not None:
-            said.append(VmBeat(vm.uid, at(second)))
+            said.append(VmHeartbeat(vm.uid, at(second)))
         if (job := self._any(self.jobs, lambda j: j.lease is None)) is not None:
             said.append(JobWhy(job.uid, f"waits at {second}"))
         return said
@@ -145,28 +155,28 @@ class Keeping:
         for second in range(1, STEPS):
             await history.go_on(second)
             if dice.random() < 0.4:
-                await store.view(dice.choice((0, 100)))
+                await store.snapshot(dice.choice((0, 100)))
             if second % 10 == 0:
-                same(await store.view(100), await (await another()).view(100), second)
+                same(await store.snapshot(100), await (await another()).snapshot(100), second)
         assert any(job.lease for job in history.jobs.values())
 
     async def test_whoever_leads_again_knows_the_others_beats(
         self, store: Store, another: Another, maker: Maker
     ) -> None:
-        """Beats grow no version: a new term begins with a whole picture."""
+        """Heartbeats grow no version: a new term begins with a whole snapshot."""
         other, vm = await another(), maker.vm()
         first = await store.lead("one", 100.0)
         assert (await store.commit([(NewVm(vm, 9),)], first.term)).all_applied
-        assert [seen.last_beat_at for seen in (await store.view(1)).vms] == [None]
+        assert [seen.last_beat_at for seen in (await store.snapshot(1)).vms] == [None]
         await store.resign("one", first.term)
         second = await other.lead("two", 100.0)
-        assert (await other.commit([(VmBeat(vm.uid, at(5)),)], second.term)).all_applied
+        assert (await other.commit([(VmHeartbeat(vm.uid, at(5)),)], second.term)).all_applied
         await other.resign("two", second.term)
         await store.lead("one", 100.0)
-        assert [seen.last_beat_at for seen in (await store.view(1)).vms] == [at(5)]
+        assert [seen.last_beat_at for seen in (await store.snapshot(1)).vms] == [at(5)]
 
 
-def same(kept: View, whole: View, second: int) -> None:
+def same(kept: Snapshot, whole: Snapshot, second: int) -> None:
     """Rows, words, and every index."""
     assert {job.uid: job for job in kept.jobs} == {job.uid: job for job in whole.jobs}
     assert {vm.uid: vm for vm in kept.vms} == {vm.uid: vm for vm in whole.vms}
@@ -175,33 +185,33 @@ def same(kept: View, whole: View, second: int) -> None:
     assert dict(kept.tenants) == dict(whole.tenants)
     for name, usage in whole.usage.items():
         assert kept.usage[name].gpu_s == pytest.approx(usage.gpu_s)
-    assert kept.living is not None
-    fresh = Living.of(whole.jobs, whole.vms)
-    assert facts(kept.living, second) == facts(fresh, second)
+    assert kept.active is not None
+    fresh = ActiveIndex.of(whole.jobs, whole.vms)
+    assert facts(kept.active, second) == facts(fresh, second)
 
 
-def facts(living: Living, second: int) -> dict[str, object]:
+def facts(active: ActiveIndex, second: int) -> dict[str, object]:
     """All that can be asked."""
-    census = living.census
+    census = active.census
     return {
-        "leases": living.leases,
-        "names": living.names,
+        "leases": active.leases,
+        "names": active.names,
         "sets": [
             set(some)
             for some in (
-                *(living.admitted, living.coming, living.leaving),
-                *(living.ailing, living.homeless),
+                *(active.admitted, active.coming, active.leaving),
+                *(active.ailing, active.homeless),
             )
         ],
-        "gangs": {name: set(uids) for name, uids in living.gangs.items()},
-        "partial": set(living.partial),
-        "on": {uid: set(living.jobs_on(uid)) for uid in living.vms},
-        "leased in": {name: set(living.leased_in(name)) for name in ("1xl4", "4xl4")},
-        "counted": {name: living.counted_in(name) for name in ("1xl4", "4xl4")},
-        "idle in": {name: set(living.idle_in(name)) for name in ("1xl4", "4xl4")},
-        "vms of": {name: set(living.vms_of(name)) for name in ("1xl4", "4xl4")},
-        "due": {job.uid for job in living.due(at(second))},
-        "quiet": {vm.uid for vm in living.quiet(at(second - 5))},
+        "gangs": {name: set(uids) for name, uids in active.gangs.items()},
+        "partial": set(active.partial),
+        "on": {uid: set(active.jobs_on(uid)) for uid in active.vms},
+        "leased in": {name: set(active.leased_in(name)) for name in ("1xl4", "4xl4")},
+        "counted": {name: active.counted_in(name) for name in ("1xl4", "4xl4")},
+        "idle in": {name: set(active.idle_in(name)) for name in ("1xl4", "4xl4")},
+        "vms of": {name: set(active.vms_of(name)) for name in ("1xl4", "4xl4")},
+        "due": {job.uid for job in active.due(at(second))},
+        "quiet": {vm.uid for vm in active.quiet(at(second - 5))},
         "leased": {name: count for name, count in census.leased.items() if count},
         "gpus": {name: count for name, count in census.gpus.items() if count},
         "used": {n: round(census.gpu_s(n, at(second), 60.0)) for n, c in census.gpus.items() if c},

@@ -31,7 +31,7 @@ RULES = RetentionRules()
 
 async def days_ago(store: Store, days: float) -> datetime:
     """On the store's own clock."""
-    return (await store.view(0)).now - timedelta(days=days)
+    return (await store.snapshot(0)).now - timedelta(days=days)
 
 
 def taken(counts: object) -> dict[str, int]:
@@ -109,7 +109,7 @@ class Pruning:
         assert taken(await store.prune(RULES, 10)) == {"vms": 1}
         rows = (await reads.vms(None, None, True, 10, None)).rows
         assert {row.vm.name for row in rows} == {"late", held.name, "living"}
-        assert gone in (await store.view(0)).vms
+        assert gone in (await store.snapshot(0)).vms
         heard = replace(gone, version=gone.version + 1, leases=())
         await put(store, VmMove(gone, heard))
         await store.settle_costs(10)
@@ -127,12 +127,12 @@ class Pruning:
         await put(store, DeadLetter("new", "submit", b"x", {}, "not JSON", now))
         counts = taken(await store.prune(RULES, 10))
         assert counts == {"dead_letters": 1, "cloud_requests": 1, "alerts": 1}
-        view = await store.view(0)
-        assert [request.request_id for request in view.requests] == ["open"]
-        assert set(view.open_alerts) == {("k", "open")}
+        snapshot = await store.snapshot(0)
+        assert [request.request_id for request in snapshot.requests] == ["open"]
+        assert set(snapshot.open_alerts) == {("k", "open")}
         assert len(await reads.alerts(False, 10)) == 1
         page = await reads.dead_letters(None, 10, None)
-        assert [row.letter.message_id for row in page.rows] == ["new"]
+        assert [row.dead_letter.message_id for row in page.rows] == ["new"]
 
     async def test_outbox_is_not_pruned_early(self, store: Store) -> None:
         """Neither what the bus has not confirmed, nor what it has confirmed just now."""

@@ -8,17 +8,20 @@ from core.changes import Change, Charge, NewVm, PutTenant, Reserve
 from core.job import Job, JobEvent
 from core.ports import Store
 from core.queueing import HeadsOf, Live, QueueRule
-from core.tenants import Consent, Machine, Quota, Tally, Tenant, Usage
+from core.tenants import Consent, MachineShape, Quota, ResourceTotals, Tenant, Usage
 from tests.db.builders import Maker, at, leased, put, ready, step, submitted
 
 E = JobEvent
-MACHINES = {"1xl4": Machine("l4", 24.0, 12.0, 48.0), "1xh100": Machine("h100", 80.0, 26.0, 200.0)}
+MACHINES = {
+    "1xl4": MachineShape("l4", 24.0, 12.0, 48.0),
+    "1xh100": MachineShape("h100", 80.0, 26.0, 200.0),
+}
 WEEK = 7 * 86400.0
 
 
 def admitted(job: Job) -> tuple[Change, ...]:
-    """The unit of an admission."""
-    reserve = Reserve(job.spec.tenant_id, job.cluster, Tally.of(job.spec), MACHINES)
+    """The atomic batch of an admission."""
+    reserve = Reserve(job.spec.tenant_id, job.cluster, ResourceTotals.of(job.spec), MACHINES)
     return (step(job, E.ADMITTED), reserve)
 
 
@@ -34,8 +37,8 @@ async def queued(store: Store, maker: Maker, count: int, **facts: object) -> lis
 
 
 async def heads(store: Store, *wanted: HeadsOf, limit: int = 100) -> list[str]:
-    view = await store.view(limit, lambda _: wanted)
-    return [job.spec.job_id for job in view.jobs]
+    snapshot = await store.snapshot(limit, lambda _: wanted)
+    return [job.spec.job_id for job in snapshot.jobs]
 
 
 class Tenants:
@@ -45,9 +48,9 @@ class Tenants:
         rows = {row.tenant.tenant_id: row for row in await store.tenants()}
         assert sorted(rows) == ["default", "new"]
         assert rows["new"].tenant == Tenant("new")
-        view = await store.view(10)
-        assert view.tenants["new"] == Tenant("new")
-        assert view.usage["new"] == Usage()
+        snapshot = await store.snapshot(10)
+        assert snapshot.tenants["new"] == Tenant("new")
+        assert snapshot.usage["new"] == Usage()
 
     async def test_a_submission_brings_a_deleted_tenant_back(
         self, store: Store, maker: Maker
@@ -56,11 +59,11 @@ class Tenants:
         await put(store, PutTenant(Tenant("a", deleted=True)))
         (gone,) = [r.tenant for r in await store.tenants() if r.tenant.tenant_id == "a"]
         assert gone == Tenant("a", deleted=True)
-        assert (await store.view(10)).tenants["a"].deleted
+        assert (await store.snapshot(10)).tenants["a"].deleted
         await queued(store, maker, 1, tenant_id="a")
         (back,) = [r.tenant for r in await store.tenants() if r.tenant.tenant_id == "a"]
         assert back == Tenant("a", version=2)
-        assert (await store.view(10)).tenants["a"] == back
+        assert (await store.snapshot(10)).tenants["a"] == back
 
     async def test_settings_are_written_over_what_was_read(self, store: Store) -> None:
         """The version guards: of two who read the same, one is told to look again."""
@@ -74,7 +77,7 @@ class Tenants:
         done = await store.commit([(PutTenant(second),), (PutTenant(second),)], None)
         assert done.applied == (True, False)
         assert done.refusals[1] == "tenant a is at version 2, not 1"
-        assert (await store.view(10)).tenants["a"].weight == 3.0
+        assert (await store.snapshot(10)).tenants["a"].weight == 3.0
 
     async def test_quota_is_counted_in_the_commit_that_admits(
         self, store: Store, maker: Maker
@@ -118,8 +121,8 @@ class Tenants:
         assert done.all_applied, done.refusals
         held = (await store.holdings("a"))["a"]
         assert held == {
-            "1xh100": Tally(1, 1, 0.0, 1, 0.0, 1, 40960.0, 0),
-            "1xl4": Tally(2, 2, 4.0, 0, 2048.0, 0, 0.0, 2),
+            "1xh100": ResourceTotals(1, 1, 0.0, 1, 0.0, 1, 40960.0, 0),
+            "1xl4": ResourceTotals(2, 2, 4.0, 0, 2048.0, 0, 0.0, 2),
         }
 
     async def test_a_job_without_gpus_takes_its_whole_machine(
@@ -129,7 +132,7 @@ class Tenants:
         await put(store, PutTenant(Tenant("a", quota=Quota(cpus=99.0))))
         (job,) = await queued(store, maker, 1, tenant_id="a", cluster="0xcpu", gpu_count=0)
         await put(store, *admitted(job))
-        assert (await store.holdings("a"))["a"] == {"0xcpu": Tally(1, 0, 0.0, 1, 0.0, 1)}
+        assert (await store.holdings("a"))["a"] == {"0xcpu": ResourceTotals(1, 0, 0.0, 1, 0.0, 1)}
 
     async def test_a_tenant_without_a_quota_is_not_counted(
         self, store: Store, maker: Maker
@@ -147,7 +150,7 @@ class Tenants:
         await put(store, charge, replace(charge, gpu_s=20.0))
         await put(store, Charge("a", 10.0, at(WEEK), WEEK))
         await put(store, Charge("a", 8.0, at(0), WEEK))  # late news
-        usage = (await store.view(1)).usage["a"]
+        usage = (await store.snapshot(1)).usage["a"]
         assert usage.at == at(WEEK)
         assert abs(usage.gpu_s - 74.0) < 1e-9
 
@@ -230,9 +233,9 @@ class FairHeads:
             seen.append(live)
             return []
 
-        view = await store.view(10, ask)
+        snapshot = await store.snapshot(10, ask)
         (live,) = seen
-        assert [job.uid for job in live.jobs] == [one.uid] == [job.uid for job in view.jobs]
+        assert [job.uid for job in live.jobs] == [one.uid] == [job.uid for job in snapshot.jobs]
         assert live.tenants.keys() >= {"a"}
         assert list(live.queues) == ["1xl4"]
-        assert live.now == view.now
+        assert live.now == snapshot.now

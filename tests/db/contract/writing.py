@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from core.changes import (
+    AtomicBatch,
     JobMove,
     JobWhy,
     Send,
-    Unit,
-    VmBeat,
+    VmHeartbeat,
 )
 from core.errors import Ambiguous, NotFound, TermPassed
 from core.job import JobEvent, JobStatus, Lease, Offer, advance, entry_for, offered
@@ -58,12 +58,12 @@ class Submissions:
         out = offered(admitted.after, Offer("l-1", maker.vm().uid, at(2)))
         await put(store, admitted)
         await put(store, JobMove(admitted.after, out, ()))
-        assert tuple((await store.view(1)).jobs) == (out,)
+        assert tuple((await store.snapshot(1)).jobs) == (out,)
         vm = await put_ready_vm(store, maker)
         lease = Lease("l-1", vm.name, vm.uid, vm.region, "z", (0,))
         claimed = step(out, E.FOUND_BY_V1, at(3), lease=lease)
         await put(store, claimed)
-        (found,) = (await store.view(1)).jobs
+        (found,) = (await store.snapshot(1)).jobs
         assert (found.offer, found.lease) == (None, lease)
 
     async def test_rerouted_job_waits_in_the_other_cluster(
@@ -76,7 +76,7 @@ class Submissions:
         after = advance(job, E.REROUTED, at(5), RULES, reason="no time", cluster="1xt4")
         await put(store, JobMove(job, after, (entry_for(job, after, E.REROUTED, left="1xl4"),)))
         assert await store.find_job("moved", None) == after
-        assert [seen.cluster for seen in (await store.view(10)).jobs] == ["1xt4"]
+        assert [seen.cluster for seen in (await store.snapshot(10)).jobs] == ["1xt4"]
 
     async def test_unknown_jobs(self, store: Store) -> None:
         """What was never submitted is not found."""
@@ -152,16 +152,16 @@ class Guards:
 
     async def test_move_of_nothing_is_refused(self, store: Store, maker: Maker) -> None:
         """A job or VM that is not stored cannot move."""
-        moves: list[Unit] = [(step(maker.job(), E.ADMITTED),), (ready(maker.vm()),)]
+        moves: list[AtomicBatch] = [(step(maker.job(), E.ADMITTED),), (ready(maker.vm()),)]
         committed = await store.commit(moves, None)
         assert committed.applied == (False, False)
 
     async def test_unit_is_all_or_nothing(self, store: Store, maker: Maker) -> None:
-        """One refused change refuses its whole unit, and only that one."""
+        """One refused change refuses its whole atomic batch, and only that one."""
         job, other, gone = maker.job("j"), maker.job("k"), maker.job("l")
         await put(store, submitted(job), submitted(other))
-        unit: Unit = (step(job, E.ADMITTED), send(b"no"), step(gone, E.ADMITTED))
-        committed = await store.commit([unit, (step(other, E.ADMITTED), send(b"yes"))], None)
+        batch: AtomicBatch = (step(job, E.ADMITTED), send(b"no"), step(gone, E.ADMITTED))
+        committed = await store.commit([batch, (step(other, E.ADMITTED), send(b"yes"))], None)
         assert committed.applied == (False, True)
         assert await store.find_job("j", None) == job
         assert [row.message.body for row in await store.outbox(10)] == [b"yes"]
@@ -172,15 +172,15 @@ class Guards:
         admitted = step(job, E.ADMITTED)
         withdrawn = step(admitted.after, E.WITHDRAWN)
         fork = step(admitted.after, E.STOP_ASKED)
-        units: list[Unit] = [(submitted(job),), (admitted,), (withdrawn,), (fork,)]
-        committed = await store.commit(units, None)
+        batches: list[AtomicBatch] = [(submitted(job),), (admitted,), (withdrawn,), (fork,)]
+        committed = await store.commit(batches, None)
         assert committed.applied == (True, True, True, False)
         assert await store.find_job("j", None) == withdrawn.after
 
     async def test_refused_unit_leaves_no_trace_for_later_ones(
         self, store: Store, maker: Maker
     ) -> None:
-        """What a refused unit would have done does not count for the ones after it."""
+        """What a refused atomic batch would have done does not count for the ones after it."""
         job, ghost = maker.job("j"), maker.job("ghost")
         await put(store, submitted(job))
         refused = (step(job, E.ADMITTED), step(ghost, E.ADMITTED))
@@ -202,14 +202,14 @@ class Guards:
         vms = [await put_ready_vm(store, maker) for _ in range(10)]
         await put(store, *(submitted(job) for job in jobs))
 
-        def units(turn: int) -> list[Unit]:
-            made: list[Unit] = [
-                (note(j.uid, "n"), VmBeat(v.uid, at(turn)), JobWhy(j.uid, f"why {turn}"))
+        def batches(turn: int) -> list[AtomicBatch]:
+            made: list[AtomicBatch] = [
+                (note(j.uid, "n"), VmHeartbeat(v.uid, at(turn)), JobWhy(j.uid, f"why {turn}"))
                 for j, v in zip(jobs, vms, strict=True)
             ]
             return made if turn % 2 else made[::-1]
 
-        results = await asyncio.gather(*(store.commit(units(turn), None) for turn in range(12)))
+        results = await asyncio.gather(*(store.commit(batches(turn), None) for turn in range(12)))
         assert all(result.all_applied for result in results)
 
     async def test_nothing_to_write(self, store: Store) -> None:

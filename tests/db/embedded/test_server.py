@@ -196,12 +196,12 @@ def test_nothing_is_left_after_kill_of_the_owner(tmp_path: Path) -> None:
 
 
 def test_server_follows_its_keeper(tmp_path: Path) -> None:
-    """kill -9 of the keeper itself takes the server along, and the next start cleans up."""
+    """kill -9 of the supervisor itself takes the server along, and the next start cleans up."""
     home = tmp_path / "pg"
-    keeper = run_alone(home)
-    url = str(first_line(keeper)["url"])
-    keeper.kill()
-    keeper.communicate()
+    supervisor = run_alone(home)
+    url = str(first_line(supervisor)["url"])
+    supervisor.kill()
+    supervisor.communicate()
     until(lambda: processes_of(home) == [], "the end of the server")
     heir = EmbeddedPostgres(home, fsync=False)
     heir.start()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.demand import Demand, Wish
-from core.health import BadGpu, GpuTrouble, VmHealth
+from core.demand import Demand, VmRequest
+from core.health import BadGpu, GpuFault, VmHealth
 from core.job import E, Job, Lease, advance
 from core.vm import Vm
 from orchestrator.planning.packing import packed
@@ -14,13 +14,13 @@ from tests.builders import NOW, RULES, at, cluster, job, vm
 SPEC = cluster("4xl4", share=True, cpus=48, memory_gb=192)
 
 
-def wishes(*gpus: int, **facts: object) -> tuple[Wish, ...]:
-    return tuple(Wish(gpus=count, **facts) for count in gpus)  # type: ignore[arg-type]
+def requests(*gpus: int, **facts: object) -> tuple[VmRequest, ...]:
+    return tuple(VmRequest(gpus=count, **facts) for count in gpus)  # type: ignore[arg-type]
 
 
-def sizes(*given: Wish, vms: tuple[Vm, ...] = (), jobs: tuple[Job, ...] = ()) -> list[int]:
+def sizes(*given: VmRequest, vms: tuple[Vm, ...] = (), jobs: tuple[Job, ...] = ()) -> list[int]:
     found = packed(Demand("4xl4", given), SPEC, vms, jobs)
-    return [wish.gpus for wish in found.wishes]
+    return [request.gpus for request in found.requests]
 
 
 def busy(name: str, number: int, *slots: int, cpus: float = 0, **facts: object) -> tuple[Vm, Job]:
@@ -32,37 +32,37 @@ def busy(name: str, number: int, *slots: int, cpus: float = 0, **facts: object) 
 
 def test_small_jobs_wish_for_one_vm_together() -> None:
     """Four of one GPU need one VM, a fifth another; the order of the queue decides who shares."""
-    assert sizes(*wishes(1, 1, 1, 1)) == [4]
-    assert sizes(*wishes(1, 1, 1, 1, 1)) == [4, 1]
-    assert sizes(*wishes(3, 2, 1, 2)) == [4, 4]
+    assert sizes(*requests(1, 1, 1, 1)) == [4]
+    assert sizes(*requests(1, 1, 1, 1, 1)) == [4, 1]
+    assert sizes(*requests(3, 2, 1, 2)) == [4, 4]
 
 
 def test_free_gpus_of_busy_vms_come_first() -> None:
     """What fits beside a running job asks for no VM."""
     on, held = busy("vm-1", 1, 0)
-    assert sizes(*wishes(1, 2), vms=(on,), jobs=(held,)) == []
-    assert sizes(*wishes(2, 2), vms=(on,), jobs=(held,)) == [2]
+    assert sizes(*requests(1, 2), vms=(on,), jobs=(held,)) == []
+    assert sizes(*requests(2, 2), vms=(on,), jobs=(held,)) == [2]
 
 
 def test_hole_that_the_job_may_not_use_does_not_count() -> None:
     """In another region, too dear, or with a bad GPU in it."""
     on, held = busy("vm-1", 1, 0)
-    assert sizes(*wishes(1, regions=("us-east1",)), vms=(on,), jobs=(held,)) == [1]
-    assert sizes(*wishes(1, denied=("us-central1",)), vms=(on,), jobs=(held,)) == [1]
-    assert sizes(*wishes(1, max_usd_per_hour=0.5), vms=(on,), jobs=(held,)) == [1]
+    assert sizes(*requests(1, regions=("us-east1",)), vms=(on,), jobs=(held,)) == [1]
+    assert sizes(*requests(1, denied=("us-central1",)), vms=(on,), jobs=(held,)) == [1]
+    assert sizes(*requests(1, max_usd_per_hour=0.5), vms=(on,), jobs=(held,)) == [1]
     for odd in (replace(on, region="withdrawn1"), replace(on, taken=True)):
-        assert sizes(*wishes(1), vms=(odd,), jobs=(held,)) == [1]
-    bad = VmHealth(gpus=(BadGpu(2, GpuTrouble.ECC, "has errors", NOW),))
+        assert sizes(*requests(1), vms=(odd,), jobs=(held,)) == [1]
+    bad = VmHealth(gpus=(BadGpu(2, GpuFault.ECC, "has errors", NOW),))
     ill, other = busy("vm-2", 2, 0, 1, health=bad)
-    assert sizes(*wishes(2), vms=(ill,), jobs=(other,)) == [2]
+    assert sizes(*requests(2), vms=(ill,), jobs=(other,)) == [2]
 
 
 def test_only_wishes_with_the_same_reach_share() -> None:
     """Whatever VM comes must serve all who wished for it; the most urgent speaks for all."""
-    west, late = Wish(regions=("us-east1",), since=at(5)), Wish(since=at(9), priority=500)
-    early = Wish(since=at(1), priority=900)
-    found = packed(Demand("4xl4", (late, west, early)), SPEC, (), ()).wishes
-    assert [wish.regions for wish in found] == [(), ("us-east1",)]
+    west, late = VmRequest(regions=("us-east1",), since=at(5)), VmRequest(since=at(9), priority=500)
+    early = VmRequest(since=at(1), priority=900)
+    found = packed(Demand("4xl4", (late, west, early)), SPEC, (), ()).requests
+    assert [request.regions for request in found] == [(), ("us-east1",)]
     assert (found[0].since, found[0].priority, found[0].gpus) == (at(1), 900, 2)
 
 
@@ -70,7 +70,7 @@ def test_cpu_and_memory_count_as_they_do_in_placement() -> None:
     """A hole that cannot feed the job is none, or it would wait there for ever; two that are too
     much for one VM ask for two."""
     on, held = busy("vm-1", 1, 0, cpus=40)
-    assert sizes(*wishes(1, cpus=8), vms=(on,), jobs=(held,)) == []
-    assert sizes(*wishes(1, cpus=9), vms=(on,), jobs=(held,)) == [1]
-    assert sizes(*wishes(1, 1, cpus=30)) == [1, 1]
-    assert sizes(*wishes(1, 1, memory_mb=100 * 1024)) == [1, 1]
+    assert sizes(*requests(1, cpus=8), vms=(on,), jobs=(held,)) == []
+    assert sizes(*requests(1, cpus=9), vms=(on,), jobs=(held,)) == [1]
+    assert sizes(*requests(1, 1, cpus=30)) == [1, 1]
+    assert sizes(*requests(1, 1, memory_mb=100 * 1024)) == [1, 1]

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import time
 
-from core.actions import Action, Create, Delete, Drain, Hold, Undrain
+from core.actions import Action, Create, Delete, Drain, NoAction, Undrain
 from core.cluster import ClusterSpec, RegionSpec
-from core.demand import Demand, Wish
+from core.demand import Demand, VmRequest
 from core.floors import Floor
 from core.job import E
-from core.region_blocks import Trouble, TroubleKind
-from core.supply import Arrivals, CapacityPolicy, Experience, Outcome
+from core.region_blocks import BlockKind, RegionBlock
+from core.supply import Arrivals, CapacityPolicy, SupplyHistory, SupplyOutcome
 from core.timers import Timers
 from core.vm import Vm, VmState
 from orchestrator.planning.plan import next_look, plan_cluster
-from orchestrator.planning.plan_input import Picture, demand_by_cluster
+from orchestrator.planning.plan_input import PlanInput, demand_by_cluster
 from tests.builders import NAMES, NOW, REGIONS, at, cluster, dice, job, vm
 
 TIMERS = Timers()
@@ -26,17 +26,19 @@ def plan(
     demand: int = 0,
     *vms: Vm,
     spec: ClusterSpec | None = None,
-    troubles: tuple[Trouble, ...] = (),
+    blocks: tuple[RegionBlock, ...] = (),
     regions: tuple[str, ...] = (),
     now_s: float = 0,
 ) -> tuple[Action, ...]:
-    wanted = Demand("1xl4", (Wish(regions),) * demand)
-    picture = Picture(spec or cluster(), wanted, vms, troubles, frozenset())
-    return plan_cluster(picture, NAMES, TIMERS, dice(), at(now_s))
+    wanted = Demand("1xl4", (VmRequest(regions),) * demand)
+    inputs = PlanInput(spec or cluster(), wanted, vms, blocks, frozenset())
+    return plan_cluster(inputs, NAMES, TIMERS, dice(), at(now_s))
 
 
-def blocked(region: str, until_s: float, kind: TroubleKind = TroubleKind.STOCKOUT) -> Trouble:
-    return Trouble(region, "", "g2-standard-4", False, kind, NOW, NOW, at(until_s), 1, "no GPUs")
+def blocked(region: str, until_s: float, kind: BlockKind = BlockKind.STOCKOUT) -> RegionBlock:
+    return RegionBlock(
+        region, "", "g2-standard-4", False, kind, NOW, NOW, at(until_s), 1, "no GPUs"
+    )
 
 
 def test_no_demand_does_nothing() -> None:
@@ -54,7 +56,7 @@ def test_one_job_asks_one_vm_in_the_best_region() -> None:
 
 def test_stocked_out_region_is_passed_over() -> None:
     """The next best is asked at once."""
-    (action,) = plan(1, troubles=(blocked("us-central1", 60),))
+    (action,) = plan(1, blocks=(blocked("us-central1", 60),))
     assert isinstance(action, Create)
     assert action.region == "us-east1"
 
@@ -77,13 +79,13 @@ def test_a_machine_of_ones_own_is_asked_again_however_often_it_failed() -> None:
     free = tuple(
         replace(r, usd_per_hour=0.0, spot_usd_per_hour=0.0, vm_max=1) for r in whole.regions
     )
-    doubtful = Experience(
-        REGIONS[0], "", "g2-standard-4", False, at(-60), 0.0, 9.0, Outcome.MISS, at(-60)
+    doubtful = SupplyHistory(
+        REGIONS[0], "", "g2-standard-4", False, at(-60), 0.0, 9.0, SupplyOutcome.MISS, at(-60)
     )
     well = tuple(vm(f"vm-{n}", region=REGIONS[n]) for n in (1, 2))
     spec = replace(whole, regions=free)
-    picture = Picture(spec, Demand("1xl4"), well, (), frozenset(), experience=(doubtful,))
-    (action,) = plan_cluster(picture, NAMES, TIMERS, dice(), NOW)
+    inputs = PlanInput(spec, Demand("1xl4"), well, (), frozenset(), supply=(doubtful,))
+    (action,) = plan_cluster(inputs, NAMES, TIMERS, dice(), NOW)
     assert isinstance(action, Create)
     assert action.region == REGIONS[0]
 
@@ -96,16 +98,16 @@ def test_limit_binds_over_all_regions_and_says_so() -> None:
         vm("vm-3", V.DELETING, region="europe-west4"),
     )
     actions = plan(5, *vms, spec=cluster(vm_max=3))
-    holds = [a for a in actions if isinstance(a, Hold)]
+    holds = [a for a in actions if isinstance(a, NoAction)]
     assert not [a for a in actions if isinstance(a, Create)]
     assert "cluster limit 3 reached" in holds[0].reason
 
 
 def test_everything_blocked_names_each_region_and_its_end() -> None:
     """A refusal to act carries its reason, too."""
-    actions = plan(1, troubles=tuple(blocked(r, 300 + i) for i, r in enumerate(REGIONS)))
-    assert {a.region for a in actions if isinstance(a, Hold)} == set(REGIONS)
-    assert all("stockout until 12:05:0" in a.reason for a in actions if isinstance(a, Hold))
+    actions = plan(1, blocks=tuple(blocked(r, 300 + i) for i, r in enumerate(REGIONS)))
+    assert {a.region for a in actions if isinstance(a, NoAction)} == set(REGIONS)
+    assert all("stockout until 12:05:0" in a.reason for a in actions if isinstance(a, NoAction))
 
 
 def test_idle_vm_serves_before_a_new_one_is_made() -> None:
@@ -188,22 +190,22 @@ def test_withdrawn_region_is_drained_at_once() -> None:
 def test_delete_is_asked_for_once() -> None:
     """Not again while the first call is under way, nor where the cloud does not answer."""
     leaving = vm("vm-1", V.DELETING)
-    picture = Picture(cluster(), Demand("1xl4"), (leaving,), ())
-    for quiet in (replace(picture, asked=frozenset({"vm-1"})), _quiet(picture)):
+    inputs = PlanInput(cluster(), Demand("1xl4"), (leaving,), ())
+    for quiet in (replace(inputs, asked=frozenset({"vm-1"})), _quiet(inputs)):
         assert plan_cluster(quiet, NAMES, TIMERS, dice(), NOW) == ()
-    (action,) = plan_cluster(picture, NAMES, TIMERS, dice(), NOW)
+    (action,) = plan_cluster(inputs, NAMES, TIMERS, dice(), NOW)
     assert isinstance(action, Delete)
 
 
-def _quiet(picture: Picture) -> Picture:
-    return replace(picture, quiet=frozenset({"us-central1"}))
+def _quiet(inputs: PlanInput) -> PlanInput:
+    return replace(inputs, quiet=frozenset({"us-central1"}))
 
 
 def test_region_that_does_not_answer_is_passed_over() -> None:
     """The next best is asked."""
-    wanted = Demand("1xl4", (Wish(),))
-    picture = _quiet(Picture(cluster(), wanted, (), ()))
-    (action,) = plan_cluster(picture, NAMES, TIMERS, dice(), NOW)
+    wanted = Demand("1xl4", (VmRequest(),))
+    inputs = _quiet(PlanInput(cluster(), wanted, (), ()))
+    (action,) = plan_cluster(inputs, NAMES, TIMERS, dice(), NOW)
     assert isinstance(action, Create)
     assert action.region == "us-east1"
 
@@ -230,16 +232,16 @@ def test_region_limit_sends_the_rest_elsewhere() -> None:
 def test_provisioning_jobs_are_the_demand() -> None:
     """QUEUED ones are not, nor those on VMs."""
     jobs = (job(1), job(2, E.ADMITTED), job(3, E.ADMITTED), job(4, E.ADMITTED, E.PLACED))
-    assert len(demand_by_cluster(jobs)["1xl4"].wishes) == 2
+    assert len(demand_by_cluster(jobs)["1xl4"].requests) == 2
 
 
-def picture_of(demand: tuple[Wish, ...], *vms: Vm, **changes: object) -> Picture:
-    made = Picture(cluster(), Demand("1xl4", demand), vms, ())
+def inputs_of(demand: tuple[VmRequest, ...], *vms: Vm, **changes: object) -> PlanInput:
+    made = PlanInput(cluster(), Demand("1xl4", demand), vms, ())
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def creates(picture: Picture, now_s: float = 0) -> dict[str, int]:
-    actions = plan_cluster(picture, NAMES, TIMERS, dice(), at(now_s))
+def creates(inputs: PlanInput, now_s: float = 0) -> dict[str, int]:
+    actions = plan_cluster(inputs, NAMES, TIMERS, dice(), at(now_s))
     return {a.region: len(a.names) for a in actions if isinstance(a, Create)}
 
 
@@ -250,16 +252,16 @@ def flat(*prices: float) -> ClusterSpec:
     return replace(spec, regions=tuple(replace(r, usd_per_hour=usd) for r, usd in pairs))
 
 
-def seen(region: str, last: Outcome, ago_s: float = 600) -> Experience:
-    hits, misses = (5.0, 0.0) if last is Outcome.HIT else (0.0, 5.0)
+def seen(region: str, last: SupplyOutcome, ago_s: float = 600) -> SupplyHistory:
+    hits, misses = (5.0, 0.0) if last is SupplyOutcome.HIT else (0.0, 5.0)
     then = at(-ago_s)
-    return Experience(region, "", "g2-standard-4", False, then, hits, misses, last, then)
+    return SupplyHistory(region, "", "g2-standard-4", False, then, hits, misses, last, then)
 
 
 def test_region_that_refused_lately_comes_after_one_that_delivers() -> None:
-    """Within the price band the belief decides, beyond it the price."""
-    known = (seen("us-central1", Outcome.MISS), seen("us-east1", Outcome.HIT))
-    near = picture_of((Wish(),), spec=flat(1.0, 1.1, 1.2), experience=known)
+    """Within the price band the success probability decides, beyond it the price."""
+    known = (seen("us-central1", SupplyOutcome.MISS), seen("us-east1", SupplyOutcome.HIT))
+    near = inputs_of((VmRequest(),), spec=flat(1.0, 1.1, 1.2), supply=known)
     assert creates(near) == {"us-east1": 1}
     assert "us-central1" in creates(replace(near, spec=flat(1.0, 2.0, 3.0)))
 
@@ -267,31 +269,31 @@ def test_region_that_refused_lately_comes_after_one_that_delivers() -> None:
 def test_doubtful_request_gets_company() -> None:
     """Asked beside the best one, because that one may fail; a sure one stays alone, and so does
     one of which nothing is known."""
-    doubtful = replace(seen("us-central1", Outcome.HIT, 0), last=None, hits=0.0, misses=1.5)
-    known = (doubtful, seen("us-east1", Outcome.HIT))
-    unsure = picture_of((Wish(since=NOW),), spec=flat(1.0, 1.2, 9.0), experience=known)
+    doubtful = replace(seen("us-central1", SupplyOutcome.HIT, 0), last=None, hits=0.0, misses=1.5)
+    known = (doubtful, seen("us-east1", SupplyOutcome.HIT))
+    unsure = inputs_of((VmRequest(since=NOW),), spec=flat(1.0, 1.2, 9.0), supply=known)
     unsure = replace(unsure, policy=CapacityPolicy(belief_bar=0.4))
     assert creates(unsure) == {"us-central1": 1, "us-east1": 1}
-    sure = replace(unsure, experience=(seen("us-central1", Outcome.HIT), known[1]))
+    sure = replace(unsure, supply=(seen("us-central1", SupplyOutcome.HIT), known[1]))
     assert creates(sure) == {"us-central1": 1}
-    assert creates(replace(unsure, experience=())) == {"us-central1": 1}
+    assert creates(replace(unsure, supply=())) == {"us-central1": 1}
 
 
 def test_several_requests_need_more_doubt_to_get_company() -> None:
     """One of two may fail: whatever becomes free first serves who is left. Of three, one nearly
     surely does: a fourth is asked for."""
-    doubtful = replace(seen("us-central1", Outcome.HIT, 0), last=None, hits=1.5, misses=1.5)
-    known = (doubtful, seen("us-east1", Outcome.HIT))
+    doubtful = replace(seen("us-central1", SupplyOutcome.HIT, 0), last=None, hits=1.5, misses=1.5)
+    known = (doubtful, seen("us-east1", SupplyOutcome.HIT))
     spec = replace(flat(1.0, 1.2, 9.0), vm_max=9)
-    two, three = (picture_of((Wish(since=NOW),) * n, spec=spec, experience=known) for n in (2, 3))
-    assert [sum(creates(picture).values()) for picture in (two, three)] == [2, 4]
+    two, three = (inputs_of((VmRequest(since=NOW),) * n, spec=spec, supply=known) for n in (2, 3))
+    assert [sum(creates(inputs).values()) for inputs in (two, three)] == [2, 4]
 
 
 def test_many_wishes_are_spread_by_what_regions_give() -> None:
     """A region is asked for as many at once as it has shown that it gives; the rest goes on."""
-    small = replace(seen("us-central1", Outcome.HIT, 0), room=2.0)
-    wide = picture_of(
-        (Wish(),) * 6, spec=replace(flat(1.0, 1.02, 1.04), vm_max=6), experience=(small,)
+    small = replace(seen("us-central1", SupplyOutcome.HIT, 0), room=2.0)
+    wide = inputs_of(
+        (VmRequest(),) * 6, spec=replace(flat(1.0, 1.02, 1.04), vm_max=6), supply=(small,)
     )
     assert creates(wide) == {"us-central1": 2, "us-east1": 4}
 
@@ -299,7 +301,7 @@ def test_many_wishes_are_spread_by_what_regions_give() -> None:
 def test_dear_region_is_asked_when_the_wait_has_cost_as_much() -> None:
     """Not while the cheap ones are blocked for a moment, but not never."""
     blocks = tuple(blocked(region, 9e6) for region in REGIONS[:2])
-    dear = picture_of((Wish(since=NOW),), spec=flat(1.0, 1.0, 9.0), troubles=blocks)
+    dear = inputs_of((VmRequest(since=NOW),), spec=flat(1.0, 1.0, 9.0), blocks=blocks)
     assert "europe-west4" not in creates(dear, 600)
     look = next_look(dear, TIMERS, NOW)
     assert look is not None
@@ -311,8 +313,8 @@ def test_dear_region_is_asked_when_the_wait_has_cost_as_much() -> None:
 def test_deadline_lifts_the_price() -> None:
     """A job that must start now takes what there is, within its own cap."""
     blocks = tuple(blocked(region, 9e6) for region in REGIONS[:2])
-    late = Wish(since=NOW, start_by=NOW)
-    urgent = picture_of((late,), spec=flat(1.0, 1.0, 9.0), troubles=blocks)
+    late = VmRequest(since=NOW, start_by=NOW)
+    urgent = inputs_of((late,), spec=flat(1.0, 1.0, 9.0), blocks=blocks)
     assert creates(urgent)["europe-west4"] == 1
     capped = replace(urgent, demand=Demand("1xl4", (replace(late, max_usd_per_hour=5.0),)))
     assert "europe-west4" not in creates(capped)
@@ -321,7 +323,7 @@ def test_deadline_lifts_the_price() -> None:
 def test_drain_is_cancelled_when_work_returns() -> None:
     """Unless the delete was asked for already."""
     leaving = vm("vm-1", V.DRAINING, reason="idle for 300 s")
-    back = picture_of((Wish(),), leaving)
+    back = inputs_of((VmRequest(),), leaving)
     assert plan_cluster(back, NAMES, TIMERS, dice(), NOW) == (
         Undrain("vm-1", "there is work for it again"),
     )
@@ -334,7 +336,7 @@ def test_refused_request_stands_as_a_probe_and_its_siblings_go() -> None:
     refused = [vm(f"vm-{i}", V.BOOTING, refused=True) for i in range(3)]
     young = vm("vm-9", V.BOOTING)
     actions = plan(
-        4, *refused, young, spec=cluster(vm_max=20), troubles=(blocked("us-central1", 60),)
+        4, *refused, young, spec=cluster(vm_max=20), blocks=(blocked("us-central1", 60),)
     )
     deleted = [name for a in actions if isinstance(a, Delete) for name in a.names]
     assert deleted == ["vm-1", "vm-2"]
@@ -344,14 +346,14 @@ def test_probes_make_room_for_a_region_that_may_deliver() -> None:
     """The limit counts names without a VM too."""
     standing = [vm(f"vm-{i}", V.BOOTING, refused=True, region=r) for i, r in enumerate(REGIONS[1:])]
     blocks = tuple(blocked(region, 60) for region in REGIONS[1:])
-    actions = plan(1, *standing, spec=cluster(vm_max=2), troubles=blocks)
+    actions = plan(1, *standing, spec=cluster(vm_max=2), blocks=blocks)
     assert sum(len(a.names) for a in actions if isinstance(a, Delete)) == 1
 
 
 def test_second_of_a_race_is_kept_only_while_jobs_come() -> None:
     """It is paid for a minute anyway; then the next job must be likely enough."""
     second = vm("vm-1", V.BOOTING, running_since=NOW)
-    quiet = picture_of((), second)
+    quiet = inputs_of((), second)
     assert plan_cluster(quiet, NAMES, TIMERS, dice(), at(30)) == ()
     (gone,) = plan_cluster(quiet, NAMES, TIMERS, dice(), at(70))
     assert isinstance(gone, Delete)
@@ -365,7 +367,7 @@ def test_idle_vm_is_kept_while_it_is_worth_its_price() -> None:
     """At the latest its time-out ends it; a time-out of the cluster's own is kept to the second."""
     idle = vm("vm-1", running_since=at(-600))
     stream = Arrivals(at(-7200), tuple(at(-20 * i) for i in range(9, -1, -1)))
-    busy = picture_of((), idle, arrivals=stream)
+    busy = inputs_of((), idle, arrivals=stream)
     kept = plan_cluster(busy, NAMES, TIMERS, dice(), at(70))
     assert not any(isinstance(action, Drain) for action in kept)
     quiet = replace(busy, arrivals=None)
@@ -384,7 +386,7 @@ def test_spare_that_found_its_job_is_replaced_while_jobs_come() -> None:
     spec = cluster(vm_max=20)
     working = vm("vm-1", V.READY, leases=("lease",))
     stream = Arrivals(at(-7200), tuple(at(-40 * i) for i in range(6, -1, -1)))
-    busy = picture_of((), working, spec=spec, arrivals=stream)
+    busy = inputs_of((), working, spec=spec, arrivals=stream)
     assert sum(creates(busy).values()) >= 1
     for times in ((NOW,), (NOW,) * 7, tuple(at(-150 - i) for i in range(200, 0, -40))):
         quiet = replace(busy, arrivals=Arrivals(at(-7200), times))
@@ -395,7 +397,7 @@ def test_spare_on_its_way_is_cancelled_when_the_stream_ends() -> None:
     """Before RUNNING it costs nothing."""
     stream = Arrivals(at(-7200), tuple(at(-40 * i) for i in range(6, -1, -1)))
     fresh = vm("vm-1", V.REQUESTED, requested_at=NOW)
-    busy = picture_of((), fresh, spec=cluster(vm_max=1), arrivals=stream)
+    busy = inputs_of((), fresh, spec=cluster(vm_max=1), arrivals=stream)
     assert plan_cluster(busy, NAMES, TIMERS, dice(), NOW) == ()
     (gone,) = plan_cluster(replace(busy, arrivals=None), NAMES, TIMERS, dice(), NOW)
     assert isinstance(gone, Delete)
@@ -405,7 +407,7 @@ def test_spare_on_its_way_outlives_a_small_change_of_mind() -> None:
     """With each second without a job the next one is a little less likely. Who followed that at
     once would ask for a VM and take it back a moment later."""
     stream = Arrivals(at(-7200), tuple(at(-40 * i) for i in range(6, -1, -1)))
-    nobody = picture_of((), spec=cluster(vm_max=20), arrivals=stream)
+    nobody = inputs_of((), spec=cluster(vm_max=20), arrivals=stream)
     asked = [sum(creates(nobody, now_s).values()) for now_s in range(0, 120, 5)]
     drops = next(i for i, count in enumerate(asked) if count < asked[0])
     fresh = [vm(f"vm-{i}", V.REQUESTED, requested_at=NOW) for i in range(asked[0])]
@@ -417,13 +419,13 @@ def test_spare_on_its_way_outlives_a_small_change_of_mind() -> None:
 
 def test_stream_of_jobs_is_met_half_way() -> None:
     """Jobs that come one after the other are expected to go on; one batch is no stream."""
-    wishes = (Wish(since=NOW),) * 2
+    requests = (VmRequest(since=NOW),) * 2
     spec = cluster(vm_max=20)
     stream = Arrivals(at(-7200), tuple(at(-15 * i) for i in range(6, -1, -1)))
     batch = Arrivals(at(-7200), (NOW,) * 7)
-    met = creates(picture_of(wishes, spec=spec, arrivals=stream))
+    met = creates(inputs_of(requests, spec=spec, arrivals=stream))
     assert sum(met.values()) > 4
-    once = creates(picture_of(wishes, spec=spec, arrivals=batch))
+    once = creates(inputs_of(requests, spec=spec, arrivals=batch))
     assert sum(once.values()) == 2
 
 
@@ -436,10 +438,10 @@ def test_fewer_spares_where_vms_become_free_while_jobs_come() -> None:
     spec = cluster(vm_max=90)
     stream = Arrivals(at(-7200), tuple(at(-45 * i) for i in range(80, -1, -1)))
     working = [vm(f"vm-{i}", V.READY, leases=(f"lease-{i}",)) for i in range(9)]
-    short = tuple(Wish(since=at(-60 * i)) for i in range(9))
-    busy = picture_of((), *working, spec=spec, arrivals=stream)
+    short = tuple(VmRequest(since=at(-60 * i)) for i in range(9))
+    busy = inputs_of((), *working, spec=spec, arrivals=stream)
     freed = replace(busy, at_work=short)
-    lasting = replace(busy, at_work=tuple(Wish(since=at(-45 * i)) for i in range(81)))
+    lasting = replace(busy, at_work=tuple(VmRequest(since=at(-45 * i)) for i in range(81)))
     assert sum(creates(freed).values()) < sum(creates(lasting).values())
 
 
@@ -448,9 +450,11 @@ def test_spare_is_asked_for_where_the_next_job_may_use_it() -> None:
     not use is no spare, is not kept warm, and does not stand for one."""
     spec = cluster(vm_max=20)
     first, *_, last = (region.region for region in spec.regions)
-    picky = replace(picture_of((), spec=spec, arrivals=STREAM), at_work=(Wish((last,), since=NOW),))
+    picky = replace(
+        inputs_of((), spec=spec, arrivals=STREAM), at_work=(VmRequest((last,), since=NOW),)
+    )
     assert set(creates(picky)) == {last}
-    poor = replace(picky, at_work=(Wish(max_usd_per_hour=0.01, since=NOW),))
+    poor = replace(picky, at_work=(VmRequest(max_usd_per_hour=0.01, since=NOW),))
     assert not creates(poor)
     elsewhere = vm("vm-1", region=first, running_since=at(-600), idle_since=at(-90))
     beside = replace(picky, vms=(elsewhere,))
@@ -464,7 +468,7 @@ def test_floor_stands_where_the_newest_job_may_use_it() -> None:
     """A warm VM in a region that jobs may not use is waste; what is warm already is left alone."""
     spec = cluster(vm_min=1)
     first, *_, last = (region.region for region in spec.regions)
-    picky = replace(picture_of((), spec=spec), at_work=(Wish((last,), since=at(-60)),))
+    picky = replace(inputs_of((), spec=spec), at_work=(VmRequest((last,), since=at(-60)),))
     assert creates(picky) == {last: 1}
     assert not creates(replace(picky, vms=(vm("vm-1", region=first),)))
 
@@ -477,7 +481,7 @@ def test_dear_region_is_no_way_to_hurry() -> None:
         vm_max=20,
         regions=tuple(RegionSpec(name, (f"{name}-a",), usd, usd) for name, usd in regions),
     )
-    asked = creates(picture_of((Wish(since=NOW),) * 12, spec=spec))
+    asked = creates(inputs_of((VmRequest(since=NOW),) * 12, spec=spec))
     assert asked["us-east4"] + asked["us-east5"] == 12
     assert asked["us-east5"] >= 4
 
@@ -486,8 +490,8 @@ def test_floor_by_the_hour() -> None:
     """More VMs are kept warm in working hours."""
     floor = Floor(frozenset(range(7)), time(8), time(18), "UTC", 2)
     spec = cluster(floors=(floor,))
-    assert creates(picture_of((), spec=spec)) == {"us-central1": 2}
-    assert creates(picture_of((), spec=spec), 8 * 3600) == {}
+    assert creates(inputs_of((), spec=spec)) == {"us-central1": 2}
+    assert creates(inputs_of((), spec=spec), 8 * 3600) == {}
 
 
 def test_vm_that_is_kept_is_left_until_its_end() -> None:
@@ -506,6 +510,6 @@ def test_vm_that_is_kept_is_left_until_its_end() -> None:
 def test_v1_clusters_have_no_spares() -> None:
     """A v1 worker does not wait for work: it would delete its VM."""
     stream = Arrivals(at(-3600), tuple(at(-s) for s in range(100, 0, -1)))
-    wanted = picture_of((), arrivals=stream)
+    wanted = inputs_of((), arrivals=stream)
     assert creates(wanted), "a stream of jobs is worth a spare"
     assert not creates(replace(wanted, spec=replace(wanted.spec, worker="v1")))

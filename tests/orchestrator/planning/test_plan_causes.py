@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from core.actions import Create, Queue
-from core.demand import Demand, Wish
+from core.demand import Demand, VmRequest
 from core.job import E
-from core.supply import Arrivals, CapacityPolicy, Outcome
+from core.supply import Arrivals, CapacityPolicy, SupplyOutcome
 from core.timers import Timers
 from core.vm import Vm, VmState, move_vm
 from orchestrator.planning.packing import packed
 from orchestrator.planning.plan import plan_cluster
-from orchestrator.planning.plan_input import Picture, demand_by_cluster
+from orchestrator.planning.plan_input import PlanInput, demand_by_cluster
 from tests.builders import NAMES, NOW, at, cluster, dice, job, vm
-from tests.orchestrator.planning.test_plan import blocked, flat, picture_of, seen
+from tests.orchestrator.planning.test_plan import blocked, flat, inputs_of, seen
 from tests.orchestrator.test_cluster_manager import House
 
 V = VmState
 
 
-def creates(picture: Picture, now_s: float = 0) -> list[Create]:
-    actions = plan_cluster(picture, NAMES, Timers(), dice(), at(now_s))
+def creates(inputs: PlanInput, now_s: float = 0) -> list[Create]:
+    actions = plan_cluster(inputs, NAMES, Timers(), dice(), at(now_s))
     found = [action for action in actions if isinstance(action, Create)]
     assert all(len(action.names) == len(action.causes) for action in found)
     return found
@@ -29,26 +29,26 @@ def creates(picture: Picture, now_s: float = 0) -> list[Create]:
 
 def test_each_job_that_waits_is_the_cause_of_its_vm() -> None:
     """In the order of the queue; a floor is no job's."""
-    wishes = tuple(Wish(since=NOW, job=name) for name in ("first", "second"))
-    asked = creates(picture_of(wishes, spec=cluster(vm_min=3)))
+    requests = tuple(VmRequest(since=NOW, job=name) for name in ("first", "second"))
+    asked = creates(inputs_of(requests, spec=cluster(vm_min=3)))
     assert sorted(cause for action in asked for cause in action.causes) == ["", "first", "second"]
 
 
 def test_only_jobs_that_have_no_vm_on_its_way_ask_for_one() -> None:
     """The VM that comes serves the first; the second one is the cause of the next."""
-    wishes = tuple(Wish(since=NOW, job=name) for name in ("first", "second"))
+    requests = tuple(VmRequest(since=NOW, job=name) for name in ("first", "second"))
     coming = vm("vm-1", V.REQUESTED)
-    (asked,) = creates(picture_of(wishes, coming))
+    (asked,) = creates(inputs_of(requests, coming))
     assert asked.causes == ("second",)
 
 
 def test_hedge_is_caused_by_the_job_whose_request_may_fail() -> None:
     """A second region is asked because the wait of that job is at stake."""
-    doubtful = replace(seen("us-central1", Outcome.HIT, 0), last=None, hits=0.0, misses=1.5)
-    unsure = picture_of(
-        (Wish(since=NOW, job="first"),),
+    doubtful = replace(seen("us-central1", SupplyOutcome.HIT, 0), last=None, hits=0.0, misses=1.5)
+    unsure = inputs_of(
+        (VmRequest(since=NOW, job="first"),),
         spec=flat(1.0, 1.2, 9.0),
-        experience=(doubtful, seen("us-east1", Outcome.HIT)),
+        supply=(doubtful, seen("us-east1", SupplyOutcome.HIT)),
         policy=CapacityPolicy(belief_bar=0.4),
     )
     asked = {action.region: action for action in creates(unsure)}
@@ -59,44 +59,45 @@ def test_hedge_is_caused_by_the_job_whose_request_may_fail() -> None:
 def test_probe_is_caused_by_the_first_that_waits_for_the_region() -> None:
     """One standing request in a region without capacity."""
     spec = cluster()
-    troubles = tuple(blocked(region.region, 600) for region in spec.regions)
-    wishes = tuple(Wish(since=NOW, job=name) for name in ("first", "second"))
-    picture = Picture(spec, Demand("1xl4", wishes), (), troubles)
-    asked = creates(picture)
+    blocks = tuple(blocked(region.region, 600) for region in spec.regions)
+    requests = tuple(VmRequest(since=NOW, job=name) for name in ("first", "second"))
+    inputs = PlanInput(spec, Demand("1xl4", requests), (), blocks)
+    asked = creates(inputs)
     assert {cause for action in asked for cause in action.causes} == {"first"}
 
 
 def test_spare_is_caused_by_the_newest_job_of_the_stream() -> None:
     """Or, when none of them waits or runs any more, by the job of the newest VM."""
     stream = Arrivals(at(-7200), tuple(at(-15 * i) for i in range(6, -1, -1)))
-    wishes = (Wish(since=at(-5), job="older"), Wish(since=NOW, job="newest"))
-    asked = creates(picture_of(wishes, spec=cluster(vm_max=20), arrivals=stream))
+    requests = (VmRequest(since=at(-5), job="older"), VmRequest(since=NOW, job="newest"))
+    asked = creates(inputs_of(requests, spec=cluster(vm_max=20), arrivals=stream))
     causes = [cause for action in asked for cause in action.causes]
     assert len(causes) > 2
     assert set(causes[2:]) == {"newest"}
     working = vm("vm-1", V.READY, leases=("lease",), caused_by="somebody")
-    (later,) = creates(picture_of((), working, spec=cluster(vm_max=20), arrivals=stream))
+    (later,) = creates(inputs_of((), working, spec=cluster(vm_max=20), arrivals=stream))
     assert set(later.causes) == {"somebody"}
 
 
 def test_of_jobs_that_share_a_vm_the_first_is_its_cause() -> None:
     """Four jobs of one GPU each are one VM of four."""
     spec = cluster(gpus=4, share=True)
-    demand = Demand("1xl4", tuple(Wish(gpus=1, job=f"j{n}") for n in range(4)))
-    assert [wish.job for wish in packed(demand, spec, (), ()).wishes] == ["j0"]
+    demand = Demand("1xl4", tuple(VmRequest(gpus=1, job=f"j{n}") for n in range(4)))
+    assert [request.job for request in packed(demand, spec, (), ()).requests] == ["j0"]
 
 
 def test_members_of_a_gang_are_the_causes_of_its_request() -> None:
     """Each VM that is asked for together is one member's."""
     region = cluster().regions[0].region
     spec = cluster(flex_start_wait_s=3600.0, vm_max=8)
-    wishes = tuple(
-        Wish((region,), since=NOW, gang="g", job=f"member-{rank}", run_s=3600) for rank in range(3)
+    requests = tuple(
+        VmRequest((region,), since=NOW, gang="g", job=f"member-{rank}", run_s=3600)
+        for rank in range(3)
     )
-    picture = Picture(spec, Demand("1xl4", wishes), (), ())
+    inputs = PlanInput(spec, Demand("1xl4", requests), (), ())
     (asked,) = (
         action
-        for action in plan_cluster(picture, NAMES, Timers(), dice(), NOW)
+        for action in plan_cluster(inputs, NAMES, Timers(), dice(), NOW)
         if isinstance(action, Queue)
     )
     assert asked.causes == ("member-0", "member-1", "member-2")
@@ -105,15 +106,15 @@ def test_members_of_a_gang_are_the_causes_of_its_request() -> None:
 def test_demand_names_its_jobs() -> None:
     """By their uid."""
     waiting = job(1, E.ADMITTED)
-    (wish,) = demand_by_cluster([waiting])["1xl4"].wishes
-    assert wish.job == waiting.uid
+    (request,) = demand_by_cluster([waiting])["1xl4"].requests
+    assert request.job == waiting.uid
 
 
 async def test_cause_is_written_with_the_vm() -> None:
     """With the row that counts against the limit: a leader that dies forgets nothing."""
     house = await House().open()
     await house.wait_for_work()
-    await house.rounds(1)
+    await house.reconciles(1)
     (made,) = await house.vms()
     assert made.caused_by == job(1).uid
     assert made.idle_max_s == Timers().idle_timeout_s

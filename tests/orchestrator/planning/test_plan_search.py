@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from core.actions import Create, Delete, Drain, Hold, Undrain
+from core.actions import Create, Delete, Drain, NoAction, Undrain
 from core.cluster import ClusterSpec, RegionSpec
-from core.demand import Demand, Wish
-from core.mig import MachineState, Member, MigSnapshot, Refusal
-from core.region_blocks import Trouble, TroubleKind
-from core.supply import Experience
+from core.demand import Demand, VmRequest
+from core.mig import MachineState, ManagedInstance, MigSnapshot, Refusal
+from core.region_blocks import BlockKind, RegionBlock
+from core.supply import SupplyHistory
 from core.timers import Timers
 from core.vm import Vm, VmState, move_vm
 from orchestrator.planning.plan import plan_cluster
-from orchestrator.planning.plan_input import Picture
+from orchestrator.planning.plan_input import PlanInput
 from orchestrator.supply.observations import fold
 from tests.builders import NAMES, at, cluster, dice
 
@@ -25,8 +25,8 @@ V = VmState
 TIMERS = Timers()
 STEP_S = 5.0
 GRANT_S, REFUSE_S, BOOT_S = 46.0, 57.0, 90.0
-TEN = tuple(f"region-{letter}1" for letter in "abcdefghij")
-STOCKOUT = Refusal(TroubleKind.STOCKOUT, "no capacity")
+TEN = tuple(f"region-{dead_letter}1" for dead_letter in "abcdefghij")
+STOCKOUT = Refusal(BlockKind.STOCKOUT, "no capacity")
 
 Supply = Callable[[str, float], bool]
 """Whether the region gives VMs at that second."""
@@ -54,11 +54,11 @@ class Search:
 
     spec: ClusterSpec
     stock: Supply
-    wishes: tuple[Wish, ...]
+    requests: tuple[VmRequest, ...]
     errors: dict[str, Refusal] = field(default_factory=dict)
     vms: tuple[Vm, ...] = ()
-    troubles: tuple[Trouble, ...] = ()
-    experience: tuple[Experience, ...] = ()
+    blocks: tuple[RegionBlock, ...] = ()
+    supply: tuple[SupplyHistory, ...] = ()
     attempts: dict[str, Attempt] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
     holds: dict[str, str] = field(default_factory=dict)
@@ -72,12 +72,12 @@ class Search:
             self._cloud()
             self._observe()
             self._work()
-            picture = Picture(
-                self.spec, Demand(self.spec.name, self.wishes), self.vms, self.troubles,
-                experience=self.experience,
+            inputs = PlanInput(
+                self.spec, Demand(self.spec.name, self.requests), self.vms, self.blocks,
+                supply=self.supply,
             )  # fmt: skip
             self.holds = {}
-            for action in plan_cluster(picture, NAMES, TIMERS, ids, at(self.now_s)):
+            for action in plan_cluster(inputs, NAMES, TIMERS, ids, at(self.now_s)):
                 self._apply(action)
             assert len(self.vms) <= self.spec.vm_max
             self.now_s += STEP_S
@@ -101,19 +101,19 @@ class Search:
                 if vm.region == region.region and vm.name in self.attempts
             )  # fmt: skip
             now = at(self.now_s)
-            snapshot = MigSnapshot("mig", self.spec.name, region.region, 0, True, members, now)
+            observed = MigSnapshot("mig", self.spec.name, region.region, 0, True, members, now)
             folded = fold(
-                snapshot, self.spec, self.vms, self.troubles, frozenset(), TIMERS, now,
-                experience=self.experience,
+                observed, self.spec, self.vms, self.blocks, frozenset(), TIMERS, now,
+                supply=self.supply,
             )  # fmt: skip
             self.vms = tuple(vm for vm in folded.vms if vm.counted)
-            self.troubles, self.experience = folded.troubles, folded.experience
+            self.blocks, self.supply = folded.blocks, folded.supply
 
-    def _member(self, vm: Vm) -> Member:
+    def _member(self, vm: Vm) -> ManagedInstance:
         attempt = self.attempts[vm.name]
         running = attempt.good and self.now_s - attempt.tried_s >= GRANT_S
         error = self.errors.get(vm.region, STOCKOUT)
-        return Member(
+        return ManagedInstance(
             name=vm.name,
             zone=f"{vm.region}-a",
             machine=MachineState.RUNNING if running else MachineState.NONE,
@@ -121,7 +121,7 @@ class Search:
         )
 
     def _work(self) -> None:
-        """VMs get ready, and take the first wish that allows them."""
+        """VMs get ready, and take the first VM request that allows them."""
         for vm in self.vms:
             booted = vm.running_since is not None and vm.state is V.BOOTING
             if booted and (at(self.now_s) - vm.running_since).total_seconds() >= BOOT_S:  # type: ignore[operator]
@@ -129,8 +129,8 @@ class Search:
         for vm in self.vms:
             if vm.running_since is not None and not vm.leases:
                 self.never_ran.add(vm.name)
-            if vm.idle and self.wishes:
-                self.wishes = self.wishes[1:]
+            if vm.idle and self.requests:
+                self.requests = self.requests[1:]
                 self._put(replace(vm, leases=("lease",), idle_since=None))
                 self.never_ran.discard(vm.name)
                 self.started.append(self.now_s)
@@ -165,7 +165,7 @@ class Search:
                 state = V.DRAINING if isinstance(action, Drain) else V.READY
                 (vm,) = (vm for vm in self.vms if vm.name == action.vm_name)
                 self._put(move_vm(vm, state, now, action.reason))
-            case Hold():
+            case NoAction():
                 self.holds[action.region] = action.reason
 
 
@@ -174,11 +174,11 @@ class Search:
 def test_nine_of_ten_regions_stocked_out(live: int, demand: int) -> None:
     """All jobs start in the region that lives within one search round (one try of each region by
     rank) and a boot, and next to no VM runs without a job."""
-    wishes = (Wish(since=at(0)),) * demand
-    search = Search(ten_regions(), lambda region, _: region == TEN[live], wishes)
+    requests = (VmRequest(since=at(0)),) * demand
+    search = Search(ten_regions(), lambda region, _: region == TEN[live], requests)
     one_try_s = TIMERS.widen_after_s + STEP_S
     search.run(one_try_s * len(TEN) + GRANT_S + BOOT_S + 4 * STEP_S)
-    assert not search.wishes, f"{len(search.wishes)} jobs still wait"
+    assert not search.requests, f"{len(search.requests)} jobs still wait"
     assert len(search.never_ran) <= max(1, 0.2 * demand)
 
 
@@ -186,10 +186,10 @@ def test_rolling_stockout_is_followed() -> None:
     """The live region changes every ten minutes; work goes on without a VM for nobody."""
     rolling = Search(ten_regions(), lambda region, s: region == TEN[int(s // 600) % 10], ())
     for wave in range(5):
-        rolling.wishes += (Wish(since=at(rolling.now_s)),) * 5
+        rolling.requests += (VmRequest(since=at(rolling.now_s)),) * 5
         rolling.run(600.0 * (wave + 1))
     rolling.run(600.0 * 8)
-    assert not rolling.wishes
+    assert not rolling.requests
     assert len(rolling.never_ran) <= 0.2 * 25
 
 
@@ -202,7 +202,7 @@ def test_short_opening_after_six_hours_is_caught(heals: int) -> None:
     def stock(region: str, second: float) -> bool:
         return region == TEN[heals] and opens <= second < opens + 180
 
-    search = Search(ten_regions(), stock, (Wish(since=at(0)),))
+    search = Search(ten_regions(), stock, (VmRequest(since=at(0)),))
     search.run(opens)
     calls = search.calls.total()
     assert calls <= 6 * 120, "no more than two write calls a minute, for ten regions"
@@ -216,18 +216,18 @@ def test_short_opening_after_six_hours_is_caught(heals: int) -> None:
 def test_each_kind_of_trouble_has_its_reason_and_its_time() -> None:
     """Quota, stockout and a type that the zone lacks: three reasons, three waiting times."""
     spec = replace(ten_regions(), regions=ten_regions().regions[:3])
-    quota = Refusal(TroubleKind.QUOTA, "Quota 'GPUS' exceeded. Limit: 0.0")
-    lacks = Refusal(TroubleKind.UNSUPPORTED, "machine type is not supported in the zone")
+    quota = Refusal(BlockKind.QUOTA, "Quota 'GPUS' exceeded. Limit: 0.0")
+    lacks = Refusal(BlockKind.UNSUPPORTED, "machine type is not supported in the zone")
     errors = {TEN[0]: quota, TEN[1]: STOCKOUT, TEN[2]: lacks}
-    search = Search(spec, lambda *_: False, (Wish(since=at(0)),) * 2, errors=errors)
+    search = Search(spec, lambda *_: False, (VmRequest(since=at(0)),) * 2, errors=errors)
     search.run(300)
-    kinds = {t.region: t.kind for t in search.troubles if t.blocks(at(search.now_s))}
+    kinds = {t.region: t.kind for t in search.blocks if t.blocks(at(search.now_s))}
     assert kinds == {
-        TEN[0]: TroubleKind.QUOTA,
-        TEN[1]: TroubleKind.STOCKOUT,
-        TEN[2]: TroubleKind.UNSUPPORTED,
+        TEN[0]: BlockKind.QUOTA,
+        TEN[1]: BlockKind.STOCKOUT,
+        TEN[2]: BlockKind.UNSUPPORTED,
     }
     words = [search.holds[region].split(" until ")[0] for region in TEN[:3]]
     assert words == ["quota", "stockout", "unsupported"]
-    spans = {t.kind: (t.until - t.last_seen).total_seconds() for t in search.troubles}
-    assert spans[TroubleKind.UNSUPPORTED] > spans[TroubleKind.QUOTA] > spans[TroubleKind.STOCKOUT]
+    spans = {t.kind: (t.until - t.last_seen).total_seconds() for t in search.blocks}
+    assert spans[BlockKind.UNSUPPORTED] > spans[BlockKind.QUOTA] > spans[BlockKind.STOCKOUT]

@@ -6,12 +6,12 @@ import pytest
 
 from core.actions import Create, Drain
 from core.cluster import ClusterSpec, RegionSpec
-from core.demand import Demand, Wish
-from core.supply import Experience
+from core.demand import Demand, VmRequest
+from core.supply import SupplyHistory
 from core.timers import Timers
 from core.vm import Vm, VmState
 from orchestrator.planning.plan import plan_cluster
-from orchestrator.planning.plan_input import Picture
+from orchestrator.planning.plan_input import PlanInput
 from orchestrator.planning.region_estimates import CROWD_MAX, crowding, outlooks
 from tests.builders import NAMES, NOW, at, cluster, dice, vm
 
@@ -34,8 +34,8 @@ def working(count: int, region: str = HERE) -> list[Vm]:
 
 
 def asked(spec: ClusterSpec, vms: list[Vm], wanted: int = 1) -> dict[str, int]:
-    demand = Demand(spec.name, (Wish(since=NOW),) * wanted)
-    actions = plan_cluster(Picture(spec, demand, tuple(vms), ()), NAMES, TIMERS, dice(), NOW)
+    demand = Demand(spec.name, (VmRequest(since=NOW),) * wanted)
+    actions = plan_cluster(PlanInput(spec, demand, tuple(vms), ()), NAMES, TIMERS, dice(), NOW)
     return {a.region: len(a.names) for a in actions if isinstance(a, Create)}
 
 
@@ -66,16 +66,16 @@ def test_risk_grows_with_the_number_and_is_bounded(usual: float) -> None:
 
 def test_what_was_usual_there_is_no_crowd() -> None:
     """A place that held many all the time has shown what that means: its rate says it already."""
-    seen = Experience(
+    seen = SupplyHistory(
         HERE, "", "g2-standard-4", True, updated_at=NOW, preempted=10.0, vm_hours=400.0
     )
     rare = replace(seen, vm_hours=20.0, preempted=0.5)
     spec = spot(2.0, 2.1)
-    pictures = [
-        Picture(spec, Demand(spec.name), tuple(working(11)), (), experience=(known,))
+    inputs_strategy = [
+        PlanInput(spec, Demand(spec.name), tuple(working(11)), (), supply=(known,))
         for known in (seen, rare)
     ]
-    usual, crowded = (outlooks(picture, TIMERS, NOW)[HERE] for picture in pictures)
+    usual, crowded = (outlooks(inputs, TIMERS, NOW)[HERE] for inputs in inputs_strategy)
     assert usual.price < crowded.price
 
 
@@ -83,8 +83,8 @@ def test_one_vm_waits_for_whoever_looks_at_the_result_and_only_one() -> None:
     """Ten jobs end together and nobody has come for an hour: nine VMs are given back at once."""
     done = [vm(f"vm-{i}", V.READY, running_since=at(-600), idle_since=at(-5)) for i in range(10)]
     spec = cluster(vm_max=20)
-    picture = Picture(spec, Demand(spec.name), tuple(done), ())
-    drained = [a for a in plan_cluster(picture, NAMES, TIMERS, dice(), NOW) if isinstance(a, Drain)]
+    inputs = PlanInput(spec, Demand(spec.name), tuple(done), ())
+    drained = [a for a in plan_cluster(inputs, NAMES, TIMERS, dice(), NOW) if isinstance(a, Drain)]
     assert len(drained) == 9
-    later = plan_cluster(picture, NAMES, TIMERS, dice(), at(120))
+    later = plan_cluster(inputs, NAMES, TIMERS, dice(), at(120))
     assert sum(isinstance(a, Drain) for a in later) == 10

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from core.cluster import ClusterSpec, RegionSpec
 from core.demand import Demand
-from core.mig import MachineState, Member
+from core.mig import MachineState, ManagedInstance
 from core.supply import (
     SHORTAGES_MAX,
-    Experience,
-    Outcome,
     Shortage,
+    SupplyHistory,
+    SupplyOutcome,
     after_taking,
     room,
     success_probability,
@@ -23,15 +23,15 @@ from core.supply import (
 )
 from core.timers import Timers
 from core.vm import Vm, VmState
-from orchestrator.planning.plan_input import Picture
+from orchestrator.planning.plan_input import PlanInput
 from orchestrator.planning.region_estimates import outlooks
 from orchestrator.supply.observations import fold
-from tests.builders import NOW, at, cluster, snapshot, vm
+from tests.builders import NOW, at, cluster, observed, vm
 
 TIMERS = Timers()
 V = VmState
 HERE = "us-central1"
-PLACE = Experience(HERE, "", "g2-standard-4", True, updated_at=NOW)
+PLACE = SupplyHistory(HERE, "", "g2-standard-4", True, updated_at=NOW)
 
 
 def spot() -> ClusterSpec:
@@ -44,10 +44,10 @@ def running(name: str) -> Vm:
     )
 
 
-def price(known: Experience, now: datetime = NOW, number: int = 1) -> float:
+def price(known: SupplyHistory, now: datetime = NOW, number: int = 1) -> float:
     spec = spot()
-    picture = Picture(spec, Demand(spec.name), (), (), experience=(known,))
-    return outlooks(picture, TIMERS, now)[HERE].price_of(number)
+    inputs = PlanInput(spec, Demand(spec.name), (), (), supply=(known,))
+    return outlooks(inputs, TIMERS, now)[HERE].price_of(number)
 
 
 def test_shortage_makes_a_place_dearer_and_wears_off() -> None:
@@ -68,17 +68,19 @@ def test_those_that_it_kept_are_as_safe_as_before() -> None:
 def test_standard_vms_are_not_taken() -> None:
     standard = replace(spot(), spot=False)
     known = with_shortage(replace(PLACE, spot=False), 0, NOW)
-    pictures = [
-        Picture(standard, Demand(standard.name), (), (), experience=e) for e in ((), (known,))
+    inputs_strategy = [
+        PlanInput(standard, Demand(standard.name), (), (), supply=e) for e in ((), (known,))
     ]
-    one, other = (outlooks(p, TIMERS, NOW)[HERE].risk.of(3) for p in pictures)
+    one, other = (outlooks(p, TIMERS, NOW)[HERE].risk.of(3) for p in inputs_strategy)
     assert one == other == 0.0
 
 
 def test_taken_vms_are_a_shortage_of_what_is_left() -> None:
     spec, vms = spot(), [running(f"vm-{i}") for i in range(5)]
-    left = [Member(v.name, f"{HERE}-a", MachineState.RUNNING, v.instance_id) for v in vms[:3]]
-    found = fold(snapshot(*left), spec, vms, (), frozenset(), TIMERS, NOW).experience
+    left = [
+        ManagedInstance(v.name, f"{HERE}-a", MachineState.RUNNING, v.instance_id) for v in vms[:3]
+    ]
+    found = fold(observed(*left), spec, vms, (), frozenset(), TIMERS, NOW).supply
     assert [e.shortages for e in found if not e.zone] == [(Shortage(3, NOW),)]
 
 
@@ -86,70 +88,74 @@ def test_what_takes_vms_back_has_none_to_give_for_a_while() -> None:
     """The last that was seen of it is that it lacks VMs. No request missed, so what it gives on the
     whole and how many at once stay; the next delivery makes it good again."""
     spec, vms = spot(), [running("vm-1"), running("vm-2")]
-    before = replace(PLACE, hits=9.0, last=Outcome.HIT, last_at=NOW, room=8.0)
-    left = Member("vm-1", f"{HERE}-a", MachineState.RUNNING, "i-vm-1")
-    folded = fold(snapshot(left), spec, vms, (), frozenset(), TIMERS, NOW, experience=(before,))
-    (after,) = [e for e in folded.experience if not e.zone]
-    assert after.last is Outcome.TAKEN
+    before = replace(PLACE, hits=9.0, last=SupplyOutcome.HIT, last_at=NOW, room=8.0)
+    left = ManagedInstance("vm-1", f"{HERE}-a", MachineState.RUNNING, "i-vm-1")
+    folded = fold(observed(left), spec, vms, (), frozenset(), TIMERS, NOW, supply=(before,))
+    (after,) = [e for e in folded.supply if not e.zone]
+    assert after.last is SupplyOutcome.TAKEN
     assert (after.hits, after.misses, after.room) == (9.0, 0.0, 8.0)
-    beliefs = [success_probability(after, NOW + timedelta(minutes=m)) for m in (0, 10, 60, 600)]
-    assert beliefs == sorted(beliefs)
-    assert beliefs[0] == 0.0 < beliefs[1] < 0.25 < beliefs[2]
+    probabilities = [
+        success_probability(after, NOW + timedelta(minutes=m)) for m in (0, 10, 60, 600)
+    ]
+    assert probabilities == sorted(probabilities)
+    assert probabilities[0] == 0.0 < probabilities[1] < 0.25 < probabilities[2]
     born = vm("vm-3", V.BOOTING, region=HERE, spot=True, requested_at=NOW, running_since=None)
-    came = Member("vm-3", f"{HERE}-a", MachineState.RUNNING, "i-vm-3")
+    came = ManagedInstance("vm-3", f"{HERE}-a", MachineState.RUNNING, "i-vm-3")
     healed = fold(
-        *(snapshot(left, came), spec, [vms[0], born], (), frozenset(), TIMERS, NOW),
-        experience=(after,),
+        *(observed(left, came), spec, [vms[0], born], (), frozenset(), TIMERS, NOW),
+        supply=(after,),
     )
-    assert [success_probability(e, NOW) for e in healed.experience if not e.zone] == [1.0]
+    assert [success_probability(e, NOW) for e in healed.supply if not e.zone] == [1.0]
 
 
 def test_what_was_forgotten_stays_forgotten() -> None:
     """How many may be asked for at once fades with the newest sighting; a taking is one, and
     revives nothing that was seen days ago."""
-    old = replace(PLACE, last=Outcome.HIT, last_at=NOW - timedelta(days=5), room=32.0)
+    old = replace(PLACE, last=SupplyOutcome.HIT, last_at=NOW - timedelta(days=5), room=32.0)
     assert room(after_taking(old, NOW), NOW) == room(old, NOW) == 4
 
 
-def last_seen(gone: Vm, left: int = 0) -> Outcome | None:
+def last_seen(gone: Vm, left: int = 0) -> SupplyOutcome | None:
     """Of a place that delivered a minute ago, after that VM has gone and so many have stayed."""
     stay = [running(f"stays-{i}") for i in range(left)]
-    members = [Member(v.name, f"{HERE}-a", MachineState.RUNNING, v.instance_id) for v in stay]
-    hit = replace(PLACE, hits=9.0, last=Outcome.HIT, last_at=at(-60))
+    members = [
+        ManagedInstance(v.name, f"{HERE}-a", MachineState.RUNNING, v.instance_id) for v in stay
+    ]
+    hit = replace(PLACE, hits=9.0, last=SupplyOutcome.HIT, last_at=at(-60))
     found = fold(
-        *(snapshot(*members), spot(), [gone, *stay], (), frozenset(), TIMERS, NOW),
-        experience=(hit,),
+        *(observed(*members), spot(), [gone, *stay], (), frozenset(), TIMERS, NOW),
+        supply=(hit,),
     )
-    return next(e.last for e in found.experience if not e.zone)
+    return next(e.last for e in found.supply if not e.zone)
 
 
 def test_an_old_taking_does_not_overtake_a_delivery() -> None:
     """It was off three minutes ago, and is found gone now: a VM came in between."""
     one = running("vm-1")
-    assert last_seen(one) is Outcome.TAKEN
+    assert last_seen(one) is SupplyOutcome.TAKEN
     leaves = replace(one, state=V.DELETING, taken=True)
-    assert last_seen(replace(leaves, state_since=at(-180))) is Outcome.HIT
-    assert last_seen(replace(leaves, state_since=at(-30))) is Outcome.TAKEN
+    assert last_seen(replace(leaves, state_since=at(-180))) is SupplyOutcome.HIT
+    assert last_seen(replace(leaves, state_since=at(-30))) is SupplyOutcome.TAKEN
 
 
 def test_one_of_many_is_no_shortage_of_all() -> None:
-    assert last_seen(running("vm-1"), left=9) is Outcome.TAKEN
-    assert last_seen(running("vm-1"), left=10) is Outcome.HIT
+    assert last_seen(running("vm-1"), left=9) is SupplyOutcome.TAKEN
+    assert last_seen(running("vm-1"), left=10) is SupplyOutcome.HIT
 
 
 def test_v1_workers_delete_their_vms_themselves() -> None:
     """They are kept for that once they have done their one job."""
     done = replace(running("vm-1"), state=V.DRAINING, kept_until=at(60))
-    assert last_seen(done) is Outcome.HIT
-    off = Member(done.name, f"{HERE}-a", MachineState.STOPPING, done.instance_id)
-    (seen,) = fold(snapshot(off), spot(), [done], (), frozenset(), TIMERS, NOW).vms
+    assert last_seen(done) is SupplyOutcome.HIT
+    off = ManagedInstance(done.name, f"{HERE}-a", MachineState.STOPPING, done.instance_id)
+    (seen,) = fold(observed(off), spot(), [done], (), frozenset(), TIMERS, NOW).vms
     assert not seen.taken
 
 
 def test_vms_that_we_delete_are_none() -> None:
     spec = spot()
     ours = replace(running("vm-1"), state=V.DELETING)
-    found = fold(snapshot(), spec, [ours], (), frozenset(), TIMERS, NOW).experience
+    found = fold(observed(), spec, [ours], (), frozenset(), TIMERS, NOW).supply
     assert all(e.shortages == () for e in found)
 
 

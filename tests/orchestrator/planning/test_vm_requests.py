@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from core.actions import Create, Hold
+from core.actions import Create, NoAction
 from core.cluster import ClusterSpec, RegionSpec
-from core.demand import Demand, Wish
-from core.supply import Experience, Outcome, Shortage
+from core.demand import Demand, VmRequest
+from core.supply import Shortage, SupplyHistory, SupplyOutcome
 from core.timers import Timers
 from core.vm import Vm, VmState
 from orchestrator.planning.plan import next_look, plan_cluster
-from orchestrator.planning.plan_input import Picture
+from orchestrator.planning.plan_input import PlanInput
 from orchestrator.planning.vm_requests import LONG_WAIT_S
 from tests.builders import NAMES, NOW, at, cluster, dice, vm
 
@@ -24,27 +24,27 @@ def place(spot: bool, *names: str) -> ClusterSpec:
     return cluster(vm_max=60, spot=spot, regions=regions)
 
 
-def refused_lately(spec: ClusterSpec, region: str, room: float) -> Experience:
+def refused_lately(spec: ClusterSpec, region: str, room: float) -> SupplyHistory:
     """Asked half an hour ago, in vain: its block is over."""
     then = at(-1800)
-    return Experience(
+    return SupplyHistory(
         region, "", spec.machine_type, spec.spot, then, hits=3.0, misses=3.0,
-        last=Outcome.MISS, last_at=then, room=room,
+        last=SupplyOutcome.MISS, last_at=then, room=room,
     )  # fmt: skip
 
 
 def planned(
     spec: ClusterSpec,
-    experience: tuple[Experience, ...],
+    supply: tuple[SupplyHistory, ...],
     vms: tuple[Vm, ...] = (),
     waited_s: float = 0.0,
 ) -> tuple[dict[str, int], dict[str, str]]:
     """For twenty jobs: VMs asked for by region, and what is held with which words."""
-    demand = Demand(spec.name, (Wish(since=at(-waited_s)),) * 20)
-    picture = Picture(spec, demand, vms, (), experience=experience)
-    actions = plan_cluster(picture, NAMES, TIMERS, dice(), NOW)
+    demand = Demand(spec.name, (VmRequest(since=at(-waited_s)),) * 20)
+    inputs = PlanInput(spec, demand, vms, (), supply=supply)
+    actions = plan_cluster(inputs, NAMES, TIMERS, dice(), NOW)
     asked = {a.region: len(a.names) for a in actions if isinstance(a, Create)}
-    return asked, {a.region: a.reason for a in actions if isinstance(a, Hold)}
+    return asked, {a.region: a.reason for a in actions if isinstance(a, NoAction)}
 
 
 def test_a_place_that_refused_is_asked_for_what_it_usually_gives() -> None:
@@ -65,7 +65,9 @@ def test_a_place_that_nobody_asked_yet_is_asked_for_all() -> None:
 def test_a_place_that_delivers_gets_what_others_cannot_be_asked_for() -> None:
     """Beside one that refused, one that has just delivered: it is asked for the rest."""
     spec = place(True, HERE, THERE)
-    good = replace(refused_lately(spec, THERE, 4.0), last=Outcome.HIT, last_at=at(-5), hits=9.0)
+    good = replace(
+        refused_lately(spec, THERE, 4.0), last=SupplyOutcome.HIT, last_at=at(-5), hits=9.0
+    )
     asked, _ = planned(spec, (refused_lately(spec, HERE, 2.0), good))
     assert sum(asked.values()) == 20
     assert asked.get(HERE, 0) <= 4 < asked[THERE]
@@ -82,9 +84,11 @@ def test_standard_vms_are_held_back_only_while_a_request_is_late() -> None:
     assert THERE not in asked
 
 
-def delivers(spec: ClusterSpec, short_s: float | None = None) -> Experience:
+def delivers(spec: ClusterSpec, short_s: float | None = None) -> SupplyHistory:
     """It has just delivered; so many seconds ago it had no room for one more."""
-    known = replace(refused_lately(spec, HERE, 4.0), last=Outcome.HIT, last_at=at(-5), hits=9.0)
+    known = replace(
+        refused_lately(spec, HERE, 4.0), last=SupplyOutcome.HIT, last_at=at(-5), hits=9.0
+    )
     return known if short_s is None else replace(known, shortages=(Shortage(3, at(-short_s)),))
 
 
@@ -105,7 +109,7 @@ def test_an_opening_is_not_missed_by_those_who_have_waited_for_long() -> None:
     known = (delivers(spec, short_s=1800),)
     assert planned(spec, known, waited_s=LONG_WAIT_S - 1)[0] == {HERE: 4}
     assert planned(spec, known, waited_s=LONG_WAIT_S + 1)[0] == {HERE: 20}
-    waits = Picture(spec, Demand(spec.name, (Wish(since=NOW),) * 9), (), (), experience=known)
+    waits = PlanInput(spec, Demand(spec.name, (VmRequest(since=NOW),) * 9), (), (), supply=known)
     soon = next_look(waits, TIMERS, at(LONG_WAIT_S - 5))
     assert soon is not None
     assert soon <= at(LONG_WAIT_S + 0.01)

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from core.actions import Create, Delete
-from core.changes import JobMove, NewJob, NewVm, Unit, VmMove
+from core.changes import AtomicBatch, JobMove, NewJob, NewVm, VmMove
 from core.cluster import ClusterSpec
 from core.errors import CloudBusy, CloudUnsure
 from core.job import E, JobEvent, entry_for
-from core.mig import CapacityHint, MachineState, Member, MigSnapshot
+from core.mig import CapacityHint, MachineState, ManagedInstance, MigSnapshot
 from core.timers import Timers
 from core.vm import VmState
 from migs.manager import MigManager
@@ -37,7 +37,7 @@ class SlowCloud:
     def __init__(self, loop: VirtualLoop, *slow_calls: str) -> None:
         self._loop = loop
         self.slow_calls = slow_calls
-        self.members: dict[str, dict[str, Member]] = {}
+        self.members: dict[str, dict[str, ManagedInstance]] = {}
         self.done: list[tuple[float, str, str, str]] = []
         """(when, call, region, group)"""
         self.inside: dict[str, int] = {}
@@ -66,7 +66,9 @@ class SlowCloud:
         await self._pass("create", action.region, mig)
         group = self.members.setdefault(mig, {})
         for name in action.names:
-            group[name] = Member(name, f"{action.region}-a", MachineState.RUNNING, f"id-{name}")
+            group[name] = ManagedInstance(
+                name, f"{action.region}-a", MachineState.RUNNING, f"id-{name}"
+            )
 
     async def delete(self, mig: str, action: Delete) -> None:
         await self._pass("delete", action.region, mig)
@@ -104,7 +106,7 @@ class House:
         move = JobMove(new, admitted, (entry_for(new, admitted, E.ADMITTED),))
         assert (await self.store.commit([(first,), (move,)], None)).all_applied
 
-    async def rounds(self, manager: ClusterManager, until_s: float) -> None:
+    async def reconciles(self, manager: ClusterManager, until_s: float) -> None:
         while self.loop.time() < until_s:
             await manager.reconcile()
             await asyncio.sleep(0.2)
@@ -125,7 +127,7 @@ def test_slow_observation_holds_no_other_region(loop: VirtualLoop) -> None:
         await house.store.lead("me", 10_000)
         await house.want_a_vm(1, "1xl4")
         manager = ClusterManager(cluster(), house.wiring)
-        await house.rounds(manager, 5.0)
+        await house.reconciles(manager, 5.0)
         await manager.close()
 
     loop.run_until_complete(run())
@@ -144,13 +146,15 @@ def test_slow_create_holds_no_other_region(loop: VirtualLoop) -> None:
         doomed = vm("vm-1", V.DELETING, region="us-east1", zone="us-east1-a")
         asked = replace(doomed, state=V.REQUESTED, boot_nonce="", idle_since=None)
         mig = NAMES.mig("1xl4", "us-east1")
-        house.cloud.members[mig] = {"vm-1": Member("vm-1", "us-east1-a", MachineState.RUNNING)}
-        put: list[Unit] = [(NewVm(asked, 99),), (VmMove(asked, replace(doomed, version=2)),)]
+        house.cloud.members[mig] = {
+            "vm-1": ManagedInstance("vm-1", "us-east1-a", MachineState.RUNNING)
+        }
+        put: list[AtomicBatch] = [(NewVm(asked, 99),), (VmMove(asked, replace(doomed, version=2)),)]
         assert (await house.store.commit(put, None)).all_applied
         manager = ClusterManager(cluster(), house.wiring)
-        await house.rounds(manager, 10.0)
-        view = await house.store.view(0)
-        assert sum(made.region == SLOW for made in view.vms) == 1
+        await house.reconciles(manager, 10.0)
+        snapshot = await house.store.snapshot(0)
+        assert sum(made.region == SLOW for made in snapshot.vms) == 1
         await manager.close()
 
     loop.run_until_complete(run())
@@ -166,7 +170,7 @@ def test_late_answer_is_used(loop: VirtualLoop) -> None:
     async def run() -> None:
         await house.store.lead("me", 10_000)
         manager = ClusterManager(cluster(), house.wiring)
-        await house.rounds(manager, 1.0)
+        await house.reconciles(manager, 1.0)
         gate = asyncio.Event()
         observe = house.cloud.observe
 
@@ -177,14 +181,14 @@ def test_late_answer_is_used(loop: VirtualLoop) -> None:
             return seen
 
         house.cloud.observe = late  # type: ignore[method-assign]
-        await house.rounds(manager, 62.0)
+        await house.reconciles(manager, 62.0)
         assert SLOW in manager._context.lanes.busy(), "asked, and not answered yet"
         made = vm("vm-9", V.REQUESTED, region=SLOW, zone="", instance_id="")
         old = replace(made, requested_at=house.clock.now().replace(year=2000))
         assert (await house.store.commit([(NewVm(old, 99),)], None)).all_applied
         gate.set()
         await manager.reconcile()
-        (kept,) = [row for row in (await house.store.view(0)).vms if row.name == "vm-9"]
+        (kept,) = [row for row in (await house.store.snapshot(0)).vms if row.name == "vm-9"]
         assert kept.counted
         await manager.close()
 
@@ -203,7 +207,7 @@ def test_many_clusters_and_one_slow_region(loop: VirtualLoop) -> None:
             await house.want_a_vm(number, name)
         everything = ClusterOrchestrator([cluster(name) for name in names], house.wiring)
         while loop.time() < 4.0:
-            everything.poke(await house.store.view(0))
+            everything.poke(await house.store.snapshot(0))
             await asyncio.sleep(0.1)
         began = loop.time()
         await everything.close()
@@ -239,7 +243,7 @@ def test_slow_advice_holds_no_region(loop: VirtualLoop) -> None:
         await house.want_a_vm(1, "1xl4")
         wiring = replace(house.wiring, advice=advice)
         manager = ClusterManager(cluster(spot=True), wiring)
-        await house.rounds(manager, 5.0)
+        await house.reconciles(manager, 5.0)
         await manager.close()
 
     loop.run_until_complete(run())

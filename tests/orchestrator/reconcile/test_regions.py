@@ -9,7 +9,7 @@ import pytest
 from core.changes import PutRegionStatus, RegionStatus
 from core.cluster import ClusterSpec
 from core.errors import CloudBusy, Forbidden, MigMissing, StoreDown
-from core.mig import MachineState, Member
+from core.mig import MachineState, ManagedInstance
 from core.supply import CapacityPolicy
 from orchestrator.cluster_manager import ClusterManager
 from orchestrator.orchestrator import ClusterOrchestrator
@@ -27,9 +27,9 @@ def without(spec: ClusterSpec, region: str) -> ClusterSpec:
     return replace(spec, regions=tuple(r for r in spec.regions if r.region != region))
 
 
-def retried(name: str = ORPHAN) -> dict[str, Member]:
+def retried(name: str = ORPHAN) -> dict[str, ManagedInstance]:
     """A member that its group tries to make, and cannot."""
-    return {name: Member(name, f"{LEFT}-a", MachineState.NONE)}
+    return {name: ManagedInstance(name, f"{LEFT}-a", MachineState.NONE)}
 
 
 async def driven(house: House) -> set[str]:
@@ -40,7 +40,7 @@ async def driven(house: House) -> set[str]:
 async def house() -> House:
     """One that has driven all regions of its cluster, and was then told to leave one."""
     house = await House(cluster()).open()
-    await house.rounds(1)
+    await house.reconciles(1)
     assert LEFT in await driven(house)
     return house
 
@@ -52,10 +52,10 @@ def leave(house: House) -> None:
 async def test_an_empty_region_is_forgotten_at_once(house: House) -> None:
     """One look after the withdrawal is enough, and it is not looked at again."""
     leave(house)
-    await house.rounds(1)
+    await house.reconciles(1)
     assert LEFT not in await driven(house)
     asked = house.cloud.calls["observe"]
-    await house.rounds(3, every_s=IDLE_S + 1)
+    await house.reconciles(3, every_s=IDLE_S + 1)
     assert house.cloud.calls["observe"] == asked + 2 * 2  # the other two, in two of the rounds
     assert LEFT not in await driven(house)
 
@@ -64,11 +64,11 @@ async def test_a_member_that_is_being_made_is_taken_back_by_name(house: House) -
     """Nobody owns it; its region is watched, and says so, until it is gone."""
     house.cloud.members[LEFT] = retried()
     leave(house)
-    await house.rounds(2)
+    await house.reconciles(2)
     assert LEFT in await driven(house)
     statuses = {row.region: row.why for row in await MemoryReads(house.store).region_statuses()}
     assert statuses[LEFT] == WATCHED
-    await house.rounds(8, every_s=IDLE_S + 1)
+    await house.reconciles(8, every_s=IDLE_S + 1)
     assert house.cloud.members[LEFT] == {}
     assert house.cloud.calls["delete"] == 1
     assert LEFT not in await driven(house)
@@ -80,12 +80,12 @@ async def test_the_next_leader_goes_on_watching(house: House) -> None:
     """What one leader could not see, another finds by the rows that it left."""
     house.cloud.fail[f"observe {LEFT}"] = CloudBusy("not now")
     leave(house)
-    await house.rounds(3, every_s=IDLE_S + 1)
+    await house.reconciles(3, every_s=IDLE_S + 1)
     house.cloud.fail.clear()
     house.cloud.members[LEFT] = retried()
     left = [region for _, region in await house.store.driven()]
     house.manager = ClusterManager(without(house.spec, LEFT), house.wiring, left)
-    await house.rounds(8, every_s=IDLE_S + 1)
+    await house.reconciles(8, every_s=IDLE_S + 1)
     assert house.cloud.members[LEFT] == {}
     assert LEFT not in await driven(house)
 
@@ -93,7 +93,7 @@ async def test_the_next_leader_goes_on_watching(house: House) -> None:
 async def assert_forgotten(house: House, orchestrator: ClusterOrchestrator) -> None:
     """After a while the group is empty, and nobody remembers it."""
     for _ in range(12):
-        orchestrator.poke(await house.store.view(0))
+        orchestrator.poke(await house.store.snapshot(0))
         for task in list(orchestrator._running.values()):
             await task
         house.clock.passed_s += IDLE_S + 1
@@ -121,7 +121,7 @@ async def test_a_group_that_was_deleted_is_forgotten(house: House) -> None:
     """Its owner withdrew the region and deleted the group: no alert about that."""
     house.cloud.fail[f"observe {LEFT}"] = MigMissing("there is no such group")
     leave(house)
-    await house.rounds(1)
+    await house.reconciles(1)
     assert LEFT not in await driven(house)
     assert await house.alerts() == set()
 
@@ -130,20 +130,22 @@ async def test_a_group_that_nobody_may_see_is_not_forgotten(house: House) -> Non
     """Without the permission to look, nobody knows that it is empty; a human is told."""
     house.cloud.fail[f"observe {LEFT}"] = Forbidden("no permission")
     leave(house)
-    await house.rounds(3, every_s=IDLE_S + 1)
+    await house.reconciles(3, every_s=IDLE_S + 1)
     assert LEFT in await driven(house)
     assert ("cloud_permission", NAMES.mig("1xl4", LEFT)) in await house.alerts()
     house.cloud.fail.clear()
-    await house.rounds(2, every_s=IDLE_S + 1)
+    await house.reconciles(2, every_s=IDLE_S + 1)
     assert LEFT not in await driven(house)
     assert await house.alerts() == set()
 
 
 async def test_strangers_do_not_keep_us(house: House) -> None:
     """VMs that are not of our making are their owner's business: nothing of ours is left."""
-    house.cloud.members[LEFT] = {"theirs": Member("theirs", f"{LEFT}-a", MachineState.RUNNING)}
+    house.cloud.members[LEFT] = {
+        "theirs": ManagedInstance("theirs", f"{LEFT}-a", MachineState.RUNNING)
+    }
     leave(house)
-    await house.rounds(1)
+    await house.reconciles(1)
     assert LEFT not in await driven(house)
     assert set(house.cloud.members[LEFT]) == {"theirs"}
 
@@ -151,9 +153,9 @@ async def test_strangers_do_not_keep_us(house: House) -> None:
 async def test_a_region_that_comes_back_is_known_again(house: House) -> None:
     """Its status is stored before anything is asked for there."""
     leave(house)
-    await house.rounds(1)
+    await house.reconciles(1)
     house.manager.update(house.spec, house.wiring)
-    await house.rounds(1)
+    await house.reconciles(1)
     assert LEFT in await driven(house)
 
 
@@ -163,17 +165,17 @@ async def test_nothing_is_asked_for_where_the_next_leader_would_not_look(house: 
     await house.wait_for_work()
     commit = house.store.commit
 
-    async def failing(units: object, term: int | None) -> object:
-        if any(isinstance(c, PutRegionStatus) for unit in units for c in unit):  # type: ignore[attr-defined]
+    async def failing(batches: object, term: int | None) -> object:
+        if any(isinstance(c, PutRegionStatus) for batch in batches for c in batch):  # type: ignore[attr-defined]
             raise StoreDown("gone")
-        return await commit(units, term)  # type: ignore[arg-type]
+        return await commit(batches, term)  # type: ignore[arg-type]
 
     house.store.commit = failing  # type: ignore[method-assign, assignment]
     with pytest.raises(StoreDown):
         await house.manager.reconcile()
     assert house.cloud.calls["create"] == 0
     house.store.commit = commit  # type: ignore[method-assign]
-    await house.rounds(1)
+    await house.reconciles(1)
     assert house.cloud.calls["create"] == 1
     assert await driven(house) == {r.region for r in house.spec.regions}
 
@@ -184,5 +186,5 @@ async def test_old_rows_are_looked_at_once(house: House) -> None:
     await house.put((PutRegionStatus(old),))
     regions = [region for _, region in await house.store.driven()]
     house.manager = ClusterManager(house.spec, house.wiring, regions)
-    await house.rounds(1)
+    await house.reconciles(1)
     assert await driven(house) == {r.region for r in house.spec.regions}

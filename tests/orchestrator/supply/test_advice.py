@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from core.changes import PutExperience
+from core.changes import PutSupplyHistory
 from core.cluster import ClusterSpec
 from core.mig import CapacityHint
-from core.supply import CapacityPolicy, Experience, Outcome
+from core.supply import CapacityPolicy, SupplyHistory, SupplyOutcome
 from orchestrator.supply.advice import Hints
 from tests.builders import NOW, at, cluster
 
@@ -27,9 +27,9 @@ def hint(score: float, at_s: float = 0.0, zone: str = ZONE) -> CapacityHint:
     return CapacityHint("us-east1", zone, SPOT.machine_type, True, score, at(at_s))
 
 
-def heed(hints: Hints) -> dict[str, Experience]:
+def heed(hints: Hints) -> dict[str, SupplyHistory]:
     changes, known = hints.heed(SPOT, (), CapacityPolicy(), NOW)
-    assert [c.experience for c in changes if isinstance(c, PutExperience)] == list(known)
+    assert [c.supply for c in changes if isinstance(c, PutSupplyHistory)] == list(known)
     return {seen.zone: seen for seen in known}
 
 
@@ -39,8 +39,8 @@ async def test_good_advice_lifts_the_zone_and_its_region() -> None:
     await hints.ask(SPOT, "us-east1")
     learned = heed(hints)
     assert {zone: seen.last for zone, seen in learned.items()} == {
-        "": Outcome.HINT,
-        ZONE: Outcome.HINT,
+        "": SupplyOutcome.HINT,
+        ZONE: SupplyOutcome.HINT,
     }
 
 
@@ -58,7 +58,7 @@ async def test_the_same_advice_is_heard_once() -> None:
 
 
 async def test_bad_advice_teaches_nothing() -> None:
-    """A low score is no refusal: the region keeps the chance that experience gives it."""
+    """A low score is no refusal: the region keeps the chance that supply history gives it."""
     hints = Hints(Oracle(hint(0.3, zone="")))
     await hints.ask(SPOT, "us-east1")
     assert heed(hints) == {}

@@ -10,21 +10,21 @@ import pytest
 
 from core.changes import ClearAlert, NewVm, RaiseAlert
 from core.ids import RandomIds
-from core.mig import MachineState, Member
+from core.mig import MachineState, ManagedInstance
 from core.names import Names
 from core.timers import Timers
 from core.vm import Vm, VmState
 from orchestrator.reconcile.orphans import ORPHAN, Orphans
 from orchestrator.supply.observations import fold
-from tests.builders import NOW, at, cluster, snapshot, view, vm
+from tests.builders import NOW, at, cluster, observed, snapshot, vm
 
 V = VmState
 
 
 def seen(machine: MachineState, before: Vm, now_s: float) -> Vm:
-    member = Member("vm-1", "us-central1-a", machine, "77")
+    member = ManagedInstance("vm-1", "us-central1-a", machine, "77")
     (after,) = fold(
-        snapshot(member), cluster(), (before,), (), frozenset(), Timers(), at(now_s)
+        observed(member), cluster(), (before,), (), frozenset(), Timers(), at(now_s)
     ).vms
     return after
 
@@ -62,11 +62,11 @@ def test_orphan_has_the_price_of_its_region(region: str, price: float) -> None:
     names, timers, ids = Names(), Timers(), RandomIds(random.Random(1))
     orphans = Orphans(cluster(), names, timers)
     name = f"{names.vm_base('1xl4', region)}-abcd"
-    group = snapshot(Member(name, f"{region}-a", MachineState.RUNNING, "9"), region=region)
-    (raised,) = orphans.adopt(group, (), view(), ids)
+    group = observed(ManagedInstance(name, f"{region}-a", MachineState.RUNNING, "9"), region=region)
+    (raised,) = orphans.adopt(group, (), snapshot(), ids)
     assert isinstance(raised, RaiseAlert)
     long_ago = {(raised.kind, raised.subject): NOW - timedelta(seconds=timers.orphan_after_s)}
-    (adopted,) = orphans.adopt(group, (), replace(view(), open_alerts=long_ago), ids)
+    (adopted,) = orphans.adopt(group, (), replace(snapshot(), open_alerts=long_ago), ids)
     assert isinstance(adopted, NewVm)
     assert (adopted.vm.usd_per_hour, adopted.vm.running_since) == (price, NOW)
 
@@ -75,7 +75,7 @@ def test_orphan_that_went_by_itself_is_no_more_news() -> None:
     """Its alert is cleared; those of other regions stay."""
     names, ids = Names(), RandomIds(random.Random(1))
     here, there = (f"{names.vm_base('1xl4', r)}-abcd" for r in ("us-east1", "asia-east1"))
-    seen = replace(view(), open_alerts={(ORPHAN, here): NOW, (ORPHAN, there): NOW})
+    seen = replace(snapshot(), open_alerts={(ORPHAN, here): NOW, (ORPHAN, there): NOW})
     orphans = Orphans(cluster(), names, Timers())
-    changes = orphans.adopt(snapshot(region="us-east1"), (), seen, ids)
+    changes = orphans.adopt(observed(region="us-east1"), (), seen, ids)
     assert changes == [ClearAlert(ORPHAN, here, NOW)]

@@ -9,23 +9,23 @@ import pytest
 from core.cluster import ClusterSpec
 from core.job import E, Job
 from scheduler.admission.pending_reasons import RULES, Situation, explain, pending_reason
-from scheduler.plan_builder import Draft
-from scheduler.queue.budgets import Standing
-from tests.builders import NOW, at, cluster, job, view
+from scheduler.plan_builder import PlanBuilder
+from scheduler.queue.budgets import BudgetStatus
+from tests.builders import NOW, at, cluster, job, snapshot
 from tests.builders import RULES as TIMES
 
-FREE = Standing()
+FREE = BudgetStatus()
 
 
-def far_back(spec: ClusterSpec | None, budgets: Standing = FREE) -> Situation:
+def far_back(spec: ClusterSpec | None, budgets: BudgetStatus = FREE) -> Situation:
     return Situation(NOW, spec, budgets, lambda _: None, far_back=True)
 
 
 def in_a_cycle(waits: Job, spec: ClusterSpec | None) -> str:
-    seen = view((waits,))
-    draft = Draft(seen, TIMES, lambda _: pytest.fail("nobody is told anything"))
+    seen = snapshot((waits,))
+    plan = PlanBuilder(seen, TIMES, lambda _: pytest.fail("nobody is told anything"))
     clusters = {} if spec is None else {spec.name: spec}
-    (news,) = explain(draft, seen, clusters, FREE, {})
+    (news,) = explain(plan, seen, clusters, FREE, {})
     return news.why
 
 
@@ -63,7 +63,7 @@ def test_far_back_without_any_other_reason_others_are_ahead() -> None:
 
 def test_budget_comes_before_every_other_reason() -> None:
     """What ends it is another thing than what the cluster lacks."""
-    spent = Standing(held={"default": "tenant default has used its budget"})
+    spent = BudgetStatus(held={"default": "tenant default has used its budget"})
     assert pending_reason(job(1), far_back(None, spent)) == "tenant default has used its budget"
 
 

@@ -33,11 +33,11 @@ from core.timers import Timers
 from scheduler.api.etas import KnownForecasts
 from scheduler.api.http.app import create_app
 from scheduler.api.job_meta import JobMetas
-from scheduler.api.manifests import Shelf
+from scheduler.api.manifests import ManifestCache
 from scheduler.api.services import Services
 from scheduler.operations.metrics import Metrics
 from scheduler.submission.submit import Submissions
-from scheduler.submission.tenant_access import Door, DoorRules
+from scheduler.submission.tenant_access import DoorRules, TenantAccess
 from sim.memory.reads import MemoryReads
 from sim.memory.store import MemoryStore
 from sim.memory.tables import Tables
@@ -178,9 +178,9 @@ class House:
         if stage == "before" and self.races:
             self.tables.set_job(self.races.pop(0))
 
-    def _door(self) -> Door | None:
+    def _door(self) -> TenantAccess | None:
         rules = self.door_rules
-        return Door(self.store, lambda: rules, self.clock) if rules is not None else None
+        return TenantAccess(self.store, lambda: rules, self.clock) if rules is not None else None
 
     def services(self) -> Services:
         async def readiness() -> Mapping[str, str]:
@@ -208,7 +208,7 @@ class House:
             metrics=self.metrics,
             readiness=readiness,
             logs=self.logs,
-            shelf=Shelf(self.files) if self.files is not None else None,
+            shelf=ManifestCache(self.files) if self.files is not None else None,
             metas=JobMetas(self.files, lambda: self.results_url) if self.files else None,
             version="9.9",
             tenants=lambda: self.tenants,

@@ -37,7 +37,7 @@ _FORMATS = (
     "__proto__", "constructor", "__class__", "admin", "root", "default", "*:*", "a\rb", "a\x0bb",
 )  # fmt: skip
 _LONG = tuple(
-    unit * size for unit in ("a", "é", "../", "%2f", "\0", "$(", "😀") for size in (64, 999)
+    batch * size for batch in ("a", "é", "../", "%2f", "\0", "$(", "😀") for size in (64, 999)
 )
 ATOMS = (*_SHELL, *_PATHS, *_TEXT, *_FORMATS, *_LONG)
 

@@ -22,8 +22,8 @@ TOLD = Told(LATER, LATER + timedelta(minutes=5), LATER + timedelta(minutes=20))
 
 async def submitted(house: House, client: httpx.AsyncClient, job_id: str = "mine") -> str:
     """Its uid."""
-    wish = {"command": ["true"], "job_id": job_id}
-    assert (await client.post(JOBS, json=wish)).status_code == 201
+    request = {"command": ["true"], "job_id": job_id}
+    assert (await client.post(JOBS, json=request)).status_code == 201
     return next(job.uid for job in house.jobs.values() if job.spec.job_id == job_id)
 
 
@@ -105,8 +105,8 @@ async def test_a_gang_has_one_eta() -> None:
     """All members are told what the first one is."""
     house = House()
     async with house.client() as client:
-        wish = {"command": ["true"], "job_id": "gang", "replicas": 2}
-        assert (await client.post(JOBS, json=wish)).status_code == 201
+        request = {"command": ["true"], "job_id": "gang", "replicas": 2}
+        assert (await client.post(JOBS, json=request)).status_code == 201
         uids = {job.spec.job_id: job.uid for job in house.jobs.values()}
         publish(house, **{uids["gang"]: JobForecast(TOLD, "past runs")})
         one = await client.get(f"{JOBS}/gang.1")

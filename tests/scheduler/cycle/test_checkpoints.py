@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from core.changes import JobProgress
-from core.job import E, Saved
+from core.job import E, SavedWork
 from core.messages import Progress
 from scheduler.cycle.checkpoints import Checkpoints
 from tests.builders import at, job
@@ -18,7 +18,7 @@ def said(step: float | None, second: float, attempt: int = 1) -> JobProgress:
 
 
 def test_a_step_was_saved_when_it_was_first_reported() -> None:
-    """Beats that repeat it do not make it younger; a word without a step says nothing."""
+    """Heartbeats that repeat it do not make it younger; a word without a step says nothing."""
     known = Checkpoints()
     assert known.saved_at(RUNNING) is None
     known.hear([said(10, 5), said(10, 8), said(None, 9)])
@@ -53,7 +53,7 @@ def test_what_a_checkpoint_holds() -> None:
     known.hear([JobProgress(RUNNING.uid, 1, Progress(50, 200), 40, at(61))])
     known.hear([JobProgress(RUNNING.uid, 1, None, 40, at(90))])
     ran_s = (at(61) - RUNNING.started_at).total_seconds()
-    assert known.saved(RUNNING) == Saved(ran_s, 0.2)
+    assert known.saved(RUNNING) == SavedWork(ran_s, 0.2)
     known.hear([JobProgress(RUNNING.uid, 1, None, 100, at(120))])
     later = known.saved(RUNNING)
     assert later is not None

@@ -6,41 +6,41 @@ from dataclasses import replace
 
 import pytest
 
-from core.changes import JobMove, JobNote, JobProgress, VmBeat
+from core.changes import JobMove, JobNote, JobProgress, VmHeartbeat
 from core.job import E, Job, JobStatus, S
 from core.messages import (
-    BeatStatus,
     ContinueJob,
     Control,
     Heartbeat,
+    HeartbeatStatus,
     OutMessage,
     Progress,
     StopJob,
 )
 from core.vm import Vm, VmState
-from scheduler.cycle.heartbeats import Beat, apply_beats
-from scheduler.plan_builder import Draft
-from tests.builders import RULES, at, job, view, vm
+from scheduler.cycle.heartbeats import ReceivedHeartbeat, apply_heartbeats
+from scheduler.plan_builder import PlanBuilder
+from tests.builders import RULES, at, job, snapshot, vm
 
-B, V = BeatStatus, VmState
+B, V = HeartbeatStatus, VmState
 
 
-def beat(status: BeatStatus, **words: object) -> Beat:
+def heartbeat(status: HeartbeatStatus, **words: object) -> ReceivedHeartbeat:
     said = {"vm_name": "vm-1", "boot_nonce": "nonce", "seq": 1, **words}
-    return Beat(Heartbeat(status=status, **said), at(10), "m-1")  # type: ignore[arg-type]
+    return ReceivedHeartbeat(Heartbeat(status=status, **said), at(10), "m-1")  # type: ignore[arg-type]
 
 
-def job_beat(status: BeatStatus, **words: object) -> Beat:
-    return beat(status, **{"job_id": "job-1", "attempt": 1, "lease_id": "lease-1", **words})
+def job_heartbeat(status: HeartbeatStatus, **words: object) -> ReceivedHeartbeat:
+    return heartbeat(status, **{"job_id": "job-1", "attempt": 1, "lease_id": "lease-1", **words})
 
 
 class Heard:
-    """Beats folded over a job on its VM."""
+    """Heartbeats folded over a job on its VM."""
 
-    def __init__(self, held: Job | None, on: Vm, *beats: Beat) -> None:
+    def __init__(self, held: Job | None, on: Vm, *heartbeats: ReceivedHeartbeat) -> None:
         self.told: list[Control] = []
-        self.draft = Draft(view((held,) if held else (), (on,)), RULES, self._encode)
-        apply_beats(self.draft, beats)
+        self.plan = PlanBuilder(snapshot((held,) if held else (), (on,)), RULES, self._encode)
+        apply_heartbeats(self.plan, heartbeats)
 
     def _encode(self, message: Control) -> OutMessage:
         self.told.append(message)
@@ -48,11 +48,11 @@ class Heard:
 
     @property
     def job(self) -> Job:
-        return self.draft.jobs["job-uid-0001"]
+        return self.plan.jobs["job-uid-0001"]
 
     @property
     def vm(self) -> Vm:
-        return self.draft.vms["uid-vm-1"]
+        return self.plan.vms["uid-vm-1"]
 
 
 def assigned() -> tuple[Job, Vm]:
@@ -65,15 +65,18 @@ def running() -> tuple[Job, Vm]:
 
 def test_ready_beat_makes_a_booting_vm_ready() -> None:
     """With the identity of that boot."""
-    heard = Heard(None, vm("vm-1", V.BOOTING), beat(B.READY, instance_id="7", zone="z"))
+    heard = Heard(None, vm("vm-1", V.BOOTING), heartbeat(B.READY, instance_id="7", zone="z"))
     assert (heard.vm.state, heard.vm.boot_nonce, heard.vm.zone) == (V.READY, "nonce", "z")
-    assert any(isinstance(change, VmBeat) for unit in heard.draft.units for change in unit)
+    assert any(isinstance(change, VmHeartbeat) for batch in heard.plan.batches for change in batch)
 
 
 def test_claim_run_and_success_are_three_beats() -> None:
     """The VM is idle after the last one."""
     heard = Heard(
-        *assigned(), job_beat(B.FOUND_VM), job_beat(B.RUNNING), job_beat(B.COMPLETED, exit_code=0)
+        *assigned(),
+        job_heartbeat(B.FOUND_VM),
+        job_heartbeat(B.RUNNING),
+        job_heartbeat(B.COMPLETED, exit_code=0),
     )
     assert (heard.job.status, heard.job.exit_code) == (S.SUCCEEDED, 0)
     assert heard.vm.idle
@@ -81,19 +84,19 @@ def test_claim_run_and_success_are_three_beats() -> None:
 
 def test_beats_that_overtake_each_other_come_to_the_same_end() -> None:
     """COMPLETED first, RUNNING late: the late one finds no lease and changes nothing."""
-    heard = Heard(*assigned(), job_beat(B.COMPLETED, exit_code=0), job_beat(B.RUNNING))
+    heard = Heard(*assigned(), job_heartbeat(B.COMPLETED, exit_code=0), job_heartbeat(B.RUNNING))
     assert heard.job.status is S.SUCCEEDED
     assert _history(heard) == [S.STARTING, S.SUCCEEDED]
 
 
 def _history(heard: Heard) -> list[JobStatus]:
-    changes = [change for unit in heard.draft.units for change in unit]
+    changes = [change for batch in heard.plan.batches for change in batch]
     return [change.after.status for change in changes if isinstance(change, JobMove)]
 
 
 def test_failure_keeps_the_exit_code_and_the_workers_words() -> None:
     """No retries: FAILED."""
-    heard = Heard(*running(), job_beat(B.FAILED, exit_code=3, reason="exit code 3"))
+    heard = Heard(*running(), job_heartbeat(B.FAILED, exit_code=3, reason="exit code 3"))
     assert (heard.job.status, heard.job.exit_code, heard.job.reason) == (S.FAILED, 3, "exit code 3")
 
 
@@ -104,7 +107,7 @@ def test_beat_of_another_lease_changes_nothing_and_is_told_to_stop(
     wrong: dict[str, object],
 ) -> None:
     """A zombie cannot touch the job."""
-    heard = Heard(*running(), job_beat(B.RUNNING, **wrong))
+    heard = Heard(*running(), job_heartbeat(B.RUNNING, **wrong))
     assert heard.job.status is S.RUNNING
     (stop,) = heard.told
     assert isinstance(stop, StopJob)
@@ -112,7 +115,7 @@ def test_beat_of_another_lease_changes_nothing_and_is_told_to_stop(
 
 def test_final_word_of_a_zombie_changes_nothing() -> None:
     """Not even told to stop: it has ended."""
-    heard = Heard(*running(), job_beat(B.COMPLETED, lease_id="lease-0", exit_code=0))
+    heard = Heard(*running(), job_heartbeat(B.COMPLETED, lease_id="lease-0", exit_code=0))
     assert heard.job.status is S.RUNNING
     assert heard.told == []
 
@@ -121,26 +124,26 @@ def test_beat_of_another_boot_or_machine_is_not_listened_to() -> None:
     """Names come back on other machines."""
     held, on = running()
     on = replace(on, instance_id="7")
-    heard = Heard(held, on, job_beat(B.COMPLETED, instance_id="8", exit_code=0))
+    heard = Heard(held, on, job_heartbeat(B.COMPLETED, instance_id="8", exit_code=0))
     assert heard.job.status is S.RUNNING
-    heard = Heard(held, on, job_beat(B.COMPLETED, boot_nonce="old", exit_code=0))
+    heard = Heard(held, on, job_heartbeat(B.COMPLETED, boot_nonce="old", exit_code=0))
     assert heard.job.status is S.RUNNING
 
 
 def test_worker_that_started_anew_lost_its_job() -> None:
     """A READY with a new nonce: nobody works for that lease any more."""
-    heard = Heard(*running(), beat(B.READY, boot_nonce="second"))
+    heard = Heard(*running(), heartbeat(B.READY, boot_nonce="second"))
     assert (heard.job.status, heard.job.losses) == (S.QUEUED, 1)
     assert (heard.vm.boot_nonce, heard.vm.leases, heard.vm.state) == ("second", (), V.READY)
 
 
 def test_a_vm_that_cannot_work_is_given_up_with_its_reason() -> None:
     """UNREADY never makes a VM READY: it is deleted, billed from now, and remembers why."""
-    said = beat(B.UNREADY)
-    told = replace(said, beat=replace(said.beat, reason="no NVIDIA driver"))
+    said = heartbeat(B.UNREADY)
+    told = replace(said, heartbeat=replace(said.heartbeat, reason="no NVIDIA driver"))
     heard = Heard(None, vm("vm-1", V.BOOTING, running_since=None), told, told)
     assert (heard.vm.state, heard.vm.ready_at) == (V.DELETING, None)
-    assert heard.vm.running_since == heard.draft.now
+    assert heard.vm.running_since == heard.plan.now
     assert heard.vm.health.unready == "no NVIDIA driver"
     assert heard.vm.reason == "its worker cannot work: no NVIDIA driver"
 
@@ -148,9 +151,9 @@ def test_a_vm_that_cannot_work_is_given_up_with_its_reason() -> None:
 def test_maintenance_of_the_host_is_named() -> None:
     """It takes a VM as a reclaim does; the VM and the job say what it was."""
     cause = "host maintenance: the cloud stops it"
-    said = beat(B.PREEMPTED)
-    told = replace(said, beat=replace(said.beat, reason=cause))
-    heard = Heard(*running(), told, job_beat(B.PREEMPTED, exit_code=143))
+    said = heartbeat(B.PREEMPTED)
+    told = replace(said, heartbeat=replace(said.heartbeat, reason=cause))
+    heard = Heard(*running(), told, job_heartbeat(B.PREEMPTED, exit_code=143))
     assert heard.vm.reason == cause
     assert heard.job.status is S.QUEUED
     assert heard.job.reason == f"{heard.vm.name} was taken back by the cloud ({cause})"
@@ -158,27 +161,27 @@ def test_maintenance_of_the_host_is_named() -> None:
 
 def test_spot_notice_drains_the_vm_and_the_job_goes_back_when_it_has_ended() -> None:
     """First the notice with a note on the timeline, then the job's own last word."""
-    heard = Heard(*running(), beat(B.PREEMPTED))
+    heard = Heard(*running(), heartbeat(B.PREEMPTED))
     assert (heard.vm.state, heard.vm.taken, heard.job.status) == (V.DRAINING, True, S.RUNNING)
-    assert any(isinstance(c, JobNote) for unit in heard.draft.units for c in unit)
-    heard = Heard(*running(), beat(B.PREEMPTED), job_beat(B.PREEMPTED, exit_code=143))
+    assert any(isinstance(c, JobNote) for batch in heard.plan.batches for c in batch)
+    heard = Heard(*running(), heartbeat(B.PREEMPTED), job_heartbeat(B.PREEMPTED, exit_code=143))
     assert (heard.job.status, heard.job.preemptions, heard.job.failures) == (S.QUEUED, 1, 0)
 
 
 def test_work_that_was_done_before_the_vm_was_taken_counts() -> None:
     """Exit 0 is success, notice or not."""
-    heard = Heard(*running(), beat(B.PREEMPTED), job_beat(B.COMPLETED, exit_code=0))
+    heard = Heard(*running(), heartbeat(B.PREEMPTED), job_heartbeat(B.COMPLETED, exit_code=0))
     assert heard.job.status is S.SUCCEEDED
 
 
 def test_frozen_worker_with_a_live_lease_may_go_on() -> None:
     """And one whose job is being stopped is told to stop."""
     held, on = running()
-    (answer,) = Heard(held, on, job_beat(B.FROZEN, seq=7)).told
+    (answer,) = Heard(held, on, job_heartbeat(B.FROZEN, seq=7)).told
     assert isinstance(answer, ContinueJob)
     assert answer.answers == 7, "the worker must know which freeze is meant"
     stopping = replace(held, status=S.STOPPING)
-    (answer,) = Heard(stopping, on, job_beat(B.FROZEN)).told
+    (answer,) = Heard(stopping, on, job_heartbeat(B.FROZEN)).told
     assert isinstance(answer, StopJob)
 
 
@@ -186,30 +189,30 @@ def test_stopped_ends_a_stop_but_a_worker_that_goes_away_is_a_loss() -> None:
     """Its machine shuts down: the job did nothing wrong."""
     held, on = running()
     stopping = replace(held, status=S.STOPPING)
-    assert Heard(stopping, on, job_beat(B.STOPPED)).job.status is S.CANCELLED
-    gone = Heard(held, on, job_beat(B.STOPPED, reason="agent shut down"))
+    assert Heard(stopping, on, job_heartbeat(B.STOPPED)).job.status is S.CANCELLED
+    gone = Heard(held, on, job_heartbeat(B.STOPPED, reason="agent shut down"))
     assert (gone.job.status, gone.job.losses) == (S.QUEUED, 1)
     assert gone.vm.state is V.DELETING
 
 
 def test_stop_of_a_lease_that_never_came_is_no_claim() -> None:
     """A start that its stop overtook was never taken: its history must not say so."""
-    heard = Heard(*assigned(), job_beat(B.STOPPED, reason="no such lease on this VM"))
+    heard = Heard(*assigned(), job_heartbeat(B.STOPPED, reason="no such lease on this VM"))
     assert heard.job.status is S.QUEUED
-    moves = [c for unit in heard.draft.units for c in unit if isinstance(c, JobMove)]
+    moves = [c for batch in heard.plan.batches for c in batch if isinstance(c, JobMove)]
     assert [entry.event for move in moves for entry in move.entries] == [E.VM_LOST]
 
 
 def test_refused_start_is_not_the_users_failure() -> None:
     """The worker never ran it: back to the queue, and not to that VM."""
-    heard = Heard(*assigned(), job_beat(B.FAILED, reason="the agent is draining"))
+    heard = Heard(*assigned(), job_heartbeat(B.FAILED, reason="the agent is draining"))
     assert (heard.job.status, heard.job.failures, heard.job.losses) == (S.QUEUED, 0, 1)
     assert heard.vm.state is V.DELETING
 
 
 def test_progress_is_kept_and_beats_of_unknown_vms_are_dropped() -> None:
     """Unknown names change nothing."""
-    heard = Heard(*running(), job_beat(B.RUNNING, progress=Progress(3, 10)))
-    assert any(isinstance(c, JobProgress) for unit in heard.draft.units for c in unit)
-    heard = Heard(*running(), beat(B.READY, vm_name="nobody"))
-    assert heard.draft.units == []
+    heard = Heard(*running(), job_heartbeat(B.RUNNING, progress=Progress(3, 10)))
+    assert any(isinstance(c, JobProgress) for batch in heard.plan.batches for c in batch)
+    heard = Heard(*running(), heartbeat(B.READY, vm_name="nobody"))
+    assert heard.plan.batches == []

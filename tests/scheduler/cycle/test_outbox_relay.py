@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from core.changes import ClearAlert, Committed, DeadLetter, RaiseAlert, Unit
+from core.changes import AtomicBatch, ClearAlert, Committed, DeadLetter, RaiseAlert
 from core.errors import BusDown, StoreDown, TermPassed
 from core.messages import OutboxRow, OutMessage
 from core.ports import LeaderStatus
@@ -38,7 +38,7 @@ class Shelf:
 
     def __init__(self, *rows: OutboxRow, clock: HandClock) -> None:
         self.rows = list(rows)
-        self.units: list[Unit] = []
+        self.batches: list[AtomicBatch] = []
         self.clock = clock
         self.answer_takes_s = 0.0
         self.down = False
@@ -54,11 +54,11 @@ class Shelf:
     async def published(self, outbox_ids: Sequence[int]) -> None:
         self.rows = [row for row in self.rows if row.outbox_id not in outbox_ids]
 
-    async def commit(self, units: Sequence[Unit], term: int | None) -> Committed:
+    async def commit(self, batches: Sequence[AtomicBatch], term: int | None) -> Committed:
         if self.down:
             raise StoreDown("away")
-        self.units += units
-        return Committed((True,) * len(units))
+        self.batches += batches
+        return Committed((True,) * len(batches))
 
     async def lead(self, holder: str, lease_s: float) -> LeaderStatus:
         self.clock.passed_s += self.answer_takes_s
@@ -70,7 +70,7 @@ class Shelf:
 
     @property
     def told(self) -> list[object]:
-        return [change for unit in self.units for change in unit]
+        return [change for batch in self.batches for change in batch]
 
 
 class Wire:

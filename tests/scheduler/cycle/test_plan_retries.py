@@ -11,8 +11,8 @@ from scheduler.cycle.silence import Silence
 from scheduler.forecast.eligibility import line_up
 from scheduler.forecast.pool import Seen, pool_of
 from scheduler.forecast.run_times import unknown
-from scheduler.plan_builder import Draft
-from tests.builders import RULES, at, cluster, dice, job, view, vm
+from scheduler.plan_builder import PlanBuilder
+from tests.builders import RULES, at, cluster, dice, job, snapshot, vm
 from tests.scheduler.placement.test_elastic import running
 from tests.scheduler.placement.test_gang import World, holders, idle
 
@@ -25,23 +25,23 @@ def failed(number: int = 1, **spec: object) -> Job:
     return advance(runs, E.EXITED_ERROR, at(1), RULES, reason="exit code 3", exit_code=3)
 
 
-def turn(second: float, *jobs: Job) -> tuple[Draft, dict[str, str]]:
-    seen = view(jobs, (vm("vm-8"), vm("vm-9")), now=at(second))
-    draft = Draft(seen, RULES, lambda _: OutMessage("control", b""))
+def cycle(second: float, *jobs: Job) -> tuple[PlanBuilder, dict[str, str]]:
+    seen = snapshot(jobs, (vm("vm-8"), vm("vm-9")), now=at(second))
+    plan = PlanBuilder(seen, RULES, lambda _: OutMessage("control", b""))
     around = Circumstances({"1xl4": cluster()}, Silence(()), bus_steady=True)
-    whys = plan_jobs(draft, seen, around, dice())
-    return draft, {word.uid: word.why for word in whys}
+    whys = plan_jobs(plan, seen, around, dice())
+    return plan, {word.uid: word.why for word in whys}
 
 
 def test_no_vm_is_taken_before_the_moment() -> None:
     """An idle VM is there, and goes to another job meanwhile; then the next attempt starts."""
     first, other = failed(), job(2)
-    draft, whys = turn(10.9, first, other)
-    assert draft.jobs[first.uid].status is S.QUEUED
-    assert draft.jobs[other.uid].status is S.ASSIGNED
+    plan, whys = cycle(10.9, first, other)
+    assert plan.jobs[first.uid].status is S.QUEUED
+    assert plan.jobs[other.uid].status is S.ASSIGNED
     assert whys[first.uid] == "attempt 2 of 3 after exit code 3: starts at 12:00:11 UTC"
-    draft, _ = turn(11.0, first)
-    after = draft.jobs[first.uid]
+    plan, _ = cycle(11.0, first)
+    after = plan.jobs[first.uid]
     assert (after.status, after.attempt, after.retry_at) == (S.ASSIGNED, 2, None)
 
 
@@ -51,11 +51,11 @@ def test_a_gang_waits_for_its_failed_member() -> None:
         replace(each, gang=Membership("job-uid-0001", rank, 2))
         for rank, each in enumerate((job(1, replicas=2), failed(2, replicas=2)))
     ]
-    draft, whys = turn(5.0, *both)
-    assert {draft.jobs[each.uid].status for each in both} == {S.QUEUED}
+    plan, whys = cycle(5.0, *both)
+    assert {plan.jobs[each.uid].status for each in both} == {S.QUEUED}
     assert all("attempt 2 of 3 after exit code 3" in whys[each.uid] for each in both)
-    draft, _ = turn(11.0, *both)
-    assert {draft.jobs[each.uid].status for each in both} == {S.ASSIGNED}
+    plan, _ = cycle(11.0, *both)
+    assert {plan.jobs[each.uid].status for each in both} == {S.ASSIGNED}
 
 
 def test_the_forecast_knows_the_moment() -> None:
@@ -71,13 +71,13 @@ def test_queue_time_out_counts_from_the_moment() -> None:
     """A job is not given up for not having started while it might not start; after that moment its
     patience is what it asked for, also when it is admitted and sent back meanwhile."""
     first = failed(queue_timeout_s=5.0)
-    draft, _ = turn(10.9, first)
-    assert draft.jobs[first.uid].status is S.QUEUED
+    plan, _ = cycle(10.9, first)
+    assert plan.jobs[first.uid].status is S.QUEUED
     admitted = advance(first, E.ADMITTED, at(12), RULES)
     back = advance(admitted, E.WITHDRAWN, at(13), RULES)
     assert [each.deadline_at for each in (first, admitted, back)] == [at(16)] * 3
-    draft, _ = turn(16.0, back)
-    assert draft.jobs[first.uid].status is S.FAILED
+    plan, _ = cycle(16.0, back)
+    assert plan.jobs[first.uid].status is S.FAILED
 
 
 def test_a_member_of_an_elastic_job_waits_too() -> None:
@@ -85,7 +85,7 @@ def test_a_member_of_an_elastic_job_waits_too() -> None:
     first, other = running(1, 2, 2, retries=2)
     gone = advance(other, E.EXITED_ERROR, at(1), RULES, exit_code=3)
     world = World([first, gone], [*holders([first]), *idle(2)])
-    world.turn(after_s=10.9)
+    world.cycle(after_s=10.9)
     assert world.statuses("e") == [S.RUNNING, S.QUEUED]
-    world.turn(after_s=0.1)
+    world.cycle(after_s=0.1)
     assert world.statuses("e") == [S.RUNNING, S.ASSIGNED]

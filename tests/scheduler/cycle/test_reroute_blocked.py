@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.changes import View
+from core.changes import Snapshot
 from core.cluster import ClusterSpec
 from core.job import E, Job, S
 from core.messages import OutMessage
-from core.region_blocks import Trouble, TroubleKind
+from core.region_blocks import BlockKind, RegionBlock
 from core.vm import Vm
 from scheduler.cycle.plan import Circumstances, plan_jobs
 from scheduler.cycle.silence import Silence
-from scheduler.plan_builder import Draft
-from tests.builders import REGIONS, RULES, at, cluster, dice, job, view, vm
+from scheduler.plan_builder import PlanBuilder
+from tests.builders import REGIONS, RULES, at, cluster, dice, job, snapshot, vm
 
 FIRST = cluster("1xh100-80gb", vm_max=2, machine_type="a3")
 SECOND = cluster("1xa100-80gb", vm_max=2, machine_type="a2")
@@ -21,10 +21,10 @@ LATE_S = RULES.timers.fallback_after_s + 10
 TYPES = ("h100-80gb", "a100-80gb")
 
 
-def stockout(machine_type: str, *regions: str) -> tuple[Trouble, ...]:
+def stockout(machine_type: str, *regions: str) -> tuple[RegionBlock, ...]:
     return tuple(
-        Trouble(
-            region, "", machine_type, False, TroubleKind.STOCKOUT, at(0), at(0), at(9000), 3, ""
+        RegionBlock(
+            region, "", machine_type, False, BlockKind.STOCKOUT, at(0), at(0), at(9000), 3, ""
         )
         for region in regions
     )
@@ -35,22 +35,22 @@ def waiting(number: int = 1, *, to: str = FIRST.name, **spec: object) -> Job:
     return job(number, E.ADMITTED, cluster=to, **words)
 
 
-def turn(
+def cycle(
     *jobs: Job,
     vms: tuple[Vm, ...] = (),
-    troubles: tuple[Trouble, ...] = (),
+    blocks: tuple[RegionBlock, ...] = (),
     second: float = LATE_S,
     clusters: tuple[ClusterSpec, ...] = (FIRST, SECOND),
-) -> Draft:
-    seen: View = view(jobs, vms, troubles, now=at(second))
-    draft = Draft(seen, RULES, lambda _: OutMessage("control", b""))
+) -> PlanBuilder:
+    seen: Snapshot = snapshot(jobs, vms, blocks, now=at(second))
+    plan = PlanBuilder(seen, RULES, lambda _: OutMessage("control", b""))
     named = {spec.name: spec for spec in clusters}
-    plan_jobs(draft, seen, Circumstances(named, Silence(()), bus_steady=True), dice())
-    return draft
+    plan_jobs(plan, seen, Circumstances(named, Silence(()), bus_steady=True), dice())
+    return plan
 
 
-def where(draft: Draft, number: int = 1) -> str:
-    return draft.jobs[f"job-uid-{number:04d}"].cluster
+def where(plan: PlanBuilder, number: int = 1) -> str:
+    return plan.jobs[f"job-uid-{number:04d}"].cluster
 
 
 OUT = stockout("a3", *REGIONS)
@@ -58,10 +58,10 @@ OUT = stockout("a3", *REGIONS)
 
 def test_stocked_out_everywhere_falls_to_the_next_choice() -> None:
     """After the patience, with the reason on the timeline, and it is demand there at once."""
-    draft = turn(waiting(), troubles=OUT)
-    moved = draft.jobs["job-uid-0001"]
+    plan = cycle(waiting(), blocks=OUT)
+    moved = plan.jobs["job-uid-0001"]
     assert (moved.cluster, moved.status) == (SECOND.name, S.PROVISIONING)
-    (entry,) = draft.units[0][0].entries  # type: ignore[union-attr]
+    (entry,) = plan.batches[0][0].entries  # type: ignore[union-attr]
     assert entry.reason.startswith(
         "moved from 1xh100-80gb to 1xa100-80gb, which serves the job too: after 609 s there is "
         "nothing to be had there (stockout in all its 3 regions, until 14:30 UTC at least)"
@@ -70,50 +70,50 @@ def test_stocked_out_everywhere_falls_to_the_next_choice() -> None:
 
 def test_patience_comes_first() -> None:
     """Counted from when it began to wait here."""
-    assert where(turn(waiting(), troubles=OUT, second=500)) == FIRST.name
+    assert where(cycle(waiting(), blocks=OUT, second=500)) == FIRST.name
     came_lately = replace(waiting(), status_since=at(500))
-    assert where(turn(came_lately, troubles=OUT)) == FIRST.name
+    assert where(cycle(came_lately, blocks=OUT)) == FIRST.name
 
 
 def test_one_open_region_or_a_vm_on_its_way_is_worth_waiting_for() -> None:
     """Only a cluster that has nothing to give is left."""
-    assert where(turn(waiting(), troubles=OUT[:2])) == FIRST.name
+    assert where(cycle(waiting(), blocks=OUT[:2])) == FIRST.name
     coming = vm("vm-7", vm("x").state.BOOTING, cluster=FIRST.name)
-    assert where(turn(waiting(), troubles=OUT, vms=(coming,))) == FIRST.name
+    assert where(cycle(waiting(), blocks=OUT, vms=(coming,))) == FIRST.name
 
 
 def test_limit_reached_falls_to_the_next_choice() -> None:
     """Those that found no place under the limit need not wait for one."""
     busy = tuple(vm(f"b-{n}", cluster=FIRST.name, leases=("x",), idle_since=None) for n in (1, 2))
     queued = job(1, cluster=FIRST.name, gpu_types=TYPES)
-    assert where(turn(queued, vms=busy)) == SECOND.name
+    assert where(cycle(queued, vms=busy)) == SECOND.name
 
 
 def test_next_one_must_have_something() -> None:
     """Blocked as well: no move. An idle VM there is enough, blocked or not."""
     both = OUT + stockout("a2", *REGIONS)
-    assert where(turn(waiting(), troubles=both)) == FIRST.name
+    assert where(cycle(waiting(), blocks=both)) == FIRST.name
     idle = vm("vm-8", cluster=SECOND.name)
-    draft = turn(waiting(), troubles=both, vms=(idle,))
-    assert draft.jobs["job-uid-0001"].status is S.ASSIGNED
+    plan = cycle(waiting(), blocks=both, vms=(idle,))
+    assert plan.jobs["job-uid-0001"].status is S.ASSIGNED
 
 
 def test_no_more_move_than_there_is_room() -> None:
     """Three wait, the other cluster may have two VMs: the two that have waited longest go."""
     roomy = replace(FIRST, vm_max=4)
-    draft = turn(waiting(1), waiting(2), waiting(3), troubles=OUT, clusters=(roomy, SECOND))
-    assert [where(draft, n) for n in (1, 2, 3)] == [SECOND.name, SECOND.name, FIRST.name]
+    plan = cycle(waiting(1), waiting(2), waiting(3), blocks=OUT, clusters=(roomy, SECOND))
+    assert [where(plan, n) for n in (1, 2, 3)] == [SECOND.name, SECOND.name, FIRST.name]
 
 
 def test_who_asked_for_exactly_this_one_stays() -> None:
     """A named cluster, one GPU type alone, or a region that the other does not have."""
     named = waiting(gpu_types=())
     pinned = replace(named, spec=replace(named.spec, cluster=FIRST.name))
-    assert where(turn(pinned, troubles=OUT)) == FIRST.name
-    assert where(turn(waiting(gpu_types=(), gpu_type="h100-80gb"), troubles=OUT)) == FIRST.name
+    assert where(cycle(pinned, blocks=OUT)) == FIRST.name
+    assert where(cycle(waiting(gpu_types=(), gpu_type="h100-80gb"), blocks=OUT)) == FIRST.name
     small = replace(SECOND, regions=SECOND.regions[:1])
     far = waiting(regions=("europe-west4",))
-    assert where(turn(far, troubles=OUT, clusters=(FIRST, small))) == FIRST.name
+    assert where(cycle(far, blocks=OUT, clusters=(FIRST, small))) == FIRST.name
 
 
 def test_a_move_needs_the_same_consent_as_a_submission() -> None:
@@ -128,5 +128,5 @@ def test_a_move_needs_the_same_consent_as_a_submission() -> None:
         (SECOND, {"agreed_usd_per_hour": dear - 0.01}, {"agreed_usd_per_hour": dear}),
     ):
         for words, found in ((refused, FIRST.name), (agreed, target.name)):
-            draft = turn(waiting(**words), troubles=OUT, clusters=(FIRST, target))
-            assert where(draft) == found, words
+            plan = cycle(waiting(**words), blocks=OUT, clusters=(FIRST, target))
+            assert where(plan) == found, words

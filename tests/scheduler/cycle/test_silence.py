@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.active import Living
+from core.active import ActiveIndex
 from core.timers import Timers
 from core.vm import V1_BOOT
 from scheduler.cycle.silence import BusClock, find_silent
@@ -15,13 +15,15 @@ TIMERS = Timers()
 
 def test_nobody_ages_without_a_canary() -> None:
     """No bus time, no silence."""
-    assert find_silent(Living.of((), [vm(last_beat_at=at(-9999))]), {}, None, TIMERS).lost == ()
+    assert (
+        find_silent(ActiveIndex.of((), [vm(last_beat_at=at(-9999))]), {}, None, TIMERS).lost == ()
+    )
 
 
 def test_vm_silent_past_its_time_is_lost() -> None:
-    """On the bus's clock: newest canary minus newest beat."""
+    """On the bus's clock: newest canary minus newest heartbeat."""
     quiet, fresh = vm("vm-1", last_beat_at=at(-91)), vm("vm-2", last_beat_at=at(-89))
-    assert find_silent(Living.of((), [quiet, fresh]), {}, NOW, TIMERS).lost == (quiet,)
+    assert find_silent(ActiveIndex.of((), [quiet, fresh]), {}, NOW, TIMERS).lost == (quiet,)
 
 
 def test_v1_worker_may_be_silent_for_longer() -> None:
@@ -29,9 +31,9 @@ def test_v1_worker_may_be_silent_for_longer() -> None:
     timers = replace(TIMERS, lost_after_s=20.0)
     theirs = vm("vm-1", boot_nonce=V1_BOOT, last_beat_at=at(-89))
     ours = vm("vm-2", last_beat_at=at(-21))
-    living = Living.of((), [theirs, ours])
-    assert find_silent(living, {}, NOW, timers).lost == (ours,)
-    assert find_silent(living, {}, at(2), timers).lost == (theirs, ours)
+    active = ActiveIndex.of((), [theirs, ours])
+    assert find_silent(active, {}, NOW, timers).lost == (ours,)
+    assert find_silent(active, {}, at(2), timers).lost == (theirs, ours)
 
 
 def test_clock_is_steady_only_after_the_settling_time() -> None:
@@ -46,7 +48,7 @@ def test_clock_is_steady_only_after_the_settling_time() -> None:
 
 
 def test_gap_in_the_canaries_starts_the_settling_again() -> None:
-    """After an outage the beats of the outage must be read before anybody is judged."""
+    """After an outage the heartbeats of the outage must be read before anybody is judged."""
     clock = BusClock(TIMERS)
     for second in range(0, 61, 10):
         clock.canary_back(at(second), float(second))
@@ -78,8 +80,8 @@ def test_half_the_fleet_silent_at_once_is_the_bus_not_the_fleet() -> None:
     """Expiry freezes and says why."""
     silent = [vm(f"vm-{n}", last_beat_at=at(-500)) for n in range(10)]
     speaking = [vm(f"ok-{n}", last_beat_at=NOW) for n in range(10)]
-    frozen = find_silent(Living.of((), [*silent, *speaking]), {}, NOW, TIMERS)
+    frozen = find_silent(ActiveIndex.of((), [*silent, *speaking]), {}, NOW, TIMERS)
     assert frozen.lost == ()
     assert "10 of 20" in frozen.frozen_why
-    few = find_silent(Living.of((), [*silent[:9], *speaking]), {}, NOW, TIMERS)
+    few = find_silent(ActiveIndex.of((), [*silent[:9], *speaking]), {}, NOW, TIMERS)
     assert len(few.lost) == 9

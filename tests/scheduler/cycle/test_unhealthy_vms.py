@@ -5,27 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 
 from core.changes import ClearAlert, RaiseAlert
-from core.health import BadGpu, FailedRun, GpuTrouble, VmHealth
+from core.health import BadGpu, FailedRun, GpuFault, VmHealth
 from core.job import E, Job
-from core.messages import BeatStatus, GpuReading, Heartbeat, OutMessage
+from core.messages import GpuReading, Heartbeat, HeartbeatStatus, OutMessage
 from core.vm import Vm, VmState
-from scheduler.cycle.heartbeats import Beat, apply_beats
-from scheduler.cycle.unhealthy_vms import SICK_VM, retire_sick
-from scheduler.plan_builder import Draft
-from tests.builders import NOW, RULES, at, job, view, vm
+from scheduler.cycle.heartbeats import ReceivedHeartbeat, apply_heartbeats
+from scheduler.cycle.unhealthy_vms import UNHEALTHY_VM, drain_unhealthy
+from scheduler.plan_builder import PlanBuilder
+from tests.builders import NOW, RULES, at, job, snapshot, vm
 
-B, V = BeatStatus, VmState
-ECC = VmHealth((BadGpu(0, GpuTrouble.ECC, "has errors", NOW),))
+B, V = HeartbeatStatus, VmState
+ECC = VmHealth((BadGpu(0, GpuFault.ECC, "has errors", NOW),))
 BLAMED = VmHealth(failures=tuple(FailedRun(NOW, f"j-{n}", str(n)) for n in range(3)))
 
 
-def hear(on: Vm, held: tuple[Job, ...], status: BeatStatus, **words: object) -> Vm:
-    """The VM after one beat of it."""
-    draft = Draft(view(held, (on,)), RULES, lambda _: OutMessage("control", b""))
+def hear(on: Vm, held: tuple[Job, ...], status: HeartbeatStatus, **words: object) -> Vm:
+    """The VM after one heartbeat of it."""
+    plan = PlanBuilder(snapshot(held, (on,)), RULES, lambda _: OutMessage("control", b""))
     said = {"vm_name": "vm-1", "boot_nonce": "nonce", "seq": 1, **words}
-    beat = Heartbeat(status=status, **said)  # type: ignore[arg-type]
-    apply_beats(draft, [Beat(beat, at(10), "m-1")])
-    return draft.vms["uid-vm-1"]
+    heartbeat = Heartbeat(status=status, **said)  # type: ignore[arg-type]
+    apply_heartbeats(plan, [ReceivedHeartbeat(heartbeat, at(10), "m-1")])
+    return plan.vms["uid-vm-1"]
 
 
 def end(on: Vm, exit_code: int, *, asked: bool = False) -> Vm:
@@ -36,11 +36,11 @@ def end(on: Vm, exit_code: int, *, asked: bool = False) -> Vm:
     return hear(on, (held,), B.COMPLETED if exit_code == 0 else B.FAILED, **words)
 
 
-def retired(on: Vm, *alerts: tuple[str, str]) -> Draft:
-    seen = replace(view((), (on,)), open_alerts=dict.fromkeys(alerts, NOW))
-    draft = Draft(seen, RULES, lambda _: OutMessage("control", b""))
-    retire_sick(draft, seen)
-    return draft
+def retired(on: Vm, *alerts: tuple[str, str]) -> PlanBuilder:
+    seen = replace(snapshot((), (on,)), open_alerts=dict.fromkeys(alerts, NOW))
+    plan = PlanBuilder(seen, RULES, lambda _: OutMessage("control", b""))
+    drain_unhealthy(plan, seen)
+    return plan
 
 
 def test_readings_are_kept_when_they_bring_news() -> None:
@@ -62,32 +62,32 @@ def test_jobs_that_fail_are_counted_until_one_goes_well() -> None:
 
 def test_sick_vm_without_work_goes_at_once_and_says_why() -> None:
     """With an alert for people."""
-    draft = retired(vm("vm-1", health=BLAMED))
-    gone = draft.vms["uid-vm-1"]
+    plan = retired(vm("vm-1", health=BLAMED))
+    gone = plan.vms["uid-vm-1"]
     assert (gone.state, gone.reason) == (
         V.DELETING,
         "3 different jobs failed on it in a row: j-0, j-1, j-2",
     )
-    (alert,) = [c for unit in draft.units for c in unit if isinstance(c, RaiseAlert)]
-    assert (alert.kind, alert.subject) == (SICK_VM, "vm-1")
+    (alert,) = [c for batch in plan.batches for c in batch if isinstance(c, RaiseAlert)]
+    assert (alert.kind, alert.subject) == (UNHEALTHY_VM, "vm-1")
 
 
 def test_sick_vm_with_work_is_drained() -> None:
     """Its jobs may end there; the alert is raised once."""
-    draft = retired(vm("vm-1", leases=("x",), health=ECC), (SICK_VM, "vm-1"))
-    assert draft.vms["uid-vm-1"].state is V.DRAINING
-    assert not [c for unit in draft.units for c in unit if isinstance(c, RaiseAlert)]
-    again = retired(draft.vms["uid-vm-1"], (SICK_VM, "vm-1"))
-    assert again.units == []
+    plan = retired(vm("vm-1", leases=("x",), health=ECC), (UNHEALTHY_VM, "vm-1"))
+    assert plan.vms["uid-vm-1"].state is V.DRAINING
+    assert not [c for batch in plan.batches for c in batch if isinstance(c, RaiseAlert)]
+    again = retired(plan.vms["uid-vm-1"], (UNHEALTHY_VM, "vm-1"))
+    assert again.batches == []
 
 
 def test_alert_is_over_when_the_vm_is_gone() -> None:
     """Nothing is left to do."""
-    draft = retired(vm("vm-2"), (SICK_VM, "vm-1"), ("other", "vm-1"))
-    assert draft.units == [(ClearAlert(SICK_VM, "vm-1", NOW),)]
+    plan = retired(vm("vm-2"), (UNHEALTHY_VM, "vm-1"), ("other", "vm-1"))
+    assert plan.batches == [(ClearAlert(UNHEALTHY_VM, "vm-1", NOW),)]
 
 
 def test_healthy_vm_is_left_alone() -> None:
     """Also one that has seen two failures."""
     two = VmHealth(failures=BLAMED.failures[:2])
-    assert retired(vm("vm-1", health=two)).units == []
+    assert retired(vm("vm-1", health=two)).batches == []

@@ -10,12 +10,12 @@ from datetime import datetime, timedelta
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from core.changes import Committed, PutForecast, Unit, View
+from core.changes import AtomicBatch, Committed, PutForecast, Snapshot
 from core.cluster import ClusterSpec
-from core.forecast import Forecast, Record, Run
+from core.forecast import Forecast, PastRun, Record
 from core.job import E, Job, JobEvent, Membership, Rules, advance
 from core.queueing import HeadsOf
-from core.region_blocks import Trouble, TroubleKind
+from core.region_blocks import BlockKind, RegionBlock
 from core.supply import BOOT_S, DELIVERY_S, CapacityPolicy
 from core.tenants import Quota, Tenant
 from core.vm import VmState
@@ -24,8 +24,8 @@ from scheduler.forecast.forecaster import SAME_S, Around, Forecaster
 from scheduler.forecast.past_runs import DAYS, READ_MAX, Runtimes
 from scheduler.forecast.run_times import ENOUGH, NOTHING_LIKE_IT
 from scheduler.operations.metrics import Metrics
-from scheduler.queue.budgets import Standing
-from tests.builders import NOW, REGIONS, RULES, at, cluster, job, lease_on, view, vm
+from scheduler.queue.budgets import BudgetStatus
+from tests.builders import NOW, REGIONS, RULES, at, cluster, job, lease_on, snapshot, vm
 
 RUNS = (E.ADMITTED, E.PLACED, E.CLAIMED, E.STARTED)
 
@@ -35,7 +35,7 @@ class Shelf:
 
     def __init__(self) -> None:
         self.queue: list[Job] = []
-        self.ended: list[Run] = []
+        self.ended: list[PastRun] = []
         self.kept: dict[str, Forecast] = {}
         self.writes = 0
         self.asked: list[datetime] = []
@@ -46,7 +46,7 @@ class Shelf:
         mine = [j for j in self.queue if j.cluster in names and j.spec.tenant_id in tenants]
         return mine[:limit]
 
-    async def runs(self, since: datetime, limit: int) -> Sequence[Run]:
+    async def runs(self, since: datetime, limit: int) -> Sequence[PastRun]:
         assert limit == READ_MAX
         self.asked.append(since)
         return [run for run in reversed(self.ended) if run.ended_at > since]
@@ -54,7 +54,7 @@ class Shelf:
     async def forecasts(self) -> Sequence[Forecast]:
         return list(self.kept.values())
 
-    async def commit(self, units: Sequence[Unit], term: int | None) -> Committed:
+    async def commit(self, units: Sequence[AtomicBatch], term: int | None) -> Committed:
         assert term == 7
         for (change,) in units:
             assert isinstance(change, PutForecast)
@@ -86,13 +86,13 @@ class House:
             clusters=lambda: specs,
             rules=Rules,
             policy=CapacityPolicy,
-            budgets=lambda: Standing(self.held),
+            budgets=lambda: BudgetStatus(self.held),
         )
         self.runtimes = Runtimes(self.shelf, self.clock)
         guess = self.runtimes.guess
         self.forecaster = Forecaster(self.shelf, guess, lambda: 7, self.metrics, self.clock, around)
 
-    async def look(self, picture: View, *moves: tuple[Job, Job]) -> Forecast:
+    async def look(self, picture: Snapshot, *moves: tuple[Job, Job]) -> Forecast:
         self.forecaster.seen(picture, moves)
         await self.runtimes.refresh()
         await self.forecaster.look()
@@ -103,7 +103,9 @@ class House:
         for n in range(count):
             ended_at = NOW - timedelta(minutes=count - n)
             uid = f"run-{len(self.shelf.ended)}"
-            self.shelf.ended.append(Run(uid, "default", name, "", (), "1xl4", 1, span_s, ended_at))
+            self.shelf.ended.append(
+                PastRun(uid, "default", name, "", (), "1xl4", 1, span_s, ended_at)
+            )
 
 
 def busy() -> Job:
@@ -111,10 +113,10 @@ def busy() -> Job:
     return replace(job(1, *RUNS, name="train"), started_at=at(-40))
 
 
-def picture(*jobs: Job, now_s: float = 0.0, tenants: Sequence[Tenant] = ()) -> View:
+def picture(*jobs: Job, now_s: float = 0.0, tenants: Sequence[Tenant] = ()) -> Snapshot:
     known = {tenant.tenant_id: tenant for tenant in (Tenant("default"), *tenants)}
     there = (vm("vm-1", leases=("lease-1",)),)
-    return replace(view(jobs, there, now=at(now_s)), tenants=known)
+    return replace(snapshot(jobs, there, now=at(now_s)), tenants=known)
 
 
 def stepped(job: Job, *events: JobEvent, now: datetime = NOW) -> Job:
@@ -214,26 +216,26 @@ async def test_nothing_new_is_not_said_again() -> None:
     assert house.shelf.writes == 3
 
 
-def block(region: str, kind: TroubleKind = TroubleKind.STOCKOUT, until_s: float = 600.0) -> Trouble:
-    return Trouble(region, "", "g2-standard-4", False, kind, NOW, NOW, at(until_s), 1, "")
+def block(region: str, kind: BlockKind = BlockKind.STOCKOUT, until_s: float = 600.0) -> RegionBlock:
+    return RegionBlock(region, "", "g2-standard-4", False, kind, NOW, NOW, at(until_s), 1, "")
 
 
-def two_places(*jobs: Job, troubles: Sequence[Trouble]) -> View:
+def two_places(*jobs: Job, blocks: Sequence[RegionBlock]) -> Snapshot:
     """An idle VM in us-central1, and one in us-east1 whose job has just begun."""
     lease = replace(lease_on("vm-2", 2), region="us-east1")
     runs = replace(job(2, *RUNS, name="train"), lease=lease, started_at=NOW)
     there = (vm("vm-1"), vm("vm-2", region="us-east1", leases=("lease-2",)))
     return replace(
-        view((runs, *jobs), there, tuple(troubles)), tenants={"default": Tenant("default")}
+        snapshot((runs, *jobs), there, tuple(blocks)), tenants={"default": Tenant("default")}
     )
 
 
-async def starts_s(*jobs: Job, troubles: Sequence[Trouble], run_s: float = 5000.0) -> list[float]:
+async def starts_s(*jobs: Job, blocks: Sequence[RegionBlock], run_s: float = 5000.0) -> list[float]:
     """How long each one waits, as often as not, where others of its kind run for so long."""
     house = House(cluster(vm_max=4))
     house.ran(9, run_s)
     house.shelf.queue = [*jobs]
-    said = await house.look(two_places(*jobs, troubles=troubles))
+    said = await house.look(two_places(*jobs, blocks=blocks))
     moments = [said.jobs[waits.uid].told for waits in jobs]
     return [(told.p50_at - NOW).total_seconds() if told else math.inf for told in moments]
 
@@ -245,20 +247,20 @@ async def test_whose_region_is_blocked_waits_for_its_end() -> None:
     east, west = block("us-east1"), block("europe-west4", until_s=300.0)
     cold_s = DELIVERY_S + BOOT_S
     pinned, free = job(3, name="train", regions=("us-east1",)), job(4, name="train")
-    here, other = await starts_s(pinned, free, troubles=[east])
+    here, other = await starts_s(pinned, free, blocks=[east])
     assert here == pytest.approx(600 + cold_s + HANDOVER_S, rel=0.05)
     assert other < 200
     both = replace(pinned, spec=replace(pinned.spec, regions=("us-east1", "europe-west4")))
-    (sooner,) = await starts_s(both, troubles=[east, west])
+    (sooner,) = await starts_s(both, blocks=[east, west])
     assert sooner == pytest.approx(300 + cold_s + HANDOVER_S, rel=0.05)
-    assert await starts_s(both, troubles=[east]) == await starts_s(both, troubles=[])
+    assert await starts_s(both, blocks=[east]) == await starts_s(both, blocks=[])
 
 
 async def test_a_blocked_region_still_has_the_vms_that_are_there() -> None:
     """The job that runs there ends before the block does: the first gets its VM, the second the
     first one's, the third would have to wait for longer than the block lasts."""
     waiting = [job(n, name="train", regions=("us-east1",)) for n in (3, 4, 5)]
-    found = await starts_s(*waiting, troubles=[block("us-east1")], run_s=280.0)
+    found = await starts_s(*waiting, blocks=[block("us-east1")], run_s=280.0)
     assert found[:2] == pytest.approx([280 + HANDOVER_S, 560 + HANDOVER_S])
     assert found[2] == pytest.approx(600 + DELIVERY_S + BOOT_S + HANDOVER_S, rel=0.05)
 
@@ -269,9 +271,9 @@ async def test_all_regions_are_blocked() -> None:
     house = House(cluster(vm_max=1))
     house.shelf.queue = [job(2)]
     ends = {region: 600.0 + n for n, region in enumerate(REGIONS)}
-    troubles = tuple(block(region, until_s=until_s) for region, until_s in ends.items())
+    blocks = tuple(block(region, until_s=until_s) for region, until_s in ends.items())
     asked = vm("vm-9", VmState.BOOTING, refused=True)
-    seen = replace(view((job(2),), (asked,), troubles), tenants={"default": Tenant("default")})
+    seen = replace(snapshot((job(2),), (asked,), blocks), tenants={"default": Tenant("default")})
     early = Record(p50_factor=0.1, p90_factor=0.1)
     house.shelf.kept = {"1xl4": Forecast("1xl4", NOW, record=early)}
     await house.forecaster.restore()
@@ -290,8 +292,10 @@ async def test_what_only_people_can_mend_has_no_moment() -> None:
     house = House(cluster(vm_max=4))
     regions = ("us-east1", "europe-west4")
     house.shelf.queue = [job(3, regions=regions), job(4, max_usd_per_hour=0.5)]
-    troubles = [block("us-east1", TroubleKind.MISSING), block(regions[1], TroubleKind.PERMISSION)]
-    seen = replace(view((), (vm("vm-1"),), tuple(troubles)), tenants={"default": Tenant("default")})
+    blocks = [block("us-east1", BlockKind.MISSING), block(regions[1], BlockKind.PERMISSION)]
+    seen = replace(
+        snapshot((), (vm("vm-1"),), tuple(blocks)), tenants={"default": Tenant("default")}
+    )
     said = await house.look(seen)
     pinned, cheap = said.jobs["job-uid-0003"], said.jobs["job-uid-0004"]
     assert (pinned.told, cheap.told) == (None, None)

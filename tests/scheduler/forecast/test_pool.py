@@ -8,14 +8,14 @@ import pytest
 
 from core.cluster import ClusterSpec
 from core.job import E, Job, Membership
-from core.region_blocks import Trouble, TroubleKind
+from core.region_blocks import BlockKind, RegionBlock
 from core.supply import BOOT_S, DELIVERY_S
-from core.tenants import Machine, Quota, Tally, Tenant
+from core.tenants import MachineShape, Quota, ResourceTotals, Tenant
 from core.vm import Vm, VmState
 from scheduler.forecast.eligibility import line_up
 from scheduler.forecast.pool import Pool, Seen, cap_of, pool_of, waits_of
-from scheduler.forecast.queue_simulation import Cap
-from scheduler.forecast.run_times import Guess, Kind, kind_of, unknown
+from scheduler.forecast.queue_simulation import TenantCap
+from scheduler.forecast.run_times import Guess, JobKind, kind_of, unknown
 from tests.builders import NOW, REGIONS, at, cluster, job, lease_on, vm
 
 V = VmState
@@ -31,14 +31,14 @@ def pool(
     spec: ClusterSpec,
     jobs: tuple[Job, ...] = (),
     vms: tuple[Vm, ...] = (),
-    troubles: tuple[Trouble, ...] = (),
+    blocks: tuple[RegionBlock, ...] = (),
 ) -> Pool:
-    return pool_of(Seen(spec, at(60), jobs, vms, troubles), guess)
+    return pool_of(Seen(spec, at(60), jobs, vms, blocks), guess)
 
 
-def stockout(region: str, until_s: float = 600) -> Trouble:
-    kind = TroubleKind.STOCKOUT
-    return Trouble(region, "", "g2-standard-4", False, kind, NOW, NOW, at(until_s), 1, "")
+def stockout(region: str, until_s: float = 600) -> RegionBlock:
+    kind = BlockKind.STOCKOUT
+    return RegionBlock(region, "", "g2-standard-4", False, kind, NOW, NOW, at(until_s), 1, "")
 
 
 def test_a_running_job_holds_its_vm() -> None:
@@ -88,7 +88,7 @@ def test_what_is_stocked_out_comes_after_the_block() -> None:
 def test_what_people_must_mend_never_comes() -> None:
     """Where groups are missing or forbidden, only what is there can be had."""
     spec = cluster(vm_max=4)
-    kinds = (TroubleKind.MISSING, TroubleKind.PERMISSION, TroubleKind.UNSUPPORTED)
+    kinds = (BlockKind.MISSING, BlockKind.PERMISSION, BlockKind.UNSUPPORTED)
     each = zip(REGIONS, kinds, strict=True)
     blocks = tuple(replace(stockout(region), kind=kind) for region, kind in each)
     found = pool(spec, (), (vm("vm-1"),), blocks)
@@ -133,22 +133,28 @@ def test_a_limit_that_was_lowered_gives_nothing() -> None:
 
 def test_what_a_quota_leaves() -> None:
     """What is held in other clusters is not to be had here; CPUs and memory come with GPUs."""
-    machines = {"1xl4": Machine("l4", 24.0, 12.0, 48.0), "8xh100": Machine("h100", 80.0, 26.0, 0)}
-    holding = {"1xl4": Tally(jobs=1, gpus=1), "8xh100": Tally(jobs=2, gpus=4, cpus=8.0)}
+    machines = {
+        "1xl4": MachineShape("l4", 24.0, 12.0, 48.0),
+        "8xh100": MachineShape("h100", 80.0, 26.0, 0),
+    }
+    holding = {
+        "1xl4": ResourceTotals(jobs=1, gpus=1),
+        "8xh100": ResourceTotals(jobs=2, gpus=4, cpus=8.0),
+    }
 
-    def cap(**limits: object) -> Cap | None:
+    def cap(**limits: object) -> TenantCap | None:
         tenant = Tenant("a", quota=Quota(**limits))  # type: ignore[arg-type]
         return cap_of(tenant, holding, "1xl4", machines)
 
     assert cap() is None
-    assert cap(gpus=10) == Cap(gpus=6.0)
-    assert cap(gpus_by_type={"h100": 8}, jobs=5) == Cap(jobs=3.0)
-    assert cap(gpus_by_type={"l4": 8}) == Cap(gpus=8.0)
-    assert cap(cpus=44.0) == Cap(gpus=3.0)
-    assert cap(gpu_memory_gb=96.0) == Cap(gpus=4.0)
+    assert cap(gpus=10) == TenantCap(gpus=6.0)
+    assert cap(gpus_by_type={"h100": 8}, jobs=5) == TenantCap(jobs=3.0)
+    assert cap(gpus_by_type={"l4": 8}) == TenantCap(gpus=8.0)
+    assert cap(cpus=44.0) == TenantCap(gpus=3.0)
+    assert cap(gpu_memory_gb=96.0) == TenantCap(gpus=4.0)
 
 
-def kind(job: Job) -> Kind:
+def kind(job: Job) -> JobKind:
     return kind_of(job.spec, job.cluster)
 
 

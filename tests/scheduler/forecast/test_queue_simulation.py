@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from scheduler.forecast.queue_simulation import (
     PLAYS,
     Busy,
-    Cap,
     Eta,
-    Lessons,
+    ForecastAccuracy,
     Plays,
+    TenantCap,
     Waits,
 )
-from scheduler.forecast.run_times import ENOUGH, NO_HISTORY, REMEMBERED, Book, Guess, Kind
+from scheduler.forecast.run_times import ENOUGH, NO_HISTORY, REMEMBERED, Book, Guess, JobKind
 
-KIND = Kind("team", "train", "8 x H100")
+KIND = JobKind("team", "train", "8 x H100")
 
 
 def known(*runs: float) -> Guess:
@@ -38,7 +38,7 @@ def test_the_narrowest_kind_with_enough_runs_speaks() -> None:
     """Few runs of a name say less than many of its tenant."""
     book = Book()
     for _ in range(ENOUGH):
-        book.add(Kind("team", "other", "8 x H100"), 1000.0)
+        book.add(JobKind("team", "other", "8 x H100"), 1000.0)
     for _ in range(ENOUGH - 1):
         book.add(KIND, 10.0)
     assert book.guess(KIND).basis.endswith("of this tenant on these GPUs")
@@ -53,7 +53,7 @@ def test_a_book_forgets() -> None:
         book.add(KIND, 5.0 if n < 10 else 7.0)
     assert book.guess(KIND).at(0.0) == 7.0
     for n in range(100):
-        book.add(Kind(f"t{n}", "x", "1"), 1.0)
+        book.add(JobKind(f"t{n}", "x", "1"), 1.0)
     assert not book.guess(KIND).basis.endswith("of this name on these GPUs")
 
 
@@ -65,7 +65,10 @@ def test_what_has_run_long_is_compared_with_the_long() -> None:
 
 
 def forecast(
-    gpus: int, running: list[Busy], waiting: list[Waits], caps: Mapping[str, Cap] | None = None
+    gpus: int,
+    running: list[Busy],
+    waiting: list[Waits],
+    caps: Mapping[str, TenantCap] | None = None,
 ) -> dict[str, Eta]:
     """All plays of a queue."""
     plays = Plays(gpus, running, waiting, caps)
@@ -125,10 +128,10 @@ def test_a_quota_holds_up_its_tenant_alone() -> None:
     sure = known(*[100.0] * ENOUGH)
     mine = [Waits(f"a{n}", 1, sure, tenant="a", asks=1.0) for n in range(3)]
     other = Waits("b", 1, sure, tenant="b", asks=1.0)
-    for cap in (Cap(jobs=2), Cap(gpus=2.0)):
+    for cap in (TenantCap(jobs=2), TenantCap(gpus=2.0)):
         etas = forecast(8, [], [*mine, other], caps={"a": cap})
         assert [etas[uid].p50_s for uid in ("a0", "a1", "a2", "b")] == [0.0, 0.0, 100.0, 0.0]
-    assert "a0" not in forecast(8, [], mine, caps={"a": Cap(gpus=0.5)})
+    assert "a0" not in forecast(8, [], mine, caps={"a": TenantCap(gpus=0.5)})
 
 
 def test_nobody_runs_longer_than_it_may() -> None:
@@ -148,7 +151,7 @@ def test_nobody_runs_longer_than_it_may() -> None:
 def test_lessons_find_the_quantile() -> None:
     """Told the same each time while waits are spread between 0 and 1000 s, nine of ten hold."""
     dice = random.Random(3)
-    lessons, held = Lessons(), 0
+    lessons, held = ForecastAccuracy(), 0
     for n in range(4000):
         told, waited = lessons.learned.apply(Eta(100.0, 100.0)), dice.uniform(0, 1000)
         held += n >= 1000 and waited <= told.p90_s
@@ -159,7 +162,7 @@ def test_lessons_find_the_quantile() -> None:
 
 def test_who_is_late_is_a_lesson_before_it_starts() -> None:
     """Once, when its moment has passed; of one that is not there any more nothing is learned."""
-    lessons = Lessons()
+    lessons = ForecastAccuracy()
     lessons.tell("a", 50.0, 90.0)
     lessons.tell("gone", 50.0, 90.0)
     lessons.look(60.0, {"a"})

@@ -11,10 +11,10 @@ import pytest
 from config.errors import ConfigError
 from config.reload import Reader
 from config.settings import Settings
-from config.watch import Look
+from config.watch import FileLook
 from core.errors import NotFound, StoreDown
 from core.job import JobEvent as E
-from scheduler.operations.live_config import ASK_S, REPEAT_S, ConfigParts, LiveConfig, Standing
+from scheduler.operations.live_config import ASK_S, REPEAT_S, ConfigParts, FileStatus, LiveConfig
 from sim.memory.config_versions import MemoryConfigVersions
 from sim.memory.reads import MemoryReads
 from sim.memory.store import MemoryStore
@@ -50,15 +50,15 @@ class Paper:
         self.write(text)
 
     def write(self, text: str) -> None:
-        self._look = Look(text.encode(), (hash(text),))
+        self._look = FileLook(text.encode(), (hash(text),))
 
     def touch(self) -> None:
-        self._look = Look(self._look.raw, (*self._look.mark, 1))
+        self._look = FileLook(self._look.raw, (*self._look.mark, 1))
 
     def lose(self) -> None:
-        self._look = Look(b"", error="No such file or directory")
+        self._look = FileLook(b"", error="No such file or directory")
 
-    def look(self) -> Look:
+    def look(self) -> FileLook:
         return self._look
 
 
@@ -134,7 +134,7 @@ async def test_the_first_start_records_the_file(house: House) -> None:
     await house.pass_s(1)
     assert desk.live.synced.is_set()
     assert await house.history() == [(1, Paper.path, ())]
-    assert desk.live.report.standing is Standing.IN_FORCE
+    assert desk.live.report.standing is FileStatus.IN_FORCE
     assert desk.adopted[-1].database_url == "postgresql://me:secret@db/zen"
     assert "secret" not in repr(house.store.tables.configs)
 
@@ -151,8 +151,8 @@ async def test_an_edit_is_applied_once_and_by_all(house: House) -> None:
     assert [desk.vm_max for desk in (one, two, other)] == [6, 6, 6]
     diff = ("clusters.1xl4.vm_max: 3 → 6",)
     assert await house.history() == [(1, Paper.path, ()), (2, Paper.path, diff)]
-    assert one.live.report.standing is two.live.report.standing is Standing.IN_FORCE
-    assert other.live.report.standing is Standing.DIFFERS
+    assert one.live.report.standing is two.live.report.standing is FileStatus.IN_FORCE
+    assert other.live.report.standing is FileStatus.DIFFERS
     assert other.live.report.diff == ("clusters.1xl4.vm_max: 6 → 3",)
 
 
@@ -176,7 +176,7 @@ async def test_a_bad_edit_changes_nothing(house: House, bad: str, word: str) -> 
     await house.pass_s(2)
     desk.paper.write(bad)
     await house.pass_s(0.75)
-    assert desk.live.report.standing is Standing.REFUSED
+    assert desk.live.report.standing is FileStatus.REFUSED
     ((kind, message),) = await house.alerts()
     assert kind == "config_refused"
     assert word in message
@@ -185,7 +185,7 @@ async def test_a_bad_edit_changes_nothing(house: House, bad: str, word: str) -> 
     desk.paper.write(E6)
     await house.pass_s(0.75)
     assert await house.alerts() == []
-    assert (desk.vm_max, desk.live.report.standing) == (6, Standing.IN_FORCE)
+    assert (desk.vm_max, desk.live.report.standing) == (6, FileStatus.IN_FORCE)
 
 
 async def test_half_a_file_is_not_believed(house: House) -> None:
@@ -244,7 +244,7 @@ async def test_a_refused_edit_waits_for_a_hand(house: House) -> None:
     await house.pass_s(1)
     await put(house.store, step(waiting, E.STOP_ASKED))
     await house.pass_s(5)
-    assert desk.live.report.standing is Standing.REFUSED
+    assert desk.live.report.standing is FileStatus.REFUSED
     desk.paper.touch()
     await house.pass_s(1)
     assert [cluster.name for cluster in desk.adopted[-1].clusters] == ["1xl4"]
@@ -256,7 +256,7 @@ async def test_started_with_a_bad_file(house: House) -> None:
     await house.pass_s(1)
     late = house.start(TYPO, started=MINIMAL)
     await house.pass_s(1)
-    assert (late.vm_max, late.live.report.standing) == (3, Standing.REFUSED)
+    assert (late.vm_max, late.live.report.standing) == (3, FileStatus.REFUSED)
     assert (await house.alerts())[0][0] == "config_refused"
     late.paper.write(MINIMAL)
     await house.pass_s(1)
@@ -274,7 +274,7 @@ async def test_started_with_an_old_file(house: House) -> None:
     house.desks.remove(slow)
     lagging = house.start(MINIMAL, host="slow")
     await house.pass_s(2)
-    assert (lagging.vm_max, lagging.live.report.standing) == (6, Standing.DIFFERS)
+    assert (lagging.vm_max, lagging.live.report.standing) == (6, FileStatus.DIFFERS)
     fresh = house.start(E9)
     await house.pass_s(2)
     assert [d.vm_max for d in (desk, lagging, fresh)] == [9, 9, 9]
@@ -292,7 +292,7 @@ async def test_set_back_while_nobody_was_awake(house: House, host: str) -> None:
     house.desks.clear()
     morning = house.start(E6, host=host)
     await house.pass_s(2)
-    assert (morning.vm_max, morning.live.report.standing) == (6, Standing.IN_FORCE)
+    assert (morning.vm_max, morning.live.report.standing) == (6, FileStatus.IN_FORCE)
     assert [row[0] for row in await house.history()] == [1, 2, 3, 4]
     house.desks.clear()
     house.start(E6, host=host)
@@ -310,7 +310,7 @@ async def test_set_back_elsewhere_while_others_are_awake(house: House) -> None:
     house.start(MINIMAL, host="mine")
     await house.pass_s(2)
     assert [d.vm_max for d in house.desks] == [3, 3]
-    assert desk.live.report.standing is Standing.IN_FORCE
+    assert desk.live.report.standing is FileStatus.IN_FORCE
 
 
 @pytest.mark.parametrize("host", ["same", "made anew"])
@@ -329,11 +329,11 @@ async def test_a_rollback_outlives_every_restart(house: House, host: str) -> Non
     await house.pass_s(2)
     again.paper.touch()
     await house.pass_s(2)
-    assert (again.vm_max, again.live.report.standing) == (3, Standing.DIFFERS)
+    assert (again.vm_max, again.live.report.standing) == (3, FileStatus.DIFFERS)
     house.desks.clear()
     edited = house.start(E6, host=host)
     await house.pass_s(2)
-    assert (edited.vm_max, edited.live.report.standing) == (6, Standing.IN_FORCE)
+    assert (edited.vm_max, edited.live.report.standing) == (6, FileStatus.IN_FORCE)
 
 
 async def test_a_database_without_memory_of_files(house: House) -> None:
@@ -346,7 +346,7 @@ async def test_a_database_without_memory_of_files(house: House) -> None:
     house.store.tables.config_files.clear()
     old = house.start(MINIMAL)
     await house.pass_s(2)
-    assert (old.vm_max, old.live.report.standing) == (6, Standing.DIFFERS)
+    assert (old.vm_max, old.live.report.standing) == (6, FileStatus.DIFFERS)
 
 
 async def test_catching_up_is_no_edit(house: House) -> None:
@@ -381,7 +381,7 @@ async def test_rollback(house: House) -> None:
     again = house.start(E6)
     await house.pass_s(2)
     assert [d.vm_max for d in house.desks] == [3, 3, 3]
-    assert again.live.report.standing is Standing.DIFFERS
+    assert again.live.report.standing is FileStatus.DIFFERS
     assert (await house.history())[-1][:2] == (3, "rollback to version 1")
     desk.paper.write(E9)
     await house.pass_s(2)

@@ -17,9 +17,9 @@ from core.vm import VmState
 from orchestrator.orchestrator import ClusterOrchestrator
 from scheduler.cycle.plan import Circumstances, plan_jobs
 from scheduler.cycle.silence import Silence
-from scheduler.plan_builder import Draft
+from scheduler.plan_builder import PlanBuilder
 from scheduler.submission.cluster_selection import choose_cluster
-from tests.builders import NAMES, RULES, cluster, dice, job, view, vm
+from tests.builders import NAMES, RULES, cluster, dice, job, snapshot, vm
 from tests.orchestrator.test_cluster_manager import House
 
 V = VmState
@@ -30,20 +30,20 @@ def only(spec: ClusterSpec, *regions: str) -> ClusterSpec:
     return replace(spec, regions=tuple(r for r in spec.regions if r.region in regions))
 
 
-class Turn:
-    """One planned turn under a configuration."""
+class Cycle:
+    """One planned cycle under a configuration."""
 
     def __init__(self, spec: ClusterSpec, *jobs: object, vms: tuple[object, ...] = ()) -> None:
-        seen = view(jobs, vms)  # type: ignore[arg-type]
-        self.draft = Draft(seen, RULES, self._encode)
+        seen = snapshot(jobs, vms)  # type: ignore[arg-type]
+        self.plan = PlanBuilder(seen, RULES, self._encode)
         around = Circumstances({spec.name: spec}, Silence(()), True)
-        self.whys = {w.uid: w.why for w in plan_jobs(self.draft, seen, around, dice())}
+        self.whys = {w.uid: w.why for w in plan_jobs(self.plan, seen, around, dice())}
 
     def _encode(self, _: Control) -> OutMessage:
         return OutMessage("control", b"")
 
     def status(self, number: int) -> S:
-        return self.draft.jobs[f"job-uid-{number:04d}"].status
+        return self.plan.jobs[f"job-uid-{number:04d}"].status
 
     def why(self, number: int) -> str:
         return self.whys[f"job-uid-{number:04d}"]
@@ -54,25 +54,25 @@ class Turn:
 
 def test_a_drained_cluster_admits_nobody() -> None:
     """Waiting jobs go back to the queue and are told; an idle VM is given no work."""
-    turn = Turn(DRAINED, job(1), job(2, E.ADMITTED), vms=(vm("vm-9"),))
-    assert (turn.status(1), turn.status(2)) == (S.QUEUED, S.QUEUED)
-    assert "being drained" in turn.why(1)
+    cycle = Cycle(DRAINED, job(1), job(2, E.ADMITTED), vms=(vm("vm-9"),))
+    assert (cycle.status(1), cycle.status(2)) == (S.QUEUED, S.QUEUED)
+    assert "being drained" in cycle.why(1)
 
 
 def test_a_withdrawn_region_takes_nothing_new() -> None:
     """Its idle VM is left alone by the queue, even if it is the only one."""
     spec = only(cluster(), "us-east1")
-    turn = Turn(spec, job(1), vms=(vm("vm-9", region="us-central1"),))
-    assert turn.status(1) is S.PROVISIONING
+    cycle = Cycle(spec, job(1), vms=(vm("vm-9", region="us-central1"),))
+    assert cycle.status(1) is S.PROVISIONING
 
 
 def test_a_job_without_any_region_holds_no_place() -> None:
     """All its regions were withdrawn: it waits with the reason, and the next one goes ahead."""
     spec = only(cluster(vm_max=1), "us-east1")
     lost = job(1, E.ADMITTED, regions=("us-central1",))
-    turn = Turn(spec, lost, job(2), vms=(vm("vm-9", region="us-east1"),))
-    assert (turn.status(1), turn.status(2)) == (S.QUEUED, S.ASSIGNED)
-    assert "none of the job's regions any more (us-central1)" in turn.why(1)
+    cycle = Cycle(spec, lost, job(2), vms=(vm("vm-9", region="us-east1"),))
+    assert (cycle.status(1), cycle.status(2)) == (S.QUEUED, S.ASSIGNED)
+    assert "none of the job's regions any more (us-central1)" in cycle.why(1)
 
 
 def test_a_drained_cluster_is_chosen_by_nobody() -> None:
@@ -107,7 +107,7 @@ async def test_a_lowered_limit_drains_what_idles() -> None:
     stays, though it is more than the limit."""
     house = await filled(5, busy=3)
     house.manager.update(cluster(vm_max=2), house.wiring)
-    await house.rounds(4)
+    await house.reconciles(4)
     left = await house.vms()
     assert len(left) == 3
     assert all(made.leases for made in left)
@@ -118,7 +118,7 @@ async def test_a_lowered_limit_keeps_idle_ones_below_it() -> None:
     """Three of five may stay: two go."""
     house = await filled(5)
     house.manager.update(cluster(vm_max=3), house.wiring)
-    await house.rounds(4)
+    await house.reconciles(4)
     assert len(await house.vms()) == 3
 
 
@@ -126,10 +126,10 @@ async def test_a_raised_limit_is_used_at_once() -> None:
     """Four jobs wait under a limit of one; the next round under a limit of four asks for more."""
     house = await House(cluster(vm_max=1)).open()
     await house.wait_for_work(4)
-    await house.rounds(2)
+    await house.reconciles(2)
     assert len(await house.vms()) == 1
     house.manager.update(cluster(vm_max=4), house.wiring)
-    await house.rounds(2)
+    await house.reconciles(2)
     assert len(await house.vms()) == 4
 
 
@@ -151,7 +151,7 @@ async def test_a_withdrawn_region_is_emptied() -> None:
     house = await filled(2, busy=1)
     await house.wait_for_work(1)
     house.manager.update(only(cluster(vm_max=8), "us-east1"), house.wiring)
-    await house.rounds(4)
+    await house.reconciles(4)
     left = {(made.region, bool(made.leases)) for made in await house.vms()}
     assert left == {("us-central1", True), ("us-east1", False)}
 
@@ -161,10 +161,10 @@ async def test_a_withdrawn_region_complains_no_more() -> None:
     house = await House(cluster()).open()
     house.cloud.fail["observe us-east1"] = MigMissing("there is no such group")
     await house.wait_for_work(1)
-    await house.rounds(2)
+    await house.reconciles(2)
     assert await house.alerts() == {("cloud_missing", NAMES.mig("1xl4", "us-east1"))}
     house.manager.update(only(cluster(), "us-central1"), house.wiring)
-    await house.rounds(2)
+    await house.reconciles(2)
     assert await house.alerts() == set()
 
 
@@ -175,7 +175,7 @@ async def test_clusters_come_and_go() -> None:
     timers = replace(Timers(), idle_timeout_s=7.0)
     orchestrator.update([cluster("2xl4")], timers, CapacityPolicy())
     for _ in range(6):
-        orchestrator.poke(await house.store.view(0))
+        orchestrator.poke(await house.store.snapshot(0))
         for task in list(orchestrator._running.values()):
             await task
         house.clock.passed_s += 2

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 from core.changes import JobNote
 from core.job import E, Job, JobSpec, Lease, S, advance, new_job
-from core.messages import BeatStatus, Heartbeat, ResizeJob, StartJob, StopJob
-from core.region_blocks import Trouble, TroubleKind
+from core.messages import Heartbeat, HeartbeatStatus, ResizeJob, StartJob, StopJob
+from core.region_blocks import BlockKind, RegionBlock
 from core.vm import Vm, VmState
 from orchestrator.planning.plan_input import demand_by_cluster
 from scheduler.placement.elastic import LATE_S
 from scheduler.placement.elastic_growth import Stretch, grow
-from scheduler.plan_builder import Draft
+from scheduler.plan_builder import PlanBuilder
 from tests.builders import NOW, REGIONS, RULES, vm
 from tests.scheduler.placement.test_gang import World, gang, holders, idle, obey, placed
 
-B, V = BeatStatus, VmState
+B, V = HeartbeatStatus, VmState
 PAUSE_S = RULES.queue.grow_pause_s
 
 
@@ -49,8 +49,8 @@ def world(jobs: Iterable[Job], vms: Iterable[Vm] = (), vm_max: int = 8) -> World
     return World(found, [*holders(found), *vms], vm_max)
 
 
-def notes(draft: Draft) -> list[str]:
-    changes = [change for unit in draft.units for change in unit]
+def notes(plan: PlanBuilder) -> list[str]:
+    changes = [change for batch in plan.batches for change in batch]
     return [c.entry.reason for c in changes if isinstance(c, JobNote)]
 
 
@@ -63,7 +63,7 @@ Q, P, A, R = S.QUEUED, S.PROVISIONING, S.ASSIGNED, S.RUNNING
 def test_it_starts_with_as_many_as_it_needs() -> None:
     """Two VMs are enough for 2 to 4; the others are in no queue and nobody's demand."""
     here = World(elastic("e", 2, 4), idle(3))
-    here.turn()
+    here.cycle()
     assert here.statuses("e") == [A, A, Q, Q]
     starts = [m for m in here.told if isinstance(m, StartJob)]
     assert [(s.rank, s.world_size, s.barrier) for s in starts] == [(0, 2, True), (1, 2, True)]
@@ -77,10 +77,10 @@ def test_a_job_that_forms_is_not_told_of_parts_of_itself() -> None:
     """Its members run one after the other; nobody has heard of a size that is none."""
     members = placed(elastic("e", 2, 3)[:2], E.CLAIMED)
     here = world([*members, elastic("e", 2, 3)[2]], vm_max=2)
-    here.turn(here.beat("e-uid-0", B.RUNNING))
+    here.cycle(here.heartbeat("e-uid-0", B.RUNNING))
     assert not [m for m in here.told if isinstance(m, ResizeJob)]
-    draft = here.turn(here.beat("e-uid-1", B.RUNNING))
-    assert notes(draft) == ["begins with 2"]
+    plan = here.cycle(here.heartbeat("e-uid-1", B.RUNNING))
+    assert notes(plan) == ["begins with 2"]
 
 
 def test_parked_members_are_in_no_queue() -> None:
@@ -88,16 +88,16 @@ def test_parked_members_are_in_no_queue() -> None:
     members = elastic("e", 1, 3, queue_timeout_s=10.0)
     assert [m.blocked for m in members] == [None, "e-uid-1", "e-uid-2"]
     here = World(members, vm_max=0)
-    here.turn(after_s=9)
+    here.cycle(after_s=9)
     assert here.statuses("e") == [Q, Q, Q]
-    here.turn(after_s=1)
+    here.cycle(after_s=1)
     assert here.statuses("e") == [S.FAILED, S.FAILED, S.FAILED]
 
 
 def test_too_few_vms_are_not_enough() -> None:
     """What it needs comes together or not at all."""
     here = World(elastic("e", 2, 4), idle(1))
-    here.turn()
+    here.cycle()
     assert here.statuses("e") == [P, P, Q, Q]
 
 
@@ -107,26 +107,26 @@ def test_too_few_vms_are_not_enough() -> None:
 def test_it_grows_into_room_that_nobody_waits_for() -> None:
     """Members join where the others are; those for whom there is no VM yet are demand there."""
     here = world(running(2, 5, 2), [*idle(1), *idle(1, REGIONS[1])], vm_max=4)
-    here.turn()
+    here.cycle()
     assert here.statuses("e") == [R, R, A, P, Q]
     (start,) = [m for m in here.told if isinstance(m, StartJob)]
     assert (start.rank, start.world_size, start.barrier, start.region) == (2, 3, False, REGIONS[0])
-    wishes = demand_by_cluster(here.jobs.values())["1xl4"].wishes
-    assert [wish.regions for wish in wishes] == [(REGIONS[0],)]
+    requests = demand_by_cluster(here.jobs.values())["1xl4"].requests
+    assert [request.regions for request in requests] == [(REGIONS[0],)]
 
 
 def test_the_others_are_told_when_the_new_one_runs() -> None:
     """Not before: a member that is placed may never come."""
     here = world(running(2, 3, 2), idle(1))
-    here.turn()
-    here.turn(here.beat("e-uid-2", B.FOUND_VM))
+    here.cycle()
+    here.cycle(here.heartbeat("e-uid-2", B.FOUND_VM))
     assert not [m for m in here.told if isinstance(m, ResizeJob)]
-    draft = here.turn(here.beat("e-uid-2", B.RUNNING))
+    plan = here.cycle(here.heartbeat("e-uid-2", B.RUNNING))
     told = [m for m in here.told if isinstance(m, ResizeJob)]
     assert [m.vm_name for m in told] == ["vm-0", "vm-1", f"{REGIONS[0]}-0"]
     assert [p.rank for p in told[0].size.members] == [0, 1, 2]
-    assert notes(draft) == ["grew to 3"]
-    here.turn()
+    assert notes(plan) == ["grew to 3"]
+    here.cycle()
     assert not here.told, "told once"
 
 
@@ -134,48 +134,48 @@ def test_it_does_not_grow_again_at_once() -> None:
     """Each new size makes its processes form their group anew."""
     fresh = [replace(m, status_since=NOW) if m.lease else m for m in running(1, 3, 1)]
     here = world(fresh, idle(2))
-    here.turn()
+    here.cycle()
     assert here.statuses("e") == [R, Q, Q]
-    here.turn(after_s=PAUSE_S)
+    here.cycle(after_s=PAUSE_S)
     assert here.statuses("e") == [R, A, A]
 
 
 def test_growing_never_takes_from_a_waiting_job() -> None:
     """The last VM is the waiting job's, and a gang without room keeps it from growing, too."""
     here = world([*running(1, 3, 1), plain("other")], idle(1), vm_max=2)
-    here.turn()
+    here.cycle()
     assert (here.statuses("e"), here.jobs["other"].status) == ([R, Q, Q], A)
     here = world([*running(1, 3, 1), *gang("g", 3)], idle(1), vm_max=3)
-    here.turn()
+    here.cycle()
     assert (here.statuses("e"), here.statuses("g")) == ([R, Q, Q], [Q, Q, Q])
 
 
 def test_a_member_without_a_vm_leaves_its_place_to_others() -> None:
     """It was demand while nobody waited."""
     here = world(running(1, 3, 1), vm_max=2)
-    here.turn()
+    here.cycle()
     assert here.statuses("e") == [R, P, Q]
     here.jobs["other"] = plain("other")
-    here.turn(after_s=1)
+    here.cycle(after_s=1)
     assert (here.statuses("e"), here.jobs["other"].status) == ([R, Q, Q], P)
 
 
 def test_a_blocked_region_is_not_asked_for_more() -> None:
     """VMs that are there may be had; others are not waited for."""
-    block = Trouble(
-        *(REGIONS[0], "", "g2-standard-4", False, TroubleKind.STOCKOUT),
+    block = RegionBlock(
+        *(REGIONS[0], "", "g2-standard-4", False, BlockKind.STOCKOUT),
         *(NOW, NOW, NOW + timedelta(minutes=5), 1, "no capacity"),
     )
     here = world(running(1, 4, 1), idle(1))
-    here.troubles = (block,)
-    here.turn()
+    here.blocks = (block,)
+    here.cycle()
     assert here.statuses("e") == [R, A, Q, Q]
 
 
 def test_two_jobs_share_what_is_spare() -> None:
     """Growth goes where it gains most: by turns between two that are alike."""
     here = world([*running(1, 5, 1), *twin(running(1, 5, 1))], idle(4), vm_max=6)
-    here.turn()
+    here.cycle()
     assert here.statuses("e") == [R, A, A, Q, Q]
     assert here.statuses("f") == [R, A, A, Q, Q]
 
@@ -205,16 +205,16 @@ def test_who_grew_first_does_not_keep_it_all() -> None:
     """A member that is worth more to another job goes there, one after the other, once it has run
     for a while."""
     here = world([*running(1, 5, 5), *twin(running(1, 5, 1))], vm_max=6)
-    here.turn()
+    here.cycle()
     assert here.statuses("e") == [R, R, R, S.PREEMPTING, S.PREEMPTING]
     assert here.told[0].reason == "gives its VM to job f, which gains more by it"  # type: ignore[union-attr]
-    here.turn(after_s=PAUSE_S)
+    here.cycle(after_s=PAUSE_S)
     assert here.statuses("e") == [R, R, R, S.PREEMPTING, S.PREEMPTING]
-    here.turn(here.beat("e-uid-4", B.STOPPED), here.beat("e-uid-3", B.STOPPED))
+    here.cycle(here.heartbeat("e-uid-4", B.STOPPED), here.heartbeat("e-uid-3", B.STOPPED))
     assert here.statuses("f") == [R, A, A, Q, Q]
     young = [replace(m, started_at=NOW) for m in running(1, 5, 5)]
     here = world([*young, *twin(running(1, 5, 1))], vm_max=6)
-    here.turn()
+    here.cycle()
     assert here.statuses("e") == [R] * 5
 
 
@@ -224,15 +224,15 @@ def test_who_grew_first_does_not_keep_it_all() -> None:
 def test_the_highest_rank_gives_way_to_who_waits() -> None:
     """One VM is asked for, once, and the others learn of it at once."""
     here = world([*running(1, 4, 4), plain("other")], vm_max=4)
-    draft = here.turn()
+    plan = here.cycle()
     assert here.statuses("e") == [R, R, R, S.PREEMPTING]
     (stop,) = [m for m in here.told if isinstance(m, StopJob)]
     assert (stop.vm_name, stop.reason) == ("vm-3", "gives its VM to job other")
     assert len([m for m in here.told if isinstance(m, ResizeJob)]) == 3
-    assert notes(draft) == ["shrank to 3: e.3 (gives its VM to job other)"]
-    here.turn(after_s=1)
+    assert notes(plan) == ["shrank to 3: e.3 (gives its VM to job other)"]
+    here.cycle(after_s=1)
     assert here.statuses("e") == [R, R, R, S.PREEMPTING], "nobody is asked twice for one need"
-    here.turn(here.beat("e-uid-3", B.STOPPED))
+    here.cycle(here.heartbeat("e-uid-3", B.STOPPED))
     assert (here.statuses("e"), here.jobs["other"].status) == ([R, R, R, Q], A)
     assert here.jobs["e-uid-3"].parked
 
@@ -240,10 +240,10 @@ def test_the_highest_rank_gives_way_to_who_waits() -> None:
 def test_what_it_needs_stays() -> None:
     """A gang of three cannot have the two that an elastic job can do without."""
     here = world([*running(2, 4, 4), *gang("g", 3)], vm_max=4)
-    here.turn()
+    here.cycle()
     assert here.statuses("e") == [R, R, R, R]
     here = world([*running(2, 4, 4), *gang("g", 2)], vm_max=4)
-    here.turn()
+    here.cycle()
     assert here.statuses("e") == [R, R, S.PREEMPTING, S.PREEMPTING]
 
 
@@ -260,7 +260,7 @@ def test_it_shrinks_before_others_are_evicted() -> None:
             job = advance(job, event, old, RULES, lease=given_lease)
         others.append(job)
     here = world([*members, *others, *gang("g", 2, priority=1500)], vm_max=4)
-    here.turn()
+    here.cycle()
     assert here.jobs["e-uid-1"].status is S.PREEMPTING
     assert sorted(here.jobs[uid].status for uid in ("e-uid-0", "x", "y")) == [S.PREEMPTING, R, R]
 
@@ -269,7 +269,7 @@ def test_a_vm_that_the_job_may_not_use_is_not_freed_for_it() -> None:
     """Nobody shrinks for nothing."""
     far = plain("far", regions=(REGIONS[1],))
     here = world([*running(1, 2, 2), far], vm_max=2)
-    here.turn()
+    here.cycle()
     assert here.statuses("e") == [R, R]
 
 
@@ -277,20 +277,20 @@ def test_a_job_for_which_no_vm_comes_gets_one() -> None:
     """There is room by the limit, but the cloud has nothing: surplus gives way after a while."""
     other = plain("other")
     here = world([*running(1, 3, 3), other], vm_max=8)
-    here.turn()
+    here.cycle()
     assert here.jobs["other"].status is P
-    here.turn(after_s=LATE_S - 1)
+    here.cycle(after_s=LATE_S - 1)
     assert here.statuses("e") == [R, R, R]
-    here.turn(after_s=1)
+    here.cycle(after_s=1)
     assert here.statuses("e") == [R, R, S.PREEMPTING]
-    here.turn(here.beat("e-uid-2", B.STOPPED), after_s=1)
+    here.cycle(here.heartbeat("e-uid-2", B.STOPPED), after_s=1)
     assert here.jobs["other"].status is A
 
 
 def test_one_that_is_not_reschedulable_keeps_its_size() -> None:
     """It is never asked to yield, so nothing is lent to it either."""
     here = world([*running(1, 3, 2, reschedulable=False), plain("other")], vm_max=2)
-    here.turn()
+    here.cycle()
     assert here.statuses("e") == [R, R, Q]
 
 
@@ -301,12 +301,12 @@ def test_a_lost_member_makes_it_smaller() -> None:
     """The others run on as long as they are enough, and it comes back when there is room."""
     here = world(running(2, 4, 3), vm_max=2)
     here.lose("e-uid-1")
-    draft = here.turn()
+    plan = here.cycle()
     assert here.statuses("e") == [R, Q, R, Q]
-    assert notes(draft) == ["shrank to 2: e.1 (vm-1 was lost)"]
+    assert notes(plan) == ["shrank to 2: e.1 (vm-1 was lost)"]
     here.vm_max = 8
     here.vms |= {one.uid: one for one in idle(1)}
-    here.turn(after_s=PAUSE_S)
+    here.cycle(after_s=PAUSE_S)
     assert here.statuses("e") == [R, A, R, P]
 
 
@@ -315,10 +315,10 @@ def test_fewer_than_it_needs_begin_again() -> None:
     here = world(running(2, 4, 3), vm_max=3)
     here.lose("e-uid-1")
     here.lose("e-uid-2")
-    here.turn()
+    here.cycle()
     assert here.statuses("e") == [S.PREEMPTING, Q, Q, Q]
     here.vms |= {one.uid: one for one in idle(3)}
-    here.turn(here.beat("e-uid-0", B.STOPPED), after_s=1)
+    here.cycle(here.heartbeat("e-uid-0", B.STOPPED), after_s=1)
     assert here.statuses("e") == [A, A, Q, Q]
 
 
@@ -334,16 +334,16 @@ def test_a_lost_leader_takes_all_back() -> None:
     """Everybody knows its address."""
     here = world(running(1, 3, 3))
     here.lose("e-uid-0")
-    here.turn()
+    here.cycle()
     assert here.statuses("e") == [Q, S.PREEMPTING, S.PREEMPTING]
 
 
 def test_a_member_that_fails_for_good_is_done_without() -> None:
     """Until fewer are left than it needs: then the job fails, and says by whom."""
     here = world(running(2, 3, 3), vm_max=3)
-    here.turn(here.beat("e-uid-2", B.FAILED, 3))
+    here.cycle(here.heartbeat("e-uid-2", B.FAILED, 3))
     assert here.statuses("e") == [R, R, S.FAILED]
-    here.turn(here.beat("e-uid-1", B.FAILED, 4), after_s=1)
+    here.cycle(here.heartbeat("e-uid-1", B.FAILED, 4), after_s=1)
     assert here.statuses("e") == [S.STOPPING, S.FAILED, S.FAILED]
     assert here.jobs["e-uid-0"].reason == (
         "1 of 2 members are left: e.1 ended FAILED (exit code 4)"
@@ -353,7 +353,7 @@ def test_a_member_that_fails_for_good_is_done_without() -> None:
 def test_the_end_of_its_first_member_is_the_end() -> None:
     """Those that run get SIGTERM, those that wait for nothing end with it."""
     here = world(running(1, 4, 2), vm_max=2)
-    here.turn(here.beat("e-uid-0", B.COMPLETED, 0))
+    here.cycle(here.heartbeat("e-uid-0", B.COMPLETED, 0))
     assert here.statuses("e") == [S.SUCCEEDED, S.STOPPING, S.CANCELLED, S.CANCELLED]
 
 
@@ -361,7 +361,7 @@ def test_a_lost_vm_ends_one_that_is_not_reschedulable() -> None:
     """It does not begin again."""
     here = world(running(1, 2, 1, reschedulable=False))
     here.lose("e-uid-0")
-    here.turn()
+    here.cycle()
     assert here.statuses("e") == [S.FAILED, S.FAILED]
     assert "reschedulable is false" in here.jobs["e-uid-0"].reason
 
@@ -408,47 +408,49 @@ def _vms(here: World, name: str) -> None:
 
 def _obey(here: World, chance: random.Random | None) -> list[Heartbeat]:
     """Workers that do as they are told. Whoever has no barrier before it runs at once."""
-    beats = []
+    heartbeats = []
     going = here.jobs["e-uid-0"].status is R
-    for beat in obey(here, chance or random.Random(1)):
-        job = next(j for j in here.jobs.values() if j.lease and j.lease.lease_id == beat.lease_id)
+    for heartbeat in obey(here, chance or random.Random(1)):
+        job = next(
+            j for j in here.jobs.values() if j.lease and j.lease.lease_id == heartbeat.lease_id
+        )
         runs = job.status is S.STARTING and (job.gang is None or going)
-        if chance is not None or beat.status is not B.COMPLETED:
-            beats.append(replace(beat, status=B.RUNNING) if runs else beat)
-    return beats
+        if chance is not None or heartbeat.status is not B.COMPLETED:
+            heartbeats.append(replace(heartbeat, status=B.RUNNING) if runs else heartbeat)
+    return heartbeats
 
 
 def _happen(here: World, happening: str, uid: str, number: int) -> None:
     job = here.jobs[uid]
-    beats: list[Heartbeat] = []
+    heartbeats: list[Heartbeat] = []
     match happening:
         case "lose" if job.lease is not None:
             here.lose(uid)
         case "exit" if job.status is R:
-            beats = [here.beat(uid, B.COMPLETED, 0)]
+            heartbeats = [here.heartbeat(uid, B.COMPLETED, 0)]
         case "fail" if job.status in (S.STARTING, R):
-            beats = [here.beat(uid, B.FAILED, 1)]
+            heartbeats = [here.heartbeat(uid, B.FAILED, 1)]
         case "obey":
-            beats = _obey(here, None)
+            heartbeats = _obey(here, None)
         case "vms":
             _vms(here, f"made-{number}")
         case "plain":
             here.jobs = {**here.jobs, f"p{number}": plain(f"p{number}")}
-    _checked(here, *beats, after_s=40)
+    _checked(here, *heartbeats, after_s=40)
 
 
-def _checked(here: World, *beats: Heartbeat, after_s: float) -> None:
+def _checked(here: World, *heartbeats: Heartbeat, after_s: float) -> None:
     before = dict(here.jobs)
-    draft = here.turn(*beats, after_s=after_s)
+    plan = here.cycle(*heartbeats, after_s=after_s)
     members = [here.jobs[f"e-uid-{rank}"] for rank in range(4)]
     spec, leader = members[0].spec, members[0]
     enough = sum(m.status in (*AT_WORK, S.STOPPING, S.SUCCEEDED) for m in members) >= spec.least
     assert leader.status is not R or enough or spec.replace_members
-    gave = [b for b, a in draft.moves if a.status is S.PREEMPTING and "gives its VM" in a.reason]
+    gave = [b for b, a in plan.moves if a.status is S.PREEMPTING and "gives its VM" in a.reason]
     for member in gave:
         stay = [m for m in members if m.status in AT_WORK and m.gang and member.gang]
         assert all(m.gang.rank < member.gang.rank for m in stay if m.gang and member.gang)
-    grown = [a for b, a in draft.moves if b.parked and a.status is S.PROVISIONING]
+    grown = [a for b, a in plan.moves if b.parked and a.status is S.PROVISIONING]
     if grown and before["e-uid-0"].status is R:
         assert not [j for j in here.jobs.values() if j.gang is None and j.status is Q]
     told = [m for m in here.told if isinstance(m, ResizeJob)]

@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 
 from core.changes import JobMove
 from core.job import E, Job, JobEvent, JobSpec, Lease, Membership, S, advance, new_job
-from core.messages import BeatStatus, Control, GoJob, Heartbeat, OutMessage, StartJob, StopJob
-from core.region_blocks import Trouble, TroubleKind
+from core.messages import Control, GoJob, Heartbeat, HeartbeatStatus, OutMessage, StartJob, StopJob
+from core.region_blocks import BlockKind, RegionBlock
 from core.vm import Vm, VmState
 from orchestrator.planning.plan_input import demand_by_cluster
-from scheduler.cycle.heartbeats import Beat, apply_beats
+from scheduler.cycle.heartbeats import ReceivedHeartbeat, apply_heartbeats
 from scheduler.cycle.plan import Circumstances, plan_jobs
 from scheduler.cycle.silence import Silence
 from scheduler.placement.gang import PAUSE_S
 from scheduler.placement.single import place
-from scheduler.plan_builder import Draft
-from tests.builders import NOW, REGIONS, RULES, cluster, dice, view, vm
+from scheduler.plan_builder import PlanBuilder
+from tests.builders import NOW, REGIONS, RULES, cluster, dice, snapshot, vm
 
-B, V = BeatStatus, VmState
+B, V = HeartbeatStatus, VmState
 HOLD_S = RULES.timers.gang_hold_s
 
 
@@ -74,26 +74,28 @@ class World:
         self.vm_max = vm_max
         self.now = NOW
         self.told: list[Control] = []
-        self.troubles: tuple[Trouble, ...] = ()
+        self.blocks: tuple[RegionBlock, ...] = ()
         self._ids = dice()
 
-    def turn(self, *beats: Heartbeat, after_s: float = 0.0) -> Draft:
+    def cycle(self, *heartbeats: Heartbeat, after_s: float = 0.0) -> PlanBuilder:
         """What is decided; the world is as decided afterwards."""
         self.now += timedelta(seconds=after_s)
         self.told = []
-        seen = view(tuple(self.jobs.values()), tuple(self.vms.values()), self.troubles, self.now)
-        draft = Draft(seen, RULES, self._keep)
-        apply_beats(draft, [Beat(beat, self.now, "m") for beat in beats])
+        seen = snapshot(tuple(self.jobs.values()), tuple(self.vms.values()), self.blocks, self.now)
+        plan = PlanBuilder(seen, RULES, self._keep)
+        apply_heartbeats(
+            plan, [ReceivedHeartbeat(heartbeat, self.now, "m") for heartbeat in heartbeats]
+        )
         around = Circumstances({"1xl4": cluster(vm_max=self.vm_max)}, Silence(()), True)
-        plan_jobs(draft, seen, around, self._ids)
-        self.jobs, self.vms = dict(draft.jobs), dict(draft.vms)
-        return draft
+        plan_jobs(plan, seen, around, self._ids)
+        self.jobs, self.vms = dict(plan.jobs), dict(plan.vms)
+        return plan
 
     def _keep(self, message: Control) -> OutMessage:
         self.told.append(message)
         return OutMessage("control", b"")
 
-    def beat(self, uid: str, status: BeatStatus, code: int | None = None) -> Heartbeat:
+    def heartbeat(self, uid: str, status: HeartbeatStatus, code: int | None = None) -> Heartbeat:
         job = self.jobs[uid]
         assert job.lease is not None
         return Heartbeat(
@@ -126,11 +128,11 @@ def idle(count: int, region: str = REGIONS[0], address: str = "") -> list[Vm]:
 
 
 def test_all_members_are_placed_in_one_unit() -> None:
-    """One unit holds every lease: the store takes all of them or none."""
+    """One atomic batch holds every lease: the store takes all of them or none."""
     world = World(gang("g", 3), idle(3, address="10.0.0.7"))
-    draft = world.turn()
+    plan = world.cycle()
     assert world.statuses("g") == [S.ASSIGNED] * 3
-    last = [change for change in draft.units[-1] if isinstance(change, JobMove)]
+    last = [change for change in plan.batches[-1] if isinstance(change, JobMove)]
     assert len(last) == 3
     starts = [message for message in world.told if isinstance(message, StartJob)]
     assert [(s.rank, s.world_size, s.barrier) for s in starts] == [(n, 3, True) for n in range(3)]
@@ -142,7 +144,7 @@ def test_part_of_the_vms_is_not_enough() -> None:
     """Two VMs for a gang of three: nobody starts, and later jobs do not get them."""
     small = new_job("small", JobSpec("small", command=("true",)), "1xl4", NOW)
     world = World([*gang("g", 3, NOW - timedelta(hours=1)), small], idle(2))
-    world.turn()
+    world.cycle()
     assert world.statuses("g") == [S.PROVISIONING] * 3
     assert world.jobs["small"].status is S.PROVISIONING
     assert not world.told
@@ -152,11 +154,11 @@ def test_vms_of_two_regions_are_no_gang() -> None:
     """The members of a gang are in one region, and in one zone if they ask for it."""
     apart = [*idle(1), *idle(1, REGIONS[1])]
     world = World(gang("g", 2), apart)
-    world.turn()
+    world.cycle()
     assert world.statuses("g") == [S.PROVISIONING] * 2
     zones = [vm("a", zone="us-central1-a"), vm("b", zone="us-central1-b")]
     loose, strict = World(gang("g", 2), zones), World(gang("g", 2, same_zone=True), zones)
-    loose.turn(), strict.turn()
+    loose.cycle(), strict.cycle()
     assert loose.statuses("g") == [S.ASSIGNED] * 2
     assert strict.statuses("g") == [S.PROVISIONING] * 2
 
@@ -164,7 +166,7 @@ def test_vms_of_two_regions_are_no_gang() -> None:
 def test_a_gang_without_room_is_not_admitted() -> None:
     """All of it fits the limit, or none of it is demand."""
     world = World(gang("g", 3), vm_max=2)
-    world.turn()
+    world.cycle()
     assert world.statuses("g") == [S.QUEUED] * 3
 
 
@@ -175,10 +177,10 @@ def test_a_gang_is_told_how_many_vms_it_needs() -> None:
         (2, "needs 2 VMs at once: cluster 1xl4 is at its limit of 2 VMs"),
         (1, "needs 2 VMs at once, and cluster 1xl4 may have 1; it starts when vm_max is raised"),
     ):
-        seen = view(jobs)
-        draft = Draft(seen, RULES, lambda _: OutMessage("control", b""))
+        seen = snapshot(jobs)
+        plan = PlanBuilder(seen, RULES, lambda _: OutMessage("control", b""))
         around = Circumstances({"1xl4": cluster(vm_max=vm_max)}, Silence(()), True)
-        whys = {why.uid: why.why for why in plan_jobs(draft, seen, around, dice())}
+        whys = {why.uid: why.why for why in plan_jobs(plan, seen, around, dice())}
         assert whys[jobs[2].uid].startswith(words)
 
 
@@ -186,9 +188,9 @@ def test_all_wishes_name_the_same_region() -> None:
     """Its VMs come up together: where most of them wait or come already."""
     coming = [vm(f"b{n}", V.BOOTING, region=REGIONS[1]) for n in range(2)]
     world = World(gang("g", 3), coming)
-    world.turn()
-    wishes = demand_by_cluster(world.jobs.values())["1xl4"].wishes
-    assert [wish.regions for wish in wishes] == [(REGIONS[1],)] * 3
+    world.cycle()
+    requests = demand_by_cluster(world.jobs.values())["1xl4"].requests
+    assert [request.regions for request in requests] == [(REGIONS[1],)] * 3
 
 
 # --- the barrier ------------------------------------------------------------------------
@@ -199,13 +201,13 @@ def test_nobody_goes_before_the_last_has_claimed() -> None:
     members = placed(gang("g", 3))
     world = World(members, holders(members))
     first, second, third = (member.uid for member in members)
-    world.turn(world.beat(first, B.FOUND_VM), world.beat(second, B.FOUND_VM))
+    world.cycle(world.heartbeat(first, B.FOUND_VM), world.heartbeat(second, B.FOUND_VM))
     assert not world.told
-    world.turn(world.beat(third, B.FOUND_VM))
+    world.cycle(world.heartbeat(third, B.FOUND_VM))
     assert [type(message) for message in world.told] == [GoJob] * 3
-    world.turn()
+    world.cycle()
     assert not world.told, "told once"
-    world.turn(world.beat(first, B.FOUND_VM))
+    world.cycle(world.heartbeat(first, B.FOUND_VM))
     assert [message.vm_name for message in world.told] == ["vm-0"], "whoever still waits is told"
 
 
@@ -218,13 +220,13 @@ def test_a_lost_member_takes_the_others_back(events: tuple[JobEvent, ...]) -> No
     members = placed(gang("g", 3), *events)
     world = World(members, holders(members))
     world.lose("g-uid-2")
-    world.turn()
+    world.cycle()
     assert world.statuses("g") == [S.PREEMPTING, S.PREEMPTING, S.QUEUED]
     assert [type(message) for message in world.told] == [StopJob] * 2
     world.vms |= {one.uid: one for one in idle(3)}
-    world.turn(world.beat("g-uid-0", B.STOPPED))
+    world.cycle(world.heartbeat("g-uid-0", B.STOPPED))
     assert world.statuses("g") == [S.QUEUED, S.PREEMPTING, S.QUEUED]
-    world.turn(world.beat("g-uid-1", B.STOPPED))
+    world.cycle(world.heartbeat("g-uid-1", B.STOPPED))
     assert world.statuses("g") == [S.ASSIGNED] * 3
     assert {world.jobs[f"g-uid-{n}"].attempt for n in range(3)} == {2}
 
@@ -235,7 +237,7 @@ def test_a_member_can_be_replaced_if_the_job_allows_it() -> None:
     world = World(members, holders(members))
     world.lose("g-uid-2")
     world.vms |= {one.uid: one for one in [*idle(1, REGIONS[1]), *idle(1)]}
-    world.turn()
+    world.cycle()
     assert world.statuses("g") == [S.RUNNING, S.RUNNING, S.ASSIGNED]
     lease = world.jobs["g-uid-2"].lease
     assert lease is not None
@@ -243,7 +245,7 @@ def test_a_member_can_be_replaced_if_the_job_allows_it() -> None:
     (start,) = world.told
     assert isinstance(start, StartJob)
     assert (start.rank, start.leader_address.partition(":")[0]) == (2, "vm-0")
-    world.turn(world.beat("g-uid-2", B.FOUND_VM))
+    world.cycle(world.heartbeat("g-uid-2", B.FOUND_VM))
     assert [type(message) for message in world.told] == [GoJob]
 
 
@@ -252,7 +254,7 @@ def test_a_lost_leader_is_never_replaced() -> None:
     members = placed(gang("g", 2, replace_members=True), E.CLAIMED, E.STARTED)
     world = World(members, holders(members))
     world.lose("g-uid-0")
-    world.turn()
+    world.cycle()
     assert world.statuses("g") == [S.QUEUED, S.PREEMPTING]
 
 
@@ -263,9 +265,9 @@ def test_the_leaders_end_is_the_gangs() -> None:
     """Members that still run get SIGTERM; the gang's result is rank 0's."""
     members = placed(gang("g", 3), E.CLAIMED, E.STARTED)
     world = World(members, holders(members))
-    world.turn(world.beat("g-uid-0", B.COMPLETED, 0))
+    world.cycle(world.heartbeat("g-uid-0", B.COMPLETED, 0))
     assert world.statuses("g") == [S.SUCCEEDED, S.STOPPING, S.STOPPING]
-    world.turn(world.beat("g-uid-1", B.STOPPED), world.beat("g-uid-2", B.COMPLETED, 0))
+    world.cycle(world.heartbeat("g-uid-1", B.STOPPED), world.heartbeat("g-uid-2", B.COMPLETED, 0))
     assert world.statuses("g") == [S.SUCCEEDED, S.CANCELLED, S.SUCCEEDED]
 
 
@@ -273,11 +275,11 @@ def test_a_member_that_fails_for_good_fails_the_gang() -> None:
     """The reason names it; one that was done already stays done."""
     members = placed(gang("g", 3), E.CLAIMED, E.STARTED)
     world = World(members, holders(members))
-    world.turn(world.beat("g-uid-1", B.COMPLETED, 0))
+    world.cycle(world.heartbeat("g-uid-1", B.COMPLETED, 0))
     assert world.statuses("g") == [S.RUNNING, S.SUCCEEDED, S.RUNNING]
-    world.turn(world.beat("g-uid-2", B.FAILED, 3))
+    world.cycle(world.heartbeat("g-uid-2", B.FAILED, 3))
     assert world.statuses("g") == [S.STOPPING, S.SUCCEEDED, S.FAILED]
-    world.turn(world.beat("g-uid-0", B.STOPPED))
+    world.cycle(world.heartbeat("g-uid-0", B.STOPPED))
     assert world.jobs["g-uid-0"].status is S.FAILED
     assert world.jobs["g-uid-0"].reason == "member g.2 ended FAILED: exit code 3"
 
@@ -286,9 +288,9 @@ def test_a_gang_cannot_begin_again_without_a_member_that_is_done() -> None:
     """Whoever must run again would wait for one that never comes: the gang fails, and says so."""
     members = placed(gang("g", 2), E.CLAIMED, E.STARTED)
     world = World(members, holders(members))
-    world.turn(world.beat("g-uid-1", B.COMPLETED, 0))
+    world.cycle(world.heartbeat("g-uid-1", B.COMPLETED, 0))
     world.lose("g-uid-0")
-    world.turn()
+    world.cycle()
     assert world.statuses("g") == [S.FAILED, S.SUCCEEDED]
     assert "g must begin again, but g.1 has ended already" in world.jobs["g-uid-0"].reason
 
@@ -302,47 +304,47 @@ def test_partial_capacity_is_let_go_at_the_deadline() -> None:
     stuck = vm("stuck", V.BOOTING)
     small = new_job("small", JobSpec("small", command=("true",)), "1xl4", NOW)
     world = World([*gang("g", 32, NOW - timedelta(hours=9)), small], [*idle(31), stuck], 40)
-    world.turn()
+    world.cycle()
     assert world.statuses("g") == [S.PROVISIONING] * 32
-    world.turn(after_s=HOLD_S - 1)
+    world.cycle(after_s=HOLD_S - 1)
     assert (world.statuses("g"), world.jobs["small"].status) == (
         [S.PROVISIONING] * 32,
         S.PROVISIONING,
     )
-    draft = world.turn(after_s=1)
+    plan = world.cycle(after_s=1)
     assert world.statuses("g") == [S.QUEUED] * 32
-    assert len([c for c in draft.units[-1] if isinstance(c, JobMove)]) == 32
+    assert len([c for c in plan.batches[-1] if isinstance(c, JobMove)]) == 32
     assert (
         world.jobs["g-uid-0"].reason == "32 VMs in us-central1 did not come together within 600 s"
     )
-    world.turn(after_s=1)
+    world.cycle(after_s=1)
     assert world.jobs["small"].status is S.ASSIGNED
     assert world.statuses("g") == [S.QUEUED] * 32
-    world.turn(after_s=PAUSE_S)
+    world.cycle(after_s=PAUSE_S)
     assert world.statuses("g") == [S.PROVISIONING] * 32
     assert {j.gang_region for j in world.jobs.values() if j.gang} == {REGIONS[1]}
 
 
 def test_a_region_without_capacity_is_left_at_once() -> None:
     """There is no sense in waiting where nothing is to be had while another region may have it."""
-    block = Trouble(
-        *(REGIONS[0], "", "g2-standard-4", False, TroubleKind.STOCKOUT),
+    block = RegionBlock(
+        *(REGIONS[0], "", "g2-standard-4", False, BlockKind.STOCKOUT),
         *(NOW, NOW, NOW + timedelta(minutes=5), 1, "no capacity"),
     )
     world = World(gang("g", 3), idle(1))
-    world.turn()
+    world.cycle()
     assert {j.gang_region for j in world.jobs.values()} == {REGIONS[0]}
-    world.troubles = (block,)
-    world.turn(after_s=5)
+    world.blocks = (block,)
+    world.cycle(after_s=5)
     assert world.jobs["g-uid-0"].reason == "3 VMs in us-central1 did not come together (stockout)"
-    world.turn(after_s=PAUSE_S)
+    world.cycle(after_s=PAUSE_S)
     assert {(j.status, j.gang_region) for j in world.jobs.values()} == {
         (S.PROVISIONING, REGIONS[1])
     }
 
 
 class Supply:
-    """VMs for the wishes of a world: few in each region, slow, and some never boot."""
+    """VMs for the VM requests of a world: few in each region, slow, and some never boot."""
 
     BOOT_S, GIVE_UP_S, IDLE_S = 40.0, 400.0, 60.0
 
@@ -367,7 +369,7 @@ class Supply:
         there = Counter(one.region for one in world.vms.values())
         demand = demand_by_cluster(world.jobs.values()).get("1xl4")
         for region, wanted in (
-            Counter(w.regions[0] for w in demand.wishes if w.regions).items() if demand else ()
+            Counter(w.regions[0] for w in demand.requests if w.regions).items() if demand else ()
         ):
             free = [o for o in world.vms.values() if o.region == region and not o.leases]
             for _ in range(
@@ -384,21 +386,21 @@ def obey(world: World, dice_: random.Random) -> list[Heartbeat]:
     """Workers that do as they are told: claim, wait for `go`, run, end."""
     going = {m.lease_id for m in world.told if isinstance(m, GoJob)}
     stopping = {m.lease_id for m in world.told if isinstance(m, StopJob)}
-    beats = []
+    heartbeats = []
     for job in world.jobs.values():
         if job.lease is None:
             continue
         if job.lease.lease_id in stopping or job.status in (S.PREEMPTING, S.STOPPING):
-            beats.append(world.beat(job.uid, B.STOPPED))
+            heartbeats.append(world.heartbeat(job.uid, B.STOPPED))
         elif job.status is S.ASSIGNED:
-            beats.append(world.beat(job.uid, B.FOUND_VM))
+            heartbeats.append(world.heartbeat(job.uid, B.FOUND_VM))
         elif job.status is S.STARTING:
-            beats.append(
-                world.beat(job.uid, B.RUNNING if job.lease.lease_id in going else B.FOUND_VM)
+            heartbeats.append(
+                world.heartbeat(job.uid, B.RUNNING if job.lease.lease_id in going else B.FOUND_VM)
             )
         elif job.status is S.RUNNING and dice_.random() < 0.2:
-            beats.append(world.beat(job.uid, B.COMPLETED, 0))
-    return beats
+            heartbeats.append(world.heartbeat(job.uid, B.COMPLETED, 0))
+    return heartbeats
 
 
 def test_a_hundred_gangs_that_compete_all_end() -> None:
@@ -409,7 +411,7 @@ def test_a_hundred_gangs_that_compete_all_end() -> None:
     world = World(jobs, vm_max=18)
     supply = Supply(world, room=7, seed=3)
     for _ in range(4000):
-        world.turn(*obey(world, chance), after_s=10)
+        world.cycle(*obey(world, chance), after_s=10)
         supply.step()
         if all(world.jobs[f"g{n}-uid-0"].status.final for n in range(100)):
             break
@@ -431,12 +433,12 @@ HAPPENS = st.sampled_from(["lose", "exit", "fail", "claim", "obey", "vms", "wait
 def test_a_gang_is_whole_whatever_happens(
     story: list[tuple[str, int]], replaceable: bool, retries: int
 ) -> None:
-    """No member is told to go before all have claimed; whole gangs are placed in one unit and one
-    region; whatever happened, once VMs and workers behave, the gang comes to an end."""
+    """No member is told to go before all have claimed; whole gangs are placed in one atomic batch
+    and one region; whatever happened, once VMs and workers behave, the gang comes to an end."""
     world = World(gang("g", 3, replace_members=replaceable, retries=retries), idle(3))
     chance = random.Random(1)
     for happening, number in story:
-        _one_turn(world, happening, f"g-uid-{number}", chance)
+        _one_cycle(world, happening, f"g-uid-{number}", chance)
     for round_ in range(200):
         world.vms |= {one.uid: one for one in _fresh(round_)} if round_ % 5 == 0 else {}
         _checked(world, *obey(world, chance), after_s=60)
@@ -449,33 +451,33 @@ def _fresh(round_: int) -> list[Vm]:
     return [vm(f"fresh-{round_}-{n}", zone="us-central1-a") for n in range(3)]
 
 
-def _one_turn(world: World, happening: str, uid: str, chance: random.Random) -> None:
+def _one_cycle(world: World, happening: str, uid: str, chance: random.Random) -> None:
     job = world.jobs[uid]
-    beats: list[Heartbeat] = []
+    heartbeats: list[Heartbeat] = []
     match happening:
         case "lose" if job.lease is not None:
             world.lose(uid)
         case "exit" if job.status is S.RUNNING:
-            beats = [world.beat(uid, B.COMPLETED, 0)]
+            heartbeats = [world.heartbeat(uid, B.COMPLETED, 0)]
         case "fail" if job.status in (S.STARTING, S.RUNNING):
-            beats = [world.beat(uid, B.FAILED, 1)]
+            heartbeats = [world.heartbeat(uid, B.FAILED, 1)]
         case "claim" if job.status is S.ASSIGNED:
-            beats = [world.beat(uid, B.FOUND_VM)]
+            heartbeats = [world.heartbeat(uid, B.FOUND_VM)]
         case "obey":
-            beats = obey(world, chance)
+            heartbeats = obey(world, chance)
         case "vms":
             world.vms |= {one.uid: one for one in _fresh(1000 + len(world.vms))}
-    _checked(world, *beats, after_s=5)
+    _checked(world, *heartbeats, after_s=5)
 
 
-def _checked(world: World, *beats: Heartbeat, after_s: float) -> None:
-    draft = world.turn(*beats, after_s=after_s)
+def _checked(world: World, *heartbeats: Heartbeat, after_s: float) -> None:
+    plan = world.cycle(*heartbeats, after_s=after_s)
     if any(isinstance(message, GoJob) for message in world.told):
         assert all(
             j.status.final or j.status in (S.STARTING, S.RUNNING) for j in world.jobs.values()
         )
-    for unit in draft.units:
-        moves = [c for c in unit if isinstance(c, JobMove) and c.after.status is S.ASSIGNED]
+    for batch in plan.batches:
+        moves = [c for c in batch if isinstance(c, JobMove) and c.after.status is S.ASSIGNED]
         regions = {m.after.lease.region for m in moves if m.after.lease}
         assert len(regions) <= 1
         alone = len(moves) == 1 and world.jobs["g-uid-0"].status in (S.RUNNING, S.STARTING)
@@ -488,13 +490,13 @@ def test_whoever_does_not_yield_runs_nowhere_else_before_its_vm_is_gone() -> Non
     members = placed(gang("g", 2), E.CLAIMED, E.STARTED)
     world = World(members, holders(members))
     world.lose("g-uid-1")
-    world.turn()
+    world.cycle()
     grace_s = members[0].spec.stop_grace_s + RULES.timers.stop_margin_s
-    world.turn(after_s=grace_s)
+    world.cycle(after_s=grace_s)
     assert world.statuses("g") == [S.PREEMPTING, S.QUEUED]
     assert world.vms["uid-vm-0"].state is V.DELETING
     world.lose("g-uid-0")
-    world.turn()
+    world.cycle()
     assert world.statuses("g")[0] in (S.QUEUED, S.PROVISIONING)
 
 
@@ -503,7 +505,7 @@ def test_a_gang_whose_member_moved_since_it_was_admitted_is_not_placed() -> None
     first, second = gang("g", 2)
     (running,) = placed([first], E.CLAIMED, E.STARTED)
     admitted = advance(second, E.ADMITTED, NOW, RULES)
-    seen = view((running, admitted), (*holders([running]), vm("vm-9")))
-    draft = Draft(seen, RULES, lambda _: OutMessage("control", b""))
-    place(draft, cluster(vm_max=8), dice(), [admitted.uid])
-    assert draft.jobs[admitted.uid].status is S.PROVISIONING
+    seen = snapshot((running, admitted), (*holders([running]), vm("vm-9")))
+    plan = PlanBuilder(seen, RULES, lambda _: OutMessage("control", b""))
+    place(plan, cluster(vm_max=8), dice(), [admitted.uid])
+    assert plan.jobs[admitted.uid].status is S.PROVISIONING

@@ -15,8 +15,8 @@ from core.vm import Vm, VmState
 from scheduler.cycle.plan import Circumstances, plan_jobs
 from scheduler.cycle.silence import Silence
 from scheduler.placement.gang_placement import stands_in_for
-from scheduler.plan_builder import Draft
-from tests.builders import NOW, REGIONS, RULES, at, cluster, dice, job, view, vm
+from scheduler.plan_builder import PlanBuilder
+from tests.builders import NOW, REGIONS, RULES, at, cluster, dice, job, snapshot, vm
 
 V = VmState
 WAIT_S, HOLD_S = 7200.0, RULES.timers.gang_hold_s
@@ -43,26 +43,26 @@ def ready(uid: str = "a", size: int = 3, ends_at: datetime | None = None) -> lis
     return bound(uid, size, state=V.READY, boot_nonce="n", idle_since=NOW, ends_at=ends_at)
 
 
-def turn(
+def cycle(
     jobs: Iterable[Job], vms: Iterable[Vm], now: datetime = NOW
-) -> tuple[Draft, dict[str, str]]:
+) -> tuple[PlanBuilder, dict[str, str]]:
     """What is decided, and why each job waits, in words."""
-    seen = view(tuple(jobs), tuple(vms), (), now)
-    draft = Draft(seen, RULES, lambda _: OutMessage("control", b""))
+    seen = snapshot(tuple(jobs), tuple(vms), (), now)
+    plan = PlanBuilder(seen, RULES, lambda _: OutMessage("control", b""))
     around = Circumstances({"1xl4": SPEC}, Silence(()), True)
-    return draft, {note.uid: note.why for note in plan_jobs(draft, seen, around, dice())}
+    return plan, {note.uid: note.why for note in plan_jobs(plan, seen, around, dice())}
 
 
-def statuses(draft: Draft) -> list[S]:
-    return [found.status for found in draft.jobs.values()]
+def statuses(plan: PlanBuilder) -> list[S]:
+    return [found.status for found in plan.jobs.values()]
 
 
 def test_queued_gang_has_the_clouds_patience() -> None:
     """It waits as long as its cluster says, not as long as gangs hold VMs elsewhere."""
-    draft, _ = turn(gang(), bound(), at(HOLD_S + 1))
-    assert statuses(draft) == [S.PROVISIONING] * 3
-    draft, _ = turn(gang(), bound(), at(WAIT_S))
-    assert statuses(draft) == [S.QUEUED] * 3
+    plan, _ = cycle(gang(), bound(), at(HOLD_S + 1))
+    assert statuses(plan) == [S.PROVISIONING] * 3
+    plan, _ = cycle(gang(), bound(), at(WAIT_S))
+    assert statuses(plan) == [S.QUEUED] * 3
 
 
 def test_vms_do_not_idle_for_as_long_as_the_queue_may_take() -> None:
@@ -70,18 +70,18 @@ def test_vms_do_not_idle_for_as_long_as_the_queue_may_take() -> None:
     gangs hold VMs anywhere, from when it became idle."""
     idle = vm("here", V.READY, boot_nonce="n", idle_since=at(1000))
     vms = [idle, *bound(size=2)]
-    draft, _ = turn(gang(), vms, at(1000 + HOLD_S - 1))
-    assert statuses(draft) == [S.PROVISIONING] * 3
-    draft, _ = turn(gang(), vms, at(1000 + HOLD_S))
-    assert statuses(draft) == [S.QUEUED] * 3
+    plan, _ = cycle(gang(), vms, at(1000 + HOLD_S - 1))
+    assert statuses(plan) == [S.PROVISIONING] * 3
+    plan, _ = cycle(gang(), vms, at(1000 + HOLD_S))
+    assert statuses(plan) == [S.QUEUED] * 3
 
 
 def test_gang_that_looks_elsewhere_leaves_its_vms_to_others() -> None:
     """The planner counts them for the others, so they must get them."""
     elsewhere = [replace(member, gang_region=REGIONS[1]) for member in gang()]
     single = job(7, E.ADMITTED, max_runtime_s=60.0)
-    draft, _ = turn([single, *elsewhere], ready(size=1, ends_at=at(9000)))
-    assert draft.jobs[single.uid].status is S.ASSIGNED
+    plan, _ = cycle([single, *elsewhere], ready(size=1, ends_at=at(9000)))
+    assert plan.jobs[single.uid].status is S.ASSIGNED
 
 
 @pytest.mark.parametrize(("ends_s", "serves"), [(3600, True), (3599, False), (None, False)])
@@ -94,33 +94,33 @@ def test_nobody_yields_a_vm_that_ends_too_soon(ends_s: int | None, serves: bool)
 def test_what_was_given_at_the_last_moment_may_boot() -> None:
     """The patience ends while the VMs boot: they have the time that gangs hold VMs."""
     booting = bound(state=V.BOOTING, state_since=at(WAIT_S - 1))
-    draft, _ = turn(gang(), booting, at(WAIT_S + 60))
-    assert statuses(draft) == [S.PROVISIONING] * 3
-    draft, _ = turn(gang(), booting, at(WAIT_S + HOLD_S))
-    assert statuses(draft) == [S.QUEUED] * 3
+    plan, _ = cycle(gang(), booting, at(WAIT_S + 60))
+    assert statuses(plan) == [S.PROVISIONING] * 3
+    plan, _ = cycle(gang(), booting, at(WAIT_S + HOLD_S))
+    assert statuses(plan) == [S.QUEUED] * 3
 
 
 def test_people_are_told_since_when() -> None:
     """Where the VMs were asked for, how many together, since when."""
-    _, whys = turn(gang(), bound())
+    _, whys = cycle(gang(), bound())
     told = f"asked for 3 VMs together in {REGIONS[0]}, queued there since 12:00 UTC"
     assert [words.startswith(told) for words in whys.values()] == [True] * 3
-    _, whys = turn(gang(), bound(state=V.BOOTING))
+    _, whys = cycle(gang(), bound(state=V.BOOTING))
     assert all(words.startswith("waits for a VM in") for words in whys.values())
 
 
 def test_gang_gets_its_own_vms() -> None:
     """All three are there: all three start, though the end of the VMs is near."""
-    draft, _ = turn(gang(), ready(ends_at=at(60)))
-    assert statuses(draft) == [S.ASSIGNED] * 3
+    plan, _ = cycle(gang(), ready(ends_at=at(60)))
+    assert statuses(plan) == [S.ASSIGNED] * 3
 
 
 @pytest.mark.parametrize("priority", [500, 900])
 def test_nobody_takes_a_waiting_gangs_vm(priority: int) -> None:
     """Two of three are there: not even a job that goes first is placed on one of them."""
     single = job(7, E.ADMITTED, priority=priority, max_runtime_s=60.0)
-    draft, _ = turn([single, *gang()], ready(size=2, ends_at=at(9000)))
-    assert set(statuses(draft)) == {S.PROVISIONING}
+    plan, _ = cycle([single, *gang()], ready(size=2, ends_at=at(9000)))
+    assert set(statuses(plan)) == {S.PROVISIONING}
 
 
 @pytest.mark.parametrize(
@@ -136,11 +136,11 @@ def test_what_a_gang_left_serves_whoever_ends_in_time(
     vms = ready("gone", ends_at=at(left_s))
     single = job(7, E.ADMITTED, max_runtime_s=run_s)
     for jobs in ([single], gang("b", run_s=run_s)):
-        draft, _ = turn(jobs, vms)
-        assert set(statuses(draft)) == {expected}
+        plan, _ = cycle(jobs, vms)
+        assert set(statuses(plan)) == {expected}
 
 
 def test_unknown_end_serves_nobody() -> None:
     """It was given a moment ago, its gang went away."""
-    draft, _ = turn([job(7, E.ADMITTED, max_runtime_s=60.0)], ready("gone"))
-    assert statuses(draft) == [S.PROVISIONING]
+    plan, _ = cycle([job(7, E.ADMITTED, max_runtime_s=60.0)], ready("gone"))
+    assert statuses(plan) == [S.PROVISIONING]

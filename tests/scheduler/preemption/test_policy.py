@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.placement.elastic_growth import Stretch, grow, speed
-from scheduler.preemption.policy import RUN_ON_MAX_S, SPAN_S, Fits, Runs, Trial, Wants, trial
+from scheduler.preemption.policy import (
+    RUN_ON_MAX_S,
+    SPAN_S,
+    Fits,
+    PreemptionResult,
+    Runs,
+    Wants,
+    trial,
+)
 from scheduler.queue.backfill import Reservation, may_pass, passed, reserve
 
 
@@ -29,7 +37,7 @@ def gpus(need: int, free: int = 0) -> Fits:
     return lambda gone: free + sum(job.gpus for job in gone) >= need
 
 
-def names(found: Trial) -> list[str]:
+def names(found: PreemptionResult) -> list[str]:
     return [job.uid for job in found.victims]
 
 

@@ -14,7 +14,7 @@ from core.active import Census
 from core.job import Job, JobSpec, S, new_job
 from core.queueing import QueuePolicy, QueueRule, due_at
 from core.tenants import Tenant, Usage
-from scheduler.preemption.policy import Runs, Trial, Wants, trial
+from scheduler.preemption.policy import PreemptionResult, Runs, Wants, trial
 from scheduler.preemption.preempt import fairer_by
 from scheduler.queue.fair_share import shares_of
 from scheduler.queue.order import ranked
@@ -149,7 +149,7 @@ class Evicting(Pool):
             again = replace(job, status=S.QUEUED, queued_since=at(now), attained_gpu_s=had)
             self.queues[job.spec.tenant_id].append(again)
 
-    def _trial(self, job: Job, now: float) -> Trial:
+    def _trial(self, job: Job, now: float) -> PreemptionResult:
         tenants = {name: Tenant(name) for name in self.queues}
         shares = shares_of(tenants, self.usage, self.census, at(now), POLICY, RUN_S)
         waited_s = (at(now) - job.queued_since).total_seconds()

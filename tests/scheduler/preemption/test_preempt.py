@@ -11,20 +11,20 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from core.changes import Charge, JobMove, JobNote, View
+from core.changes import Charge, JobMove, JobNote, Snapshot
 from core.cluster import ClusterSpec
 from core.job import E, Job, JobSpec, Lease, Membership, S, advance, new_job
-from core.messages import BeatStatus, Control, Heartbeat, OutMessage, StopJob
+from core.messages import Control, Heartbeat, HeartbeatStatus, OutMessage, StopJob
 from core.queueing import QueueRule, class_of
-from core.region_blocks import Trouble, TroubleKind
+from core.region_blocks import BlockKind, RegionBlock
 from core.tenants import Tenant, Usage
 from core.vm import Vm, VmState
-from scheduler.cycle.heartbeats import Beat, apply_beats
+from scheduler.cycle.heartbeats import ReceivedHeartbeat, apply_heartbeats
 from scheduler.cycle.plan import Circumstances, plan_jobs
 from scheduler.cycle.silence import Silence
 from scheduler.forecast.run_times import Guess, unknown
 from scheduler.placement.simulation_results import Answers
-from scheduler.plan_builder import Draft
+from scheduler.plan_builder import PlanBuilder
 from scheduler.preemption.policy import least_of_all_s
 from scheduler.preemption.preempt import ASK_S, LATE_S
 from tests.builders import NOW, REGIONS, RULES, at, cluster, dice, vm
@@ -43,7 +43,7 @@ class World:
         self.now = NOW
         self.told: list[Control] = []
         self.whys: dict[str, str] = {}
-        self.troubles: tuple[Trouble, ...] = ()
+        self.blocks: tuple[RegionBlock, ...] = ()
         self.answers = Answers()
         self.usage: dict[str, Usage] = {}
         self.short: set[str] = set()
@@ -85,14 +85,16 @@ class World:
         self.vms[vm_uid] = replace(on, leases=(*on.leases, lease.lease_id), idle_since=None)
         return job
 
-    def turn(self, *beats: Heartbeat, after_s: float = 0.0) -> Draft:
+    def cycle(self, *heartbeats: Heartbeat, after_s: float = 0.0) -> PlanBuilder:
         self.now += timedelta(seconds=after_s)
         self.told = []
         jobs, vms = tuple(self.jobs.values()), tuple(self.vms.values())
         tenants, usage = self.tenants, dict(self.usage)
-        seen = View(self.now, jobs, vms, self.troubles, (), {}, {}, tenants=tenants, usage=usage)
-        draft = Draft(seen, self.rules, self._keep)
-        apply_beats(draft, [Beat(beat, self.now, "m") for beat in beats])
+        seen = Snapshot(self.now, jobs, vms, self.blocks, (), {}, {}, tenants=tenants, usage=usage)
+        plan = PlanBuilder(seen, self.rules, self._keep)
+        apply_heartbeats(
+            plan, [ReceivedHeartbeat(heartbeat, self.now, "m") for heartbeat in heartbeats]
+        )
         around = Circumstances(
             {self.spec.name: self.spec},
             Silence(()),
@@ -101,14 +103,14 @@ class World:
             saved_at=self._saved_at,
             answers=self.answers,
         )
-        self.whys |= {n.uid: n.why for n in plan_jobs(draft, seen, around, self._ids)}
-        self.jobs, self.vms = dict(draft.jobs), dict(draft.vms)
-        for change in (change for unit in draft.units for change in unit):
+        self.whys |= {n.uid: n.why for n in plan_jobs(plan, seen, around, self._ids)}
+        self.jobs, self.vms = dict(plan.jobs), dict(plan.vms)
+        for change in (change for batch in plan.batches for change in batch):
             if isinstance(change, Charge):
                 used = self.usage.get(change.tenant_id, Usage())
                 charged = used.plus(change.gpu_s, change.at, change.half_life_s)
                 self.usage[change.tenant_id] = charged
-        return draft
+        return plan
 
     def _saved_at(self, job: Job) -> datetime | None:
         return None if self.saved_s is None else self.now - timedelta(seconds=self.saved_s)
@@ -123,10 +125,12 @@ class World:
 
     def yielded(self) -> list[Heartbeat]:
         """The last words of those that have to."""
-        return [self._beat(self.jobs[uid], BeatStatus.STOPPED) for uid in sorted(self.asked())]
+        return [
+            self._heartbeat(self.jobs[uid], HeartbeatStatus.STOPPED) for uid in sorted(self.asked())
+        ]
 
     @staticmethod
-    def _beat(job: Job, status: BeatStatus) -> Heartbeat:
+    def _heartbeat(job: Job, status: HeartbeatStatus) -> Heartbeat:
         assert job.lease is not None
         return Heartbeat(
             status,
@@ -163,18 +167,19 @@ def status(world: World, uid: str) -> S:
 
 
 def test_a_higher_class_takes_the_place_of_a_lower_one() -> None:
-    """Asked and told in one unit; then it runs where the other did, whose budgets are untouched."""
+    """Asked and told in one atomic batch; then it runs where the other did, whose budgets are
+    untouched."""
     world = full(2)
     world.waits("now", URGENT)
-    draft = world.turn()
+    plan = world.cycle()
     (victim,) = world.asked()
-    unit = next(u for u in draft.units if any(isinstance(c, JobNote) for c in u))
-    moved = [change.after.uid for change in unit if isinstance(change, JobMove)]
+    batch = next(u for u in plan.batches if any(isinstance(c, JobNote) for c in u))
+    moved = [change.after.uid for change in batch if isinstance(change, JobMove)]
     assert moved == [victim]
     (stop,) = [message for message in world.told if isinstance(message, StopJob)]
     assert (stop.job_id, stop.grace_s) == (victim, 60.0)
     where = world.jobs[victim].lease
-    world.turn(*world.yielded(), after_s=5)
+    world.cycle(*world.yielded(), after_s=5)
     assert world.jobs["now"].status is S.ASSIGNED
     assert world.jobs["now"].lease is not None
     assert where is not None
@@ -188,8 +193,8 @@ def test_both_timelines_hold_the_receipt() -> None:
     """Who yields to whom, why, by when, and what it costs, in the same words everywhere."""
     world = full(1)
     world.waits("now", URGENT)
-    draft = world.turn()
-    changes = [change for unit in draft.units for change in unit]
+    plan = world.cycle()
+    changes = [change for batch in plan.batches for change in batch]
     (note,) = [change for change in changes if isinstance(change, JobNote)]
     assert (note.uid, note.entry.event) == ("now", "room_made")
     assert note.entry.reason.startswith("old-0 yields 1 GPU to it, by 12:01:")
@@ -205,26 +210,27 @@ def test_nobody_is_asked_twice_for_the_same_need() -> None:
     """While the first victim is on its way out, no other one has to go."""
     world = full(3)
     world.waits("now", URGENT)
-    world.turn()
+    world.cycle()
     first = world.asked()
     for _ in range(3):
-        world.turn(after_s=15)
+        world.cycle(after_s=15)
     assert world.asked() == first
     world.waits("too", URGENT)
-    world.turn(after_s=ASK_S)
+    world.cycle(after_s=ASK_S)
     assert len(world.asked()) == 2
 
 
 def test_a_gang_is_evicted_whole() -> None:
-    """All of its members are asked in the same unit; a gang that needs them all gets them."""
+    """All of its members are asked in the same atomic batch; a gang that needs them all gets
+    them."""
     world = World(cluster(vm_max=2))
     world.gang("old", 2, LOW)
     for rank in range(2):
         world.run(f"old-{rank}", world.vm(f"vm-{rank}"))
     world.gang("new", 2, URGENT)
-    world.turn()
+    world.cycle()
     assert world.asked() == {"old-0", "old-1"}
-    world.turn(*world.yielded(), after_s=5)
+    world.cycle(*world.yielded(), after_s=5)
     assert [world.jobs[f"new-{rank}"].status for rank in range(2)] == [S.ASSIGNED] * 2
 
 
@@ -233,17 +239,19 @@ def test_one_that_the_cloud_leaves_waiting_takes_a_place_as_well() -> None:
     world = full(2)
     world.spec = cluster(vm_max=3)
     world.waits("now", URGENT)
-    world.troubles = tuple(
-        Trouble(region, "", "g2-standard-4", False, TroubleKind.STOCKOUT, NOW, NOW, at(9e3), 1, "")
+    world.blocks = tuple(
+        RegionBlock(
+            region, "", "g2-standard-4", False, BlockKind.STOCKOUT, NOW, NOW, at(9e3), 1, ""
+        )
         for region in REGIONS
     )
-    world.turn()
+    world.cycle()
     assert status(world, "now") is S.PROVISIONING
-    world.turn(after_s=LATE_S / 2)
+    world.cycle(after_s=LATE_S / 2)
     assert not world.asked()
-    world.turn(after_s=LATE_S)
+    world.cycle(after_s=LATE_S)
     assert len(world.asked()) == 1
-    world.turn(*world.yielded(), after_s=5)
+    world.cycle(*world.yielded(), after_s=5)
     assert world.jobs["now"].status is S.ASSIGNED
 
 
@@ -257,7 +265,7 @@ def test_a_job_that_would_not_fit_even_then_evicts_nobody() -> None:
         world.jobs["old-0"], spec=replace(world.jobs["old-0"].spec, priority=URGENT)
     )
     world.gang("new", 4, URGENT)
-    world.turn()
+    world.cycle()
     assert not world.asked()
 
 
@@ -291,7 +299,7 @@ def test_whatever_stands_in_the_way_nobody_yields(spoil: Any) -> None:
     world = full(3)
     world.waits("now", URGENT)
     spoil(world)
-    world.turn()
+    world.cycle()
     assert not world.asked()
 
 
@@ -315,9 +323,9 @@ def test_the_least_run_is_kept() -> None:
     """Nobody yields within ten minutes of its start, to whomever."""
     world = full(1, ran_s=RULES.queue.least_run_s - 20)
     world.waits("now", URGENT)
-    world.turn()
+    world.cycle()
     assert not world.asked()
-    world.turn(after_s=21)
+    world.cycle(after_s=21)
     assert world.asked()
 
 
@@ -334,11 +342,11 @@ def test_on_shared_vms_those_yield_whose_gpus_lie_together() -> None:
     world.waits("firm", URGENT, gpu_count=2)
     world.run("firm", two, slots=(2, 3))
     world.waits("now", URGENT, gpu_count=3)
-    world.turn()
+    world.cycle()
     asked = world.asked()
     assert len(asked) == 3
     assert all(uid.startswith("a-") for uid in asked)
-    world.turn(*world.yielded(), after_s=5)
+    world.cycle(*world.yielded(), after_s=5)
     assert world.jobs["now"].status is S.ASSIGNED
 
 
@@ -350,11 +358,11 @@ def test_a_tenant_that_has_had_less_takes_one_place_of_a_whale() -> None:
     the last checkpoint."""
     world = full(4, NORMAL, small=Tenant("small"))
     world.waits("mine", NORMAL, tenant_id="small")
-    world.turn(after_s=5)
+    world.cycle(after_s=5)
     assert not world.asked()
-    world.turn(after_s=20)
+    world.cycle(after_s=20)
     assert len(world.asked()) == 1
-    world.turn(*world.yielded(), after_s=5)
+    world.cycle(*world.yielded(), after_s=5)
     assert status(world, "mine") is S.ASSIGNED
 
 
@@ -368,7 +376,7 @@ def test_tenants_alike_do_not_take_turns() -> None:
     for number in range(4):
         name = "other" if number % 2 else "default"
         world.waits(f"new-{number}", NORMAL, waited_s=600, tenant_id=name)
-    world.turn()
+    world.cycle()
     assert not world.asked()
 
 
@@ -377,9 +385,9 @@ def test_urgent_jobs_of_two_tenants_are_both_served() -> None:
     world = full(2, x=Tenant("x"), y=Tenant("y"))
     for name in ("x", "y"):
         world.waits(f"now-{name}", URGENT, tenant_id=name)
-    world.turn()
+    world.cycle()
     assert len(world.asked()) == 2
-    world.turn(*world.yielded(), after_s=5)
+    world.cycle(*world.yielded(), after_s=5)
     assert {status(world, f"now-{name}") for name in ("x", "y")} == {S.ASSIGNED}
 
 
@@ -387,10 +395,10 @@ def test_one_that_has_had_hours_yields_to_a_new_one_of_its_own_tenant() -> None:
     """Least attained service: but only when it has saved its work, or the new one waited long."""
     world = full(1, NORMAL, ran_s=20 * HOUR, saved_s=None)
     world.waits("new", NORMAL)
-    world.turn(after_s=300)
+    world.cycle(after_s=300)
     assert not world.asked()
     world.saved_s = 30.0
-    world.turn(after_s=11)
+    world.cycle(after_s=11)
     assert world.asked() == {"old-0"}
 
 
@@ -407,7 +415,7 @@ def test_only_those_that_end_in_time_pass_a_gang_without_room() -> None:
     world.waits("long", NORMAL)
     world.waits("brief", NORMAL)
     world.short = {"brief"}
-    world.turn()
+    world.cycle()
     assert [world.jobs[f"big-{rank}"].status for rank in range(3)] == [S.QUEUED] * 3
     assert world.jobs["long"].status is S.QUEUED
     assert world.jobs["brief"].status is S.PROVISIONING
@@ -424,7 +432,7 @@ def test_what_is_spare_is_for_everybody() -> None:
     world.gang("big", 4, waited_s=HOUR)
     world.waits("one", NORMAL)
     world.waits("two", NORMAL)
-    world.turn()
+    world.cycle()
     statuses = sorted(world.jobs[name].status for name in ("one", "two"))
     assert statuses == [S.PROVISIONING, S.QUEUED]
 
@@ -441,7 +449,7 @@ def test_a_shared_vm_is_kept_for_the_job_that_needs_all_of_it() -> None:
         world.waits(f"small-{number}", NORMAL)
     world.short = {"small-3"}
     world.saved_s = None
-    world.turn()
+    world.cycle()
     found = {uid: job.lease.vm_uid for uid, job in world.jobs.items() if job.lease is not None}
     assert {found.get(f"small-{n}") for n in range(4)} <= {two, one, None}
     assert [uid for uid, vm_uid in found.items() if vm_uid == one and uid != "old-0"] in (
@@ -463,12 +471,12 @@ def test_one_that_has_a_place_gets_what_was_yielded_to_it() -> None:
     one, _ = world.vm("vm-1"), world.vm("vm-2", REGIONS[1])
     _two_beside_each_other(world, one)
     world.waits("big", URGENT, gpu_count=4, regions=(REGIONS[0],))
-    world.turn()
-    world.turn(after_s=LATE_S + 10)
+    world.cycle()
+    world.cycle(after_s=LATE_S + 10)
     assert world.asked() == {"old-0", "old-1"}
     first, second = world.yielded()
-    world.turn(first, after_s=10)
-    world.turn(second, after_s=10)
+    world.cycle(first, after_s=10)
+    world.cycle(second, after_s=10)
     assert world.jobs["big"].lease is not None
 
 
@@ -481,11 +489,11 @@ def test_gang_does_not_take_what_is_yielded_to_another() -> None:
         world.waits(uid, URGENT, gpu_count=len(slots))
         world.run(uid, there, slots=slots)
     world.waits("big", URGENT, gpu_count=4)
-    world.turn()
+    world.cycle()
     world.gang("gang", 2)
     first, second = world.yielded()
-    world.turn(first, after_s=5)
-    world.turn(second, after_s=5)
+    world.cycle(first, after_s=5)
+    world.cycle(second, after_s=5)
     assert world.jobs["big"].lease is not None
 
 
@@ -521,7 +529,7 @@ def test_an_eviction_always_starts_the_one_it_was_made_for(
     shared: bool,
     apart: bool,
 ) -> None:
-    """When the victims have gone, all at once or one by one, it is placed in the same turn; no
+    """When the victims have gone, all at once or one by one, it is placed in the same cycle; no
     victim had the better claim."""
     name = "4xl4"
     spec = cluster(name, vm_max=3, share=shared, cpus=48, memory_gb=192)
@@ -532,20 +540,20 @@ def test_an_eviction_always_starts_the_one_it_was_made_for(
         _start_somewhere(world, f"run-{number}", priority, tenant, ran_s, gpus if shared else 4)
     for number, (priority, tenant, waited_s, gpus) in enumerate(waiting):
         world.waits(f"wait-{number}", priority, waited_s, tenant_id=tenant, gpu_count=gpus)
-    draft = world.turn()
-    for winner, victims in _receipts(draft):
+    plan = world.cycle()
+    for winner, victims in _receipts(plan):
         mine = class_of(world.jobs[winner].spec.priority)
         assert all(class_of(world.jobs[uid].spec.priority) <= mine for uid in victims)
         for uid in victims:
             tenants = {world.jobs[one].spec.tenant_id for one in (winner, uid)}
             least_s = RULES.queue.least_run_s
-            assert _ran_s(draft, uid) >= (least_s if len(tenants) == 1 else least_of_all_s(least_s))
+            assert _ran_s(plan, uid) >= (least_s if len(tenants) == 1 else least_of_all_s(least_s))
     before = dict(world.jobs)
-    for beat in world.yielded() if apart else ():
-        world.turn(beat, after_s=1)
-    world.turn(*world.yielded(), after_s=1)
+    for heartbeat in world.yielded() if apart else ():
+        world.cycle(heartbeat, after_s=1)
+    world.cycle(*world.yielded(), after_s=1)
     started = {u for u, j in world.jobs.items() if j.lease and before[u].lease is None}
-    for winner, victims in _receipts(draft):
+    for winner, victims in _receipts(plan):
         assert winner in started, f"{winner} did not start for {victims}"
 
 
@@ -566,15 +574,15 @@ def _start_somewhere(
             return
 
 
-def _ran_s(draft: Draft, uid: str) -> float:
-    started = draft.jobs[uid].started_at
+def _ran_s(plan: PlanBuilder, uid: str) -> float:
+    started = plan.jobs[uid].started_at
     assert started is not None
-    return (draft.now - started).total_seconds()
+    return (plan.now - started).total_seconds()
 
 
-def _receipts(draft: Draft) -> Iterable[tuple[str, list[str]]]:
-    for unit in draft.units:
-        for change in unit:
+def _receipts(plan: PlanBuilder) -> Iterable[tuple[str, list[str]]]:
+    for batch in plan.batches:
+        for change in batch:
             if isinstance(change, JobNote) and change.entry.event == "room_made":
                 victims = change.entry.data["victims"]
                 assert isinstance(victims, list)

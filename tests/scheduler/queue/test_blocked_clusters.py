@@ -7,16 +7,16 @@ from dataclasses import replace
 
 from core.errors import StoreDown
 from core.job import JobSpec
-from core.region_blocks import Trouble, TroubleKind
-from scheduler.queue.blocked_clusters import FRESH_S, KnownTroubles, block_of, blocked_clusters
+from core.region_blocks import BlockKind, RegionBlock
+from scheduler.queue.blocked_clusters import FRESH_S, KnownRegionBlocks, block_of, blocked_clusters
 from tests.builders import NOW, REGIONS, at, cluster
 
 SPEC = cluster()
 
 
-def stockout(region: str, until_s: float = 900) -> Trouble:
-    kind, now = TroubleKind.STOCKOUT, NOW
-    return Trouble(region, "", SPEC.machine_type, False, kind, now, now, at(until_s), 1, "")
+def stockout(region: str, until_s: float = 900) -> RegionBlock:
+    kind, now = BlockKind.STOCKOUT, NOW
+    return RegionBlock(region, "", SPEC.machine_type, False, kind, now, now, at(until_s), 1, "")
 
 
 def test_blocked_only_when_every_allowed_region_is() -> None:
@@ -34,7 +34,7 @@ def test_blocked_only_when_every_allowed_region_is() -> None:
 def test_a_group_that_is_not_made_yet_has_no_end() -> None:
     """A cluster that was just configured is new, not blocked until some hour; beside other blocks
     these have theirs."""
-    kind = TroubleKind.MISSING
+    kind = BlockKind.MISSING
     absent = [replace(stockout(region), kind=kind) for region in REGIONS]
     words = "no group yet in all its 3 regions, new, or still to be made"
     assert block_of(JobSpec("j"), SPEC, absent, NOW) == words
@@ -61,13 +61,13 @@ async def test_troubles_are_read_now_and_then() -> None:
     asked: list[float] = []
     clock = Clock()
 
-    async def read() -> Sequence[Trouble]:
+    async def read() -> Sequence[RegionBlock]:
         asked.append(clock.seconds)
         if len(asked) == 2:
             raise StoreDown("away")
         return [stockout(REGIONS[0])]
 
-    known = KnownTroubles(read, clock)  # type: ignore[arg-type]  # half a clock is enough
+    known = KnownRegionBlocks(read, clock)  # type: ignore[arg-type]  # half a clock is enough
     assert len(await known.now()) == len(await known.now()) == 1
     clock.seconds += FRESH_S
     assert len(await known.now()) == 1

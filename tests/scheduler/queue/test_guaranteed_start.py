@@ -76,7 +76,7 @@ class Site(World):
         """Turns until nothing moves."""
         for _ in range(20):
             before = {uid: job.version for uid, job in self.jobs.items()}
-            self.turn(*self.yielded())
+            self.cycle(*self.yielded())
             for job in [j for j in self.jobs.values() if j.status is S.ASSIGNED]:
                 self._start(job)
             if before == {uid: job.version for uid, job in self.jobs.items()}:

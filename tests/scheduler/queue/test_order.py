@@ -10,7 +10,7 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.active import Census, Living, take_census
+from core.active import ActiveIndex, Census, take_census
 from core.job import E, Job, JobSpec, advance, new_job
 from core.queueing import (
     PATIENCE_MAX_S,
@@ -212,14 +212,14 @@ def test_what_runs_counts_for_the_share() -> None:
 def test_census_of_changes_is_the_census_of_all(turns: list[list[tuple[int, int]]]) -> None:
     """An index that counts only what moved says what a fresh look says."""
     states = ((), (E.ADMITTED,), (E.ADMITTED, E.PLACED), (E.ADMITTED, E.PLACED, E.STARTED))
-    living = Living()
-    for turn in turns:
-        jobs = {n: job(n, *states[s], tenant_id="ab"[n % 2]) for n, s in turn}
+    active = ActiveIndex()
+    for cycle in turns:
+        jobs = {n: job(n, *states[s], tenant_id="ab"[n % 2]) for n, s in cycle}
         for moved in jobs.values():
-            living.put_job(moved)
-        for uid in living.jobs.keys() - {moved.uid for moved in jobs.values()}:
-            living.drop_job(uid)
-        kept, fresh = living.census, take_census(jobs.values())
+            active.put_job(moved)
+        for uid in active.jobs.keys() - {moved.uid for moved in jobs.values()}:
+            active.drop_job(uid)
+        kept, fresh = active.census, take_census(jobs.values())
         for name in "ab":
             assert kept.gpus[name] == fresh.gpus[name]
             assert abs(kept.gpu_s(name, at(50), HOUR) - fresh.gpu_s(name, at(50), HOUR)) < 1

@@ -1,4 +1,4 @@
-"""Quotas in a turn, and what jobs that wait are told."""
+"""Quotas in a cycle, and what jobs that wait are told."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.changes import Charge, JobMove, Reserve, View
+from core.changes import Charge, JobMove, Reserve, Snapshot
 from core.job import E, Job, S
 from core.messages import Control, OutMessage
 from core.queueing import HeadsOf, Live, QueueRule
 from core.tenants import Quota, Tenant, Usage, held_by, holdings, machines_of
 from scheduler.cycle.plan import Circumstances, plan_jobs
 from scheduler.cycle.silence import Silence
-from scheduler.plan_builder import Draft
-from scheduler.queue.heads import SPARE, UNSERVED, TenantsKeeper, heads_for
-from tests.builders import RULES, at, cluster, dice, job, view, vm
+from scheduler.plan_builder import PlanBuilder
+from scheduler.queue.heads import SPARE, UNSERVED, TenantQueues, heads_for
+from tests.builders import RULES, at, cluster, dice, job, snapshot, vm
 
 SPEC = cluster("4xl4", vm_max=4, gpu_memory_gb=24, cpus=48, memory_gb=192)
 
@@ -25,20 +25,20 @@ def encode(_: Control) -> OutMessage:
     return OutMessage("control", b"")
 
 
-def turn(seen: View, vm_max: int = 4) -> tuple[Draft, dict[str, str]]:
-    draft = Draft(seen, RULES, encode)
+def cycle(seen: Snapshot, vm_max: int = 4) -> tuple[PlanBuilder, dict[str, str]]:
+    plan = PlanBuilder(seen, RULES, encode)
     spec = replace(SPEC, vm_max=vm_max)
     around = Circumstances({spec.name: spec}, Silence(()), bus_steady=True)
-    whys = plan_jobs(draft, seen, around, dice())
-    return draft, {word.uid: word.why for word in whys}
+    whys = plan_jobs(plan, seen, around, dice())
+    return plan, {word.uid: word.why for word in whys}
 
 
 def ask(number: int, *events: E, **spec: object) -> Job:
     return job(number, *events, cluster="4xl4", **spec)
 
 
-def with_tenants(jobs: tuple[Job, ...], *tenants: Tenant) -> View:
-    return replace(view(jobs), tenants={tenant.tenant_id: tenant for tenant in tenants})
+def with_tenants(jobs: tuple[Job, ...], *tenants: Tenant) -> Snapshot:
+    return replace(snapshot(jobs), tenants={tenant.tenant_id: tenant for tenant in tenants})
 
 
 def test_quota_holds_back_and_says_so() -> None:
@@ -49,8 +49,8 @@ def test_quota_holds_back_and_says_so() -> None:
         ask(2, tenant_id="a", gpu_count=2),
         ask(3, tenant_id="b", gpu_count=2),
     )
-    draft, whys = turn(with_tenants(jobs, a, b))
-    states = [draft.jobs[each.uid].status for each in jobs]
+    plan, whys = cycle(with_tenants(jobs, a, b))
+    states = [plan.jobs[each.uid].status for each in jobs]
     assert states == [S.PROVISIONING, S.QUEUED, S.PROVISIONING]
     words = "quota of tenant a: asks for 2 GPUs, the quota is 3, 2 in use"
     frees = "it starts as its tenant's jobs end, or with a higher quota"
@@ -59,9 +59,9 @@ def test_quota_holds_back_and_says_so() -> None:
 
 def test_every_admission_reserves_in_its_own_unit() -> None:
     """The store can check it: the reservation stands or falls with the step."""
-    draft, _ = turn(with_tenants((ask(1),), Tenant("default")))
-    (unit,) = draft.units
-    move, reserve = unit
+    plan, _ = cycle(with_tenants((ask(1),), Tenant("default")))
+    (batch,) = plan.batches
+    move, reserve = batch
     assert isinstance(move, JobMove)
     assert isinstance(reserve, Reserve)
     assert (reserve.tenant_id, reserve.cluster, reserve.asks.gpus) == ("default", "4xl4", 1)
@@ -72,12 +72,12 @@ def test_a_lowered_quota_takes_places_back_but_no_vm() -> None:
     runs = ask(1, E.ADMITTED, E.PLACED, E.STARTED, tenant_id="a")
     waits = ask(2, E.ADMITTED, tenant_id="a")
     seen = replace(
-        view((runs, waits), (vm("vm-1", cluster="4xl4", leases=("lease-1",)),)),
+        snapshot((runs, waits), (vm("vm-1", cluster="4xl4", leases=("lease-1",)),)),
         tenants={"a": Tenant("a", quota=Quota(jobs=1))},
     )
-    draft, _ = turn(seen)
-    assert draft.jobs[runs.uid].status is S.RUNNING
-    back = draft.jobs[waits.uid]
+    plan, _ = cycle(seen)
+    assert plan.jobs[runs.uid].status is S.RUNNING
+    back = plan.jobs[waits.uid]
     assert back.status is S.QUEUED
     assert back.reason.startswith("quota of tenant a: asks for 1 jobs at once, the quota is 1")
 
@@ -85,9 +85,9 @@ def test_a_lowered_quota_takes_places_back_but_no_vm() -> None:
 def test_an_urgent_job_takes_the_quota_of_one_that_only_waits() -> None:
     """Within a tenant at its quota the better job gets the place; the other gives it up first."""
     waits, urgent = ask(1, E.ADMITTED, tenant_id="a"), ask(2, tenant_id="a", priority=2000)
-    draft, _ = turn(with_tenants((waits, urgent), Tenant("a", quota=Quota(jobs=1))))
-    assert draft.jobs[urgent.uid].status is S.PROVISIONING
-    moved = [unit[0].after.uid for unit in draft.units if isinstance(unit[0], JobMove)]
+    plan, _ = cycle(with_tenants((waits, urgent), Tenant("a", quota=Quota(jobs=1))))
+    assert plan.jobs[urgent.uid].status is S.PROVISIONING
+    moved = [batch[0].after.uid for batch in plan.batches if isinstance(batch[0], JobMove)]
     assert moved == [waits.uid, urgent.uid]
 
 
@@ -95,27 +95,27 @@ def test_the_rule_that_blocks_is_named() -> None:
     """Class, share, or one's own jobs: each with what would change it."""
     tenants = (Tenant("a"), Tenant("b"))
     first = ask(1, tenant_id="a")
-    _, whys = turn(with_tenants((first, ask(2, tenant_id="a")), *tenants), vm_max=1)
+    _, whys = cycle(with_tenants((first, ask(2, tenant_id="a")), *tenants), vm_max=1)
     assert "other jobs of tenant a are due before it" in whys["job-uid-0002"]
     runs = ask(3, E.ADMITTED, E.PLACED, E.STARTED, tenant_id="b")
     seen = with_tenants((runs, first, ask(4, tenant_id="b")), *tenants)
     busy = vm("vm-3", cluster="4xl4", leases=("lease-3",))
-    _, whys = turn(replace(seen, vms=(busy,)), vm_max=2)
+    _, whys = cycle(replace(seen, vms=(busy,)), vm_max=2)
     assert "tenants that have used less of their share than b are ahead" in whys["job-uid-0004"]
-    _, whys = turn(with_tenants((first, ask(5, priority=100)), *tenants), vm_max=1)
+    _, whys = cycle(with_tenants((first, ask(5, priority=100)), *tenants), vm_max=1)
     assert "jobs of class normal are ahead of low" in whys["job-uid-0005"]
 
 
 def test_a_lease_that_ends_charges_its_tenant() -> None:
     """GPU-seconds since it began to run, in the unit of the step; one that never ran is free."""
     ran = ask(1, E.ADMITTED, E.PLACED, E.STARTED, tenant_id="a", gpu_count=2)
-    seen = view((ran,), now=at(101))
-    draft, _ = turn(seen)  # its VM is not there any more
-    charges = [c for unit in draft.units for c in unit if isinstance(c, Charge)]
+    seen = snapshot((ran,), now=at(101))
+    plan, _ = cycle(seen)  # its VM is not there any more
+    charges = [c for batch in plan.batches for c in batch if isinstance(c, Charge)]
     assert charges == [Charge("a", 200.0, at(101), RULES.queue.half_life_s)]
     assigned = ask(2, E.ADMITTED, E.PLACED)
-    draft, _ = turn(view((assigned,), now=at(101)))
-    assert not [c for unit in draft.units for c in unit if isinstance(c, Charge)]
+    plan, _ = cycle(snapshot((assigned,), now=at(101)))
+    assert not [c for batch in plan.batches for c in batch if isinstance(c, Charge)]
 
 
 @given(
@@ -127,15 +127,15 @@ def test_a_lease_that_ends_charges_its_tenant() -> None:
 def test_no_turn_admits_beyond_a_quota(
     rows: list[tuple[str, int, bool]], gpus: int, jobs: int, memory_gb: int
 ) -> None:
-    """Whatever waits and whatever the quota: what is held after the turn is within it."""
+    """Whatever waits and whatever the quota: what is held after the cycle is within it."""
     quota = Quota(gpus=gpus, jobs=jobs, gpu_memory_gb=memory_gb, gpus_by_type={"l4": 6})
     tenant = Tenant("a", quota=quota)
     waiting = tuple(
         ask(n, *((E.ADMITTED,) if placed else ()), tenant_id=t, gpu_count=g)
         for n, (t, g, placed) in enumerate(rows)
     )
-    draft, _ = turn(with_tenants(waiting, tenant, Tenant("b")), vm_max=8)
-    held = holdings(draft.jobs.values()).get("a", {})
+    plan, _ = cycle(with_tenants(waiting, tenant, Tenant("b")), vm_max=8)
+    held = holdings(plan.jobs.values()).get("a", {})
     used = held_by(held, machines_of([SPEC]))
     assert all(used.get(name, 0) <= limit for name, limit in quota.limits.items())
 
@@ -155,7 +155,7 @@ def test_a_turn_asks_for_what_it_can_use() -> None:
     }
     runs = ask(1, E.ADMITTED, E.PLACED, E.STARTED, tenant_id="full")
     live = Live(at(9), [runs], tenants, {"had": Usage(1e6, at(0))}, ["1xold", "4xl4"])
-    question = heads_for(clusters, {"poor"}, RULES.queue, 3600.0, TenantsKeeper())
+    question = heads_for(clusters, {"poor"}, RULES.queue, 3600.0, TenantQueues())
     asked = {heads.cluster: heads for heads in question(live)}
     assert asked["4xl4"].tenants == ("new", "had")
     assert asked["1xh100"].tenants == ("new", "no-l4", "had")
@@ -173,9 +173,9 @@ def test_gpu_memory_that_is_left_is_asked_for() -> None:
         for name, memory_gb in (("some", 8), ("none", 0))
     }
     live = Live(at(9), [], tenants, {}, ["4xl4"])
-    question = heads_for(clusters, (), RULES.queue, 3600.0, TenantsKeeper())
+    question = heads_for(clusters, (), RULES.queue, 3600.0, TenantQueues())
     asked = {heads.cluster: set(heads.tenants) for heads in question(live)}
     assert asked == {"4xl4": {"some"}, "0xcpu": {"some", "none"}}
     waiting = ask(1, tenant_id="some", gpu_memory_mb=4096)
-    draft, _ = turn(with_tenants((waiting,), tenants["some"]), vm_max=8)
-    assert draft.jobs[waiting.uid].status is S.PROVISIONING
+    plan, _ = cycle(with_tenants((waiting,), tenants["some"]), vm_max=8)
+    assert plan.jobs[waiting.uid].status is S.PROVISIONING

@@ -202,18 +202,18 @@ def test_choice_fits_whatever_the_order(
 
 H100 = replace(CLUSTERS[0], name="1xh100-80gb", gpu_type="h100-80gb", gpus=1, spot=False)
 A100 = replace(H100, name="1xa100-80gb", gpu_type="a100-80gb")
-WISH = ("h100-80gb", "a100-80gb")
+NEEDS = ("h100-80gb", "a100-80gb")
 
 
 def test_types_are_tried_in_the_order_of_the_job() -> None:
     """The first that is not blocked; the reason says what was passed over."""
-    first = choose_cluster(spec(gpu_types=WISH), (A100, H100))
+    first = choose_cluster(spec(gpu_types=NEEDS), (A100, H100))
     assert first.cluster == H100.name
     assert first.reason == (
         "choice 1 of 2, exact match: 1 × H100-80GB per VM, $0.70 to $1.70/h by region"
     )
     blocked = {H100.name: "stockout in all its 3 regions"}
-    second = choose_cluster(spec(gpu_types=WISH), (A100, H100), blocked)
+    second = choose_cluster(spec(gpu_types=NEEDS), (A100, H100), blocked)
     assert (second.cluster, second.reason) == (
         A100.name,
         (
@@ -222,7 +222,7 @@ def test_types_are_tried_in_the_order_of_the_job() -> None:
         ),
     )
     both = {**blocked, A100.name: "quota in its region"}
-    stays = choose_cluster(spec(gpu_types=WISH), (A100, H100), both)
+    stays = choose_cluster(spec(gpu_types=NEEDS), (A100, H100), both)
     assert stays.cluster == H100.name
     assert stays.reason.endswith(
         "(stockout in all its 3 regions), and no other cluster that serves the job has"
@@ -252,12 +252,12 @@ def test_shared_vm_is_as_good_as_one_of_the_exact_size() -> None:
     whole = replace(shared, share=False)
     blocked = {H100.name: "stockout in its region"}
     dear = replace(whole, regions=tuple(replace(r, usd_per_hour=99.0) for r in whole.regions))
-    wish = spec(gpu_type="h100-80gb")
-    assert choose_cluster(wish, (shared, H100), blocked).cluster == shared.name
-    assert choose_cluster(wish, (dear, H100), blocked).cluster == H100.name
+    request = spec(gpu_type="h100-80gb")
+    assert choose_cluster(request, (shared, H100), blocked).cluster == shared.name
+    assert choose_cluster(request, (dear, H100), blocked).cluster == H100.name
     capped = spec(gpu_type="h100-80gb", max_usd_per_hour=100.0)
     assert choose_cluster(capped, (dear, H100), blocked).cluster == dear.name
-    assert "shared" in choose_cluster(wish, (shared,)).reason
+    assert "shared" in choose_cluster(request, (shared,)).reason
 
 
 def test_what_v1_workers_cannot_run_is_named() -> None:

@@ -11,12 +11,12 @@ from agent.attempt import slots_refusal
 from core.cluster import ClusterSpec
 from core.errors import BadInput
 from core.job import E, JobSpec, S, advance
-from core.region_blocks import Trouble, TroubleKind, block_on
-from core.tenants import Quota, Tally, Tenant, machines_of, shortage
+from core.region_blocks import BlockKind, RegionBlock, block_on
+from core.tenants import Quota, ResourceTotals, Tenant, machines_of, shortage
 from scheduler.queue.price_caps import size_words
 from scheduler.submission.cluster_selection import choose_cluster
 from tests.agent.orders import start
-from tests.builders import NOW, RULES, at, cluster, job, view, vm
+from tests.builders import NOW, RULES, at, cluster, job, snapshot, vm
 from tests.scheduler.api.fakes import CLUSTERS
 from tests.scheduler.placement.test_slots import planned
 
@@ -69,11 +69,11 @@ def test_cpu_is_no_gpu_type() -> None:
 def test_cpu_vm_runs_one_job_at_a_time() -> None:
     """Two jobs, one VM: the second waits; the next VM is the second's."""
     jobs = tuple(job(n, cluster="0xcpu", gpu_count=0) for n in (1, 2, 3))
-    draft, starts = planned(view(jobs, (vm("vm-1", cluster="0xcpu"),)), CPU)
+    plan, starts = planned(snapshot(jobs, (vm("vm-1", cluster="0xcpu"),)), CPU)
     assert [(s.spec.job_id, s.slots, s.gpus) for s in starts] == [("job-1", (0,), ())]
-    assert draft.jobs["job-uid-0002"].status is S.PROVISIONING
-    assert draft.jobs["job-uid-0003"].status is S.QUEUED, "vm_max is 2"
-    later, starts = planned(view(tuple(draft.jobs.values()), tuple(draft.vms.values())), CPU)
+    assert plan.jobs["job-uid-0002"].status is S.PROVISIONING
+    assert plan.jobs["job-uid-0003"].status is S.QUEUED, "vm_max is 2"
+    later, starts = planned(snapshot(tuple(plan.jobs.values()), tuple(plan.vms.values())), CPU)
     assert not starts
     assert len(later.vms["uid-vm-1"].leases) == 1
 
@@ -87,7 +87,7 @@ def test_what_it_had_counts_as_one_slot() -> None:
 
 def test_quota_of_gpus_does_not_bind_a_job_without_gpus() -> None:
     """It asks for the CPUs and memory of its VM instead."""
-    asked = Tally.of(JobSpec("j", gpu_count=0)).amounts(machines_of([CPU])["0xcpu"])
+    asked = ResourceTotals.of(JobSpec("j", gpu_count=0)).amounts(machines_of([CPU])["0xcpu"])
     assert (asked["gpus"], asked["cpus"], asked["memory_gb"]) == (0, 4, 15)
     tenant = Tenant("a", quota=Quota(gpus=0, cpus=4))
     assert shortage(tenant, asked, {"gpus": 0}) is None
@@ -106,8 +106,8 @@ def test_agent_of_a_cpu_vm_takes_one_job_without_gpus() -> None:
 def test_stockout_of_the_machine_with_gpus_does_not_block_it() -> None:
     """n1-standard-4 with a T4 and without are two offerings of the cloud."""
     t4 = cluster("1xt4", machine_type="n1-standard-4")
-    kind = TroubleKind.STOCKOUT
-    blocks = [Trouble("us-central1", "", t4.offering, False, kind, NOW, NOW, at(60), 1, "none")]
+    kind = BlockKind.STOCKOUT
+    blocks = [RegionBlock("us-central1", "", t4.offering, False, kind, NOW, NOW, at(60), 1, "none")]
     assert block_on(blocks, t4, "us-central1", NOW) is not None
     assert block_on(blocks, CPU, "us-central1", NOW) is None
 
@@ -116,8 +116,8 @@ def test_job_larger_than_every_vm_waits_and_buys_nothing() -> None:
     """It is not admitted, so no VM is asked for it; those behind it are served, and it says why."""
     large = job(1, cluster="0xcpu", gpu_count=0, cpu_cores=5)
     small = job(2, cluster="0xcpu", gpu_count=0, cpu_cores=4)
-    draft, starts = planned(view((large, small), (vm("vm-1", cluster="0xcpu"),)), CPU)
+    plan, starts = planned(snapshot((large, small), (vm("vm-1", cluster="0xcpu"),)), CPU)
     assert [start.spec.job_id for start in starts] == ["job-2"]
-    assert draft.jobs[large.uid].status is S.QUEUED
+    assert plan.jobs[large.uid].status is S.QUEUED
     assert size_words(large.spec, CPU).startswith("no VM of 0xcpu is large enough: it asks for 5")
     assert size_words(small.spec, CPU) == ""

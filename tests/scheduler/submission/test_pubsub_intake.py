@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from core.changes import Unit
+from core.changes import AtomicBatch
 from core.errors import BusDown, StoreDown, ZenError
 from core.ids import RandomIds
 from core.messages import InMessage, OutMessage
@@ -20,8 +20,8 @@ from messaging.errors import BadMessage, BusRefused
 from messaging.submissions import reply_topic
 from scheduler.submission.pubsub_intake import SubmissionIntake
 from scheduler.submission.submit import Submissions
-from scheduler.submission.tenant_access import Door as TenantsDoor
 from scheduler.submission.tenant_access import DoorRules
+from scheduler.submission.tenant_access import TenantAccess as TenantsDoor
 from sim.memory.reads import MemoryReads
 from sim.memory.store import MemoryStore
 from tests.scheduler.api.fakes import CLUSTERS, NOW, StillClock
@@ -36,13 +36,13 @@ class Post:
     """A bus that remembers, or refuses."""
 
     sent: list[OutMessage] = field(default_factory=list)
-    trouble: ZenError | None = None
+    block: ZenError | None = None
     acked: list[str] = field(default_factory=list)
     nacked: list[str] = field(default_factory=list)
 
     async def publish(self, messages: Sequence[OutMessage], timeout_s: float) -> Sequence[str]:
-        if self.trouble is not None:
-            raise self.trouble
+        if self.block is not None:
+            raise self.block
         self.sent += messages
         return ["1"] * len(messages)
 
@@ -56,7 +56,7 @@ class Post:
         raise AssertionError("these tests hand the messages over themselves")
 
 
-class Door:
+class TenantAccess:
     """The intake over a store in memory."""
 
     def __init__(self, rules: DoorRules | None = None) -> None:
@@ -65,8 +65,8 @@ class Door:
         self.reads = MemoryReads(self.store)
         self.bus = Post()
 
-        async def write(unit: Unit) -> str | None:
-            return (await self.store.commit([unit], None)).refusals.get(0)
+        async def write(batch: AtomicBatch) -> str | None:
+            return (await self.store.commit([batch], None)).refusals.get(0)
 
         ids = RandomIds(random.Random(3))
         asks = TenantsDoor(self.store, lambda: rules, clock) if rules is not None else None
@@ -94,7 +94,7 @@ def message(body: object, number: int = 1, **attributes: str) -> InMessage:
 @pytest.mark.parametrize("body", [V1, NATIVE])
 async def test_both_bodies_become_jobs(body: object) -> None:
     """A v1 and a native body are stored and acknowledged; a second delivery is the same job."""
-    door = Door()
+    door = TenantAccess()
     await door.bring(message(body), message(body, 2))
     assert await door.jobs() == [("ada", "a")]
     assert (door.bus.acked, door.bus.nacked, door.bus.sent) == (["ack-1", "ack-2"], [], [])
@@ -103,7 +103,7 @@ async def test_both_bodies_become_jobs(body: object) -> None:
 
 async def test_a_manifest_becomes_a_job() -> None:
     """A UnifiedJob manifest, with all members of the elastic job that it stands for."""
-    door = Door()
+    door = TenantAccess()
     manifest = {
         "apiVersion": "ai.centauruscloud.io/v1alpha1",
         "kind": "UnifiedJob",
@@ -123,7 +123,7 @@ async def test_a_manifest_becomes_a_job() -> None:
 @pytest.mark.parametrize("body", [V1, NATIVE])
 async def test_a_reply_tells_the_price(body: object) -> None:
     """Cluster, machine, price per hour and spot or not, before anything is bought."""
-    door = Door()
+    door = TenantAccess()
     await door.bring(message(body, reply_topic="upstream"))
     told = json.loads(door.bus.sent[0].body)
     assert (told["cluster"], told["machine_type"], told["spot"]) == ("1xl4", "machine-1xl4", False)
@@ -133,17 +133,17 @@ async def test_a_reply_tells_the_price(body: object) -> None:
 @pytest.mark.parametrize("body", [V1, NATIVE])
 async def test_a_dear_message_is_refused(body: object) -> None:
     """Nobody can be asked: the reply and the dead letter name the price and the tenant's limit."""
-    door = Door(DoorRules(confirm_above_usd_per_hour=1.0))
+    door = TenantAccess(DoorRules(confirm_above_usd_per_hour=1.0))
     await door.bring(message(body, reply_topic="upstream"))
     told = json.loads(door.bus.sent[0].body)
     assert (told["status"], told["code"]) == ("refused", "price_not_confirmed")
-    assert "$1.70/h" in (await door.reads.dead_letter("m-1")).letter.reason
+    assert "$1.70/h" in (await door.reads.dead_letter("m-1")).dead_letter.reason
     assert await door.jobs() == []
 
 
 async def test_v1_body_is_the_job_that_rest_makes() -> None:
     """Workflow, arguments and cluster as on the v1 routes; fields nobody knows are ignored."""
-    door = Door()
+    door = TenantAccess()
     await door.bring(message({**V1, "num_gpus": 1, "keep_alive": True, "trace": "x"}))
     job = await door.store.find_job("a", "ada")
     assert (job.cluster, job.spec.workflow, job.spec.workflow_args) == ("1xl4", "echo", {"x": 1})
@@ -164,33 +164,33 @@ async def test_v1_body_is_the_job_that_rest_makes() -> None:
 async def test_refused_is_a_dead_letter_with_every_fault(body: object, words: list[str]) -> None:
     """Kept in the database and sent to the dead-letter topic as it came, faults beside it; nothing
     of it becomes a job, and it is not asked for again."""
-    door = Door()
+    door = TenantAccess()
     sent = message(body, origin="pipeline")
     await door.bring(sent)
     assert await door.jobs() == []
     assert door.bus.acked == ["ack-1"]
-    letter = (await door.reads.dead_letter("m-1")).letter
+    dead_letter = (await door.reads.dead_letter("m-1")).dead_letter
     (dead,) = await door.outbox()
     assert (dead.topic, dead.body) == (NAMES.submit_dead_topic, sent.body)
     assert dead.attributes["origin"] == "pipeline"
     told = " ".join(dead.attributes.values())
     for word in words:
-        assert word in letter.reason
+        assert word in dead_letter.reason
         assert word in told
     assert all(len(value.encode()) <= 1024 for value in dead.attributes.values())
 
 
 async def test_other_content_under_the_same_id_is_refused() -> None:
     """The first one stays; the second is a dead letter that says so."""
-    door = Door()
+    door = TenantAccess()
     await door.bring(message(V1), message({**V1, "workflow": "other"}, 2))
     assert (await door.store.find_job("a", "ada")).spec.workflow == "echo"
-    assert "exists with other content" in (await door.reads.dead_letter("m-2")).letter.reason
+    assert "exists with other content" in (await door.reads.dead_letter("m-2")).dead_letter.reason
 
 
 async def test_whoever_asks_is_answered() -> None:
     """accepted with the job, refused with every fault; the asker's own id comes back."""
-    door = Door()
+    door = TenantAccess()
     wanted = {"reply_topic": "upstream-answers", "correlation_id": "c-7"}
     await door.bring(message(V1, 1, **wanted), message({"args": {}}, 2, **wanted))
     good, bad = door.bus.sent
@@ -218,15 +218,15 @@ async def test_whoever_asks_is_answered() -> None:
 async def test_answer_that_could_not_be_sent_is_tried_again() -> None:
     """While the bus is away the message stays on it: the job is one, the answer comes later. A
     topic that the bus refuses holds nothing up."""
-    door = Door()
+    door = TenantAccess()
     asked = message(V1, reply_topic="upstream")
-    door.bus.trouble = BusDown("away")
+    door.bus.block = BusDown("away")
     await door.bring(asked)
     assert (door.bus.nacked, await door.jobs()) == (["ack-1"], [("ada", "a")])
-    door.bus.trouble = None
+    door.bus.block = None
     await door.bring(asked)
     assert (len(door.bus.sent), door.bus.acked, await door.jobs()) == (1, ["ack-1"], [("ada", "a")])
-    door.bus.trouble = BusRefused("no such topic")
+    door.bus.block = BusRefused("no such topic")
     await door.bring(asked)
     assert door.bus.acked == ["ack-1", "ack-1"]
     assert await door.outbox() == []
@@ -234,7 +234,7 @@ async def test_answer_that_could_not_be_sent_is_tried_again() -> None:
 
 async def test_database_outage_keeps_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is lost or refused while the database is away, and it is asked once, not for each."""
-    door = Door()
+    door = TenantAccess()
     asked: list[object] = []
 
     async def away(*_: object) -> None:
@@ -260,10 +260,10 @@ async def test_answers_never_go_to_our_own_topics(topic: str) -> None:
     the attribute named, and no job is made."""
     with pytest.raises(BadMessage, match=r"attributes.reply_topic: got"):
         reply_topic({"reply_topic": topic}, NAMES)
-    door = Door()
+    door = TenantAccess()
     await door.bring(message(V1, reply_topic=topic))
     assert (await door.jobs(), door.bus.sent, door.bus.acked) == ([], [], ["ack-1"])
-    assert "reply_topic" in (await door.reads.dead_letter("m-1")).letter.reason
+    assert "reply_topic" in (await door.reads.dead_letter("m-1")).dead_letter.reason
 
 
 def test_reply_topics_of_our_own_prefix() -> None:

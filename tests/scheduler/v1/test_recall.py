@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from core.changes import View
+from core.changes import Snapshot
 from core.errors import BusDown, Forbidden
 from core.job import E, Job, Offer
 from core.messages import InMessage, OutMessage
 from core.names import Names
 from core.vm import Vm, VmState
-from scheduler.plan_builder import Draft
+from scheduler.plan_builder import PlanBuilder
 from scheduler.v1.recall import Recall
-from tests.builders import NOW, RULES, at, job, view, vm
+from tests.builders import NOW, RULES, at, job, snapshot, vm
 
 NAMES = Names()
 V1 = frozenset({"1xl4"})
@@ -87,14 +87,14 @@ class House:
         assert max_messages > 0
         return self.boxes[subscription]
 
-    async def view(self, queue_limit: int) -> View:
+    async def snapshot(self, queue_limit: int) -> Snapshot:
         assert queue_limit == 0
-        return view(tuple(self.jobs), self.vms)
+        return snapshot(tuple(self.jobs), self.vms)
 
-    def turn(self, *jobs: Job) -> Draft:
-        """What the loop shows after a turn with these rows."""
+    def cycle(self, *jobs: Job) -> PlanBuilder:
+        """What the loop shows after a cycle with these rows."""
         self.jobs = jobs
-        return Draft(view(jobs, self.vms), RULES, lambda _: OutMessage("", b""))
+        return PlanBuilder(snapshot(jobs, self.vms), RULES, lambda _: OutMessage("", b""))
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +114,7 @@ async def test_a_new_leader_looks_through_everything() -> None:
     """Its predecessor may have left anything; what is meant stays."""
     house = House([], [start("lease-1"), start("gone")], [stop("old"), stop("job-2")])
     stopping = replace(job(2, E.ADMITTED, E.PLACED, E.STARTED, E.STOP_ASKED))
-    house.recall.look(house.turn(out(1), stopping), V1)
+    house.recall.look(house.cycle(out(1), stopping), V1)
     await looked_through(house)
     assert house.boxes[STARTS].acked == ["ack-gone"]
     assert house.boxes[STOPS].acked == ["ack-stop-old"]
@@ -123,15 +123,15 @@ async def test_a_new_leader_looks_through_everything() -> None:
 
 async def known(house: House, *jobs: Job) -> None:
     """The first look is over, and so is what it found."""
-    house.recall.look(house.turn(*jobs), V1)
+    house.recall.look(house.cycle(*jobs), V1)
     house.recall._dirty.clear()
 
 
 async def test_a_start_that_lost_its_meaning_is_taken_back() -> None:
-    """Cancelled by its owner, by another replica: the leader sees it in its next picture."""
+    """Cancelled by its owner, by another replica: the leader sees it in its next snapshot."""
     house = House([], [start("lease-1")], [])
     await known(house, out(1))
-    house.recall.look(house.turn(), V1)
+    house.recall.look(house.cycle(), V1)
     assert list(house.recall._dirty) == [STARTS]
     await looked_through(house)
     assert house.boxes[STARTS].acked == ["ack-lease-1"]
@@ -142,11 +142,11 @@ async def test_a_claim_has_both_looked_through() -> None:
     must not find it."""
     house = House([], [start("lease-1")], [stop("job-1")])
     await known(house, out(1))
-    draft = house.turn(out(1))
+    plan = house.cycle(out(1))
     lease = replace(job(1, E.ADMITTED, E.PLACED).lease, lease_id="lease-1")  # type: ignore[type-var]
-    draft.step(draft.jobs["job-uid-0001"], E.FOUND_BY_V1, "taken", lease=lease)
-    house.recall.look(draft, V1)
-    house.jobs = list(draft.jobs.values())
+    plan.step(plan.jobs["job-uid-0001"], E.FOUND_BY_V1, "taken", lease=lease)
+    house.recall.look(plan, V1)
+    house.jobs = list(plan.jobs.values())
     await looked_through(house)
     assert house.boxes[STARTS].acked == ["ack-lease-1"]
     assert house.boxes[STOPS].acked == ["ack-stop-job-1"]
@@ -156,10 +156,10 @@ async def test_nothing_is_looked_at_without_reason() -> None:
     """Whoever looks keeps workers from what they should find, if only for a moment."""
     house = House([], [], [])
     await known(house, out(1))
-    house.recall.look(house.turn(out(1)), V1)
-    house.recall.look(house.turn(out(1), out(2)), V1)
+    house.recall.look(house.cycle(out(1)), V1)
+    house.recall.look(house.cycle(out(1), out(2)), V1)
     assert not house.recall._dirty
-    Recall(house, house, NAMES).look(house.turn(out(1)), frozenset())  # type: ignore[arg-type]
+    Recall(house, house, NAMES).look(house.cycle(out(1)), frozenset())  # type: ignore[arg-type]
 
 
 async def test_a_message_that_was_found_is_with_nobody() -> None:
@@ -167,12 +167,12 @@ async def test_a_message_that_was_found_is_with_nobody() -> None:
     house = House([], [start("lease-1")], [])
     await known(house, out(1))
     house.vms = (up("vm-b"),)
-    house.recall.look(house.turn(out(1)), V1)
+    house.recall.look(house.cycle(out(1)), V1)
     await looked_through(house)
     assert house.recall.recalled == {"lease-1": frozenset()}
-    house.recall.look(house.turn(out(1)), V1)
+    house.recall.look(house.cycle(out(1)), V1)
     assert not house.recall._dirty, "once is enough"
-    house.recall.look(house.turn(), V1)
+    house.recall.look(house.cycle(), V1)
     assert house.recall.recalled == {}
 
 
@@ -181,7 +181,7 @@ async def test_a_message_that_was_not_found_is_with_somebody() -> None:
     house = House([], [], [])
     await known(house, out(1))
     house.vms = (up("vm-b"), up("vm-c", running_since=None), up("vm-d", leases=("other",)))
-    house.recall.look(house.turn(out(1)), V1)
+    house.recall.look(house.cycle(out(1)), V1)
     await looked_through(house)
     assert house.recall.recalled == {"lease-1": frozenset({"uid-vm-b"})}
 
@@ -192,7 +192,7 @@ async def test_jobs_go_on_where_we_may_not_look() -> None:
     await known(house, out(1))
     house.vms = (up("vm-b"),)
     house.boxes[STARTS].fail = Forbidden("no permission to subscribe")
-    house.recall.look(house.turn(out(1)), V1)
+    house.recall.look(house.cycle(out(1)), V1)
     await looked_through(house)
     assert house.recall.recalled == {"lease-1": frozenset({"uid-vm-b"})}
 
@@ -200,7 +200,7 @@ async def test_jobs_go_on_where_we_may_not_look() -> None:
 async def test_what_is_not_ours_is_left_there() -> None:
     """Somebody may have put it there by hand."""
     house = House([], [message("odd", "hello")], [])
-    house.recall.look(house.turn(), V1)
+    house.recall.look(house.cycle(), V1)
     await looked_through(house)
     assert house.boxes[STARTS].acked == []
 
@@ -209,7 +209,7 @@ async def test_a_bus_that_is_away_is_asked_again() -> None:
     """Nothing is forgotten."""
     house = House([], [start("gone")], [])
     house.boxes[STARTS].fail = BusDown("away")
-    house.recall.look(house.turn(), V1)
+    house.recall.look(house.cycle(), V1)
     await looked_through(house)
     assert list(house.recall._dirty)[-1] == STARTS
     await looked_through(house)
@@ -220,7 +220,7 @@ async def test_the_task_wakes_and_cleans() -> None:
     """As the leader runs it."""
     house = House([], [start("gone")], [stop("old")])
     task = asyncio.create_task(house.recall.run())
-    house.recall.look(house.turn(), V1)
+    house.recall.look(house.cycle(), V1)
     async with asyncio.timeout(10):
         await asyncio.gather(*(box.empty.wait() for box in house.boxes.values()))
     task.cancel()

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from sim.cloud.physics import Cloud
+from sim.cloud.physics import CloudProject
 from sim.cloud.server import PretendCloud, build_app
 from tests.sim.helpers import REGION, ZONES, HandClock, eventually, make_world, mig_json
 
@@ -19,7 +19,9 @@ GROUP = f"/compute/v1/projects/zen-test/regions/{REGION}/instanceGroupManagers/z
 
 
 class Caller:
-    def __init__(self, session: aiohttp.ClientSession, clock: HandClock, cloud: Cloud) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, clock: HandClock, cloud: CloudProject
+    ) -> None:
         self.session = session
         self.clock = clock
         self.cloud = cloud
@@ -31,7 +33,7 @@ class Caller:
 
 @pytest.fixture
 async def api(clock: HandClock) -> AsyncIterator[Caller]:
-    cloud = Cloud(make_world(mig_json(spot=True, target_size=1)), clock())
+    cloud = CloudProject(make_world(mig_json(spot=True, target_size=1)), clock())
     woken: list[bool] = []
     runner = web.AppRunner(build_app(cloud, clock, lambda: woken.append(True)))
     await runner.setup()

@@ -14,7 +14,7 @@ from google.api_core import exceptions
 from google.api_core.client_options import ClientOptions
 from google.auth.credentials import AnonymousCredentials
 
-from sim.cloud.physics import Cloud
+from sim.cloud.physics import CloudProject
 from sim.cloud.server import build_app
 from sim.cloud.world import World
 from tests.sim.helpers import REGION, HandClock, make_world, mig_json
@@ -38,7 +38,7 @@ class Rig:
     """A served cloud with a hand-driven clock, and Google's clients pointed at it."""
 
     c: Any
-    cloud: Cloud
+    cloud: CloudProject
     clock: HandClock
     url: str
     groups: Any
@@ -107,7 +107,7 @@ class Rig:
 
 @asynccontextmanager
 async def serve(c: Any, world: World, clock: HandClock) -> AsyncIterator[Rig]:
-    cloud = Cloud(world, clock())
+    cloud = CloudProject(world, clock())
     runner = web.AppRunner(build_app(cloud, clock, lambda: None), shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

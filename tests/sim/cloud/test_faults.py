@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.cloud.faults import KINDS, FaultBoard, Known, Stockout, describe, parse_fault
-from sim.cloud.parsing import BadInput
-from sim.cloud.physics import Cloud
+from sim.cloud.faults import KINDS, FaultBoard, KnownNames, Stockout, describe, parse_fault
+from sim.cloud.parsing import InvalidInput
+from sim.cloud.physics import CloudProject
 from tests.sim.helpers import REGION, make_world, mig_json
 
-KNOWN = Known(
+KNOWN = KnownNames(
     regions=frozenset({REGION, "us-west1"}),
     zones=frozenset({"us-central1-a", "us-central1-b", "us-west1-b"}),
     machine_types=frozenset({"a2-highgpu-1g", "g2-standard-4"}),
@@ -85,7 +85,7 @@ def test_every_kind_has_an_example() -> None:
 )
 def test_a_bad_fault_is_refused_with_what_exists(raw: object, said: str) -> None:
     """The refusal names the field and the nearest names that exist."""
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(InvalidInput) as refused:
         parse_fault(raw, KNOWN)
     assert said in str(refused.value)
 
@@ -100,7 +100,7 @@ def test_a_bad_fault_is_refused_with_what_exists(raw: object, said: str) -> None
 )
 def test_nonsense_is_refused_or_understood(raw: dict[str, object]) -> None:
     """No object whatever makes the parser fail in any way but BadInput."""
-    with suppress(BadInput):
+    with suppress(InvalidInput):
         assert describe(parse_fault(raw, KNOWN))["kind"] == raw["kind"]
 
 
@@ -144,7 +144,7 @@ def test_clear_ends_one_fault_or_all() -> None:
     board = FaultBoard()
     ids = [board.add(Stockout(region=REGION), 0.0).id for _ in range(3)]
     assert board.clear(ids[0], 1.0) == (ids[0],)
-    with pytest.raises(BadInput, match="no active fault 'f1'"):
+    with pytest.raises(InvalidInput, match="no active fault 'f1'"):
         board.clear(ids[0], 1.0)
     assert board.clear(None, 1.0) == tuple(ids[1:])
     assert board.active(1.0) == ()
@@ -167,16 +167,16 @@ def test_api_errors_strike_at_their_rate() -> None:
 
 def test_only_running_spot_vms_can_be_preempted() -> None:
     """Preempting a standard VM, or one that does not run, is refused with a reason."""
-    cloud = Cloud(make_world(mig_json(target_size=1)), 0.0)
+    cloud = CloudProject(make_world(mig_json(target_size=1)), 0.0)
     cloud.advance(5.0)
     name = cloud.vms(5.0)[0].info.name
     known = cloud.world.known(cloud.vm_names())
     preempt = parse_fault({"kind": "preempt", "vm": name}, known)
-    with pytest.raises(BadInput, match="a VM that is RUNNING"):
+    with pytest.raises(InvalidInput, match="a VM that is RUNNING"):
         cloud.set_fault(preempt, 6.0)
-    with pytest.raises(BadInput, match="a spot VM"):
+    with pytest.raises(InvalidInput, match="a spot VM"):
         cloud.set_fault(preempt, 20.0)
     crash = parse_fault({"kind": "crash", "vm": name}, known)
     assert cloud.set_fault(crash, 20.0) == (name,)
-    with pytest.raises(BadInput, match="a VM with power"):
+    with pytest.raises(InvalidInput, match="a VM with power"):
         cloud.set_fault(crash, 20.0)

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from sim.cloud.physics import Cloud
+from sim.cloud.physics import CloudProject
 from sim.cloud.server import build_app
 from tests.localbus.backends import gcloud_environment, why_no_gcloud
 from tests.sim.helpers import REGION, HandClock, make_world
@@ -29,7 +29,7 @@ PROJECT = "/compute/v1/projects/zen-test"
 async def url() -> AsyncIterator[str]:
     """A served cloud with one group."""
     clock = HandClock()
-    runner = web.AppRunner(build_app(Cloud(make_world(), clock()), clock, lambda: None))
+    runner = web.AppRunner(build_app(CloudProject(make_world(), clock()), clock, lambda: None))
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

@@ -16,8 +16,8 @@ import pytest
 
 from sim.cloud import machines
 from sim.cloud.faults import Preempt
-from sim.cloud.machines import Machines
-from sim.cloud.parsing import BadInput
+from sim.cloud.machines import VmProcesses
+from sim.cloud.parsing import InvalidInput
 from sim.cloud.server import PretendCloud
 from tests.sim.helpers import REGION, eventually, make_world, mig_json, world_json
 
@@ -218,8 +218,8 @@ def _runs_in(process: psutil.Process, state: Path) -> bool:
 
 async def test_one_state_directory_has_one_cloud(pretend: PretendCloud, tmp_path: Path) -> None:
     """A second cloud on the same directory is refused; it would kill the first one's VMs."""
-    second = Machines(make_world(), tmp_path, lambda _: None)
-    with pytest.raises(BadInput, match="another pretend cloud runs here"):
+    second = VmProcesses(make_world(), tmp_path, lambda _: None)
+    with pytest.raises(InvalidInput, match="another pretend cloud runs here"):
         await second.start()
 
 

@@ -14,20 +14,20 @@ from sim.cloud.model import (
     MaintenanceNotice,
     PowerOff,
     PowerOn,
-    PreemptNotice,
     SoftOff,
+    SpotNotice,
     VmStatus,
 )
 from sim.cloud.operations import OPERATIONS_KEPT
-from sim.cloud.physics import Cloud
+from sim.cloud.physics import CloudProject
 from sim.cloud.world import World
 from tests.sim.helpers import REGION, ZONES, make_world, mig_json
 
 MIG = "zen-mig"
 
 
-def up(world: World, *names: str) -> Cloud:
-    cloud = Cloud(world, 0.0)
+def up(world: World, *names: str) -> CloudProject:
+    cloud = CloudProject(world, 0.0)
     cloud.create_instances(REGION, MIG, names, None, 0.0)
     cloud.advance(15.0)
     return cloud
@@ -35,7 +35,7 @@ def up(world: World, *names: str) -> Cloud:
 
 def test_power_follows_the_vm() -> None:
     """A VM gets power when it is RUNNING and loses it when its deletion ends, at the exact time."""
-    cloud = Cloud(make_world(), 0.0)
+    cloud = CloudProject(make_world(), 0.0)
     cloud.create_instances(REGION, MIG, ["a"], None, 0.0)
     effects = cloud.advance(20.0)
     assert [(type(e), e.vm.name, e.at) for e in effects] == [(PowerOn, "a", 15.0)]
@@ -59,17 +59,17 @@ def test_project_carries_only_so_many_vms() -> None:
     cloud.advance(60.0)
     (waiting,) = cloud.mig(REGION, "other", 60.0).members.values()
     assert waiting.vm is None
-    trouble = waiting.trouble
-    assert trouble is not None
-    assert trouble.code == "QUOTA_EXCEEDED"
-    assert "carries no more" in trouble.message
+    failure = waiting.failure
+    assert failure is not None
+    assert failure.code == "QUOTA_EXCEEDED"
+    assert "carries no more" in failure.message
     cloud.delete_instances(REGION, MIG, [cloud_url(cloud, "a")], False, None, 61.0)
     cloud.advance(200.0)
     (arrived,) = cloud.mig(REGION, "other", 200.0).members.values()
     assert arrived.vm is not None
 
 
-def cloud_url(cloud: Cloud, name: str) -> str:
+def cloud_url(cloud: CloudProject, name: str) -> str:
     zone = next(v.info.zone for v in cloud.vms(60.0) if v.info.name == name)
     return f"zones/{zone}/instances/{name}"
 
@@ -82,7 +82,7 @@ def test_preemption_warns_before_it_strikes() -> None:
     assert cloud.next_event_at() == 20.0
     effects = cloud.advance(100.0)
     assert [(type(e), e.at) for e in effects] == [
-        (PreemptNotice, 20.0),
+        (SpotNotice, 20.0),
         (SoftOff, 20.0),
         (PowerOff, 50.0),
     ]
@@ -96,7 +96,7 @@ def test_a_template_may_ask_for_notice_before_the_soft_off() -> None:
     assert cloud.set_fault(Preempt(zone=cloud.vms(30.0)[0].info.zone), 30.0) == ()
     effects = cloud.advance(300.0)
     assert [(type(e), e.at) for e in effects] == [
-        (PreemptNotice, 20.0),
+        (SpotNotice, 20.0),
         (SoftOff, 140.0),
         (PowerOff, 170.0),
     ]
@@ -197,7 +197,7 @@ def test_a_world_that_starts_stocked_out_gets_no_vm() -> None:
     world = make_world(
         mig_json(target_size=1), faults=[{"kind": "stockout", "region": REGION, "for_s": 50}]
     )
-    cloud = Cloud(world, 0.0)
+    cloud = CloudProject(world, 0.0)
     cloud.advance(50.0)
     assert cloud.vms(50.0) == []
     assert [type(e) for e in cloud.advance(90.0)] == [PowerOn]
@@ -215,7 +215,7 @@ def test_repeated_request_id_on_an_instance_survives_the_instance() -> None:
 
 def test_operations_are_kept_for_a_limited_time() -> None:
     """Old operations are forgotten, with their request ids: memory has a bound."""
-    cloud = Cloud(make_world(), 0.0)
+    cloud = CloudProject(make_world(), 0.0)
     first = cloud.resize(REGION, MIG, 0, "00000000-0000-0000-0000-000000000001", 0.0)
     last = first
     for _ in range(OPERATIONS_KEPT):
@@ -243,7 +243,7 @@ def test_terminated_vm_frees_its_capacity() -> None:
 def test_deleting_a_name_that_waits_for_its_grant_frees_its_place() -> None:
     """Capacity reserved for a VM that never came is free again at once."""
     world = make_world(mig_json(zones=ZONES[:1]), physics={"capacity": {"default": 1}})
-    cloud = Cloud(world, 0.0)
+    cloud = CloudProject(world, 0.0)
     cloud.create_instances(REGION, MIG, ["a"], None, 0.0)
     cloud.delete_instances(REGION, MIG, [f"zones/{ZONES[0]}/instances/a"], False, None, 1.0)
     cloud.create_instances(REGION, MIG, ["b"], None, 1.0)
@@ -253,7 +253,7 @@ def test_deleting_a_name_that_waits_for_its_grant_frees_its_place() -> None:
 
 def test_slow_boots_lengthen_the_boot() -> None:
     """factor stretches the boot, seconds are added."""
-    cloud = Cloud(make_world(), 0.0)
+    cloud = CloudProject(make_world(), 0.0)
     cloud.set_fault(SlowBoots(region=REGION, factor=3, seconds=7), 0.0)
     cloud.create_instances(REGION, MIG, ["a"], None, 0.0)
     assert [e.at for e in cloud.advance(1000.0)] == [5 + 3 * 10 + 7]
@@ -265,7 +265,7 @@ def test_slow_boots_lengthen_the_boot() -> None:
 )
 def test_shapes_with_one_empty_zone(shape: str, zones: set[str]) -> None:
     """ANY and BALANCED put all VMs where there is capacity; EVEN leaves half of them waiting."""
-    cloud = Cloud(make_world(mig_json(target_shape=shape)), 0.0)
+    cloud = CloudProject(make_world(mig_json(target_shape=shape)), 0.0)
     cloud.set_fault(Stockout(zone=ZONES[0]), 0.0)
     cloud.create_instances(REGION, MIG, list("abcd"), None, 0.0)
     cloud.advance(500.0)
@@ -276,7 +276,7 @@ def test_shapes_with_one_empty_zone(shape: str, zones: set[str]) -> None:
 
 def test_a_single_zone_group_stays_in_one_zone() -> None:
     """ANY_SINGLE_ZONE picks its zone with the first VM."""
-    cloud = Cloud(make_world(mig_json(target_shape="ANY_SINGLE_ZONE")), 0.0)
+    cloud = CloudProject(make_world(mig_json(target_shape="ANY_SINGLE_ZONE")), 0.0)
     cloud.create_instances(REGION, MIG, list("abcdefgh"), None, 0.0)
     cloud.advance(15.0)
     assert len({v.info.zone for v in cloud.vms(15.0)}) == 1
@@ -286,7 +286,7 @@ def test_ids_do_not_come_back_after_a_restart() -> None:
     """A cloud of the same seed, started later, gives other ids to the same names."""
     ids = set()
     for start in (1_700_000_000.0, 1_700_000_001.0):
-        cloud = Cloud(make_world(mig_json(target_size=50)), start)
+        cloud = CloudProject(make_world(mig_json(target_size=50)), start)
         cloud.advance(start + 100)
         ids |= {v.info.id for v in cloud.vms(start + 100)}
     assert len(ids) == 100
@@ -295,7 +295,7 @@ def test_ids_do_not_come_back_after_a_restart() -> None:
 
 def test_a_world_may_start_with_vms() -> None:
     """target_size in the world file is reached without a call."""
-    cloud = Cloud(make_world(mig_json(target_size=2)), 0.0)
+    cloud = CloudProject(make_world(mig_json(target_size=2)), 0.0)
     assert [type(e) for e in cloud.advance(15.0)] == [PowerOn, PowerOn]
 
 
@@ -308,7 +308,7 @@ def test_time_does_not_run_backwards() -> None:
 
 def test_error_history_is_bounded() -> None:
     """Ten minutes of retries of 200 names leaves the newest 500 records, not all."""
-    cloud = Cloud(make_world(faults=[{"kind": "stockout", "region": REGION}]), 0.0)
+    cloud = CloudProject(make_world(faults=[{"kind": "stockout", "region": REGION}]), 0.0)
     cloud.create_instances(REGION, MIG, [f"vm-{i}" for i in range(200)], None, 0.0)
     assert cloud.advance(600.0) == []
     mig = cloud.mig(REGION, MIG, 600.0)
@@ -345,7 +345,7 @@ class AnyCalls(RuleBasedStateMachine):
     @initialize()
     def build(self) -> None:
         self.now = 0.0
-        self.cloud = Cloud(crowded(), 0.0)
+        self.cloud = CloudProject(crowded(), 0.0)
         self.powered: set[int] = set()
         self.ever: dict[int, str] = {}
 
@@ -460,7 +460,7 @@ def test_same_seed_same_history(seed: int, calls: list[tuple[str, int]]) -> None
     """Two clouds of one seed that get the same calls have the same history, to the last id."""
 
     def history() -> list[object]:
-        cloud, now, seen = Cloud(crowded(seed), 0.0), 0.0, list[object]()
+        cloud, now, seen = CloudProject(crowded(seed), 0.0), 0.0, list[object]()
         for call, number in calls:
             if call == "resize":
                 seen.append(cloud.resize(REGION, MIG, number, None, now))
@@ -479,7 +479,7 @@ def test_another_seed_gives_another_history() -> None:
     """The seed matters."""
     boots = []
     for seed in (1, 2):
-        cloud = Cloud(crowded(seed), 0.0)
+        cloud = CloudProject(crowded(seed), 0.0)
         cloud.resize(REGION, MIG, 3, None, 0.0)
         boots.append([(e.vm.name, e.at) for e in cloud.advance(100.0)])
     assert boots[0] != boots[1]

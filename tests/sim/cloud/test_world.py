@@ -8,8 +8,8 @@ import pytest
 
 from sim.cloud import world as world_module
 from sim.cloud.faults import Stockout
-from sim.cloud.parsing import BadInput
-from sim.cloud.world import Physics, load_world, parse_world
+from sim.cloud.parsing import InvalidInput
+from sim.cloud.world import CloudPhysics, load_world, parse_world
 from tests.sim.helpers import make_world, mig_json, world_json
 
 
@@ -54,7 +54,7 @@ def test_the_example_in_the_documentation_is_a_world() -> None:
     use = {"INSTANCES": 1, "NVIDIA_A100_GPUS": 2, "GPUS_ALL_REGIONS": 2}
     assert world.migs[0].quota_use() == use
     assert world.physics == replace(
-        Physics(), capacity=world.physics.capacity, quotas=world.physics.quotas
+        CloudPhysics(), capacity=world.physics.capacity, quotas=world.physics.quotas
     )
 
 
@@ -73,7 +73,7 @@ def test_every_fault_of_a_file_is_reported_at_once() -> None:
         faults=[{"kind": "stockot", "zone": "us-central1-a"}, {"kind": "crash", "vm": "a"}],
         sed=1,
     )
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(InvalidInput) as refused:
         parse_world(raw)
     text = "\n".join(refused.value.problems)
     for part in (
@@ -96,20 +96,20 @@ def test_a_file_that_is_no_object_is_refused(tmp_path: Path, content: str, said:
     """Text that is not a JSON object is refused with the file's name."""
     path = tmp_path / "world.json"
     path.write_text(content)
-    with pytest.raises(BadInput, match=said) as refused:
+    with pytest.raises(InvalidInput, match=said) as refused:
         load_world(path)
     assert str(path) in str(refused.value)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     """A file that is not there is named."""
-    with pytest.raises(BadInput, match="No such file"):
+    with pytest.raises(InvalidInput, match="No such file"):
         load_world(tmp_path / "none.json")
 
 
 def test_the_same_group_twice_is_refused() -> None:
     """Two groups of one name in one region cannot be told apart."""
-    with pytest.raises(BadInput, match="exists twice"):
+    with pytest.raises(InvalidInput, match="exists twice"):
         make_world(mig_json(), mig_json())
 
 

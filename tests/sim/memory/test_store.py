@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from core.changes import JobNote, JobWhy, NewVm, Unit
+from core.changes import AtomicBatch, JobNote, JobWhy, NewVm
 from core.errors import StoreDown, TermPassed
 from core.job import JobEvent, JobStatus
 from core.ports import Store
@@ -107,7 +107,7 @@ async def test_a_shut_door_is_store_down_for_one_replica(store: MemoryStore, mak
     other = store.door()
     store.down = True
     job = maker.job("j")
-    for call in (store.view(1), store.commit([(submitted(job),)], None), store.lead("a", 10)):
+    for call in (store.snapshot(1), store.commit([(submitted(job),)], None), store.lead("a", 10)):
         with pytest.raises(StoreDown, match="does not answer"):
             await call
     assert await other.content_hash("0", "j") is None
@@ -127,7 +127,7 @@ async def test_a_door_shut_on_the_way(store: MemoryStore, maker: Maker) -> None:
 
 
 async def test_write_names_the_guard(store: MemoryStore, maker: Maker) -> None:
-    """One unit at a time: nothing, or the guard that refused it."""
+    """One atomic batch at a time: nothing, or the guard that refused it."""
     assert await store.write((submitted(maker.job("j")),)) is None
     assert await store.write((submitted(maker.job("j")),)) == "exists"
 
@@ -178,15 +178,16 @@ async def test_term_that_passes_at_the_boundary(store: MemoryStore, maker: Maker
 async def test_history_holds_what_took_effect(
     store: MemoryStore, clock: StillClock, maker: Maker
 ) -> None:
-    """Accepted units only, in order, with the time, the writer's term and the leading one."""
+    """Accepted atomic batches only, in order, with the time, the writer's term and the leading
+    one."""
     lead = await store.lead("a", 60)
     job = maker.job("j")
-    first: Unit = (submitted(job),)
+    first: AtomicBatch = (submitted(job),)
     await store.commit([first, (submitted(maker.job("j")),)], None)
     clock.passed_s += 5
-    second: Unit = (step(job, E.ADMITTED),)
+    second: AtomicBatch = (step(job, E.ADMITTED),)
     await store.commit([second], lead.term)
-    rows = [(row.at, row.term, row.leading, row.unit) for row in store.history]
+    rows = [(row.at, row.term, row.leading, row.batch) for row in store.history]
     assert rows == [(at(3600), None, 1, first), (at(3605), 1, 1, second)]
 
 
@@ -319,7 +320,7 @@ async def test_confirmed_messages_are_pruned(store: MemoryStore, clock: StillClo
 
 
 async def test_cost_does_not_grow_with_what_is_over(store: MemoryStore, maker: Maker) -> None:
-    """After thousands of jobs have ended, a commit names only its rows and a view holds only
+    """After thousands of jobs have ended, a commit names only its rows and a snapshot holds only
     what lives."""
     for n in range(2000):
         job = maker.job(now=at(n))
@@ -327,8 +328,8 @@ async def test_cost_does_not_grow_with_what_is_over(store: MemoryStore, maker: M
     await put(store, NewVm(maker.vm(), 9))
     live = maker.job(now=at(9999), queue_timeout_s=timedelta(days=30).total_seconds())
     await put(store, submitted(live), JobNote(live.uid, note(live.uid, "n").entry))
-    view = await store.view(1000)
-    assert tuple(view.jobs) == (live,)
+    snapshot = await store.snapshot(1000)
+    assert tuple(snapshot.jobs) == (live,)
     tables = store.tables
     assert (len(tables.live), len(tables.queue_ends), len(tables.ended)) == (0, 1, 2000)
     assert sum(len(queue) for queue in tables.queues.values()) == 1

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 import pytest
 
-from sim.replay.engine import Cloud, Policy, Stuck
-from sim.replay.figures import Figures
-from sim.replay.physics import Machine, News, Physics, Run, Spread
+from sim.replay.engine import ReplayCloud, ReplayStuck, VmPolicy
+from sim.replay.figures import ReplayFigures
+from sim.replay.physics import News, RandomDuration, ReplayJob, ReplayPhysics, ReplayVm
 from sim.replay.rivals import CountOracle, Failover, ScaleEveryRegion, single_region
 from sim.replay.supply import Supply, make_zone
 from sim.replay.workload import TraceJob, Workload
 
 DAY_S = 86_400.0
 # No spread, and polls so close that nothing is rounded: times can be reckoned.
-EXACT = Physics(granted=Spread(46, 46), refused=Spread(57, 57), observe_s=0.5)
-SPOT = Physics(
-    granted=Spread(46, 46),
-    refused=Spread(57, 57),
+EXACT = ReplayPhysics(granted=RandomDuration(46, 46), refused=RandomDuration(57, 57), observe_s=0.5)
+SPOT = ReplayPhysics(
+    granted=RandomDuration(46, 46),
+    refused=RandomDuration(57, 57),
     observe_s=0.5,
     preemption="counts",
     checkpoint_s=600,
@@ -41,7 +41,7 @@ NEVER = [(0.0, 0)]
 
 def test_a_cold_start_is_the_create_and_the_boot() -> None:
     """46 s until RUNNING, 90 s until READY; the bill begins at RUNNING."""
-    cloud = Cloud(supply(a=(2.0, ALWAYS)), EXACT, seed=1)
+    cloud = ReplayCloud(supply(a=(2.0, ALWAYS)), EXACT, seed=1)
     found = cloud.play(jobs((0, 3600)), CountOracle(cloud, 9))
     assert found.wait_mean_s == pytest.approx(136)
     assert found.billed_h * 3600 == pytest.approx(3690)
@@ -53,7 +53,7 @@ def test_a_cold_start_is_the_create_and_the_boot() -> None:
 def test_the_oracle_takes_the_cheapest_that_can_give() -> None:
     """It is never refused, and waits when nobody can give."""
     series = [(0.0, 1), (1000.0, 2)]
-    cloud = Cloud(supply(cheap=(1.0, NEVER), dear=(3.0, series)), EXACT, seed=1)
+    cloud = ReplayCloud(supply(cheap=(1.0, NEVER), dear=(3.0, series)), EXACT, seed=1)
     found = cloud.play(jobs((0, 5000), (0, 5000)), CountOracle(cloud, 9))
     assert found.refused == 0
     assert found.wait_mean_s == pytest.approx((136 + 1136) / 2)
@@ -62,7 +62,7 @@ def test_the_oracle_takes_the_cheapest_that_can_give() -> None:
 
 def test_failover_pays_for_each_refusal_with_time() -> None:
     """Cheapest first: 57 s until the refusal, then the next place from the start."""
-    cloud = Cloud(supply(cheap=(1.0, NEVER), dear=(3.0, ALWAYS)), EXACT, seed=1)
+    cloud = ReplayCloud(supply(cheap=(1.0, NEVER), dear=(3.0, ALWAYS)), EXACT, seed=1)
     found = cloud.play(jobs((0, 60), (500, 60)), Failover(cloud, 9))
     assert found.wait_mean_s == pytest.approx(57 + 136)  # learned nothing from the first job
     assert (found.requests, found.refused, found.never_ran_h) == (4, 2, 0.0)
@@ -70,14 +70,14 @@ def test_failover_pays_for_each_refusal_with_time() -> None:
 
 def test_failover_begins_anew_when_every_place_refused() -> None:
     """A minute later, as long as it takes."""
-    cloud = Cloud(supply(a=(1.0, [(0.0, 0), (100.0, 1)])), EXACT, seed=1)
+    cloud = ReplayCloud(supply(a=(1.0, [(0.0, 0), (100.0, 1)])), EXACT, seed=1)
     found = cloud.play(jobs((0, 60)), Failover(cloud, 9))
     assert found.wait_mean_s == pytest.approx(57 + 60 + 136)
 
 
 def test_failover_holds_its_limit() -> None:
     """The next launch waits for a VM to be given back."""
-    cloud = Cloud(supply(a=(1.0, ALWAYS)), EXACT, seed=1)
+    cloud = ReplayCloud(supply(a=(1.0, ALWAYS)), EXACT, seed=1)
     found = cloud.play(jobs((0, 600), (0, 600)), Failover(cloud, 1))
     assert found.vms_most == 1
     assert found.wait_mean_s == pytest.approx((136 + 136 + 600 + 136) / 2)
@@ -85,7 +85,7 @@ def test_failover_holds_its_limit() -> None:
 
 def test_scaling_every_region_buys_one_vm_in_each() -> None:
     """One job, four regions: three VMs boot for nothing."""
-    cloud = Cloud(
+    cloud = ReplayCloud(
         supply(a=(1.0, ALWAYS), b=(1.0, ALWAYS), c=(1.0, ALWAYS), d=(1.0, ALWAYS)), EXACT, seed=1
     )
     found = cloud.play(jobs((0, 3600)), ScaleEveryRegion(9, loop_s=0))
@@ -97,14 +97,14 @@ def test_scaling_every_region_buys_one_vm_in_each() -> None:
 def test_scaling_every_region_counts_its_limit_in_each() -> None:
     """A limit of one VM per region is four VMs."""
     zones = supply(a=(1.0, ALWAYS), b=(1.0, ALWAYS), c=(1.0, ALWAYS), d=(1.0, ALWAYS))
-    cloud = Cloud(zones, EXACT, seed=1)
+    cloud = ReplayCloud(zones, EXACT, seed=1)
     found = cloud.play(jobs(*((0, 600),) * 8), ScaleEveryRegion(1, loop_s=0))
     assert found.vms_most == 4
 
 
 def test_scaling_every_region_acts_at_its_own_pace() -> None:
     """Targets are set every half minute; a job that comes between waits for it."""
-    cloud = Cloud(supply(a=(1.0, ALWAYS)), EXACT, seed=1)
+    cloud = ReplayCloud(supply(a=(1.0, ALWAYS)), EXACT, seed=1)
     found = cloud.play(jobs((10, 60)), ScaleEveryRegion(9, loop_s=30))
     assert found.wait_mean_s == pytest.approx(20 + 136)
 
@@ -113,7 +113,7 @@ def test_scaling_every_region_acts_at_its_own_pace() -> None:
 def test_a_vm_may_look_for_the_next_job(reuse: bool, billed_s: float) -> None:
     """With reuse, the job that waits when another ends gets its VM; the one that was asked for
     it is cancelled before it runs."""
-    cloud = Cloud(supply(a=(1.0, ALWAYS)), EXACT, seed=1)
+    cloud = ReplayCloud(supply(a=(1.0, ALWAYS)), EXACT, seed=1)
     found = cloud.play(jobs((0, 100), (230, 100)), ScaleEveryRegion(9, reuse=reuse, loop_s=0))
     assert found.requests == 2
     assert found.billed_h * 3600 == pytest.approx(billed_s)
@@ -124,14 +124,14 @@ def test_a_single_region_is_the_one_that_gives_most() -> None:
     zones = supply(
         us_east4_a=(1.0, [(0.0, 1)]), us_west1_a=(2.0, [(0.0, 5)]), us_west1_b=(2.0, [(0.0, 5)])
     )
-    cloud = Cloud(zones, EXACT, seed=1)
+    cloud = ReplayCloud(zones, EXACT, seed=1)
     found = cloud.play(jobs((0, 3600)), single_region(cloud, 9))
     assert found.usd_useful == pytest.approx(2.0)
 
 
 def test_a_zone_gives_no_more_than_it_has() -> None:
     """What is held counts; what is given back is there again."""
-    cloud = Cloud(supply(a=(1.0, [(0.0, 1)])), EXACT, seed=1)
+    cloud = ReplayCloud(supply(a=(1.0, [(0.0, 1)])), EXACT, seed=1)
     found = cloud.play(jobs((0, 600), (0, 600)), CountOracle(cloud, 9))
     assert found.vms_most == 1
     assert found.wait_mean_s == pytest.approx((136 + 136 + 600 + 136) / 2)
@@ -141,7 +141,7 @@ def test_the_cloud_takes_what_it_cannot_hold() -> None:
     """When the count falls below what is held, the surplus goes half a minute later, and its job
     goes on from its last checkpoint."""
     zones = supply(a=(1.0, [(0.0, 1), (1136.0, 0), (1200.0, 1)]))
-    cloud = Cloud(zones, SPOT, seed=1)
+    cloud = ReplayCloud(zones, SPOT, seed=1)
     found = cloud.play(jobs((0, 3600)), CountOracle(cloud, 9))
     assert (found.taken, found.starts) == (1, 2)
     assert found.lost_h * 3600 == pytest.approx(430)  # 1030 s worked, 600 s saved
@@ -153,7 +153,7 @@ def test_the_cloud_takes_what_it_cannot_hold() -> None:
 def test_a_job_that_is_told_saves_all_it_has_done() -> None:
     """It works until the notice, saves for 20 s, and goes on from there elsewhere."""
     zones = supply(a=(1.0, [(0.0, 1), (1136.0, 0)]), b=(2.0, [(0.0, 0), (1100.0, 1)]))
-    cloud = Cloud(zones, SPOT, seed=1)
+    cloud = ReplayCloud(zones, SPOT, seed=1)
     found = cloud.play(jobs((0, 3600)), CountOracle(cloud, 9, heeds_notices=True))
     assert (found.taken, found.starts) == (1, 2)
     assert found.lost_h * 3600 == pytest.approx(20)
@@ -164,7 +164,7 @@ def test_a_job_that_is_told_saves_all_it_has_done() -> None:
 def test_a_job_that_is_told_right_before_its_end_does_not_reach_it() -> None:
     """It was stopped to save: what was left is done elsewhere."""
     zones = supply(a=(1.0, [(0.0, 1), (1136.0, 0), (1200.0, 1)]))
-    cloud = Cloud(zones, SPOT, seed=1)
+    cloud = ReplayCloud(zones, SPOT, seed=1)
     found = cloud.play(jobs((0, 1010)), CountOracle(cloud, 9, heeds_notices=True))
     assert found.starts == 2
     assert found.inflation == pytest.approx((1200 + 136 + 10) / 1010)
@@ -173,7 +173,7 @@ def test_a_job_that_is_told_right_before_its_end_does_not_reach_it() -> None:
 def test_a_job_that_is_not_told_may_end_before_its_vm() -> None:
     """The last half minute is good for work that ends within it."""
     zones = supply(a=(1.0, [(0.0, 1), (1136.0, 0), (1200.0, 1)]))
-    cloud = Cloud(zones, SPOT, seed=1)
+    cloud = ReplayCloud(zones, SPOT, seed=1)
     found = cloud.play(jobs((0, 1010)), CountOracle(cloud, 9))
     assert (found.starts, found.taken, found.lost_h) == (1, 0, 0.0)
 
@@ -181,17 +181,20 @@ def test_a_job_that_is_not_told_may_end_before_its_vm() -> None:
 def test_without_spot_what_is_held_is_kept() -> None:
     """The same fall of the supply takes nothing."""
     zones = supply(a=(1.0, [(0.0, 1), (1136.0, 0), (1200.0, 1)]))
-    cloud = Cloud(zones, EXACT, seed=1)
+    cloud = ReplayCloud(zones, EXACT, seed=1)
     found = cloud.play(jobs((0, 3600)), CountOracle(cloud, 9))
     assert (found.taken, found.lost_h) == (0, 0.0)
 
 
 def test_lifetimes_end_vms_wherever_they_are() -> None:
     """The other model of preemption: each VM draws how long it lives."""
-    physics = Physics(
-        granted=Spread(46, 46), preemption="lifetimes", lifetimes_s=(1290.0,), checkpoint_s=600
+    physics = ReplayPhysics(
+        granted=RandomDuration(46, 46),
+        preemption="lifetimes",
+        lifetimes_s=(1290.0,),
+        checkpoint_s=600,
     )
-    cloud = Cloud(supply(a=(1.0, ALWAYS)), physics, seed=1)
+    cloud = ReplayCloud(supply(a=(1.0, ALWAYS)), physics, seed=1)
     found = cloud.play(jobs((0, 3000)), CountOracle(cloud, 9))
     assert found.taken == 2
     assert found.lost_h == 0.0  # 1200 s each: at a checkpoint
@@ -200,12 +203,12 @@ def test_lifetimes_end_vms_wherever_they_are() -> None:
 def test_the_supply_repeats_and_rotates() -> None:
     """A rotation by half a day begins in the middle of the series; its end is its beginning."""
     zones = supply(a=(1.0, [(0.0, 0), (DAY_S / 2, 1)]))
-    early = Cloud(zones, EXACT, seed=1)
-    late = Cloud(zones, EXACT, seed=1, offset_s=DAY_S / 2)
+    early = ReplayCloud(zones, EXACT, seed=1)
+    late = ReplayCloud(zones, EXACT, seed=1, offset_s=DAY_S / 2)
     work = jobs((0, 60))
     waits = [c.play(work, CountOracle(c, 9)).wait_mean_s for c in (early, late)]
     assert waits == [pytest.approx(DAY_S / 2 + 136), pytest.approx(136)]
-    again = Cloud(zones, EXACT, seed=1, offset_s=DAY_S / 2)
+    again = ReplayCloud(zones, EXACT, seed=1, offset_s=DAY_S / 2)
     second_day = again.play(jobs((DAY_S / 2 + 1, 60)), CountOracle(again, 9))
     assert second_day.wait_mean_s == pytest.approx(DAY_S / 2 - 1 + 136)
 
@@ -218,10 +221,10 @@ class Impatient:
 
     def __init__(self, when: str) -> None:
         self._when = when
-        self._jobs: list[Run] = []
-        self._second: Machine | None = None
+        self._jobs: list[ReplayJob] = []
+        self._second: ReplayVm | None = None
 
-    def step(self, cloud: Cloud, news: Sequence[News]) -> float | None:
+    def step(self, cloud: ReplayCloud, news: Sequence[News]) -> float | None:
         for item in news:
             if item.kind == "arrived" and item.job is not None:
                 self._jobs.append(item.job)
@@ -251,10 +254,10 @@ class Patient:
     heeds_notices = False
 
     def __init__(self) -> None:
-        self._jobs: list[Run] = []
+        self._jobs: list[ReplayJob] = []
         self.refusals = 0
 
-    def step(self, cloud: Cloud, news: Sequence[News]) -> float | None:
+    def step(self, cloud: ReplayCloud, news: Sequence[News]) -> float | None:
         for item in news:
             self.refusals += item.kind == "refused"
             if item.kind == "arrived" and item.job is not None:
@@ -273,8 +276,8 @@ def test_the_group_tries_again_by_itself() -> None:
     assert found.wait_mean_s == pytest.approx(114 + 136)
 
 
-def _play(policy: Policy, zones: Supply, work: Workload) -> Figures:
-    return Cloud(zones, EXACT, seed=1).play(work, policy)
+def _play(policy: VmPolicy, zones: Supply, work: Workload) -> ReplayFigures:
+    return ReplayCloud(zones, EXACT, seed=1).play(work, policy)
 
 
 def test_a_policy_that_does_nothing_is_caught() -> None:
@@ -284,8 +287,8 @@ def test_a_policy_that_does_nothing_is_caught() -> None:
         hears_supply = False
         heeds_notices = False
 
-        def step(self, _: Cloud, __: Sequence[News]) -> float | None:
+        def step(self, _: ReplayCloud, __: Sequence[News]) -> float | None:
             return None
 
-    with pytest.raises(Stuck, match="1 of 1 jobs"):
+    with pytest.raises(ReplayStuck, match="1 of 1 jobs"):
         _play(Idle(), supply(a=(1.0, ALWAYS)), jobs((0, 60)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.replay.pool import Costs, Policy, PoolJob, replay
+from sim.replay.pool import Costs, PoolJob, PoolPolicy, replay
 from sim.replay.queue_eta import Asking, truth_of
 from sim.replay.queue_figures import figures_of
 from sim.replay.queue_product import ProductQueue
@@ -29,7 +29,7 @@ TRACE = (
 )
 
 
-def starts(policy: Policy) -> list[float]:
+def starts(policy: PoolPolicy) -> list[float]:
     return [job.first_at for job in replay(TRACE, 4, policy)]
 
 
@@ -85,7 +85,7 @@ def test_elastic_jobs_use_what_is_spare() -> None:
     [Fifo, Fill, Easy, ShortestPredicted, Las, Oracle, ProductQueue],
     ids=lambda p: p.__name__,
 )
-def test_replays_are_whole_and_repeatable(policy: type[Policy]) -> None:
+def test_replays_are_whole_and_repeatable(policy: type[PoolPolicy]) -> None:
     """Every job ends, none before its work is done, and again in the same way."""
     work = make_jobs(Recipe(seed=4, days=1.0))
 

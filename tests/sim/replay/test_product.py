@@ -7,38 +7,40 @@ from functools import cache
 
 import pytest
 
-from sim.replay.engine import Cloud
-from sim.replay.figures import Figures
-from sim.replay.physics import Physics, Preemption, Spread
+from sim.replay.engine import ReplayCloud
+from sim.replay.figures import ReplayFigures
+from sim.replay.physics import Preemption, RandomDuration, ReplayPhysics
 from sim.replay.product import Product, Setup
-from sim.replay.suites import OURS, POLICIES, Case, Traces, estimate, run_case, run_cases
+from sim.replay.suites import OURS, POLICIES, ReplayCase, Traces, estimate, run_case, run_cases
 from sim.replay.supply import Supply, make_zone
 from sim.replay.synthetic import Recipe, make_jobs, make_supply
 from sim.replay.workload import TraceJob, Workload
 
 RECIPE = Recipe(seed=3, days=0.4, regions=3, jobs_per_day=150, run_s=1200)
 TRACES = Traces({"jobs": make_jobs(RECIPE)}, {"supply": make_supply(RECIPE)})
-EXACT = Physics(granted=Spread(46, 46), refused=Spread(57, 57))
+EXACT = ReplayPhysics(granted=RandomDuration(46, 46), refused=RandomDuration(57, 57))
 
 
 @cache
-def replayed(policy: str, preemption: Preemption = "counts", vm_max: int = 100) -> Figures:
-    physics = Physics(preemption=preemption)
+def replayed(policy: str, preemption: Preemption = "counts", vm_max: int = 100) -> ReplayFigures:
+    physics = ReplayPhysics(preemption=preemption)
     setup = Setup(vm_max, spot=preemption != "none")
-    return run_case(Case("jobs", "supply", policy, physics, setup), TRACES)
+    return run_case(ReplayCase("jobs", "supply", policy, physics, setup), TRACES)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_same_case_gives_the_same_figures(policy: str) -> None:
     """To the last bit: nothing depends on hashes, clocks or the order of sets."""
     setup = Setup(100, spot=True)
-    case = Case("jobs", "supply", policy, Physics(preemption="counts"), setup)
+    case = ReplayCase("jobs", "supply", policy, ReplayPhysics(preemption="counts"), setup)
     assert run_case(case, TRACES) == replayed(policy)
 
 
 def test_another_seed_is_another_cloud() -> None:
     """The dice are an argument that matters."""
-    case = Case("jobs", "supply", OURS, Physics(preemption="counts"), Setup(100, spot=True), seed=9)
+    case = ReplayCase(
+        "jobs", "supply", OURS, ReplayPhysics(preemption="counts"), Setup(100, spot=True), seed=9
+    )
     assert run_case(case, TRACES) != replayed(OURS)
 
 
@@ -76,8 +78,8 @@ def _zones(*prices: float) -> Supply:
     return Supply("by hand", tuple(zones), 86_400.0)
 
 
-def _play(supply: Supply, *jobs: tuple[float, float], vm_max: int = 9) -> Figures:
-    cloud = Cloud(supply, EXACT, seed=1)
+def _play(supply: Supply, *jobs: tuple[float, float], vm_max: int = 9) -> ReplayFigures:
+    cloud = ReplayCloud(supply, EXACT, seed=1)
     work = Workload("by hand", tuple(TraceJob(at, runs_s) for at, runs_s in jobs))
     return cloud.play(work, Product(cloud, Setup(vm_max), seed=1))
 
@@ -108,8 +110,8 @@ def test_our_planner_asks_elsewhere_when_a_place_is_empty() -> None:
 
 def test_replays_come_back_in_the_order_of_their_cases() -> None:
     """Whoever was faster; and everybody is told how far it is."""
-    physics, setup = Physics(), Setup(100)
-    cases = [Case("jobs", "supply", p, physics, setup) for p in ("oracle", "sequential")]
+    physics, setup = ReplayPhysics(), Setup(100)
+    cases = [ReplayCase("jobs", "supply", p, physics, setup) for p in ("oracle", "sequential")]
     told: list[tuple[int, int]] = []
     found = run_cases(cases, TRACES, 2, lambda done, of: told.append((done, of)))
     assert found == [replayed(policy, "none") for policy in ("oracle", "sequential")]

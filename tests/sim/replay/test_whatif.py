@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from bench.capacity import main as bench
-from bench.capacity_verdict import Verdict
+from bench.capacity_verdict import CapacityVerdict
 from cli.main import run
 from core.errors import BadInput
 from sim.replay.history import past_of
@@ -191,7 +191,7 @@ def test_a_change_is_told_in_words() -> None:
 )
 def test_verdicts_publish_losses_too(value: float, words: str) -> None:
     """Stretch, must, or by how much it was missed."""
-    assert Verdict("s", "t", value, must=1.05, stretch=0.95).words == words
+    assert CapacityVerdict("s", "t", value, must=1.05, stretch=0.95).words == words
 
 
 def test_the_benchmark_prints_and_draws_the_same_twice(

@@ -13,7 +13,7 @@ from core.actions import Create, Delete, Queue
 from core.cluster import ClusterSpec, RegionSpec
 from core.errors import CloudRefused
 from core.mig import QueueState
-from core.region_blocks import TroubleKind
+from core.region_blocks import BlockKind
 from migs.manager import FlexMigManager
 from sim.cloud.faults import Stockout
 from sim.virtual.compute import ADVICE_S, CloudInTime, VirtualCompute
@@ -64,7 +64,7 @@ def test_gang_waits_comes_and_is_given_up(loop: VirtualLoop) -> None:
         await sky.mig.queue(gang("zen-a", "zen-b"))
         (waiting,) = await sky.mig.queued()
         assert (waiting.state, waiting.vms) == (QueueState.ACCEPTED, 2)
-        assert [error.kind for error in waiting.refusals] == [TroubleKind.STOCKOUT]
+        assert [error.kind for error in waiting.refusals] == [BlockKind.STOCKOUT]
         await sky.mig.unqueue("gang", str(uuid.UUID(int=8)))
         await sky.mig.unqueue("gang", str(uuid.UUID(int=9)))
         (given_up,) = await sky.mig.queued()
@@ -119,7 +119,7 @@ def test_errors_of_the_gone_are_told_once(loop: VirtualLoop) -> None:
         await pass_s(loop, 10)
         told = (await sky.mig.observe()).errors
         assert {error.name for error in told} == {"zen-a"}
-        assert {error.refusal.kind for error in told} == {TroubleKind.STOCKOUT}
+        assert {error.refusal.kind for error in told} == {BlockKind.STOCKOUT}
         await pass_s(loop, 60)
         assert (await sky.mig.observe()).errors == ()
 

@@ -10,7 +10,7 @@ import pytest
 from cli.main import run
 from core.messages import OutboxRow
 from scheduler.cycle.outbox_relay import PUBLISH_TIMEOUT_S, Relay
-from sim.virtual.crash_points import KINDS, Ended, crash_at, survey
+from sim.virtual.crash_points import KINDS, JobEnd, crash_at, survey
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -23,11 +23,11 @@ def test_without_a_crash_the_scene_goes_through_all_that_a_job_can_meet() -> Non
     calm = crash_at(None)
     assert calm.violations == ()
     assert calm.ended == {
-        "ends-well": Ended("SUCCEEDED", 1, 1),
-        "fails-once": Ended("SUCCEEDED", 2, 2),
-        "loses-its-vm": Ended("SUCCEEDED", 2, 2),
-        "is-stopped": Ended("CANCELLED", 1, 1),
-        "fails": Ended("FAILED", 1, 1),
+        "ends-well": JobEnd("SUCCEEDED", 1, 1),
+        "fails-once": JobEnd("SUCCEEDED", 2, 2),
+        "loses-its-vm": JobEnd("SUCCEEDED", 2, 2),
+        "is-stopped": JobEnd("CANCELLED", 1, 1),
+        "fails": JobEnd("FAILED", 1, 1),
     }
     assert {kind for kind, _ in calm.boundaries} == KINDS.keys()
     assert calm.boundaries == crash_at(None).boundaries, "numbers must mean the same in every run"

@@ -12,7 +12,7 @@ import pytest
 
 from core.errors import BusDown
 from core.messages import OutMessage
-from sim.virtual.bus import ACK_DEADLINE_S, SWEEP_S, Broker, BusOdds, MemoryBus
+from sim.virtual.bus import ACK_DEADLINE_S, SWEEP_S, BusOdds, MemoryBus, PretendBroker
 from sim.virtual.loop import EPOCH, Stalled, VirtualClock, VirtualLoop
 from sim.virtual.trace import Trace
 
@@ -54,18 +54,18 @@ def test_hours_pass_in_no_time(loop: VirtualLoop) -> None:
 
 def test_killed_process_does_nothing_more_not_even_finally(loop: VirtualLoop) -> None:
     """As SIGKILL: no callback of it runs again."""
-    beats = Beats(loop)
+    heartbeats = Beats(loop)
 
     async def play() -> None:
         process = loop.process("victim")
-        process.spawn(beats.run())
+        process.spawn(heartbeats.run())
         await asyncio.sleep(2.5)
         process.kill()
         await asyncio.sleep(10)
 
     loop.run_until_complete(play())
-    assert beats.at == [1, 2]
-    assert not beats.ended
+    assert heartbeats.at == [1, 2]
+    assert not heartbeats.ended
 
 
 def test_killing_a_frozen_process_leaves_no_task_to_the_garbage_collector(
@@ -137,7 +137,7 @@ class Desk:
     def __init__(self, loop: VirtualLoop, *, ordered: bool = False) -> None:
         self.loop = loop
         self.trace = Trace(loop)
-        self.broker = Broker(loop, random.Random(1), VirtualClock(loop), self.trace)
+        self.broker = PretendBroker(loop, random.Random(1), VirtualClock(loop), self.trace)
         self.broker.add_topic("t")
         self.broker.add_subscription("s", "t", {"to": "me"}, ordered=ordered)
         self.process = loop.process("reader")

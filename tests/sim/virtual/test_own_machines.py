@@ -8,14 +8,14 @@ import pytest
 
 from sim.virtual.loop import VirtualLoop
 from sim.virtual.own_machines import simulate_own
-from sim.virtual.run import Plan
+from sim.virtual.run import SimulationPlan
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_jobs_on_own_machines_survive_their_node_services(seed: int) -> None:
     """Services go away, hang and talk nonsense, workers crash, leaders die: every job ends, none
     runs twice at once, and in the end each machine has its worker."""
-    outcome = simulate_own(Plan(seed, jobs=25, replicas=2))
+    outcome = simulate_own(SimulationPlan(seed, jobs=25, replicas=2))
     assert [str(violation) for violation in outcome.violations] == [], outcome.about
     assert sum(outcome.statuses.values()) == 25
     assert outcome.faults["own_crash"] > 0
@@ -24,7 +24,7 @@ def test_jobs_on_own_machines_survive_their_node_services(seed: int) -> None:
 
 def test_without_misfortune_each_job_runs_once() -> None:
     """One worker for each machine, from the beginning to the end."""
-    outcome = simulate_own(Plan(4, jobs=10, replicas=1, faults=False))
+    outcome = simulate_own(SimulationPlan(4, jobs=10, replicas=1, faults=False))
     assert outcome.violations == []
     assert sum(outcome.statuses.values()) == 10
     assert not [step for step in outcome.transitions if "vm_lost" in step]

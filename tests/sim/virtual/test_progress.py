@@ -10,8 +10,8 @@ import pytest
 from cli.main import run
 from sim.virtual import progress
 from sim.virtual.loop import EPOCH
-from sim.virtual.progress import LINE_S, OVER_S, Progress
-from sim.virtual.run import Plan, simulate
+from sim.virtual.progress import LINE_S, OVER_S, ProgressReporter
+from sim.virtual.run import SimulationPlan, simulate
 
 
 class Wall:
@@ -37,7 +37,7 @@ class Walk:
 def test_a_line_now_and_then_where_it_cannot_be_written_over() -> None:
     """Not before the first half minute, and once in each."""
     out, wall = io.StringIO(), Wall()
-    told = Progress(out, clock=wall)
+    told = ProgressReporter(out, clock=wall)
     for wall.at in (1.0, LINE_S - 1, LINE_S, LINE_S + 1, 2 * LINE_S):
         told(Walk())
     told.close()
@@ -47,7 +47,7 @@ def test_a_line_now_and_then_where_it_cannot_be_written_over() -> None:
 def test_one_line_on_a_terminal_and_nothing_is_left_of_it() -> None:
     """It is erased before it is written again, and in the end."""
     out, wall = io.StringIO(), Wall()
-    told = Progress(out, over=True, clock=wall)
+    told = ProgressReporter(out, over=True, clock=wall)
     for wall.at in (OVER_S, 2 * OVER_S):
         told(Walk())
     told.close()
@@ -57,7 +57,7 @@ def test_one_line_on_a_terminal_and_nothing_is_left_of_it() -> None:
 
 def test_whoever_watches_changes_nothing_of_the_run() -> None:
     """The same events, and every word about it is true."""
-    plan, seen = Plan(seed=5, jobs=4, replicas=1, faults=False), []
+    plan, seen = SimulationPlan(seed=5, jobs=4, replicas=1, faults=False), []
     alone = simulate(plan)
     watched = simulate(plan, lambda run: seen.append(run.progress()))
     assert watched.digest == alone.digest

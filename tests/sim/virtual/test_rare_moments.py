@@ -9,7 +9,7 @@ from dataclasses import replace
 from core.job import JobSpec, JobStatus, Lease, new_job
 from sim.virtual.loop import EPOCH
 from sim.virtual.rare_moments import RareMoments
-from sim.virtual.run import Plan, Run
+from sim.virtual.run import SimulationPlan, SimulationRun
 from sim.virtual.setting import PHYSICS, REGIONS
 
 
@@ -22,7 +22,7 @@ class Always(random.Random):
 
 def test_vm_that_is_deleted_at_that_very_moment_is_not_taken() -> None:
     """The cloud's own turn comes after the look, at the same second: the VM counts as gone."""
-    run = Run(Plan(seed=1, jobs=1))
+    run = SimulationRun(SimulationPlan(seed=1, jobs=1))
     group = run.settings.names.mig("1xl4", REGIONS[0])
     name = f"{run.settings.names.vm_base('1xl4', REGIONS[0])}-test"
     physics, looks = run.cloud.cloud, 0
@@ -42,7 +42,7 @@ def test_vm_that_is_deleted_at_that_very_moment_is_not_taken() -> None:
         lease = Lease("lease", name, "vm", REGIONS[0], worker.info.zone, (0,))
         job = new_job("job", JobSpec("job", "0"), "1xl4", EPOCH)
         leaving = replace(job, status=JobStatus.PREEMPTING, lease=lease, attempt=1)
-        run.store.tables.living.jobs["job"] = leaving
+        run.store.tables.active.jobs["job"] = leaving
         moments = RareMoments(run.ground, run.fleet, Always(1), over)
         run.loop.later(PHYSICS.delete_s, moments.look)
         physics.delete_instance(worker.info.zone, name, None, run.loop.time())

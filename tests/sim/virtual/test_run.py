@@ -9,8 +9,8 @@ import pytest
 
 from cli.main import run
 from sim.virtual.computations import Computing
-from sim.virtual.report import Summary, command_of, failure_text, simulate_all
-from sim.virtual.run import Plan, simulate
+from sim.virtual.report import SimulationSummary, command_of, failure_text, simulate_all
+from sim.virtual.run import SimulationPlan, simulate
 
 pytestmark = pytest.mark.slow
 
@@ -22,8 +22,8 @@ FIRST_SEED, SEEDS, JOBS = 1_410_000, 60, 210
 def test_seeds_keep_every_promise() -> None:
     """200 jobs each over 8 clusters × 4 regions: nothing is lost, nothing runs twice, everything
     comes to rest; every fault fires and every step of the job's table is taken."""
-    plans = [Plan(seed=FIRST_SEED + n, jobs=JOBS) for n in range(SEEDS)]
-    summary = Summary(tuple(simulate_all(plans, workers=os.cpu_count() or 1)))
+    plans = [SimulationPlan(seed=FIRST_SEED + n, jobs=JOBS) for n in range(SEEDS)]
+    summary = SimulationSummary(tuple(simulate_all(plans, workers=os.cpu_count() or 1)))
     assert not summary.failed, "\n\n".join(failure_text(outcome) for outcome in summary.failed)
     again = f"repeat them: zen simulate --seed {FIRST_SEED} --seeds {SEEDS} --jobs {JOBS}"
     assert summary.missing == [], again
@@ -39,7 +39,7 @@ def test_seeds_keep_every_promise() -> None:
 
 def test_without_faults_every_job_ends_as_its_nature_says() -> None:
     """One replica, no misfortune: the thin road."""
-    outcome = simulate(Plan(seed=1, jobs=20, replicas=1, faults=False))
+    outcome = simulate(SimulationPlan(seed=1, jobs=20, replicas=1, faults=False))
     assert not outcome.violations, failure_text(outcome)
     assert sum(outcome.statuses.values()) >= 20, "the last submission may be a gang"
     assert outcome.statuses["SUCCEEDED"] >= 12
@@ -47,22 +47,22 @@ def test_without_faults_every_job_ends_as_its_nature_says() -> None:
 
 def test_the_same_seed_is_the_same_run_event_for_event() -> None:
     """Also in another process, whose sets have another order."""
-    plan = Plan(seed=77, jobs=40)
+    plan = SimulationPlan(seed=77, jobs=40)
     here = simulate(plan)
-    there, _ = simulate_all([plan, Plan(seed=78, jobs=5)], workers=2)
+    there, _ = simulate_all([plan, SimulationPlan(seed=78, jobs=5)], workers=2)
     assert (there.digest, there.events) == (here.digest, here.events)
     assert there.virtual_s == here.virtual_s
 
 
 def test_another_seed_is_another_run() -> None:
     """Or the seed would mean nothing."""
-    one, two = (simulate(Plan(seed=seed, jobs=5)) for seed in (1, 2))
+    one, two = (simulate(SimulationPlan(seed=seed, jobs=5)) for seed in (1, 2))
     assert one.digest != two.digest
 
 
 def test_the_command_that_repeats_a_run_names_all_that_matters() -> None:
     """Seed, size, and whether things failed."""
-    plan = Plan(seed=9, jobs=33, replicas=2, faults=False)
+    plan = SimulationPlan(seed=9, jobs=33, replicas=2, faults=False)
     assert command_of(plan) == "zen simulate --seed 9 --jobs 33 --replicas 2 --no-faults"
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from sim.cloud.model import VmInfo
-from sim.virtual.run import Outcome, Plan, Run
+from sim.virtual.run import SeedResult, SimulationPlan, SimulationRun
 
 BROKEN_S = 1300.0
 """Long enough for three boots in a row to fail."""
 
 
-def play(*, heard: bool) -> Outcome:
-    run = Run(Plan(seed=3, jobs=3, faults=False))
+def play(*, heard: bool) -> SeedResult:
+    run = SimulationRun(SimulationPlan(seed=3, jobs=3, faults=False))
     assert 4 * run.settings.timers.boot_timeout_s < BROKEN_S
     machines, works = run.cloud.machines, run.cloud.machines.power_on
 

@@ -23,27 +23,27 @@ import sim.memory.store
 import sim.virtual.fault_plan
 from agent.attempt import Work
 from agent.control_inbox import Ear
-from agent.events import Heard, StartProcess
+from agent.events import ControlReceived, StartProcess
 from agent.state_machine import AgentMachine
 from core.actions import Delete, Drain
-from core.changes import Committed, NewRequest, Unit
-from core.commit import Known, judge
+from core.changes import AtomicBatch, Committed, NewRequest
+from core.commit import KnownRows, judge
 from core.cost import CostKind, Life, Settlement, settle
-from core.messages import BeatStatus, InMessage, StartJob
+from core.messages import HeartbeatStatus, InMessage, StartJob
 from core.vm import Vm
 from messaging.codec import decode_control
-from orchestrator.planning.analysis import Scene
-from orchestrator.planning.plan_input import Picture
+from orchestrator.planning.analysis import Analysis
+from orchestrator.planning.plan_input import PlanInput
 from orchestrator.reconcile.applier import Applier
 from orchestrator.reconcile.calls import request_of
 from orchestrator.reconcile.orphans import Orphans
-from scheduler.cycle.heartbeats import Beat, Latest
+from scheduler.cycle.heartbeats import Latest, ReceivedHeartbeat
 from scheduler.cycle.silence import BusClock
-from scheduler.placement.slots import Held
-from scheduler.plan_builder import Draft
+from scheduler.placement.slots import SlotUse
+from scheduler.plan_builder import PlanBuilder
 from sim.memory.config_versions import MemoryConfigVersions
 from sim.memory.store import MemoryStore
-from sim.virtual.run import Plan, simulate
+from sim.virtual.run import SimulationPlan, simulate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -61,7 +61,7 @@ def caught(
     faults = {**sim.virtual.fault_plan.FAULTS, **dict.fromkeys(often, OFTEN)}
     monkeypatch.setattr(sim.virtual.fault_plan, "FAULTS", faults)
     for seed in SEEDS:
-        outcome = simulate(Plan(seed=seed, jobs=jobs))
+        outcome = simulate(SimulationPlan(seed=seed, jobs=jobs))
         for violation in outcome.violations[:1]:
             assert violation.invariant in invariants, str(violation)
             print(f"seed {seed}: {violation}")  # shown by -s: what a lost guard costs
@@ -72,20 +72,22 @@ def caught(
 def test_with_all_guards_in_place_the_first_seeds_are_quiet() -> None:
     """So that what follows is the guards' doing."""
     for seed in SEEDS[:2]:
-        assert simulate(Plan(seed=seed, jobs=80)).violations == []
+        assert simulate(SimulationPlan(seed=seed, jobs=80)).violations == []
 
 
 def test_fencing_by_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A beat that is believed whatever lease it speaks for ends another attempt's work."""
+    """A heartbeat that is believed whatever lease it speaks for ends another attempt's work."""
 
-    def believe(draft: Draft, vm: Vm, item: Beat, _: str | None, __: Latest) -> None:
-        beat = item.beat
-        job = next((j for j in draft.jobs.values() if j.spec.job_id == beat.job_id), None)
-        if job is None or job.lease is None or beat.status is BeatStatus.FROZEN:
+    def believe(
+        plan: PlanBuilder, vm: Vm, item: ReceivedHeartbeat, _: str | None, __: Latest
+    ) -> None:
+        heartbeat = item.heartbeat
+        job = next((j for j in plan.jobs.values() if j.spec.job_id == heartbeat.job_id), None)
+        if job is None or job.lease is None or heartbeat.status is HeartbeatStatus.FROZEN:
             return
-        for event, reason in scheduler.cycle.heartbeats._events(job, beat, vm):
-            current = draft.jobs[job.uid]
-            draft.step(current, event, reason, exit_code=beat.exit_code)
+        for event, reason in scheduler.cycle.heartbeats._events(job, heartbeat, vm):
+            current = plan.jobs[job.uid]
+            plan.step(current, event, reason, exit_code=heartbeat.exit_code)
 
     monkeypatch.setattr(scheduler.cycle.heartbeats, "_job_beat", believe)
     assert caught(monkeypatch, ["I2", "I4", "crash"], "vm_cut_off", "agent_restarted")
@@ -94,15 +96,17 @@ def test_fencing_by_lease(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_compare_and_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that writes over what the writer has not read."""
 
-    def accept(units: Sequence[Unit], known: Known) -> dict[int, str]:
-        refusals = judge(units, known)
+    def accept(batches: Sequence[AtomicBatch], known: KnownRows) -> dict[int, str]:
+        refusals = judge(batches, known)
         return {index: why for index, why in refusals.items() if "version" not in why}
 
     commit = MemoryStore.commit
 
-    async def late(self: MemoryStore, units: Sequence[Unit], term: int | None) -> Committed:
+    async def late(
+        self: MemoryStore, batches: Sequence[AtomicBatch], term: int | None
+    ) -> Committed:
         await asyncio.sleep(3)  # else two writers of one row are rare
-        return await commit(self, units, term)
+        return await commit(self, batches, term)
 
     monkeypatch.setattr(sim.memory.store, "judge", accept)
     monkeypatch.setattr(MemoryStore, "commit", late)
@@ -112,14 +116,14 @@ def test_compare_and_set(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_limit_of_the_whole_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan and a store that both look away when the cluster is full."""
 
-    def accept(units: Sequence[Unit], known: Known) -> dict[int, str]:
-        refusals = judge(units, known)
+    def accept(batches: Sequence[AtomicBatch], known: KnownRows) -> dict[int, str]:
+        refusals = judge(batches, known)
         return {index: why for index, why in refusals.items() if not why.startswith("limit")}
 
     plan = orchestrator.planning.plan.plan_cluster
 
-    def generous(picture: Picture, *others: object) -> object:
-        return plan(replace(picture, spec=replace(picture.spec, vm_max=1000)), *others)  # type: ignore[arg-type]
+    def generous(inputs: PlanInput, *others: object) -> object:
+        return plan(replace(inputs, spec=replace(inputs.spec, vm_max=1000)), *others)  # type: ignore[arg-type]
 
     monkeypatch.setattr(sim.memory.store, "judge", accept)
     monkeypatch.setattr(orchestrator.cluster_manager, "plan_cluster", generous)
@@ -129,8 +133,8 @@ def test_limit_of_the_whole_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_quota_of_a_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan and a store that both look away when a tenant has all that it may have."""
 
-    def accept(units: Sequence[Unit], known: Known) -> dict[int, str]:
-        refusals = judge(units, known)
+    def accept(batches: Sequence[AtomicBatch], known: KnownRows) -> dict[int, str]:
+        refusals = judge(batches, known)
         return {index: why for index, why in refusals.items() if not why.startswith("quota")}
 
     monkeypatch.setattr(sim.memory.store, "judge", accept)
@@ -142,18 +146,18 @@ def test_drain_before_delete(monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle VM that is deleted by name without being taken out of use first."""
     drains = orchestrator.planning.plan._drains
 
-    def straight(scene: Scene) -> list[object]:
-        asked = drains(scene)
-        found = {vm.name: vm.region for vm in scene.picture.vms}
+    def straight(analysis: Analysis) -> list[object]:
+        asked = drains(analysis)
+        found = {vm.name: vm.region for vm in analysis.inputs.vms}
         names = [a.vm_name for a in asked if isinstance(a, Drain)]
         ids = {name: f"00000000-0000-4000-8000-{crc32(name.encode()):012d}" for name in names}
         return [Delete(found[name], (name,), ids[name], "idle") for name in names]
 
     delete = Applier._delete
 
-    async def careless(self: Applier, action: Delete, picture: Picture, now: datetime) -> bool:
+    async def careless(self: Applier, action: Delete, inputs: PlanInput, now: datetime) -> bool:
         if action.reason != "idle":
-            return await delete(self, action, picture, now)
+            return await delete(self, action, inputs, now)
         request = request_of(action, self._context.spec.name, now)
         return await self._context.write([(NewRequest(request),)])
 
@@ -184,11 +188,11 @@ def test_dedup_of_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent that runs a start as often as it hears it."""
 
     def take(self: Ear, message: InMessage) -> None:
-        self._post(Heard(decode_control(message)))
+        self._post(ControlReceived(decode_control(message)))
 
     def start(self: AgentMachine, order: StartJob) -> None:
         work = self.jobs[order.lease_id] = Work(order)
-        self._say(work, BeatStatus.FOUND_VM)
+        self._say(work, HeartbeatStatus.FOUND_VM)
         self._out.append(StartProcess(order))
 
     monkeypatch.setattr(Ear, "take", take)
@@ -230,7 +234,7 @@ def test_term_guard(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gpus_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     """A placement that does not look who holds which GPU of a shared VM gives one out twice."""
 
-    def careless(vm: Vm, _: Held | None) -> tuple[int, ...]:
+    def careless(vm: Vm, _: SlotUse | None) -> tuple[int, ...]:
         return tuple(range(vm.gpus))
 
     monkeypatch.setattr(scheduler.placement.slots, "free_gpus", careless)

@@ -8,14 +8,14 @@ import pytest
 
 from core.messages import OutMessage
 from messaging.errors import ContentRefused
-from sim.virtual.run import Plan, Run
+from sim.virtual.run import SimulationPlan, SimulationRun
 
 REFUSED_FROM_S, REFUSED_UNTIL_S = 20.0, 260.0
 
 
 def test_worker_that_could_not_be_told_is_not_given_up() -> None:
     """The start waits in the outbox for much longer than a worker has to claim it."""
-    run = Run(Plan(seed=3, jobs=12, faults=False))
+    run = SimulationRun(SimulationPlan(seed=3, jobs=12, faults=False))
     refused, topic = run.broker.refused, run.settings.names.control_topic
     assert 3 * run.settings.timers.claim_timeout_s < REFUSED_UNTIL_S - REFUSED_FROM_S
     run.loop.later(REFUSED_FROM_S, refused.add, topic)
@@ -26,7 +26,7 @@ def test_worker_that_could_not_be_told_is_not_given_up() -> None:
     assert outcome.transitions["ASSIGNED claim_timeout QUEUED"] == 0
 
 
-def refuse(run: Run, job_id: str = "") -> None:
+def refuse(run: SimulationRun, job_id: str = "") -> None:
     """For a while the bus refuses what orders say: those about one job, or all of them."""
     check, topic = run.broker.check, run.settings.names.control_topic
 
@@ -42,7 +42,7 @@ def refuse(run: Run, job_id: str = "") -> None:
 
 def test_topic_that_takes_nothing_blames_no_worker() -> None:
     """Somebody gave it a schema: every order is refused for what it says."""
-    run = Run(Plan(seed=3, jobs=12, faults=False))
+    run = SimulationRun(SimulationPlan(seed=3, jobs=12, faults=False))
     refuse(run)
     outcome = run.run()
     assert not outcome.violations
@@ -53,7 +53,7 @@ def test_job_whose_orders_are_refused_blocks_no_place(monkeypatch: pytest.Monkey
     """Its start can never be sent, so it ends. That is its own matter: no worker and no region is
     taken for broken, and the others run."""
     monkeypatch.setattr(f"{__name__}.REFUSED_UNTIL_S", 2400.0)
-    run = Run(Plan(seed=3, jobs=12, faults=False))
+    run = SimulationRun(SimulationPlan(seed=3, jobs=12, faults=False))
     refuse(run, "job-1")
     outcome = run.run()
     assert not outcome.violations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.virtual.run import Plan
+from sim.virtual.run import SimulationPlan
 from sim.virtual.v1_world import simulate_v1
 
 
@@ -12,7 +12,7 @@ from sim.virtual.v1_world import simulate_v1
 def test_v1_workers_lose_nothing_and_run_nothing_twice(seed: int) -> None:
     """VMs crash, workers freeze, leaders die, messages come late: every job ends, none is on two
     VMs at once, limits hold, no VM is left."""
-    outcome = simulate_v1(Plan(seed, jobs=25, replicas=2))
+    outcome = simulate_v1(SimulationPlan(seed, jobs=25, replicas=2))
     assert [str(violation) for violation in outcome.violations] == [], outcome.about
     assert sum(outcome.statuses.values()) >= 20
     assert outcome.faults["v1_crash"] > 0
@@ -21,6 +21,6 @@ def test_v1_workers_lose_nothing_and_run_nothing_twice(seed: int) -> None:
 
 def test_without_misfortune_each_job_runs_once() -> None:
     """No VM is asked for in vain."""
-    outcome = simulate_v1(Plan(4, jobs=10, replicas=1, faults=False))
+    outcome = simulate_v1(SimulationPlan(4, jobs=10, replicas=1, faults=False))
     assert outcome.violations == []
     assert outcome.faults["v1_crash"] == 0

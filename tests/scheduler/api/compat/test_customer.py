@@ -9,7 +9,7 @@ import pytest
 from core.changes import PutRegionStatus, RaiseAlert, RegionStatus
 from core.client_statuses import WORDS
 from core.job import JobEvent, JobSpec, JobStatus, advance, new_job
-from core.reads import Milestones, Summary, VmCount
+from core.reads import Milestones, ServiceSummary, VmCount
 from core.vm import VmState
 from scheduler.api.compat.customer import STATUSES, TimestampsOut, v1_job
 from scheduler.submission.other_systems import is_v1
@@ -336,7 +336,7 @@ async def test_status() -> None:
         VmCount("1xl4", "us-central1", VmState.READY, True, 2),
         VmCount("1xl4", "us-central1", VmState.BOOTING, False, 1),
     )
-    house.answer("summary", Summary(NOW, "me", 1, NOW, jobs, vms, None, 0, 0))
+    house.answer("summary", ServiceSummary(NOW, "me", 1, NOW, jobs, vms, None, 0, 0))
     house.write(PutRegionStatus(RegionStatus("1xl4", "us-central1", 3, "3 jobs wait", NOW)))
     house.write(RaiseAlert("stockout", "1xl4", "warning", "none to be had", NOW))
     async with house.client() as client:

@@ -121,8 +121,8 @@ def test_arguments_are_run_as_they_came() -> None:
 
 def test_our_variables_win() -> None:
     """A job cannot give itself other GPUs, another name or another output directory."""
-    wish = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "ZEN_JOB_ID": "other", "ZEN_OUTPUT_DIR": "/"}
-    made = accepted({**NATIVE, "environment": wish})
+    request = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "ZEN_JOB_ID": "other", "ZEN_OUTPUT_DIR": "/"}
+    made = accepted({**NATIVE, "environment": request})
     assert isinstance(made, JobSpec)
     start = order(made)
     told = environment_for(start, places_for(start, VM_DIR, LocalStore(ROOT)), {})

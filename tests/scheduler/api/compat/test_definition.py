@@ -11,7 +11,7 @@ import pytest
 from core.changes import NewVm
 from core.client_statuses import WORDS, statuses_called
 from core.job import JobEvent, JobStatus
-from core.reads import Summary, VmCount
+from core.reads import ServiceSummary, VmCount
 from core.vm import Vm, VmState
 from scheduler.api.compat.definition import STATES
 from tests.scheduler.api.fakes import LEASE, NOW, TO_RUNNING, House, assert_error
@@ -186,8 +186,8 @@ async def test_others_jobs_are_not_there() -> None:
     house = House()
     async with house.client() as client:
         for job_id, owner in (("a", {"tenant_id": "t"}), ("b", {"user_id": "ada"})):
-            wish = {"job_id": job_id, "command": ["true"], **owner}
-            assert (await client.post("/api/v1/jobs", json=wish)).status_code == 201
+            request = {"job_id": job_id, "command": ["true"], **owner}
+            assert (await client.post("/api/v1/jobs", json=request)).status_code == 201
             assert_error(await client.get(f"/jobs/{job_id}"), 404, "not_found")
             assert_error(await client.post(f"/jobs/{job_id}/abort"), 500, "not_found")
         assert (await client.get("/jobs")).json() == {"jobs": []}
@@ -334,7 +334,7 @@ async def test_stats() -> None:
         VmCount("1xl4", "us-central1", VmState.READY, False, 1),
         VmCount("1xl4", "us-central1", VmState.BOOTING, False, 4),
     )
-    house.answer("summary", Summary(NOW, "me", 1, NOW, jobs, vms, None, 0, 0))
+    house.answer("summary", ServiceSummary(NOW, "me", 1, NOW, jobs, vms, None, 0, 0))
     async with house.client() as client:
         answer = await client.get("/stats")
     assert answer.json() == {

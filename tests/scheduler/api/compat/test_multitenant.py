@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import httpx
 import pytest
 
-from core.changes import Unit
+from core.changes import AtomicBatch
 from core.ids import RandomIds
 from core.job import E, JobStatus
 from core.names import Names
@@ -18,7 +18,7 @@ from scheduler.api.http.app import create_app
 from scheduler.api.services import Services
 from scheduler.operations.metrics import Metrics
 from scheduler.submission.submit import Submissions
-from scheduler.submission.tenant_access import Door, DoorRules
+from scheduler.submission.tenant_access import DoorRules, TenantAccess
 from sim.memory.reads import MemoryReads
 from sim.memory.store import MemoryStore
 from tests.builders import job
@@ -64,11 +64,17 @@ def client(store: MemoryStore) -> httpx.AsyncClient:
     async def readiness() -> Mapping[str, str]:
         return {}
 
-    async def write(unit: Unit) -> str | None:
-        return (await store.commit([unit], None)).refusals.get(0)
+    async def write(batch: AtomicBatch) -> str | None:
+        return (await store.commit([batch], None)).refusals.get(0)
 
     submissions = Submissions(
-        write, store, lambda: CLUSTERS, Timers(), clock, ids, door=Door(store, DoorRules, clock)
+        write,
+        store,
+        lambda: CLUSTERS,
+        Timers(),
+        clock,
+        ids,
+        door=TenantAccess(store, DoorRules, clock),
     )
     services = Services(
         store=store,

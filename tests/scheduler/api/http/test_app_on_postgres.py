@@ -76,7 +76,7 @@ async def counted(live: Live) -> int:
 
 async def test_submit_get_list_stop(live: Live) -> None:
     """A submission is found again with all it said, and stopping it ends it with its history."""
-    wish = {
+    request = {
         "command": ["echo", "ä — 語"],
         "job_id": "mine",
         "user_id": "ada",
@@ -86,10 +86,14 @@ async def test_submit_get_list_stop(live: Live) -> None:
         "environment": {"A": "b"},
         "workflow_args": {"nested": [1, 2.5, None, {"x": True}]},
     }
-    accepted = await live.client.post(JOBS, json=wish)
+    accepted = await live.client.post(JOBS, json=request)
     assert (accepted.status_code, accepted.json()["cluster"]) == (201, "2xa100-40gb")
     job = (await live.client.get(f"{JOBS}/mine")).json()
-    assert (job["status"], job["state"], job["command"]) == ("QUEUED", "pending", wish["command"])
+    assert (job["status"], job["state"], job["command"]) == (
+        "QUEUED",
+        "pending",
+        request["command"],
+    )
     found = (await live.client.get(f"{JOBS}?label=team=vision&state=pending&user_id=ada")).json()
     assert [found["total"], found["jobs"]] == [1, [job]]
     stopped = await live.client.request("DELETE", f"{JOBS}/mine", json={"reason": "enough"})
@@ -114,8 +118,8 @@ async def test_stopping_a_leased_job_writes_its_message(live: Live) -> None:
         after = advance(
             job, event, job.submitted_at, RULES, lease=lease if event is E.PLACED else None
         )
-        unit = (JobMove(job, after, (entry_for(job, after, event),)),)
-        assert (await live.store.commit([unit], None)).all_applied
+        batch = (JobMove(job, after, (entry_for(job, after, event),)),)
+        assert (await live.store.commit([batch], None)).all_applied
         job = after
     answers = await asyncio.gather(*(live.client.post(f"{JOBS}/mine/stop") for _ in range(5)))
     assert {(a.status_code, a.json()["status"]) for a in answers} == {(202, "stopping")}
@@ -127,8 +131,8 @@ async def test_stopping_a_leased_job_writes_its_message(live: Live) -> None:
 
 async def test_fifty_equal_submissions_are_one_job(live: Live) -> None:
     """Equal submissions that race leave exactly one row and get equal answers."""
-    wish = {"command": ["a"], "job_id": "mine"}
-    answers = await asyncio.gather(*(live.client.post(JOBS, json=wish) for _ in range(50)))
+    request = {"command": ["a"], "job_id": "mine"}
+    answers = await asyncio.gather(*(live.client.post(JOBS, json=request) for _ in range(50)))
     assert {answer.status_code for answer in answers} == {201}
     assert len({answer.text for answer in answers}) == 1
     keyed = await asyncio.gather(
@@ -177,14 +181,14 @@ async def test_pages_have_no_gap_and_no_repeat(live: Live) -> None:
 
 async def test_refused_submissions_leave_nothing(live: Live) -> None:
     """A refusal writes no job, no event, no message."""
-    wishes: tuple[dict[str, object], ...] = (
+    requests: tuple[dict[str, object], ...] = (
         {"command": []},
         {"command": ["a"], "gpu_type": "a100"},
         {"command": ["a"], "workflow_args": {"x": "\0"}},
         {"command": ["a"], "gpu_count": 64},
     )
-    for wish in wishes:
-        assert_error(await live.client.post(JOBS, json=wish), 422, "bad_input")
+    for request in requests:
+        assert_error(await live.client.post(JOBS, json=request), 422, "bad_input")
     assert await counted(live) == 0
     async with live.store.connection() as connection:
         row = await (await connection.execute("SELECT count(*) FROM job_events")).fetchone()

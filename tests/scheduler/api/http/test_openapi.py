@@ -90,8 +90,8 @@ def test_examples_have_the_shape_they_show() -> None:
 
 def test_example_submissions_are_accepted() -> None:
     """Every example of a submission passes the check."""
-    for wish in SUBMISSIONS.values():
-        native = native_of_manifest(wish) if is_manifest(wish) else wish  # type: ignore[arg-type]
+    for request in SUBMISSIONS.values():
+        native = native_of_manifest(request) if is_manifest(request) else request  # type: ignore[arg-type]
         assert parse_submission(native, Timers(), "fresh").command
 
 

@@ -26,12 +26,12 @@ class Counting(LocalStore):
     """A store that counts, and may be away."""
 
     gets = 0
-    trouble: Exception | None = None
+    block: Exception | None = None
 
     async def get(self, key: str, offset: int, limit: int) -> bytes | None:
         self.gets += 1
-        if self.trouble is not None:
-            raise self.trouble
+        if self.block is not None:
+            raise self.block
         return await super().get(key, offset, limit)
 
 
@@ -205,11 +205,11 @@ async def test_v1_clients_see_them(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     async with house.client() as client:
         assert (await v1(client))["artifacts"] == {}
         house.move("mine", JobEvent.EXITED_OK)
-        store.trouble = StoreUnavailable("the disk is away")
+        store.block = StoreUnavailable("the disk is away")
         assert (await v1(client))["artifacts"] == {"unavailable": "the disk is away"}
-        store.trouble = Forbidden("no access")
+        store.block = Forbidden("no access")
         assert (await v1(client))["artifacts"] == {"unavailable": "no access"}
-        store.trouble = None
+        store.block = None
         shown = (await v1(client))["artifacts"]
         seen = store.gets
         assert (await v1(client))["artifacts"] == shown

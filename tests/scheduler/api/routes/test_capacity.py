@@ -7,33 +7,34 @@ from datetime import timedelta
 
 import pytest
 
-from core.changes import PutExperience, PutTrouble, RaiseAlert
+from core.changes import PutRegionBlock, PutSupplyHistory, RaiseAlert
 from core.names import Names
-from core.region_blocks import Trouble, TroubleKind
-from core.supply import Experience, Outcome, Spread
+from core.region_blocks import BlockKind, RegionBlock
+from core.supply import DurationEstimate, SupplyHistory, SupplyOutcome
 from tests.scheduler.api.fakes import NOW, House
 
-KINDS = (TroubleKind.STOCKOUT, TroubleKind.QUOTA)
+KINDS = (BlockKind.STOCKOUT, BlockKind.QUOTA)
 
 
 async def test_capacity_shows_what_is_known_and_what_blocks() -> None:
-    """Belief, last outcome, usual times and price by region; the block with its kind and end."""
+    """Success probability, last outcome, usual times and price by region; the block with its kind
+    and end."""
     house = House()
-    known = Experience(
+    known = SupplyHistory(
         region="us-central1",
         zone="",
         machine_type="machine-1xl4",
         spot=False,
         updated_at=NOW,
         hits=3.0,
-        last=Outcome.HIT,
+        last=SupplyOutcome.HIT,
         last_at=NOW - timedelta(hours=1),
-        delivery=Spread(3.0, 3.8286, 0.0),
+        delivery=DurationEstimate(3.0, 3.8286, 0.0),
     )
-    house.write(PutExperience(known))
+    house.write(PutSupplyHistory(known))
     until = NOW + timedelta(seconds=300)
     place = ("europe-west4", "", "machine-1xl4", False)
-    house.write(PutTrouble(Trouble(*place, KINDS[1], NOW, NOW, until, 1, "no quota")))
+    house.write(PutRegionBlock(RegionBlock(*place, KINDS[1], NOW, NOW, until, 1, "no quota")))
     async with house.client() as client:
         answer = await client.get("/api/v1/capacity", params={"cluster": "1xl4"})
     central, west = answer.json()["places"]

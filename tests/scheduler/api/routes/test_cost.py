@@ -66,12 +66,12 @@ async def test_printed_table_adds_up() -> None:
         bill(house, f"t{n}", 1 / 3 + n / 1000, busy=False)
     async with house.client() as client:
         body = (await client.get("/api/v1/cost?by=tenant")).json()
-    unit = 10 ** body["decimals"]
+    batch = 10 ** body["decimals"]
     rows, total = [row["amount"] for row in body["rows"]], body["total"]
-    assert round(total["usd"] * unit) == sum(round(row["usd"] * unit) for row in rows)
+    assert round(total["usd"] * batch) == sum(round(row["usd"] * batch) for row in rows)
     for amount in (*rows, total):
-        assert round(amount["usd"] * unit) == sum(
-            round(dollars * unit) for dollars in amount["kinds"].values()
+        assert round(amount["usd"] * batch) == sum(
+            round(dollars * batch) for dollars in amount["kinds"].values()
         )
 
 

@@ -11,9 +11,9 @@ from datetime import timedelta
 
 import pytest
 
-from core.changes import JobWhy, PutExperience, Unit
+from core.changes import AtomicBatch, JobWhy, PutSupplyHistory
 from core.job import JobEvent, JobStatus, advance
-from core.supply import Experience, Outcome
+from core.supply import SupplyHistory, SupplyOutcome
 from core.waits import WaitKind, WaitNote
 from scheduler.api.shapes import STATES, JobState, statuses_of
 from tests.scheduler.api.fakes import CLUSTERS, NOW, RULES, TO_RUNNING, House, assert_error
@@ -70,11 +70,11 @@ async def test_every_answer_has_a_request_id() -> None:
 async def test_same_submission_again_gets_the_same_answer() -> None:
     """The same content under the same id is one job and one answer, also after it moved on."""
     house = House()
-    wish = {**HELLO, "job_id": "mine", "user_id": "ada", "gpu_count": 2}
+    request = {**HELLO, "job_id": "mine", "user_id": "ada", "gpu_count": 2}
     async with house.client() as client:
-        first = await client.post(JOBS, json=wish)
+        first = await client.post(JOBS, json=request)
         house.move("mine", *TO_RUNNING)
-        again = await client.post(JOBS, json=dict(reversed(wish.items())))
+        again = await client.post(JOBS, json=dict(reversed(request.items())))
     assert (first.status_code, again.status_code) == (201, 201)
     assert first.json() == again.json()
     assert len(house.jobs) == 1
@@ -83,11 +83,11 @@ async def test_same_submission_again_gets_the_same_answer() -> None:
 async def test_repeat_outlives_its_cluster() -> None:
     """A repeat is answered with the first cluster, also when operators have removed it since."""
     house = House()
-    wish = {**HELLO, "job_id": "mine", "cluster": "2xa100-40gb"}
+    request = {**HELLO, "job_id": "mine", "cluster": "2xa100-40gb"}
     async with house.client() as client:
-        await client.post(JOBS, json=wish)
+        await client.post(JOBS, json=request)
         house.clusters = house.clusters[:1]
-        again = await client.post(JOBS, json=wish)
+        again = await client.post(JOBS, json=request)
     assert again.status_code == 201
     assert again.json()["cluster"] == "2xa100-40gb"
 
@@ -100,12 +100,12 @@ async def test_a_past_deadline_is_refused_but_not_of_a_repeat() -> None:
     mine, sweep = {**HELLO, "job_id": "mine"}, {**HELLO, "job_id": "sweep", "array": "1-3"}
     key = {"Idempotency-Key": "k"}
     async with house.client() as client:
-        for wish in (mine, sweep):
-            assert (await client.post(JOBS, json={**wish, "deadline": soon})).status_code == 201
+        for request in (mine, sweep):
+            assert (await client.post(JOBS, json={**request, "deadline": soon})).status_code == 201
         await client.post(JOBS, json={**HELLO, "deadline": soon}, headers=key)
         house.clock.at += timedelta(seconds=120)
-        for wish in (mine, sweep):
-            assert (await client.post(JOBS, json={**wish, "deadline": soon})).status_code == 201
+        for request in (mine, sweep):
+            assert (await client.post(JOBS, json={**request, "deadline": soon})).status_code == 201
         again = await client.post(JOBS, json={**HELLO, "deadline": soon}, headers=key)
         assert again.status_code == 201
         late = await client.post(JOBS, json={**HELLO, "deadline": soon})
@@ -174,7 +174,7 @@ async def test_taken_fresh_id_is_thrown_again() -> None:
 async def test_refusal_without_a_rival_is_our_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the store refuses a job that nobody had submitted, the caller is not told to change it."""
 
-    async def refuse(unit: Unit) -> str | None:
+    async def refuse(batch: AtomicBatch) -> str | None:
         return "unstorable"
 
     house = House()
@@ -191,9 +191,9 @@ async def test_refusal_without_a_rival_is_our_fault(monkeypatch: pytest.MonkeyPa
 async def test_get_has_every_field_of_a_job() -> None:
     """A running job shows its VM, slots, times and both vocabularies."""
     house = House()
-    wish = {**HELLO, "job_id": "mine", "gpu_count": 2, "labels": {"team": "a"}}
+    request = {**HELLO, "job_id": "mine", "gpu_count": 2, "labels": {"team": "a"}}
     async with house.client() as client:
-        await client.post(JOBS, json=wish)
+        await client.post(JOBS, json=request)
         house.write(JobWhy(house.jobs["0", "mine"].uid, "no idle VM"))
         waiting = (await client.get(f"{JOBS}/mine")).json()
         house.move("mine", *TO_RUNNING)
@@ -217,8 +217,8 @@ async def test_list_filters_and_pages() -> None:
     house = House()
     async with house.client() as client:
         for number in range(5):
-            wish = {**HELLO, "job_id": f"j{number}", "labels": {"n": str(number), "all": "yes"}}
-            await client.post(JOBS, json={**wish, "user_id": "ada" if number else "bob"})
+            request = {**HELLO, "job_id": f"j{number}", "labels": {"n": str(number), "all": "yes"}}
+            await client.post(JOBS, json={**request, "user_id": "ada" if number else "bob"})
         house.move("j3", *TO_RUNNING)
         found = []
         token = None
@@ -295,7 +295,7 @@ async def test_stopping_a_waiting_job_cancels_it() -> None:
 
 
 async def test_stopping_a_running_job_tells_its_vm() -> None:
-    """A job with a lease is STOPPING, and its VM is told in the same unit, once."""
+    """A job with a lease is STOPPING, and its VM is told in the same atomic batch, once."""
     house = House()
     async with house.client() as client:
         await client.post(JOBS, json={**HELLO, "job_id": "mine", "stop_grace_s": 5})
@@ -371,8 +371,8 @@ async def test_stop_gives_up_after_a_bounded_number_of_races() -> None:
     async with house.client() as client:
         await client.post(JOBS, json={**HELLO, "job_id": "mine"})
         job = house.jobs["0", "mine"]
-        for turn in range(5):
-            event = JobEvent.WITHDRAWN if turn % 2 else JobEvent.ADMITTED
+        for cycle in range(5):
+            event = JobEvent.WITHDRAWN if cycle % 2 else JobEvent.ADMITTED
             job = advance(job, event, NOW, RULES)
             house.races.append(job)
         assert_error(await client.delete(f"{JOBS}/mine"), 409, "conflict")
@@ -434,9 +434,11 @@ async def test_dry_run_of_a_job_without_gpus_reads_its_own_record() -> None:
     body = {**HELLO, "gpu_count": 0}
     chances = []
     async with house.client() as client:
-        for last in (Outcome.HIT, Outcome.MISS):
-            seen = [Experience(*place, updated_at=NOW, last=last, last_at=NOW) for place in places]
-            house.write(*map(PutExperience, seen))
+        for last in (SupplyOutcome.HIT, SupplyOutcome.MISS):
+            seen = [
+                SupplyHistory(*place, updated_at=NOW, last=last, last_at=NOW) for place in places
+            ]
+            house.write(*map(PutSupplyHistory, seen))
             answer = await client.post(f"{JOBS}?dry_run=true", json=body)
             chances.append(answer.json()["candidates"][0]["success_probability"])
     assert chances[0] > chances[1]

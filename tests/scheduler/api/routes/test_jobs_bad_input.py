@@ -56,12 +56,12 @@ BAD_FIELDS = [
 ]
 
 
-@pytest.mark.parametrize(("wish", "field", "expected"), BAD_FIELDS)
-async def test_bad_field_is_named(wish: dict[str, object], field: str, expected: str) -> None:
+@pytest.mark.parametrize(("request", "field", "expected"), BAD_FIELDS)
+async def test_bad_field_is_named(request: dict[str, object], field: str, expected: str) -> None:
     """A wrong value is answered 422 with the field, what came and what was expected."""
     house = House()
     async with house.client() as client:
-        body = assert_error(await client.post(JOBS, json=wish), 422, "bad_input")
+        body = assert_error(await client.post(JOBS, json=request), 422, "bad_input")
     faults = body["faults"]
     assert isinstance(faults, list)
     fault = next(fault for fault in faults if fault["field"] == field)
@@ -289,11 +289,11 @@ values = st.recursive(
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.sampled_from(sorted(FIELDS)) | st.text(max_size=8), values, max_size=5))
-async def test_no_body_breaks_the_service(wish: dict[str, object]) -> None:
+async def test_no_body_breaks_the_service(request: dict[str, object]) -> None:
     """Whatever stands in the body, the answer is 201 or a refusal in the one shape."""
     async with House().client() as client:
         try:
-            answer = await client.post(JOBS, json=wish)
+            answer = await client.post(JOBS, json=request)
         except (ValueError, UnicodeEncodeError):
             return  # the client cannot even write it down as JSON
     if answer.status_code != 201:

@@ -11,16 +11,16 @@ import pytest
 from core.changes import (
     ClearAlert,
     NewVm,
+    PutRegionBlock,
     PutRegionStatus,
-    PutTrouble,
     RaiseAlert,
     RegionStatus,
-    VmBeat,
+    VmHeartbeat,
 )
 from core.job import JobStatus
 from core.messages import GpuReading
-from core.reads import Summary, VmCount
-from core.region_blocks import Trouble, TroubleKind
+from core.reads import ServiceSummary, VmCount
+from core.region_blocks import BlockKind, RegionBlock
 from core.vm import Vm, VmState
 from scheduler.api.http.app import create_metrics_app
 from tests.scheduler.api.fakes import CLUSTERS, LEASE, NOW, TO_RUNNING, House, assert_error
@@ -28,8 +28,8 @@ from tests.scheduler.api.fakes import CLUSTERS, LEASE, NOW, TO_RUNNING, House, a
 A100 = "2xa100-40gb"
 
 
-def full_summary() -> Summary:
-    return Summary(
+def full_summary() -> ServiceSummary:
+    return ServiceSummary(
         now=NOW,
         leader="replica-1",
         term=4,
@@ -95,12 +95,12 @@ async def test_clusters_bring_counts_blocks_and_reasons_together() -> None:
     """Each region of each cluster shows its VMs, its block if one holds now, and its why."""
     house = House()
     house.answer("summary", full_summary())
-    stockout = Trouble(
+    stockout = RegionBlock(
         region="us-west1",
         zone="us-west1-a",
         machine_type=f"machine-{A100}",
         spot=False,
-        kind=TroubleKind.STOCKOUT,
+        kind=BlockKind.STOCKOUT,
         since=NOW,
         last_seen=NOW,
         until=NOW + timedelta(seconds=45),
@@ -109,7 +109,7 @@ async def test_clusters_bring_counts_blocks_and_reasons_together() -> None:
     )
     over = replace(stockout, region="us-central1", until=NOW)
     other = replace(stockout, machine_type="another", until=NOW + timedelta(hours=1))
-    house.write(*map(PutTrouble, (stockout, over, other)))
+    house.write(*map(PutRegionBlock, (stockout, over, other)))
     house.write(PutRegionStatus(RegionStatus(A100, "us-west1", 1, "waits for a stockout", NOW)))
     async with house.client() as client:
         clusters = (await client.get("/api/v1/clusters")).json()["clusters"]
@@ -167,11 +167,11 @@ async def test_vms_cost_from_their_first_running_second() -> None:
         running_since=NOW - timedelta(minutes=30),
     )
     gone = replace(vm, uid="a", state=VmState.GONE, gone_at=NOW - timedelta(minutes=20), leases=())
-    house.write(NewVm(vm, 9), VmBeat(vm.uid, NOW, (GpuReading(0, 97.0, 61.0),)))
+    house.write(NewVm(vm, 9), VmHeartbeat(vm.uid, NOW, (GpuReading(0, 97.0, 61.0),)))
     house.tables.set_vm(gone)
     async with house.client() as client:
-        wish = {"command": ["a"], "job_id": "mine", "cluster": A100, "gpu_count": 2}
-        assert (await client.post("/api/v1/jobs", json=wish)).status_code == 201
+        request = {"command": ["a"], "job_id": "mine", "cluster": A100, "gpu_count": 2}
+        assert (await client.post("/api/v1/jobs", json=request)).status_code == 201
         house.move("mine", *TO_RUNNING)
         body = (await client.get("/api/v1/vms?gone=true")).json()
     first, second = body["vms"]

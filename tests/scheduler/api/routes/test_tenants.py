@@ -13,7 +13,7 @@ from core.queueing import QueuePolicy, QueueRule, patience_s
 from core.tenants import Consent, Quota, Tenant
 from scheduler.queue.guaranteed_start import bound_s
 from scheduler.submission.submit import Expected, Submissions
-from scheduler.submission.tenant_access import Door, DoorRules, span
+from scheduler.submission.tenant_access import DoorRules, TenantAccess, span
 from tests.scheduler.api.fakes import NOW, RULES, TO_RUNNING, House
 
 PATH = "/api/v1/tenants"
@@ -136,7 +136,7 @@ def door(
         RULES.timers,
         clock,
         services.ids,
-        door=Door(
+        door=TenantAccess(
             house.store, lambda: DoorRules(not strict, confirm_above_usd_per_hour=confirm), clock
         ),
         expected=expected,
@@ -281,7 +281,7 @@ async def test_all_of_an_array_are_told_the_bound_of_the_last(house: House) -> N
 
 async def test_a_job_far_behind_is_told_its_rule(house: House) -> None:
     """Nobody has looked at it yet: its quota is named when somebody asks; one that is next waits
-    for the next turn to say it."""
+    for the next cycle to say it."""
     async with house.client() as client:
         await client.post("/api/v1/jobs", json={**JOB, "job_id": "one", "tenant_id": "a"})
         await client.post("/api/v1/jobs", json={**JOB, "job_id": "two", "tenant_id": "a"})
