@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from agent.events import Progressed
 from core.messages import HeartbeatStatus, Progress, StartJob
+from core.slots import slots_of
 
 B = HeartbeatStatus
 PREEMPTED = "preempted"
@@ -54,7 +55,7 @@ class Work:
 
 def slots_refusal(order: StartJob, held: Iterable[StartJob], gpu_count: int) -> str:
     """Why the order cannot have its slots; empty if it can. A VM without GPUs has one slot."""
-    slot_count = max(1, gpu_count)
+    slot_count = slots_of(gpu_count)
     if order.gpus and not gpu_count:
         return f"slots: got GPUs {order.gpus}, but this VM has none"
     wrong = [slot for slot in order.slots if not 0 <= slot < slot_count]

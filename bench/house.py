@@ -7,6 +7,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 
 import psycopg
@@ -23,7 +24,7 @@ from core.mig import MachineState, ManagedInstance, MigSnapshot
 from core.names import Names
 from core.submission import content_hash
 from core.timers import Timers
-from core.vm import Vm, VmState, move_vm, take_lease
+from core.vm import Vm, VmEvent, advance_vm, new_vm, take_lease
 from db import migrate
 from db.store import PostgresStore
 from messaging.codec import decode_control
@@ -200,22 +201,11 @@ class House:
     def new_vm(self, now: datetime) -> tuple[Vm, list[Change]]:
         """A VM whose worker is ready, and the changes that make it."""
         uid = self.ids.uid(now)
-        vm = Vm(
-            uid=uid,
-            name=f"{NAMES.vm_base(SPEC.name, REGION)}-{uid[-12:]}",
-            cluster=SPEC.name,
-            region=REGION,
-            state=VmState.REQUESTED,
-            version=1,
-            request_id=self.ids.request_id(),
-            gpus=1,
-            spot=False,
-            usd_per_hour=1.0,
-            requested_at=now,
-            state_since=now,
-        )
+        name = f"{NAMES.vm_base(SPEC.name, REGION)}-{uid[-12:]}"
+        vm = new_vm(SPEC, REGION, uid=uid, name=name, now=now, reason="")
+        vm = replace(vm, request_id=self.ids.request_id())
         # Its id and zone are still to be learned by observation: one more step that races.
-        awake = move_vm(vm, VmState.READY, now, "ready", boot_nonce="boot")
+        awake = advance_vm(vm, VmEvent.WORKER_READY, now, "ready", boot_nonce="boot")
         self.cloud.members[vm.name] = uid[-6:]
         return awake, [NewVm(vm, SPEC.vm_max), VmMove(vm, awake)]
 

@@ -49,6 +49,7 @@ from bench.v1_verdict import (
 )
 from cli.local.v1_workers import V1_WORKER
 from config.load import DEFAULT_PATH
+from core.vm import VmState
 
 FINAL = frozenset({"COMPLETED", "FAILED", "STOPPED"})
 # Waits on purpose are short; the relations between them are the usual ones.
@@ -331,7 +332,7 @@ def _alive(stack: LocalStack) -> list[str]:
     """VMs that the scheduler still counts, after it had time to look."""
 
     def look() -> list[str] | None:
-        vms = [vm for vm in stack.get("/vms")["vms"] if vm["state"] != "GONE"]
+        vms = [vm for vm in stack.get("/vms")["vms"] if not VmState(vm["state"]).gone]
         return None if vms else []
 
     try:

@@ -16,7 +16,7 @@ from typing import TypeVar, overload
 
 from core.job import LEASED, Job, JobStatus
 from core.tenants import HOLDS, Holding, ResourceTotals
-from core.vm import Vm, VmState, heard
+from core.vm import Vm, heard
 
 STALE_MAX = 1000
 """Entries of a heap that speak of what is over are dropped when there are as many as others, and
@@ -103,9 +103,9 @@ class ActiveIndex:
         """Gang → those of its members that live."""
         self.partial: Uids = {}
         """Gangs of which not all members live."""
-        self.coming: Uids = {}
+        self.in_flight: Uids = {}
         """VMs that are asked for and have not said READY."""
-        self.leaving: Uids = {}
+        self.beyond_use: Uids = {}
         """VMs that are gone or being deleted."""
         self.ailing: Uids = {}
         """VMs against which something is known."""
@@ -146,7 +146,7 @@ class ActiveIndex:
 
     def counted_in(self, cluster: str) -> int:
         """VMs of a cluster that count against its limit."""
-        gone = (self.vms[uid] for uid in self.leaving)
+        gone = (self.vms[uid] for uid in self.beyond_use)
         return len(self._vms_of.get(cluster, ())) - sum(
             vm.cluster == cluster and not vm.counted for vm in gone
         )
@@ -228,10 +228,10 @@ class ActiveIndex:
         self._vms_of.setdefault(vm.cluster, {})[vm.uid] = None
         _keep(self._idle_in.setdefault(vm.cluster, {}), vm.uid, wanted=vm.idle)
         self.homeless.pop(vm.uid, None)
-        _keep(self.coming, vm.uid, wanted=vm.state in (VmState.REQUESTED, VmState.BOOTING))
-        _keep(self.leaving, vm.uid, wanted=vm.state in (VmState.GONE, VmState.DELETING))
+        _keep(self.in_flight, vm.uid, wanted=vm.state.in_flight)
+        _keep(self.beyond_use, vm.uid, wanted=vm.state.beyond_use)
         _keep(self.ailing, vm.uid, wanted=bool(vm.health.gpus or vm.health.failures))
-        if vm.state is not VmState.GONE:
+        if vm.counted:
             self.names[vm.name] = vm.uid
         elif self.names.get(vm.name) == vm.uid:
             del self.names[vm.name]
@@ -244,7 +244,7 @@ class ActiveIndex:
         self.marks[vm.cluster] += 1
         self._vms_of[vm.cluster].pop(uid)
         _keep(self._idle_in[vm.cluster], uid, wanted=False)
-        for kept in (self.coming, self.leaving, self.ailing, self._quiet):
+        for kept in (self.in_flight, self.beyond_use, self.ailing, self._quiet):
             kept.pop(uid, None)
         if self.names.get(vm.name) == uid:
             del self.names[vm.name]

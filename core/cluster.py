@@ -7,6 +7,7 @@ from typing import Literal
 
 from core.floors import Floor
 from core.queueing import QueueRule
+from core.slots import slots_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,11 @@ class ClusterSpec:
     @property
     def slots(self) -> int:
         """How many parts of a VM can be leased: its GPUs, or the one of a VM without GPUs."""
-        return max(1, self.gpus)
+        return slots_of(self.gpus)
+
+    def jobs_per_vm(self, gpu_count: int) -> int:
+        """How many jobs with so many GPUs one of its VMs runs at once."""
+        return self.gpus // gpu_count if self.share and gpu_count else 1
 
     @property
     def offering(self) -> str:

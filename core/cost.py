@@ -20,6 +20,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from core.job import JobEvent
+from core.slots import slots_of
 from core.vm import Vm
 
 MINIMUM = timedelta(seconds=60)
@@ -270,7 +271,7 @@ def _deal(
     if not holders:
         yield _unused(life, at, last), life.idle_payer(at, last), micros
         return
-    weights = [max(1, stay.gpus) for stay in holders]
+    weights = [slots_of(stay.gpus) for stay in holders]
     total, before = sum(weights), 0
     for stay, weight in zip(holders, weights, strict=True):
         part = micros * (before + weight) // total - micros * before // total
@@ -293,8 +294,8 @@ def burn(life: Life, now: datetime) -> list[tuple[Payer | None, float]]:
     if not holders:
         left = (stay for stay in life.stays if stay.until is not None and stay.until <= now)
         return [(life.idle_payer(now, _last_to_leave(left, None)), life.usd_per_hour)]
-    total = sum(max(1, stay.gpus) for stay in holders)
-    return [(stay.payer, life.usd_per_hour * max(1, stay.gpus) / total) for stay in holders]
+    total = sum(slots_of(stay.gpus) for stay in holders)
+    return [(stay.payer, life.usd_per_hour * slots_of(stay.gpus) / total) for stay in holders]
 
 
 def day_start(day: date) -> datetime:

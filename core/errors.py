@@ -39,6 +39,15 @@ class BadInput(ZenError):
         super().__init__("; ".join(str(fault) for fault in self.faults))
 
 
+class IllegalTransition(ZenError):
+    """The state machine of a job or a VM has no such step from here."""
+
+    code = "illegal_transition"
+
+    def __init__(self, subject: str, state: str, event: str) -> None:
+        super().__init__(f"{subject} is {state}: {event} is not possible from there")
+
+
 class QuotaExceeded(BadInput):
     """The tenant may never have that much: ask for less, or for a larger quota."""
 

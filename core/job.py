@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from core.errors import ZenError
+from core.errors import IllegalTransition
 from core.health import HealthRules
 from core.queueing import QueuePolicy, due_at
+from core.slots import slots_of
 from core.timers import Timers
 
 
@@ -293,7 +294,7 @@ class JobSpec:
     @property
     def slots(self) -> int:
         """How many parts of a VM it is given: its GPUs, or one without a GPU."""
-        return max(1, self.gpu_count)
+        return slots_of(self.gpu_count)
 
     @property
     def least(self) -> int:
@@ -475,18 +476,6 @@ class TimelineEntry:
     dedup_key: str | None = None
 
 
-class IllegalTransition(ZenError):
-    """The table has no such step from here."""
-
-    code = "illegal_transition"
-
-    def __init__(self, job: Job, event: JobEvent) -> None:
-        self.job, self.event = job, event
-        super().__init__(
-            f"job {job.spec.job_id} is {job.status}: {event} is not possible from there"
-        )
-
-
 def new_job(
     uid: str,
     spec: JobSpec,
@@ -542,7 +531,7 @@ def advance(
     targets = TRANSITIONS.get((job.status, event))
     held = job.blocked is not None and not job.parked
     if targets is None or (held and event is E.ADMITTED):
-        raise IllegalTransition(job, event)
+        raise IllegalTransition(f"job {job.spec.job_id}", job.status, event)
     assert (cluster is not None) == (event is E.REROUTED), f"{event} with cluster {cluster}"
     counted = _count(job, event)
     target = _choose(counted, event, targets, rules)

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from core.job import JobSpec
+from core.slots import gpus_among
 
 
 class HeartbeatStatus(StrEnum):
@@ -131,7 +132,7 @@ class StartJob:
     @property
     def gpus(self) -> tuple[int, ...]:
         """The GPUs of its slots; the slot of a job without GPUs is none."""
-        return self.slots if self.spec.gpu_count else ()
+        return gpus_among(self.slots, self.spec.gpu_count)
 
 
 @dataclass(frozen=True, slots=True)

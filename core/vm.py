@@ -1,15 +1,22 @@
-"""A VM: what is known of it, and its table of transitions."""
+"""A VM: what is known of it, its states, and the one table of transitions.
+
+Nobody assigns `vm.state`, and no other module compares it: `advance_vm()` is the only way
+to another state, and it either follows the table or raises IllegalTransition.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import TypedDict, Unpack
 
-from core.errors import ZenError
+from core.cluster import ClusterSpec
+from core.errors import IllegalTransition
 from core.health import WELL, VmHealth
 from core.names import gang_of
+from core.slots import slots_of
 
 
 class VmState(StrEnum):
@@ -29,17 +36,128 @@ class VmState(StrEnum):
     GONE = "GONE"
     """Observed gone. Absorbs."""
 
+    @property
+    def unseen(self) -> bool:
+        """Asked for, and not yet seen in the cloud."""
+        return self is V.REQUESTED
+
+    @property
+    def booting(self) -> bool:
+        """Seen in the cloud, and its worker has not spoken."""
+        return self is V.BOOTING
+
+    @property
+    def in_flight(self) -> bool:
+        """Asked for, and its worker has not spoken: it is still to come."""
+        return self is V.REQUESTED or self is V.BOOTING
+
+    @property
+    def ready(self) -> bool:
+        """Its worker is there, and may be given work."""
+        return self is V.READY
+
+    @property
+    def up(self) -> bool:
+        """Its worker is there; it may have jobs."""
+        return self is V.READY or self is V.DRAINING
+
+    @property
+    def draining(self) -> bool:
+        """Gets no new work; what it has may end."""
+        return self is V.DRAINING
+
+    @property
+    def deleting(self) -> bool:
+        """To be deleted, and not yet observed gone."""
+        return self is V.DELETING
+
+    @property
+    def leaving(self) -> bool:
+        """Gets no new work, and is still there."""
+        return self is V.DRAINING or self is V.DELETING
+
+    @property
+    def beyond_use(self) -> bool:
+        """To be deleted, or gone: no event brings it back."""
+        return self is V.DELETING or self is V.GONE
+
+    @property
+    def gone(self) -> bool:
+        """Observed gone: it counts against no limit any more."""
+        return self is V.GONE
+
+
+class VmEvent(StrEnum):
+    """What can happen to a VM."""
+
+    REQUESTED = "requested"
+    """The plan asks for it: its name is stored before the call is made."""
+    ADOPTED = "adopted"
+    """Found in one of our groups without a row: it is stored in order to be deleted."""
+    LISTED = "listed"
+    """Its group lists it."""
+    WORKER_READY = "worker_ready"
+    """Its worker speaks for the first time."""
+    DRAIN_ASKED = "drain_asked"
+    """It is not needed, or not trusted: what it has may end, nothing new comes."""
+    DRAIN_WITHDRAWN = "drain_withdrawn"
+    """Work has come back before it was deleted."""
+    RECLAIM_NOTICED = "reclaim_noticed"
+    """The cloud has announced that it takes the VM back."""
+    DELETE_ASKED = "delete_asked"
+    """The service gives it back, or gives it up."""
+    CLOUD_ENDED = "cloud_ended"
+    """Its machine is off, another one, or being deleted, by the cloud's doing or its worker's."""
+    CREATE_FAILED = "create_failed"
+    """Its create call was refused, or was accepted and failed: it never comes."""
+    NOT_LISTED = "not_listed"
+    """Its group does not list it (any more)."""
+
 
 V = VmState
+E = VmEvent
 
-VM_TRANSITIONS: Mapping[VmState, frozenset[VmState]] = {
-    V.REQUESTED: frozenset({V.BOOTING, V.READY, V.DELETING, V.GONE}),
-    V.BOOTING: frozenset({V.READY, V.DELETING, V.GONE}),
-    V.READY: frozenset({V.DRAINING, V.DELETING, V.GONE}),
-    V.DRAINING: frozenset({V.READY, V.DELETING, V.GONE}),
-    V.DELETING: frozenset({V.GONE}),
-    V.GONE: frozenset(),
+VM_BEGINNINGS: Mapping[VmEvent, VmState] = {E.REQUESTED: V.REQUESTED, E.ADOPTED: V.DELETING}
+VM_TRANSITIONS: Mapping[tuple[VmState, VmEvent], VmState] = {
+    (V.REQUESTED, E.LISTED): V.BOOTING,
+    (V.REQUESTED, E.WORKER_READY): V.READY,
+    (V.REQUESTED, E.DELETE_ASKED): V.DELETING,
+    (V.REQUESTED, E.CLOUD_ENDED): V.DELETING,
+    (V.REQUESTED, E.CREATE_FAILED): V.GONE,
+    (V.REQUESTED, E.NOT_LISTED): V.GONE,
+    (V.BOOTING, E.WORKER_READY): V.READY,
+    (V.BOOTING, E.DELETE_ASKED): V.DELETING,
+    (V.BOOTING, E.CLOUD_ENDED): V.DELETING,
+    (V.BOOTING, E.NOT_LISTED): V.GONE,
+    (V.READY, E.DRAIN_ASKED): V.DRAINING,
+    (V.READY, E.RECLAIM_NOTICED): V.DRAINING,
+    (V.READY, E.DELETE_ASKED): V.DELETING,
+    (V.READY, E.CLOUD_ENDED): V.DELETING,
+    (V.READY, E.NOT_LISTED): V.GONE,
+    (V.DRAINING, E.DRAIN_WITHDRAWN): V.READY,
+    (V.DRAINING, E.DELETE_ASKED): V.DELETING,
+    (V.DRAINING, E.CLOUD_ENDED): V.DELETING,
+    (V.DRAINING, E.NOT_LISTED): V.GONE,
+    (V.DELETING, E.CREATE_FAILED): V.GONE,
+    (V.DELETING, E.NOT_LISTED): V.GONE,
 }
+# Repeats of what is already so, and news that comes too late: the state stays.
+VM_REPEATS: frozenset[tuple[VmState, VmEvent]] = frozenset(
+    {
+        (V.BOOTING, E.LISTED),
+        (V.READY, E.LISTED),
+        (V.DRAINING, E.LISTED),
+        (V.DRAINING, E.DRAIN_ASKED),
+        (V.DELETING, E.DRAIN_ASKED),
+        (V.GONE, E.DRAIN_ASKED),
+        (V.DRAINING, E.RECLAIM_NOTICED),
+        (V.DELETING, E.RECLAIM_NOTICED),
+        (V.GONE, E.RECLAIM_NOTICED),
+        (V.DELETING, E.DELETE_ASKED),
+        (V.GONE, E.DELETE_ASKED),
+    }
+)
+
 
 LONG_S = 6 * 86400.0
 """A job that may run for longer than this is content with it: no VM that is asked for together with
@@ -47,12 +165,6 @@ others lasts longer than seven days, not even its own."""
 
 V1_BOOT = "v1"
 """Stands for the boot of a worker that sends none."""
-
-
-class IllegalVmMove(ZenError):
-    """The VM's table has no such step."""
-
-    code = "illegal_vm_move"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +225,18 @@ class Vm:
     @property
     def slots(self) -> int:
         """How many parts of it can be leased: its GPUs, or the one of a VM without GPUs."""
-        return max(1, self.gpus)
+        return slots_of(self.gpus)
 
     @property
     def queued(self) -> bool:
         """Asked for with others, and not given yet: it waits in the cloud's own queue."""
         return bool(self.together) and self.state is V.REQUESTED
+
+    @property
+    def never_seen(self) -> bool:
+        """No machine of its name was ever seen, although it may be to be deleted by now."""
+        waits = self.state is V.REQUESTED or self.state is V.DELETING
+        return waits and not self.zone and not self.instance_id
 
     @property
     def taken_words(self) -> str:
@@ -150,9 +268,47 @@ class Vm:
         return bool(self.leases)
 
     @property
+    def assignable(self) -> bool:
+        """It may be given work: its worker is there, and the cloud leaves the VM to us."""
+        return self.state is V.READY and not self.taken and bool(self.boot_nonce)
+
+    @property
+    def worker_may_run(self) -> bool:
+        """A job that it was given may still run there: it has not been seen off."""
+        return self.state is not V.GONE and not (self.state is V.DELETING and not self.boot_nonce)
+
+    @property
     def counted(self) -> bool:
         """Counts against the limit until observed gone."""
         return self.state is not V.GONE
+
+    def boot_deadline(self, boot_timeout_s: float) -> datetime:
+        """When it must be READY. Of what was asked for together the time counts from when it was
+        given."""
+        begun = self.state_since if self.together else self.requested_at
+        return begun + timedelta(seconds=boot_timeout_s)
+
+    def has_boot_timed_out(self, boot_timeout_s: float, now: datetime) -> bool:
+        """It is in flight for too long; what waits in the cloud's own queue may take its time."""
+        if self.queued or not self.state.in_flight:
+            return False
+        return now > self.boot_deadline(boot_timeout_s)
+
+
+class VmFacts(TypedDict, total=False):
+    """What may be learned of a VM, with a step or without one."""
+
+    zone: str
+    instance_id: str
+    boot_nonce: str
+    address: str
+    running_since: datetime | None
+    stopped_at: datetime | None
+    ends_at: datetime | None
+    kept_until: datetime | None
+    refused: bool
+    taken: bool
+    health: VmHealth
 
 
 _VM_PARTS = tuple(
@@ -170,24 +326,82 @@ def heard(vm: Vm, at: datetime | None) -> Vm:
     return copy
 
 
-def move_vm(vm: Vm, state: VmState, now: datetime, reason: str, **facts: object) -> Vm:
-    """The VM in its next state, or IllegalVmMove. `facts` are fields learned with the step."""
-    if state not in VM_TRANSITIONS[vm.state]:
-        raise IllegalVmMove(f"VM {vm.name} is {vm.state}: it cannot become {state} ({reason})")
-    leaving = (vm.leaving_since or now) if state in (V.DRAINING, V.DELETING) else None
+def new_vm(
+    spec: ClusterSpec,
+    region: str,
+    *,
+    uid: str,
+    name: str,
+    now: datetime,
+    reason: str,
+    event: VmEvent = E.REQUESTED,
+) -> Vm:
+    """A VM of the cluster as it is first stored: asked for, or adopted from a group. In a region
+    that was withdrawn from the cluster its price is that of the cheapest."""
+    priced = any(known.region == region for known in spec.regions)
+    return Vm(
+        uid=uid,
+        name=name,
+        cluster=spec.name,
+        region=region,
+        state=VM_BEGINNINGS[event],
+        version=1,
+        request_id="",
+        gpus=spec.gpus,
+        spot=spec.spot,
+        usd_per_hour=spec.usd_per_hour(region) if priced else spec.cheapest_usd_per_hour,
+        requested_at=now,
+        state_since=now,
+        reason=reason,
+    )
+
+
+def advance_vm(vm: Vm, event: VmEvent, now: datetime, reason: str, **facts: Unpack[VmFacts]) -> Vm:
+    """The VM after the event, or IllegalTransition. A repeat leaves the state as it is. `facts` are
+    learned with the event, also with a repeat."""
+    if (vm.state, event) in VM_REPEATS:
+        return with_facts(vm, **facts)
+    state = VM_TRANSITIONS.get((vm.state, event))
+    if state is None:
+        raise IllegalTransition(f"VM {vm.name}", vm.state, f"{event} ({reason})")
+    began = state is V.READY and vm.ready_at is None
     moved = replace(
         vm,
         state=state,
         version=vm.version + 1,
         state_since=now,
         reason=reason,
-        leaving_since=vm.leaving_since if state is V.GONE else leaving,
+        leaving_since=_leaving_since(vm, state, now),
+        gone_at=now if state is V.GONE else None,
+        ready_at=now if began else vm.ready_at,
+        idle_since=now if began else vm.idle_since,
     )
-    if state is V.GONE:
-        moved = replace(moved, gone_at=now)
-    if state is V.READY and vm.ready_at is None:
-        moved = replace(moved, ready_at=now, idle_since=now)
-    return replace(moved, **facts)  # type: ignore[arg-type]  # facts are checked by replace() itself
+    return replace(moved, **facts)
+
+
+def with_facts(vm: Vm, **facts: Unpack[VmFacts]) -> Vm:
+    """The VM in the same state with what was learned of it; the same object if nothing is new."""
+    if all(getattr(vm, name) == value for name, value in facts.items()):
+        return vm
+    return replace(vm, version=vm.version + 1, **facts)
+
+
+def may_become(before: VmState, after: VmState) -> bool:
+    """Whether one event leads from a state to the other."""
+    return any(old is before and new is after for (old, _), new in VM_TRANSITIONS.items())
+
+
+def vm_word(state: str, busy: bool) -> str:
+    """The word people see for a VM in that state: a READY one is idle or busy."""
+    if state == V.READY:
+        return "busy" if busy else "idle"
+    return state.lower()
+
+
+def _leaving_since(vm: Vm, state: VmState, now: datetime) -> datetime | None:
+    if state.leaving:
+        return vm.leaving_since or now
+    return vm.leaving_since if state is V.GONE else None
 
 
 def take_lease(vm: Vm, lease_id: str) -> Vm:

@@ -6,6 +6,7 @@ down who wrote what the leader alone may write, so that a write of a leader whos
 is seen even if the guards were broken. (Costs of a VM that are settled are no such thing: they are
 added up once, under the lock of its row, by whoever comes first.)
 """
+# ruff: noqa: S608  # only our own condition on VM states is put into these texts
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from core.audit import Audit, HistoryStep, JobHistory, Reign, Try
 from core.job import JobStatus
 from db.store import PostgresStore
+from db.vm_states import COUNTED
 
 _JOBS = "SELECT uid::text, job_id, user_id, status, attempt FROM jobs"
 _EVENTS = """
@@ -24,10 +26,10 @@ SELECT uid::text, attempt, lease_id, vm_name, assigned_at, ended_at FROM attempt
 ORDER BY uid, attempt
 """
 # Leases on VMs whose job does not know of them, the other way round, and GPUs given out twice.
-_LOOSE = """
+_LOOSE = f"""
 SELECT 'VM ' || v.name || ' holds lease ' || l || ', no job does' FROM vms AS v
 CROSS JOIN jsonb_array_elements_text(v.leases) AS l
-WHERE v.state <> 'GONE' AND NOT EXISTS (SELECT 1 FROM jobs AS j WHERE j.lease_id = l)
+WHERE v.{COUNTED} AND NOT EXISTS (SELECT 1 FROM jobs AS j WHERE j.lease_id = l)
 UNION ALL
 SELECT 'job ' || j.job_id || ' holds lease ' || j.lease_id || ', its VM does not' FROM jobs AS j
 WHERE j.lease_id IS NOT NULL AND NOT EXISTS (

@@ -29,6 +29,7 @@ from core.cost import (
     sums_of,
 )
 from core.cost_report import CostQuestion, CostReport, CostTally, job_amounts, job_key
+from db.vm_states import GONE
 
 Connection = AsyncConnection[TupleRow]
 _CHUNK = 200
@@ -76,11 +77,11 @@ j.past_cost_usd, (SELECT jsonb_object_agg(k.kind, k.usd) FROM (
 
 # VMs that are gone and whose jobs have heard; and of those that live, whatever ended before the
 # oldest attempt that goes on, once that is an hour. So reports never read a long history.
-DUE = """
+DUE = f"""
 SELECT v.uid::text FROM vms AS v CROSS JOIN LATERAL (
     SELECT coalesce(v.settled_until, v.running_since) AS since
 ) AS d
-WHERE NOT v.settled AND ((v.state = 'GONE' AND v.leases = '[]'::jsonb) OR (
+WHERE NOT v.settled AND ((v.{GONE} AND v.leases = '[]'::jsonb) OR (
     d.since < now() - interval '1 h'
     AND EXISTS (SELECT FROM attempts AS a WHERE a.vm_uid = v.uid AND a.assigned_at >= d.since
         AND a.ended_at IS NOT NULL)
@@ -91,9 +92,9 @@ ORDER BY v.uid LIMIT %s FOR NO KEY UPDATE OF v SKIP LOCKED
 _DUE_LIVES = f"SELECT {LIFE}::text, now() FROM vms AS v WHERE v.uid = ANY(%s::uuid[])"
 _DUE_LIVES += " AND v.running_since IS NOT NULL"
 # A VM that never ran cost nothing.
-_FREE = """
+_FREE = f"""
 UPDATE vms SET settled = true
-WHERE uid = ANY(%s::uuid[]) AND running_since IS NULL AND state = 'GONE'
+WHERE uid = ANY(%s::uuid[]) AND running_since IS NULL AND {GONE}
 """
 _MARK = """
 UPDATE vms AS v SET settled_until = x.until, settled = x.whole

@@ -13,6 +13,7 @@ from psycopg.rows import TupleRow
 from core.forecast import Forecast, PastRun
 from core.job import Job
 from core.queueing import HeadsOf
+from core.slots import slots_of
 from db.queue_heads import KINDS, queue_heads
 from db.rows import JOB_SELECT, job_of
 
@@ -74,7 +75,7 @@ async def runs(connection: Connection, since: datetime, limit: int) -> list[Past
 
 def _run(row: TupleRow) -> PastRun:
     uid, tenant_id, name, workflow, command, cluster, gpus, replicas, gpu_s, ended_at = row
-    words, ran_s = _words.decode(command), gpu_s / max(1, gpus)
+    words, ran_s = _words.decode(command), gpu_s / slots_of(gpus)
     return PastRun(uid, tenant_id, name, workflow, words, cluster, gpus * replicas, ran_s, ended_at)
 
 

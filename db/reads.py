@@ -59,6 +59,7 @@ from db.rows import (
     vm_of,
 )
 from db.store import PostgresStore
+from db.vm_states import COUNTED
 
 # Counted only when somebody asks, and no further than anybody would count: higher classes, and
 # those of its own tenant that are due before it. How the tenants of a class take turns is decided
@@ -104,7 +105,7 @@ _JOB_CONDITIONS = {
 _VM_CONDITIONS = {
     "cluster": "v.cluster = %(cluster)s",
     "region": "v.region = %(region)s",
-    "living": "v.state <> 'GONE'",
+    "living": f"v.{COUNTED}",
 }
 _DEAD_LETTER_SELECT = """
 SELECT d.message_id, d.source, d.body, d.attributes::text, d.reason, d.at, d.ordering_key,
@@ -136,13 +137,13 @@ _PARKED = """
 SELECT cluster, count(*) FROM jobs WHERE blocked IS NOT NULL AND blocked = uid AND rank > 0
 GROUP BY 1
 """
-_VM_COUNTS = """
-SELECT cluster, region, state, leases <> '[]'::jsonb, count(*) FROM vms WHERE state <> 'GONE'
+_VM_COUNTS = f"""
+SELECT cluster, region, state, leases <> '[]'::jsonb, count(*) FROM vms WHERE {COUNTED}
 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
 """
-_BURN = """
+_BURN = f"""
 SELECT cluster, sum(usd_per_hour) FROM vms
-WHERE state <> 'GONE' AND running_since IS NOT NULL AND stopped_at IS NULL GROUP BY 1 ORDER BY 1
+WHERE {COUNTED} AND running_since IS NOT NULL AND stopped_at IS NULL GROUP BY 1 ORDER BY 1
 """
 
 

@@ -11,6 +11,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from core.retention import RetentionRules
+from db.vm_states import GONE
 
 _CUTOFF = "now() - make_interval(secs => %(days)s * 86400)"
 
@@ -36,7 +37,7 @@ DELETE FROM outbox WHERE published_at < {_CUTOFF} AND ctid = ANY(ARRAY(
 """
 DEAD_LETTERS = _oldest("dead_letters", "at")
 REQUESTS = _oldest("cloud_requests", "settled_at")
-VMS = _oldest("vms", "gone_at", "state = 'GONE' AND leases = '[]'::jsonb AND settled")
+VMS = _oldest("vms", "gone_at", f"{GONE} AND leases = '[]'::jsonb AND settled")
 SUPPLY_HISTORY = _oldest("experience", "updated_at")
 REGION_BLOCKS = _oldest("troubles", "last_seen")
 ALERTS = _oldest("alerts", "cleared_at")

@@ -36,6 +36,7 @@ from db.rows import (
     vm_of,
 )
 from db.tenants import TENANT_SELECT, tenant_of, usage_of
+from db.vm_states import COUNTED, GONE
 
 Connection = AsyncConnection[TupleRow]
 Cursor = AsyncCursor[TupleRow]
@@ -45,7 +46,7 @@ SETTLE_MIN = 5_000
 # The same words as in the partial indexes, or they would not be used.
 _LIVE = ", ".join(f"'{s}'" for s in sorted([*LEASED, JobStatus.PROVISIONING]))
 # A VM that is gone stays in the snapshot until the jobs that it held have been told.
-_SEEN = "(v.state <> 'GONE' OR (v.state = 'GONE' AND v.leases <> '[]'::jsonb))"
+_SEEN = f"(v.{COUNTED} OR (v.{GONE} AND v.leases <> '[]'::jsonb))"
 # `moved` is the transaction that changed the row last. Whatever the last snapshot did not see was
 # written by a transaction not older than the oldest one that was under way then: rows from that one
 # on are all that can have changed, though a few of them were seen already.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from typing import Unpack
 
 from core.active import ActiveIndex
 from core.changes import AtomicBatch, Change, Charge, JobMove, JobProgress, Send, Snapshot, VmMove
@@ -27,7 +28,7 @@ from core.job import (
 from core.messages import Control, OutMessage, StopJob
 from core.overlay import Layer
 from core.remaining import nothing_saved
-from core.vm import VM_TRANSITIONS, Vm, VmState, drop_lease, move_vm
+from core.vm import Vm, VmEvent, VmFacts, advance_vm, drop_lease, with_facts
 from core.waits import WaitNote
 
 Encode = Callable[[Control], OutMessage]
@@ -174,11 +175,13 @@ class PlanBuilder:
         self.batches.append(tuple(changes))
         return after
 
-    def move_vm(self, vm: Vm, state: VmState, reason: str, **facts: object) -> Vm:
+    def advance_vm(self, vm: Vm, event: VmEvent, reason: str, **facts: Unpack[VmFacts]) -> Vm:
         """Move a VM on its own."""
-        after = move_vm(vm, state, self.now, reason, **facts)
-        self.put_vm(vm, after)
-        return after
+        return self._put_vm(vm, advance_vm(vm, event, self.now, reason, **facts))
+
+    def learn_vm(self, vm: Vm, **facts: Unpack[VmFacts]) -> Vm:
+        """Write what was learned of a VM; its state stays."""
+        return self._put_vm(vm, with_facts(vm, **facts))
 
     def put_job(
         self,
@@ -193,10 +196,11 @@ class PlanBuilder:
         self.batches.append((JobMove(before, after, entries), *sends))
         return after
 
-    def put_vm(self, before: Vm, after: Vm) -> None:
-        """Write a VM whose facts changed without a change of state."""
-        self.vms[after.uid] = after
-        self.batches.append((VmMove(before, after),))
+    def _put_vm(self, before: Vm, after: Vm) -> Vm:
+        if after is not before:
+            self.vms[after.uid] = after
+            self.batches.append((VmMove(before, after),))
+        return after
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -214,23 +218,19 @@ class PlanBuilder:
         """A change that stands alone."""
         self.batches.append((change,))
 
-    def doom(self, vm: Vm, reason: str) -> Vm:
+    def delete_vm(self, vm: Vm, reason: str) -> Vm:
         """The VM is beyond use: delete it, whatever it holds. Its jobs go back when no worker
         can be alive on it any more."""
-        if VmState.DELETING in VM_TRANSITIONS[vm.state]:
-            return self.move_vm(vm, VmState.DELETING, reason)
-        return vm
+        return self.advance_vm(vm, VmEvent.DELETE_ASKED, reason)
 
-    def distrust(self, vm: Vm, reason: str, lease_id: str = "") -> Vm:
+    def retire_vm(self, vm: Vm, reason: str, lease_id: str = "") -> Vm:
         """Its worker did not do as told (for that lease). Neighbours on a shared VM are left to
         end in peace: it takes nothing new and goes when it is empty. Without neighbours it goes
         now."""
         others = [lease for lease in vm.leases if lease != lease_id]
         if not others:
-            return self.doom(vm, reason)
-        if vm.state is VmState.READY:
-            return self.move_vm(vm, VmState.DRAINING, reason)
-        return vm
+            return self.delete_vm(vm, reason)
+        return self.advance_vm(vm, VmEvent.DRAIN_ASKED, reason)
 
     def _charge(self, job: Job) -> list[Change]:
         """What the attempt has used counts from its start on; one that never ran is free."""

@@ -25,6 +25,7 @@ import yaml
 
 from cli.clients.frame import WORDS_MAX, ClientCheck, ClientProgram, ClientSetup
 from config.load import DEFAULT_PATH
+from core.vm import VmState
 
 PROJECT, CLUSTER, BUCKET = "eng-ai-dev", "1xa100-40gb", "lum-dev-pipeline-zen-jobs"
 END_S = 240.0
@@ -236,7 +237,7 @@ def _keeps(client: _LuminoClient) -> ClientCheck:
     name = client.job("kept")["gcp"]["vm_name"]
     # Longer than a VM without keep_alive has to delete itself.
     time.sleep(75)
-    kept = [vm for vm in client.vms() if vm["name"] == name and vm["state"] == "DRAINING"]
+    kept = [vm for vm in client.vms() if vm["name"] == name and VmState(vm["state"]).draining]
     if ended.outcome == "passed" and not kept:
         return ClientCheck(ended.name, "failed", f"{name} is gone: {client.vms()}")
     return ended

@@ -23,6 +23,7 @@ from cli.output.printing import (
     watch_table,
 )
 from core.clock import SystemClock
+from core.vm import vm_word
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -284,7 +285,7 @@ def _vms_table(found: list[Json], now: datetime) -> Fitted:
     rows = [
         [
             vm["name"],
-            _vm_state(vm),
+            vm_word(str(vm["state"]), bool(vm["busy"])),
             vm["zone"] or vm["region"],
             "spot" if vm["spot"] else "standard",
             between(vm["requested_at"], moment(vm.get("gone_at")) or now),
@@ -302,12 +303,6 @@ def _vms_table(found: list[Json], now: datetime) -> Fitted:
 def _vm_why(vm: Json) -> str:
     reason, health = str(vm["reason"]), str(vm.get("health") or "")
     return reason if health in reason else f"{reason}; {health}"
-
-
-def _vm_state(vm: Json) -> str:
-    if vm["state"] == "READY":
-        return "busy" if vm["busy"] else "idle"
-    return str(vm["state"]).lower()
 
 
 def _now() -> datetime:

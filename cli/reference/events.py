@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from cli.reference.markdown import MADE_BY, cell, code, meanings, table
 from core.job import DEADLINE_EVENT, TRANSITIONS, JobEvent, JobStatus
-from core.vm import VmState
+from core.vm import VM_BEGINNINGS, VM_TRANSITIONS, VmEvent, VmState
 from core.waits import WaitKind
 
 _HEAD = f"""\
@@ -55,8 +55,20 @@ def page() -> str:
             ),
             "## States of a VM\n",
             table(("State", "Meaning"), ((code(v), cell(vms[v.name])) for v in VmState)),
+            "## Events of a VM\n",
+            table(
+                ("Event", "Meaning", "From → to"),
+                ((code(e), cell(meanings(VmEvent)[e.name]), _vm_steps(e)) for e in VmEvent),
+            ),
         ]
     )
+
+
+def _vm_steps(event: VmEvent) -> str:
+    if event in VM_BEGINNINGS:
+        return f"→ {VM_BEGINNINGS[event]}"
+    steps = [f"{old} → {new}" for (old, what), new in VM_TRANSITIONS.items() if what is event]
+    return "<br>".join(steps)
 
 
 def _steps(event: JobEvent) -> str:

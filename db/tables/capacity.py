@@ -19,6 +19,7 @@ from db.tables.columns import (
     text_column,
     time_column,
 )
+from db.vm_states import COUNTED, GONE, IN_FLIGHT
 
 vms = sa.Table(
     "vms",
@@ -64,14 +65,14 @@ vms = sa.Table(
     sa.Column("moved", sa.BigInteger),
     index("ix_vms_moved", "moved", where="moved IS NOT NULL"),
     sa.CheckConstraint(f"state IN {any_of(VmState)}", "state"),
-    sa.CheckConstraint("(state = 'GONE') = (gone_at IS NOT NULL)", "gone"),
+    sa.CheckConstraint(f"({GONE}) = (gone_at IS NOT NULL)", "gone"),
     # Only a READY VM takes work, and nothing leads back to before READY.
-    sa.CheckConstraint("state NOT IN ('BOOTING', 'REQUESTED') OR leases = '[]'::jsonb", "leases"),
+    sa.CheckConstraint(f"state NOT IN {any_of(IN_FLIGHT)} OR leases = '[]'::jsonb", "leases"),
     sa.CheckConstraint("version >= 1 AND gpus >= 0 AND usd_per_hour >= 0", "counters"),
-    index("uq_vms_living_name", "name", unique=True, where="state <> 'GONE'"),
-    index("ix_vms_living", "cluster, state", where="state <> 'GONE'"),
-    index("ix_vms_gone_with_leases", "uid", where="state = 'GONE' AND leases <> '[]'::jsonb"),
-    index("ix_vms_gone", "gone_at", where="state = 'GONE' AND leases = '[]'::jsonb"),
+    index("uq_vms_living_name", "name", unique=True, where=COUNTED),
+    index("ix_vms_living", "cluster, state", where=COUNTED),
+    index("ix_vms_gone_with_leases", "uid", where=f"{GONE} AND leases <> '[]'::jsonb"),
+    index("ix_vms_gone", "gone_at", where=f"{GONE} AND leases = '[]'::jsonb"),
     index("ix_vms_newest", "requested_at DESC, uid DESC"),
     index("ix_vms_unsettled", "uid", where="NOT settled"),
     index("ix_vms_caused_by", "caused_by", where="NOT settled"),

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from operator import attrgetter
 
 from core.demand import VmRequest
 from core.timers import Timers
-from core.vm import Vm, VmState
+from core.vm import Vm
 from orchestrator.planning.flex_start import NOBODY, Together, free_to_use, gather, is_gangs
 from orchestrator.planning.idle_policy import NO_SPARES, Spares, Stream, spares_wanted
 from orchestrator.planning.plan_input import PlanInput, match, requests_of
 from orchestrator.planning.region_estimates import Outlook, Prices, outlooks
-
-V = VmState
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,19 +125,20 @@ def survey(inputs: PlanInput, timers: Timers, now: datetime) -> Analysis:
 def _fleet(
     inputs: PlanInput, known: Mapping[str, Outlook], timers: Timers, now: datetime
 ) -> VmsByUse:
+    boot_s = timers.boot_timeout_s
     groups: dict[str, list[Vm]] = {name: [] for name in VmsByUse.__slots__}
     # Most VMs of a busy cluster work: they are none of the plan's business.
-    free = [vm for vm in inputs.vms if not vm.leases and vm.state is not V.DELETING]
+    free = [vm for vm in inputs.vms if not vm.leases and not vm.state.deleting]
     for vm in sorted(free, key=attrgetter("usd_per_hour", "requested_at", "name")):
-        if vm.region not in known or vm.taken or is_expired(vm, timers, now):
+        if vm.region not in known or vm.taken or vm.has_boot_timed_out(boot_s, now):
             continue
-        if vm.state is V.READY:
+        if vm.state.ready:
             groups["idle"].append(vm)
-        elif vm.state is V.DRAINING and vm.name not in inputs.asked:
+        elif vm.state.draining and vm.name not in inputs.asked:
             groups["draining"].append(vm)
         elif vm.together and vm.running_since is None:
             groups["bound"].append(vm)
-        elif vm.state in (V.REQUESTED, V.BOOTING):
+        elif vm.state.in_flight:
             groups[_progress(vm, known[vm.region], now)].append(vm)
     return VmsByUse(**{name: tuple(group) for name, group in groups.items()})
 
@@ -152,18 +151,6 @@ def _progress(vm: Vm, outlook: Outlook, now: datetime) -> str:
     # Asked for while the region is known to be stocked out: a probe from the beginning.
     probe = block is not None and outlook.stocked_out and vm.requested_at > block.since
     return "stale" if late or vm.refused or probe else "fresh"
-
-
-def is_expired(vm: Vm, timers: Timers, now: datetime) -> bool:
-    if vm.queued or vm.state not in (V.REQUESTED, V.BOOTING):
-        return False
-    return now > expires_at(vm, timers)
-
-
-def expires_at(vm: Vm, timers: Timers) -> datetime:
-    """Of what was asked for together the time counts from when it was given."""
-    begun = vm.state_since if vm.together else vm.requested_at
-    return begun + timedelta(seconds=timers.boot_timeout_s)
 
 
 def _called_back(

@@ -16,12 +16,11 @@ from core.actions import NoAction
 from core.demand import VmRequest
 from core.region_blocks import BlockKind
 from core.timers import Timers
-from core.vm import Vm, VmState
+from core.vm import Vm
 from core.waits import JOBS_PER_REGION
 from orchestrator.planning.plan_input import PlanInput
 from orchestrator.planning.region_estimates import Outlook
 
-V = VmState
 # What Google takes as the time that VMs are asked for.
 RUN_MIN_S, RUN_MAX_S = 600.0, 7 * 86400.0
 # Beside the longest boot: the members find each other, and their ends are noticed.
@@ -158,7 +157,7 @@ def requests_in(vms: Iterable[Vm]) -> dict[str, list[Vm]]:
     """Requests that wait, by name, with their VMs. One of which a VM was given is over."""
     found: dict[str, list[Vm]] = {}
     for vm in vms:
-        if vm.together and vm.state is not V.DELETING:
+        if vm.together and not vm.state.deleting:
             found.setdefault(vm.together, []).append(vm)
     return {name: group for name, group in found.items() if all(vm.queued for vm in group)}
 

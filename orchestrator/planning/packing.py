@@ -10,7 +10,7 @@ from operator import attrgetter
 from core.cluster import ClusterSpec
 from core.demand import Demand, VmRequest
 from core.job import Job
-from core.vm import Vm, VmState
+from core.vm import Vm
 
 Where = tuple[str, float]
 """Region and price of a VM."""
@@ -120,7 +120,7 @@ def packed(demand: Demand, spec: ClusterSpec, vms: Iterable[Vm], jobs: Iterable[
 
 def _may_take_more(vm: Vm) -> bool:
     """The same rule as for placement: a hole that nobody is placed in would be waited for."""
-    return vm.state is VmState.READY and vm.busy and not vm.taken and bool(vm.boot_nonce)
+    return vm.assignable and vm.busy
 
 
 def _left(spec: ClusterSpec, jobs: Iterable[Job]) -> Mapping[str, _Hole]:

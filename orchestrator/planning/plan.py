@@ -9,15 +9,14 @@ from core.actions import Action, Delete, Drain, Queue, Undrain, Unqueue
 from core.names import Names, request_for
 from core.ports import Ids
 from core.timers import Timers
-from core.vm import Vm, VmState
-from orchestrator.planning.analysis import Analysis, is_expired, survey
+from core.vm import Vm
+from orchestrator.planning.analysis import Analysis, survey
 from orchestrator.planning.flex_start import given_up, is_awaited
 from orchestrator.planning.idle_policy import LOOK_AGAIN_S, idle_limit_s, tired
 from orchestrator.planning.plan_input import PlanInput, match
 from orchestrator.planning.unproven_groups import trial_ends
 from orchestrator.planning.vm_requests import LONG_WAIT_S, Asks, askable, fresh_names, growth
 
-V = VmState
 # Success probabilities and prices drift with time alone; while somebody waits they are looked at
 # this often.
 DRIFT_S = 60.0
@@ -111,7 +110,7 @@ def _deletes(analysis: Analysis) -> dict[tuple[str, str], list[str]]:
     kept = {vm.name for vm in analysis.back}
     found: dict[tuple[str, str], list[str]] = {}
     for vm in inputs.vms:
-        if vm.state is V.READY or vm.queued:
+        if vm.state.ready or vm.queued:
             continue  # drained first; given up only with those that were asked for with it
         reason = _over(vm, analysis) or surplus.get(vm.name, "")
         wanted = vm.name in kept or vm.name in inputs.asked or vm.region in inputs.quiet
@@ -122,17 +121,17 @@ def _deletes(analysis: Analysis) -> dict[tuple[str, str], list[str]]:
 
 def _over(vm: Vm, analysis: Analysis) -> str:
     """Why the VM is beyond use, whatever the demand."""
-    if vm.state is V.DELETING:
+    if vm.state.deleting:
         return "" if _has_notice(vm, analysis.now) else vm.reason or "to be deleted"
-    if vm.state is V.DRAINING and not vm.leases:
+    if vm.state.draining and not vm.leases:
         kept = vm.kept_until is not None and analysis.now < vm.kept_until
         return "" if kept else vm.reason or "drained"
-    if vm.state not in (V.REQUESTED, V.BOOTING):
+    if not vm.state.in_flight:
         return ""
     if vm.region not in analysis.known:
         return f"{vm.region} was withdrawn from the cluster"
-    expired = is_expired(vm, analysis.timers, analysis.now)
-    return f"not ready within {analysis.timers.boot_timeout_s:g} s" if expired else ""
+    boot_s = analysis.timers.boot_timeout_s
+    return f"not ready within {boot_s:g} s" if vm.has_boot_timed_out(boot_s, analysis.now) else ""
 
 
 def _has_notice(vm: Vm, now: datetime) -> bool:
@@ -253,7 +252,7 @@ def _over_limit(analysis: Analysis, spare: Sequence[Vm]) -> dict[str, str]:
     limit = analysis.inputs.spec.vm_max
     if len(analysis.inputs.vms) <= limit:
         return {}
-    standing = [vm for vm in analysis.inputs.vms if vm.state not in (V.DRAINING, V.DELETING)]
+    standing = [vm for vm in analysis.inputs.vms if not vm.state.leaving]
     dearest = sorted(spare, key=lambda vm: (-vm.usd_per_hour, vm.name))
     over = dearest[: max(0, len(standing) - limit)]
     return {vm.name: f"the cluster's limit was lowered to {limit}" for vm in over}

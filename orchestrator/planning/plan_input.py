@@ -14,9 +14,8 @@ from core.job import Job, JobStatus
 from core.region_blocks import RegionBlock
 from core.remaining import RunTimes, latest_start, reserve_s
 from core.supply import Arrivals, CapacityPolicy, SupplyHistory
-from core.vm import Vm, VmState
+from core.vm import Vm
 
-V = VmState
 STARTS_S = 600.0
 """Of a job with a deadline: time for a start on a VM that may be taken back, and another one."""
 FLOOR = VmRequest()
@@ -122,7 +121,7 @@ def requests_of(inputs: PlanInput, now: datetime) -> tuple[VmRequest, ...]:
     floor = floor_at(inputs.spec.vm_min, inputs.spec.floors, now)
     if not floor:
         return inputs.demand.requests
-    busy = sum(vm.state is V.READY and vm.busy for vm in inputs.vms)
+    busy = sum(vm.state.ready and vm.busy for vm in inputs.vms)
     short = max(0, floor - busy - len(inputs.demand.requests))
     return inputs.demand.requests + (FLOOR,) * short
 

@@ -9,10 +9,7 @@ from operator import attrgetter
 
 from core.region_blocks import RegionBlock
 from core.timers import Timers
-from core.vm import VmState
 from orchestrator.planning.plan_input import PlanInput
-
-V = VmState
 
 
 def on_trial(inputs: PlanInput, timers: Timers, now: datetime) -> dict[str, int]:
@@ -25,7 +22,7 @@ def on_trial(inputs: PlanInput, timers: Timers, now: datetime) -> dict[str, int]
     new = [
         vm
         for vm in inputs.vms
-        if vm.region in ends and vm.requested_at >= ends[vm.region] and vm.state is not V.DELETING
+        if vm.region in ends and vm.requested_at >= ends[vm.region] and not vm.state.deleting
     ]
     waits = {vm.region for vm in new if vm.idle}
     tried = Counter(vm.region for vm in new)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
@@ -23,7 +24,7 @@ from core.changes import (
 )
 from core.errors import MigMissing, ZenError
 from core.mig import OperationFailed
-from core.vm import Vm, VmState, move_vm
+from core.vm import Vm, VmEvent, advance_vm, new_vm
 from core.waits import WaitKind, WaitNote
 from orchestrator.planning.plan_input import PlanInput
 from orchestrator.reconcile.calls import action_of, is_passing, kind_of, request_of
@@ -33,7 +34,7 @@ from orchestrator.reconcile.recorder import Recorder
 from orchestrator.reconcile.refused_regions import block_region
 
 log = structlog.get_logger("orchestrator")
-V = VmState
+E = VmEvent
 
 
 class Applier:
@@ -91,9 +92,9 @@ class Applier:
                     if await self._delete(action, inputs, now):
                         calls.append(action)
                 case Drain():
-                    await self._move(action, V.DRAINING, inputs, now)
+                    await self._move(action, E.DRAIN_ASKED, inputs, now)
                 case Undrain():
-                    await self._move(action, V.READY, inputs, now)
+                    await self._move(action, E.DRAIN_WITHDRAWN, inputs, now)
                 case NoAction():
                     pass  # its reason is in the region's status
                 case _:
@@ -124,20 +125,11 @@ class Applier:
 
     def _new_vm(self, name: str, action: Create | Queue, cause: str, now: datetime) -> Vm:
         spec, wiring = self._context.spec, self._context.wiring
-        return Vm(
-            uid=wiring.ids.uid(now),
-            name=name,
-            cluster=spec.name,
-            region=action.region,
-            state=V.REQUESTED,
-            version=1,
+        uid = wiring.ids.uid(now)
+        vm = new_vm(spec, action.region, uid=uid, name=name, now=now, reason=action.reason)
+        return replace(
+            vm,
             request_id=action.request_id,
-            gpus=spec.gpus,
-            spot=spec.spot,
-            usd_per_hour=spec.usd_per_hour(action.region),
-            requested_at=now,
-            state_since=now,
-            reason=action.reason,
             together=action.name if isinstance(action, Queue) else "",
             caused_by=cause or None,
             idle_max_s=spec.idle_timeout_s or wiring.timers.idle_timeout_s,
@@ -147,9 +139,9 @@ class Applier:
         """A VM that holds a lease is never deleted here unless it is already lost: the move to
         DELETING is compare-and-set, and every new lease grows the version."""
         changes: list[Change] = [
-            VmMove(vm, move_vm(vm, V.DELETING, now, action.reason))
+            VmMove(vm, advance_vm(vm, E.DELETE_ASKED, now, action.reason))
             for vm in inputs.vms
-            if vm.name in action.names and vm.state is not V.DELETING
+            if vm.name in action.names and not vm.state.deleting
         ]
         changes.append(NewRequest(request_of(action, self._context.spec.name, now)))
         waiting = {request.job for request in inputs.demand.requests}
@@ -164,10 +156,10 @@ class Applier:
         return True
 
     async def _move(
-        self, action: Drain | Undrain, state: VmState, inputs: PlanInput, now: datetime
+        self, action: Drain | Undrain, event: VmEvent, inputs: PlanInput, now: datetime
     ) -> None:
         vm = next(vm for vm in inputs.vms if vm.name == action.vm_name)
-        await self._context.write([(VmMove(vm, move_vm(vm, state, now, action.reason)),)])
+        await self._context.write([(VmMove(vm, advance_vm(vm, event, now, action.reason)),)])
 
     def _log(self, action: CloudCall) -> None:
         cluster, names = self._context.spec.name, list(action.names)
@@ -225,9 +217,11 @@ class Applier:
     async def _unmade(self, action: CloudCall, error: ZenError, now: datetime) -> list[AtomicBatch]:
         """The VMs of a create call that had no effect are gone, and their jobs are told."""
         snapshot = await self._context.snapshot()
-        made = [vm for vm in snapshot.vms if vm.name in action.names and vm.state is V.REQUESTED]
+        made = [vm for vm in snapshot.vms if vm.name in action.names and vm.state.unseen]
         reason = f"create refused: {error}"
-        moves: list[AtomicBatch] = [(VmMove(vm, move_vm(vm, V.GONE, now, reason)),) for vm in made]
+        moves: list[AtomicBatch] = [
+            (VmMove(vm, advance_vm(vm, E.CREATE_FAILED, now, reason)),) for vm in made
+        ]
         causes = sorted({vm.caused_by for vm in made if vm.caused_by})
         refusal = WaitKind.REFUSAL
         return [

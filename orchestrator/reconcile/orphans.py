@@ -7,6 +7,7 @@ call and its word. A name that is not of our making is never touched: a human is
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from core.changes import Change, ClearAlert, NewVm, RaiseAlert, Snapshot
@@ -15,7 +16,7 @@ from core.mig import MachineState, ManagedInstance, MigSnapshot
 from core.names import BadName, Names
 from core.ports import Ids
 from core.timers import Timers
-from core.vm import Vm, VmState
+from core.vm import Vm, VmEvent, new_vm
 
 # An orphan is there already: refusing it for the limit would only hide it.
 NO_LIMIT = 1_000_000
@@ -69,24 +70,17 @@ class Orphans:
             return False
 
     def _row(self, member: ManagedInstance, region: str, ids: Ids, now: datetime) -> Vm:
-        # Nobody asked for it, and it is billed all the same, for longer than we know of it.
-        priced = any(known.region == region for known in self._spec.regions)
-        price = self._spec.usd_per_hour(region) if priced else self._spec.cheapest_usd_per_hour
-        return Vm(
+        vm = new_vm(
+            self._spec,
+            region,
             uid=ids.uid(now),
             name=member.name,
-            cluster=self._spec.name,
-            region=region,
-            state=VmState.DELETING,
-            version=1,
-            request_id="",
-            gpus=self._spec.gpus,
-            spot=self._spec.spot,
-            usd_per_hour=price,
-            running_since=now if member.machine is MachineState.RUNNING else None,
-            requested_at=now,
-            state_since=now,
-            zone=member.zone,
-            instance_id=member.instance_id,
+            now=now,
             reason="nobody owns it",
+            event=VmEvent.ADOPTED,
+        )
+        # Nobody asked for it, and it is billed all the same, for longer than we know of it.
+        running_since = now if member.machine is MachineState.RUNNING else None
+        return replace(
+            vm, running_since=running_since, zone=member.zone, instance_id=member.instance_id
         )

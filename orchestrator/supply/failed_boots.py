@@ -23,13 +23,11 @@ from core.cluster import ClusterSpec
 from core.job import Job, S
 from core.region_blocks import BAD_LUCK_MAX, NEVER_WORKS, BlockKind, RegionBlock
 from core.timers import Timers
-from core.vm import UNCLAIMED_REASON, Vm, VmState
-from orchestrator.planning.analysis import expires_at, is_expired
+from core.vm import UNCLAIMED_REASON, Vm
 from orchestrator.planning.unproven_groups import is_remembered
 from orchestrator.supply.observations import BlockKey, block_s
 
 K = BlockKind
-V = VmState
 _CLAIMED = frozenset({S.STARTING, S.RUNNING})
 
 
@@ -88,11 +86,11 @@ def _losses(
     found: list[Loss] = []
     regions = {region.region for region in spec.regions}
     for vm in (vm for vm in vms if vm.region in regions):  # elsewhere none is bought any more
-        if vm.state is V.DELETING and vm.reason == UNCLAIMED_REASON:
+        if vm.state.deleting and vm.reason == UNCLAIMED_REASON:
             given_at = vm.state_since - timedelta(seconds=timers.claim_timeout_s)
             found.append(Loss(K.UNCLAIMED, vm, given_at, vm.state_since))
             continue
-        if vm.state is V.DELETING and vm.health.unready and vm.ready_at is None:
+        if vm.state.deleting and vm.health.unready and vm.ready_at is None:
             found.append(Loss(K.UNREADY, vm, vm.requested_at, vm.state_since))
             continue
         at = _given_up_at(vm, timers, now) if hears else None
@@ -106,10 +104,10 @@ def _given_up_at(vm: Vm, timers: Timers, now: datetime) -> datetime | None:
     delivered was not paid for, and what the cloud took is not at fault."""
     if vm.ready_at is not None or vm.running_since is None or vm.taken:
         return None
-    if is_expired(vm, timers, now):
-        return expires_at(vm, timers)
+    if vm.has_boot_timed_out(timers.boot_timeout_s, now):
+        return vm.boot_deadline(timers.boot_timeout_s)
     # Only in the round that finds it: what we delete is off a moment later as well.
-    off = vm.state is V.DELETING and vm.stopped_at == vm.state_since == now
+    off = vm.state.deleting and vm.stopped_at == vm.state_since == now
     return now if off else None
 
 
@@ -202,6 +200,6 @@ def _is_over(
 
 
 def _has_worked(vm: Vm) -> bool:
-    if vm.state is not V.READY or vm.idle_since is None or vm.ready_at is None:
+    if not vm.state.ready or vm.idle_since is None or vm.ready_at is None:
         return False
     return vm.idle_since > vm.ready_at

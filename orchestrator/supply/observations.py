@@ -21,11 +21,11 @@ from core.mig import (
 from core.region_blocks import BAD_LUCK_MAX, EVERYWHERE, NEVER_WORKS, BlockKind, RegionBlock
 from core.supply import TAKEN_SHARE, CapacityPolicy, SupplyHistory, SupplyOutcome
 from core.timers import Timers
-from core.vm import Vm, VmState, move_vm
+from core.vm import Vm, VmEvent, VmFacts, advance_vm, with_facts
 from orchestrator.planning.unproven_groups import is_remembered
 from orchestrator.supply.learning import SupplyUpdates
 
-V = VmState
+E = VmEvent
 # Names of an accepted create call are listed at once; this much later their absence is real.
 UNLISTED_AFTER_S = 30.0
 # How often the same refusal is written down again while its block lasts.
@@ -76,7 +76,7 @@ def fold(
     refusals[""] = tuple(line.refusal for line in news)
     for vm in vms:
         # Two looks at a slow region may come together: what the first found gone stays so.
-        if vm.region != observed.region or vm.state is V.GONE:
+        if vm.region != observed.region or vm.state.gone:
             after.append(vm)
             continue
         member = members.get(vm.name)
@@ -93,7 +93,7 @@ def fold(
             for key in _blocks_at(seen, spec, known):
                 del known[key]
                 changes.append(DropRegionBlock(key))
-        if seen.state is V.GONE:
+        if seen.state.gone:
             lessons.gone(seen)
         if seen is not vm:
             changes.append(VmMove(vm, seen))
@@ -156,14 +156,13 @@ def _taken(before: Iterable[Vm], after: Iterable[Vm]) -> list[datetime]:
     """When those went that are found gone now. One that was off, or told, and then deleted is found
     gone minutes later."""
     pairs = zip(before, after, strict=True)
-    gone = [(a, b) for a, b in pairs if b.state is V.GONE and b.taken and a.state is not V.GONE]
-    return [a.state_since if a.state is V.DELETING else b.state_since for a, b in gone]
+    gone = [(a, b) for a, b in pairs if b.state.gone and b.taken and not a.state.gone]
+    return [a.state_since if a.state.deleting else b.state_since for a, b in gone]
 
 
 def _kept(vms: Iterable[Vm], region: str) -> int:
     """How many of ours run there."""
-    leaves = (V.DELETING, V.GONE)
-    here = (vm for vm in vms if vm.region == region and vm.state not in leaves)
+    here = (vm for vm in vms if vm.region == region and not vm.state.beyond_use)
     return sum(vm.running_since is not None and not vm.taken for vm in here)
 
 
@@ -237,7 +236,7 @@ def _failed(vm: Vm, request: Queued, member: ManagedInstance | None, now: dateti
     reason = f"the request for {request.vms} VMs at once is {request.state.lower()}"
     if words:
         reason = f"{reason}: {words}"[:500]
-    return move_vm(vm, V.GONE if member is None else V.DELETING, now, reason)
+    return advance_vm(vm, E.CREATE_FAILED if member is None else E.CLOUD_ENDED, now, reason)
 
 
 def _placed(refusal: Refusal, zone: str) -> Refusal:
@@ -294,20 +293,21 @@ def _is_same(before: RegionBlock, after: RegionBlock) -> bool:
 def _missing(
     vm: Vm, unsettled: frozenset[str], failed_creates: Mapping[str, str], now: datetime
 ) -> Vm:
-    never_seen = vm.state in (V.REQUESTED, V.DELETING) and not vm.zone and not vm.instance_id
+    never_seen = vm.never_seen
     if never_seen and vm.name in failed_creates:
-        return move_vm(vm, V.GONE, now, f"create failed: {failed_creates[vm.name]}"[:500])
+        words = f"create failed: {failed_creates[vm.name]}"[:500]
+        return advance_vm(vm, E.CREATE_FAILED, now, words)
     young = (now - vm.requested_at).total_seconds() < UNLISTED_AFTER_S
     if vm.name in unsettled or (never_seen and young):
         return vm  # its create call may still take effect
     if vm.queued:
-        return move_vm(vm, V.GONE, now, "the group does not list it: its request is over")
-    if vm.state is V.REQUESTED:
-        return move_vm(vm, V.GONE, now, "the group never listed it")
-    if vm.state is V.DELETING:
-        return move_vm(vm, V.GONE, now, vm.reason or "deleted")
+        return advance_vm(vm, E.NOT_LISTED, now, "the group does not list it: its request is over")
+    if vm.state.unseen:
+        return advance_vm(vm, E.NOT_LISTED, now, "the group never listed it")
+    if vm.state.deleting:
+        return advance_vm(vm, E.NOT_LISTED, now, vm.reason or "deleted")
     taken = vm.taken or _may_be_taken(vm)
-    return move_vm(vm, V.GONE, now, "the group does not list it any more", taken=taken)
+    return advance_vm(vm, E.NOT_LISTED, now, "the group does not list it any more", taken=taken)
 
 
 def _may_be_taken(vm: Vm) -> bool:
@@ -318,7 +318,7 @@ def _may_be_taken(vm: Vm) -> bool:
 
 def _present(vm: Vm, member: ManagedInstance, refused: Sequence[Refusal], now: datetime) -> Vm:
     replaced = bool(vm.instance_id and member.instance_id) and vm.instance_id != member.instance_id
-    facts: dict[str, object] = {}
+    facts: VmFacts = {}
     # A worker that deletes its VM without telling the group leaves a member with no machine.
     unmade = member.machine is MachineState.NONE and not member.instance_id
     vanished = vm.running_since is not None and unmade
@@ -326,19 +326,18 @@ def _present(vm: Vm, member: ManagedInstance, refused: Sequence[Refusal], now: d
         # No worker lives on a machine that is off, or on one that is another by now; nor is it
         # billed any further.
         facts = {"boot_nonce": "", "stopped_at": vm.stopped_at or now}
-    if vm.state is V.DELETING:
+    if vm.state.deleting:
         if member.machine is MachineState.RUNNING and not replaced:
             facts["running_since"] = vm.running_since or now  # too late to be used, not to be paid
-        if any(getattr(vm, name) != value for name, value in facts.items()):
-            return replace(vm, version=vm.version + 1, **facts)  # type: ignore[arg-type]
-        return vm
+        return with_facts(vm, **facts)
     if replaced:
-        return move_vm(vm, V.DELETING, now, "another machine took its name", **facts)
+        return advance_vm(vm, E.CLOUD_ENDED, now, "another machine took its name", **facts)
     if vanished:
-        return move_vm(vm, V.DELETING, now, "its machine was deleted, its group lists it", **facts)
+        reason = "its machine was deleted, its group lists it"
+        return advance_vm(vm, E.CLOUD_ENDED, now, reason, **facts)
     if member.machine.ending:
-        taken = vm.taken or _may_be_taken(vm)
-        return move_vm(vm, V.DELETING, now, _end_words(vm, member), taken=taken, **facts)
+        facts["taken"] = vm.taken or _may_be_taken(vm)
+        return advance_vm(vm, E.CLOUD_ENDED, now, _end_words(vm, member), **facts)
     return _alive(vm, member, refused, now)
 
 
@@ -356,19 +355,15 @@ def _alive(vm: Vm, member: ManagedInstance, refused: Sequence[Refusal], now: dat
     hopeless = next((r.kind for r in refused if r.kind is not BlockKind.STOCKOUT), None)
     if hopeless is not None:
         reason = f"taken back: {hopeless} in {vm.region}"
-        return move_vm(vm, V.DELETING, now, reason, **facts)
+        return advance_vm(vm, E.DELETE_ASKED, now, reason, **facts)
     if member.leaving is not None:
         reason = f"the group is {member.leaving} it"
         facts["taken"] = vm.taken or bool(vm.together)
-        return move_vm(vm, V.DELETING, now, reason, **facts)
-    if vm.state is V.REQUESTED:
-        return move_vm(vm, V.BOOTING, now, "seen in its group", **facts)
-    if any(getattr(vm, name) != value for name, value in facts.items()):
-        return replace(vm, version=vm.version + 1, **facts)  # type: ignore[arg-type]
-    return vm
+        return advance_vm(vm, E.CLOUD_ENDED, now, reason, **facts)
+    return advance_vm(vm, E.LISTED, now, "seen in its group", **facts)
 
 
-def _facts(vm: Vm, member: ManagedInstance, now: datetime) -> dict[str, object]:
+def _facts(vm: Vm, member: ManagedInstance, now: datetime) -> VmFacts:
     running = member.machine is MachineState.RUNNING
     return {
         "zone": member.zone or vm.zone,

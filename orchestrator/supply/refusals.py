@@ -7,11 +7,8 @@ from datetime import datetime
 
 from core.cluster import ClusterSpec
 from core.region_blocks import RegionBlock, block_on
-from core.vm import Vm, VmState
+from core.vm import Vm
 from core.waits import WaitKind, WaitNote
-
-V = VmState
-_COMING = (V.REQUESTED, V.BOOTING)
 
 
 def refusals_met(
@@ -23,9 +20,9 @@ def refusals_met(
 ) -> Iterator[WaitNote]:
     """One for each VM that a job asked for and that was refused, or went before it ran."""
     for old, new in zip(before, after, strict=True):
-        if old is new or new.caused_by is None or old.state not in _COMING:
+        if old is new or new.caused_by is None or not old.state.in_flight:
             continue
-        gone = new.state is V.GONE and old.running_since is None
+        gone = new.state.gone and old.running_since is None
         if not gone and (old.refused or not new.refused):
             continue
         block = block_on(blocks, spec, new.region, now)

@@ -21,7 +21,7 @@ from core.cluster import ClusterSpec
 from core.job import WAITING, Job, JobSpec, JobStatus, S
 from core.queueing import QueueRule, class_of
 from core.region_blocks import RegionBlock
-from core.vm import Vm, VmState
+from core.vm import Vm
 from core.waits import NOTES_PER_CYCLE, WaitKind, WaitNote, fold_key
 from scheduler.admission.admit import Admission, has_a_region
 from scheduler.placement.gang import JOINS_LATER, pause_until
@@ -30,7 +30,6 @@ from scheduler.plan_builder import PlanBuilder
 from scheduler.queue.budgets import BudgetStatus
 from scheduler.queue.price_caps import price_words, within_cap
 
-V = VmState
 _NOBODY = Admission()
 _QUEUED = frozenset({S.QUEUED})
 _PROVISIONING = frozenset({S.PROVISIONING})
@@ -364,7 +363,7 @@ def supply_words(
     request: JobSpec, spec: ClusterSpec, vms: Sequence[Vm], blocks: Sequence[RegionBlock]
 ) -> str:
     """What keeps VMs from jobs that allow the same regions."""
-    in_flight = (vm for vm in vms if vm.state in (V.REQUESTED, V.BOOTING))
+    in_flight = (vm for vm in vms if vm.state.in_flight)
     its = (vm for vm in in_flight if request.affords(vm.usd_per_hour))
     coming = sorted({vm.region for vm in its if request.allows_region(vm.region)})
     concern = [t for t in blocks if _concerns(t, spec) and request.allows_region(t.region)]

@@ -13,7 +13,6 @@ from core.job import WAITING
 from core.reads import ServiceSummary
 from core.region_blocks import RegionBlock, block_on
 from core.supply import BOOT_S, DELIVERY_S, Place, SupplyHistory, success_probability
-from core.vm import VmState
 from scheduler.api.services import Services
 from scheduler.submission.cluster_selection import ClusterCandidate
 from scheduler.submission.submit import Preview
@@ -97,7 +96,9 @@ class _Known:
         return sum(
             row.count
             for row in self.summary.vms
-            if (row.cluster, row.state, row.busy) == (cluster.name, VmState.READY, False)
+            if row.cluster == cluster.name
+            and row.state.ready
+            and not row.busy
             and row.region in regions
         )
 

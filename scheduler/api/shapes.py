@@ -17,6 +17,7 @@ from core.groups import hold_words
 from core.job import WAITING, Job, JobSpec, JobStatus
 from core.names import BadName, parse_cluster
 from core.reads import AlertRow, AttemptRow, EventRow, JobRow, VmRow
+from core.slots import gpus_among
 from core.vm import VmState
 from core.waits import WaitKind, WaitRow
 from scheduler.api.compat.multitenant import job_words
@@ -357,13 +358,13 @@ def _why(row: JobRow) -> str:
 
 def _job_vm(job: Job) -> JobVmOut | None:
     lease = job.lease
-    slots = lease.slots if lease and job.spec.gpu_count else ()
+    slots = gpus_among(lease.slots if lease else (), job.spec.gpu_count)
     return JobVmOut(lease.vm_name, lease.region, lease.zone, slots) if lease else None
 
 
 def _last_vm(row: JobRow) -> JobVmOut | None:
     last = row.last
-    slots = last.slots if last and row.job.spec.gpu_count else ()
+    slots = gpus_among(last.slots if last else (), row.job.spec.gpu_count)
     return JobVmOut(last.vm_name, last.region, last.zone, slots) if last else None
 
 
@@ -472,7 +473,7 @@ def attempt_out(row: AttemptRow, spec: JobSpec) -> AttemptOut:
         vm_name=row.vm_name,
         region=row.region,
         zone=row.zone,
-        slots=row.slots if spec.gpu_count else (),
+        slots=gpus_among(row.slots, spec.gpu_count),
         assigned_at=iso(row.assigned_at),
         started_at=iso_or_none(row.started_at),
         ended_at=iso_or_none(row.ended_at),

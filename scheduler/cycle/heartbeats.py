@@ -14,7 +14,7 @@ import structlog
 from core.changes import JobNote, JobProgress, VmHeartbeat
 from core.job import E, Job, JobEvent, JobStatus, S, TimelineEntry
 from core.messages import ContinueJob, Heartbeat, HeartbeatStatus, StopJob
-from core.vm import VM_TRANSITIONS, Vm, VmState
+from core.vm import Vm, VmEvent
 from scheduler.cycle.unhealthy_vms import note_end, note_readings
 from scheduler.plan_builder import PlanBuilder, stop_message
 from scheduler.v1.worker_messages import ENDS, Claims, note, retire
@@ -133,9 +133,7 @@ def _identify(plan: PlanBuilder, vm: Vm, item: ReceivedHeartbeat, latest: Latest
     for job in plan.jobs_on(vm.uid):
         plan.step(job, E.VM_LOST, f"the worker on {vm.name} started anew")
     current = plan.vms[vm.uid]
-    renewed = replace(current, version=current.version + 1, boot_nonce=heartbeat.boot_nonce)
-    plan.put_vm(current, renewed)
-    return renewed
+    return plan.learn_vm(current, boot_nonce=heartbeat.boot_nonce)
 
 
 def _vm_heartbeat(plan: PlanBuilder, vm: Vm, item: ReceivedHeartbeat, latest: Latest) -> None:
@@ -144,10 +142,10 @@ def _vm_heartbeat(plan: PlanBuilder, vm: Vm, item: ReceivedHeartbeat, latest: La
     if heartbeat.status is B.UNREADY:
         _give_up_unready(plan, plan.vms[vm.uid], heartbeat)
         return
-    if vm.state in (VmState.REQUESTED, VmState.BOOTING):
-        plan.move_vm(
+    if vm.state.in_flight:
+        plan.advance_vm(
             plan.vms[vm.uid],
-            VmState.READY,
+            VmEvent.WORKER_READY,
             "its worker is ready",
             instance_id=heartbeat.instance_id or vm.instance_id,
             boot_nonce=heartbeat.boot_nonce,
@@ -161,11 +159,11 @@ def _vm_heartbeat(plan: PlanBuilder, vm: Vm, item: ReceivedHeartbeat, latest: La
 
 def _give_up_unready(plan: PlanBuilder, vm: Vm, heartbeat: Heartbeat) -> None:
     """It is paid for and cannot work: deleted, and its place is judged by it (cloud_unready)."""
-    if VmState.DELETING not in VM_TRANSITIONS[vm.state]:
+    if vm.state.beyond_use:
         return
-    plan.move_vm(
+    plan.advance_vm(
         vm,
-        VmState.DELETING,
+        VmEvent.DELETE_ASKED,
         f"its worker cannot work: {heartbeat.reason}",
         instance_id=heartbeat.instance_id or vm.instance_id,
         boot_nonce=heartbeat.boot_nonce,
@@ -178,11 +176,8 @@ def _give_up_unready(plan: PlanBuilder, vm: Vm, heartbeat: Heartbeat) -> None:
 def _preemption_notice(plan: PlanBuilder, vm: Vm, cause: str) -> None:
     """The cloud will take this VM soon: no new work; its jobs checkpoint now. `cause`: what takes
     it, if it is not a reclaim of a spot VM."""
-    if vm.state is VmState.READY:
-        reason = cause or "spot notice: the cloud takes it back"
-        plan.move_vm(vm, VmState.DRAINING, reason, taken=True)
-    else:
-        plan.put_vm(vm, replace(vm, version=vm.version + 1, taken=True))
+    reason = cause or "spot notice: the cloud takes it back"
+    plan.advance_vm(vm, VmEvent.RECLAIM_NOTICED, reason, taken=True)
     for job in plan.jobs_on(vm.uid):
         note = TimelineEntry(
             at=plan.now,
@@ -228,7 +223,7 @@ def _job_heartbeat(
         note_end(plan, vm.uid, current, event)
         if event is E.VM_LOST:
             # The worker goes away with its machine: nothing more is placed there.
-            plan.distrust(plan.vms[vm.uid], "its worker was stopped")
+            plan.retire_vm(plan.vms[vm.uid], "its worker was stopped")
     if heartbeat.version == 1 and heartbeat.status in ENDS:
         retire(plan, vm.uid, plan.jobs[job.uid])
 

@@ -6,12 +6,11 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 from core.job import BLOCKED_MAX_S, DEADLINE_EVENT, E, Job, JobEvent, S
-from core.vm import UNCLAIMED_REASON, VM_TRANSITIONS, Vm, VmState
+from core.vm import UNCLAIMED_REASON
 from scheduler.cycle.silence import Silence
 from scheduler.placement.gang import joins_later
 from scheduler.plan_builder import PlanBuilder, stop_message
 
-V = VmState
 # While the bus is away a worker's word cannot reach us: these clocks stand still. A job that leaves
 # these states runs again elsewhere, so it must not be able to run where it is.
 _NEEDS_THE_BUS = frozenset({S.ASSIGNED, S.STARTING, S.PREEMPTING})
@@ -22,7 +21,7 @@ _DISTRUST = frozenset({E.STOP_GRACE_OVER})
 def lose_vms(plan: PlanBuilder, silence: Silence) -> None:
     """Silent VMs are lost: their names are deleted, their jobs go back."""
     for vm in silence.lost:
-        plan.doom(plan.vms[vm.uid], "silent for too long")
+        plan.delete_vm(plan.vms[vm.uid], "silent for too long")
 
 
 def requeue_lost(plan: PlanBuilder, silence: Silence) -> None:
@@ -30,8 +29,8 @@ def requeue_lost(plan: PlanBuilder, silence: Silence) -> None:
     may still compute: its job waits until it is observed off or gone, falls silent, or its worker
     has spoken. That costs seconds, and two VMs never compute the same job."""
     silent = dict.fromkeys(vm.uid for vm in silence.lost)
-    doubtful = (*plan.active.leaving, *plan.vms.news)
-    dead = [uid for uid in doubtful if _is_dead(plan.vms[uid])]
+    doubtful = (*plan.active.beyond_use, *plan.vms.news)
+    dead = [uid for uid in doubtful if not plan.vms[uid].worker_may_run]
     places = dict.fromkeys((*dead, *silent, *plan.active.homeless))
     for job in [job for uid in places for job in plan.jobs_on(uid)]:
         assert job.lease is not None, "chosen so"
@@ -40,7 +39,7 @@ def requeue_lost(plan: PlanBuilder, silence: Silence) -> None:
         # been frozen by anybody. v1 workers freeze nothing: only the end of their VM is theirs.
         frozen = job.status is not S.ASSIGNED and job.lease.vm_uid in silent
         frozen = frozen and not (vm is not None and vm.speaks_v1)
-        if vm is not None and not frozen and not _is_dead(vm):
+        if vm is not None and not frozen and vm.worker_may_run:
             continue
         if vm is not None and vm.taken:
             plan.step(job, E.SPOT_TAKEN, vm.taken_words)
@@ -60,10 +59,6 @@ def end_refused(plan: PlanBuilder, refused: Mapping[str, str]) -> None:
             now = plan.jobs[job.uid]
             if now.status is job.status:
                 plan.step(now, E.START_REFUSED, refused[holds.lease_id])
-
-
-def _is_dead(vm: Vm) -> bool:
-    return vm.state is V.GONE or (vm.state is V.DELETING and not vm.boot_nonce)
 
 
 def _loss_event(job: Job, now: datetime) -> JobEvent:
@@ -97,7 +92,7 @@ def meet_deadlines(
         tell = [stop_message(job, vm.boot_nonce if vm else "", reason)] if job.lease else []
         plan.step(job, event, reason, tell=tell)
         if vm is not None and event in _DISTRUST:
-            plan.distrust(plan.vms[vm.uid], reason)
+            plan.retire_vm(plan.vms[vm.uid], reason)
 
 
 def _give_up_worker(plan: PlanBuilder, job: Job, unsent: Collection[str]) -> None:
@@ -106,7 +101,7 @@ def _give_up_worker(plan: PlanBuilder, job: Job, unsent: Collection[str]) -> Non
     is asked first: its answer frees the job, and only without one are its neighbours given up."""
     assert job.lease is not None, f"a job that is {job.status} holds a lease"
     vm = plan.vms.get(job.lease.vm_uid)
-    if vm is None or V.DELETING not in VM_TRANSITIONS[vm.state]:
+    if vm is None or vm.state.beyond_use:
         return
     reason = _deadline_reason(job, DEADLINE_EVENT[job.status])
     if vm.name in unsent:
@@ -114,15 +109,15 @@ def _give_up_worker(plan: PlanBuilder, job: Job, unsent: Collection[str]) -> Non
     elif vm.speaks_v1 and job.status is S.ASSIGNED:  # it has claimed the job: FOUND_VM
         reason = "its v1 worker did not begin to run the job in time"
     answer_s = job.spec.stop_grace_s + plan.rules.timers.stop_margin_s
-    asked = vm.state is V.DRAINING and vm.reason == reason
+    asked = vm.state.draining and vm.reason == reason
     if asked and len(vm.leases) > 1 and plan.now - vm.state_since < timedelta(seconds=answer_s):
         return
     if not vm.speaks_v1:  # a v1 stop that its VM does not live to see would end the next attempt
         plan.tell(stop_message(job, vm.boot_nonce, reason))
-    if vm.state is V.READY:
-        plan.distrust(vm, reason, job.lease.lease_id)
+    if vm.state.ready:
+        plan.retire_vm(vm, reason, job.lease.lease_id)
     else:
-        plan.doom(vm, reason)
+        plan.delete_vm(vm, reason)
 
 
 def _deadline_reason(job: Job, event: JobEvent) -> str:

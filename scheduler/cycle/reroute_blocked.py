@@ -11,13 +11,11 @@ from core.cluster import ClusterSpec
 from core.errors import BadInput
 from core.job import WAITING, E, Job, JobSpec, S
 from core.queueing import arrival_key
-from core.vm import VmState
 from scheduler.placement.slots import Room, Slots
 from scheduler.plan_builder import PlanBuilder
 from scheduler.queue.blocked_clusters import block_of
 from scheduler.submission.cluster_selection import in_preference
 
-V = VmState
 Clusters = Mapping[str, ClusterSpec]
 _REQUIREMENTS = (
     *("cluster", "gpu_type", "gpu_types", "gpu_count", "gpu_memory_mb", "cpu_cores", "memory_mb"),
@@ -87,9 +85,9 @@ class _Others:
         """How many VMs it has, and the regions where one is on its way that was not refused."""
         if spec.name not in self._fleets:
             plan = self._plan
-            vms = (plan.vms[uid] for uid in plan.active.coming)
+            vms = (plan.vms[uid] for uid in plan.active.in_flight)
             mine = (vm for vm in vms if vm.cluster == spec.name and not vm.refused)
-            coming = (vm for vm in mine if vm.state in (V.REQUESTED, V.BOOTING))
+            coming = (vm for vm in mine if vm.state.in_flight)
             counted = plan.active.counted_in(spec.name)
             self._fleets[spec.name] = (counted, frozenset(vm.region for vm in coming))
         return self._fleets[spec.name]

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from core.active import ActiveIndex
 from core.timers import Timers
-from core.vm import Vm, VmState
+from core.vm import Vm
 
 MISSED_CANARIES = 2
 """A gap this long is an outage, and silence must settle anew: what swallowed one canary has also
@@ -95,6 +95,6 @@ def _last_heard(vm: Vm, heartbeats: Mapping[str, datetime]) -> datetime:
 def _speaks(vm: Vm) -> bool:
     if vm.last_beat_at is None or vm.kept_until is not None:
         return False
-    if vm.state is VmState.DELETING:
+    if vm.state.deleting:
         return bool(vm.leases and vm.boot_nonce)
-    return vm.state in (VmState.READY, VmState.DRAINING)
+    return vm.state.up

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from core.changes import ClearAlert, RaiseAlert, Snapshot
 from core.health import FailedRun, job_failed, job_went_well, kind_of_work, read_gpus, verdict
 from core.job import E, Job, JobEvent, S
 from core.messages import GpuReading
-from core.vm import Vm, VmState
+from core.vm import Vm, VmEvent
 from scheduler.plan_builder import PlanBuilder
 
-V = VmState
 UNHEALTHY_VM = "sick_vm"
 
 
@@ -19,33 +16,26 @@ def note_readings(plan: PlanBuilder, uid: str, gpus: tuple[GpuReading, ...]) -> 
     """What a heartbeat says of the GPUs."""
     vm = plan.vms[uid]
     health = read_gpus(vm.health, gpus, plan.rules.health, plan.now)
-    if (
-        health is not vm.health
-    ):  # a copy for each heartbeat of a fleet would cost more than all else
-        _put(plan, vm, replace(vm, health=health))
+    if health is not vm.health:  # to compare them for each heartbeat of a fleet would cost too much
+        plan.learn_vm(vm, health=health)
 
 
 def note_end(plan: PlanBuilder, uid: str, job: Job, event: JobEvent) -> None:
     """How a job that nobody stopped has ended there; `job` is as it was before."""
     vm, spec = plan.vms[uid], job.spec
     if event is E.EXITED_OK:
-        _put(plan, vm, replace(vm, health=job_went_well(vm.health)))
+        plan.learn_vm(vm, health=job_went_well(vm.health))
     elif event is E.EXITED_ERROR and job.status is not S.STOPPING:
         kind = kind_of_work(spec.tenant_id, spec.command, spec.workflow, spec.workflow_args)
         run = FailedRun(plan.now, spec.job_id, kind)
-        _put(plan, vm, replace(vm, health=job_failed(vm.health, run, plan.rules.health)))
-
-
-def _put(plan: PlanBuilder, vm: Vm, after: Vm) -> None:
-    if after.health is not vm.health:
-        plan.put_vm(vm, replace(after, version=vm.version + 1))
+        plan.learn_vm(vm, health=job_failed(vm.health, run, plan.rules.health))
 
 
 def drain_unhealthy(plan: PlanBuilder, snapshot: Snapshot) -> None:
     """An unhealthy VM gets no more work and goes when its jobs have ended; people are told."""
     for uid in dict.fromkeys((*plan.active.ailing, *plan.vms.news)):
         vm = plan.vms[uid]
-        if vm.state not in (V.READY, V.DRAINING) or not (vm.health.gpus or vm.health.failures):
+        if not vm.state.up or not (vm.health.gpus or vm.health.failures):
             continue
         why = verdict(vm.health, vm.gpus, idle=not vm.leases, rules=plan.rules.health, now=plan.now)
         if why:
@@ -57,8 +47,8 @@ def drain_unhealthy(plan: PlanBuilder, snapshot: Snapshot) -> None:
 
 def _retire(plan: PlanBuilder, vm: Vm, why: str, *, known: bool) -> None:
     if not vm.leases:
-        plan.doom(vm, why)
-    elif vm.state is V.READY:
-        plan.move_vm(vm, V.DRAINING, why)
+        plan.delete_vm(vm, why)
+    else:
+        plan.advance_vm(vm, VmEvent.DRAIN_ASKED, why)
     if not known:
         plan.add(RaiseAlert(UNHEALTHY_VM, vm.name, "warning", f"{vm.name} goes: {why}", plan.now))

@@ -20,16 +20,13 @@ from core.region_blocks import RegionBlock
 from core.supply import CapacityPolicy, SupplyHistory
 from core.tenants import Holding, MachineShape, ResourceTotals, Tenant, held_by
 from core.timers import Timers
-from core.vm import Vm, VmState
+from core.vm import Vm
 from orchestrator.planning.plan_input import PlanInput
 from orchestrator.planning.region_estimates import LASTING, Outlook, outlooks
 from scheduler.forecast.queue_simulation import Busy, TenantCap, Waits
 from scheduler.forecast.run_times import UNKNOWN, Guess
 
-V = VmState
 Guesses = Callable[[Job], Guess]
-COMING = frozenset({V.REQUESTED, V.BOOTING})
-LEAVING = frozenset({V.DRAINING, V.DELETING})
 SPREAD = 0.3
 """Of the logarithm of a boot: most come within a third of what is usual."""
 _NORMAL = (-1.645, -1.036, -0.674, -0.385, -0.126, 0.126, 0.385, 0.674, 1.036, 1.645, 2.326)
@@ -84,14 +81,14 @@ def pool_of(seen: Seen, guess: Guesses) -> Pool:
     teams = _teams(seen.leased)
     busy = [_running(team, spec, seen.now, guess) for team in teams]
     askable = [outlook for outlook in regions.values() if outlook.block is None]
-    asked = [vm for vm in seen.vms if vm.state in COMING]
+    asked = [vm for vm in seen.vms if vm.state.in_flight]
     # A group that is refused its VMs goes on trying: they count, but they do not come.
     sure = [vm for vm in asked if not _refused(vm, regions)]
     coming = [_coming(vm, regions, unit, seen.now) for vm in sure]
-    cold = max(0, spec.vm_max - sum(vm.state not in LEAVING or vm.busy for vm in seen.vms))
+    cold = max(0, spec.vm_max - sum(not vm.state.leaving or vm.busy for vm in seen.vms))
     heals = _heals(regions, seen.now)
     idle = _idle(seen, unit)
-    leaving = {vm.uid for vm in seen.vms if vm.state in LEAVING}
+    leaving = {vm.uid for vm in seen.vms if vm.state.leaving}
     running = zip(teams, busy, strict=True)
     ready = _ready(regions, idle, running, zip(sure, coming, strict=True), leaving)
     # They come when their region has room again. Of those in the cloud's own queue nobody knows.
@@ -101,7 +98,7 @@ def pool_of(seen: Seen, guess: Guesses) -> Pool:
         coming += [Busy(unit, 0.0, start)] * cold
     held = sum(job.gpus for job in (*busy, *coming))
     units = min(held + idle.total(), spec.vm_max * unit)
-    there = {vm.region for vm in seen.vms if vm.state is V.READY} | {vm.region for vm in sure}
+    there = {vm.region for vm in seen.vms if vm.state.ready} | {vm.region for vm in sure}
     may_give = frozenset(there | {outlook.region for outlook in askable})
     return Pool(units, (*busy, *coming), len(busy), regions, may_give, heals, ready)
 
@@ -265,7 +262,7 @@ def _spans(usual_s: float, spread: float) -> Guess:
 def _idle(seen: Seen, unit: int) -> Counter[str]:
     """What is free this moment, by region: VMs without work, and where VMs are shared, what is
     left."""
-    ready = {vm.uid: vm for vm in seen.vms if vm.state is V.READY}
+    ready = {vm.uid: vm for vm in seen.vms if vm.state.ready}
     if not seen.spec.share:
         return Counter(vm.region for vm in ready.values() if not vm.leases)
     free: Counter[str] = Counter()

@@ -8,12 +8,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from core.job import WAITING, Job, JobStatus
 from core.reads import ServiceSummary, VmCount
-from core.vm import VmState
+from core.vm import vm_word
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _CYCLE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _WAIT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 30, 60, 180, 600, 1800, 3600, 14400, 86400)
-_LIVE = frozenset({VmState.READY, VmState.DRAINING})
 
 
 class Metrics:
@@ -185,15 +184,8 @@ class Metrics:
         busy: Tally[str] = Tally()
         for row in counts:
             self._vms.labels(row.cluster, row.region, vm_word(row.state, row.busy)).inc(row.count)
-            live[row.cluster] += row.count if row.state in _LIVE else 0
-            busy[row.cluster] += row.count if row.state in _LIVE and row.busy else 0
+            live[row.cluster] += row.count if row.state.up else 0
+            busy[row.cluster] += row.count if row.state.up and row.busy else 0
         # All VMs of a cluster have the same number of GPUs, so VMs divide as GPUs do.
         for cluster, vms in live.items():
             self._utilization.labels(cluster).set(busy[cluster] / vms if vms else 0.0)
-
-
-def vm_word(state: VmState, busy: bool) -> str:
-    """The word people see for a VM: a READY one is idle or busy."""
-    if state is VmState.READY:
-        return "busy" if busy else "idle"
-    return state.lower()

@@ -14,13 +14,12 @@ from core.job import E, Job, JobSpec, S
 from core.messages import Size
 from core.region_blocks import RegionBlock
 from core.supply import SupplyHistory, room, success_probability
-from core.vm import Vm, VmState
+from core.vm import Vm
 from scheduler.placement.gang import Teams, team_of
 from scheduler.placement.simulation_results import NOTHING_KEPT, Kept
 from scheduler.placement.slots import Slots, VmWithRoom
 from scheduler.plan_builder import PlanBuilder
 
-V = VmState
 PORTS = range(20_000, 30_000)
 """Where the first member may listen: each gang and attempt has a port of its own, since several
 share a machine in local runs and on shared VMs."""
@@ -125,14 +124,12 @@ def stands_in_for(job: Job, vm: Vm, now: datetime) -> bool:
         return False
     price, region = job.spec.max_usd_per_hour, job.gang_region
     here = vm.region == region if region and job.status is S.PROVISIONING else True
-    able = vm.state is V.READY and not vm.taken and job.spec.allows_region(vm.region)
+    able = vm.assignable and job.spec.allows_region(vm.region)
     return able and here and (price is None or vm.usd_per_hour <= price)
 
 
 def _may_come(vm: Vm, *, shared: bool) -> bool:
-    if vm.state in (V.REQUESTED, V.BOOTING):
-        return True
-    return vm.state is V.READY and not vm.taken and (shared or not vm.leases)
+    return vm.state.in_flight or (vm.assignable and (shared or not vm.leases))
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +259,7 @@ def _was_given(plan: PlanBuilder, first: Job) -> bool:
         vm.state_since
         for vm in plan.vms_of(first.cluster)
         if vm.together and not vm.queued and vm.counted and vm.gang == first.gang.uid
-        if vm.state is not V.DELETING
+        if not vm.state.deleting
     ]
     hold = timedelta(seconds=plan.rules.timers.gang_hold_s)
     return bool(since) and max(since) + hold > plan.now

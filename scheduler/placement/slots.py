@@ -14,10 +14,8 @@ from dataclasses import dataclass, field
 
 from core.cluster import ClusterSpec
 from core.job import JobSpec, S
-from core.vm import LONG_S, Vm, VmState
+from core.vm import LONG_S, Vm
 from scheduler.plan_builder import PlanBuilder
-
-V = VmState
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -78,8 +76,7 @@ class Slots:
     @staticmethod
     def serves(vm: Vm, spec: ClusterSpec) -> bool:
         """Whether it may be given work; in a region that was withdrawn it takes nothing new."""
-        able = vm.state is V.READY and not vm.taken and bool(vm.boot_nonce)
-        return able and any(region.region == vm.region for region in spec.regions)
+        return vm.assignable and any(region.region == vm.region for region in spec.regions)
 
     def put(self, found: Sequence[VmWithRoom]) -> None:
         """These VMs have this free from now on, for a trial."""
@@ -134,7 +131,7 @@ class Room:
             return
         held, vms = held_in(plan, spec), plan.vms_of(spec.name)
         for vm in vms:
-            if vm.state in (V.REQUESTED, V.BOOTING, V.READY) and not vm.taken:
+            if (vm.state.in_flight or vm.state.ready) and not vm.taken:
                 self._holes[len(free_gpus(vm, held.get(vm.uid)))] += 1
         self._holes[spec.slots] += max(0, spec.vm_max - sum(vm.counted for vm in vms))
 

@@ -19,7 +19,6 @@ from core.cluster import ClusterSpec
 from core.job import E, Job, S
 from core.queueing import PriorityClass, QueueRule, class_of, due_at
 from core.tenants import Tenant
-from core.vm import VmState
 from core.waits import WaitKind, WaitNote
 from scheduler.admission.admit import Admission
 from scheduler.placement.elastic import Bending, look_at
@@ -229,8 +228,7 @@ class Round:
         that is lost."""
         if first.status is S.QUEUED:
             return True
-        coming = (VmState.REQUESTED, VmState.BOOTING)
-        if any(vm.state in coming for vm in self._plan.vms_of(self._spec.name)):
+        if any(vm.state.in_flight for vm in self._plan.vms_of(self._spec.name)):
             return False
         return self._plan.now - first.status_since >= timedelta(seconds=LATE_S)
 

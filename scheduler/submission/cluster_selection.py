@@ -329,8 +329,7 @@ def _no_gang(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
 
 def _members_max(spec: JobSpec, cluster: ClusterSpec) -> int:
     """How many members of a gang the cluster can run at once."""
-    each = cluster.gpus // spec.gpu_count if cluster.share and spec.gpu_count else 1
-    return cluster.vm_max * max(1, each)
+    return cluster.vm_max * max(1, cluster.jobs_per_vm(spec.gpu_count))
 
 
 def _not_for_v1(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:

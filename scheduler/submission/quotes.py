@@ -82,7 +82,7 @@ def quote_of(spec: JobSpec, cluster: ClusterSpec) -> Quote:
     shared = _has_part(spec, cluster)
     cheapest, dearest = prices_of(spec, cluster)
     jobs = len(parse_array(spec.array) or ()) if spec.array is not None else 1
-    at_once = cluster.vm_max * (cluster.gpus // max(1, spec.gpu_count) if shared else 1)
+    at_once = cluster.vm_max * cluster.jobs_per_vm(spec.gpu_count)
     return Quote(
         cluster=cluster.name,
         machine_type=cluster.machine_type,

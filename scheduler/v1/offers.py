@@ -17,10 +17,9 @@ from core.cluster import ClusterSpec
 from core.job import Job, Offer, S, TimelineEntry, offered
 from core.messages import StartJob
 from core.ports import Ids
-from core.vm import Vm, VmState
+from core.vm import Vm
 from scheduler.plan_builder import PlanBuilder
 
-V = VmState
 OFFERED = "offered"
 WITHDRAWN = "offer_withdrawn"
 
@@ -68,14 +67,14 @@ def is_lost(vms: Mapping[str, Vm], out: Offer) -> bool:
     """The VM that the message was sent for is no more, or never was up: it will not take it. One
     that is being deleted, was up and has not been seen off may be at work on it."""
     vm = vms.get(out.vm_uid)
-    if vm is None or vm.state is V.GONE or vm.leases or vm.kept_until is not None:
+    if vm is None or vm.state.gone or vm.leases or vm.kept_until is not None:
         return True
-    return vm.state is not V.BOOTING and (vm.running_since is None or vm.stopped_at is not None)
+    return not vm.state.booting and (vm.running_since is None or vm.stopped_at is not None)
 
 
 def may_have_taken(vm: Vm) -> bool:
     """It was up, has not spoken, and has not been seen off."""
-    spoke = vm.leases or vm.kept_until is not None or vm.state in (V.REQUESTED, V.GONE)
+    spoke = vm.leases or vm.kept_until is not None or vm.state.unseen or vm.state.gone
     return not spoke and vm.running_since is not None and vm.stopped_at is None
 
 
@@ -86,7 +85,7 @@ def _takers(plan: PlanBuilder, spec: ClusterSpec) -> Iterator[Vm]:
     vms = [
         vm
         for vm in plan.vms_of(spec.name)
-        if vm.state is V.BOOTING and vm.instance_id and not vm.taken and vm.region in ours
+        if vm.state.booting and vm.instance_id and not vm.taken and vm.region in ours
     ]
     known = (vm for vm in vms if vm.running_since is not None)
     yield from sorted(known, key=attrgetter("running_since", "name"))

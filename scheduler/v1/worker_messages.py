@@ -16,17 +16,15 @@ import structlog
 from core.changes import JobNote
 from core.job import E, Job, Lease, S, TimelineEntry, offered
 from core.messages import Heartbeat, HeartbeatStatus, StopJob
-from core.vm import V1_BOOT, Vm, VmState, take_lease
+from core.vm import V1_BOOT, Vm, VmEvent, take_lease
 from scheduler.plan_builder import PlanBuilder
 
 log = structlog.get_logger("v1")
-V = VmState
 B = HeartbeatStatus
 FAILED_CODE = 1
 """v1 workers tell that a job has failed, not how."""
 ENDS = frozenset({B.COMPLETED, B.FAILED, B.STOPPED})
 _SPEAKS_OF_WORK = frozenset({B.FOUND_VM, B.RUNNING})
-_UNCLAIMED = frozenset({V.REQUESTED, V.BOOTING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,7 @@ class Claims:
         """The first that speaks for a waiting job has it. None: this one cannot."""
         if job.status is not S.PROVISIONING or job.cluster != vm.cluster or vm.leases:
             return None
-        if vm.state not in _UNCLAIMED:
+        if not vm.state.in_flight:
             # It goes already, with the message: who waits for its end must know whose end.
             self._change_places(job, vm)
             return None
@@ -105,9 +103,9 @@ class Claims:
         )
         with plan.together():
             self._change_places(job, vm)
-            ready = plan.move_vm(
+            ready = plan.advance_vm(
                 vm,
-                V.READY,
+                VmEvent.WORKER_READY,
                 "its v1 worker has taken a job",
                 boot_nonce=V1_BOOT,
                 running_since=vm.running_since or plan.now,
@@ -140,7 +138,7 @@ class Claims:
         if vm.leases:
             log.info("word about a job that is not this VM's", vm=vm.name, job=heartbeat.job_id)
             return
-        if vm.state is V.DELETING:
+        if vm.state.deleting:
             return
         log.info(
             "claim lost, its VM goes",
@@ -152,7 +150,7 @@ class Claims:
         # wrong one. The VM is deleted either way.
         if heartbeat.status in _SPEAKS_OF_WORK and not self._is_at_work(heartbeat.job_id):
             self._plan.tell(_stop(vm, heartbeat))
-        self._plan.doom(vm, f"its v1 worker took job {heartbeat.job_id}, which is not its own")
+        self._plan.delete_vm(vm, f"its v1 worker took job {heartbeat.job_id}, which is not its own")
 
     def _is_at_work(self, job_id: str | None) -> bool:
         same = (uid for (_, known), uid in self._index().items() if known == job_id)
@@ -177,7 +175,7 @@ def retire(plan: PlanBuilder, vm_uid: str, job: Job) -> None:
     """A v1 worker has one job and deletes its VM. It has a moment for that; with keep_alive the VM
     is its owner's for as long as is allowed, and is deleted then."""
     vm, timers = plan.vms[vm_uid], plan.rules.timers.of_worker("v1")
-    if vm.state is not V.READY or vm.leases:
+    if not vm.idle:
         return
     kept = job.spec.keep_alive and job.status.final
     until = plan.now + timedelta(seconds=timers.keep_alive_s if kept else timers.stop_margin_s)
@@ -187,7 +185,7 @@ def retire(plan: PlanBuilder, vm_uid: str, job: Job) -> None:
         if kept
         else "its v1 worker has done its one job"
     )
-    plan.move_vm(vm, V.DRAINING, words, kept_until=until)
+    plan.advance_vm(vm, VmEvent.DRAIN_ASKED, words, kept_until=until)
 
 
 def note(plan: PlanBuilder, job: Job, heartbeat: Heartbeat, message_id: str) -> None:

@@ -14,6 +14,7 @@ from sim.cloud.model import (
     CreateFailure,
     Effect,
     ErrorRecord,
+    InstanceStatus,
     MaintenanceNotice,
     Mig,
     PowerOff,
@@ -26,7 +27,6 @@ from sim.cloud.model import (
     SpotNotice,
     Timed,
     VmInfo,
-    VmStatus,
 )
 from sim.cloud.world import World
 
@@ -222,10 +222,10 @@ class Lifecycle:
         return f"projects/{self._world.project_number}/{mig_path(mig)}"
 
     def _staged(self, vm: PretendVm) -> None:
-        vm.status = VmStatus.STAGING
+        vm.status = InstanceStatus.STAGING
 
     def _booted(self, vm: PretendVm, at: float) -> None:
-        vm.status = VmStatus.RUNNING
+        vm.status = InstanceStatus.RUNNING
         vm.powered = True
         self._effects.append(PowerOn(vm.info, at))
         if vm.member is not None and vm.member.action in GROWING:
@@ -239,8 +239,8 @@ class Lifecycle:
         gone_at = self.now + self._world.physics.delete_s
         if action is Action.DELETING and member.vm is not None:
             member.vm.plan += 1
-            if member.vm.status is not VmStatus.TERMINATED:
-                member.vm.status = VmStatus.STOPPING
+            if member.vm.status is not InstanceStatus.TERMINATED:
+                member.vm.status = InstanceStatus.STOPPING
             self._soft_off(member.vm, self.now)
         self._later(gone_at, member, lambda t: self._removed(member, t))
 
@@ -258,8 +258,8 @@ class Lifecycle:
         self, vm: PretendVm, takes_s: float, then: Callable[[PretendVm, float], None]
     ) -> None:
         vm.plan += 1
-        if vm.status is not VmStatus.TERMINATED:
-            vm.status = VmStatus.STOPPING
+        if vm.status is not InstanceStatus.TERMINATED:
+            vm.status = InstanceStatus.STOPPING
         self._soft_off(vm, self.now)
         self._later(self.now + takes_s, vm, lambda t: then(vm, t))
 
@@ -300,7 +300,7 @@ class Lifecycle:
     def end(self, vm: PretendVm, at: float) -> None:
         """The power goes: crash, shutdown from inside, or the end of a stop."""
         self._cut_power(vm, at)
-        vm.status = VmStatus.TERMINATED
+        vm.status = InstanceStatus.TERMINATED
         # A stopped GPU VM holds no capacity; the next one may meet a stockout.
         self._market.give_back(vm)
         if vm.deleting:

@@ -20,7 +20,7 @@ class ApiError(Exception):
         super().__init__(f"{status} {reason}: {message}")
 
 
-class VmStatus(StrEnum):
+class InstanceStatus(StrEnum):
     PROVISIONING = "PROVISIONING"
     STAGING = "STAGING"
     RUNNING = "RUNNING"
@@ -136,7 +136,7 @@ class Timed:
 class PretendVm(Timed):
     info: VmInfo
     created_at: float
-    status: VmStatus = VmStatus.PROVISIONING
+    status: InstanceStatus = InstanceStatus.PROVISIONING
     powered: bool = False
     preempted: bool = False
     told_off: bool = False  # the soft off was sent

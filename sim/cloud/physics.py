@@ -39,13 +39,13 @@ from sim.cloud.model import (
     ApiError,
     CreateFailure,
     Effect,
+    InstanceStatus,
     Mig,
     Operation,
     PretendInstance,
     PretendVm,
     RequestState,
     ResizeRequest,
-    VmStatus,
 )
 from sim.cloud.operations import OperationBook, invalid
 from sim.cloud.parsing import InvalidInput, nearest
@@ -268,7 +268,7 @@ class CloudProject:
         candidates = [m for m in mig.members.values() if not m.leaving]
         self._life.dice.shuffle(candidates)
         # Members without a running VM go first; which of the running ones go is anybody's guess.
-        candidates.sort(key=lambda m: m.vm is not None and m.vm.status is VmStatus.RUNNING)
+        candidates.sort(key=lambda m: m.vm is not None and m.vm.status is InstanceStatus.RUNNING)
         return candidates[: max(0, count)]
 
     def _check_new_names(self, mig: Mig, names: Sequence[str]) -> None:
@@ -375,7 +375,7 @@ class CloudProject:
         vm = self.vm(zone, name, now)
         takes_s = 0.0
         # One that is stopping already goes on as it was told: a deletion must not become a stop.
-        if vm.status not in (VmStatus.STOPPING, VmStatus.TERMINATED):
+        if vm.status not in (InstanceStatus.STOPPING, InstanceStatus.TERMINATED):
             takes_s = self.world.physics.delete_s
             self._life.stop(vm, takes_s)
         return self._record(scope, "stop", f"{scope}/instances/{name}", request_id, takes_s)
@@ -415,7 +415,7 @@ class CloudProject:
         return self.faults.api_verdict(region, self._api_dice, now)
 
     def _preempt(self, fault: Preempt) -> tuple[str, ...]:
-        on = [v for v in self._life.vms.values() if v.status is VmStatus.RUNNING]
+        on = [v for v in self._life.vms.values() if v.status is InstanceStatus.RUNNING]
         on = [v for v in on if not v.preempted]
         if fault.vm is None:
             hit = [v for v in on if v.info.zone == fault.zone and v.info.spot]
@@ -431,7 +431,7 @@ class CloudProject:
         return tuple(vm.info.name for vm in hit)
 
     def _maintain(self, name: str) -> tuple[str, ...]:
-        on = [v for v in self._life.vms.values() if v.status is VmStatus.RUNNING]
+        on = [v for v in self._life.vms.values() if v.status is InstanceStatus.RUNNING]
         hit = [v for v in on if v.info.name == name]
         _refuse_unless(bool(hit), "vm", name, "a VM that is RUNNING", (v.info.name for v in on))
         physics = self.world.physics

@@ -8,13 +8,13 @@ from sim.cloud.model import (
     ApiError,
     CreateFailure,
     ErrorRecord,
+    InstanceStatus,
     Mig,
     Operation,
     PretendInstance,
     PretendVm,
     RequestState,
     ResizeRequest,
-    VmStatus,
 )
 
 Json = dict[str, object]
@@ -235,5 +235,5 @@ def error_body(error: ApiError) -> Json:
 
 def _target_status(action: Action) -> str:
     return {Action.DELETING: "DELETED", Action.ABANDONING: "ABANDONED"}.get(
-        action, VmStatus.RUNNING.value
+        action, InstanceStatus.RUNNING.value
     )

@@ -21,7 +21,6 @@ from core.cost import (
     sums_of,
 )
 from core.cost_report import CostQuestion, CostReport, CostTally, job_amounts, job_key
-from core.vm import VmState
 from sim.memory.tables import JobRecord, Tables, VmRecord
 
 _HOUR = timedelta(hours=1)
@@ -111,7 +110,7 @@ def settle_costs(tables: Tables, batch: int, now: datetime) -> SettledBills:
 
 
 def _is_due(tables: Tables, record: VmRecord, now: datetime) -> bool:
-    if record.vm.state is VmState.GONE and not record.vm.leases:
+    if record.vm.state.gone and not record.vm.leases:
         return True
     since = record.settled_until or record.vm.running_since
     if since is None or since >= now - _HOUR:

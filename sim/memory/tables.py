@@ -39,7 +39,7 @@ from core.supply import (
     arrivals_by_cluster,
 )
 from core.tenants import HOLDS, Tenant, Usage
-from core.vm import Vm, VmState, heard
+from core.vm import Vm, heard
 from core.waits import WaitRow
 from sim.memory.dependencies import Holds
 
@@ -400,7 +400,7 @@ class Tables:
         self.vms[vm.uid].vm = self.seen_vms.get(vm.uid) or heard(vm, at)
 
     def _index_vm(self, vm: Vm) -> None:
-        if vm.state is not VmState.GONE:
+        if vm.counted:
             self.vm_names[vm.name] = vm.uid
             self.vm_counts[vm.cluster] += 1
         elif not vm.leases:
@@ -411,7 +411,7 @@ class Tables:
         self.active.put_vm(vm)
 
     def _unindex_vm(self, vm: Vm) -> None:
-        if vm.state is not VmState.GONE:
+        if vm.counted:
             self.vm_names.pop(vm.name, None)
             self.vm_counts[vm.cluster] -= 1
         elif vm.gone_at is not None:

@@ -33,11 +33,10 @@ from core.messages import Progress
 from core.reads import AlertRow, AttemptRow, DeadLetterRow, EventRow
 from core.tenants import Holding, Quota, Usage, holdings
 from core.text import clean, cleaned_mapping
-from core.vm import Vm, VmState
+from core.vm import Vm
 from core.waits import ROWS_MAX, WaitKind, WaitNote, folded
 from sim.memory.tables import Tables
 
-_BEFORE_READY = (VmState.REQUESTED, VmState.BOOTING)
 _REQUEST_KINDS = ("create", "delete", "queue", "unqueue")
 
 
@@ -129,9 +128,9 @@ def _broken_by_job(job: Job) -> Iterator[str]:
 
 
 def _broken_by_vm(vm: Vm) -> Iterator[str]:
-    if (vm.state is VmState.GONE) != (vm.gone_at is not None):
+    if vm.state.gone != (vm.gone_at is not None):
         yield "ck_vms_gone"
-    if vm.state in _BEFORE_READY and vm.leases:
+    if vm.state.in_flight and vm.leases:
         yield "ck_vms_leases"
     if vm.version < 1 or vm.gpus < 0 or vm.usd_per_hour < 0:
         yield "ck_vms_counters"

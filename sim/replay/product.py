@@ -37,7 +37,7 @@ from core.supply import (
 )
 from core.tenants import HOLDS
 from core.timers import Timers
-from core.vm import Vm, VmState, move_vm
+from core.vm import Vm, VmEvent, advance_vm, new_vm
 from orchestrator.planning.analysis import Analysis, survey
 from orchestrator.planning.plan import decide, look_again
 from orchestrator.planning.plan_input import PlanInput, at_work, demand_by_cluster
@@ -61,7 +61,6 @@ MACHINE_TYPE = "replayed"
 TURNS_MAX = 6
 _STOCKOUT = (Refusal(BlockKind.STOCKOUT, "the zone has no such VM"),)
 _NOTHING = OutMessage(topic="", body=b"", attributes={})
-V = VmState
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,20 +218,17 @@ class Product:
     def _ready(self, machine: ReplayVm, moment: datetime) -> None:
         """The bus says so, before or after the cloud shows it RUNNING."""
         vm = self._active.vms.get(machine.name)
-        if vm is not None and vm.state in (V.REQUESTED, V.BOOTING):
-            since = vm.running_since or moment
-            self._keep(
-                move_vm(
-                    *(vm, V.READY, moment, "its worker is ready"),
-                    boot_nonce="boot",
-                    running_since=since,
-                )
+        if vm is not None and vm.state.in_flight:
+            since, words = vm.running_since or moment, "its worker is ready"
+            ready = advance_vm(
+                vm, VmEvent.WORKER_READY, moment, words, boot_nonce="boot", running_since=since
             )
+            self._keep(ready)
 
     def _observe(self, zone: int, moment: datetime) -> None:
         cluster, name = self._places[zone]
         vms = (vm for vm in self._active.vms.values() if vm.cluster == cluster)
-        here = [vm for vm in vms if vm.region == name and vm.state is not V.GONE]
+        here = [vm for vm in vms if vm.region == name and vm.counted]
         members = tuple(
             _member(vm, self._machines[vm.uid])
             for vm in here
@@ -257,7 +253,7 @@ class Product:
 
     def _keep(self, vm: Vm) -> None:
         """A row that is gone and holds nothing is not looked at any more."""
-        if vm.state is V.GONE:
+        if vm.state.gone:
             self._leaving.discard(vm.name)
         if vm.counted or vm.leases:
             self._active.put_vm(vm)
@@ -335,7 +331,7 @@ class Product:
 
     def _vms_of(self, spec: ClusterSpec) -> list[Vm]:
         vms = self._active.vms.values()
-        return [vm for vm in vms if vm.state is not V.GONE and vm.cluster == spec.name]
+        return [vm for vm in vms if vm.counted and vm.cluster == spec.name]
 
     @property
     def _run_times(self) -> RunTimes:
@@ -365,15 +361,14 @@ class Product:
             case Delete():
                 for vm in [self._named(name) for name in action.names]:
                     self._leaving.add(vm.name)
-                    if vm.state is not V.DELETING:
-                        self._keep(move_vm(vm, V.DELETING, moment, action.reason))
+                    self._keep(advance_vm(vm, VmEvent.DELETE_ASKED, moment, action.reason))
                     cloud.delete(self._machines[vm.uid])
             case Drain():
                 vm = self._named(action.vm_name)
-                self._keep(move_vm(vm, V.DRAINING, moment, action.reason))
+                self._keep(advance_vm(vm, VmEvent.DRAIN_ASKED, moment, action.reason))
             case Undrain():
                 vm = self._named(action.vm_name)
-                self._keep(move_vm(vm, V.READY, moment, action.reason))
+                self._keep(advance_vm(vm, VmEvent.DRAIN_WITHDRAWN, moment, action.reason))
             case NoAction():
                 pass
             case Queue() | Unqueue():
@@ -389,23 +384,10 @@ class Product:
     ) -> None:
         machine = cloud.create(self._zone[spec.name, action.region])
         self._machines[machine.name] = machine
-        self._keep(
-            Vm(
-                uid=machine.name,
-                name=name,
-                cluster=spec.name,
-                region=action.region,
-                state=V.REQUESTED,
-                version=1,
-                request_id=action.request_id,
-                gpus=spec.gpus,
-                spot=spec.spot,
-                usd_per_hour=spec.usd_per_hour(action.region),
-                requested_at=moment,
-                state_since=moment,
-                reason=action.reason,
-            )
+        vm = new_vm(
+            spec, action.region, uid=machine.name, name=name, now=moment, reason=action.reason
         )
+        self._keep(replace(vm, request_id=action.request_id))
 
 
 def _place(zone: str) -> tuple[str, str]:

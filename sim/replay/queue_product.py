@@ -27,7 +27,7 @@ from core.queueing import Live
 from core.supply import CapacityPolicy
 from core.tenants import Tenant
 from core.timers import Timers
-from core.vm import Vm, VmState
+from core.vm import Vm, VmEvent, VmFacts, advance_vm, new_vm
 from scheduler.cycle.plan import Circumstances, run_queue
 from scheduler.cycle.silence import Silence
 from scheduler.forecast.pool import gang_uid
@@ -120,7 +120,7 @@ class ProductQueue:
             )
             self.tables.tenants[TENANT] = Tenant(TENANT, may_preempt=self.preempts)
             for number in range(pool.gpus):
-                self.tables.set_vm(_vm(f"vm-{number:05}"))
+                self.tables.set_vm(_vm(self.cluster, f"vm-{number:05}"))
         return self.cluster
 
     def _submit(self, job: PoolJob, cluster: ClusterSpec) -> None:
@@ -283,26 +283,10 @@ def _member_uid(first: str, rank: int) -> str:
     return f"{first}-{rank:03}" if rank else first
 
 
-def _vm(name: str) -> Vm:
-    return Vm(
-        uid=name,
-        name=name,
-        cluster=CLUSTER,
-        region=REGION,
-        state=VmState.READY,
-        version=1,
-        request_id=name,
-        gpus=1,
-        spot=False,
-        usd_per_hour=1.0,
-        requested_at=EPOCH,
-        state_since=EPOCH,
-        reason="",
-        zone=REGION,
-        boot_nonce="boot",
-        running_since=EPOCH,
-        idle_since=EPOCH,
-    )
+def _vm(cluster: ClusterSpec, name: str) -> Vm:
+    asked = new_vm(cluster, REGION, uid=name, name=name, now=EPOCH, reason="")
+    facts: VmFacts = {"zone": REGION, "boot_nonce": "boot", "running_since": EPOCH}
+    return advance_vm(asked, VmEvent.WORKER_READY, EPOCH, "", **facts)
 
 
 def moment_of(now: float) -> datetime:

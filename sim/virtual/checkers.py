@@ -24,14 +24,13 @@ from core.cluster import ClusterSpec
 from core.job import TRANSITIONS, E, Job, JobEvent, JobStatus, Lease
 from core.messages import OutMessage, StartJob
 from core.tenants import HOLDS, machines_of
-from core.vm import VM_TRANSITIONS, Vm, VmState
+from core.vm import Vm, may_become
 from sim.cloud.physics import CloudProject
 from sim.memory.tables import Tables, Written
 from sim.virtual.computations import Computing
 from sim.virtual.expected_limits import ExpectedQuotas, Limits
 from sim.virtual.trace import Trace, Violation
 
-V = VmState
 SILENT = "silent for too long"
 ORPHAN_MAX_S = 3600.0
 """How long a VM may be without an owner while everything fails: each new leader begins to count
@@ -196,7 +195,7 @@ class Checkers:
         self._trace.note("vm", f"{vm.name} {vm.state} ({vm.reason})", vm.name)
         self._vms[vm.uid] = vm
         self._counted[vm.cluster] += 1
-        if vm.state is V.DELETING:
+        if vm.state.deleting:
             return  # an orphan taken over to be deleted: it was there before us
         limit = self._limits.of(vm.cluster)
         if self._counted[vm.cluster] > limit or vm_max > limit:
@@ -214,11 +213,11 @@ class Checkers:
             what = f"{after.name}: written over {there}, having read {before.state}"
             self.broken("I2", what, after.name)
             stored = stored or before
-        if after.state is not stored.state and after.state not in VM_TRANSITIONS[stored.state]:
+        if after.state is not stored.state and not may_become(stored.state, after.state):
             self.broken("I6", f"{after.name}: no step {stored.state} -> {after.state}", after.name)
         if after.leases != stored.leases and set(after.leases) - set(stored.leases):
             self._lease_taken(stored, after)
-        if stored.state is not V.GONE and after.state is V.GONE:
+        if after.state.gone and not stored.state.gone:
             self._counted[after.cluster] -= 1
         for lease in set(stored.leases) - set(after.leases):
             self._leases.pop(lease, None)
@@ -229,7 +228,7 @@ class Checkers:
 
     def _lease_taken(self, stored: Vm, after: Vm) -> None:
         busy = stored.leases and after.cluster not in self._shared
-        if stored.state is not V.READY or busy:
+        if not stored.state.ready or busy:
             self.broken("I2", f"{after.name} took a lease as {stored.state}", after.name)
         for lease in set(after.leases) - set(stored.leases):
             if lease in self._leases:
@@ -331,7 +330,7 @@ class Checkers:
             if name in self.foreign:
                 self.broken("I6", f"{name} is not ours and is deleted", name)
             vm = self._vms.get(uids.get(name, ""))
-            if vm is not None and vm.state in (V.REQUESTED, V.BOOTING, V.READY, V.DRAINING):
+            if vm is not None and not vm.state.beyond_use:
                 self.broken("I11", f"{name} is deleted while it is {vm.state}", name)
 
     def look_for_orphans(self, cloud: CloudProject, healed_at: float | None) -> None:

@@ -20,7 +20,7 @@ from sim.cloud.faults import (
     Stockout,
     Unsupported,
 )
-from sim.cloud.model import ApiError, VmStatus
+from sim.cloud.model import ApiError, InstanceStatus
 from sim.virtual.fault_targets import Acts, Misfortunes
 from sim.virtual.pretend_vms import Boot
 
@@ -159,7 +159,7 @@ class CloudFaults(Misfortunes):
 
     def _is_running(self, worker: Boot) -> bool:
         vms = self._cloud.cloud.vms(self._loop.time())
-        return any(v.info.id == worker.info.id and v.status is VmStatus.RUNNING for v in vms)
+        return any(v.info.id == worker.info.id and v.status is InstanceStatus.RUNNING for v in vms)
 
     def _crash_vm(self) -> bool:
         worker = self._some_worker()

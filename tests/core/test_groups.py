@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import BadInput
+from core.errors import BadInput, IllegalTransition
 from core.groups import ARRAY_MAX, After, counts_words, hold_words, parse_after, parse_array
 from core.job import (
     BLOCKED_MAX_S,
     E,
-    IllegalTransition,
     Job,
     JobSpec,
     JobStatus,

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.errors import IllegalTransition
 from core.job import (
     DEADLINE_EVENT,
     FINAL,
@@ -17,7 +18,6 @@ from core.job import (
     TRANSITIONS,
     Budgets,
     E,
-    IllegalTransition,
     Job,
     JobEvent,
     JobSpec,

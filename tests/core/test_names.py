@@ -1,4 +1,4 @@
-"""Names, timers, VM states and ids."""
+"""Names, timers and ids."""
 
 from __future__ import annotations
 
@@ -11,13 +11,8 @@ import pytest
 from core.ids import RandomIds
 from core.names import BadName, Names, parse_cluster
 from core.timers import Timers
-from core.vm import VM_TRANSITIONS, IllegalVmMove, Vm, VmState, drop_lease, move_vm, take_lease
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def vm(state: VmState) -> Vm:
-    return Vm("u", "n", "1xl4", "r", state, 1, "q", 1, False, 1.0, NOW, NOW)
 
 
 def test_vm_names_are_parsed_where_they_are_made() -> None:
@@ -57,26 +52,6 @@ def test_worker_must_freeze_before_its_job_is_given_away() -> None:
 def test_timer_that_is_not_positive_is_a_fault() -> None:
     """Zero seconds is no time-out."""
     assert any(f.field == "timers.boot_timeout_s" for f in Timers(boot_timeout_s=0).faults())
-
-
-@pytest.mark.parametrize("state", list(VmState))
-@pytest.mark.parametrize("target", list(VmState))
-def test_vm_moves_only_as_its_table_says(state: VmState, target: VmState) -> None:
-    """GONE absorbs."""
-    if target in VM_TRANSITIONS[state]:
-        assert move_vm(vm(state), target, NOW, "why").state is target
-    else:
-        with pytest.raises(IllegalVmMove):
-            move_vm(vm(state), target, NOW, "why")
-
-
-def test_lease_grows_the_version_so_that_a_racing_drain_loses() -> None:
-    """And the VM is idle again when the last lease is gone."""
-    held = take_lease(vm(VmState.READY), "a")
-    assert (held.version, held.busy, held.idle, held.idle_since) == (2, True, False, None)
-    later = NOW + timedelta(seconds=5)
-    free = drop_lease(held, "a", later)
-    assert (free.idle, free.idle_since, free.version) == (True, later, 3)
 
 
 def test_ids_sort_by_time_and_repeat_by_seed() -> None:

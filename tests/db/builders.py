@@ -10,7 +10,7 @@ from core.ids import RandomIds
 from core.job import Job, JobEvent, JobSpec, Lease, Rules, advance, entry_for, new_job
 from core.ports import Store
 from core.submission import content_hash
-from core.vm import Vm, VmState, move_vm, take_lease
+from core.vm import Vm, VmEvent, VmState, advance_vm, take_lease
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 RULES = Rules()
@@ -80,7 +80,7 @@ def step(
 
 
 def ready(vm: Vm, now: datetime = T0) -> VmMove:
-    return VmMove(vm, move_vm(vm, VmState.READY, now, "said READY", running_since=now))
+    return VmMove(vm, advance_vm(vm, VmEvent.WORKER_READY, now, "said READY", running_since=now))
 
 
 def leased(vm: Vm, lease: Lease) -> VmMove:

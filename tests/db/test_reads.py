@@ -14,7 +14,7 @@ from core.job import JobEvent, JobStatus
 from core.messages import OutMessage
 from core.names import Names
 from core.reads import JobFilter, VmCount
-from core.vm import VmState, move_vm
+from core.vm import VmEvent, VmState, advance_vm
 from db.reads import PostgresReads
 from db.store import PostgresStore
 from scheduler.operations.dead_letters import replay_dead_letter
@@ -163,7 +163,7 @@ async def test_vm_pages(store: PostgresStore, reads: PostgresReads, maker: Maker
     """VMs come with the jobs on them; gone ones only if asked for."""
     busy = await put_ready_vm(store, maker)
     gone, other = maker.vm(), maker.vm(cluster="8xh100")
-    moved = VmMove(gone, move_vm(gone, VmState.GONE, at(1), "observed gone"))
+    moved = VmMove(gone, advance_vm(gone, VmEvent.NOT_LISTED, at(1), "observed gone"))
     await put(store, NewVm(gone, 9), moved, NewVm(other, 9))
     job = maker.job("mine")
     await put(store, submitted(job))

@@ -28,7 +28,7 @@ from core.job import E, JobEvent, entry_for
 from core.mig import MachineState, ManagedInstance, MigSnapshot, OperationFailed, Refusal
 from core.region_blocks import BlockKind
 from core.timers import Timers
-from core.vm import Vm, VmState, move_vm
+from core.vm import Vm, VmEvent, VmState, advance_vm
 from migs.classify import ComputeError, refusal
 from migs.manager import MigManager
 from orchestrator.cluster_manager import ClusterManager
@@ -302,8 +302,14 @@ async def test_look_that_is_older_than_the_workers_word_does_not_take_its_vm(hou
         seen = await observe(mig, cluster, region)
         before = await now_known()
         if region == made.region and before.running_since is None:
-            facts = {"boot_nonce": "n", "running_since": house.clock.now()}
-            ready = move_vm(before, V.READY, house.clock.now(), "its worker is ready", **facts)
+            ready = advance_vm(
+                before,
+                VmEvent.WORKER_READY,
+                (now := house.clock.now()),
+                "its worker is ready",
+                boot_nonce="n",
+                running_since=now,
+            )
             await house.put((VmMove(before, ready),))
         return seen
 
@@ -406,7 +412,9 @@ async def test_a_worker_that_speaks_before_its_vm_is_seen_running_teaches_a_hit(
         TIMERS,
         at(0),
     )
-    ready = move_vm(asked, V.READY, at(7), "ready", running_since=at(7), zone=f"{asked.region}-a")
+    ready = advance_vm(
+        asked, VmEvent.WORKER_READY, at(7), "ready", running_since=at(7), zone=f"{asked.region}-a"
+    )
     await house.put((VmMove(asked, ready),), (PutRegionBlock(block),))
     await house.reconciles(5)
     snapshot = await house.store.snapshot(0)

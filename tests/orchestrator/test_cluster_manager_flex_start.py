@@ -18,7 +18,7 @@ from core.mig import MachineState, ManagedInstance, MigSnapshot, Queued, QueueSt
 from core.names import gang_of
 from core.region_blocks import BlockKind
 from core.timers import Timers
-from core.vm import Vm, VmState, move_vm, take_lease
+from core.vm import Vm, VmEvent, VmState, advance_vm, take_lease
 from migs.classify import ComputeError, refusal
 from migs.manager import FlexMigManager
 from orchestrator.cluster_manager import ClusterManager
@@ -259,7 +259,9 @@ async def test_another_gang_at_work_does_not_shorten_the_pause(house: House) -> 
     await house.step(E.ADMITTED, gang_region=HERE)
     moves: list[tuple[VmMove, ...]] = []
     for made in await house.vms():
-        ready = move_vm(made, V.READY, house.clock.now(), "its worker is ready", boot_nonce="n")
+        ready = advance_vm(
+            made, VmEvent.WORKER_READY, house.clock.now(), "its worker is ready", boot_nonce="n"
+        )
         works = take_lease(ready, f"lease-{made.name}")
         moves.append((VmMove(made, replace(works, version=made.version + 1)),))
     assert (await house.store.commit(moves, None)).all_applied

@@ -17,7 +17,6 @@ from core.errors import BadInput, NotFound
 from core.job import LEASED, Job, JobStatus
 from core.reads import JobFilter, Milestones, ServiceSummary, VmRow
 from core.tenants import DEFAULT_TENANT
-from core.vm import VmState
 from scheduler.api.compat import examples
 from scheduler.api.compat.customer import KEY, CustomerRoutes, NewJobOut, submit_body
 from scheduler.api.compat.definition_jobs import (
@@ -168,7 +167,7 @@ class NomadRoutes:
         """VMs that take jobs or run one, with what is left of each."""
         reads = self._services.reads
         page = await reads.vms(None, None, False, query.whole("limit"), query.text("page_token"))
-        ready = [row.vm for row in page.rows if row.vm.state is VmState.READY]
+        ready = [row.vm for row in page.rows if row.vm.state.ready]
         clusters = {cluster.name: cluster for cluster in self._services.clusters()}
         jobs = await self._at_work() if any(vm.leases for vm in ready) else {}
         found = []
@@ -201,7 +200,7 @@ class NomadRoutes:
 
     async def stats(self, _: Request, __: Query) -> Response:
         summary = await self._services.reads.summary()
-        up = [row for row in summary.vms if row.state is VmState.READY]
+        up = [row for row in summary.vms if row.state.ready]
         executors = ExecutorCountsOut(
             total=sum(row.count for row in summary.vms),
             online=sum(row.count for row in up),
@@ -212,10 +211,10 @@ class NomadRoutes:
 
 def _executor(row: VmRow, has: ResourcesOut) -> ExecutorOut:
     vm = row.vm
-    words = {VmState.READY: "online", VmState.DRAINING: "draining"}
+    up = "online" if vm.state.ready else "draining"
     return ExecutorOut(
         id=vm.name,
-        status=words.get(vm.state, "offline"),
+        status=up if vm.state.up else "offline",
         region=vm.region,
         resources=has,
         # How many, not which: they may be other tenants'.

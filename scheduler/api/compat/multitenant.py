@@ -10,6 +10,7 @@ from typing import Any
 from core.errors import BadInput, Fault
 from core.job import Job
 from core.queueing import class_of
+from core.slots import gpus_among
 from core.submission import shown, unknown
 from core.tenant_settings import FIELDS
 from core.tenants import Tenant
@@ -49,7 +50,7 @@ _RENAMED = {
 def job_words(job: Job, why: str, position: int | None) -> dict[str, Any]:
     """The fields of a job that those clients read."""
     lease = job.lease
-    gpus = lease.slots if lease and job.spec.gpu_count else ()
+    gpus = gpus_among(lease.slots if lease else (), job.spec.gpu_count)
     return {
         "id": job.spec.job_id,
         "message": why or job.reason,

@@ -15,7 +15,6 @@ from core.cluster import ClusterSpec
 from core.job import JobStatus
 from core.names import Names
 from core.reads import AlertRow, ServiceSummary
-from core.vm import VmState
 from scheduler.api.compat import examples
 from scheduler.api.compat.customer import TAG, v1_time
 from scheduler.api.http.endpoint import Endpoint, ResponseDoc, reply
@@ -27,7 +26,6 @@ RUNNING = frozenset({JobStatus.RUNNING, JobStatus.PREEMPTING, JobStatus.STOPPING
 PENDING = frozenset(
     {JobStatus.QUEUED, JobStatus.PROVISIONING, JobStatus.ASSIGNED, JobStatus.STARTING}
 )
-UP = frozenset({VmState.READY, VmState.DRAINING})
 
 
 class OverallOut(Struct, frozen=True):
@@ -171,7 +169,7 @@ class Sizes:
         self._targets = {(row.cluster, row.region): row.target_size for row in statuses}
         self._up: Counter[tuple[str, str]] = Counter()
         for row in summary.vms:
-            if row.state in UP:
+            if row.state.up:
                 self._up[row.cluster, row.region] += row.count
 
     def cluster(self, spec: ClusterSpec) -> V1ClusterOut:

@@ -14,6 +14,7 @@ from core.errors import (
     BusDown,
     Conflict,
     Fault,
+    IllegalTransition,
     NotFound,
     PriceNotConfirmed,
     QuotaExceeded,
@@ -21,7 +22,6 @@ from core.errors import (
     TermPassed,
     ZenError,
 )
-from core.job import IllegalTransition
 from stores.base import StoreUnavailable
 
 JSON = "application/json"

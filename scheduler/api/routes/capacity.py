@@ -15,13 +15,13 @@ from core.cluster import ClusterSpec
 from core.job import JobStatus
 from core.reads import ServiceSummary
 from core.region_blocks import RegionBlock, block_on
+from core.vm import vm_word
 from scheduler.api import examples
 from scheduler.api.http.endpoint import PREFIX, Endpoint, ResponseDoc, reply
 from scheduler.api.http.params import Param, Query
 from scheduler.api.routes.jobs import PAGE_SIZE, PAGE_TOKEN
 from scheduler.api.services import Services
 from scheduler.api.shapes import Time, VmsOut, iso, iso_or_none, vm_out
-from scheduler.operations.metrics import vm_word
 
 TAG = "capacity"
 

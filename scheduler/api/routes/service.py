@@ -12,7 +12,7 @@ from starlette.responses import Response
 from core.errors import StoreDown
 from core.job import JobStatus
 from core.reads import ServiceSummary
-from core.vm import VmState
+from core.vm import vm_word
 from scheduler.api import examples
 from scheduler.api.etas import KnownForecasts
 from scheduler.api.http.endpoint import PREFIX, Endpoint, ResponseDoc, reply
@@ -29,7 +29,7 @@ from scheduler.api.shapes import (
     statuses_of,
 )
 from scheduler.operations.live_config import LiveConfig
-from scheduler.operations.metrics import CONTENT_TYPE, vm_word
+from scheduler.operations.metrics import CONTENT_TYPE
 
 ALERTS_MAX = 500
 TAG = "service"
@@ -159,7 +159,7 @@ class ServiceRoutes:
         summary = await self._services.reads.summary()
         gpus = {cluster.name: cluster.gpus for cluster in self._services.clusters()}
         jobs = _jobs(summary)
-        ready = [row for row in summary.vms if row.state is VmState.READY]
+        ready = [row for row in summary.vms if row.state.ready]
         idle = [row for row in ready if not row.busy]
         return reply(
             ClusterStatusOut(

@@ -31,7 +31,7 @@ from core.reads import Reads
 from core.region_blocks import BlockKind, RegionBlock
 from core.retention import RetentionRules
 from core.supply import ARRIVALS_HORIZON_S, DurationEstimate, Shortage, SupplyHistory, SupplyOutcome
-from core.vm import VmState, move_vm
+from core.vm import VmEvent, advance_vm
 from tests.db.builders import (
     Maker,
     at,
@@ -113,7 +113,7 @@ class Machines:
         await put(store, NewVm(vm, 1))
         assert tuple((await store.snapshot(1)).vms) == (vm,)
         moved = replace(
-            move_vm(vm, VmState.READY, at(1), "said READY"),
+            advance_vm(vm, VmEvent.WORKER_READY, at(1), "said READY"),
             zone="z",
             instance_id="77",
             boot_nonce="n",
@@ -148,10 +148,12 @@ class Machines:
     async def test_deleting_vms_still_count(self, store: Store, maker: Maker) -> None:
         """A VM counts until it is observed gone."""
         vm = maker.vm()
-        deleting = VmMove(vm, move_vm(vm, VmState.DELETING, at(1), "idle"))
+        deleting = VmMove(vm, advance_vm(vm, VmEvent.DELETE_ASKED, at(1), "idle"))
         await put(store, NewVm(vm, 1), deleting)
         assert not (await store.commit([(NewVm(maker.vm(), 1),)], None)).all_applied
-        await put(store, VmMove(deleting.after, move_vm(deleting.after, VmState.GONE, at(2), "")))
+        await put(
+            store, VmMove(deleting.after, advance_vm(deleting.after, VmEvent.NOT_LISTED, at(2), ""))
+        )
         await put(store, NewVm(maker.vm(), 1))
 
     async def test_gone_vm_is_seen_until_its_jobs_have_heard(
@@ -161,7 +163,7 @@ class Machines:
         vm = await put_ready_vm(store, maker)
         held = leased(vm, maker.lease(vm)).after
         await put(store, VmMove(vm, held))
-        gone = move_vm(held, VmState.GONE, at(1), "observed gone", taken=True)
+        gone = advance_vm(held, VmEvent.NOT_LISTED, at(1), "observed gone", taken=True)
         await put(store, VmMove(held, gone))
         assert tuple((await store.snapshot(0)).vms) == (gone,)
         await put(store, VmMove(gone, replace(gone, version=gone.version + 1, leases=())))
@@ -175,7 +177,7 @@ class Machines:
         twice = await store.commit([(NewVm(maker.vm("zen-1"), 9),)], None)
         assert twice.applied == (False,)
         assert "zen-1" in twice.refusals[0]
-        gone = VmMove(vm, move_vm(vm, VmState.GONE, at(1), "observed gone"))
+        gone = VmMove(vm, advance_vm(vm, VmEvent.NOT_LISTED, at(1), "observed gone"))
         again = maker.vm("zen-1")
         assert (await store.commit([(gone,), (NewVm(again, 1),)], None)).all_applied
         assert [v.uid for v in (await store.snapshot(0)).vms] == [again.uid]
@@ -184,7 +186,7 @@ class Machines:
         """A drain that raced with a placement loses."""
         vm = await put_ready_vm(store, maker)
         await put(store, leased(vm, maker.lease(vm)))
-        drain = VmMove(vm, move_vm(vm, VmState.DRAINING, at(1), "idle"))
+        drain = VmMove(vm, advance_vm(vm, VmEvent.DRAIN_ASKED, at(1), "idle"))
         committed = await store.commit([(drain,)], None)
         assert committed.refusals == {0: f"VM {vm.name} is at version 3, not 2"}
 

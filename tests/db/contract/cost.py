@@ -15,7 +15,7 @@ from core.job import Job, JobEvent
 from core.ports import Store
 from core.reads import Reads
 from core.retention import RetentionRules
-from core.vm import Vm, VmState, drop_lease, move_vm
+from core.vm import Vm, VmEvent, advance_vm, drop_lease
 from tests.db.builders import Maker, leased, put, ready, step, submitted
 from tests.db.contract.retention import days_ago
 
@@ -114,7 +114,7 @@ class Costs:
             await put(store, JobProgress(job.uid, 1, None, saved, begun + hours * HOUR))
         lost = step(job, E.VM_LOST, begun + 3 * HOUR)
         dropped = drop_lease(vm, vm.leases[0], begun + 3 * HOUR)
-        gone = move_vm(dropped, VmState.GONE, begun + 3 * HOUR, "gone")
+        gone = advance_vm(dropped, VmEvent.NOT_LISTED, begun + 3 * HOUR, "gone")
         await put(store, lost, VmMove(vm, dropped), VmMove(dropped, gone))
         for _ in range(2):
             report = await self._report(store, reads)
@@ -132,9 +132,13 @@ class Costs:
         ran, never = maker.vm("ran"), maker.vm("never")
         up = ready(ran, begun)
         off = replace(up.after, version=3, stopped_at=begun + timedelta(seconds=6))
-        gone = move_vm(off, VmState.GONE, begun + HOUR, "gone")
+        gone = advance_vm(off, VmEvent.NOT_LISTED, begun + HOUR, "gone")
         await put(store, NewVm(ran, 9), up, VmMove(up.after, off), VmMove(off, gone))
-        await put(store, NewVm(never, 9), VmMove(never, move_vm(never, VmState.GONE, begun, "no")))
+        await put(
+            store,
+            NewVm(never, 9),
+            VmMove(never, advance_vm(never, VmEvent.NOT_LISTED, begun, "no")),
+        )
         await store.settle_costs(10)
         assert dollars(await self._report(store, reads)) == {"hedge": round(2.0 / 60, 6)}
         assert (await store.prune(RULES, 10))["vms"] == 2
@@ -145,7 +149,7 @@ class Costs:
         """Until its jobs have heard, how their attempts ended is not known."""
         begun = (await days_ago(store, 0)) - 4 * HOUR
         _, vm = await self._working(store, maker, begun)
-        await put(store, VmMove(vm, move_vm(vm, VmState.GONE, begun + HOUR, "gone")))
+        await put(store, VmMove(vm, advance_vm(vm, VmEvent.NOT_LISTED, begun + HOUR, "gone")))
         assert (await store.settle_costs(10)).vms == 0
         assert dollars(await self._report(store, reads)) == {"useful": 2.0}
 
@@ -232,7 +236,7 @@ class Costs:
         await put(store, submitted(job))
         ran = replace(ran, caused_by=job.uid)
         up = ready(ran, now - timedelta(minutes=1))
-        gone = move_vm(up.after, VmState.GONE, now, "gone")
+        gone = advance_vm(up.after, VmEvent.NOT_LISTED, now, "gone")
         await put(store, NewVm(ran, 9), up, VmMove(up.after, gone))
         for _ in range(2):
             assert (await reads.job("asker", None)).costs == pytest.approx({K.HEDGE: 2.0 / 60})
@@ -249,7 +253,7 @@ class Costs:
         idle = drop_lease(vm, vm.leases[0], begun + 2 * HOUR)
         await put(store, over, VmMove(vm, idle))
         assert (await store.settle_costs(10)).vms == 1
-        gone = move_vm(idle, VmState.GONE, begun + 6 * HOUR, "gone")
+        gone = advance_vm(idle, VmEvent.NOT_LISTED, begun + 6 * HOUR, "gone")
         await put(store, VmMove(idle, gone))
         for _ in range(2):
             found = (await reads.job(job.spec.job_id, None)).costs
@@ -277,7 +281,7 @@ class Costs:
         job, vm = await self._working(store, maker, begun, boot=HOUR, **spec)
         over = step(job, E.EXITED_OK, begun + 3 * HOUR)
         idle = drop_lease(vm, vm.leases[0], begun + 3 * HOUR)
-        gone = move_vm(idle, VmState.GONE, begun + 4 * HOUR, "idle")
+        gone = advance_vm(idle, VmEvent.NOT_LISTED, begun + 4 * HOUR, "idle")
         await put(store, over, VmMove(vm, idle), VmMove(idle, gone))
         return over.after, gone
 
@@ -296,7 +300,10 @@ class Costs:
         vm, job = maker.vm(), maker.job(**spec)  # type: ignore[arg-type]
         cause = job.uid if caused_by is True else caused_by or None
         vm = replace(vm, caused_by=cause, idle_max_s=idle_max_s)
-        up = VmMove(vm, move_vm(vm, VmState.READY, begun + boot, "said READY", running_since=begun))
+        up = VmMove(
+            vm,
+            advance_vm(vm, VmEvent.WORKER_READY, begun + boot, "said READY", running_since=begun),
+        )
         await put(store, NewVm(vm, 9), up, submitted(job))
         return await self._place(store, maker, job, up.after, begun + boot)
 

@@ -25,7 +25,7 @@ from core.health import BadGpu, GpuFault, VmHealth
 from core.job import Job, JobEvent, Lease, S
 from core.ports import Store
 from core.tenants import Quota, Tenant
-from core.vm import Vm, VmState, drop_lease, move_vm, take_lease
+from core.vm import Vm, VmEvent, VmState, advance_vm, drop_lease, take_lease
 from tests.db.builders import Maker, at, step, submitted
 
 E = JobEvent
@@ -71,7 +71,7 @@ class History:
 
     def _machine(self, second: int) -> list[Change]:
         vm = self._maker.vm(cluster=self._dice.choice(("1xl4", "4xl4")))
-        awake = move_vm(vm, V.READY, at(second), "ready", boot_nonce="n")
+        awake = advance_vm(vm, VmEvent.WORKER_READY, at(second), "ready", boot_nonce="n")
         self.vms[vm.uid] = awake
         return [NewVm(vm, 1000), VmMove(vm, awake)]
 
@@ -120,8 +120,12 @@ class History:
         if self._dice.random() < 0.3:
             unhealthy = VmHealth((BadGpu(0, GpuFault.HOT, "hot", at(second)),))
             return [self._put(vm, replace(vm, health=unhealthy, version=vm.version + 1))]
-        onward = {V.READY: V.DRAINING, V.DRAINING: V.DELETING, V.DELETING: V.GONE}[vm.state]
-        return [self._put(vm, move_vm(vm, onward, at(second), "so it goes"))]
+        onward = {
+            V.READY: VmEvent.DRAIN_ASKED,
+            V.DRAINING: VmEvent.DELETE_ASKED,
+            V.DELETING: VmEvent.NOT_LISTED,
+        }[vm.state]
+        return [self._put(vm, advance_vm(vm, onward, at(second), "so it goes"))]
 
     def _words(self, second: int) -> list[Change]:
         said: list[Change] = [Charge("a", 10.0, at(second), 3600.0)]
@@ -199,7 +203,7 @@ def facts(active: ActiveIndex, second: int) -> dict[str, object]:
         "sets": [
             set(some)
             for some in (
-                *(active.admitted, active.coming, active.leaving),
+                *(active.admitted, active.in_flight, active.beyond_use),
                 *(active.ailing, active.homeless),
             )
         ],

@@ -21,7 +21,7 @@ from core.job import Job, JobEvent
 from core.ports import Store
 from core.reads import Reads
 from core.retention import RetentionRules
-from core.vm import Vm, VmState, move_vm
+from core.vm import Vm, VmEvent, advance_vm
 from tests.db.builders import Maker, leased, put, put_ready_vm, ready, step, submitted
 from tests.db.contract.words import note, send
 
@@ -102,7 +102,7 @@ class Pruning:
         await self._gone(store, maker, "late", late)
         held = await put_ready_vm(store, maker)
         mourned = leased(held, maker.lease(held)).after
-        gone = move_vm(mourned, VmState.GONE, old, "observed gone")
+        gone = advance_vm(mourned, VmEvent.NOT_LISTED, old, "observed gone")
         await put(store, VmMove(held, mourned), VmMove(mourned, gone))
         await put(store, NewVm(replace(maker.vm("living"), requested_at=ancient), 9))
         assert (await store.settle_costs(10)).vms == 2
@@ -160,6 +160,8 @@ class Pruning:
     async def _gone(self, store: Store, maker: Maker, name: str, when: datetime) -> Vm:
         vm = maker.vm(name)
         became = ready(vm)
-        gone = VmMove(became.after, move_vm(became.after, VmState.GONE, when, "observed gone"))
+        gone = VmMove(
+            became.after, advance_vm(became.after, VmEvent.NOT_LISTED, when, "observed gone")
+        )
         await put(store, NewVm(vm, 9), became, gone)
         return gone.after

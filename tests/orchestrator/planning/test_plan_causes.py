@@ -9,7 +9,7 @@ from core.demand import Demand, VmRequest
 from core.job import E
 from core.supply import Arrivals, CapacityPolicy, SupplyOutcome
 from core.timers import Timers
-from core.vm import Vm, VmState, move_vm
+from core.vm import Vm, VmEvent, VmState, advance_vm
 from orchestrator.planning.packing import packed
 from orchestrator.planning.plan import plan_cluster
 from orchestrator.planning.plan_input import PlanInput, demand_by_cluster
@@ -123,8 +123,8 @@ async def test_cause_is_written_with_the_vm() -> None:
 def test_leaving_begins_once() -> None:
     """From DRAINING on; a VM that is called back does not leave any more."""
     idle: Vm = vm("vm-1", V.READY)
-    draining = move_vm(idle, V.DRAINING, at(10), "idle")
+    draining = advance_vm(idle, VmEvent.DRAIN_ASKED, at(10), "idle")
     assert draining.leaving_since == at(10)
-    assert move_vm(draining, V.READY, at(20), "work").leaving_since is None
-    deleting = move_vm(draining, V.DELETING, at(20), "idle")
-    assert move_vm(deleting, V.GONE, at(30), "gone").leaving_since == at(10)
+    assert advance_vm(draining, VmEvent.DRAIN_WITHDRAWN, at(20), "work").leaving_since is None
+    deleting = advance_vm(draining, VmEvent.DELETE_ASKED, at(20), "idle")
+    assert advance_vm(deleting, VmEvent.NOT_LISTED, at(30), "gone").leaving_since == at(10)

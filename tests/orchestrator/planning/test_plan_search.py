@@ -15,7 +15,7 @@ from core.mig import MachineState, ManagedInstance, MigSnapshot, Refusal
 from core.region_blocks import BlockKind, RegionBlock
 from core.supply import SupplyHistory
 from core.timers import Timers
-from core.vm import Vm, VmState, move_vm
+from core.vm import Vm, VmEvent, VmState, advance_vm
 from orchestrator.planning.plan import plan_cluster
 from orchestrator.planning.plan_input import PlanInput
 from orchestrator.supply.observations import fold
@@ -125,7 +125,9 @@ class Search:
         for vm in self.vms:
             booted = vm.running_since is not None and vm.state is V.BOOTING
             if booted and (at(self.now_s) - vm.running_since).total_seconds() >= BOOT_S:  # type: ignore[operator]
-                self._put(move_vm(vm, V.READY, at(self.now_s), "ready", boot_nonce="n"))
+                self._put(
+                    advance_vm(vm, VmEvent.WORKER_READY, at(self.now_s), "ready", boot_nonce="n")
+                )
         for vm in self.vms:
             if vm.running_since is not None and not vm.leases:
                 self.never_ran.add(vm.name)
@@ -158,13 +160,12 @@ class Search:
                 for vm in [vm for vm in self.vms if vm.name in action.names]:
                     assert not vm.leases
                     del self.attempts[vm.name]
-                    self._put(
-                        vm if vm.state is V.DELETING else move_vm(vm, V.DELETING, now, "asked")
-                    )
+                    self._put(advance_vm(vm, VmEvent.DELETE_ASKED, now, "asked"))
             case Drain() | Undrain():
-                state = V.DRAINING if isinstance(action, Drain) else V.READY
+                asked = isinstance(action, Drain)
+                event = VmEvent.DRAIN_ASKED if asked else VmEvent.DRAIN_WITHDRAWN
                 (vm,) = (vm for vm in self.vms if vm.name == action.vm_name)
-                self._put(move_vm(vm, state, now, action.reason))
+                self._put(advance_vm(vm, event, now, action.reason))
             case NoAction():
                 self.holds[action.region] = action.reason
 

@@ -17,7 +17,7 @@ from core.job import E, Job, S
 from core.mig import MachineState, ManagedInstance
 from core.region_blocks import BlockKind, RegionBlock
 from core.timers import Timers
-from core.vm import UNCLAIMED_REASON, Vm, VmState, move_vm
+from core.vm import UNCLAIMED_REASON, Vm, VmEvent, VmState, advance_vm
 from orchestrator.cluster_manager import ClusterManager
 from orchestrator.planning.plan import next_look, plan_cluster
 from orchestrator.planning.plan_input import PlanInput
@@ -350,7 +350,7 @@ async def test_a_broken_image_costs_few_vms_and_one_alert_until_one_works() -> N
     assert await house.alerts() == {alert}
     while not (coming := [v for v in await house.vms() if v.state is V.BOOTING]):
         await house.reconciles(1, every_s=60)
-    ready = move_vm(coming[0], V.READY, house.clock.now(), "ready", boot_nonce="n")
+    ready = advance_vm(coming[0], VmEvent.WORKER_READY, house.clock.now(), "ready", boot_nonce="n")
     await house.put((VmMove(coming[0], ready),))
     house.manager = ClusterManager(house.spec, house.wiring)
     await house.reconciles(4, every_s=60)

@@ -11,12 +11,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sim.cloud.faults import Crash, Maintain, NoDriver, Preempt, SlowBoots, Stockout
 from sim.cloud.model import (
     ApiError,
+    InstanceStatus,
     MaintenanceNotice,
     PowerOff,
     PowerOn,
     SoftOff,
     SpotNotice,
-    VmStatus,
 )
 from sim.cloud.operations import OPERATIONS_KEPT
 from sim.cloud.physics import CloudProject
@@ -92,7 +92,7 @@ def test_a_template_may_ask_for_notice_before_the_soft_off() -> None:
     """preemptionNoticeDuration: the VM runs on for so long after the notice, and is hit once."""
     cloud = up(make_world(mig_json(spot=True, preemption_notice_s=120.0)), "a")
     cloud.set_fault(Preempt(vm="a"), 20.0)
-    assert cloud.vms(20.0)[0].status is VmStatus.RUNNING
+    assert cloud.vms(20.0)[0].status is InstanceStatus.RUNNING
     assert cloud.set_fault(Preempt(zone=cloud.vms(30.0)[0].info.zone), 30.0) == ()
     effects = cloud.advance(300.0)
     assert [(type(e), e.at) for e in effects] == [
@@ -148,7 +148,7 @@ def test_crash_cuts_power_without_notice() -> None:
     cloud = up(make_world(), "a")
     cloud.set_fault(Crash("a"), 20.0)
     assert [type(e) for e in cloud.advance(20.0)] == [PowerOff]
-    assert cloud.vms(20.0)[0].status is VmStatus.TERMINATED
+    assert cloud.vms(20.0)[0].status is InstanceStatus.TERMINATED
 
 
 def test_guest_shutdown_terminates_and_late_news_changes_nothing() -> None:
@@ -158,7 +158,7 @@ def test_guest_shutdown_terminates_and_late_news_changes_nothing() -> None:
     for _ in range(2):
         cloud.guest_exited(vm.info.id, 16.0)
     assert [type(e) for e in cloud.advance(16.0)] == [PowerOff]
-    assert vm.status is VmStatus.TERMINATED
+    assert vm.status is InstanceStatus.TERMINATED
     cloud.guest_exited(424242, 17.0)
 
 
@@ -303,7 +303,7 @@ def test_time_does_not_run_backwards() -> None:
     """An earlier `now` than the last one undoes nothing."""
     cloud = up(make_world(), "a")
     assert cloud.advance(3.0) == []
-    assert cloud.vms(3.0)[0].status is VmStatus.RUNNING
+    assert cloud.vms(3.0)[0].status is InstanceStatus.RUNNING
 
 
 def test_error_history_is_bounded() -> None:
@@ -431,8 +431,10 @@ class AnyCalls(RuleBasedStateMachine):
         self.settle()
         vms = self.cloud.vms(self.now)
         assert {v.info.id for v in vms if v.powered} == self.powered
-        assert all(v.status in (VmStatus.RUNNING, VmStatus.STOPPING) for v in vms if v.powered)
-        assert all((v.status is VmStatus.TERMINATED) is (v.hold is None) for v in vms)
+        assert all(
+            v.status in (InstanceStatus.RUNNING, InstanceStatus.STOPPING) for v in vms if v.powered
+        )
+        assert all((v.status is InstanceStatus.TERMINATED) is (v.hold is None) for v in vms)
 
     def teardown(self) -> None:
         """With no stockout and everything deleted, nothing is left but what was abandoned."""

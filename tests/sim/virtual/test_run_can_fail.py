@@ -208,9 +208,7 @@ def test_canary_and_settling_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_job_stays_with_a_vm_that_may_still_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that goes back as soon as its VM is to be deleted runs on two VMs at once."""
-    monkeypatch.setattr(
-        scheduler.cycle.lost_vms, "_is_dead", lambda vm: vm.state in ("DELETING", "GONE")
-    )
+    monkeypatch.setattr(Vm, "worker_may_run", property(lambda vm: not vm.state.beyond_use))
     assert caught(monkeypatch, ["I2"], "vm_cut_off", "vm_deleted_behind_our_back")
 
 
