@@ -56,12 +56,12 @@ BAD_FIELDS = [
 ]
 
 
-@pytest.mark.parametrize(("request", "field", "expected"), BAD_FIELDS)
-async def test_bad_field_is_named(request: dict[str, object], field: str, expected: str) -> None:
+@pytest.mark.parametrize(("submitted", "field", "expected"), BAD_FIELDS)
+async def test_bad_field_is_named(submitted: dict[str, object], field: str, expected: str) -> None:
     """A wrong value is answered 422 with the field, what came and what was expected."""
     house = House()
     async with house.client() as client:
-        body = assert_error(await client.post(JOBS, json=request), 422, "bad_input")
+        body = assert_error(await client.post(JOBS, json=submitted), 422, "bad_input")
     faults = body["faults"]
     assert isinstance(faults, list)
     fault = next(fault for fault in faults if fault["field"] == field)
