@@ -15,7 +15,7 @@ from core.forecast import Forecast
 from core.groups import Wait
 from core.job import Job, JobStatus, TimelineEntry
 from core.messages import GpuReading, OutMessage, Progress
-from core.region_blocks import RegionBlock
+from core.region_blocks import BlockKey, RegionBlock
 from core.supply import Arrivals, SupplyHistory
 from core.tenants import MachineShape, ResourceTotals, Tenant, Usage
 from core.vm import Vm
@@ -151,7 +151,7 @@ class PutRegionBlock:
 class DropRegionBlock:
     """The region delivered: the block is over."""
 
-    key: tuple[str, str, str, bool, str]
+    key: BlockKey
 
 
 @dataclass(frozen=True, slots=True)

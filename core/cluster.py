@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from core.floors import Floor
 from core.queueing import QueueRule
 from core.slots import slots_of
+
+
+class SupplyKey(NamedTuple):
+    """What the supply history and region blocks are kept for."""
+
+    region: str
+    zone: str
+    """Empty: the whole region."""
+    offering: str
+    """The kind of machine, as ClusterSpec.offering names it."""
+    spot: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +83,10 @@ class ClusterSpec:
         """What region blocks and the supply history are kept for. The same machine type without
         GPUs is another one: that n1-standard-4 with a T4 is sold out says nothing about it."""
         return self.machine_type if self.gpus else f"{self.machine_type} without GPUs"
+
+    def supply_key(self, region: str, zone: str = "") -> SupplyKey:
+        """Under which this cluster's supply there is known; without a zone, of the whole region."""
+        return SupplyKey(region, zone, self.offering, self.spot)
 
     def region(self, name: str) -> RegionSpec:
         """The region by name; it must be one of this cluster's."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from operator import attrgetter
+from typing import NamedTuple
 
-from core.cluster import ClusterSpec
+from core.cluster import ClusterSpec, SupplyKey
 
 
 class BlockKind(StrEnum):
@@ -38,6 +39,16 @@ BAD_LUCK_MAX = 2
 it is set up, and blocks it."""
 
 
+class BlockKey(NamedTuple):
+    """A supply key and a kind: there is one block for each."""
+
+    region: str
+    zone: str
+    offering: str
+    spot: bool
+    kind: str
+
+
 @dataclass(frozen=True, slots=True)
 class RegionBlock:
     """Typed, durable, decaying knowledge about one (region, zone, machine type, spot)."""
@@ -56,8 +67,12 @@ class RegionBlock:
     message: str
 
     @property
-    def key(self) -> tuple[str, str, str, bool, str]:
-        return (self.region, self.zone, self.machine_type, self.spot, str(self.kind))
+    def place(self) -> SupplyKey:
+        return SupplyKey(self.region, self.zone, self.machine_type, self.spot)
+
+    @property
+    def key(self) -> BlockKey:
+        return BlockKey(self.region, self.zone, self.machine_type, self.spot, str(self.kind))
 
     def blocks(self, now: datetime) -> bool:
         return now < self.until
@@ -95,6 +110,27 @@ class RegionBlock:
         if self.kind is BlockKind.OTHER:
             return "refused by the cloud"
         return f"{self.kind} of all regions" if self.zone == EVERYWHERE else str(self.kind)
+
+
+def block_key(place: SupplyKey, kind: BlockKind) -> BlockKey:
+    """The key of the block of that kind there."""
+    return BlockKey(place.region, place.zone, place.offering, place.spot, str(kind))
+
+
+def first_seen(key: BlockKey, at: datetime) -> RegionBlock:
+    """A block that nothing has been counted for yet."""
+    return RegionBlock(
+        region=key.region,
+        zone=key.zone,
+        machine_type=key.offering,
+        spot=key.spot,
+        kind=BlockKind(key.kind),
+        since=at,
+        last_seen=at,
+        until=at,
+        count=0,
+        message="",
+    )
 
 
 def block_on(

@@ -7,11 +7,12 @@ today's search, and a region that nobody asks is slowly given another chance.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from core.cluster import ClusterSpec, SupplyKey
 from core.errors import Fault
 
 HOUR_S = 3600.0
@@ -57,10 +58,6 @@ class SupplyOutcome(StrEnum):
     """The cloud named the zone as one that has capacity; nobody has tried it since."""
     TAKEN = "taken"
     """It took spot VMs back, so it had none to give."""
-
-
-Place = tuple[str, str, str, bool]
-"""Region, zone (empty: the whole region), machine type, spot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +123,43 @@ class SupplyHistory:
     is left out, so they are also in the order of time."""
 
     @property
-    def place(self) -> Place:
-        return (self.region, self.zone, self.machine_type, self.spot)
+    def place(self) -> SupplyKey:
+        return SupplyKey(self.region, self.zone, self.machine_type, self.spot)
+
+    @classmethod
+    def none_of(cls, place: SupplyKey, at: datetime) -> SupplyHistory:
+        """Nothing was seen of the place yet."""
+        return cls(place.region, place.zone, place.offering, place.spot, updated_at=at)
+
+
+def regional(seen: Iterable[SupplyHistory], spec: ClusterSpec) -> dict[str, SupplyHistory]:
+    """Region → what was seen of the whole region, with VMs of the cluster's kind."""
+    offering, spot = spec.offering, spec.spot
+    return {
+        e.region: e for e in seen if not e.zone and e.machine_type == offering and e.spot == spot
+    }
+
+
+def usual_delivery_s(known: SupplyHistory | None) -> float:
+    """From the request to RUNNING, as usual there; as usual anywhere until that is known."""
+    if known is None or known.delivery.weight < DELIVERIES_MIN:
+        return DELIVERY_S
+    return known.delivery.usual_s
+
+
+def usual_boot_s(
+    seen: Iterable[SupplyHistory], running: Callable[[], DurationEstimate] = DurationEstimate
+) -> float:
+    """From RUNNING to READY. It depends on the image, not on the region: all that is known, or,
+    until the first VMs have gone, what those that run have shown."""
+    pairs = [(e.boot.weight, e.boot.log_mean) for e in seen]
+    if sum(weight for weight, _ in pairs) < DELIVERIES_MIN:
+        shown = running()
+        pairs.append((shown.weight, shown.log_mean))
+    weight = sum(weight for weight, _ in pairs)
+    if weight <= 0:
+        return BOOT_S
+    return math.exp(sum(weight * mean for weight, mean in pairs) / weight)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,7 @@ from functools import cached_property
 from core.demand import VmRequest
 from core.region_blocks import NEVER_WORKS, BlockKind, RegionBlock, block_on
 from core.supply import (
-    BOOT_S,
     DELIVERIES_MIN,
-    DELIVERY_S,
     HOUR_S,
     TAKEN_SHARE,
     DurationEstimate,
@@ -23,9 +21,12 @@ from core.supply import (
     SupplyHistory,
     after_taking,
     preemptions_per_hour,
+    regional,
     room,
     success_probability,
     taken_after_shortage,
+    usual_boot_s,
+    usual_delivery_s,
     usual_probability,
     usual_vms,
     was_short,
@@ -125,11 +126,7 @@ class Outlooks(Mapping[str, Outlook]):
             region.region: region.spot_usd_per_hour if spec.spot else region.usd_per_hour
             for region in spec.regions
         }
-        self._seen = {
-            e.region: e
-            for e in inputs.supply
-            if not e.zone and e.machine_type == spec.offering and e.spot == spec.spot
-        }
+        self._seen = regional(inputs.supply, spec)
         self._found: dict[str, Outlook] = {}
 
     def __getitem__(self, region: str) -> Outlook:
@@ -189,16 +186,8 @@ class Outlooks(Mapping[str, Outlook]):
 
     @cached_property
     def boot_s(self) -> float:
-        """From RUNNING to READY. It depends on the image, not on the region: all that is known,
-        or, until the first VMs have gone, what those that live have shown."""
-        pairs = [(e.boot.weight, e.boot.log_mean) for e in self._seen.values()]
-        if sum(weight for weight, _ in pairs) < DELIVERIES_MIN:
-            lived = _lived(self._inputs.vms)
-            pairs.append((lived.weight, lived.log_mean))
-        weight = sum(weight for weight, _ in pairs)
-        if weight <= 0:
-            return BOOT_S
-        return math.exp(sum(weight * mean for weight, mean in pairs) / weight)
+        """From RUNNING to READY, in all regions."""
+        return usual_boot_s(self._seen.values(), lambda: _lived(self._inputs.vms))
 
     def _preemptions(self, region: str, known: SupplyHistory | None) -> float:
         half_life_s = self._inputs.policy.memory_half_life_s
@@ -209,9 +198,9 @@ class Outlooks(Mapping[str, Outlook]):
         leaving = self._leaving.get(region, ())
         if len(leaving) < max(1.0, TAKEN_SHARE * self._held[region]):
             return known
-        spec, at = self._inputs.spec, max(leaving)
-        place = (region, "", spec.offering, spec.spot)
-        return after_taking(known or SupplyHistory(*place, updated_at=at), at)
+        at = max(leaving)
+        place = self._inputs.spec.supply_key(region)
+        return after_taking(known or SupplyHistory.none_of(place, at), at)
 
     @cached_property
     def _leaving(self) -> Mapping[str, Sequence[datetime]]:
@@ -252,11 +241,12 @@ def _lived(vms: Iterable[Vm]) -> DurationEstimate:
 
 def _delivery_s(known: SupplyHistory | None, timers: Timers) -> tuple[float, float]:
     """The usual time from the request to RUNNING, and the time after which it is late."""
+    usual_s = usual_delivery_s(known)
     if known is None or known.delivery.weight < DELIVERIES_MIN:
-        return min(DELIVERY_S, timers.widen_after_s), timers.widen_after_s
+        return min(usual_s, timers.widen_after_s), timers.widen_after_s
     # What is seen is up to one observation old.
     late_s = min(LATE_MAX_S, max(LATE_MIN_S, known.delivery.late_s + timers.observe_s))
-    return known.delivery.usual_s, late_s
+    return usual_s, late_s
 
 
 def _lost_usd(usd: float, waiting: float, lost_s: float) -> float:

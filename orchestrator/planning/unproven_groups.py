@@ -10,6 +10,7 @@ from operator import attrgetter
 from core.region_blocks import RegionBlock
 from core.timers import Timers
 from orchestrator.planning.plan_input import PlanInput
+from orchestrator.supply.blocks import is_remembered
 
 
 def on_trial(inputs: PlanInput, timers: Timers, now: datetime) -> dict[str, int]:
@@ -42,9 +43,3 @@ def _faults(inputs: PlanInput, timers: Timers, now: datetime) -> list[RegionBloc
         for block in inputs.blocks
         if block.is_fault and block.concerns(inputs.spec) and is_remembered(block, timers, now)
     ]
-
-
-def is_remembered(block: RegionBlock, timers: Timers, now: datetime) -> bool:
-    """Whether what comes next is the next in a row. Nothing can come while a block stands."""
-    last = max(block.last_seen, block.until) if block.is_fault else block.last_seen
-    return now - last < timedelta(seconds=timers.stockout_memory_s)

@@ -9,8 +9,7 @@ from core.changes import Change, ClearAlert, RaiseAlert
 from core.mig import MigSnapshot
 from core.region_blocks import EVERYWHERE, NEVER_WORKS, BlockKind, RegionBlock
 from core.timers import Timers
-from orchestrator.planning.unproven_groups import is_remembered
-from orchestrator.supply.observations import block_s
+from orchestrator.supply.blocks import block_s, is_remembered
 
 Told = Mapping[str, str]
 """Kind of alert → words."""

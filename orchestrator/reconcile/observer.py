@@ -13,7 +13,7 @@ from core.vm import Vm
 from orchestrator.reconcile.context import ClusterContext
 from orchestrator.reconcile.refused_regions import block_region
 from orchestrator.supply.advice import Hints
-from orchestrator.supply.observations import UNLISTED_AFTER_S
+from orchestrator.supply.members import UNLISTED_AFTER_S
 
 
 @dataclass(frozen=True, slots=True)

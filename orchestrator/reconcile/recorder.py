@@ -20,8 +20,9 @@ from orchestrator.reconcile.group_alerts import Told, complaints, for_humans
 from orchestrator.reconcile.observer import Observation, Observer
 from orchestrator.reconcile.orphans import Orphans
 from orchestrator.reconcile.reporter import StatusReporter
-from orchestrator.supply.failed_boots import heed, proofs
-from orchestrator.supply.observations import Folded, delivered, failed_requests, fold
+from orchestrator.supply.failed_boots import Evidence, heed, proofs
+from orchestrator.supply.members import Observation, failed_requests
+from orchestrator.supply.observations import ClusterRules, ClusterState, delivered, fold
 from orchestrator.supply.refusals import refusals_met
 
 log = structlog.get_logger("orchestrator")
@@ -58,62 +59,49 @@ class Recorder:
             # Somebody was faster. What we folded is not what is stored, though its version may be
             # the same number: plan on the rows as they are, the next observation folds again.
             snapshot = await self._context.snapshot()
-            found = Folded((), tuple(snapshot.vms), tuple(snapshot.blocks), tuple(snapshot.supply))
+            found = ClusterState(
+                tuple(snapshot.vms), tuple(snapshot.blocks), tuple(snapshot.supply)
+            )
         return self._inputs(snapshot, found)
 
-    def _news(self, snapshot: Snapshot, fresh: Sequence[Observation]) -> Folded:
+    def _rules(self, snapshot: Snapshot) -> ClusterRules:
+        context = self._context
+        return ClusterRules(context.spec, context.timers, context.wiring.policy, snapshot.now)
+
+    def _news(self, snapshot: Snapshot, fresh: Sequence[Observation]) -> ClusterState:
         """Each look is folded once, over what the one before it left."""
-        context, spec, policy = self._context, self._context.spec, self._context.wiring.policy
+        rules = self._rules(snapshot)
         vms = tuple(vm for vm in snapshot.vms if vm.counted)
         self._proofs = proofs(self._proofs, vms)
         unsure = self._observer.unsure_names(snapshot)
-        changes, supply = self._observer.hints.heed(spec, snapshot.supply, policy, snapshot.now)
-        came = [vm for vm in vms if vm.uid in self._awaited]
-        spoke = delivered(came, spec, snapshot.blocks, supply, policy, snapshot.now)
-        found = Folded((*changes, *spoke.changes), vms, spoke.blocks, spoke.supply)
+        found = ClusterState(vms, snapshot.blocks, snapshot.supply)
+        found = self._observer.hints.heed(found, rules)
+        found = delivered([vm for vm in vms if vm.uid in self._awaited], found, rules)
         for look in fresh:
             found = self._folded(look, found, unsure, snapshot)
-        lost, blocks = heed(
-            found.vms,
-            snapshot.jobs,
-            spec,
-            found.blocks,
-            context.timers,
-            snapshot.now,
-            hears=context.wiring.hears(),
-            proofs=self._proofs,
+        return heed(
+            found, Evidence(snapshot.jobs, self._context.wiring.hears(), self._proofs), rules
         )
-        return replace(found, changes=(*found.changes, *lost), blocks=tuple(blocks))
 
     def _folded(
-        self, look: Observation, before: Folded, unsure: frozenset[str], snapshot: Snapshot
-    ) -> Folded:
+        self, look: Observation, before: ClusterState, unsure: frozenset[str], snapshot: Snapshot
+    ) -> ClusterState:
         """Only over what was written down before the look was taken: no clocks are compared. So
         the absence of a newer VM means nothing, nor that of the machine of one whose worker has
         spoken since."""
         context, known = self._context, look.known
         lines = [line for failed in look.failed for line in failed.lines(snapshot.now)]
         observed = replace(look.observed, errors=(*look.observed.errors, *lines))
+        failed = {name: f.reason for f in look.failed for name in f.names}
         older = tuple(vm for vm in before.vms if vm.name in known and not look.is_outdated(vm))
         newer = tuple(vm for vm in before.vms if vm.name not in known or look.is_outdated(vm))
-        folded = fold(
-            observed,
-            context.spec,
-            older,
-            before.blocks,
-            unsure | look.unsure,
-            context.timers,
-            snapshot.now,
-            supply=before.supply,
-            policy=context.wiring.policy,
-            failed_creates={name: f.reason for f in look.failed for name in f.names},
-        )
+        seen = Observation(observed, unsure | look.unsure, failed)
+        folded = fold(seen, replace(before, vms=older), self._rules(snapshot))
         self._note_requests(observed, older, folded.vms)
         orphans = Orphans(context.spec, context.wiring.names, context.timers)
         adopted = orphans.adopt(observed, known, snapshot, context.wiring.ids)
         refusals = refusals_met(older, folded.vms, context.spec, folded.blocks, snapshot.now)
-        changes = (*before.changes, *folded.changes, *adopted, *refusals)
-        return replace(folded, changes=changes, vms=(*folded.vms, *newer))
+        return replace(folded, vms=(*folded.vms, *newer)).with_changes((*adopted, *refusals))
 
     def _note_requests(self, observed: MigSnapshot, vms: Sequence[Vm], after: Sequence[Vm]) -> None:
         """Where a request for several VMs at once has failed, or one came."""
@@ -154,7 +142,7 @@ class Recorder:
             self._observer.forget(region)
         return [ForgetRegion(spec.name, region) for region in clear]
 
-    def _inputs(self, snapshot: Snapshot, found: Folded) -> PlanInput:
+    def _inputs(self, snapshot: Snapshot, found: ClusterState) -> PlanInput:
         context, spec = self._context, self._context.spec
         snapshots = self._observer.snapshots.values()
         leaving = frozenset(

@@ -6,9 +6,9 @@ from datetime import datetime
 
 from core.changes import PutRegionBlock, RaiseAlert
 from core.errors import Forbidden, MigMissing, ZenError
-from core.region_blocks import BlockKind
+from core.region_blocks import BlockKind, block_key
 from orchestrator.reconcile.context import ClusterContext
-from orchestrator.supply.observations import learn
+from orchestrator.supply.blocks import learn
 
 _KINDS: dict[type[ZenError], BlockKind] = {
     Forbidden: BlockKind.PERMISSION,
@@ -21,11 +21,11 @@ async def block_region(
 ) -> None:
     """Store the block, and the alert if it is news."""
     spec, kind = context.spec, _KINDS.get(type(error), BlockKind.OTHER)
-    key = (region, "", spec.offering, spec.spot, str(kind))
+    key = block_key(spec.supply_key(region), kind)
     before = None  # one that is seen at each look is renewed by each
     if kind is BlockKind.OTHER:
         before = next((t for t in (await context.snapshot()).blocks if t.key == key), None)
-    block = learn(before, key, kind, str(error), context.timers, now)
+    block = learn(before, key, str(error), context.timers, now)
     mig = context.calls.mig(region).mig
     alert = RaiseAlert(f"cloud_{kind}", mig, "error", str(error), now)
     told = context.complaints.with_refusal(region, mig, alert.kind, alert.message)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
-from core.changes import Change
 from core.cluster import ClusterSpec
 from core.mig import CapacityHint
 from core.ports import CapacityAdvice
-from core.supply import CapacityPolicy, SupplyHistory
-from orchestrator.supply.learning import SupplyUpdates
+from orchestrator.supply.observations import ClusterRules, ClusterState
 
 GOOD_SCORE = 0.7
 """From here on Google calls its own chances to deliver good. A low score teaches nothing: only a
@@ -38,19 +36,13 @@ class Hints:
         if hints:
             self._heard_at[region] = hints[0].at
 
-    def heed(
-        self,
-        spec: ClusterSpec,
-        known: Sequence[SupplyHistory],
-        policy: CapacityPolicy,
-        now: datetime,
-    ) -> tuple[list[Change], tuple[SupplyHistory, ...]]:
+    def heed(self, state: ClusterState, rules: ClusterRules) -> ClusterState:
         """Learned like the zones that the cloud names in its errors."""
         if not self._new:
-            return [], tuple(known)
+            return state
         hints, self._new = self._new, []
-        lessons = SupplyUpdates(spec, known, policy, now)
+        lessons = rules.lessons(state.supply)
         for hint in hints:
             if hint.score >= GOOD_SCORE:
                 lessons.hints(hint.region, (hint.zone,))
-        return lessons.changes, lessons.supply
+        return replace(state, supply=lessons.supply).with_changes(lessons.changes)

@@ -21,11 +21,19 @@ from datetime import datetime, timedelta
 from core.changes import Change, DropRegionBlock, PutRegionBlock
 from core.cluster import ClusterSpec
 from core.job import Job, S
-from core.region_blocks import BAD_LUCK_MAX, NEVER_WORKS, BlockKind, RegionBlock
+from core.region_blocks import (
+    BAD_LUCK_MAX,
+    NEVER_WORKS,
+    BlockKey,
+    BlockKind,
+    RegionBlock,
+    block_key,
+    first_seen,
+)
 from core.timers import Timers
 from core.vm import UNCLAIMED_REASON, Vm
-from orchestrator.planning.unproven_groups import is_remembered
-from orchestrator.supply.observations import BlockKey, block_s
+from orchestrator.supply.blocks import block_s, is_remembered
+from orchestrator.supply.observations import ClusterRules, ClusterState
 
 K = BlockKind
 _CLAIMED = frozenset({S.STARTING, S.RUNNING})
@@ -43,46 +51,40 @@ class Loss:
     """The same whenever it is looked at: by it a loss is told from one that is counted already."""
 
 
-def heed(
-    vms: Sequence[Vm],
-    jobs: Sequence[Job],
-    spec: ClusterSpec,
-    blocks: Sequence[RegionBlock],
-    timers: Timers,
-    now: datetime,
-    *,
-    hears: bool,
-    proofs: Mapping[str, datetime],
-) -> tuple[list[Change], tuple[RegionBlock, ...]]:
-    """What to write, and what is known after it. `hears`: workers can be heard. While they cannot,
-    a VM that is not READY has done nothing wrong. `proofs`: see there."""
-    before = {block.key: block for block in blocks}
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What speaks for or against a VM, beside its own row."""
+
+    jobs: Sequence[Job]
+    hears: bool
+    """Workers can be heard. While they cannot, a VM that is not READY has done nothing wrong."""
+    proofs: Mapping[str, datetime]
+    """See proofs()."""
+
+
+def heed(state: ClusterState, evidence: Evidence, rules: ClusterRules) -> ClusterState:
+    """What is known after VMs that came up and never got to work."""
+    spec = rules.spec
+    before = {block.key: block for block in state.blocks}
     known = dict(before)
     if spec.pool != "static":  # machines that are there anyway are not bought
-        for loss in _losses(vms, jobs, spec, timers, now, hears=hears):
-            key = (loss.vm.region, "", spec.offering, spec.spot, str(loss.kind))
+        for loss in _losses(state.vms, evidence, rules):
+            key = block_key(spec.supply_key(loss.vm.region), loss.kind)
             if key not in before or loss.at > before[key].last_seen:
-                known[key] = _one_more(known.get(key), key, loss, timers, now)
-    for key in [key for key, t in known.items() if _is_over(t, spec, vms, jobs, proofs)]:
+                known[key] = _one_more(known.get(key), key, loss, rules)
+    for key in [key for key, t in known.items() if _is_over(t, spec, state.vms, evidence)]:
         del known[key]
     changes: list[Change] = [DropRegionBlock(key) for key in before if key not in known]
     changes += [PutRegionBlock(t) for key, t in known.items() if before.get(key) is not t]
-    return changes, tuple(known.values())
+    return replace(state, blocks=tuple(known.values())).with_changes(changes)
 
 
 # --- what went wrong ----------------------------------------------------------------------
 
 
-def _losses(
-    vms: Iterable[Vm],
-    jobs: Iterable[Job],
-    spec: ClusterSpec,
-    timers: Timers,
-    now: datetime,
-    *,
-    hears: bool,
-) -> list[Loss]:
+def _losses(vms: Iterable[Vm], evidence: Evidence, rules: ClusterRules) -> list[Loss]:
     """In the order they were given up. What did not claim was judged by whoever gave the job."""
+    spec, timers = rules.spec, rules.timers
     found: list[Loss] = []
     regions = {region.region for region in spec.regions}
     for vm in (vm for vm in vms if vm.region in regions):  # elsewhere none is bought any more
@@ -93,8 +95,8 @@ def _losses(
         if vm.state.deleting and vm.health.unready and vm.ready_at is None:
             found.append(Loss(K.UNREADY, vm, vm.requested_at, vm.state_since))
             continue
-        at = _given_up_at(vm, timers, now) if hears else None
-        if at is not None and (spec.worker == "v2" or _had_work(vm, jobs)):
+        at = _given_up_at(vm, timers, rules.now) if evidence.hears else None
+        if at is not None and (spec.worker == "v2" or _had_work(vm, evidence.jobs)):
             found.append(Loss(K.UNREADY, vm, vm.requested_at, at))
     return sorted(found, key=lambda loss: (loss.at, loss.vm.name))
 
@@ -118,9 +120,10 @@ def _had_work(vm: Vm, jobs: Iterable[Job]) -> bool:
 
 
 def _one_more(
-    before: RegionBlock | None, key: BlockKey, loss: Loss, timers: Timers, now: datetime
+    before: RegionBlock | None, key: BlockKey, loss: Loss, rules: ClusterRules
 ) -> RegionBlock:
     """While the block lasts it is the same news: many that were lost at once double nothing."""
+    timers, now = rules.timers, rules.now
     if before is not None and before.blocks(now):
         return replace(before, last_seen=loss.at)
     in_a_row = before is not None and is_remembered(before, timers, loss.at)
@@ -128,15 +131,9 @@ def _one_more(
     if loss.vm.health.unready:  # its worker has said what is wrong: the next VM would be no better
         count = max(count, BAD_LUCK_MAX + 1)
     held_s = block_s(loss.kind, count, timers)
-    region, zone, machine_type, spot, _ = key
-    return RegionBlock(
-        region=region,
-        zone=zone,
-        machine_type=machine_type,
-        spot=spot,
-        kind=loss.kind,
+    return replace(
+        first_seen(key, loss.at),
         since=before.since if before is not None and in_a_row else loss.asked_at,
-        last_seen=loss.at,
         until=now + timedelta(seconds=held_s) if held_s else loss.at,
         count=count,
         message=_words(loss, count, timers),
@@ -175,18 +172,12 @@ def proofs(before: Mapping[str, datetime], vms: Iterable[Vm]) -> Mapping[str, da
     return after
 
 
-def _is_over(
-    block: RegionBlock,
-    spec: ClusterSpec,
-    vms: Iterable[Vm],
-    jobs: Iterable[Job],
-    proofs: Mapping[str, datetime],
-) -> bool:
+def _is_over(block: RegionBlock, spec: ClusterSpec, vms: Iterable[Vm], evidence: Evidence) -> bool:
     """READY does not end what was not claimed: the next VM would end its own block."""
     if not block.concerns(spec) or block.kind not in NEVER_WORKS:
         return False
     if block.kind is K.UNREADY:
-        proof = proofs.get(block.region)
+        proof = evidence.proofs.get(block.region)
         return proof is not None and proof >= block.since
     newer = [vm for vm in vms if vm.region == block.region and vm.requested_at >= block.since]
     # A short job may have come and gone since we looked: its VM has been idle twice.
@@ -195,7 +186,7 @@ def _is_over(
         and job.lease is not None
         and job.lease.region == block.region
         and job.status_since >= block.since
-        for job in jobs
+        for job in evidence.jobs
     )
 
 

@@ -11,13 +11,12 @@ from datetime import datetime
 from functools import cached_property
 
 from core.changes import Change, PutSupplyHistory
-from core.cluster import ClusterSpec
+from core.cluster import ClusterSpec, SupplyKey
 from core.supply import (
     HOUR_S,
     ROOM_MAX,
     ROOM_MIN,
     CapacityPolicy,
-    Place,
     SupplyHistory,
     SupplyOutcome,
     after_taking,
@@ -41,10 +40,10 @@ class SupplyUpdates:
         self._before = tuple(known)
         self._half_life_s = policy.memory_half_life_s
         self._now = now
-        self._news: set[Place] = set()
+        self._news: set[SupplyKey] = set()
 
     @cached_property
-    def _known(self) -> dict[Place, SupplyHistory]:
+    def _known(self) -> dict[SupplyKey, SupplyHistory]:
         """Only when there is something to learn: most observations teach nothing."""
         return {seen.place: seen for seen in self._before}
 
@@ -140,7 +139,7 @@ class SupplyUpdates:
     def _put(
         self, region: str, zone: str, lesson: Callable[[SupplyHistory], SupplyHistory]
     ) -> None:
-        place = (region, zone, self._spec.offering, self._spec.spot)
-        before = self._known.get(place) or SupplyHistory(*place, updated_at=self._now)
+        place = self._spec.supply_key(region, zone)
+        before = self._known.get(place) or SupplyHistory.none_of(place, self._now)
         self._known[place] = lesson(faded(before, self._now, self._half_life_s))
         self._news.add(place)

@@ -7,12 +7,18 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from core.cluster import ClusterSpec
+from core.cluster import ClusterSpec, SupplyKey
 from core.forecast import Forecast
 from core.job import WAITING
 from core.reads import ServiceSummary
 from core.region_blocks import RegionBlock, block_on
-from core.supply import BOOT_S, DELIVERY_S, Place, SupplyHistory, success_probability
+from core.supply import (
+    SupplyHistory,
+    regional,
+    success_probability,
+    usual_boot_s,
+    usual_delivery_s,
+)
 from scheduler.api.services import Services
 from scheduler.submission.cluster_selection import ClusterCandidate
 from scheduler.submission.submit import Preview
@@ -66,7 +72,7 @@ class _Known:
 
     def __init__(
         self,
-        seen: Mapping[Place, SupplyHistory],
+        seen: Mapping[SupplyKey, SupplyHistory],
         blocks: Sequence[RegionBlock],
         summary: ServiceSummary,
         forecasts: Mapping[str, Forecast],
@@ -79,7 +85,7 @@ class _Known:
         return self.summary.now
 
     def record(self, cluster: ClusterSpec, region: str) -> SupplyHistory | None:
-        return self.seen.get((region, "", cluster.offering, cluster.spot))
+        return self.seen.get(cluster.supply_key(region))
 
     def open_regions(self, preview: Preview, cluster: ClusterSpec) -> tuple[list[str], list[str]]:
         """(all that the job may be given, those of them that are not blocked)."""
@@ -130,7 +136,9 @@ class _Known:
         return sum(row.count for row in self.summary.vms if row.cluster == cluster.name)
 
     def _new_vm_s(self, cluster: ClusterSpec, usable: list[str]) -> float:
-        return min(_cold_start_s(self.record(cluster, region)) for region in usable)
+        boot_s = usual_boot_s(regional(self.seen.values(), cluster).values())
+        delivery_s = (usual_delivery_s(self.record(cluster, region)) for region in usable)
+        return min(delivery_s) + boot_s
 
 
 Eta = tuple[float | None, str]
@@ -174,11 +182,3 @@ def _candidate_out(preview: Preview, candidate: ClusterCandidate, known: _Known)
         needs=candidate.needs,
         drained=cluster.drain,
     )
-
-
-def _cold_start_s(known: SupplyHistory | None) -> float:
-    """From the request to READY: as usual there, else as is usual anywhere."""
-    if known is None:
-        return DELIVERY_S + BOOT_S
-    delivery = known.delivery.usual_s if known.delivery.weight else DELIVERY_S
-    return delivery + (known.boot.usual_s if known.boot.weight else BOOT_S)

@@ -13,7 +13,7 @@ from core.cluster import ClusterSpec, RegionSpec
 from core.job import E, Job, JobSpec, S
 from core.messages import Size
 from core.region_blocks import RegionBlock
-from core.supply import SupplyHistory, room, success_probability
+from core.supply import SupplyHistory, regional, room, success_probability
 from core.vm import Vm
 from scheduler.placement.gang import Teams, team_of
 from scheduler.placement.simulation_results import NOTHING_KEPT, Kept
@@ -102,9 +102,7 @@ class Regions:
 
     @cached_property
     def _known(self) -> dict[str, SupplyHistory]:
-        place = (self._spec.offering, self._spec.spot)
-        seen = (e for e in self._plan.supply if not e.zone)
-        return {e.region: e for e in seen if (e.machine_type, e.spot) == place}
+        return regional(self._plan.supply, self._spec)
 
     def _price(self, region: RegionSpec) -> float:
         return region.spot_usd_per_hour if self._spec.spot else region.usd_per_hour

@@ -41,7 +41,8 @@ from core.vm import Vm, VmEvent, advance_vm, new_vm
 from orchestrator.planning.analysis import Analysis, survey
 from orchestrator.planning.plan import decide, look_again
 from orchestrator.planning.plan_input import PlanInput, at_work, demand_by_cluster
-from orchestrator.supply.observations import fold
+from orchestrator.supply.members import Observation
+from orchestrator.supply.observations import ClusterRules, ClusterState, fold
 from scheduler.cycle.plan import Circumstances, plan_jobs
 from scheduler.cycle.silence import Silence
 from scheduler.plan_builder import PlanBuilder
@@ -235,17 +236,9 @@ class Product:
             if self._machines[vm.uid].gone_at is None
         )
         observed = MigSnapshot(name, cluster, name, len(members), True, members, moment)
-        folded = fold(
-            observed,
-            self._specs[cluster],
-            here,
-            self._blocks,
-            frozenset(),
-            self._setup.timers,
-            moment,
-            supply=self._supply,
-            policy=self._setup.policy,
-        )
+        rules = ClusterRules(self._specs[cluster], self._setup.timers, self._setup.policy, moment)
+        known = ClusterState(tuple(here), self._blocks, self._supply)
+        folded = fold(Observation(observed), known, rules)
         self._blocks, self._supply = folded.blocks, folded.supply
         for before, vm in zip(here, folded.vms, strict=True):
             if vm is not before:

@@ -26,7 +26,7 @@ from core.cluster import ClusterSpec
 from core.errors import CloudBusy, CloudUnsure, Forbidden, MigMissing, StoreDown, ZenError
 from core.job import E, JobEvent, entry_for
 from core.mig import MachineState, ManagedInstance, MigSnapshot, OperationFailed, Refusal
-from core.region_blocks import BlockKind
+from core.region_blocks import BlockKind, block_key
 from core.timers import Timers
 from core.vm import Vm, VmEvent, VmState, advance_vm
 from migs.classify import ComputeError, refusal
@@ -34,7 +34,7 @@ from migs.manager import MigManager
 from orchestrator.cluster_manager import ClusterManager
 from orchestrator.orchestrator import ClusterOrchestrator
 from orchestrator.reconcile.context import Wiring
-from orchestrator.supply.observations import learn
+from orchestrator.supply.blocks import learn
 from sim.memory.store import MemoryStore
 from tests.builders import NAMES, HandClock, at, cluster, dice, job, vm
 
@@ -406,8 +406,7 @@ async def test_a_worker_that_speaks_before_its_vm_is_seen_running_teaches_a_hit(
     assert asked.state is V.REQUESTED
     block = learn(
         None,
-        (asked.region, "", house.spec.machine_type, False, "stockout"),
-        BlockKind.STOCKOUT,
+        block_key(house.spec.supply_key(asked.region), BlockKind.STOCKOUT),
         "none left",
         TIMERS,
         at(0),

@@ -9,11 +9,11 @@ from msgspec import Struct, structs
 from starlette.requests import Request
 from starlette.responses import Response
 
-from core.cluster import ClusterSpec
+from core.cluster import ClusterSpec, SupplyKey
 from core.names import Names
 from core.reads import AlertRow
 from core.region_blocks import RegionBlock
-from core.supply import Place, SupplyHistory, fade, preemptions_per_hour, success_probability
+from core.supply import SupplyHistory, fade, preemptions_per_hour, success_probability
 from scheduler.api import examples
 from scheduler.api.http.endpoint import PREFIX, Endpoint, ResponseDoc, reply
 from scheduler.api.http.params import Param, Query
@@ -104,7 +104,7 @@ def alerts_by_subject(rows: Iterable[AlertRow]) -> dict[str, tuple[PlaceAlertOut
 
 def places_out(
     cluster: ClusterSpec,
-    seen: Mapping[Place, SupplyHistory],
+    seen: Mapping[SupplyKey, SupplyHistory],
     blocks: Sequence[RegionBlock],
     zones: bool,
     now: datetime,
@@ -115,22 +115,22 @@ def places_out(
     for region in cluster.regions:
         block = block_out(blocks, cluster, region.region, now)
         alerts = told.get(names.mig(cluster.name, region.region), ())
-        place = (region.region, "", cluster.offering, cluster.spot)
+        place = cluster.supply_key(region.region)
         whole = _place_out(cluster, place, seen.get(place), block, now)
         yield structs.replace(whole, alerts=alerts)
         for zone in region.zones if zones else ():
-            place = (region.region, zone, cluster.offering, cluster.spot)
+            place = cluster.supply_key(region.region, zone)
             yield _place_out(cluster, place, seen.get(place), None, now)
 
 
 def _place_out(
     cluster: ClusterSpec,
-    place: Place,
+    place: SupplyKey,
     known: SupplyHistory | None,
     block: BlockOut | None,
     now: datetime,
 ) -> PlaceOut:
-    record = known or SupplyHistory(*place, updated_at=now)
+    record = known or SupplyHistory.none_of(place, now)
     left = fade(now - record.updated_at)
     taken = preemptions_per_hour(known, 0.0, now) if cluster.spot else None
     return PlaceOut(

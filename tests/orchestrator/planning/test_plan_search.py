@@ -18,8 +18,8 @@ from core.timers import Timers
 from core.vm import Vm, VmEvent, VmState, advance_vm
 from orchestrator.planning.plan import plan_cluster
 from orchestrator.planning.plan_input import PlanInput
-from orchestrator.supply.observations import fold
 from tests.builders import NAMES, at, cluster, dice
+from tests.orchestrator.folding import fold_in
 
 V = VmState
 TIMERS = Timers()
@@ -102,10 +102,11 @@ class Search:
             )  # fmt: skip
             now = at(self.now_s)
             observed = MigSnapshot("mig", self.spec.name, region.region, 0, True, members, now)
-            folded = fold(
-                observed, self.spec, self.vms, self.blocks, frozenset(), TIMERS, now,
+            folded = fold_in(
+                *(observed, self.spec, self.vms, now),
+                blocks=self.blocks,
                 supply=self.supply,
-            )  # fmt: skip
+            )
             self.vms = tuple(vm for vm in folded.vms if vm.counted)
             self.blocks, self.supply = folded.blocks, folded.supply
 

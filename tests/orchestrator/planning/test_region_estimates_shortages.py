@@ -25,8 +25,8 @@ from core.timers import Timers
 from core.vm import Vm, VmState
 from orchestrator.planning.plan_input import PlanInput
 from orchestrator.planning.region_estimates import outlooks
-from orchestrator.supply.observations import fold
 from tests.builders import NOW, at, cluster, observed, vm
+from tests.orchestrator.folding import fold_in
 
 TIMERS = Timers()
 V = VmState
@@ -80,7 +80,7 @@ def test_taken_vms_are_a_shortage_of_what_is_left() -> None:
     left = [
         ManagedInstance(v.name, f"{HERE}-a", MachineState.RUNNING, v.instance_id) for v in vms[:3]
     ]
-    found = fold(observed(*left), spec, vms, (), frozenset(), TIMERS, NOW).supply
+    found = fold_in(observed(*left), spec, vms, NOW).supply
     assert [e.shortages for e in found if not e.zone] == [(Shortage(3, NOW),)]
 
 
@@ -90,7 +90,7 @@ def test_what_takes_vms_back_has_none_to_give_for_a_while() -> None:
     spec, vms = spot(), [running("vm-1"), running("vm-2")]
     before = replace(PLACE, hits=9.0, last=SupplyOutcome.HIT, last_at=NOW, room=8.0)
     left = ManagedInstance("vm-1", f"{HERE}-a", MachineState.RUNNING, "i-vm-1")
-    folded = fold(observed(left), spec, vms, (), frozenset(), TIMERS, NOW, supply=(before,))
+    folded = fold_in(observed(left), spec, vms, NOW, supply=(before,))
     (after,) = [e for e in folded.supply if not e.zone]
     assert after.last is SupplyOutcome.TAKEN
     assert (after.hits, after.misses, after.room) == (9.0, 0.0, 8.0)
@@ -101,8 +101,8 @@ def test_what_takes_vms_back_has_none_to_give_for_a_while() -> None:
     assert probabilities[0] == 0.0 < probabilities[1] < 0.25 < probabilities[2]
     born = vm("vm-3", V.BOOTING, region=HERE, spot=True, requested_at=NOW, running_since=None)
     came = ManagedInstance("vm-3", f"{HERE}-a", MachineState.RUNNING, "i-vm-3")
-    healed = fold(
-        *(observed(left, came), spec, [vms[0], born], (), frozenset(), TIMERS, NOW),
+    healed = fold_in(
+        *(observed(left, came), spec, [vms[0], born], NOW),
         supply=(after,),
     )
     assert [success_probability(e, NOW) for e in healed.supply if not e.zone] == [1.0]
@@ -122,8 +122,8 @@ def last_seen(gone: Vm, left: int = 0) -> SupplyOutcome | None:
         ManagedInstance(v.name, f"{HERE}-a", MachineState.RUNNING, v.instance_id) for v in stay
     ]
     hit = replace(PLACE, hits=9.0, last=SupplyOutcome.HIT, last_at=at(-60))
-    found = fold(
-        *(observed(*members), spot(), [gone, *stay], (), frozenset(), TIMERS, NOW),
+    found = fold_in(
+        *(observed(*members), spot(), [gone, *stay], NOW),
         supply=(hit,),
     )
     return next(e.last for e in found.supply if not e.zone)
@@ -148,14 +148,14 @@ def test_v1_workers_delete_their_vms_themselves() -> None:
     done = replace(running("vm-1"), state=V.DRAINING, kept_until=at(60))
     assert last_seen(done) is SupplyOutcome.HIT
     off = ManagedInstance(done.name, f"{HERE}-a", MachineState.STOPPING, done.instance_id)
-    (seen,) = fold(observed(off), spot(), [done], (), frozenset(), TIMERS, NOW).vms
+    (seen,) = fold_in(observed(off), spot(), [done], NOW).vms
     assert not seen.taken
 
 
 def test_vms_that_we_delete_are_none() -> None:
     spec = spot()
     ours = replace(running("vm-1"), state=V.DELETING)
-    found = fold(observed(), spec, [ours], (), frozenset(), TIMERS, NOW).supply
+    found = fold_in(observed(), spec, [ours], NOW).supply
     assert all(e.shortages == () for e in found)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from core.changes import PutSupplyHistory
 from core.cluster import ClusterSpec
 from core.mig import CapacityHint
-from core.supply import CapacityPolicy, SupplyHistory, SupplyOutcome
+from core.supply import SupplyHistory, SupplyOutcome
 from orchestrator.supply.advice import Hints
+from orchestrator.supply.observations import ClusterState
 from tests.builders import NOW, at, cluster
+from tests.orchestrator.folding import rules
 
 SPOT = cluster(spot=True)
 ZONE = "us-east1-a"
@@ -28,9 +30,10 @@ def hint(score: float, at_s: float = 0.0, zone: str = ZONE) -> CapacityHint:
 
 
 def heed(hints: Hints) -> dict[str, SupplyHistory]:
-    changes, known = hints.heed(SPOT, (), CapacityPolicy(), NOW)
-    assert [c.supply for c in changes if isinstance(c, PutSupplyHistory)] == list(known)
-    return {seen.zone: seen for seen in known}
+    known = hints.heed(ClusterState((), ()), rules(SPOT, NOW))
+    written = [c.supply for c in known.changes if isinstance(c, PutSupplyHistory)]
+    assert written == list(known.supply)
+    return {seen.zone: seen for seen in known.supply}
 
 
 async def test_good_advice_lifts_the_zone_and_its_region() -> None:

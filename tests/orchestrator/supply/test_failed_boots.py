@@ -22,9 +22,10 @@ from orchestrator.cluster_manager import ClusterManager
 from orchestrator.planning.plan import next_look, plan_cluster
 from orchestrator.planning.plan_input import PlanInput
 from orchestrator.reconcile.group_alerts import complaints, for_humans
-from orchestrator.supply.failed_boots import heed, proofs
-from orchestrator.supply.observations import fold
+from orchestrator.supply.failed_boots import Evidence, heed, proofs
+from orchestrator.supply.observations import ClusterState
 from tests.builders import NAMES, NOW, REGIONS, at, cluster, dice, job, observed, snapshot, vm
+from tests.orchestrator.folding import fold_in, rules
 from tests.orchestrator.test_cluster_manager import House
 from tests.scheduler.cycle.test_plan import Cycle
 
@@ -69,8 +70,10 @@ def seen(
     worked: Mapping[str, datetime] | None = None,
     **spec: object,
 ) -> tuple[list[Change], tuple[RegionBlock, ...]]:
-    spec_, known = cluster(**spec), proofs(worked or {}, vms)  # type: ignore[arg-type]
-    return heed(vms, jobs, spec_, blocks, TIMERS, at(now_s), hears=hears, proofs=known)
+    evidence = Evidence(jobs, hears, proofs(worked or {}, vms))
+    before = ClusterState(vms, tuple(blocks))
+    after = heed(before, evidence, rules(cluster(**spec), at(now_s)))  # type: ignore[arg-type]
+    return list(after.changes), after.blocks
 
 
 def learned(*vms: Vm, **around: object) -> RegionBlock:
@@ -235,7 +238,7 @@ def test_one_that_is_found_off_before_it_was_ready_counts_once() -> None:
     """A startup script that fails and powers off is bought again even faster."""
     off = ManagedInstance("vm-1", f"{HERE}-a", MachineState.OFF, "77")
     moment = at(100)
-    found = fold(observed(off), cluster(), (booting(),), (), frozenset(), TIMERS, moment)
+    found = fold_in(observed(off), cluster(), (booting(),), moment)
     changes, known = seen(*found.vms, now_s=100)
     assert [t.count for t in known] == [1]
     assert changes == [PutRegionBlock(known[0])]
@@ -266,7 +269,7 @@ def test_a_vm_that_runs_does_not_end_the_block() -> None:
     block = row(3, until_s=BOOT_S)
     new = vm("vm-1", V.BOOTING)
     running = ManagedInstance("vm-1", f"{HERE}-a", MachineState.RUNNING, "77")
-    folded = fold(observed(running), cluster(), (new,), (block,), frozenset(), TIMERS, at(5))
+    folded = fold_in(observed(running), cluster(), (new,), at(5), blocks=(block,))
     assert folded.blocks == (block,)
 
 

@@ -13,8 +13,10 @@ from core.timers import Timers
 from core.vm import Vm, VmState
 from migs.classify import ComputeError, refusal
 from orchestrator.reconcile.group_alerts import complaints, for_humans
-from orchestrator.supply.observations import Folded, block_s, fold
+from orchestrator.supply.blocks import block_s
+from orchestrator.supply.observations import ClusterState
 from tests.builders import NOW, at, cluster, observed, vm
+from tests.orchestrator.folding import fold_in
 
 V = VmState
 TIMERS = Timers()
@@ -27,8 +29,8 @@ def folded(
     blocks: tuple[RegionBlock, ...] = (),
     unsettled: frozenset[str] = frozenset(),
     now_s: float = 0,
-) -> Folded:
-    return fold(seen, cluster(), vms, blocks, unsettled, TIMERS, at(now_s))
+) -> ClusterState:
+    return fold_in(seen, cluster(), vms, at(now_s), blocks=blocks, unsettled=unsettled)
 
 
 def member(machine: MachineState = MachineState.RUNNING, **facts: object) -> ManagedInstance:
@@ -135,7 +137,7 @@ def test_quota_and_permission_are_for_a_human_and_a_stockout_is_weather() -> Non
     assert [t.kind for t in for_humans(blocks, TIMERS, later)] == [BlockKind.PERMISSION]
 
 
-def refused(code: str, message: str) -> tuple[Folded, Vm]:
+def refused(code: str, message: str) -> tuple[ClusterState, Vm]:
     """A VM that Google could not make, with its words."""
     error = refusal(ComputeError(code, message))
     seen = folded(observed(member(MachineState.NONE, refusals=(error,))), vm(state=V.BOOTING))

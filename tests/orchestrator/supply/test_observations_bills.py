@@ -15,17 +15,15 @@ from core.names import Names
 from core.timers import Timers
 from core.vm import Vm, VmState
 from orchestrator.reconcile.orphans import ORPHAN, Orphans
-from orchestrator.supply.observations import fold
 from tests.builders import NOW, at, cluster, observed, snapshot, vm
+from tests.orchestrator.folding import fold_in
 
 V = VmState
 
 
 def seen(machine: MachineState, before: Vm, now_s: float) -> Vm:
     member = ManagedInstance("vm-1", "us-central1-a", machine, "77")
-    (after,) = fold(
-        observed(member), cluster(), (before,), (), frozenset(), Timers(), at(now_s)
-    ).vms
+    (after,) = fold_in(observed(member), cluster(), (before,), at(now_s)).vms
     return after
 
 

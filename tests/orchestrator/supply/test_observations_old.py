@@ -10,10 +10,10 @@ from core.changes import PutRegionBlock, PutSupplyHistory
 from core.mig import GroupError, MachineState, ManagedInstance, Refusal
 from core.region_blocks import BlockKind, RegionBlock
 from core.supply import SupplyHistory, SupplyOutcome
-from core.timers import Timers
 from core.vm import Vm, VmState
-from orchestrator.supply.observations import Folded, fold
+from orchestrator.supply.observations import ClusterState
 from tests.builders import NOW, at, cluster, observed, vm
+from tests.orchestrator.folding import fold_in
 from tests.orchestrator.test_cluster_manager import House
 
 V = VmState
@@ -22,10 +22,10 @@ STOCKOUT = Refusal(BlockKind.STOCKOUT, "no L4 left")
 
 def remembered(
     *vms: Vm, blocks: tuple[RegionBlock, ...] = (), supply: tuple[SupplyHistory, ...] = ()
-) -> Folded:
+) -> ClusterState:
     """A look at a group that has nothing but the memory of a refusal a minute ago."""
     seen = replace(observed(), errors=(GroupError(at(-60), "vm-0", STOCKOUT),))
-    return fold(seen, cluster(), vms, blocks, frozenset(), Timers(), NOW, supply=supply)
+    return fold_in(seen, cluster(), vms, NOW, blocks=blocks, supply=supply)
 
 
 def known(last: SupplyOutcome, last_s: float) -> SupplyHistory:
