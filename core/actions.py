@@ -13,8 +13,8 @@ class Create:
     names: tuple[str, ...]
     request_id: str
     reason: str
-    causes: tuple[str, ...] = ()
-    """For each name, the job whose wait made us ask; empty: a floor, or not said."""
+    causes: tuple[str | None, ...] = ()
+    """For each name, the job whose wait made us ask; None: a floor, or not said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Queue:
     """The cloud deletes the VMs after this long."""
     request_id: str
     reason: str
-    causes: tuple[str, ...] = ()
+    causes: tuple[str | None, ...] = ()
     """For each name, the member of the gang that it is for."""
 
 

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from core.vm import Vm
 
 
+class WishKind(StrEnum):
+    """For whom a VM is asked for."""
+
+    JOB = "job"
+    """A job that is admitted and has no VM."""
+    FLOOR = "floor"
+    """Nobody waits: the cluster keeps so many VMs warm."""
+    SPARE = "spare"
+    """Nobody waits yet: the next job is expected to."""
+
+
 @dataclass(frozen=True, slots=True)
 class VmRequest:
-    """One VM, for a job that is admitted but has none."""
+    """One VM, and what it must be for whoever asks for it."""
 
     regions: tuple[str, ...] = ()
     """Those that the job allows; empty: any."""
     max_usd_per_hour: float | None = None
     """What the VM may cost at most."""
     since: datetime | None = None
-    """How long it has waited: patience for prices grows with it. None: nobody waits (a floor)."""
+    """How long it has waited: patience for prices grows with it. None: nobody waits."""
     start_by: datetime | None = None
     """A job with a deadline takes any price that it allows from here on; before, it waits for one
     within the price band."""
@@ -34,9 +46,10 @@ class VmRequest:
     """Whose member it is; empty: nobody's."""
     run_s: float = 0.0
     """How long it may run."""
-    job: str = ""
-    """The uid of the job that waits; of several that share a VM, the first in the queue. Empty: a
-    floor."""
+    job: str | None = None
+    """The uid of the job that waits; of several that share a VM, the first in the queue. Of a spare
+    VM, the job that the next one is expected to be like."""
+    kind: WishKind = WishKind.JOB
 
     def allows(self, region: str, usd_per_hour: float) -> bool:
         """Whether a VM there, at that price, serves it."""

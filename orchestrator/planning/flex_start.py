@@ -39,7 +39,7 @@ class GangRequest:
     count: int
     run_s: float
     """How long it may run, and what comes with it."""
-    jobs: tuple[str, ...] = ()
+    jobs: tuple[str | None, ...] = ()
     """The members that lack a VM."""
 
 
@@ -93,8 +93,10 @@ def gather(
             holds.append(NoAction(region, f"a gang lacks {count} VMs, all or none: {why}", jobs))
             continue
         run_s = max(request.run_s for request in requests) + timers.boot_timeout_s + MARGIN_S
-        jobs = tuple(request.job for request in requests[-count:])
-        asks.append(GangRequest(gang, region, count, min(max(run_s, RUN_MIN_S), RUN_MAX_S), jobs))
+        members = tuple(request.job for request in requests[-count:])
+        asks.append(
+            GangRequest(gang, region, count, min(max(run_s, RUN_MIN_S), RUN_MAX_S), members)
+        )
         kept += count
         taken[region] += count
     return Together(tuple(asks), tuple(holds), kept)
@@ -110,7 +112,7 @@ def _parties(need: Iterable[VmRequest]) -> dict[Key, list[VmRequest]]:
 
 def _is_ahead(single: VmRequest, member: VmRequest) -> bool:
     if single.since is None or member.since is None:
-        return False  # a floor waits for nobody
+        return False
     return (-single.priority, single.since) < (-member.priority, member.since)
 
 

@@ -15,7 +15,7 @@ from itertools import accumulate, takewhile
 from operator import attrgetter
 from typing import NamedTuple
 
-from core.demand import VmRequest
+from core.demand import VmRequest, WishKind
 from core.timers import Timers
 from core.vm import Vm
 from orchestrator.planning.plan_input import PlanInput
@@ -114,19 +114,23 @@ class Stream:
         for what it wishes for."""
         known = [w for w in (*self._inputs.demand.requests, *self._inputs.at_work) if w.since]
         if not known:
-            return VmRequest(job=self._last_cause)
+            return VmRequest(job=self._last_cause, kind=WishKind.SPARE)
         newest = max(known, key=lambda request: request.since or self._now)
         cap = newest.max_usd_per_hour
         return VmRequest(
-            regions=newest.regions, denied=newest.denied, max_usd_per_hour=cap, job=newest.job
+            regions=newest.regions,
+            denied=newest.denied,
+            max_usd_per_hour=cap,
+            job=newest.job,
+            kind=WishKind.SPARE,
         )
 
     @property
-    def _last_cause(self) -> str:
+    def _last_cause(self) -> str | None:
         """The job for which the newest VM was asked for: a spare one follows from it."""
         caused = [vm for vm in self._inputs.vms if vm.caused_by]
         newest = max(caused, key=attrgetter("requested_at", "name"), default=None)
-        return newest.caused_by or "" if newest is not None else ""
+        return newest.caused_by if newest is not None else None
 
     @cached_property
     def _ages(self) -> Sequence[float]:

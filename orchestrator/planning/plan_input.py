@@ -8,7 +8,7 @@ from datetime import datetime
 from operator import attrgetter
 
 from core.cluster import ClusterSpec
-from core.demand import Demand, VmRequest
+from core.demand import Demand, VmRequest, WishKind
 from core.floors import floor_at
 from core.job import Job, JobStatus
 from core.region_blocks import RegionBlock
@@ -18,7 +18,7 @@ from core.vm import Vm
 
 STARTS_S = 600.0
 """Of a job with a deadline: time for a start on a VM that may be taken back, and another one."""
-FLOOR = VmRequest()
+FLOOR = VmRequest(kind=WishKind.FLOOR)
 """A warm VM that nobody waits for."""
 
 

@@ -8,14 +8,13 @@ from itertools import islice
 from operator import attrgetter
 
 from core.actions import Action, Create, NoAction
-from core.demand import VmRequest
+from core.demand import VmRequest, WishKind
 from core.names import Names
 from core.ports import Ids
 from core.supply import PRIOR_PROBABILITY
 from core.waits import JOBS_PER_REGION
 from orchestrator.planning.analysis import Analysis
 from orchestrator.planning.idle_policy import BILLED_AT_LEAST_S, at_least
-from orchestrator.planning.plan_input import FLOOR
 from orchestrator.planning.region_estimates import Outlook
 from orchestrator.planning.unproven_groups import on_trial
 
@@ -44,7 +43,7 @@ class Asks:
         """Left under the limit of the cluster."""
         self.found: list[tuple[str, str]] = []
         """(region, reason), one for each VM."""
-        self.causes: dict[str, list[str]] = {}
+        self.causes: dict[str, list[str | None]] = {}
         """Region → for each VM the job whose wait it is asked for."""
 
     def add(self, region: str, reason: str, request: VmRequest) -> None:
@@ -86,10 +85,8 @@ def growth(analysis: Analysis, names: Names, ids: Ids) -> list[Action]:
         _probe(analysis, left, asks)
     else:
         # Not for a floor alone, nor for who has time to wait.
-        if any(
-            request.since is not None and not request.has_slack(analysis.now)
-            for request in analysis.need
-        ):
+        waits = (request for request in analysis.need if request.kind is WishKind.JOB)
+        if any(not request.has_slack(analysis.now) for request in waits):
             _hedge(analysis, asks)
         _stock_up(analysis, asks)
     used = {vm.name for vm in inputs.vms}
@@ -211,7 +208,7 @@ def _probe(analysis: Analysis, left: Sequence[VmRequest], asks: Asks) -> None:
 
 def _askable_for(request: VmRequest, analysis: Analysis, asks: Asks) -> list[Outlook]:
     """A warm VM that nobody waits for stands where the next job may use it, if that can be."""
-    if request != FLOOR:
+    if request.kind is not WishKind.FLOOR:
         return askable(request, analysis, asks)
     return askable(analysis.stream.next_request, analysis, asks) or askable(request, analysis, asks)
 

@@ -109,7 +109,7 @@ class Applier:
         if all(region.region != action.region for region in spec.regions):
             return False  # withdrawn in the meantime
         causes = dict(zip(action.names, action.causes, strict=False))
-        vms = [self._new_vm(name, action, causes.get(name, ""), now) for name in action.names]
+        vms = [self._new_vm(name, action, causes.get(name), now) for name in action.names]
         rows: list[Change] = [NewVm(vm, vm_max=spec.vm_max) for vm in vms]
         rows.append(NewRequest(request_of(action, spec.name, now)))
         asked = Counter(vm.caused_by for vm in vms if vm.caused_by)
@@ -123,7 +123,7 @@ class Applier:
         self._log(action)
         return True
 
-    def _new_vm(self, name: str, action: Create | Queue, cause: str, now: datetime) -> Vm:
+    def _new_vm(self, name: str, action: Create | Queue, cause: str | None, now: datetime) -> Vm:
         spec, wiring = self._context.spec, self._context.wiring
         uid = wiring.ids.uid(now)
         vm = new_vm(spec, action.region, uid=uid, name=name, now=now, reason=action.reason)
@@ -131,7 +131,7 @@ class Applier:
             vm,
             request_id=action.request_id,
             together=action.name if isinstance(action, Queue) else "",
-            caused_by=cause or None,
+            caused_by=cause,
             idle_max_s=spec.idle_timeout_s or wiring.timers.idle_timeout_s,
         )
 
@@ -146,9 +146,10 @@ class Applier:
         changes.append(NewRequest(request_of(action, self._context.spec.name, now)))
         waiting = {request.job for request in inputs.demand.requests}
         given_up = [vm for vm in inputs.vms if vm.name in action.names and vm.ready_at is None]
+        causes = {vm.caused_by for vm in given_up if vm.caused_by and vm.caused_by in waiting}
         changes += [
             WaitNote(uid, WaitKind.REQUEST_CANCELLED, action.region, action.reason, now)
-            for uid in sorted({vm.caused_by for vm in given_up if vm.caused_by in waiting})
+            for uid in sorted(causes)
         ]
         if not await self._context.write([tuple(changes)]):
             return False
