@@ -35,7 +35,6 @@ class VmRequest:
     within the price band."""
     left_s: float = 0.0
     """What remains of its run, if it has a deadline."""
-    priority: int = 500
     denied: tuple[str, ...] = ()
     """Regions that the job does not allow."""
     gpus: int = 1
@@ -50,6 +49,8 @@ class VmRequest:
     """The uid of the job that waits; of several that share a VM, the first in the queue. Of a spare
     VM, the job that the next one is expected to be like."""
     kind: WishKind = WishKind.JOB
+    position: int = 0
+    """Of a job: its place in the order of admission."""
 
     def allows(self, region: str, usd_per_hour: float) -> bool:
         """Whether a VM there, at that price, serves it."""
@@ -74,7 +75,7 @@ class VmRequest:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a cluster is asked for, in the order of the queue."""
+    """What a cluster is asked for, in the order of admission."""
 
     cluster: str
     requests: tuple[VmRequest, ...] = ()

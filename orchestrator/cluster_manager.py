@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from core.cluster import ClusterSpec
 from orchestrator.planning.plan import plan_cluster
@@ -38,6 +38,10 @@ class ClusterManager:
         """As configured from now on. A reconcile under way takes it over before it plans; one that
         has planned already ends its actions, but grows no further than the new limit."""
         self._context.update(spec, wiring)
+
+    def set_admission_order(self, uids: Sequence[str]) -> None:
+        """The order in which the scheduler admitted the cluster's jobs: the order of its demand."""
+        self._context.admitted = uids
 
     async def reconcile(self) -> None:
         """The next one repeats whatever did not come through."""

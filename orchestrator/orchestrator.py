@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import structlog
 
@@ -22,6 +23,7 @@ from orchestrator.reconcile.context import Wiring
 log = structlog.get_logger("orchestrator")
 # Heartbeats wake the loop many times a second; the cloud does not change that fast.
 RECONCILE_MIN_S = 0.2
+_NOBODY: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
 class ClusterOrchestrator:
@@ -68,11 +70,15 @@ class ClusterOrchestrator:
             manager.update(gone, self._wiring)
         self._ran_at.clear()  # all are due: what idles in a withdrawn region waits for nobody
 
-    def poke(self, snapshot: Snapshot) -> None:
+    def poke(self, snapshot: Snapshot, admitted: Mapping[str, Sequence[str]] = _NOBODY) -> None:
         """Start a round for every cluster that is due: one whose rows have moved, soon; one that
         only waits for the cloud, as often as the cloud is looked at. Returns at once: cloud calls
-        take seconds, and a job on a warm VM must not wait for them."""
+        take seconds, and a job on a warm VM must not wait for them. `admitted`: cluster → its jobs
+        in the order of admission."""
         self._take_over_retired(snapshot)
+        for name, uids in admitted.items():
+            if name in self._managers:
+                self._managers[name].set_admission_order(uids)
         timers, marks = self._wiring.timers, marks_of(snapshot)
         patient: list[tuple[float, str]] = []
         for name in [name for name in self._managers if name not in self._running]:

@@ -6,7 +6,7 @@ Later steps of the same cycle see what earlier ones did; the store checks every 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Unpack
@@ -55,6 +55,8 @@ class PlanBuilder:
         """Jobs whose workers said in this cycle that they have them and do not run them yet."""
         self.charges: list[Charge] = []
         """What tenants have used, of attempts that ended in this cycle."""
+        self.admitted: Mapping[str, Sequence[str]] = {}
+        """Cluster → the jobs that have or await a VM, in the order of admission."""
         self.wait_notes: list[WaitNote] = []
         """What waiting jobs met in this cycle."""
         self.progress: list[JobProgress] = []

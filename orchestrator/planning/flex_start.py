@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from core.actions import NoAction
-from core.demand import VmRequest
+from core.demand import VmRequest, WishKind
 from core.region_blocks import BlockKind
 from core.timers import Timers
 from core.vm import Vm
@@ -111,9 +111,7 @@ def _parties(need: Iterable[VmRequest]) -> dict[Key, list[VmRequest]]:
 
 
 def _is_ahead(single: VmRequest, member: VmRequest) -> bool:
-    if single.since is None or member.since is None:
-        return False
-    return (-single.priority, single.since) < (-member.priority, member.since)
+    return single.kind is WishKind.JOB and single.position < member.position
 
 
 def _refusal(

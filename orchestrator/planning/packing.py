@@ -49,7 +49,6 @@ class _Bin:
             mine,
             since=_first(mine.since, request.since),
             start_by=_first(mine.start_by, request.start_by),
-            priority=max(mine.priority, request.priority),
             gpus=mine.gpus + request.gpus,
             cpus=mine.cpus + request.cpus,
             memory_mb=mine.memory_mb + request.memory_mb,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from operator import attrgetter
 
 from core.cluster import ClusterSpec
 from core.demand import Demand, VmRequest, WishKind
@@ -47,27 +46,22 @@ class PlanInput:
     """What the jobs that run once wished for; `since`: when they began."""
 
 
-def demand_by_cluster(
+def demand_of(
+    cluster: str,
     jobs: Iterable[Job],
     runs: RunTimes = RunTimes(),  # noqa: B008  # frozen
-) -> Mapping[str, Demand]:
-    """PROVISIONING jobs are the demand: each wants one VM, the next in the queue first. `runs`:
-    how much of each is left to run."""
-    waiting: dict[str, list[Job]] = {}
-    for job in jobs:
-        if job.status is JobStatus.PROVISIONING:
-            waiting.setdefault(job.cluster, []).append(job)
-    order = attrgetter("queued_since", "uid")
-    return {
-        cluster: Demand(
-            cluster,
-            tuple(
-                request_of(job, runs)
-                for job in sorted(group, key=lambda job: (-job.spec.priority, *order(job)))
-            ),
-        )
-        for cluster, group in waiting.items()
-    }
+    admitted: Sequence[str] = (),
+) -> Demand:
+    """PROVISIONING jobs are the demand: each wants one VM. `runs`: how much of each is left to run.
+    `admitted`: uids in the order of the last admission, which is the order of the demand; jobs that
+    it did not consider come after them."""
+    order = {uid: place for place, uid in enumerate(admitted)}
+    waiting = [j for j in jobs if j.status is JobStatus.PROVISIONING and j.cluster == cluster]
+    waiting.sort(key=lambda job: (order.get(job.uid, len(order)), job.queued_since, job.uid))
+    return Demand(
+        cluster,
+        tuple(replace(request_of(job, runs), position=n) for n, job in enumerate(waiting)),
+    )
 
 
 def at_work(jobs: Iterable[Job], spec: ClusterSpec) -> tuple[VmRequest, ...]:
@@ -100,7 +94,6 @@ def request_of(job: Job, runs: RunTimes) -> VmRequest:
         since=job.queued_since,
         start_by=start_by,
         left_s=left_s,
-        priority=spec.priority,
         denied=spec.regions_denied,
         gpus=spec.slots,
         cpus=spec.cpu_cores,

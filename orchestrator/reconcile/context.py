@@ -54,6 +54,8 @@ class ClusterContext:
         self.spec = spec
         self.wiring = wiring
         self._configured = (spec, wiring)
+        self.admitted: Sequence[str] = ()
+        """Uids of jobs in the order of the last admission."""
         name = spec.name
         self.calls = CloudCalls(
             lambda region: wiring.mig_of(name, region), wiring.clock, wiring.on_cloud_call

@@ -14,7 +14,7 @@ from core.mig import Leaving, MigSnapshot
 from core.region_blocks import RegionBlock
 from core.vm import Vm
 from orchestrator.planning.packing import packed
-from orchestrator.planning.plan_input import PlanInput, at_work, demand_by_cluster
+from orchestrator.planning.plan_input import PlanInput, at_work, demand_of
 from orchestrator.reconcile.context import ClusterContext
 from orchestrator.reconcile.group_alerts import Told, complaints, for_humans
 from orchestrator.reconcile.observer import Observation, Observer
@@ -169,6 +169,6 @@ class Recorder:
 
     def _demand(self, snapshot: Snapshot) -> Demand:
         spec = self._context.spec
-        found = demand_by_cluster(snapshot.jobs, self._context.wiring.runs())
-        demand = found.get(spec.name) or Demand(spec.name)
+        runs, admitted = self._context.wiring.runs(), self._context.admitted
+        demand = demand_of(spec.name, snapshot.jobs, runs, admitted)
         return packed(demand, spec, snapshot.vms, snapshot.jobs) if spec.share else demand

@@ -176,7 +176,7 @@ class SchedulerLoop:
         if parts.recall is not None:
             parts.recall.look(plan, self._v1())
         # 7 demand, 8 reconcile clusters: in tasks of their own
-        parts.orchestrator.poke(snapshot)
+        parts.orchestrator.poke(snapshot, plan.admitted)
         parts.seen(snapshot, plan.moves)
         if committed:
             self._checkpoints.forget(plan.moves)

@@ -86,6 +86,7 @@ def plan_jobs(
     fall_back(plan, snapshot, around.clusters)
     around.budgets.hold_back(plan)
     admissions = run_queue(plan, snapshot, around, ids)
+    plan.admitted = {name: done.admitted for name, done in admissions.items()}
     end_holds(plan, around.clusters, snapshot.blocks)
     tell_sizes(plan)
     plan.wait_notes += around.answers.notes.take(plan.now)

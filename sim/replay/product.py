@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import assert_never
@@ -18,7 +18,7 @@ from core.actions import Action, Create, Delete, Drain, NoAction, Queue, Undrain
 from core.active import ActiveIndex, ActiveRows
 from core.changes import Snapshot
 from core.cluster import ClusterSpec, RegionSpec
-from core.demand import Demand, VmRequest
+from core.demand import VmRequest
 from core.ids import RandomIds
 from core.job import Budgets, E, Job, JobSpec, Rules, S, SavedWork, new_job
 from core.messages import Control, OutMessage
@@ -40,7 +40,7 @@ from core.timers import Timers
 from core.vm import Vm, VmEvent, advance_vm, new_vm
 from orchestrator.planning.analysis import Analysis, survey
 from orchestrator.planning.plan import decide, look_again
-from orchestrator.planning.plan_input import PlanInput, at_work, demand_by_cluster
+from orchestrator.planning.plan_input import PlanInput, at_work, demand_of
 from orchestrator.supply.members import Observation
 from orchestrator.supply.observations import ClusterRules, ClusterState, fold
 from scheduler.cycle.plan import Circumstances, plan_jobs
@@ -135,6 +135,7 @@ class Product:
         """By cluster and the job's uid, as `at_work` would find them."""
         self._blocks: tuple[RegionBlock, ...] = ()
         self._supply: tuple[SupplyHistory, ...] = ()
+        self._admitted: Mapping[str, Sequence[str]] = {}
         self._submitted: deque[tuple[str, datetime]] = deque(maxlen=ARRIVALS_MAX)
         """The newest first."""
         self._lately: Arrivals | None = None
@@ -275,6 +276,7 @@ class Product:
             plan.step(plan.jobs[uid], E.EXITED_OK, "exit code 0", exit_code=0)
         around = Circumstances(self._specs, Silence(()), bus_steady=True)
         plan_jobs(plan, snapshot, around, self._ids)
+        self._admitted = plan.admitted
         for job in [job for job in plan.jobs.news.values() if job.status is S.ASSIGNED]:
             assert job.lease is not None, "assigned to a VM"
             cloud.start(self._runs[job.uid], self._machines[job.lease.vm_uid])
@@ -312,7 +314,9 @@ class Product:
         waiting = [active.jobs[uid] for uid in active.admitted]
         return PlanInput(
             spec=spec,
-            demand=demand_by_cluster(waiting, self._run_times).get(spec.name) or Demand(spec.name),
+            demand=demand_of(
+                spec.name, waiting, self._run_times, self._admitted.get(spec.name, ())
+            ),
             vms=tuple(self._vms_of(spec)),
             blocks=self._blocks,
             asked=frozenset(self._leaving),

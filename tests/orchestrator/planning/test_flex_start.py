@@ -168,7 +168,7 @@ def test_no_room_for_all_is_no_room() -> None:
     """With three places left under the limit a gang of four gets none, and keeps them: whoever is
     behind it waits, whoever is ahead goes on."""
     busy = [vm(f"busy-{n}", leases=("lease",), idle_since=None) for n in range(3)]
-    behind, ahead = VmRequest(since=at(1)), VmRequest(since=at(-1))
+    behind, ahead = VmRequest(since=at(1), position=9), VmRequest(since=at(-1), position=-1)
     waiting = inputs_of((*gang(), behind), busy, flex(vm_max=6))
     assert calls(waiting) == []
     holds = [a.reason for a in planned(waiting) if isinstance(a, NoAction)]

@@ -59,11 +59,11 @@ def test_hole_that_the_job_may_not_use_does_not_count() -> None:
 
 def test_only_wishes_with_the_same_reach_share() -> None:
     """Whatever VM comes must serve all who wished for it; the most urgent speaks for all."""
-    west, late = VmRequest(regions=("us-east1",), since=at(5)), VmRequest(since=at(9), priority=500)
-    early = VmRequest(since=at(1), priority=900)
+    west, late = VmRequest(regions=("us-east1",), since=at(5)), VmRequest(since=at(9), position=1)
+    early = VmRequest(since=at(1), position=2)
     found = packed(Demand("4xl4", (late, west, early)), SPEC, (), ()).requests
     assert [request.regions for request in found] == [(), ("us-east1",)]
-    assert (found[0].since, found[0].priority, found[0].gpus) == (at(1), 900, 2)
+    assert (found[0].since, found[0].position, found[0].gpus) == (at(1), 1, 2)
 
 
 def test_cpu_and_memory_count_as_they_do_in_placement() -> None:

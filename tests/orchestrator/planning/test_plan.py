@@ -15,7 +15,7 @@ from core.supply import Arrivals, CapacityPolicy, SupplyHistory, SupplyOutcome
 from core.timers import Timers
 from core.vm import Vm, VmState
 from orchestrator.planning.plan import next_look, plan_cluster
-from orchestrator.planning.plan_input import PlanInput, demand_by_cluster
+from orchestrator.planning.plan_input import PlanInput, demand_of
 from tests.builders import NAMES, NOW, REGIONS, at, cluster, dice, job, vm
 
 TIMERS = Timers()
@@ -232,7 +232,7 @@ def test_region_limit_sends_the_rest_elsewhere() -> None:
 def test_provisioning_jobs_are_the_demand() -> None:
     """QUEUED ones are not, nor those on VMs."""
     jobs = (job(1), job(2, E.ADMITTED), job(3, E.ADMITTED), job(4, E.ADMITTED, E.PLACED))
-    assert len(demand_by_cluster(jobs)["1xl4"].requests) == 2
+    assert len(demand_of("1xl4", jobs).requests) == 2
 
 
 def inputs_of(demand: tuple[VmRequest, ...], *vms: Vm, **changes: object) -> PlanInput:

@@ -12,7 +12,7 @@ from core.timers import Timers
 from core.vm import Vm, VmEvent, VmState, advance_vm
 from orchestrator.planning.packing import packed
 from orchestrator.planning.plan import plan_cluster
-from orchestrator.planning.plan_input import PlanInput, demand_by_cluster
+from orchestrator.planning.plan_input import PlanInput, demand_of
 from tests.builders import NAMES, NOW, at, cluster, dice, job, vm
 from tests.orchestrator.planning.test_plan import blocked, flat, inputs_of, seen
 from tests.orchestrator.test_cluster_manager import House
@@ -108,7 +108,7 @@ def test_members_of_a_gang_are_the_causes_of_its_request() -> None:
 def test_demand_names_its_jobs() -> None:
     """By their uid."""
     waiting = job(1, E.ADMITTED)
-    (request,) = demand_by_cluster([waiting])["1xl4"].requests
+    (request,) = demand_of("1xl4", [waiting]).requests
     assert request.job == waiting.uid
 
 
@@ -130,3 +130,16 @@ def test_leaving_begins_once() -> None:
     assert advance_vm(draining, VmEvent.DRAIN_WITHDRAWN, at(20), "work").leaving_since is None
     deleting = advance_vm(draining, VmEvent.DELETE_ASKED, at(20), "idle")
     assert advance_vm(deleting, VmEvent.NOT_LISTED, at(30), "gone").leaving_since == at(10)
+
+
+def test_demand_is_in_the_order_of_admission() -> None:
+    """The queue has weighed priority, share and age already; a job that it has not considered yet
+    comes after those."""
+    first, second, third = (job(n, E.ADMITTED, priority=p) for n, p in ((1, 900), (2, 100), (3, 1)))
+    jobs = (first, second, third)
+    found = demand_of("1xl4", jobs, admitted=(second.uid, third.uid)).requests
+    assert [(request.job, request.position) for request in found] == [
+        (second.uid, 0),
+        (third.uid, 1),
+        (first.uid, 2),
+    ]

@@ -15,7 +15,7 @@ from core.job import E, Job, JobSpec, Lease, S, advance, new_job
 from core.messages import Heartbeat, HeartbeatStatus, ResizeJob, StartJob, StopJob
 from core.region_blocks import BlockKind, RegionBlock
 from core.vm import Vm, VmState
-from orchestrator.planning.plan_input import demand_by_cluster
+from orchestrator.planning.plan_input import demand_of
 from scheduler.placement.elastic import LATE_S
 from scheduler.placement.elastic_growth import Stretch, grow
 from scheduler.plan_builder import PlanBuilder
@@ -70,7 +70,7 @@ def test_it_starts_with_as_many_as_it_needs() -> None:
     size = starts[0].size
     assert size is not None
     assert (size.least, size.most, [p.rank for p in size.members]) == (2, 4, [0, 1])
-    assert not demand_by_cluster(here.jobs.values())
+    assert not demand_of("1xl4", here.jobs.values()).requests
 
 
 def test_a_job_that_forms_is_not_told_of_parts_of_itself() -> None:
@@ -111,7 +111,7 @@ def test_it_grows_into_room_that_nobody_waits_for() -> None:
     assert here.statuses("e") == [R, R, A, P, Q]
     (start,) = [m for m in here.told if isinstance(m, StartJob)]
     assert (start.rank, start.world_size, start.barrier, start.region) == (2, 3, False, REGIONS[0])
-    requests = demand_by_cluster(here.jobs.values())["1xl4"].requests
+    requests = demand_of("1xl4", here.jobs.values()).requests
     assert [request.regions for request in requests] == [(REGIONS[0],)]
 
 

@@ -17,7 +17,7 @@ from core.job import E, Job, JobEvent, JobSpec, Lease, Membership, S, advance, n
 from core.messages import Control, GoJob, Heartbeat, HeartbeatStatus, OutMessage, StartJob, StopJob
 from core.region_blocks import BlockKind, RegionBlock
 from core.vm import Vm, VmState
-from orchestrator.planning.plan_input import demand_by_cluster
+from orchestrator.planning.plan_input import demand_of
 from scheduler.cycle.heartbeats import ReceivedHeartbeat, apply_heartbeats
 from scheduler.cycle.plan import Circumstances, plan_jobs
 from scheduler.cycle.silence import Silence
@@ -189,7 +189,7 @@ def test_all_wishes_name_the_same_region() -> None:
     coming = [vm(f"b{n}", V.BOOTING, region=REGIONS[1]) for n in range(2)]
     world = World(gang("g", 3), coming)
     world.cycle()
-    requests = demand_by_cluster(world.jobs.values())["1xl4"].requests
+    requests = demand_of("1xl4", world.jobs.values()).requests
     assert [request.regions for request in requests] == [(REGIONS[1],)] * 3
 
 
@@ -367,10 +367,8 @@ class Supply:
             ):
                 del world.vms[one.uid]
         there = Counter(one.region for one in world.vms.values())
-        demand = demand_by_cluster(world.jobs.values()).get("1xl4")
-        for region, wanted in (
-            Counter(w.regions[0] for w in demand.requests if w.regions).items() if demand else ()
-        ):
+        demand = demand_of("1xl4", world.jobs.values())
+        for region, wanted in Counter(w.regions[0] for w in demand.requests if w.regions).items():
             free = [o for o in world.vms.values() if o.region == region and not o.leases]
             for _ in range(
                 min(wanted - len(free), self._room - there[region], world.vm_max - len(world.vms))
