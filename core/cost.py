@@ -1,7 +1,7 @@
 """What every billed VM-second was spent on, and who caused it. Pure: the history of a VM in, shares
 of its bill out.
 
-Google bills a VM from RUNNING until it is off, and never less than a minute. Each of these
+The cloud bills a VM from RUNNING until it is off, and never less than a minute. Each of these
 seconds falls to exactly one share: whole microseconds are dealt out, so the shares of a VM add up
 to its bill to the last one.
 
@@ -19,12 +19,11 @@ from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
 
+from core.cloud_terms import BILLED_AT_LEAST_S
 from core.job import JobEvent
 from core.slots import slots_of
 from core.vm import Vm
 
-MINIMUM = timedelta(seconds=60)
-"""Google bills at least this much of a VM that ever ran."""
 SETTLE_MARGIN = timedelta(minutes=1)
 """A active VM is settled up to this long ago: what is being written just now may still say
 otherwise."""
@@ -190,7 +189,9 @@ class Amount:
 
 def billed_until(running_since: datetime, off_at: datetime | None, now: datetime) -> datetime:
     """The end of a bill, or of what there is of it so far."""
-    return now if off_at is None else max(off_at, running_since + MINIMUM)
+    if off_at is None:
+        return now
+    return max(off_at, running_since + timedelta(seconds=BILLED_AT_LEAST_S))
 
 
 def vm_usd(vm: Vm, now: datetime) -> float:

@@ -29,7 +29,7 @@ class RandomIds:
         return f"{self._dice.getrandbits(64):016x}"
 
     def request_id(self) -> str:
-        """A UUID that Google accepts as requestId (never zero)."""
+        """A UUID that the cloud accepts as the id of a call (never zero)."""
         return str(uuid.UUID(int=self._dice.getrandbits(128), version=4))
 
     def suffix(self) -> str:

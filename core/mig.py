@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from core.cluster import SupplyKey
 from core.errors import CloudRefused
 from core.region_blocks import BlockKind
 
@@ -116,16 +117,10 @@ class MigSnapshot:
 class CapacityHint:
     """What the cloud itself says about its chances to deliver. A hint, never a promise."""
 
-    region: str
-    zone: str
-    """Empty: the whole region."""
-    machine_type: str
-    spot: bool
-    score: float
-    """0 to 1: how likely one more VM is to be had."""
+    place: SupplyKey
+    likely: bool
+    """Whether the cloud calls the chances of one more VM good."""
     at: datetime
-    uptime_s: float | None = None
-    """How long most such VMs run before they are taken; None: not said."""
 
 
 class QueueState(StrEnum):

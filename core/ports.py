@@ -191,7 +191,7 @@ class Compute(Protocol):
 
 
 class FlexStart(Compute, Protocol):
-    """Several VMs at once or none (Google's resize requests), for groups that are made for it."""
+    """Several VMs at once or none (resize requests), for groups that are made for it."""
 
     async def queue(self, mig: str, action: Queue) -> None:
         """Returns when accepted: the members are listed from then on, and their VMs come together

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from core.cloud_terms import DELIVERY_S
 from core.cluster import ClusterSpec, SupplyKey
 from core.errors import Fault
 
@@ -26,8 +27,8 @@ PRIOR_PROBABILITY = PRIOR_HITS / (PRIOR_HITS + PRIOR_MISSES)
 PRIOR_PREEMPTIONS_PER_HOUR, PRIOR_VM_HOURS = 0.1, 10.0
 # VMs that a place is asked for at once until it has shown how many it gives, and the bounds.
 ROOM, ROOM_MIN, ROOM_MAX = 4.0, 1.0, 32.0
-# Until deliveries and boots have been seen: Google's usual create, and an image with drivers.
-DELIVERY_S, BOOT_S = 46.0, 90.0
+# Until boots have been seen: an image with drivers.
+BOOT_S = 90.0
 # Fewer deliveries than this say little about what is usual.
 DELIVERIES_MIN = 2.0
 # Ninety-nine of a hundred deliveries are no longer than this many deviations above the mean.

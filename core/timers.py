@@ -95,7 +95,7 @@ class Timers:
     """How long a permission error holds a region; an alert tells a human."""
     unknown_block_s: float = 60.0
     """First block after an error that nobody has classified; doubles with each, up to
-    `permission_block_s`. An alert has Google's words."""
+    `permission_block_s`. An alert has the cloud's words."""
     unready_block_max_s: float = 3600.0
     """Longest block where VMs come up and never get to work; the first lasts `boot_timeout_s`."""
     orphan_after_s: float = 90.0

@@ -189,13 +189,13 @@ class Vm:
     leases: tuple[str, ...] = ()
     """Lease ids that live on it."""
     running_since: datetime | None = None
-    """First observed RUNNING: Google bills from here."""
+    """First observed RUNNING: it is billed from here."""
     ready_at: datetime | None = None
     idle_since: datetime | None = None
     last_beat_at: datetime | None = None
     """Publish time of its newest heartbeat, on the bus's clock."""
     stopped_at: datetime | None = None
-    """First observed off: Google bills no further, though it is not gone yet."""
+    """First observed off: it is billed no further, though it is not gone yet."""
     gone_at: datetime | None = None
     refused: bool = False
     """Its group could not make it so far, for want of capacity, and goes on trying."""

@@ -19,6 +19,8 @@ from migs.responses import zone_of
 log = structlog.get_logger("migs")
 EVERY_S = 300.0
 REFUSED_FOR_S = 6 * 3600.0
+GOOD_SCORE = 0.7
+"""From here on Google calls its own chances to deliver good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +82,10 @@ def read_hints(
 ) -> tuple[CapacityHint, ...]:
     """The first recommendation counts: one hint for each zone that it names."""
     for recommendation in answer.recommendations:
-        scores = recommendation.scores
         zones = [zone_of(shard.zone) or shard.zone for shard in recommendation.shards]
-        score = min(1.0, max(0.0, scores.obtainability))
-        uptime_s = _seconds(scores.estimated_uptime)
+        likely = recommendation.scores.obtainability >= GOOD_SCORE
         return tuple(
-            CapacityHint(region, zone, spec.offering, spec.spot, score, now, uptime_s)
+            CapacityHint(spec.supply_key(region, zone), likely, now)
             for zone in dict.fromkeys(zones or [""])
         )
     return ()
@@ -104,11 +104,3 @@ def _question(spec: ClusterSpec, region: str) -> dict[str, object]:
         "instance_flexibility_policy": {"instance_selections": {"machine": machine}},
         "instance_properties": {"scheduling": {"provisioning_model": "SPOT"}},
     }
-
-
-def _seconds(text: str) -> float | None:
-    """Google writes a duration as "3600s"."""
-    try:
-        return float(text.removesuffix("s"))
-    except ValueError:
-        return None

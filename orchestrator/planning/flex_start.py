@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from core.actions import NoAction
+from core.cloud_terms import REQUEST_RUN_MAX_S, REQUEST_RUN_MIN_S
 from core.demand import VmRequest, WishKind
 from core.region_blocks import BlockKind
 from core.timers import Timers
@@ -21,8 +22,6 @@ from core.waits import JOBS_PER_REGION
 from orchestrator.planning.plan_input import PlanInput
 from orchestrator.planning.region_estimates import Outlook
 
-# What Google takes as the time that VMs are asked for.
-RUN_MIN_S, RUN_MAX_S = 600.0, 7 * 86400.0
 # Beside the longest boot: the members find each other, and their ends are noticed.
 MARGIN_S = 600.0
 
@@ -93,10 +92,9 @@ def gather(
             holds.append(NoAction(region, f"a gang lacks {count} VMs, all or none: {why}", jobs))
             continue
         run_s = max(request.run_s for request in requests) + timers.boot_timeout_s + MARGIN_S
+        run_s = min(max(run_s, REQUEST_RUN_MIN_S), REQUEST_RUN_MAX_S)
         members = tuple(request.job for request in requests[-count:])
-        asks.append(
-            GangRequest(gang, region, count, min(max(run_s, RUN_MIN_S), RUN_MAX_S), members)
-        )
+        asks.append(GangRequest(gang, region, count, run_s, members))
         kept += count
         taken[region] += count
     return Together(tuple(asks), tuple(holds), kept)

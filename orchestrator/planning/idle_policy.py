@@ -15,6 +15,7 @@ from itertools import accumulate, takewhile
 from operator import attrgetter
 from typing import NamedTuple
 
+from core.cloud_terms import BILLED_AT_LEAST_S
 from core.demand import VmRequest, WishKind
 from core.timers import Timers
 from core.vm import Vm
@@ -41,8 +42,6 @@ MEAN_MAX = 64.0
 # One VM ahead of the jobs for each so many that wait.
 STOCK_SHARE = 5
 NEXT_TO_NOTHING = 1e-4
-# Google bills a VM for at least this long: before that, giving it back saves nothing.
-BILLED_AT_LEAST_S = 60.0
 # Whoever looks at a result may have the next job ready: for this long one VM waits in any case.
 IDLE_AT_LEAST_S = 60.0
 # How often the worth of spare VMs is looked at again, when nothing else happens.

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from core.actions import Action, Delete, Drain, Queue, Undrain, Unqueue
+from core.cloud_terms import STOPS_WITHIN_S
 from core.names import Names, request_for
 from core.ports import Ids
 from core.timers import Timers
@@ -20,8 +21,6 @@ from orchestrator.planning.vm_requests import LONG_WAIT_S, Asks, askable, fresh_
 # Success probabilities and prices drift with time alone; while somebody waits they are looked at
 # this often.
 DRIFT_S = 60.0
-# The cloud cuts the power of a spot VM 30 s after it began to stop it; past this it hangs.
-CLOUD_STOPS_S = 60.0
 
 
 def plan_cluster(
@@ -79,7 +78,7 @@ def _vm_moments(analysis: Analysis) -> Iterator[datetime]:
     if spare or (analysis.fleet.fresh and not analysis.need):
         yield now + timedelta(seconds=LOOK_AGAIN_S)
     yield from (vm.kept_until for vm in analysis.inputs.vms if vm.kept_until is not None)
-    stops = timedelta(seconds=CLOUD_STOPS_S)
+    stops = timedelta(seconds=STOPS_WITHIN_S)
     yield from (vm.state_since + stops for vm in analysis.inputs.vms if _has_notice(vm, now))
     limit = timedelta(seconds=idle_limit_s(analysis.inputs, timers))
     yield from (vm.idle_since + limit for vm in spare if vm.idle_since is not None)
@@ -138,7 +137,7 @@ def _has_notice(vm: Vm, now: datetime) -> bool:
     """Whether the cloud is stopping a spot VM by itself while a job of ours uses its notice to
     checkpoint: asking for the deletion now could cut that short."""
     uses = vm.spot and vm.taken and vm.busy and bool(vm.boot_nonce) and vm.stopped_at is None
-    return uses and now < vm.state_since + timedelta(seconds=CLOUD_STOPS_S)
+    return uses and now < vm.state_since + timedelta(seconds=STOPS_WITHIN_S)
 
 
 def _surplus_running(analysis: Analysis) -> dict[str, str]:

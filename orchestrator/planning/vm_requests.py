@@ -8,13 +8,14 @@ from itertools import islice
 from operator import attrgetter
 
 from core.actions import Action, Create, NoAction
+from core.cloud_terms import BILLED_AT_LEAST_S
 from core.demand import VmRequest, WishKind
 from core.names import Names
 from core.ports import Ids
 from core.supply import PRIOR_PROBABILITY
 from core.waits import JOBS_PER_REGION
 from orchestrator.planning.analysis import Analysis
-from orchestrator.planning.idle_policy import BILLED_AT_LEAST_S, at_least
+from orchestrator.planning.idle_policy import at_least
 from orchestrator.planning.region_estimates import Outlook
 from orchestrator.planning.unproven_groups import on_trial
 

@@ -10,10 +10,6 @@ from core.mig import CapacityHint
 from core.ports import CapacityAdvice
 from orchestrator.supply.observations import ClusterRules, ClusterState
 
-GOOD_SCORE = 0.7
-"""From here on Google calls its own chances to deliver good. A low score teaches nothing: only a
-refusal is a refusal."""
-
 
 class Hints:
     """Of one cluster."""
@@ -43,6 +39,6 @@ class Hints:
         hints, self._new = self._new, []
         lessons = rules.lessons(state.supply)
         for hint in hints:
-            if hint.score >= GOOD_SCORE:
-                lessons.hints(hint.region, (hint.zone,))
+            if hint.likely:  # bad chances teach nothing: only a refusal is a refusal
+                lessons.hints(hint.place.region, (hint.place.zone,))
         return replace(state, supply=lessons.supply).with_changes(lessons.changes)

@@ -252,15 +252,8 @@ class VirtualCompute:
         self._world.settle()
         zone = max(sorted(room), key=lambda name: room[name], default="")
         there = bool(room.get(zone))
-        return CapacityHint(
-            region=region,
-            zone=zone if there else "",
-            machine_type=spec.offering,
-            spot=spec.spot,
-            score=0.9 if there else 0.1,
-            at=EPOCH + timedelta(seconds=now),
-            uptime_s=3600.0 if there else 600.0,
-        )
+        place = spec.supply_key(region, zone if there else "")
+        return CapacityHint(place, likely=there, at=EPOCH + timedelta(seconds=now))
 
     # --- how calls fail --------------------------------------------------------------------
 

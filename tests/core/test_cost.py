@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.cloud_terms import BILLED_AT_LEAST_S
 from core.cost import (
-    MINIMUM,
     Amount,
     CostKind,
     Life,
@@ -379,9 +379,7 @@ def test_vm_cost_is_its_bill() -> None:
     assert vm_usd(vm(), at(100)) == 0
     assert vm_usd(ran, at(100)) == pytest.approx(0.1)
     assert vm_usd(replace(ran, stopped_at=at(200), gone_at=at(300)), at(900)) == pytest.approx(0.2)
-    assert vm_usd(replace(ran, gone_at=at(1)), at(900)) == pytest.approx(
-        MINIMUM.total_seconds() / 1000
-    )
+    assert vm_usd(replace(ran, gone_at=at(1)), at(900)) == pytest.approx(BILLED_AT_LEAST_S / 1000)
 
 
 def test_burn_is_the_price_now_and_whose() -> None:

@@ -22,11 +22,11 @@ class Oracle:
         self.hints = hints
 
     async def advise(self, spec: ClusterSpec, region: str) -> tuple[CapacityHint, ...]:
-        return tuple(hint for hint in self.hints if hint.region == region)
+        return tuple(hint for hint in self.hints if hint.place.region == region)
 
 
-def hint(score: float, at_s: float = 0.0, zone: str = ZONE) -> CapacityHint:
-    return CapacityHint("us-east1", zone, SPOT.machine_type, True, score, at(at_s))
+def hint(likely: bool = True, at_s: float = 0.0, zone: str = ZONE) -> CapacityHint:
+    return CapacityHint(SPOT.supply_key("us-east1", zone), likely, at(at_s))
 
 
 def heed(hints: Hints) -> dict[str, SupplyHistory]:
@@ -38,7 +38,7 @@ def heed(hints: Hints) -> dict[str, SupplyHistory]:
 
 async def test_good_advice_lifts_the_zone_and_its_region() -> None:
     """It counts like a zone that Google names in an error: nobody has tried it since."""
-    hints = Hints(Oracle(hint(0.9)))
+    hints = Hints(Oracle(hint()))
     await hints.ask(SPOT, "us-east1")
     learned = heed(hints)
     assert {zone: seen.last for zone, seen in learned.items()} == {
@@ -49,27 +49,27 @@ async def test_good_advice_lifts_the_zone_and_its_region() -> None:
 
 async def test_the_same_advice_is_heard_once() -> None:
     """Asked every round, the same answer is no news; a newer one is."""
-    oracle = Oracle(hint(0.9))
+    oracle = Oracle(hint())
     hints = Hints(oracle)
     await hints.ask(SPOT, "us-east1")
     assert heed(hints)
     await hints.ask(SPOT, "us-east1")
     assert heed(hints) == {}
-    oracle.hints = (hint(0.9, at_s=300),)
+    oracle.hints = (hint(at_s=300),)
     await hints.ask(SPOT, "us-east1")
     assert heed(hints)
 
 
 async def test_bad_advice_teaches_nothing() -> None:
     """A low score is no refusal: the region keeps the chance that supply history gives it."""
-    hints = Hints(Oracle(hint(0.3, zone="")))
+    hints = Hints(Oracle(hint(likely=False, zone="")))
     await hints.ask(SPOT, "us-east1")
     assert heed(hints) == {}
 
 
 def test_who_is_not_asked_about() -> None:
     """A region that was withdrawn, standard VMs, and anything where the cloud has no opinion."""
-    hints = Hints(Oracle(hint(0.9)))
+    hints = Hints(Oracle(hint()))
     assert hints.wanted(SPOT, "us-east1")
     assert not hints.wanted(SPOT, "mars-north1")
     assert not hints.wanted(cluster(), "us-east1")

@@ -11,12 +11,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from core.changes import AtomicBatch, Committed, PutForecast, Snapshot
+from core.cloud_terms import DELIVERY_S
 from core.cluster import ClusterSpec
 from core.forecast import Forecast, PastRun, Record
 from core.job import E, Job, JobEvent, Membership, Rules, advance
 from core.queueing import HeadsOf
 from core.region_blocks import BlockKind, RegionBlock
-from core.supply import BOOT_S, DELIVERY_S, CapacityPolicy
+from core.supply import BOOT_S, CapacityPolicy
 from core.tenants import Quota, Tenant
 from core.vm import VmState
 from scheduler.forecast.estimates import HANDOVER_S

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from core.cloud_terms import DELIVERY_S
 from core.cluster import ClusterSpec
 from core.job import E, Job, Membership
 from core.region_blocks import BlockKind, RegionBlock
-from core.supply import BOOT_S, DELIVERY_S
+from core.supply import BOOT_S
 from core.tenants import MachineShape, Quota, ResourceTotals, Tenant
 from core.vm import Vm, VmState
 from scheduler.forecast.eligibility import line_up

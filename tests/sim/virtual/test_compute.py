@@ -94,12 +94,12 @@ def test_advice_follows_the_room(loop: VirtualLoop) -> None:
     async def run() -> None:
         sky = Sky(loop)
         (good,) = await sky.compute.advise(SPOT, REGION)
-        assert (good.zone, good.score) == (ZONES[0], 0.9)
+        assert (good.place.zone, good.likely) == (ZONES[0], True)
         sky.world.fault(Stockout(region=REGION))
         assert await sky.compute.advise(SPOT, REGION) == (good,), "kept for a while"
         await pass_s(loop, ADVICE_S)
         (bad,) = await sky.compute.advise(SPOT, REGION)
-        assert (bad.zone, bad.score) == ("", 0.1)
+        assert (bad.place.zone, bad.likely) == ("", False)
         assert await sky.compute.advise(replace(SPOT, spot=False), REGION) == ()
 
     loop.run_until_complete(run())
