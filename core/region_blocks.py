@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from operator import attrgetter
 from typing import NamedTuple
 
 from core.cluster import ClusterSpec, SupplyKey
+from core.timers import Timers
 
 
 class BlockKind(StrEnum):
@@ -131,6 +132,12 @@ def first_seen(key: BlockKey, at: datetime) -> RegionBlock:
         count=0,
         message="",
     )
+
+
+def is_remembered(block: RegionBlock, timers: Timers, now: datetime) -> bool:
+    """Whether what comes next is the next in a row. Nothing can come while a block stands."""
+    last = max(block.last_seen, block.until) if block.is_fault else block.last_seen
+    return now - last < timedelta(seconds=timers.stockout_memory_s)
 
 
 def block_on(

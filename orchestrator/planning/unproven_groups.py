@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from operator import attrgetter
 
-from core.region_blocks import RegionBlock
+from core.region_blocks import RegionBlock, is_remembered
 from core.timers import Timers
 from orchestrator.planning.plan_input import PlanInput
-from orchestrator.supply.blocks import is_remembered
 
 
 def on_trial(inputs: PlanInput, timers: Timers, now: datetime) -> dict[str, int]:

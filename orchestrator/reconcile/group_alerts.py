@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 from core.changes import Change, ClearAlert, RaiseAlert
 from core.mig import MigSnapshot
-from core.region_blocks import EVERYWHERE, NEVER_WORKS, BlockKind, RegionBlock
+from core.region_blocks import EVERYWHERE, NEVER_WORKS, BlockKind, RegionBlock, is_remembered
 from core.timers import Timers
-from orchestrator.supply.blocks import block_s, is_remembered
+from orchestrator.supply.blocks import block_s
 
 Told = Mapping[str, str]
 """Kind of alert → words."""

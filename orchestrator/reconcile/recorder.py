@@ -21,7 +21,7 @@ from orchestrator.reconcile.observer import Observation, Observer
 from orchestrator.reconcile.orphans import Orphans
 from orchestrator.reconcile.reporter import StatusReporter
 from orchestrator.supply.failed_boots import Evidence, heed, proofs
-from orchestrator.supply.members import Observation, failed_requests
+from orchestrator.supply.members import GroupObservation, failed_requests
 from orchestrator.supply.observations import ClusterRules, ClusterState, delivered, fold
 from orchestrator.supply.refusals import refusals_met
 
@@ -95,7 +95,7 @@ class Recorder:
         failed = {name: f.reason for f in look.failed for name in f.names}
         older = tuple(vm for vm in before.vms if vm.name in known and not look.is_outdated(vm))
         newer = tuple(vm for vm in before.vms if vm.name not in known or look.is_outdated(vm))
-        seen = Observation(observed, unsure | look.unsure, failed)
+        seen = GroupObservation(observed, unsure | look.unsure, failed)
         folded = fold(seen, replace(before, vms=older), self._rules(snapshot))
         self._note_requests(observed, older, folded.vms)
         orphans = Orphans(context.spec, context.wiring.names, context.timers)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from core.region_blocks import BAD_LUCK_MAX, BlockKey, BlockKind, Trouble, first_seen
+from core.region_blocks import (
+    BAD_LUCK_MAX,
+    BlockKey,
+    BlockKind,
+    RegionBlock,
+    first_seen,
+    is_remembered,
+)
 from core.timers import Timers
 
 # How often the same refusal is written down again while its block lasts.
@@ -13,8 +20,8 @@ SAME_NEWS_S = 60.0
 
 
 def learn(
-    before: Trouble | None, key: BlockKey, message: str, timers: Timers, now: datetime
-) -> Trouble:
+    before: RegionBlock | None, key: BlockKey, message: str, timers: Timers, now: datetime
+) -> RegionBlock:
     """One more sighting. While the block lasts it is the same news; after it, the next in a row."""
     if before and before.blocks(now):
         return replace(before, last_seen=now, message=message)
@@ -29,17 +36,11 @@ def learn(
     )
 
 
-def is_same_news(before: Trouble, after: Trouble) -> bool:
+def is_same_news(before: RegionBlock, after: RegionBlock) -> bool:
     """Whether nothing but time has passed, and not much of it."""
     quiet_s = (after.last_seen - before.last_seen).total_seconds()
     same = before.until == after.until and before.message == after.message
     return same and quiet_s < SAME_NEWS_S
-
-
-def is_remembered(block: Trouble, timers: Timers, now: datetime) -> bool:
-    """Whether what comes next is the next in a row. Nothing can come while a block stands."""
-    last = max(block.last_seen, block.until) if block.is_fault else block.last_seen
-    return now - last < timedelta(seconds=timers.stockout_memory_s)
 
 
 def block_s(kind: BlockKind, in_a_row: int, timers: Timers) -> float:

@@ -29,10 +29,11 @@ from core.region_blocks import (
     RegionBlock,
     block_key,
     first_seen,
+    is_remembered,
 )
 from core.timers import Timers
 from core.vm import UNCLAIMED_REASON, Vm
-from orchestrator.supply.blocks import block_s, is_remembered
+from orchestrator.supply.blocks import block_s
 from orchestrator.supply.observations import ClusterRules, ClusterState
 
 K = BlockKind

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from core.mig import MachineState, Member, MigSnapshot, Queued, QueueState, Refusal
+from core.mig import MachineState, ManagedInstance, MigSnapshot, Queued, QueueState, Refusal
 from core.region_blocks import BlockKind
 from core.vm import Vm, VmEvent, VmFacts, advance_vm, with_facts
 
@@ -16,7 +16,7 @@ UNLISTED_AFTER_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class GroupObservation:
     """What a group showed, and what is known of the calls that were made before."""
 
     observed: MigSnapshot
@@ -36,7 +36,7 @@ def failed_requests(observed: MigSnapshot, vms: Iterable[Vm]) -> dict[str, Queue
     return {r.name: r for r in observed.requests if r.name in open_ and r.state in over}
 
 
-def still_waits(vm: Vm, member: Member | None, observed: MigSnapshot) -> bool:
+def still_waits(vm: Vm, member: ManagedInstance | None, observed: MigSnapshot) -> bool:
     """Whether it has not been given yet. As long as the cloud keeps the request, what is not listed
     may still come."""
     request = next((r for r in observed.requests if r.name == vm.together), None)
@@ -46,7 +46,9 @@ def still_waits(vm: Vm, member: Member | None, observed: MigSnapshot) -> bool:
     return ungiven and (request is None or not request.state.final)
 
 
-def after_failed_request(vm: Vm, request: Queued, member: Member | None, now: datetime) -> Vm:
+def after_failed_request(
+    vm: Vm, request: Queued, member: ManagedInstance | None, now: datetime
+) -> Vm:
     """Its members leave the group by themselves, all of them."""
     words = "; ".join(refusal.message for refusal in request.refusals)
     reason = f"the request for {request.vms} VMs at once is {request.state.lower()}"
@@ -55,7 +57,7 @@ def after_failed_request(vm: Vm, request: Queued, member: Member | None, now: da
     return advance_vm(vm, E.CREATE_FAILED if member is None else E.CLOUD_ENDED, now, reason)
 
 
-def missing(vm: Vm, seen: Observation, now: datetime) -> Vm:
+def missing(vm: Vm, seen: GroupObservation, now: datetime) -> Vm:
     """The group does not list it."""
     never_seen = vm.never_seen
     if never_seen and vm.name in seen.failed_creates:
@@ -80,7 +82,7 @@ def _may_be_taken(vm: Vm) -> bool:
     return (vm.spot and vm.kept_until is None) or bool(vm.together)
 
 
-def present(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) -> Vm:
+def present(vm: Vm, member: ManagedInstance, refused: Sequence[Refusal], now: datetime) -> Vm:
     """The group lists it. `refused`: why it could not be made so far."""
     replaced = bool(vm.instance_id and member.instance_id) and vm.instance_id != member.instance_id
     facts: VmFacts = {}
@@ -106,13 +108,13 @@ def present(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) -
     return _alive(vm, member, refused, now)
 
 
-def _end_words(vm: Vm, member: Member) -> str:
+def _end_words(vm: Vm, member: ManagedInstance) -> str:
     if not _may_be_taken(vm):
         return f"found {member.machine}"
     return f"taken by the cloud ({'spot' if vm.spot else 'the end of its run'})"
 
 
-def _alive(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) -> Vm:
+def _alive(vm: Vm, member: ManagedInstance, refused: Sequence[Refusal], now: datetime) -> Vm:
     facts = _facts(vm, member, now)
     facts["refused"] = bool(refused)
     # The group tries again for ever. For a stockout that is of use (the plan keeps one); the other
@@ -128,7 +130,7 @@ def _alive(vm: Vm, member: Member, refused: Sequence[Refusal], now: datetime) ->
     return advance_vm(vm, E.LISTED, now, "seen in its group", **facts)
 
 
-def _facts(vm: Vm, member: Member, now: datetime) -> VmFacts:
+def _facts(vm: Vm, member: ManagedInstance, now: datetime) -> VmFacts:
     running = member.machine is MachineState.RUNNING
     return {
         "zone": member.zone or vm.zone,

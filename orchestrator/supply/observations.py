@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -23,7 +23,7 @@ from core.vm import Vm
 from orchestrator.supply.blocks import is_same_news, learn
 from orchestrator.supply.learning import SupplyUpdates
 from orchestrator.supply.members import (
-    Observation,
+    GroupObservation,
     after_failed_request,
     failed_requests,
     missing,
@@ -77,17 +77,11 @@ class _Blocks:
 
     def group_seen(self, region: str) -> None:
         """A group that is observed is not missing any more."""
-        offering = self._rules.spec.offering
-        self._drop(
-            key
-            for key, t in self._known.items()
-            if t.kind is BlockKind.MISSING and (t.region, t.machine_type) == (region, offering)
-        )
+        self._end(region, lambda t: t.kind is BlockKind.MISSING)
 
     def delivered(self, vm: Vm) -> None:
         """A delivery ends what blocks its region, but for VMs that never get to work."""
-        concerning = ((k, t) for k, t in self._known.items() if t.concerns(self._rules.spec))
-        self._drop(k for k, t in concerning if t.region == vm.region and t.kind not in NEVER_WORKS)
+        self._end(vm.region, lambda t: t.kind not in NEVER_WORKS)
 
     def refused(self, region: str, refusal: Refusal, lessons: SupplyUpdates) -> None:
         """The next VM would meet it as well. The same news again is written only now and then."""
@@ -105,13 +99,16 @@ class _Blocks:
             lessons.miss(region, refusal.zone)
             lessons.hints(region, refusal.zones_available)
 
-    def _drop(self, keys: Iterable[BlockKey]) -> None:
-        for key in list(keys):
-            del self._known[key]
-            self.changes.append(DropRegionBlock(key))
+    def _end(self, region: str, ends: Callable[[RegionBlock], bool]) -> None:
+        """Blocks of the cluster in the region that this ends."""
+        here = [t for t in self._known.values() if t.region == region]
+        for block in here:
+            if block.concerns(self._rules.spec) and ends(block):
+                del self._known[block.key]
+                self.changes.append(DropRegionBlock(block.key))
 
 
-def fold(seen: Observation, before: ClusterState, rules: ClusterRules) -> ClusterState:
+def fold(seen: GroupObservation, before: ClusterState, rules: ClusterRules) -> ClusterState:
     """Compare one group with our rows for its region."""
     observed, now = seen.observed, rules.now
     members = {member.name: member for member in observed.members}

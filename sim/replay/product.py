@@ -41,7 +41,7 @@ from core.vm import Vm, VmEvent, advance_vm, new_vm
 from orchestrator.planning.analysis import Analysis, survey
 from orchestrator.planning.plan import decide, look_again
 from orchestrator.planning.plan_input import PlanInput, at_work, demand_of
-from orchestrator.supply.members import Observation
+from orchestrator.supply.members import GroupObservation
 from orchestrator.supply.observations import ClusterRules, ClusterState, fold
 from scheduler.cycle.plan import Circumstances, plan_jobs
 from scheduler.cycle.silence import Silence
@@ -239,7 +239,7 @@ class Product:
         observed = MigSnapshot(name, cluster, name, len(members), True, members, moment)
         rules = ClusterRules(self._specs[cluster], self._setup.timers, self._setup.policy, moment)
         known = ClusterState(tuple(here), self._blocks, self._supply)
-        folded = fold(Observation(observed), known, rules)
+        folded = fold(GroupObservation(observed), known, rules)
         self._blocks, self._supply = folded.blocks, folded.supply
         for before, vm in zip(here, folded.vms, strict=True):
             if vm is not before:

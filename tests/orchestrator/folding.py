@@ -7,11 +7,11 @@ from datetime import datetime
 
 from core.cluster import ClusterSpec
 from core.mig import MigSnapshot
-from core.region_blocks import Trouble
+from core.region_blocks import RegionBlock
 from core.supply import CapacityPolicy, SupplyHistory
 from core.timers import Timers
 from core.vm import Vm
-from orchestrator.supply.members import Observation
+from orchestrator.supply.members import GroupObservation
 from orchestrator.supply.observations import ClusterRules, ClusterState, fold
 
 
@@ -26,10 +26,10 @@ def fold_in(
     vms: Sequence[Vm],
     now: datetime,
     *,
-    blocks: tuple[Trouble, ...] = (),
+    blocks: tuple[RegionBlock, ...] = (),
     supply: tuple[SupplyHistory, ...] = (),
     unsettled: frozenset[str] = frozenset(),
 ) -> ClusterState:
     """What is known after one look at one group."""
     before = ClusterState(tuple(vms), blocks, supply)
-    return fold(Observation(seen, unsettled), before, rules(spec, now))
+    return fold(GroupObservation(seen, unsettled), before, rules(spec, now))
