@@ -177,7 +177,8 @@ class ServiceSummary:
     oldest_waiting_since: datetime | None
     outbox: int
     """Messages committed but not yet confirmed by the bus."""
-    open_alerts: int
+    open_alerts: Mapping[str, int]
+    """Kind → how many."""
     burn_usd_per_hour: Mapping[str, float] = field(default_factory=dict)
     """Cluster → what its VMs cost now."""
 

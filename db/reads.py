@@ -129,7 +129,7 @@ SELECT now(), l.holder, l.term, l.expires_at,
             AND (blocked IS DISTINCT FROM uid OR rank = 0)),
         (SELECT min(queued_since) FROM jobs WHERE status = 'PROVISIONING')),
     (SELECT count(*) FROM outbox WHERE published_at IS NULL),
-    (SELECT count(*) FROM alerts WHERE cleared_at IS NULL)
+    (SELECT array_agg(kind) FROM alerts WHERE cleared_at IS NULL)
 FROM (VALUES (1)) AS one LEFT JOIN leader AS l ON true
 """
 # Spare members of elastic jobs: nobody waits for them.
@@ -294,7 +294,7 @@ class PostgresReads:
             vms=tuple(VmCount(*_with(row, 2, VmState(row[2]))) for row in vms),
             oldest_waiting_since=oldest,
             outbox=outbox,
-            open_alerts=alerts,
+            open_alerts=Counter(alerts or ()),
             burn_usd_per_hour=dict(burn),
         )
 

@@ -149,6 +149,9 @@ def alerts(
         say("no alerts" if everything else "no open alerts")
         return
     console().print(alerts_table(found, _now()))
+    for kind, action in sorted({alert["kind"]: alert.get("action") for alert in found}.items()):
+        if action:
+            say(f"{kind}: {action}")
 
 
 # --- tables -------------------------------------------------------------------------------------

@@ -5,16 +5,34 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
-from core.changes import Change, ClearAlert, RaiseAlert
+from core.alerts import (
+    ALERTS,
+    CLOUD_MISSING,
+    CLOUD_OTHER,
+    CLOUD_PERMISSION,
+    CLOUD_QUOTA,
+    CLOUD_UNCLAIMED,
+    CLOUD_UNREADY,
+    GROUP_SETTINGS,
+    UNKNOWN_VM,
+)
+from core.changes import Change, ClearAlert
 from core.mig import MigSnapshot
-from core.region_blocks import EVERYWHERE, NEVER_WORKS, BlockKind, RegionBlock, is_remembered
+from core.region_blocks import EVERYWHERE, BlockKind, RegionBlock, is_remembered
 from core.timers import Timers
 from orchestrator.supply.blocks import block_s
 
 Told = Mapping[str, str]
 """Kind of alert → words."""
-COSTLY = frozenset(f"cloud_{kind}" for kind in NEVER_WORKS)
-"""Alerts about what is paid for in vain."""
+BLOCK_ALERTS = {
+    BlockKind.QUOTA: CLOUD_QUOTA,
+    BlockKind.PERMISSION: CLOUD_PERMISSION,
+    BlockKind.OTHER: CLOUD_OTHER,
+    BlockKind.MISSING: CLOUD_MISSING,
+    BlockKind.UNREADY: CLOUD_UNREADY,
+    BlockKind.UNCLAIMED: CLOUD_UNCLAIMED,
+}
+"""Region blocks that are for a human: a stockout is weather."""
 
 
 class Complaints:
@@ -34,7 +52,7 @@ class Complaints:
         does not repeat is over, also if it was a former leader's."""
         mine, before = observed.mig, self._before(observed.region, observed.mig)
         raised: list[Change] = [
-            RaiseAlert(kind, mine, "error" if kind in COSTLY else "warning", words, now)
+            ALERTS[kind].saying(words, mine, now)
             for kind, words in after.items()
             if before.get(kind) != words
         ]
@@ -92,12 +110,13 @@ def complaints(
     """What a human should know about the group: kind of alert → words. `region_blocks` are those
     that are for humans."""
     known = set(ours)
-    found = {f"cloud_{t.kind}": t.message for t in blocks}
+    found = {(kind := BLOCK_ALERTS[t.kind]).name: kind.message(error=t.message) for t in blocks}
     strangers = sorted(m.name for m in observed.members if m.name not in known)
     if strangers:
         more = f" and {len(strangers) - 5} more" if len(strangers) > 5 else ""
-        names = ", ".join(strangers[:5])
-        found["unknown_vm"] = f"{observed.mig} holds VMs that we did not ask for: {names}{more}"
+        names = ", ".join(strangers[:5]) + more
+        found[UNKNOWN_VM.name] = UNKNOWN_VM.message(group=observed.mig, names=names)
     if observed.faults:
-        found["group_settings"] = "; ".join(observed.faults)
+        faults = "; ".join(observed.faults)
+        found[GROUP_SETTINGS.name] = GROUP_SETTINGS.message(faults=faults)
     return found

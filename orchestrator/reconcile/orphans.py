@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from core.changes import Change, ClearAlert, NewVm, RaiseAlert, Snapshot
+from core.alerts import ORPHAN_VM
+from core.changes import Change, NewVm, Snapshot
 from core.cluster import ClusterSpec
 from core.mig import MachineState, ManagedInstance, MigSnapshot
 from core.names import BadName, Names
@@ -20,11 +21,6 @@ from core.vm import Vm, VmEvent, new_vm
 
 # An orphan is there already: refusing it for the limit would only hide it.
 NO_LIMIT = 1_000_000
-
-
-ORPHAN = "orphan_vm"
-"""The kind of the alert that is raised when one is first seen. Its row outlives a leader, so the
-time does not start again with the next one."""
 
 
 class Orphans:
@@ -45,16 +41,19 @@ class Orphans:
             m.name: m for m in observed.members if m.name not in ours and self._is_ours(m.name)
         }
         changes: list[Change] = [
-            ClearAlert(ORPHAN, name, snapshot.now)
+            ORPHAN_VM.cleared(name, snapshot.now)
             for kind, name in sorted(snapshot.open_alerts)
-            if kind == ORPHAN and self._lives_in(name, observed.region) and name not in unknown
+            if kind == ORPHAN_VM.name
+            and self._lives_in(name, observed.region)
+            and name not in unknown
         ]
         limit = timedelta(seconds=self._timers.orphan_after_s)
         for name, member in unknown.items():
-            since = snapshot.open_alerts.get((ORPHAN, name))
+            # The alert's row outlives a leader: the time does not start again with the next one.
+            since = snapshot.open_alerts.get((ORPHAN_VM.name, name))
             if since is None:
-                words = f"nobody owns it: deleted in {self._timers.orphan_after_s:g} s"
-                changes.append(RaiseAlert(ORPHAN, name, "warning", words, snapshot.now))
+                after_s = self._timers.orphan_after_s
+                changes.append(ORPHAN_VM.raised(name, snapshot.now, after_s=after_s))
             elif snapshot.now - since >= limit:
                 row = self._row(member, observed.region, ids, snapshot.now)
                 changes.append(NewVm(row, vm_max=NO_LIMIT))

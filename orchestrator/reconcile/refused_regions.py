@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from core.changes import PutRegionBlock, RaiseAlert
+from core.changes import PutRegionBlock
 from core.errors import Forbidden, MigMissing, ZenError
 from core.region_blocks import BlockKind, block_key
 from orchestrator.reconcile.context import ClusterContext
+from orchestrator.reconcile.group_alerts import BLOCK_ALERTS
 from orchestrator.supply.blocks import learn
 
 _KINDS: dict[type[ZenError], BlockKind] = {
@@ -27,7 +28,7 @@ async def block_region(
         before = next((t for t in (await context.snapshot()).blocks if t.key == key), None)
     block = learn(before, key, str(error), context.timers, now)
     mig = context.calls.mig(region).mig
-    alert = RaiseAlert(f"cloud_{kind}", mig, "error", str(error), now)
+    alert = BLOCK_ALERTS[kind].raised(mig, now, error=error)
     told = context.complaints.with_refusal(region, mig, alert.kind, alert.message)
     await context.write(
         [(PutRegionBlock(block),) if told is None else (PutRegionBlock(block), alert)]

@@ -420,14 +420,16 @@ ALERTS = {
     "alerts": [
         {
             "id": 7,
-            "kind": "permission",
-            "subject": "2xa100-40gb/us-west1",
+            "kind": "cloud_permission",
+            "subject": "zen-2xa100-40gb-us-west1",
             "severity": "error",
             "message": "not allowed to create instances in us-west1",
             "raised_at": "2026-01-31T11:00:00.000Z",
             "last_seen_at": "2026-01-31T12:00:00.000Z",
             "cleared_at": None,
             "count": 4,
+            "action": "Give the service account its role.",
+            "docs": "docs/reference/alerts.md#cloud_permission",
         }
     ]
 }

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from core.alerts import ALERTS
 from core.cluster import ClusterSpec
 from core.cost import CostKind, vm_usd
 from core.forecast import Forecast, JobForecast
@@ -579,6 +580,10 @@ class AlertOut(Struct, frozen=True):
     last_seen_at: Time
     cleared_at: Time | None
     count: int
+    action: str = ""
+    """What to do about it."""
+    docs: str = ""
+    """Where the reference explains it."""
 
 
 class AlertsOut(Struct, frozen=True):
@@ -588,6 +593,7 @@ class AlertsOut(Struct, frozen=True):
 
 
 def alert_out(row: AlertRow) -> AlertOut:
+    kind = ALERTS.get(row.kind)  # None: a kind of another release
     return AlertOut(
         id=row.alert_id,
         kind=row.kind,
@@ -598,4 +604,6 @@ def alert_out(row: AlertRow) -> AlertOut:
         last_seen_at=iso(row.last_seen_at),
         cleared_at=iso_or_none(row.cleared_at),
         count=row.count,
+        action=kind.action if kind else "",
+        docs=kind.docs if kind else "",
     )

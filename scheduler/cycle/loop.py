@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from core.changes import AtomicBatch, Change, ClearAlert, DeadLetter, RaiseAlert, Snapshot
+from core.alerts import FLEET_SILENT
+from core.changes import AtomicBatch, Change, DeadLetter, Snapshot
 from core.cluster import ClusterSpec
 from core.errors import BusDown, StoreDown, TermPassed
 from core.job import Job, Rules
@@ -43,7 +44,6 @@ takes a tenth of a second."""
 TRIES_PER_CYCLE = 3
 REST_MAX_S = 0.05
 CANARY_TIMEOUT_S = 5.0
-FLEET_SILENT = ("fleet_silent", "heartbeats")
 UNSTORABLE = "unstorable"
 """How the store refuses what no repetition can make right."""
 
@@ -338,10 +338,9 @@ def _dead_letter(message: InMessage, reason: str) -> DeadLetter:
 
 
 def _fleet_alert(silence: Silence, snapshot: Snapshot) -> Sequence[Change]:
-    open_now = FLEET_SILENT in snapshot.open_alerts
-    kind, subject = FLEET_SILENT
+    open_now = (FLEET_SILENT.name, HEARTBEATS) in snapshot.open_alerts
     if silence.frozen_why and not open_now:
-        return [RaiseAlert(kind, subject, "critical", silence.frozen_why, snapshot.now)]
+        return [FLEET_SILENT.raised(HEARTBEATS, snapshot.now, reason=silence.frozen_why)]
     if open_now and not silence.frozen_why:
-        return [ClearAlert(kind, subject, snapshot.now)]
+        return [FLEET_SILENT.cleared(HEARTBEATS, snapshot.now)]
     return []

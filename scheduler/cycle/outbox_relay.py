@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 
-from core.changes import Change, ClearAlert, DeadLetter, RaiseAlert
+from core.alerts import BUS_REFUSED
+from core.changes import Change, DeadLetter
 from core.errors import BusDown, StoreDown, TermPassed, ZenError
 from core.messages import OutboxRow, OutMessage
 from core.ports import Bus, Clock, Store
@@ -23,7 +24,6 @@ RETRY_S = 1.0
 TRIED = 16
 """Messages of a refused topic that are tried at once."""
 UNSENT_MAX = 10_000
-REFUSED = "bus_refused"
 
 
 class Relay:
@@ -215,14 +215,14 @@ class Relay:
             self._held_at[topic] = self._clock.monotonic()
         if self._works.get(topic, True):
             log.error("the bus refuses a topic, its messages are kept", topic=topic, why=str(error))
-            words = f"messages for {topic} cannot be sent: {error}"
-            await self._tell(RaiseAlert(REFUSED, topic, "critical", words, self._clock.now()))
+            now = self._clock.now()
+            await self._tell(BUS_REFUSED.raised(topic, now, topic=topic, error=error))
             self._works[topic] = False  # not before it is told: the store may be away
         self._retry_at = self._clock.monotonic() + RETRY_S
 
     async def _topic_works(self, topic: str) -> None:
         if not self._works.get(topic):
-            await self._tell(ClearAlert(REFUSED, topic, self._clock.now()))
+            await self._tell(BUS_REFUSED.cleared(topic, self._clock.now()))
             self._works[topic] = True
 
     async def _tell(self, change: Change) -> None:

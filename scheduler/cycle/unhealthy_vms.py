@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from core.changes import ClearAlert, RaiseAlert, Snapshot
+from core.alerts import UNHEALTHY_VM
+from core.changes import Snapshot
 from core.health import FailedRun, job_failed, job_went_well, kind_of_work, read_gpus, verdict
 from core.job import E, Job, JobEvent, S
 from core.messages import GpuReading
 from core.vm import Vm, VmEvent
 from scheduler.plan_builder import PlanBuilder
-
-UNHEALTHY_VM = "sick_vm"
 
 
 def note_readings(plan: PlanBuilder, uid: str, gpus: tuple[GpuReading, ...]) -> None:
@@ -39,10 +38,10 @@ def drain_unhealthy(plan: PlanBuilder, snapshot: Snapshot) -> None:
             continue
         why = verdict(vm.health, vm.gpus, idle=not vm.leases, rules=plan.rules.health, now=plan.now)
         if why:
-            _retire(plan, vm, why, known=(UNHEALTHY_VM, vm.name) in snapshot.open_alerts)
+            _retire(plan, vm, why, known=(UNHEALTHY_VM.name, vm.name) in snapshot.open_alerts)
     for kind, subject in sorted(snapshot.open_alerts):
-        if kind == UNHEALTHY_VM and subject not in plan.active.names:
-            plan.add(ClearAlert(kind, subject, plan.now))
+        if kind == UNHEALTHY_VM.name and subject not in plan.active.names:
+            plan.add(UNHEALTHY_VM.cleared(subject, plan.now))
 
 
 def _retire(plan: PlanBuilder, vm: Vm, why: str, *, known: bool) -> None:
@@ -51,4 +50,4 @@ def _retire(plan: PlanBuilder, vm: Vm, why: str, *, known: bool) -> None:
     else:
         plan.advance_vm(vm, VmEvent.DRAIN_ASKED, why)
     if not known:
-        plan.add(RaiseAlert(UNHEALTHY_VM, vm.name, "warning", f"{vm.name} goes: {why}", plan.now))
+        plan.add(UNHEALTHY_VM.raised(vm.name, plan.now, vm=vm.name, reason=why))

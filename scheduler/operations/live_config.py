@@ -27,7 +27,8 @@ from config.reload import (
 )
 from config.settings import Settings
 from config.watch import ConfigFile, FileLook
-from core.changes import Change, ClearAlert, RaiseAlert
+from core.alerts import CONFIG_NOT_ADOPTED, CONFIG_REFUSED, AlertKind
+from core.changes import Change
 from core.configuration import ROLLBACK, ConfigVersion, ConfigVersions, FileSeen
 from core.errors import Fault, StoreDown
 from core.ports import Clock, Store
@@ -41,8 +42,6 @@ REPEAT_S = 60.0
 """An alert that stands is raised again: another replica with a good file may have cleared it."""
 TRIES = 5
 FAULTS_SHOWN = 20
-REFUSED = "config_refused"
-NOT_ADOPTED = "config_not_adopted"
 
 
 class FileStatus(StrEnum):
@@ -129,7 +128,7 @@ class LiveConfig:
         self._digest: str | None = None
         """Of the file's content that was last considered: accepted, or found to be old."""
         self._unreadable = ""
-        self._told: dict[str, tuple[str, float]] | None = None
+        self._told: dict[AlertKind, tuple[str, float]] | None = None
 
     async def run(self) -> None:
         """For ever, on every replica."""
@@ -348,11 +347,12 @@ class LiveConfig:
 
     async def _tell(self) -> None:
         """Alerts that stand as long as what they say is true."""
-        wanted = {}
+        wanted: dict[AlertKind, str] = {}
         if self.report.standing is FileStatus.REFUSED:
-            wanted[REFUSED] = "; ".join(str(fault) for fault in self.report.faults)
+            faults = "; ".join(str(fault) for fault in self.report.faults)
+            wanted[CONFIG_REFUSED] = CONFIG_REFUSED.message(faults=faults)
         if self._unreadable:
-            wanted[NOT_ADOPTED] = self._unreadable
+            wanted[CONFIG_NOT_ADOPTED] = CONFIG_NOT_ADOPTED.message(error=self._unreadable)
         if self._told is None and not self._decided:
             return  # nothing to say yet, and nothing to take back
         told = dict(self._told or {})
@@ -361,16 +361,16 @@ class LiveConfig:
         for kind, words in wanted.items():
             before = told.get(kind)
             if before is None or before[0] != words or moment - before[1] >= REPEAT_S:
-                changes.append(RaiseAlert(kind, self._subject(kind), "error", words[:2000], now))
+                changes.append(kind.saying(words, self._subject(kind), now))
                 told[kind] = (words, moment)
         changes += [
-            ClearAlert(kind, self._subject(kind), now)
-            for kind in (REFUSED, NOT_ADOPTED)
+            kind.cleared(self._subject(kind), now)
+            for kind in (CONFIG_REFUSED, CONFIG_NOT_ADOPTED)
             if kind not in wanted and (kind in told or self._told is None)
         ]
         if changes:
             await self._store.commit([(change,) for change in changes], None)
         self._told = {kind: told[kind] for kind in wanted}
 
-    def _subject(self, kind: str) -> str:
-        return self._parts.file.path if kind == REFUSED else "zen"
+    def _subject(self, kind: AlertKind) -> str:
+        return self._parts.file.path if kind is CONFIG_REFUSED else "zen"

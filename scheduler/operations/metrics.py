@@ -6,6 +6,7 @@ from collections import Counter as Tally
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from core.alerts import ALERTS
 from core.job import WAITING, Job, JobStatus
 from core.reads import ServiceSummary, VmCount
 from core.vm import vm_word
@@ -103,6 +104,9 @@ class Metrics:
         )
         self._leader = Gauge("gpu_scheduler_leader", "1 if this replica leads.", registry=registry)
         self._alerts = Gauge("gpu_scheduler_alerts_open", "Open alerts.", registry=registry)
+        self._alerts_by_kind = Gauge(
+            "gpu_scheduler_alerts", "Open alerts by kind.", ["kind", "severity"], registry=registry
+        )
         self._database = Gauge(
             "gpu_scheduler_database_up",
             "1 if the store answered this scrape; the other gauges are of this scrape only then.",
@@ -154,7 +158,13 @@ class Metrics:
 
     def refresh(self, summary: ServiceSummary | None) -> None:
         """Gauges as they are now. None: the store is silent, and old numbers would be lies."""
-        for gauge in (self._queue, self._utilization, self._vms, self._burn):
+        for gauge in (
+            self._queue,
+            self._utilization,
+            self._vms,
+            self._burn,
+            self._alerts_by_kind,
+        ):
             gauge.clear()
         self._database.set(0 if summary is None else 1)
         if summary is None:
@@ -162,7 +172,10 @@ class Metrics:
             self._alerts.set(float("nan"))
             return
         self._outbox.set(summary.outbox)
-        self._alerts.set(summary.open_alerts)
+        self._alerts.set(sum(summary.open_alerts.values()))
+        for kind in ALERTS.values():
+            count = summary.open_alerts.get(kind.name, 0)
+            self._alerts_by_kind.labels(kind.name, kind.severity).set(count)
         self._set_queues(summary)
         self._set_vms(summary.vms)
         for cluster, usd_per_hour in summary.burn_usd_per_hour.items():

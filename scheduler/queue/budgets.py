@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from operator import attrgetter
 
-from core.changes import Change, ClearAlert, RaiseAlert
+from core.alerts import ALERTS, BUDGET_SPENT, BUDGET_WARNING
+from core.changes import Change
 from core.cost import Spent, TenantBudget, day_start
 from core.job import E, Job, S
 from scheduler.plan_builder import PlanBuilder
 
-WARNING = "budget_warning"
-SPENT = "budget_spent"
 AlertKey = tuple[str, str]
 
 
@@ -105,11 +104,13 @@ def judge(
         if period.spent:
             why = words[period.key] = before.words.get(period.key) or period.why()
             held[period.tenant] = why
-            alerts[SPENT, subject] = why
+            alerts[BUDGET_SPENT.name, subject] = BUDGET_SPENT.message(reason=why)
         elif period.used_usd >= period.limit_usd * period.warn_at:
-            alerts[WARNING, subject] = (
-                f"tenant {period.tenant} has used ${period.used_usd:.2f} of its "
-                f"${period.limit_usd:g} for {period.words}; at 100 % its new work is held"
+            alerts[BUDGET_WARNING.name, subject] = BUDGET_WARNING.message(
+                tenant=period.tenant,
+                used_usd=period.used_usd,
+                limit_usd=period.limit_usd,
+                period=period.words,
             )
     return BudgetStatus(held, alerts, words=words)
 
@@ -138,11 +139,12 @@ def alert_changes(
     """Raise what is new, clear what is over: a period that ended, a budget that was raised."""
     if not standing.known:
         return []
-    known = {key for key in open_alerts if key[0] in (WARNING, SPENT)}
+    known = {key for key in open_alerts if key[0] in (BUDGET_WARNING.name, BUDGET_SPENT.name)}
     changes: list[Change] = [
-        RaiseAlert(*key, "error" if key[0] == SPENT else "warning", message, now)
-        for key, message in sorted(standing.alerts.items())
-        if key not in known
+        ALERTS[kind].saying(message, subject, now)
+        for (kind, subject), message in sorted(standing.alerts.items())
+        if (kind, subject) not in known
     ]
-    changes += [ClearAlert(*key, now) for key in sorted(known - standing.alerts.keys())]
+    over = sorted(known - standing.alerts.keys())
+    changes += [ALERTS[kind].cleared(subject, now) for kind, subject in over]
     return changes

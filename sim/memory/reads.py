@@ -186,7 +186,7 @@ class MemoryReads:
                 (job.queued_since for job in jobs if job.status in WAITING), default=None
             ),
             outbox=len(tables.outbox),
-            open_alerts=len(tables.open_alerts),
+            open_alerts=Counter(kind for kind, _ in tables.open_alerts),
             burn_usd_per_hour=_burn(active),
         )
 

@@ -193,7 +193,7 @@ async def test_summary(store: PostgresStore, reads: PostgresReads, maker: Maker)
     assert full.jobs == {("1xl4", JobStatus.QUEUED): 1, ("1xl4", JobStatus.PROVISIONING): 1}
     assert full.vms == (VmCount("1xl4", "us-central1", VmState.READY, False, 1),)
     assert full.oldest_waiting_since == at(3)
-    assert (full.outbox, full.open_alerts) == (1, 1)
+    assert (full.outbox, full.open_alerts) == (1, {"k": 1})
 
 
 # --- dead letters -----------------------------------------------------------------------

@@ -146,7 +146,7 @@ class ServiceRoutes:
                 clusters=len(services.clusters()),
                 oldest_waiting_since=iso_or_none(summary.oldest_waiting_since),
                 outbox=summary.outbox,
-                open_alerts=summary.open_alerts,
+                open_alerts=sum(summary.open_alerts.values()),
                 burn_usd_per_hour=round(sum(summary.burn_usd_per_hour.values()), 6),
                 etas=await _etas(services.forecasts),
                 config=_config(services.config),

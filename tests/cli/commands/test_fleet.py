@@ -139,9 +139,12 @@ def test_alerts(zen: Zen, api: Api) -> None:
         "count": 4,
         "last_seen_at": "2026-11-16T07:00:00Z",
         "cleared_at": None,
+        "action": "Give the role.",
     }
     api.on("GET", "/api/v1/alerts", {"alerts": [alert]})
-    assert "not allowed" in zen("alerts", "--all").out
+    out = zen("alerts", "--all").out
+    assert "not allowed" in out
+    assert out.endswith("permission: Give the role.\n")
     assert api.query() == {"all": "true"}
     assert zen("alerts", "--json").json["alerts"] == [alert]
     api.on("GET", "/api/v1/alerts", {"alerts": []})

@@ -14,7 +14,7 @@ from core.mig import MachineState, ManagedInstance
 from core.names import Names
 from core.timers import Timers
 from core.vm import Vm, VmState
-from orchestrator.reconcile.orphans import ORPHAN, Orphans
+from orchestrator.reconcile.orphans import Orphans
 from tests.builders import NOW, at, cluster, observed, snapshot, vm
 from tests.orchestrator.folding import fold_in
 
@@ -73,7 +73,7 @@ def test_orphan_that_went_by_itself_is_no_more_news() -> None:
     """Its alert is cleared; those of other regions stay."""
     names, ids = Names(), RandomIds(random.Random(1))
     here, there = (f"{names.vm_base('1xl4', r)}-abcd" for r in ("us-east1", "asia-east1"))
-    seen = replace(snapshot(), open_alerts={(ORPHAN, here): NOW, (ORPHAN, there): NOW})
+    seen = replace(snapshot(), open_alerts={("orphan_vm", here): NOW, ("orphan_vm", there): NOW})
     orphans = Orphans(cluster(), names, Timers())
     changes = orphans.adopt(observed(region="us-east1"), (), seen, ids)
-    assert changes == [ClearAlert(ORPHAN, here, NOW)]
+    assert changes == [ClearAlert("orphan_vm", here, NOW)]

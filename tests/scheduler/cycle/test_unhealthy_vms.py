@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from core.alerts import UNHEALTHY_VM
 from core.changes import ClearAlert, RaiseAlert
 from core.health import BadGpu, FailedRun, GpuFault, VmHealth
 from core.job import E, Job
 from core.messages import GpuReading, Heartbeat, HeartbeatStatus, OutMessage
 from core.vm import Vm, VmState
 from scheduler.cycle.heartbeats import ReceivedHeartbeat, apply_heartbeats
-from scheduler.cycle.unhealthy_vms import UNHEALTHY_VM, drain_unhealthy
+from scheduler.cycle.unhealthy_vms import drain_unhealthy
 from scheduler.plan_builder import PlanBuilder
 from tests.builders import NOW, RULES, at, job, snapshot, vm
 
@@ -69,22 +70,22 @@ def test_sick_vm_without_work_goes_at_once_and_says_why() -> None:
         "3 different jobs failed on it in a row: j-0, j-1, j-2",
     )
     (alert,) = [c for batch in plan.batches for c in batch if isinstance(c, RaiseAlert)]
-    assert (alert.kind, alert.subject) == (UNHEALTHY_VM, "vm-1")
+    assert (alert.kind, alert.subject) == (UNHEALTHY_VM.name, "vm-1")
 
 
 def test_sick_vm_with_work_is_drained() -> None:
     """Its jobs may end there; the alert is raised once."""
-    plan = retired(vm("vm-1", leases=("x",), health=ECC), (UNHEALTHY_VM, "vm-1"))
+    plan = retired(vm("vm-1", leases=("x",), health=ECC), (UNHEALTHY_VM.name, "vm-1"))
     assert plan.vms["uid-vm-1"].state is V.DRAINING
     assert not [c for batch in plan.batches for c in batch if isinstance(c, RaiseAlert)]
-    again = retired(plan.vms["uid-vm-1"], (UNHEALTHY_VM, "vm-1"))
+    again = retired(plan.vms["uid-vm-1"], (UNHEALTHY_VM.name, "vm-1"))
     assert again.batches == []
 
 
 def test_alert_is_over_when_the_vm_is_gone() -> None:
     """Nothing is left to do."""
-    plan = retired(vm("vm-2"), (UNHEALTHY_VM, "vm-1"), ("other", "vm-1"))
-    assert plan.batches == [(ClearAlert(UNHEALTHY_VM, "vm-1", NOW),)]
+    plan = retired(vm("vm-2"), (UNHEALTHY_VM.name, "vm-1"), ("other", "vm-1"))
+    assert plan.batches == [(ClearAlert(UNHEALTHY_VM.name, "vm-1", NOW),)]
 
 
 def test_healthy_vm_is_left_alone() -> None:

@@ -19,9 +19,10 @@ from scheduler.cycle.silence import Silence
 from scheduler.operations.costs import AGAIN_S, BATCH, SETTLE_S, Bookkeeper
 from scheduler.operations.metrics import Metrics
 from scheduler.plan_builder import PlanBuilder
-from scheduler.queue.budgets import SPENT, WARNING, BudgetStatus, alert_changes, judge, unread
+from scheduler.queue.budgets import BudgetStatus, alert_changes, judge, unread
 from tests.builders import RULES, cluster, dice, job, snapshot, vm
 
+SPENT, WARNING = "budget_spent", "budget_warning"
 NOON = datetime(2026, 12, 31, 12, 0, tzinfo=UTC)
 DAY = {"acme": TenantBudget(usd_per_day=100)}
 BOTH = {"acme": TenantBudget(usd_per_day=100, usd_per_month=2000, warn_at=0.5)}

@@ -336,7 +336,7 @@ async def test_status() -> None:
         VmCount("1xl4", "us-central1", VmState.READY, True, 2),
         VmCount("1xl4", "us-central1", VmState.BOOTING, False, 1),
     )
-    house.answer("summary", ServiceSummary(NOW, "me", 1, NOW, jobs, vms, None, 0, 0))
+    house.answer("summary", ServiceSummary(NOW, "me", 1, NOW, jobs, vms, None, 0, {}))
     house.write(PutRegionStatus(RegionStatus("1xl4", "us-central1", 3, "3 jobs wait", NOW)))
     house.write(RaiseAlert("stockout", "1xl4", "warning", "none to be had", NOW))
     async with house.client() as client:

@@ -334,7 +334,7 @@ async def test_stats() -> None:
         VmCount("1xl4", "us-central1", VmState.READY, False, 1),
         VmCount("1xl4", "us-central1", VmState.BOOTING, False, 4),
     )
-    house.answer("summary", ServiceSummary(NOW, "me", 1, NOW, jobs, vms, None, 0, 0))
+    house.answer("summary", ServiceSummary(NOW, "me", 1, NOW, jobs, vms, None, 0, {}))
     async with house.client() as client:
         answer = await client.get("/stats")
     assert answer.json() == {

@@ -49,7 +49,7 @@ def full_summary() -> ServiceSummary:
         ),
         oldest_waiting_since=NOW - timedelta(minutes=1),
         outbox=5,
-        open_alerts=2,
+        open_alerts={"sick_vm": 2},
     )
 
 
@@ -238,6 +238,8 @@ async def test_metrics_show_counters_and_gauges() -> None:
         "gpu_scheduler_outbox 5.0",
         "gpu_scheduler_leader 1.0",
         "gpu_scheduler_alerts_open 2.0",
+        'gpu_scheduler_alerts{kind="sick_vm",severity="warning"} 2.0',
+        'gpu_scheduler_alerts{kind="bus_refused",severity="critical"} 0.0',
         "gpu_scheduler_database_up 1.0",
     } <= lines
 
