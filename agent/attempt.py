@@ -5,13 +5,35 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from agent.events import Progressed
 from core.messages import HeartbeatStatus, Progress, StartJob
 from core.slots import slots_of
 
 B = HeartbeatStatus
-PREEMPTED = "preempted"
+
+
+class EndingKind(Enum):
+    """Who ends an attempt."""
+
+    STOP = auto()
+    """The scheduler, or the worker that lost the bus for too long."""
+    RECLAIM = auto()
+    """The cloud takes the VM back."""
+    SHUT_DOWN = auto()
+    """The agent is told to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why an attempt is ended from outside."""
+
+    kind: EndingKind
+    words: str
+
+
+RECLAIMED = Ending(EndingKind.RECLAIM, "preempted")
 
 
 @dataclass(slots=True)
@@ -23,8 +45,8 @@ class Work:
     """At the barrier: claimed, but nothing runs before all members of its gang are there."""
     started: bool = False
     frozen_since: float | None = None
-    ending: str = ""
-    """Why we end it; empty while its exit is its own."""
+    ending: Ending | None = None
+    """Why we end it; None while its exit is its own."""
     kill_at: float = math.inf
     killed: bool = False
     progress: Progress | None = None
@@ -40,7 +62,7 @@ class Work:
     def final_word(self, exit_code: int | None) -> HeartbeatStatus:
         """Exit code 0 of a job that nobody stopped means that its work is done, also when the VM
         is being taken; anything else on such a VM is an interruption, not the job's failure."""
-        if self.ending and self.ending != PREEMPTED:
+        if self.ending is not None and self.ending.kind is not EndingKind.RECLAIM:
             return B.STOPPED
         if exit_code == 0:
             return B.COMPLETED

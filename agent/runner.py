@@ -284,17 +284,17 @@ _SHELL_SAYS: Mapping[int, str] = {
 """What a shell means by these codes: without it the reason would be a number alone."""
 
 
-def _exited(order: StartJob, words: Mapping[str, object]) -> Exited:
+def _exited(order: StartJob, end: Mapping[str, object]) -> Exited:
     lease_id = order.lease_id
-    note = f": {words['note']}" if words.get("note") else ""
-    if isinstance(code := words.get("exit"), int):
+    note = f": {end['note']}" if end.get("note") else ""
+    if isinstance(code := end.get("exit"), int):
         if order.spec.shell and not note:
             note = _SHELL_SAYS.get(code, "")
         return Exited(lease_id, code, f"exit code {code}{note}")
-    if isinstance(number := words.get("signal"), int):
+    if isinstance(number := end.get("signal"), int):
         return Exited(lease_id, 128 + number, f"killed by {_signal_name(number)}{note}")
-    if "lost" in words:
-        return Exited(lease_id, None, str(words["lost"]))
+    if "lost" in end:
+        return Exited(lease_id, None, str(end["lost"]))
     return Exited(lease_id, 128 + signal.SIGKILL, "the process that kept the job was killed")
 
 

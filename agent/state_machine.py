@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from agent.attempt import PREEMPTED, Work, slots_refusal
+from agent.attempt import RECLAIMED, Ending, EndingKind, Work, slots_refusal
 from agent.events import (
     ControlReceived,
     Exit,
@@ -256,7 +256,8 @@ class AgentMachine:
     def _stop(self, stop: StopJob, now: float) -> None:
         work = self.jobs.get(stop.lease_id)
         if work is not None:
-            self._end(work, stop.reason or "stopped", now + max(0.0, stop.grace_s), now)
+            ending = Ending(EndingKind.STOP, stop.reason or "stopped")
+            self._end(work, ending, now + max(0.0, stop.grace_s), now)
         elif (last := self._finished.get(stop.lease_id)) is not None:
             self._repeat(last)
         else:
@@ -287,7 +288,7 @@ class AgentMachine:
             return
         status = work.final_word(exit_code)
         if work.ending and status is not B.COMPLETED:
-            reason = f"{work.ending}; {reason}"
+            reason = f"{work.ending.words}; {reason}"
         self._outgoing.drop(lease_id, B.FROZEN)
         heartbeat = replace(self._heartbeat(work, status), exit_code=exit_code, reason=reason)
         self._finish(lease_id, heartbeat)
@@ -303,7 +304,7 @@ class AgentMachine:
             self._lengthen_shut_down()
         for work in list(self.jobs.values()):
             # No kill: the cloud does that. What is left of the notice belongs to the checkpoint.
-            self._end(work, PREEMPTED, math.inf, now, kill_frozen=False)
+            self._end(work, RECLAIMED, math.inf, now, kill_frozen=False)
         self._outgoing.drop("", B.READY, B.DRAINED)
         self._say_idle()
 
@@ -322,8 +323,9 @@ class AgentMachine:
         else:
             last_s += grace_s
         self._shut_down_by = now + LAST_WORDS_S if not self.jobs else now + grace_s + last_s
+        ending = Ending(EndingKind.SHUT_DOWN, f"agent shut down: {told.reason}")
         for work in list(self.jobs.values()):
-            self._end(work, self._shut_down_words, now + grace_s, now)
+            self._end(work, ending, now + grace_s, now)
 
     def _lengthen_shut_down(self) -> None:
         """SIGTERM came first, the notice that explains it a moment later."""
@@ -331,13 +333,9 @@ class AgentMachine:
             self._shut_down_by, self._shut_down_at + SPOT_OFF_GRACE_S + LAST_WORDS_S
         )
         for work in self.jobs.values():
-            if work.ending == self._shut_down_words:
-                work.ending = PREEMPTED
+            if work.ending is not None and work.ending.kind is EndingKind.SHUT_DOWN:
+                work.ending = RECLAIMED
                 work.kill_at = self._shut_down_at + SPOT_OFF_GRACE_S
-
-    @property
-    def _shut_down_words(self) -> str:
-        return f"agent shut down: {self._shut_down}"
 
     # --- time ---------------------------------------------------------------------------
 
@@ -351,7 +349,8 @@ class AgentMachine:
             if work.frozen_since is not None:
                 thawless_s = now - work.frozen_since
                 if now >= work.frozen_since + self.timers.frozen_max_s and not work.killed:
-                    self._end(work, f"frozen for {thawless_s:.0f} s without the bus", now, now)
+                    words = f"frozen for {thawless_s:.0f} s without the bus"
+                    self._end(work, Ending(EndingKind.STOP, words), now, now)
             if now >= work.kill_at and not work.killed:
                 self._kill(work)
         if now >= self._heartbeat_at:
@@ -392,11 +391,11 @@ class AgentMachine:
     # --- doing --------------------------------------------------------------------------
 
     def _end(
-        self, work: Work, why: str, kill_at: float, now: float, *, kill_frozen: bool = True
+        self, work: Work, ending: Ending, kill_at: float, now: float, *, kill_frozen: bool = True
     ) -> None:
-        """SIGTERM now, SIGKILL at `kill_at`; the first why stays, the nearest kill wins."""
-        first = not work.ending
-        work.ending = work.ending or why
+        """SIGTERM now, SIGKILL at `kill_at`; the first ending stays, the nearest kill wins."""
+        first = work.ending is None
+        work.ending = work.ending or ending
         work.kill_at = min(work.kill_at, kill_at)
         if work.waiting:  # there is no process that could end by itself
             self._ended(work.order.lease_id, TERMINATED, "it had not begun", now)

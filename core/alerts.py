@@ -118,7 +118,7 @@ CLOUD_QUOTA = _declare(
     Severity.WARNING,
     _GROUP,
     "{error}",
-    "A quota keeps a region from delivering VMs. A quota over all regions (`GPUS_ALL_REGIONS`) "
+    "A quota keeps a region from delivering VMs. A quota over all regions "
     "blocks all regions at once.",
     "Raise the quota, or leave the work to the other regions.",
 )

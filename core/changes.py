@@ -15,6 +15,7 @@ from core.forecast import Forecast
 from core.groups import Wait
 from core.job import Job, JobStatus, TimelineEntry
 from core.messages import GpuReading, OutMessage, Progress
+from core.reasons import CommitRefusal, RefusalKind
 from core.region_blocks import BlockKey, RegionBlock
 from core.supply import Arrivals, SupplyHistory
 from core.tenants import MachineShape, ResourceTotals, Tenant, Usage
@@ -308,12 +309,18 @@ class Committed:
     again."""
 
     applied: tuple[bool, ...]
-    refusals: Mapping[int, str] = field(default_factory=dict)
+    refusals: Mapping[int, CommitRefusal] = field(default_factory=dict)
 
     @staticmethod
-    def of(count: int, refusals: Mapping[int, str]) -> Committed:
+    def of(count: int, refusals: Mapping[int, CommitRefusal]) -> Committed:
         """What came of so many, judged together."""
         return Committed(tuple(index not in refusals for index in range(count)), refusals)
+
+    @staticmethod
+    def unstorable(fault: Exception) -> Committed:
+        """Of one that the database cannot hold."""
+        words = f"unstorable: {fault}".strip()
+        return Committed((False,), {0: CommitRefusal(RefusalKind.UNSTORABLE, words)})
 
     @staticmethod
     def joined(parts: Sequence[Committed]) -> Committed:

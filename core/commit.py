@@ -29,6 +29,8 @@ from core.changes import (
 )
 from core.errors import TermPassed
 from core.job import Job, TimelineEntry
+from core.reasons import CommitRefusal
+from core.reasons import RefusalKind as R
 from core.tenants import HOLDS, Holding, ResourceTotals, Tenant, held_by, shortage
 from core.text import is_storable
 from core.vm import Vm
@@ -75,9 +77,9 @@ class KnownRows:
             getattr(self, name).update(layer.maps[0])
 
 
-def judge(batches: Sequence[AtomicBatch], known: KnownRows) -> dict[int, str]:
+def judge(batches: Sequence[AtomicBatch], known: KnownRows) -> dict[int, CommitRefusal]:
     """The refused atomic batches and why. `known` ends up as it will be after the others."""
-    refusals: dict[int, str] = {}
+    refusals: dict[int, CommitRefusal] = {}
     astray: set[tuple[str, int]] = set()
     """(row, version) that refused atomic batches would have made. A later atomic batch that builds
     on one of them falls too: by now somebody else's step may have made that very number, and it
@@ -102,23 +104,25 @@ def _makes(move: JobMove | VmMove) -> tuple[str, int]:
     return move.after.uid, move.after.version
 
 
-def _built_on_sand(change: Change, astray: Collection[tuple[str, int]]) -> str | None:
+def _built_on_sand(change: Change, astray: Collection[tuple[str, int]]) -> CommitRefusal | None:
     if not isinstance(change, Moves):
         return None
     if (change.before.uid, change.before.version) not in astray:
         return None
     what = change.before.spec.job_id if isinstance(change, JobMove) else change.before.name
-    return f"an earlier step of {what} was refused"
+    return CommitRefusal(R.MOVED, f"an earlier step of {what} was refused")
 
 
-def _guard(change: Change, known: KnownRows) -> str | None:
+def _guard(change: Change, known: KnownRows) -> CommitRefusal | None:
     match change:
         case NewJob():
             return _guard_new_job(change.job, known)
         case JobMove(before, after):
             return _guard_job_move(before, after, known)
         case JobNote(uid):
-            return None if uid in known.job_versions else f"there is no job {uid}"
+            if uid in known.job_versions:
+                return None
+            return CommitRefusal(R.MISSING, f"there is no job {uid}")
         case NewVm(vm, vm_max):
             return _guard_new_vm(vm, vm_max, known)
         case VmMove(before, after):
@@ -131,17 +135,17 @@ def _guard(change: Change, known: KnownRows) -> str | None:
             return None  # the other changes have no guard
 
 
-def _guard_new_job(job: Job, known: KnownRows) -> str | None:
+def _guard_new_job(job: Job, known: KnownRows) -> CommitRefusal | None:
     if known.job_keys.get(job.key) or job.uid in known.job_versions:
-        return "exists"
+        return CommitRefusal(R.EXISTS, "exists")
     if not is_storable(job.spec):
-        return "unstorable: the spec contains NUL or half a character"
+        return CommitRefusal(R.UNSTORABLE, "unstorable: the spec contains NUL or half a character")
     known.job_keys[job.key] = True
     known.job_versions[job.uid] = job.version
     return None
 
 
-def _guard_job_move(before: Job, after: Job, known: KnownRows) -> str | None:
+def _guard_job_move(before: Job, after: Job, known: KnownRows) -> CommitRefusal | None:
     refusal = _guard_version("job", before.spec.job_id, before, after, known.job_versions)
     leaves = before.status in HOLDS and after.status not in HOLDS
     if refusal is None and leaves and before.spec.tenant_id in known.tenants:
@@ -149,7 +153,7 @@ def _guard_job_move(before: Job, after: Job, known: KnownRows) -> str | None:
     return refusal
 
 
-def _guard_vm_move(before: Vm, after: Vm, known: KnownRows) -> str | None:
+def _guard_vm_move(before: Vm, after: Vm, known: KnownRows) -> CommitRefusal | None:
     refusal = _guard_version("VM", before.name, before, after, known.vm_versions)
     if refusal is None and before.counted and not after.counted:
         known.vm_names[before.name] = False
@@ -159,46 +163,48 @@ def _guard_vm_move(before: Vm, after: Vm, known: KnownRows) -> str | None:
 
 def _guard_version(
     noun: str, name: str, before: Job | Vm, after: Job | Vm, versions: MutableMapping[str, int]
-) -> str | None:
+) -> CommitRefusal | None:
     stored = versions.get(before.uid)
     if stored is None:
-        return f"there is no {noun} {name} ({before.uid})"
+        return CommitRefusal(R.MISSING, f"there is no {noun} {name} ({before.uid})")
     if stored != before.version:
-        return f"{noun} {name} is at version {stored}, not {before.version}"
+        words = f"{noun} {name} is at version {stored}, not {before.version}"
+        return CommitRefusal(R.MOVED, words)
     versions[before.uid] = after.version
     return None
 
 
-def _guard_replay(message_id: str, known: KnownRows) -> str | None:
+def _guard_replay(message_id: str, known: KnownRows) -> CommitRefusal | None:
     replayed = known.dead_letters.get(message_id)
     if replayed is None:
-        return f"there is no dead letter {message_id}"
+        return CommitRefusal(R.MISSING, f"there is no dead letter {message_id}")
     if replayed:
-        return f"dead letter {message_id} was sent again already"
+        return CommitRefusal(R.MOVED, f"dead letter {message_id} was sent again already")
     known.dead_letters[message_id] = True
     return None
 
 
-def _guard_tenant(change: PutTenant | Reserve, known: KnownRows) -> str | None:
+def _guard_tenant(change: PutTenant | Reserve, known: KnownRows) -> CommitRefusal | None:
     if isinstance(change, Reserve):
         return _guard_reserve(change, known)
     tenant = change.tenant
     stored = known.tenants.get(tenant.tenant_id)
     version = stored.version if stored is not None else 0
     if version != tenant.version - 1:
-        return f"tenant {tenant.tenant_id} is at version {version}, not {tenant.version - 1}"
+        words = f"tenant {tenant.tenant_id} is at version {version}, not {tenant.version - 1}"
+        return CommitRefusal(R.MOVED, words)
     known.tenants[tenant.tenant_id] = tenant
     return None
 
 
-def _guard_reserve(reserve: Reserve, known: KnownRows) -> str | None:
+def _guard_reserve(reserve: Reserve, known: KnownRows) -> CommitRefusal | None:
     tenant = known.tenants.get(reserve.tenant_id)
     if tenant is not None and tenant.quota.limits:
         used = held_by(known.held.get(reserve.tenant_id, {}), reserve.machines)
         asked = reserve.asks.amounts(reserve.machines.get(reserve.cluster))
         short = shortage(tenant, asked, used)
         if short is not None:
-            return short.words()
+            return CommitRefusal(R.QUOTA, short.words())
     _hold(reserve.tenant_id, reserve.cluster, reserve.asks, 1, known)
     return None
 
@@ -212,14 +218,15 @@ def _hold(tenant_id: str, cluster: str, asks: ResourceTotals, sign: int, known: 
     }
 
 
-def _guard_new_vm(vm: Vm, vm_max: int, known: KnownRows) -> str | None:
+def _guard_new_vm(vm: Vm, vm_max: int, known: KnownRows) -> CommitRefusal | None:
     if known.vm_names.get(vm.name):
-        return f"a living VM has the name {vm.name}"
+        return CommitRefusal(R.EXISTS, f"a living VM has the name {vm.name}")
     if vm.uid in known.vm_versions:
-        return f"there is a VM with the uid {vm.uid}"
+        return CommitRefusal(R.EXISTS, f"there is a VM with the uid {vm.uid}")
     count = known.vm_counts.get(vm.cluster, 0)
     if count + 1 > vm_max:
-        return f"limit: cluster {vm.cluster} counts {count} VMs, vm_max is {vm_max}"
+        words = f"limit: cluster {vm.cluster} counts {count} VMs, vm_max is {vm_max}"
+        return CommitRefusal(R.LIMIT, words)
     known.vm_names[vm.name] = True
     known.vm_versions[vm.uid] = vm.version
     known.vm_counts[vm.cluster] = count + 1

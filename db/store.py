@@ -278,7 +278,7 @@ class PostgresStore:
         except (psycopg.IntegrityError, psycopg.DataError) as fault:
             if len(batches) == 1:
                 log.error("unit_unstorable", batch=repr(batches[0])[:2000], fault=str(fault))
-                return Committed((False,), {0: f"unstorable: {fault}".strip()})
+                return Committed.unstorable(fault)
         return Committed.joined([await self.commit([batch], term) for batch in batches])
 
     async def _commit(self, batches: Sequence[AtomicBatch], term: int | None) -> Committed:

@@ -84,7 +84,7 @@ class Journal:
             connection.executescript(_SCHEMA)
         except sqlite3.OperationalError as error:
             connection.close()
-            if "locked" in str(error):
+            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
                 raise JournalLocked(f"{self._path} is in use by another localbus") from error
             raise
         self._connection = connection

@@ -92,7 +92,7 @@ class ClusterContext:
         """Whether everything was applied."""
         outcome = await self.wiring.store.commit(batches, self.wiring.term())
         for index, guard in outcome.refusals.items():
-            log.info("write refused", cluster=self.spec.name, guard=guard, batch=index)
+            log.info("write refused", cluster=self.spec.name, guard=str(guard), batch=index)
         return outcome.all_applied
 
     def names_in(self, snapshot: Snapshot, *kinds: str) -> frozenset[str]:

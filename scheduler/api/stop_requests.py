@@ -64,17 +64,12 @@ def stop_of(
 
 
 def _who(by: Mapping[str, str]) -> str:
-    if "name" in by:
-        named = by["name"]
-    elif "user_id" in by:
-        named = f"user {by['user_id']}"
-    elif "tenant_id" in by:
-        named = f"tenant {by['tenant_id']}"
-    else:
-        return f"an API client ({by['client']})" if "client" in by else "an API client"
-    if "tenant_id" in by and not named.startswith("tenant "):
-        named += f" of tenant {by['tenant_id']}"
-    return f"{named} (as the caller says)"
+    person = by.get("name") or (f"user {by['user_id']}" if "user_id" in by else "")
+    tenant = f"tenant {by['tenant_id']}" if "tenant_id" in by else ""
+    named = " of ".join(filter(None, (person, tenant)))
+    if named:
+        return f"{named} (as the caller says)"
+    return f"an API client ({by['client']})" if "client" in by else "an API client"
 
 
 def _text(body: Mapping[str, object], field: str, chars_max: int) -> str:

@@ -18,6 +18,7 @@ from core.messages import Canary, Control, InMessage, KeepWarm, OutMessage
 from core.names import Names
 from core.ports import Bus, Clock, Ids, Store
 from core.queueing import Ask
+from core.reasons import RefusalKind
 from core.supply import CapacityPolicy
 from messaging.codec import BadMessage, decode_heartbeat, encode_canary, encode_for
 from orchestrator.orchestrator import ClusterOrchestrator
@@ -44,8 +45,6 @@ takes a tenth of a second."""
 TRIES_PER_CYCLE = 3
 REST_MAX_S = 0.05
 CANARY_TIMEOUT_S = 5.0
-UNSTORABLE = "unstorable"
-"""How the store refuses what no repetition can make right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +201,12 @@ class SchedulerLoop:
                 return snapshot, plan, True
             done = await parts.store.commit(batches, parts.leadership.term())
             tries += 1
-            settled = all(guard.startswith(UNSTORABLE) for guard in done.refusals.values())
+            refused = done.refusals.values()
+            settled = all(refusal.kind is RefusalKind.UNSTORABLE for refusal in refused)
             if settled or tries == TRIES_PER_CYCLE:
                 return snapshot, plan, settled
             # A stop or a scale-in came between: look again with the same mail.
-            log.info("the world moved, looking again", guards=sorted(set(done.refusals.values())))
+            log.info("the world moved, looking again", guards=sorted(set(map(str, refused))))
 
     def hears(self) -> bool:
         """Whether workers can be heard: only then does their silence mean something."""

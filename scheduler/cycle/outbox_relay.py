@@ -156,7 +156,7 @@ class Relay:
         refused += [row for row in others if await self._refusal(row)]
         # The topic may have come back between two tries: those refused before it did are good.
         dead_letters = [
-            (self._dead(row, why),) for row in refused if (why := await self._refusal(row))
+            (self._dead(row, no),) for row in refused if (no := await self._refusal(row))
         ]
         if dead_letters:
             await self._store.commit(dead_letters, self._leadership.term())
@@ -179,14 +179,14 @@ class Relay:
         self._offset += TRIED
         return [first[(self._offset + i) % len(first)] for i in range(min(TRIED, len(first)))]
 
-    async def _refusal(self, row: OutboxRow) -> str:
-        """Why the bus refuses the message; empty: it took it."""
+    async def _refusal(self, row: OutboxRow) -> ContentRefused | None:
+        """That the bus refuses the message; None: it took it."""
         try:
             await self._bus.publish([row.message], PUBLISH_TIMEOUT_S)
         except ContentRefused as refusal:
             self._remember_unsent(row.message.ordering_key)
-            return str(refusal)
-        return ""
+            return refusal
+        return None
 
     def _remember_unsent(self, worker: str) -> None:
         if worker:
@@ -228,13 +228,13 @@ class Relay:
     async def _tell(self, change: Change) -> None:
         await self._store.commit([(change,)], self._leadership.term())
 
-    def _dead(self, row: OutboxRow, why: str) -> DeadLetter:
+    def _dead(self, row: OutboxRow, refusal: ContentRefused) -> DeadLetter:
         return DeadLetter(
             message_id=f"outbox-{row.outbox_id}",
             source=row.message.topic,
             body=row.message.body,
             attributes=row.message.attributes,
-            reason=why,
+            reason=str(refusal),
             at=self._clock.now(),
             ordering_key=row.message.ordering_key,
         )

@@ -11,11 +11,12 @@ import asyncio
 from core.changes import AtomicBatch
 from core.errors import StoreDown
 from core.ports import Store
+from core.reasons import CommitRefusal
 
 BATCH_MAX = 500
 WAITING_MAX = 10_000
 
-_Waiter = tuple[AtomicBatch, "asyncio.Future[str | None]"]
+_Waiter = tuple[AtomicBatch, "asyncio.Future[CommitRefusal | None]"]
 
 
 class GroupCommit:
@@ -30,12 +31,12 @@ class GroupCommit:
         self._waiting: list[_Waiter] = []
         self._flusher: asyncio.Task[None] | None = None
 
-    async def submit(self, batch: AtomicBatch) -> str | None:
+    async def submit(self, batch: AtomicBatch) -> CommitRefusal | None:
         """None if it was written, else the guard that refused it. StoreDown also when too many
         wait already: the caller should come again later."""
         if len(self._waiting) >= self._waiting_max:
             raise StoreDown(f"{self._waiting_max} submissions wait for the database already")
-        future: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[CommitRefusal | None] = asyncio.get_running_loop().create_future()
         self._waiting.append((batch, future))
         if self._flusher is None:
             self._flusher = asyncio.create_task(self._flush(), name="group-commit")

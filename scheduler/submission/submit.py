@@ -25,6 +25,7 @@ from core.groups import After, Wait, hold_words, parse_after, parse_array
 from core.job import Job, JobEvent, JobSpec, Membership, entry_for, new_job
 from core.ports import Clock, Ids
 from core.queueing import QueuePolicy, QueueRule
+from core.reasons import CommitRefusal
 from core.submission import content_hash, parse_submission, shown
 from core.timers import Timers
 from core.unified_job import in_manifest_words, is_manifest, native_of_manifest
@@ -40,8 +41,8 @@ from scheduler.submission.cluster_selection import (
 from scheduler.submission.quotes import Quote, quote_of
 from scheduler.submission.tenant_access import TenantAccess, Terms, told_bound_s
 
-Writer = Callable[[AtomicBatch], Awaitable[str | None]]
-"""Writes one atomic batch durably; the refusal's text if a guard said no."""
+Writer = Callable[[AtomicBatch], Awaitable[CommitRefusal | None]]
+"""Writes one atomic batch durably, or says which guard refused it."""
 Clusters = Callable[[], Sequence[ClusterSpec]]
 """The clusters as configured right now: operators edit them while we run."""
 

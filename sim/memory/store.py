@@ -23,6 +23,7 @@ from core.job import WAITING, Job, JobStatus
 from core.messages import OutboxRow
 from core.ports import Clock, LeaderStatus
 from core.queueing import Ask, HeadsOf, Live
+from core.reasons import CommitRefusal
 from core.retention import RetentionRules
 from core.tenants import Holding, TenantRow, Usage, holdings
 from sim.memory.cost import settle_costs, spent
@@ -200,7 +201,7 @@ class MemoryStore:
         await self._boundary("after")
         return committed
 
-    async def write(self, batch: AtomicBatch) -> str | None:
+    async def write(self, batch: AtomicBatch) -> CommitRefusal | None:
         """One atomic batch without a term: None if it was written, else the guard that refused
         it."""
         return (await self.commit([batch], None)).refusals.get(0)
@@ -304,7 +305,7 @@ class MemoryStore:
             return self._write(batches, term)
         except _Unstorable as fault:
             if len(batches) == 1:
-                return Committed((False,), {0: f"unstorable: {fault}"})
+                return Committed.unstorable(fault)
         return Committed.joined([self._commit([batch], term) for batch in batches])
 
     def _write(self, batches: Sequence[AtomicBatch], term: int | None) -> Committed:

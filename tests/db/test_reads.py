@@ -233,4 +233,4 @@ async def test_dead_letter_is_replayed_once(store: PostgresStore, reads: Postgre
     with pytest.raises(NotFound):
         await reads.dead_letter("m2")
     unknown = await store.commit([(ReplayDeadLetter("m2", at(0)),)], None)
-    assert unknown.refusals == {0: "there is no dead letter m2"}
+    assert unknown.refusals[0].words == "there is no dead letter m2"

@@ -166,7 +166,7 @@ async def test_what_cannot_be_stored_harms_nobody_else(store: PostgresStore, mak
     broken = replace(move, after=replace(move.after, deadline_at=None))
     committed = await store.commit([(broken,), (submitted(good),)], None)
     assert committed.applied == (False, True)
-    assert "ck_jobs_deadline" in committed.refusals[0]
+    assert "ck_jobs_deadline" in committed.refusals[0].words
 
 
 async def test_leader_frozen_in_a_commit_is_replaced(

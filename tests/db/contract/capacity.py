@@ -136,7 +136,7 @@ class Machines:
         batches = [(NewVm(maker.vm(), 2),) for _ in range(3)]
         committed = await store.commit([*batches, (NewVm(maker.vm(cluster="8xh100"), 1),)], None)
         assert committed.applied == (True, True, False, True)
-        assert committed.refusals[2] == "limit: cluster 1xl4 counts 2 VMs, vm_max is 2"
+        assert committed.refusals[2].words == "limit: cluster 1xl4 counts 2 VMs, vm_max is 2"
 
     async def test_limit_in_a_race(self, store: Store, maker: Maker) -> None:
         """Many who create at once never exceed the limit, and reach it."""
@@ -176,7 +176,7 @@ class Machines:
         await put(store, NewVm(vm, 9))
         twice = await store.commit([(NewVm(maker.vm("zen-1"), 9),)], None)
         assert twice.applied == (False,)
-        assert "zen-1" in twice.refusals[0]
+        assert "zen-1" in twice.refusals[0].words
         gone = VmMove(vm, advance_vm(vm, VmEvent.NOT_LISTED, at(1), "observed gone"))
         again = maker.vm("zen-1")
         assert (await store.commit([(gone,), (NewVm(again, 1),)], None)).all_applied
@@ -188,7 +188,7 @@ class Machines:
         await put(store, leased(vm, maker.lease(vm)))
         drain = VmMove(vm, advance_vm(vm, VmEvent.DRAIN_ASKED, at(1), "idle"))
         committed = await store.commit([(drain,)], None)
-        assert committed.refusals == {0: f"VM {vm.name} is at version 3, not 2"}
+        assert committed.refusals[0].words == f"VM {vm.name} is at version 3, not 2"
 
     async def test_beats_never_go_back(self, store: Store, reads: Reads, maker: Maker) -> None:
         """The newest heartbeat stays, also when a move that did not know it comes later; no version

@@ -74,7 +74,7 @@ class Pruning:
         assert len(await reads.events(late.uid, 10, 0)) == 5
         assert len(await reads.events(waits.uid, 10, 0)) == 1
         again = await store.commit([(submitted(maker.job("old")),)], None)
-        assert again.refusals == {0: "exists"}
+        assert again.refusals[0].words == "exists"
         assert taken(await store.prune(RULES, 100)) == {}
 
     async def test_bites_are_bounded(self, store: Store, reads: Reads, maker: Maker) -> None:

@@ -76,7 +76,7 @@ class Tenants:
         second = replace(row.tenant, weight=3.0, version=2)
         done = await store.commit([(PutTenant(second),), (PutTenant(second),)], None)
         assert done.applied == (True, False)
-        assert done.refusals[1] == "tenant a is at version 2, not 1"
+        assert done.refusals[1].words == "tenant a is at version 2, not 1"
         assert (await store.snapshot(10)).tenants["a"].weight == 3.0
 
     async def test_quota_is_counted_in_the_commit_that_admits(
@@ -89,9 +89,9 @@ class Tenants:
         done = await store.commit([admitted(one), admitted(two)], None)
         assert done.applied == (True, False)
         words = "quota of tenant a: asks for 2 GPUs, the quota is 3, 2 in use"
-        assert done.refusals[1] == words
+        assert done.refusals[1].words == words
         again = await store.commit([admitted(two)], None)
-        assert again.refusals[0] == words
+        assert again.refusals[0].words == words
 
     async def test_what_leaves_makes_room_in_the_same_commit(
         self, store: Store, maker: Maker
@@ -116,7 +116,7 @@ class Tenants:
         await put(store, *admitted(big))
         await put(store, *admitted(small))
         refused = await store.commit([admitted(other)], None)
-        assert "h100 GPUs, the quota is 1, 1 in use" in refused.refusals[0]
+        assert "h100 GPUs, the quota is 1, 1 in use" in refused.refusals[0].words
         done = await store.commit([admitted(bare)], None)
         assert done.all_applied, done.refusals
         held = (await store.holdings("a"))["a"]

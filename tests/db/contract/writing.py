@@ -89,7 +89,7 @@ class Submissions:
         await put(store, submitted(maker.job("same")))
         again = await store.commit([(submitted(maker.job("same")),)], None)
         assert again.applied == (False,)
-        assert again.refusals == {0: "exists"}
+        assert again.refusals[0].words == "exists"
 
     async def test_repeat_in_one_call_is_refused(self, store: Store, maker: Maker) -> None:
         """Of two submissions in one call under the same id the first one counts."""
@@ -111,7 +111,7 @@ class Submissions:
         jobs = [maker.job("same") for _ in range(12)]
         results = await asyncio.gather(*(store.commit([(submitted(j),)], None) for j in jobs))
         assert sum(result.applied[0] for result in results) == 1
-        assert {r.refusals[0] for r in results if not r.applied[0]} == {"exists"}
+        assert {r.refusals[0].words for r in results if not r.applied[0]} == {"exists"}
 
     async def test_race_of_batches(self, store: Store, maker: Maker) -> None:
         """Batches that bring the same ids in opposite orders do not block each other."""
@@ -128,7 +128,7 @@ class Submissions:
         bad, good = maker.job("bad", workflow_args={"x": ["a\0b"]}), maker.job("good")
         committed = await store.commit([(submitted(bad),), (submitted(good),)], None)
         assert committed.applied == (False, True)
-        assert "NUL" in committed.refusals[0]
+        assert "NUL" in committed.refusals[0].words
 
     async def test_strange_words_are_kept(self, store: Store, reads: Reads, maker: Maker) -> None:
         """What a worker says may contain NUL or half a character; the note is kept readable."""
@@ -147,7 +147,7 @@ class Guards:
         await put(store, step(job, E.ADMITTED))
         committed = await store.commit([(step(job, E.STOP_ASKED),)], None)
         assert committed.applied == (False,)
-        assert committed.refusals[0] == "job j is at version 2, not 1"
+        assert committed.refusals[0].words == "job j is at version 2, not 1"
         assert (await store.find_job("j", None)).status is JobStatus.PROVISIONING
 
     async def test_move_of_nothing_is_refused(self, store: Store, maker: Maker) -> None:

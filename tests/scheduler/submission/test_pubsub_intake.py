@@ -15,6 +15,7 @@ from core.ids import RandomIds
 from core.messages import InMessage, OutMessage
 from core.names import Names
 from core.reads import JobFilter
+from core.reasons import CommitRefusal
 from core.timers import Timers
 from messaging.errors import BadMessage, BusRefused
 from messaging.submissions import reply_topic
@@ -65,7 +66,7 @@ class TenantAccess:
         self.reads = MemoryReads(self.store)
         self.bus = Post()
 
-        async def write(batch: AtomicBatch) -> str | None:
+        async def write(batch: AtomicBatch) -> CommitRefusal | None:
             return (await self.store.commit([batch], None)).refusals.get(0)
 
         ids = RandomIds(random.Random(3))

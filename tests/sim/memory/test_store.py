@@ -16,6 +16,7 @@ from core.errors import StoreDown, TermPassed
 from core.job import JobEvent, JobStatus
 from core.ports import Store
 from core.reads import JobFilter, Reads
+from core.reasons import RefusalKind
 from core.retention import RetentionRules
 from db.tables import metadata
 from sim.memory import writes
@@ -129,7 +130,9 @@ async def test_a_door_shut_on_the_way(store: MemoryStore, maker: Maker) -> None:
 async def test_write_names_the_guard(store: MemoryStore, maker: Maker) -> None:
     """One atomic batch at a time: nothing, or the guard that refused it."""
     assert await store.write((submitted(maker.job("j")),)) is None
-    assert await store.write((submitted(maker.job("j")),)) == "exists"
+    refusal = await store.write((submitted(maker.job("j")),))
+    assert refusal is not None
+    assert refusal.kind is RefusalKind.EXISTS
 
 
 # --- crash points -----------------------------------------------------------------------
@@ -238,7 +241,7 @@ async def test_what_the_schema_forbids(store: MemoryStore, maker: Maker) -> None
     wrong = replace(admitted, after=replace(admitted.after, status=JobStatus.RUNNING))
     committed = await store.commit([(wrong,), (step(other, E.ADMITTED),)], None)
     assert committed.applied == (False, True)
-    assert committed.refusals == {0: "unstorable: ck_jobs_lease"}
+    assert committed.refusals[0].words == "unstorable: ck_jobs_lease"
     assert await store.find_job("j", None) == job
 
 
@@ -251,7 +254,7 @@ async def test_a_lease_id_is_used_once(store: MemoryStore, maker: Maker) -> None
     admitted = step(second, E.ADMITTED)
     again = step(admitted.after, E.PLACED, lease=placed.lease)
     committed = await store.commit([(admitted, again)], None)
-    assert committed.refusals == {0: "unstorable: uq_attempts_lease_id"}
+    assert committed.refusals[0].words == "unstorable: uq_attempts_lease_id"
 
 
 def test_constraints_have_the_names_of_the_schema() -> None:

@@ -30,6 +30,7 @@ from core.changes import AtomicBatch, Committed, NewRequest
 from core.commit import KnownRows, judge
 from core.cost import CostKind, Life, Settlement, settle
 from core.messages import HeartbeatStatus, InMessage, StartJob
+from core.reasons import CommitRefusal, RefusalKind
 from core.vm import Vm
 from messaging.codec import decode_control
 from orchestrator.planning.analysis import Analysis
@@ -96,9 +97,9 @@ def test_fencing_by_lease(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_compare_and_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that writes over what the writer has not read."""
 
-    def accept(batches: Sequence[AtomicBatch], known: KnownRows) -> dict[int, str]:
+    def accept(batches: Sequence[AtomicBatch], known: KnownRows) -> dict[int, CommitRefusal]:
         refusals = judge(batches, known)
-        return {index: why for index, why in refusals.items() if "version" not in why}
+        return {index: why for index, why in refusals.items() if why.kind is not RefusalKind.MOVED}
 
     commit = MemoryStore.commit
 
@@ -116,9 +117,9 @@ def test_compare_and_set(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_limit_of_the_whole_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan and a store that both look away when the cluster is full."""
 
-    def accept(batches: Sequence[AtomicBatch], known: KnownRows) -> dict[int, str]:
+    def accept(batches: Sequence[AtomicBatch], known: KnownRows) -> dict[int, CommitRefusal]:
         refusals = judge(batches, known)
-        return {index: why for index, why in refusals.items() if not why.startswith("limit")}
+        return {index: why for index, why in refusals.items() if why.kind is not RefusalKind.LIMIT}
 
     plan = orchestrator.planning.plan.plan_cluster
 
@@ -133,9 +134,9 @@ def test_limit_of_the_whole_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_quota_of_a_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan and a store that both look away when a tenant has all that it may have."""
 
-    def accept(batches: Sequence[AtomicBatch], known: KnownRows) -> dict[int, str]:
+    def accept(batches: Sequence[AtomicBatch], known: KnownRows) -> dict[int, CommitRefusal]:
         refusals = judge(batches, known)
-        return {index: why for index, why in refusals.items() if not why.startswith("quota")}
+        return {index: why for index, why in refusals.items() if why.kind is not RefusalKind.QUOTA}
 
     monkeypatch.setattr(sim.memory.store, "judge", accept)
     monkeypatch.setattr(scheduler.queue.quotas, "shortage", lambda *_: None)

@@ -12,6 +12,7 @@ from core.changes import AtomicBatch
 from core.ids import RandomIds
 from core.job import E, JobStatus
 from core.names import Names
+from core.reasons import CommitRefusal
 from core.timers import Timers
 from scheduler.api.compat.multitenant import job_words
 from scheduler.api.http.app import create_app
@@ -64,7 +65,7 @@ def client(store: MemoryStore) -> httpx.AsyncClient:
     async def readiness() -> Mapping[str, str]:
         return {}
 
-    async def write(batch: AtomicBatch) -> str | None:
+    async def write(batch: AtomicBatch) -> CommitRefusal | None:
         return (await store.commit([batch], None)).refusals.get(0)
 
     submissions = Submissions(

@@ -13,6 +13,7 @@ import pytest
 
 from core.changes import AtomicBatch, JobWhy, PutSupplyHistory
 from core.job import JobEvent, JobStatus, advance
+from core.reasons import CommitRefusal, RefusalKind
 from core.supply import SupplyHistory, SupplyOutcome
 from core.waits import WaitKind, WaitNote
 from scheduler.api.shapes import STATES, JobState, statuses_of
@@ -174,8 +175,8 @@ async def test_taken_fresh_id_is_thrown_again() -> None:
 async def test_refusal_without_a_rival_is_our_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the store refuses a job that nobody had submitted, the caller is not told to change it."""
 
-    async def refuse(batch: AtomicBatch) -> str | None:
-        return "unstorable"
+    async def refuse(batch: AtomicBatch) -> CommitRefusal | None:
+        return CommitRefusal(RefusalKind.UNSTORABLE, "unstorable")
 
     house = House()
     monkeypatch.setattr(house.store, "write", refuse)
