@@ -213,32 +213,3 @@ UNKNOWN_VM = _declare(
     "A group holds VMs that the service did not ask for. It never deletes them.",
     "Delete them by name, or find out who created them.",
 )
-
-
-def reference() -> str:
-    """The reference page, as `python -m core.alerts` prints it."""
-    parts = [_HEAD]
-    for _, kind in sorted(ALERTS.items()):
-        parts += [
-            f"\n## `{kind.name}`\n",
-            f"Severity: {kind.severity}. Subject: {kind.subject}.\n",
-            f"{kind.meaning}\n",
-            f"**What to do:** {kind.action}",
-        ]
-    return "\n".join(parts) + "\n"
-
-
-_HEAD = f"""\
-# Alerts
-
-Made by `python -m core.alerts > {PAGE}`; edit core/alerts.py instead.
-
-An alert is something that a human should know. `zen alerts` and `GET /api/v1/alerts` list the open
-ones; the metric `gpu_scheduler_alerts` counts them by kind and severity. An alert is open once for
-each subject, and is cleared when what it says is over."""
-
-
-if __name__ == "__main__":
-    import sys
-
-    sys.stdout.write(reference())

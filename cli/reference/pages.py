@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from cli.reference import commands, configuration, events, metrics, rest
+from cli.reference import alerts, commands, configuration, events, metrics, rest
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "cli.md": commands.page,
@@ -13,6 +13,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "configuration.md": configuration.page,
     "metrics.md": metrics.page,
     "events.md": events.page,
+    "alerts.md": alerts.page,
 }
 
 

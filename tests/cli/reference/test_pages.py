@@ -34,6 +34,7 @@ def test_pages_have_what_they_are_for() -> None:
     assert "| 409 | `price_not_confirmed` |" in routes
     assert "`gpu_scheduler_jobs_total` | counter | `status`, `cluster`" in PAGES["metrics.md"]()
     assert "| `exited_ok` |" in PAGES["events.md"]()
+    assert "## `sick_vm`" in PAGES["alerts.md"]()
 
 
 def test_cells_and_words() -> None:
