@@ -33,7 +33,8 @@ from config.settings import Settings
 from core.changes import Change, JobMove
 from core.clock import SystemClock
 from core.ids import RandomIds
-from core.job import E, Job, advance, entry_for
+from core.job import E, Job
+from core.job_steps import advance, entry_for
 from core.messages import GpuReading, Heartbeat, HeartbeatStatus, Progress
 from core.timers import Timers
 from db.embedded.server import EmbeddedPostgres

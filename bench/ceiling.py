@@ -17,7 +17,9 @@ import uvicorn
 from core.changes import NewJob
 from core.clock import SystemClock
 from core.ids import RandomIds
-from core.job import JobEvent, JobSpec, entry_for, new_job
+from core.job import JobEvent
+from core.job_fields import JobSpec
+from core.job_steps import entry_for, new_job
 from core.submission import content_hash
 from db.store import PostgresStore
 from scheduler.submission.group_commit import GroupCommit

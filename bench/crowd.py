@@ -8,7 +8,7 @@ import psycopg
 
 from bench.fleet import FleetWorker
 from core.cluster import ClusterSpec, RegionSpec
-from core.job import JobSpec
+from core.job_fields import JobSpec
 from core.messages import HeartbeatStatus
 from core.names import Names
 from db.rows import to_json

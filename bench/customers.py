@@ -13,7 +13,9 @@ from bench.fleet import FleetPace
 from core.changes import NewJob
 from core.clock import SystemClock
 from core.ids import RandomIds
-from core.job import E, JobSpec, entry_for, new_job
+from core.job import E
+from core.job_fields import JobSpec
+from core.job_steps import entry_for, new_job
 from db.store import PostgresStore
 from scheduler.submission.submit import Submissions
 

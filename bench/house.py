@@ -18,7 +18,9 @@ from core.clock import SystemClock
 from core.cluster import ClusterSpec, RegionSpec
 from core.errors import CloudRefused
 from core.ids import RandomIds
-from core.job import E, Job, JobSpec, Lease, Rules, advance, entry_for, new_job
+from core.job import E, Job, Lease, Rules
+from core.job_fields import JobSpec
+from core.job_steps import EventFacts, advance, entry_for, new_job
 from core.messages import InMessage, OutMessage, StopJob
 from core.mig import MachineState, ManagedInstance, MigSnapshot
 from core.names import Names
@@ -222,7 +224,9 @@ class House:
         changes += more
         lease = Lease(self.ids.token(), vm.name, vm.uid, REGION, vm.zone, (0,))
         for event in (E.ADMITTED, E.PLACED):
-            after = advance(job, event, now, RULES, lease=lease if event is E.PLACED else None)
+            after = advance(
+                job, event, now, RULES, facts=EventFacts(lease=lease if event is E.PLACED else None)
+            )
             changes.append(JobMove(job, after, (entry_for(job, after, event),)))
             job = after
         changes.append(VmMove(vm, take_lease(vm, lease.lease_id)))

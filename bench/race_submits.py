@@ -23,7 +23,7 @@ from scheduler.api.services import Services
 from scheduler.operations.metrics import Metrics
 from scheduler.submission.group_commit import GroupCommit
 from scheduler.submission.pubsub_intake import SubmissionIntake
-from scheduler.submission.submit import Submissions
+from scheduler.submission.submit import SubmissionPorts, Submissions
 
 SAME = 50
 
@@ -64,7 +64,9 @@ class _ReplicaEntry:
 
 def _replica(store: PostgresStore, seed: int) -> _ReplicaEntry:
     clock, ids = SystemClock(), RandomIds(random.Random(f"{seed} {id(store)}"))
-    submissions = Submissions(GroupCommit(store).submit, store, lambda: [SPEC], TIMERS, clock, ids)
+    submissions = Submissions(
+        SubmissionPorts(GroupCommit(store).submit, store, clock, ids), lambda: [SPEC], TIMERS
+    )
 
     async def readiness() -> Mapping[str, str]:
         return {}

@@ -34,7 +34,7 @@ from db.audit import audit
 from db.embedded.server import EmbeddedPostgres
 from messaging.codec import encode_heartbeat
 from scheduler.operations.logs import configure_logs
-from scheduler.operations.stop import stop_job
+from scheduler.operations.stop import StopRequest, stop_job
 
 B = HeartbeatStatus
 BATCH = 100
@@ -127,7 +127,8 @@ async def _insist(house: House, job: Job) -> None:
     while True:
         try:
             now = house.clock.now()
-            await stop_job(house.api, job.spec.job_id, "0", "raced", RULES, NAMES, now)
+            request = StopRequest("raced", RULES, NAMES, now)
+            await stop_job(house.api, job.spec.job_id, "0", request)
         except StoreDown:
             if time.perf_counter() > deadline:
                 raise

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from core.errors import Ambiguous, NotFound
-from core.job import JobStatus
 from core.names import JOB_ID
 
 ARRAY_MAX = 10_000
@@ -87,10 +86,3 @@ def only_one(noun: str, name: str, user_id: str | None, owners: Sequence[str]) -
     if len(owners) > 1:
         raise Ambiguous(f"several users have a {noun} {name}: say which user_id")
     return owners[0]
-
-
-def counts_words(counts: Mapping[JobStatus, int]) -> str:
-    """'1000 jobs: 3 RUNNING, 997 SUCCEEDED'."""
-    total = sum(counts.values())
-    parts = [f"{counts[status]} {status}" for status in JobStatus if counts.get(status)]
-    return f"{total} job{'s' if total != 1 else ''}: {', '.join(parts)}"

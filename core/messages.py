@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from core.job import JobSpec
+from core.job_fields import WorkerSpec
 from core.slots import gpus_among
 
 
@@ -113,7 +113,7 @@ class StartJob:
 
     vm_name: str
     boot_nonce: str
-    spec: JobSpec
+    spec: WorkerSpec
     cluster: str
     region: str
     attempt: int

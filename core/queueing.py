@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from core.active import Census
-    from core.job import Job, JobSpec
+    from core.job import Job
+    from core.job_fields import JobSpec
     from core.tenants import Tenant, Usage
 
 LEVELS_S = tuple(hours * 3600.0 for hours in (0.5, 2, 8, 32, 128, 512))

@@ -11,6 +11,7 @@ from core.changes import DeadLetter, RegionStatus
 from core.cost import CostKind
 from core.cost_report import CostQuestion, CostReport
 from core.job import Job, JobStatus, TimelineEntry
+from core.job_fields import FILTERS
 from core.messages import GpuReading, Progress
 from core.pages import Page
 from core.region_blocks import RegionBlock
@@ -23,13 +24,29 @@ from core.waits import WaitRow
 class JobFilter:
     """None or empty: no restriction."""
 
-    tenant_id: str | None = None
-    user_id: str | None = None
+    fields: Mapping[str, object] = field(default_factory=dict)
+    """Fields of the submission that are in FILTERS → what they must be."""
     statuses: tuple[JobStatus, ...] = ()
     cluster: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
-    group: str | None = None
     job_ids: tuple[str, ...] = ()
+
+    def fits(self, job: Job) -> bool:
+        """Whether the job is listed. Of a gang people see the job with rank 0; its members are
+        shown with it."""
+        spec = job.spec
+        return (
+            all(
+                (wanted := self.fields.get(known.name)) is None
+                or getattr(spec, known.attribute) == wanted
+                for known in FILTERS
+            )
+            and (not self.statuses or job.status in self.statuses)
+            and self.cluster in (None, job.cluster)
+            and (job.gang is None or job.gang.rank == 0 or bool(self.job_ids))
+            and (not self.job_ids or spec.job_id in self.job_ids)
+            and self.labels.items() <= spec.labels.items()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +97,13 @@ class GroupRow:
     group: str
     user_id: str
     counts: Mapping[JobStatus, int]
+
+    @property
+    def words(self) -> str:
+        """'1000 jobs: 3 RUNNING, 997 SUCCEEDED'."""
+        total = sum(self.counts.values())
+        parts = [f"{n} {status}" for status in JobStatus if (n := self.counts.get(status))]
+        return f"{total} job{'s' if total != 1 else ''}: {', '.join(parts)}"
 
 
 @dataclass(frozen=True, slots=True)

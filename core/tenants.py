@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 
 from core.cluster import ClusterSpec
 from core.cost import TenantBudget
-from core.job import LEASED, Job, JobSpec, JobStatus
+from core.job import LEASED, Job, JobStatus
+from core.job_fields import JobSpec
 from core.queueing import PRIORITY_HIGHEST
 
 DEFAULT_TENANT = "default"

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 
-from core.job import JobSpec
+from core.job_fields import SPEC_FIELDS, JobSpec
 
 _NUL = "\x00"
-_parts = attrgetter(*JobSpec.__slots__)
+_parts = attrgetter(*(field.attribute for field in SPEC_FIELDS))
 
 
 def clean(words: str) -> str:

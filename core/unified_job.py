@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from core.errors import BadInput, Fault
-from core.submission import REPLICAS_MAX, shown, unknown
+from core.field_kinds import REPLICAS_MAX
+from core.submission import shown, unknown
 
 KIND = "UnifiedJob"
 BASE = "BaseJob"

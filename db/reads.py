@@ -14,6 +14,7 @@ from core.cost_report import CostQuestion, CostReport
 from core.errors import NotFound
 from core.groups import only_one
 from core.job import WAITING, JobStatus
+from core.job_fields import FILTERS, JobField
 from core.pages import Page, PageCursor, PageRequest, bounded
 from core.reads import (
     AlertRow,
@@ -91,17 +92,30 @@ JOB_ROW = (
     f"{JOB_SELECT}, j.why, {_POSITION}, j.progress_step, j.progress_total, "
     f"j.checkpoint_step, {_RUNNING}, {_LAST}, {JOB_COSTS}"
 )
+
+
+def _spec_condition(known: JobField) -> str:
+    """By its column; a field without one is looked up in the document."""
+    if known.column:
+        return f"j.{known.column} = %({known.name})s"
+    return f"j.spec->'{known.attribute}' = %({known.name})s::jsonb"
+
+
 _JOB_CONDITIONS = {
-    "tenant_id": "j.tenant_id = %(tenant_id)s",
-    "user_id": "j.user_id = %(user_id)s",
+    **{known.name: _spec_condition(known) for known in FILTERS},
     "statuses": "j.status = ANY(%(statuses)s::text[])",
     "cluster": "j.cluster = %(cluster)s",
     "labels": "j.labels @> %(labels)s::jsonb",
-    "group": "j.group_id = %(group)s",
     # Of a gang people see the job with rank 0; its members are shown with it.
     "alone": "j.rank = 0",
     "job_ids": "j.job_id = ANY(%(job_ids)s::text[])",
 }
+
+
+def _spec_value(known: JobField, value: object) -> object:
+    return value if known.column or value is None else to_json(value)
+
+
 _VM_CONDITIONS = {
     "cluster": "v.cluster = %(cluster)s",
     "region": "v.region = %(region)s",
@@ -187,12 +201,10 @@ class PostgresReads:
         self, where: JobFilter, size: int, token: str | None, offset: int = 0
     ) -> Page[JobRow]:
         words: dict[str, Any] = {
-            "tenant_id": where.tenant_id,
-            "user_id": where.user_id,
+            **{known.name: _spec_value(known, where.fields.get(known.name)) for known in FILTERS},
             "statuses": [str(status) for status in where.statuses] or None,
             "cluster": where.cluster,
             "labels": to_json(dict(sorted(where.labels.items()))) if where.labels else None,
-            "group": where.group,
             "job_ids": list(where.job_ids) or None,
         }
         request = PageRequest.of(("jobs", *words.values()), size, token)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from core.changes import CloudRequest
 from core.health import WELL, VmHealth
-from core.job import Job, JobSpec, JobStatus, Lease, Membership, Offer, StopReason, TimelineEntry
+from core.job import Job, JobStatus, Lease, Membership, Offer, StopReason, TimelineEntry
+from core.job_fields import SPEC_FIELDS, JobField, JobSpec, types
 from core.messages import GpuReading, Progress
 from core.queueing import class_of
 from core.region_blocks import BlockKind, RegionBlock
@@ -124,18 +126,23 @@ JOB_STATE: tuple[BulkColumn[Job], ...] = (
     BulkColumn("saved_share", "float8", lambda j: float(j.saved_share)),
     BulkColumn("retry_at", "timestamptz", lambda j: j.retry_at),
 )
+_COLUMN_TYPES = {str: "text", str | None: "text", int: "int", float: "float8", bool: "bool"}
+
+
+def _spec_column(field: JobField) -> BulkColumn[Job]:
+    """A field of the submission that has a column beside its place in the document."""
+    kind, value = _COLUMN_TYPES.get(types()[field.attribute]), attrgetter(field.attribute)
+    if kind is None:
+        return BulkColumn(field.column, "jsonb", lambda j: to_json(value(j.spec)))
+    return BulkColumn(field.column, kind, lambda j: value(j.spec))
+
+
 JOB_BIRTH: tuple[BulkColumn[Job], ...] = (
-    BulkColumn("tenant_id", "text", lambda j: j.spec.tenant_id),
-    BulkColumn("user_id", "text", lambda j: j.spec.user_id),
-    BulkColumn("job_id", "text", lambda j: j.spec.job_id),
-    BulkColumn("name", "text", lambda j: j.spec.name),
-    BulkColumn("priority", "int", lambda j: j.spec.priority),
-    BulkColumn("group_id", "text", lambda j: j.spec.group),
+    *(_spec_column(field) for field in SPEC_FIELDS if field.column),
     BulkColumn("gang", "uuid", lambda j: j.gang and j.gang.uid),
     BulkColumn("rank", "int", lambda j: j.gang.rank if j.gang else 0),
     BulkColumn("gang_size", "int", lambda j: j.gang.size if j.gang else 1),
     BulkColumn("tier", "int", lambda j: int(class_of(j.spec.priority))),
-    BulkColumn("labels", "jsonb", lambda j: to_json(j.spec.labels)),
     BulkColumn("spec", "jsonb", lambda j: to_json(j.spec)),
     BulkColumn("submitted_at", "timestamptz", lambda j: j.submitted_at),
 )

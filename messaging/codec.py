@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from typing import assert_never
+from typing import Any, assert_never
 
-from core.job import JobSpec
 from core.messages import (
     Canary,
     ContinueJob,
@@ -58,7 +57,16 @@ _VM_STATUSES = frozenset(
     }
 )
 _V2_STATUSES = _VM_STATUSES | {HeartbeatStatus.FROZEN}
+_ATTEMPT = ("job_id", "user_id", "attempt", "lease_id")
+_ORDERS: Mapping[str, tuple[type[StopJob | ContinueJob | GoJob], tuple[str, ...]]] = {
+    "stop": (StopJob, ("grace_s", "reason")),
+    "continue": (ContinueJob, ("answers",)),
+    "go": (GoJob, ()),
+}
+"""Orders about one attempt: what each says beside the attempt."""
 _NUM_GPUS_AS_TEXT = "torchtunewrapper"
+_JOB_OBJECT = ("job_id", "user_id", "workflow", "args", "gpu_type", "num_gpus", "keep_alive")
+"""What workers of either version are told of a job."""
 
 
 # --- control: scheduler -> one v2 VM ----------------------------------------------------
@@ -70,11 +78,7 @@ def encode_control(message: Control, names: Names) -> OutMessage:
     return OutMessage(
         topic=names.control_topic,
         body=wire.to_bytes(f"control {kind}", body),
-        attributes={
-            "vm_name": message.vm_name,
-            "kind": kind,
-            "boot_nonce": message.boot_nonce,
-        },
+        attributes={"vm_name": message.vm_name, "kind": kind, "boot_nonce": message.boot_nonce},
         ordering_key=message.vm_name,
     )
 
@@ -87,61 +91,22 @@ def decode_control(message: InMessage) -> Control:
     boot_nonce = message.attributes.get("boot_nonce", "")
     if kind != "stop":
         boot_nonce = wire.attribute(message.attributes, "boot_nonce")
+    to: dict[str, Any] = {"vm_name": vm_name, "boot_nonce": boot_nonce}
     match kind:
         case "start":
-            return _start(wire.from_bytes(message.body, wire.WireStart), vm_name, boot_nonce)
-        case "stop":
+            return _start(message.body, vm_name, boot_nonce)
+        case "stop" | "continue" | "go":
             order = wire.from_bytes(message.body, wire.WireOrder)
-            return StopJob(
-                vm_name=vm_name,
-                boot_nonce=boot_nonce,
-                job_id=order.job_id,
-                user_id=order.user_id,
-                attempt=order.attempt,
-                lease_id=order.lease_id,
-                grace_s=order.grace_s,
-                reason=order.reason,
-            )
-        case "continue":
-            order = wire.from_bytes(message.body, wire.WireOrder)
-            return ContinueJob(
-                vm_name=vm_name,
-                boot_nonce=boot_nonce,
-                job_id=order.job_id,
-                user_id=order.user_id,
-                attempt=order.attempt,
-                lease_id=order.lease_id,
-                answers=order.answers,
-            )
-        case "go":
-            order = wire.from_bytes(message.body, wire.WireOrder)
-            return GoJob(
-                vm_name=vm_name,
-                boot_nonce=boot_nonce,
-                job_id=order.job_id,
-                user_id=order.user_id,
-                attempt=order.attempt,
-                lease_id=order.lease_id,
-            )
+            known, more = _ORDERS[kind]
+            return known(**to, **{name: getattr(order, name) for name in (*_ATTEMPT, *more)})
         case "resize":
             news = wire.from_bytes(message.body, wire.WireResize)
-            return ResizeJob(
-                vm_name=vm_name,
-                boot_nonce=boot_nonce,
-                job_id=news.job_id,
-                user_id=news.user_id,
-                attempt=news.attempt,
-                lease_id=news.lease_id,
-                size=_size(news.size),
-            )
+            named = {name: getattr(news, name) for name in _ATTEMPT}
+            return ResizeJob(**to, **named, size=_size(news.size))
         case "drain":
-            return DrainVm(
-                vm_name=vm_name,
-                boot_nonce=boot_nonce,
-                reason=wire.from_bytes(message.body, wire.WireDrain).reason,
-            )
+            return DrainVm(**to, reason=wire.from_bytes(message.body, wire.WireDrain).reason)
         case "keep":
-            return KeepWarm(vm_name=vm_name, boot_nonce=boot_nonce)
+            return KeepWarm(**to)
         case _:
             expected = "start, stop, continue, go, resize, drain or keep"
             raise BadMessage(f"attributes.kind: got {shown(kind)}, expected {expected}")
@@ -152,43 +117,24 @@ def _control_body(message: Control) -> tuple[str, Mapping[str, object]]:
         case StartJob():
             return "start", _start_body(message)
         case StopJob():
-            return "stop", {
-                "job_id": message.job_id,
-                "user_id": message.user_id,
-                "attempt": message.attempt,
-                "lease_id": message.lease_id,
-                "grace_s": message.grace_s,
-                "reason": message.reason,
-            }
+            return "stop", _order_body(message, "stop")
         case ContinueJob():
-            return "continue", {
-                "job_id": message.job_id,
-                "user_id": message.user_id,
-                "attempt": message.attempt,
-                "lease_id": message.lease_id,
-                "answers": message.answers,
-            }
+            return "continue", _order_body(message, "continue")
         case GoJob():
-            return "go", {
-                "job_id": message.job_id,
-                "user_id": message.user_id,
-                "attempt": message.attempt,
-                "lease_id": message.lease_id,
-            }
+            return "go", _order_body(message, "go")
         case ResizeJob():
-            return "resize", {
-                "job_id": message.job_id,
-                "user_id": message.user_id,
-                "attempt": message.attempt,
-                "lease_id": message.lease_id,
-                "size": _size_body(message.size),
-            }
+            named = {name: getattr(message, name) for name in _ATTEMPT}
+            return "resize", {**named, "size": _size_body(message.size)}
         case DrainVm():
             return "drain", {"reason": message.reason}
         case KeepWarm():
             return "keep", {}
         case _:
             assert_never(message)
+
+
+def _order_body(message: StopJob | ContinueJob | GoJob, kind: str) -> dict[str, object]:
+    return {name: getattr(message, name) for name in (*_ATTEMPT, *_ORDERS[kind][1])}
 
 
 def _size_body(size: Size) -> dict[str, object]:
@@ -205,77 +151,30 @@ def _size(body: wire.WireSize) -> Size:
     return Size(body.generation, body.min, body.max, members)
 
 
-def _size_words(start: StartJob) -> dict[str, object]:
-    """Nothing unless it is elastic: older workers know none of this."""
-    if start.size is None:
-        return {}
-    return {"size": _size_body(start.size), "resize_signal": start.spec.resize_signal}
-
-
 def _start_body(start: StartJob) -> dict[str, object]:
-    spec = start.spec
-    return {
-        **_job_object(spec, spec.gpu_type, dict(spec.workflow_args)),
+    """The v1 job object first. The order is pinned: equal starts are equal bytes."""
+    words = wire.spec_words(start.spec)
+    signal = words.pop("resize_signal")
+    body = {name: words.pop(name) for name in _JOB_OBJECT}
+    body |= {
         "attempt": start.attempt,
         "lease_id": start.lease_id,
         "slots": start.slots,
         "rank": start.rank,
         "world_size": start.world_size,
         "leader_address": start.leader_address,
-        "env": dict(spec.environment),
-        "command": spec.command,
-        "shell": spec.shell,
-        "tenant_id": spec.tenant_id,
-        "cluster": start.cluster,
-        "region": start.region,
-        "stop_grace_s": spec.stop_grace_s,
-        "max_runtime_s": spec.max_runtime_s,
-        "name": spec.name,
-        "resume": start.resume,
-        "barrier": start.barrier,
-        **_container_words(spec),
-        **_size_words(start),
-        "spec_version": 2,
     }
+    body |= {name: words.pop(name) for name in ("env", "command", "shell", "tenant_id")}
+    body |= {"cluster": start.cluster, "region": start.region}
+    body |= {name: words.pop(name) for name in ("stop_grace_s", "max_runtime_s", "name")}
+    body |= {"resume": start.resume, "barrier": start.barrier, **words}
+    if start.size is not None:
+        body |= {"size": _size_body(start.size), "resize_signal": signal}
+    return {**body, "spec_version": 2}
 
 
-def _container_words(spec: JobSpec) -> dict[str, object]:
-    """Of a process its directory, if it has one: older workers know none of this."""
-    if spec.image is None:
-        return {"working_dir": spec.working_dir} if spec.working_dir else {}
-    return {
-        "image": spec.image,
-        "working_dir": spec.working_dir,
-        "keep_entrypoint": spec.keep_entrypoint,
-        "cpu_cores": spec.cpu_cores,
-        "memory_mb": spec.memory_mb,
-    }
-
-
-def _start(body: wire.WireStart, vm_name: str, boot_nonce: str) -> StartJob:
-    spec = JobSpec(
-        job_id=body.job_id,
-        user_id=body.user_id,
-        tenant_id=body.tenant_id,
-        name=body.name,
-        command=tuple(body.command),
-        shell=body.shell,
-        environment=body.env,
-        gpu_type=body.gpu_type,
-        gpu_count=body.num_gpus,
-        cluster=body.cluster,
-        max_runtime_s=body.max_runtime_s,
-        stop_grace_s=body.stop_grace_s,
-        keep_alive=body.keep_alive,
-        workflow=body.workflow,
-        workflow_args=body.args,
-        resize_signal=body.resize_signal,
-        image=body.image,
-        working_dir=body.working_dir,
-        keep_entrypoint=body.keep_entrypoint,
-        cpu_cores=body.cpu_cores,
-        memory_mb=body.memory_mb,
-    )
+def _start(data: bytes, vm_name: str, boot_nonce: str) -> StartJob:
+    spec, body = wire.spec_from_bytes(data), wire.from_bytes(data, wire.WireStart)
     return StartJob(
         vm_name=vm_name,
         boot_nonce=boot_nonce,
@@ -294,30 +193,20 @@ def _start(body: wire.WireStart, vm_name: str, boot_nonce: str) -> StartJob:
     )
 
 
-def _job_object(spec: JobSpec, gpu_type: str | None, args: dict[str, object]) -> dict[str, object]:
-    return {
-        "job_id": spec.job_id,
-        "user_id": spec.user_id,
-        "workflow": spec.workflow,
-        "args": args,
-        "gpu_type": gpu_type,
-        "num_gpus": spec.gpu_count,
-        "keep_alive": spec.keep_alive,
-    }
-
-
 # --- start and stop: scheduler -> v1 VMs ------------------------------------------------
 
 
 def encode_start_v1(start: StartJob, names: Names) -> OutMessage:
     """A start for whichever v1 VM of the cluster pulls it first."""
     spec = start.spec
+    words = wire.spec_words(spec)
+    body = {name: words[name] for name in _JOB_OBJECT}
     args = {**spec.workflow_args, "job_id": spec.job_id, "user_id": spec.user_id}
     override_env = args.pop("override_env", None)
     if spec.workflow == _NUM_GPUS_AS_TEXT:
         args["num_gpus"] = str(spec.gpu_count)
     # v1 workers expect a GPU type even when the submitter left the choice to us.
-    body = _job_object(spec, spec.gpu_type or parse_cluster(start.cluster)[1], args)
+    body |= {"args": args, "gpu_type": spec.gpu_type or parse_cluster(start.cluster)[1]}
     if override_env is not None:
         body["override_env"] = override_env
     # The workers read both from here, as their own scheduler sends a whole job object.

@@ -12,6 +12,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from core.job_fields import SPEC_FIELDS, JobField, WorkerSpec, types
 from core.submission import shown
 from messaging.errors import BadMessage
 
@@ -19,6 +20,15 @@ HEARTBEAT_BYTES_MAX = 256 * 1024
 SUBMISSION_BYTES_MAX = 1024 * 1024
 MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 """Pub/Sub takes 10 MB for a whole request; the rest is for attributes and framing."""
+
+FIRST_WORDS = frozenset(
+    {
+        *("job_id", "user_id", "tenant_id", "name", "workflow", "args", "gpu_type", "num_gpus"),
+        *("keep_alive", "env", "command", "shell", "stop_grace_s", "max_runtime_s"),
+        "resize_signal",
+    }
+)
+"""Of a job: what every start message has, whatever its value. `resize_signal` goes with a size."""
 
 Id = Annotated[str, Meta(min_length=1, max_length=255)]
 Small = Annotated[str, Meta(max_length=255)]
@@ -100,40 +110,56 @@ class WireSize(Struct):
 
 
 class WireStart(Struct):
-    """A start for one v2 VM: the v1 job object first, then what v2 adds."""
+    """A start for one v2 VM, without the job's own fields: those are WireSpec."""
 
-    job_id: Id
     attempt: Count
     lease_id: Id
     slots: list[Count]
     cluster: Small
     region: Small
-    user_id: Id = "0"
-    workflow: str = ""
-    args: dict[str, object] = {}
-    gpu_type: str | None = None
-    num_gpus: Count = 1
-    keep_alive: bool = False
     rank: Count = 0
     world_size: Count = 1
     leader_address: str = ""
-    env: dict[str, str] = {}
-    command: list[str] = []
-    shell: bool = False
-    tenant_id: Id = "default"
-    stop_grace_s: Seconds = 60.0
-    max_runtime_s: Seconds = 7 * 86400.0
-    name: str = ""
     resume: bool = False
     barrier: bool = False
-    image: str | None = None
-    working_dir: str = ""
-    keep_entrypoint: bool = False
-    cpu_cores: Seconds = 0.0
-    memory_mb: Count = 0
     size: WireSize | None = None
-    resize_signal: str = "USR1"
     spec_version: Count = 2
+
+
+def _spec_type(field: JobField) -> object:
+    """Ids are never empty; numbers have the bounds of all numbers on the wire."""
+    kind = types()[field.attribute]
+    return Id if field.name.endswith("_id") else {int: Count, float: Seconds}.get(kind, kind)
+
+
+_WORKER_FIELDS = tuple(field for field in SPEC_FIELDS if field.wire)
+WireSpec = msgspec.defstruct(
+    "WireSpec",
+    [
+        (field.wire, _spec_type(field))
+        if field.name == "job_id"
+        else (field.wire, _spec_type(field), field.default)
+        for field in _WORKER_FIELDS
+    ],
+)
+"""What a start for one v2 VM says about the job, in the words of the table of job fields."""
+
+
+def spec_from_bytes(data: bytes) -> WorkerSpec:
+    body = from_bytes(data, WireSpec)
+    return WorkerSpec(**{f.attribute: getattr(body, f.wire) for f in _WORKER_FIELDS})
+
+
+def spec_words(spec: WorkerSpec) -> dict[str, object]:
+    """Every field of the job that a start message has, under its name there, the oldest first.
+    Workers ignore what they do not know."""
+    words: dict[str, object] = {}
+    for field in _WORKER_FIELDS:
+        value = getattr(spec, field.attribute)
+        sent = value != field.default if field.sent is None else field.sent(spec)
+        if sent or field.wire in FIRST_WORDS:
+            words[field.wire] = value
+    return words
 
 
 class WireOrder(Struct):

@@ -8,23 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import Unpack
 
 from core.active import ActiveIndex
 from core.changes import AtomicBatch, Change, Charge, JobMove, JobProgress, Send, Snapshot, VmMove
 from core.deadline_slack import DeadlineSlack
-from core.job import (
-    WAITING,
-    Job,
-    JobEvent,
-    Lease,
-    Rules,
-    SavedWork,
-    TimelineEntry,
-    advance,
-    entry_for,
-)
+from core.job import WAITING, Job, JobEvent, Lease, Rules, SavedWork, TimelineEntry
+from core.job_steps import NO_FACTS, EventFacts, advance, entry_for
 from core.messages import Control, OutMessage, StopJob
 from core.overlay import Layer
 from core.remaining import nothing_saved
@@ -135,10 +127,7 @@ class PlanBuilder:
         event: JobEvent,
         reason: str,
         *,
-        lease: Lease | None = None,
-        exit_code: int | None = None,
-        cluster: str | None = None,
-        gang_region: str | None = None,
+        facts: EventFacts = NO_FACTS,
         vm: Vm | None = None,
         tell: Iterable[Control] = (),
         also: Iterable[Change] = (),
@@ -147,18 +136,9 @@ class PlanBuilder:
         """Move a job, with the VM and the messages that belong to the same step. `vm` is the VM
         after the step; if the step ends a lease, the VM that held it lets go of it as well, and its
         tenant is charged. `also`: what stands or falls with the step."""
-        after = advance(
-            job,
-            event,
-            self.now,
-            self.rules,
-            reason=reason,
-            lease=lease,
-            exit_code=exit_code,
-            cluster=cluster,
-            gang_region=gang_region,
-            saved=self.saved(job) if job.lease is not None else None,
-        )
+        if job.lease is not None:
+            facts = replace(facts, saved=self.saved(job))
+        after = advance(job, event, self.now, self.rules, reason=reason, facts=facts)
         if after is job:
             return job
         changes: list[Change] = [JobMove(job, after, (entry_for(job, after, event, **data),))]
@@ -171,8 +151,8 @@ class PlanBuilder:
             changes += self._charge(job)
         changes += [Send(self._encode(message)) for message in tell]
         self.jobs[job.uid] = after
-        if lease is not None:
-            self._placed.setdefault(lease.vm_uid, []).append(job.uid)
+        if facts.lease is not None:
+            self._placed.setdefault(facts.lease.vm_uid, []).append(job.uid)
         self.moves.append((job, after))
         self.batches.append(tuple(changes))
         return after

@@ -30,7 +30,7 @@ from scheduler.operations.live_config import ConfigParts, LiveConfig
 from scheduler.operations.metrics import Metrics
 from scheduler.operations.retention import prune_for_ever
 from scheduler.submission.pubsub_intake import SubmissionIntake
-from scheduler.submission.submit import Submissions, Writer
+from scheduler.submission.submit import SubmissionPorts, Submissions, Writer
 from scheduler.submission.tenant_access import DoorRules, TenantAccess
 from scheduler.v1.recall import Recall
 
@@ -76,12 +76,9 @@ class Replica:
         self.leadership = Leadership(self.store, holder, settings.timers, self.clock)
         self.runtimes = Runtimes(self.store, self.clock)
         self.submissions = Submissions(
-            adapters.write,
-            self.store,
+            SubmissionPorts(adapters.write, self.store, self.clock, self.ids),
             lambda: self.settings.clusters,
             settings.timers,
-            self.clock,
-            self.ids,
             on_new=lambda job: self.metrics.job_moved(None, job),
             door=TenantAccess(self.store, self._door_rules, self.clock),
             queue=lambda: self.settings.queue,

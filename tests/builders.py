@@ -9,7 +9,9 @@ from datetime import UTC, datetime, timedelta
 from core.changes import Snapshot
 from core.cluster import ClusterSpec, RegionSpec
 from core.ids import RandomIds
-from core.job import E, Job, JobEvent, JobSpec, Lease, Rules, advance, new_job
+from core.job import E, Job, JobEvent, Lease, Rules
+from core.job_fields import JobSpec
+from core.job_steps import EventFacts, advance, new_job
 from core.mig import ManagedInstance, MigSnapshot
 from core.names import Names
 from core.region_blocks import RegionBlock
@@ -65,7 +67,7 @@ def job(number: int = 1, *events: JobEvent, cluster: str = "1xl4", **spec: objec
     made = new_job(f"job-uid-{number:04d}", JobSpec(**words), cluster, at(number))  # type: ignore[arg-type]
     for event in events:
         lease = lease_on(f"vm-{number}", number) if event is E.PLACED else None
-        made = advance(made, event, at(number), RULES, lease=lease)
+        made = advance(made, event, at(number), RULES, facts=EventFacts(lease=lease))
     return made
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Api, AsJson, JobId, User
+from cli.options import Api, AsJson, JobId, User, takes
 from cli.output.printing import clean, console, emit, fitted, note, say
 from cli.paths import PROGRAM
 from core.errors import ZenError
@@ -67,22 +67,28 @@ def artifacts(
         note(f"not stored: {skip['path']}: {skip['why']}")
 
 
-def fetch(
-    job: JobId,
+@dataclass(frozen=True, slots=True)
+class FetchOptions:
+    """What `zen fetch` is given."""
+
+    job: JobId
     path: Annotated[
         str | None, typer.Argument(metavar="[PATH]", help="A file or a directory; default: all.")
-    ] = None,
+    ] = None
     to: Annotated[
         Path, typer.Option("--to", metavar="DIR", help="Where to put them; made if needed.")
-    ] = Path(),
+    ] = Path()
     force: Annotated[
         bool, typer.Option("--force", help="Replace files that are there and differ.")
-    ] = False,
-    attempt: Attempt = None,
-    user: User = None,
-    api: Api = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = False
+    attempt: Attempt = None
+    user: User = None
+    api: Api = None
+    as_json: AsJson = False
+
+
+@takes(FetchOptions)
+def fetch(given: FetchOptions) -> None:
     """Brings stored files here; each is checked against its checksum before it takes its name.
 
     \b
@@ -93,21 +99,21 @@ def fetch(
     """
     from cli.client import Client, api_address
 
-    with Client(api_address(api)) as client:
-        found = _read_all(client, job, attempt, user)
-        wanted = _plan(_chosen(found["artifacts"], path, job), to, force)
-        query = {"user_id": user, "attempt": found["attempt"]}
+    with Client(api_address(given.api)) as client:
+        found = _read_all(client, given.job, given.attempt, given.user)
+        wanted = _plan(_chosen(found["artifacts"], given.path, given.job), given.to, given.force)
+        query = {"user_id": given.user, "attempt": found["attempt"]}
         for file in wanted:
             if not file.here:
-                _bring(client, job, query, file)
-                if not as_json:
+                _bring(client, given.job, query, file)
+                if not given.as_json:
                     say(f"{_size(file.size):>10}  {file.path}")
-    if as_json:
+    if given.as_json:
         emit(
             {
-                "job_id": job,
+                "job_id": given.job,
                 "attempt": found["attempt"],
-                "to": str(to),
+                "to": str(given.to),
                 "files": [_told(file) for file in wanted],
             }
         )
@@ -115,7 +121,7 @@ def fetch(
         fresh = [file for file in wanted if not file.here]
         say(
             f"{len(fresh)} fetched ({_size(sum(file.size for file in fresh))}), "
-            f"{len(wanted) - len(fresh)} already there, in {to}"
+            f"{len(wanted) - len(fresh)} already there, in {given.to}"
         )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from cli.commands.known_names import refuse_unknown
-from cli.options import Api, AsJson
+from cli.options import Api, AsJson, takes
 from cli.output.printing import console, emit, fitted, money, say
 
 if TYPE_CHECKING:
@@ -19,24 +20,30 @@ WASTED = ("boot", "idle", "hedge", "preempted", "lost")
 NOBODY = {"tenant": "(no tenant)", "user": "(no user)", "job": "(no job)"}
 
 
-def cost(
-    by: Annotated[By, typer.Option("--by", help="What to group by.")] = "kind",
+@dataclass(frozen=True, slots=True)
+class CostOptions:
+    """What `zen cost` is given."""
+
+    by: Annotated[By, typer.Option("--by", help="What to group by.")] = "kind"
     since: Annotated[
         str, typer.Option("--since", metavar="7d|DATE", help="First day (UTC), included.")
-    ] = "7d",
+    ] = "7d"
     until: Annotated[
         str | None, typer.Option("--until", metavar="DATE", help="Last day, included.")
-    ] = None,
+    ] = None
     tenant: Annotated[
         str | None, typer.Option("--tenant", metavar="T", help="Only what its jobs cost.")
-    ] = None,
-    cluster: Annotated[str | None, typer.Option("--cluster", metavar="C")] = None,
+    ] = None
+    cluster: Annotated[str | None, typer.Option("--cluster", metavar="C")] = None
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=1000, help="Most jobs with --by job.")
-    ] = 50,
-    api: Api = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = 50
+    api: Api = None
+    as_json: AsJson = False
+
+
+@takes(CostOptions)
+def cost(given: CostOptions) -> None:
     """What VMs cost: useful work, and what was wasted on what. VMs that live count up to now.
 
     Days are UTC. Waste is boot (until the worker is ready), idle, hedge (VMs that never ran a
@@ -53,18 +60,18 @@ def cost(
     from cli.client import Client, api_address
 
     query: dict[str, object] = {
-        "by": by,
-        "since": since,
-        "until": until,
-        "tenant": tenant,
-        "cluster": cluster,
-        "limit": limit,
+        "by": given.by,
+        "since": given.since,
+        "until": given.until,
+        "tenant": given.tenant,
+        "cluster": given.cluster,
+        "limit": given.limit,
     }
-    with Client(api_address(api)) as client:
+    with Client(api_address(given.api)) as client:
         found = client.get("/cost", query)
         if not found["rows"]:
-            refuse_unknown(client, cluster=cluster, tenant=tenant)
-    if as_json:
+            refuse_unknown(client, cluster=given.cluster, tenant=given.tenant)
+    if given.as_json:
         emit(found)
         return
     if found["rows"]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.commands.groups import stop_body, stop_group, summary
 from cli.commands.known_names import refuse_unknown
+from cli.job_options import Given, filter_options, takes_fields
 from cli.options import Api, AsJson, JobOrArray, User
 from cli.output.durations import between, moment, short
 from cli.output.etas import eta_cell
@@ -28,7 +30,7 @@ from core.clock import SystemClock
 from core.errors import NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from rich.text import Text
@@ -44,25 +46,26 @@ HEADINGS = (
 FINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 
 
-def jobs(
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Live, until Ctrl-C.")] = False,
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """The options that are no field of a submission."""
+
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Live, until Ctrl-C.")] = False
     state: Annotated[
         str | None,
         typer.Option("--state", metavar="S", help="pending, running, failed… or QUEUED, STOPPING…"),
-    ] = None,
-    cluster: Annotated[str | None, typer.Option("--cluster", metavar="C")] = None,
-    tenant: Annotated[str | None, typer.Option("--tenant", metavar="ID")] = None,
-    user: Annotated[str | None, typer.Option("--user", metavar="ID")] = None,
+    ] = None
+    cluster: Annotated[str | None, typer.Option("--cluster", metavar="C")] = None
     label: Annotated[
         list[str] | None, typer.Option("--label", metavar="K=V", help="Repeatable.")
-    ] = None,
-    group: Annotated[
-        str | None, typer.Option("--group", metavar="G", help="A named group, or an array's id.")
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Newest first.")] = 50,
-    api: Api = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = None
+    limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Newest first.")] = 50
+    api: Api = None
+    as_json: AsJson = False
+
+
+@takes_fields(ListOptions, filter_options())
+def jobs(own: ListOptions, given: Given) -> None:
     """The jobs, newest first: where each one is and why it waits.
 
     \b
@@ -75,38 +78,64 @@ def jobs(
     """
     from cli.client import Client, api_address
 
-    query: dict[str, object] = {
-        "cluster": cluster,
-        "tenant_id": tenant,
-        "user_id": user,
-        "label": label or None,
-        "group": group,
-        "page_size": limit,
-        **_state_query(state),
+    query = {
+        **given,
+        "cluster": own.cluster,
+        "label": own.label or None,
+        "page_size": own.limit,
+        **_state_query(own.state),
     }
-    filtered = any((cluster, tenant, user, label, state, group))
-    with Client(api_address(api)) as client:
-
-        def read() -> Json:
-            return client.get("/jobs", query)
-
-        if watch and as_json:
-            watch_json(read)
-        elif watch and sys.stdout.isatty():
-            watch_table(lambda height: _watched(client, read(), group, user, filtered, height))
-        elif watch:
-            watch_lines(lambda: {_key(j): _job_line(j) for j in reversed(read()["jobs"])})
+    shown = _Listed(query, filtered=any((own.cluster, own.label, own.state, *given.values())))
+    with Client(api_address(own.api)) as client:
+        if own.watch and own.as_json:
+            watch_json(lambda: shown.read(client))
+        elif own.watch and sys.stdout.isatty():
+            watch_table(lambda height: shown.watched(client, height))
+        elif own.watch:
+            watch_lines(lambda: _lines(shown.read(client)))
         else:
-            counts = None if group is None else summary(client, group, user)
-            page = read()
-            if not page["jobs"]:
-                refuse_unknown(client, cluster=cluster, tenant=tenant)
-            if as_json:
-                emit(page)
-                return
-            _print_jobs(page, filtered)
-            if counts is not None:
-                say(f"{group}: {counts['message']}")
+            shown.once(client, own.as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What is asked of the API, and how it is printed."""
+
+    query: Mapping[str, Any]
+    filtered: bool
+
+    def read(self, client: Client) -> Json:
+        return client.get("/jobs", self.query)
+
+    def counts(self, client: Client) -> str | None:
+        """Of a group: its jobs by status."""
+        group, user = self.query.get("group"), self.query.get("user_id")
+        return None if group is None else str(summary(client, group, user)["message"])
+
+    def once(self, client: Client, as_json: bool) -> None:
+        counts, page = self.counts(client), self.read(client)
+        if not page["jobs"]:
+            refuse_unknown(
+                client, cluster=self.query["cluster"], tenant=self.query.get("tenant_id")
+            )
+        if as_json:
+            emit(page)
+            return
+        _print_jobs(page, self.filtered)
+        if counts is not None:
+            say(f"{self.query['group']}: {counts}")
+
+    def watched(self, client: Client, height: int) -> Fitted:
+        """The jobs with their totals: what does not fit on the screen is counted."""
+        page = self.read(client)
+        shown = len(page["jobs"])
+        match = f"{page['total']} jobs" + (" match" if self.filtered else "")
+        newest = f", the newest {shown} are listed (more: --limit)" if page["total"] > shown else ""
+        counts = self.counts(client)
+        if counts is None and not self.filtered:
+            counts = counted(client.get("/status")["jobs"]) or "none"
+        told = "" if counts is None else f": {counts}"
+        return jobs_table(page, _now(), height, (f"{match}{told}{newest}",))
 
 
 def logs(
@@ -220,22 +249,6 @@ def _stop(client: Client, job_id: str, user: str | None, body: Json) -> Json:
 # --- tables -------------------------------------------------------------------------------------
 
 
-def _watched(
-    client: Client, page: Json, group: str | None, user: str | None, filtered: bool, height: int
-) -> Fitted:
-    """The jobs with their totals: what does not fit on the screen is counted."""
-    shown = len(page["jobs"])
-    match = f"{page['total']} jobs" + (" match" if filtered else "")
-    newest = f", the newest {shown} are listed (more: --limit)" if page["total"] > shown else ""
-    if group is not None:
-        counts = f": {summary(client, group, user)['message']}"
-    elif filtered:
-        counts = ""
-    else:
-        counts = f": {counted(client.get('/status')['jobs']) or 'none'}"
-    return jobs_table(page, _now(), height, (f"{match}{counts}{newest}",))
-
-
 def counted(counts: Json) -> str:
     """3 running, 12 queued."""
     return ", ".join(f"{n} {name.lower()}" for name, n in counts.items() if n)
@@ -303,6 +316,10 @@ def _print_jobs(page: Json, filtered: bool) -> None:
     console().print(jobs_table(page, _now()))
     if page["total"] > len(page["jobs"]):
         note(f"{len(page['jobs'])} of {page['total']} shown; more with --limit")
+
+
+def _lines(page: Json) -> dict[str, str]:
+    return {_key(job): _job_line(job) for job in reversed(page["jobs"])}
 
 
 def _job_line(job: Json) -> str:

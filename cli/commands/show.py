@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,7 @@ from cli.output.durations import between, clock_time, moment, short
 from cli.output.etas import eta_words, run_words
 from cli.output.printing import clean, console, emit, fitted, money, price, say, status_text
 from core.clock import SystemClock
+from core.job_fields import SPEC_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -83,20 +85,35 @@ def show(
         found["cost_usd"] = sum(member["cost_usd"] for member in members)
         found["cost_kinds"] = _summed(member["cost_kinds"] for member in members)
     said: Said = (lambda status: state_in(status, words)) if words else str
-    for line in _header(found, _now(), said):
+    _print(_Whole(found, members, attempts, waits, events), said)
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """A job with all that is known of it."""
+
+    job: Json
+    members: list[Json]
+    attempts: list[Json]
+    waits: list[Json]
+    events: list[Json]
+
+
+def _print(whole: _Whole, said: Said) -> None:
+    for line in _header(whole.job, _now(), said):
         say(line)
     screen = console()
-    if members:
+    if whole.members:
         screen.print("\nMembers", style="bold")
-        screen.print(_members_table(members, _now(), said))
-    if attempts:
+        screen.print(_members_table(whole.members, _now(), said))
+    if whole.attempts:
         screen.print("\nAttempts", style="bold")
-        screen.print(_attempts_table(attempts, _now()))
-    if waits:
+        screen.print(_attempts_table(whole.attempts, _now()))
+    if whole.waits:
         screen.print("\nWaits", style="bold")
-        screen.print(_waits_table(waits, _now()))
+        screen.print(_waits_table(whole.waits, _now()))
     screen.print("\nTimeline", style="bold")
-    screen.print(_events_table(events, _now(), said))
+    screen.print(_events_table(whole.events, _now(), said))
 
 
 def _header(job: Json, now: datetime, said: Said) -> list[str]:
@@ -116,9 +133,7 @@ def _header(job: Json, now: datetime, said: Said) -> list[str]:
         "asked for": _asked(job),
         "cluster": _cluster(job),
         "owner": f"user {job['user_id']}, tenant {job['tenant_id']}, priority {job['priority']}",
-        "labels": ", ".join(f"{k}={v}" for k, v in (job.get("labels") or {}).items()),
-        "group": str(job.get("group") or ""),
-        "after": ", ".join(job.get("after") or []),
+        **{field.line: _value(job.get(field.name)) for field in SPEC_FIELDS if field.line},
         "VM": place,
         "progress": progress(job),
         "checkpoint": f"step {job['checkpoint_step']:g}" if job.get("checkpoint_step") else "",
@@ -133,6 +148,13 @@ def _header(job: Json, now: datetime, said: Said) -> list[str]:
         "cost so far": _cost(job),
     }
     return [f"{name + ':':<14}{clean(value)}" for name, value in lines.items() if value]
+
+
+def _value(value: object) -> str:
+    """A field of the submission; empty: nothing was said."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={word}" for key, word in value.items())
+    return ", ".join(value) if isinstance(value, list) else str(value or "")
 
 
 def _counted(number: int, what: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import AsJson, ConfigFile
+from cli.options import AsJson, ConfigFile, takes
 from cli.output.durations import seconds, short
 from cli.output.printing import console, emit, fitted, say
 from cli.paths import PROGRAM
@@ -279,11 +280,13 @@ def no_driver(
     _set({"kind": "no-driver", "region": region}, lasts, after, as_json)
 
 
-@app.command("operation-error")
-def operation_error(
-    region: Annotated[str, typer.Argument(metavar="REGION")],
-    code: Annotated[str, typer.Argument(metavar="CODE")],
-    message: Annotated[str, typer.Argument(metavar="[MESSAGE]")] = "",
+@dataclass(frozen=True, slots=True)
+class OperationErrorOptions:
+    """What `zen sim operation-error` is given."""
+
+    region: Annotated[str, typer.Argument(metavar="REGION")]
+    code: Annotated[str, typer.Argument(metavar="CODE")]
+    message: Annotated[str, typer.Argument(metavar="[MESSAGE]")] = ""
     call: Annotated[
         str,
         typer.Option(
@@ -291,25 +294,29 @@ def operation_error(
             metavar="CALL",
             help="createInstances, deleteInstances or resizeRequests.insert. Default: all.",
         ),
-    ] = "*",
+    ] = "*"
     takes: Annotated[
         str | None, typer.Option("--takes", metavar="SPAN", help="Until it has failed, e.g. 5s.")
-    ] = None,
-    lasts: For = None,
-    after: After = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = None
+    lasts: For = None
+    after: After = None
+    as_json: AsJson = False
+
+
+@app.command("operation-error")
+@takes(OperationErrorOptions)
+def operation_error(given: OperationErrorOptions) -> None:
     """Google accepts calls about a region's groups, and their operations end with this error.
 
     \b
     Example:
       zen sim operation-error us-central1 INTERNAL_ERROR 'try again' --for 10m
     """
-    fault: Json = {"kind": "operation-error", "region": region, "call": call, "code": code}
-    fault["message"] = message
-    if takes is not None:
-        fault["takes_s"] = seconds(takes, "--takes")
-    _set(fault, lasts, after, as_json)
+    fault: Json = {"kind": "operation-error", "region": given.region, "call": given.call}
+    fault |= {"code": given.code, "message": given.message}
+    if given.takes is not None:
+        fault["takes_s"] = seconds(given.takes, "--takes")
+    _set(fault, given.lasts, given.after, given.as_json)
 
 
 @app.command()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import AsJson
+from cli.options import AsJson, takes
 from cli.output.printing import console, emit, fitted, note, say
 
 if TYPE_CHECKING:
@@ -16,18 +17,21 @@ if TYPE_CHECKING:
     from sim.virtual.run import SeedResult, SimulationPlan
 
 
-def simulate(
-    seed: Annotated[int, typer.Option(help="The first seed.", min=0)] = 1,
-    seeds: Annotated[int, typer.Option(help="How many seeds, one after the other.", min=1)] = 1,
-    jobs: Annotated[int, typer.Option(help="Jobs in each run.", min=1, max=100_000)] = 200,
-    replicas: Annotated[int, typer.Option(help="Replicas of the service.", min=1, max=9)] = 3,
-    faults: Annotated[bool, typer.Option("--faults/--no-faults", help="Let things fail.")] = True,
+@dataclass(frozen=True, slots=True)
+class SimulateOptions:
+    """What `zen simulate` is given."""
+
+    seed: Annotated[int, typer.Option(help="The first seed.", min=0)] = 1
+    seeds: Annotated[int, typer.Option(help="How many seeds, one after the other.", min=1)] = 1
+    jobs: Annotated[int, typer.Option(help="Jobs in each run.", min=1, max=100_000)] = 200
+    replicas: Annotated[int, typer.Option(help="Replicas of the service.", min=1, max=9)] = 3
+    faults: Annotated[bool, typer.Option("--faults/--no-faults", help="Let things fail.")] = True
     workers: Annotated[
         int, typer.Option(help="Runs side by side; 0: one per core.", min=0, max=64)
-    ] = 0,
+    ] = 0
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print every event of the runs.")
-    ] = False,
+    ] = False
     crash_points: Annotated[
         bool,
         typer.Option(
@@ -35,12 +39,15 @@ def simulate(
             help="Instead: a small scene without faults, once for each write, publish and cloud "
             "call, and the replica dies right there.",
         ),
-    ] = False,
+    ] = False
     every: Annotated[
         int, typer.Option(help="With --crash-points: only every so many-th.", min=1)
-    ] = 1,
-    as_json: AsJson = False,
-) -> None:
+    ] = 1
+    as_json: AsJson = False
+
+
+@takes(SimulateOptions)
+def simulate(given: SimulateOptions) -> None:
     """Run the scheduler, the agents and a pretend cloud in virtual time, with everything failing.
 
     The same seed gives the same run, event for event. A broken promise ends the run, is printed
@@ -58,26 +65,32 @@ def simulate(
       zen simulate --jobs 10000
       zen simulate --crash-points
     """
-    if crash_points:
-        _crash_points(every, workers or os.cpu_count() or 1, as_json=as_json)
+    if given.crash_points:
+        _crash_points(given.every, given.workers or os.cpu_count() or 1, as_json=given.as_json)
         return
     from sim.virtual.report import SimulationSummary, failure_text, simulate_all
     from sim.virtual.run import SimulationPlan
 
     plans = [
-        SimulationPlan(seed=number, jobs=jobs, replicas=replicas, faults=faults, verbose=verbose)
-        for number in range(seed, seed + seeds)
+        SimulationPlan(
+            seed=number,
+            jobs=given.jobs,
+            replicas=given.replicas,
+            faults=given.faults,
+            verbose=given.verbose,
+        )
+        for number in range(given.seed, given.seed + given.seeds)
     ]
     done: list[SeedResult] = []
-    side_by_side = workers or os.cpu_count() or 1
-    for outcome in simulate_all(plans, side_by_side, tell=not as_json):
+    side_by_side = given.workers or os.cpu_count() or 1
+    for outcome in simulate_all(plans, side_by_side, tell=not given.as_json):
         done.append(outcome)
-        if not as_json:
-            _tell(outcome, verbose=verbose)
+        if not given.as_json:
+            _tell(outcome, verbose=given.verbose)
     summary = SimulationSummary(tuple(done))
     for failed in summary.failed:
         sys.stderr.write(failure_text(failed) + "\n")
-    if as_json:
+    if given.as_json:
         emit(_as_json(summary))
     else:
         _print(summary)

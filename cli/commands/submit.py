@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.commands.groups import wait_for_group
-from cli.options import Api, AsJson, pairs
-from cli.output.durations import between, is_span, moment, seconds
+from cli.job_options import Given, body_of, submit_options, takes_fields
+from cli.options import Api, AsJson
+from cli.output.durations import between
 from cli.output.follow import FINAL
 from cli.output.printing import emit, note, say
 from cli.paths import PROGRAM, home
@@ -20,21 +22,9 @@ from core.clock import SystemClock
 from core.errors import ZenError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from cli.client import Client, Json
 
 FILE_BYTES_MAX = 1024 * 1024
-# Options that are not called as the field is.
-_OPTIONS = {
-    "gpu_types": "--gpu-type",
-    "tenant_id": "--tenant",
-    "user_id": "--user",
-    "job_id": "--id",
-    "regions": "--region",
-    "regions_denied": "--not-region",
-    "working_dir": "--workdir",
-}
 
 
 class BadFile(ZenError):
@@ -43,153 +33,36 @@ class BadFile(ZenError):
     code = "bad_file"
 
 
-def submit(
+@dataclass(frozen=True, slots=True)
+class SubmitOptions:
+    """The options that are no field of a job."""
+
     command: Annotated[
         list[str] | None, typer.Argument(metavar="-- CMD…", help="The program and its arguments.")
-    ] = None,
-    gpus: Annotated[
-        int | None,
-        typer.Option("--gpus", "-g", metavar="N", help="Default: 1; 0: a VM without GPUs."),
-    ] = None,
-    gpu_type: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--gpu-type",
-            metavar="T",
-            help="Default: the cheapest that fits. Repeatable: the preferred one first.",
-        ),
-    ] = None,
-    gpu_memory: Annotated[
-        float | None, typer.Option("--gpu-memory", metavar="GB", help="Of each GPU, at least.")
-    ] = None,
-    cpus: Annotated[
-        float | None, typer.Option("--cpus", metavar="N", help="Cores, at least.")
-    ] = None,
-    memory: Annotated[
-        float | None, typer.Option("--memory", metavar="GB", help="Of the VM, at least.")
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option("--cluster", metavar="C", help="Exactly this cluster.")
-    ] = None,
-    name: Annotated[str | None, typer.Option("--name", metavar="TEXT", help="For people.")] = None,
-    priority: Annotated[
-        int | None, typer.Option("--priority", metavar="N", help="Higher runs earlier (500).")
-    ] = None,
-    tenant: Annotated[str | None, typer.Option("--tenant", metavar="ID", help="Who pays.")] = None,
-    user: Annotated[str | None, typer.Option("--user", metavar="ID", help="Who asks.")] = None,
-    job_id: Annotated[
-        str | None,
-        typer.Option("--id", metavar="JOB", help="Your own id; a repeat submits nothing new."),
-    ] = None,
-    env: Annotated[
-        list[str] | None, typer.Option("--env", "-e", metavar="K=V", help="Repeatable.")
-    ] = None,
-    label: Annotated[
-        list[str] | None, typer.Option("--label", "-l", metavar="K=V", help="Repeatable.")
-    ] = None,
-    max_runtime: Annotated[
-        str | None, typer.Option("--max-runtime", metavar="2h", help="Stopped after this long.")
-    ] = None,
-    queue_timeout: Annotated[
-        str | None, typer.Option("--queue-timeout", metavar="1d", help="Fails if still waiting.")
-    ] = None,
-    grace: Annotated[
-        str | None, typer.Option("--grace", metavar="60s", help="From SIGTERM to SIGKILL.")
-    ] = None,
-    retries: Annotated[
-        int | None, typer.Option("--retries", metavar="N", help="After a non-zero exit.")
-    ] = None,
-    region: Annotated[
-        list[str] | None, typer.Option("--region", metavar="R", help="Only there; repeatable.")
-    ] = None,
-    not_region: Annotated[
-        list[str] | None, typer.Option("--not-region", metavar="R", help="Never there; repeatable.")
-    ] = None,
-    max_price: Annotated[
-        float | None,
-        typer.Option("--max-price", metavar="USD", help="Most that the VM may cost per hour."),
-    ] = None,
-    deadline: Annotated[
-        str | None,
-        typer.Option(
-            "--deadline", metavar="TIME", help="Result wanted by: 12h, or 2030-09-01T18:00Z."
-        ),
-    ] = None,
-    spot: Annotated[
-        bool | None,
-        typer.Option("--spot/--no-spot", help="Cheaper VMs that may be taken back: yes or never."),
-    ] = None,
-    allow_larger: Annotated[
-        bool | None,
-        typer.Option(
-            "--allow-larger/--no-allow-larger",
-            help="VMs with more GPUs than asked for may be taken, and are paid for.",
-        ),
-    ] = None,
-    array: Annotated[
-        str | None,
-        typer.Option("--array", metavar="1-1000", help="One job per index: 1-9, 1,5,9 or 0-90:10."),
-    ] = None,
-    after: Annotated[
-        list[str] | None,
-        typer.Option("--after", metavar="JOB", help="JOB[:ok|:any] or a group; repeatable."),
-    ] = None,
-    group: Annotated[
-        str | None, typer.Option("--group", metavar="G", help="To watch and stop several as one.")
-    ] = None,
-    replicas: Annotated[
-        str | None,
-        typer.Option("--replicas", metavar="N", help="On N VMs at once; 2-8: elastic."),
-    ] = None,
-    resize_signal: Annotated[
-        str | None,
-        typer.Option("--resize-signal", metavar="S", help="USR1, USR2 or none: it has a new size."),
-    ] = None,
-    reschedulable: Annotated[
-        bool | None,
-        typer.Option(
-            "--reschedulable/--not-reschedulable",
-            help="May be asked to yield, and begins again after a lost VM.",
-        ),
-    ] = None,
-    same_zone: Annotated[
-        bool, typer.Option("--same-zone", help="The VMs of a gang are in one zone.")
-    ] = False,
-    replace_members: Annotated[
-        bool,
-        typer.Option("--replace-members", help="A lost VM of a gang is replaced while it runs."),
-    ] = False,
-    image: Annotated[
-        str | None, typer.Option("--image", metavar="IMG", help="In a container of this image.")
-    ] = None,
-    workdir: Annotated[
-        str | None,
-        typer.Option(
-            "--workdir",
-            metavar="DIR",
-            help="Where the container (on zen node: the process) starts.",
-        ),
-    ] = None,
+    ] = None
     shell: Annotated[
         bool, typer.Option("--shell", help="Run the words as one line with /bin/sh -c.")
-    ] = False,
+    ] = False
     file: Annotated[
         Path | None, typer.Option("--file", "-f", metavar="FILE", help="YAML or JSON; - is stdin.")
-    ] = None,
+    ] = None
     wait: Annotated[
         bool, typer.Option("--wait", help="Follow the log; end with the job's exit code.")
-    ] = False,
+    ] = False
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Show where it could run and at what price; buy nothing."),
-    ] = False,
+    ] = False
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Agree to a price that must be confirmed.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the id alone.")] = False,
-    api: Api = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the id alone.")] = False
+    api: Api = None
+    as_json: AsJson = False
+
+
+@takes_fields(SubmitOptions, submit_options())
+def submit(own: SubmitOptions, given: Given) -> None:
     """Submits a job. Options win over the same fields of a file.
 
     \b
@@ -211,65 +84,37 @@ def submit(
       zen submit -f examples/train.yaml --wait
       zen submit -f examples/unifiedjob.yaml --gpu-type l4
     """
-    body = native(read_file(file)) if file else {}
-    given: dict[str, object] = {
-        "gpu_count": gpus,
-        "gpu_type": gpu_type[0] if gpu_type and len(gpu_type) == 1 else None,
-        "gpu_types": gpu_type if gpu_type and len(gpu_type) > 1 else None,
-        "gpu_memory_mb": None if gpu_memory is None else round(gpu_memory * 1024),
-        "cpu_cores": cpus,
-        "memory_mb": None if memory is None else round(memory * 1024),
-        "cluster": cluster,
-        "name": name,
-        "priority": priority,
-        "tenant_id": tenant,
-        "user_id": user,
-        "job_id": job_id,
-        "max_runtime_minutes": _span("--max-runtime", max_runtime, 60),
-        "queue_timeout_s": _span("--queue-timeout", queue_timeout),
-        "stop_grace_s": _span("--grace", grace),
-        "retries": retries,
-        "regions": region or None,
-        "regions_denied": not_region or None,
-        "max_usd_per_hour": max_price,
-        "deadline": None if deadline is None else _deadline(deadline),
-        "spot": spot,
-        "allow_larger": allow_larger,
-        "array": array,
-        "after": after or None,
-        "group": group,
-        "replicas": None if replicas is None else parse_replicas(replicas),
-        "resize_signal": resize_signal,
-        "reschedulable": reschedulable,
-        "image": image,
-        "working_dir": workdir,
-        "same_zone": same_zone or None,
-        "replace_members": replace_members or None,
-    }
-    _refuse_empty(given)
-    if gpu_type:  # one or several: either takes the place of what the file says
-        body = {key: value for key, value in body.items() if key not in ("gpu_type", "gpu_types")}
-    body |= {key: value for key, value in given.items() if value is not None}
-    _merge(body, "environment", pairs(env, "--env"))
-    _merge(body, "labels", pairs(label, "--label"))
-    if command:
-        for field in ("script", "args", "shell"):  # all of what the file says of its program
-            body.pop(field, None)
-        body["command"] = [" ".join(command)] if shell else command
-    if shell:
-        body["shell"] = True
+    body = body_of(given, native(read_file(own.file)) if own.file else {})
+    body = _program(own, _gpu_types(body, given))
     if not {"command", "script", "workflow", "image"} & set(body):
         raise typer.BadParameter(
             f"no command; put it after --, for example: {PROGRAM} submit -- python3 -c 'print(42)'"
         )
     from cli.client import api_address
 
-    address = api_address(api)
+    address = api_address(own.api)
     body |= _directory(body, address)
-    if dry_run:
-        _dry_run(body, address, as_json)
+    if own.dry_run:
+        _dry_run(body, address, own.as_json)
     else:
-        _send(body, address, yes, wait, quiet, as_json)
+        _send(body, address, own)
+
+
+def _gpu_types(body: Json, given: Given) -> Json:
+    """One or several types: either takes the place of what the file says."""
+    found = given["gpu_types"]
+    if not isinstance(found, list) or not found:
+        return body
+    rest = {key: value for key, value in body.items() if key not in ("gpu_type", "gpu_types")}
+    return {**rest, "gpu_type": found[0]} if len(found) == 1 else {**rest, "gpu_types": found}
+
+
+def _program(own: SubmitOptions, body: Json) -> Json:
+    """The command of the line takes the place of all that the file says of its program."""
+    if own.command:
+        body = {k: v for k, v in body.items() if k not in ("script", "args", "shell")}
+        body["command"] = [" ".join(own.command)] if own.shell else own.command
+    return {**body, "shell": True} if own.shell else body
 
 
 def _directory(body: Json, address: str) -> Json:
@@ -293,12 +138,12 @@ def _dry_run(body: Json, address: str, as_json: bool) -> None:
         prices.dry_run(client, body, as_json)
 
 
-def _send(body: Json, address: str, yes: bool, wait: bool, quiet: bool, as_json: bool) -> None:
+def _send(body: Json, address: str, own: SubmitOptions) -> None:
     from cli.client import Client
     from cli.commands import prices
 
     with Client(address) as client:
-        response = prices.send(client, body, yes)
+        response = prices.send(client, body, own.yes)
         if response.headers.get("Zen-New-Tenant") == "true":
             note(f"tenant {body['tenant_id']} is new: it has no limits")
         answer = client.json(response)
@@ -306,15 +151,15 @@ def _send(body: Json, address: str, yes: bool, wait: bool, quiet: bool, as_json:
         # it.
         repeated = response.headers.get("Zen-Repeat") == "true"
         array = "array" in body
-        if wait and array:
-            raise typer.Exit(wait_for_group(client, answer, quiet, as_json))
-        if wait:
-            raise typer.Exit(_wait(client, answer, quiet, as_json))
+        if own.wait and array:
+            raise typer.Exit(wait_for_group(client, answer, own.quiet, own.as_json))
+        if own.wait:
+            raise typer.Exit(_wait(client, answer, own.quiet, own.as_json))
         if repeated and not array:
             answer["message"] = _existing(client, answer)
-    if as_json:
+    if own.as_json:
         emit({**answer, "repeated": True} if repeated else answer)
-    elif quiet:
+    elif own.quiet:
         say(answer["job_id"])
     else:
         job_id = answer["job_id"]
@@ -339,30 +184,6 @@ def _existing(client: Client, answer: Json) -> str:
         f"nothing new was submitted: this job came {ago} ago and is {job['status']}{reason}; "
         "another id, or none, makes another job"
     )
-
-
-def _span(option: str, text: str | None, unit_s: float = 1) -> float | None:
-    return None if text is None else seconds(text, option) / unit_s
-
-
-def _deadline(text: str) -> str:
-    """A moment as it was written, or from now on: 12h."""
-    if moment(text) is not None or text == "":
-        return text
-    if not (is_span(text) or text.strip().isdecimal()):
-        expected = "12h, or a moment with its offset such as 2030-09-01T18:00Z"
-        raise typer.BadParameter(f"--deadline: got {text!r}, expected {expected}")
-    at = SystemClock().now() + timedelta(seconds=seconds(text, "--deadline"))
-    return at.isoformat(timespec="seconds")
-
-
-def _refuse_empty(given: Mapping[str, object]) -> None:
-    """An option with an empty value, as an unset variable of a script leaves it, is not taken for
-    one that was left out."""
-    for field, value in given.items():
-        if value == "" or (isinstance(value, list) and "" in value):
-            option = _OPTIONS.get(field, "--" + field.replace("_", "-"))
-            raise typer.BadParameter(f"{option}: got '', expected a value; leave it out for none")
 
 
 def _wait(client: Client, answer: Json, quiet: bool, as_json: bool) -> int:
@@ -433,21 +254,3 @@ def native(document: Json) -> Json:
     from core.unified_job import is_manifest, native_of_manifest
 
     return native_of_manifest(document) if is_manifest(document) else document
-
-
-def parse_replicas(text: str) -> object:
-    """4, or 2-8: an elastic job."""
-    least, dash, most = text.partition("-")
-    if not least.isdecimal() or (dash and not most.isdecimal()):
-        raise typer.BadParameter(
-            f"{text!r} is neither a number of VMs nor a range of it, such as 4 or 2-8",
-            param_hint="--replicas",
-        )
-    return {"min": int(least), "max": int(most)} if dash else int(least)
-
-
-def _merge(body: Json, field: str, given: dict[str, str]) -> None:
-    if not given:
-        return
-    present = body.get(field)
-    body[field] = {**(present if isinstance(present, dict) else {}), **given}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Api, AsJson
+from cli.options import Api, AsJson, takes
 from cli.output.printing import console, emit, fitted, money, say
 from core.errors import BadInput, Fault
 
@@ -68,34 +69,36 @@ def show(tenant: Name, api: Api = None, as_json: AsJson = False) -> None:
         _say_tenant(found)
 
 
-@app.command("set")
-def set_tenant(
-    tenant: Name,
+@dataclass(frozen=True, slots=True)
+class TenantOptions:
+    """What `zen tenants set` is given."""
+
+    tenant: Name
     weight: Annotated[
         float | None, typer.Option("--weight", help="Its part beside the others' weights.")
-    ] = None,
+    ] = None
     priority_max: Annotated[
         int | None, typer.Option("--priority-max", help="Its jobs may not ask for more.")
-    ] = None,
+    ] = None
     may_preempt: Annotated[
         bool | None,
         typer.Option("--may-preempt/--may-not-preempt", help="May its jobs take others' place?"),
-    ] = None,
+    ] = None
     preemptible: Annotated[
         bool | None,
         typer.Option("--preemptible/--not-preemptible", help="May its jobs be asked to yield?"),
-    ] = None,
+    ] = None
     spot: Annotated[
         bool | None,
         typer.Option("--spot/--no-spot", help="Spot VMs for jobs that do not say."),
-    ] = None,
+    ] = None
     allow_larger: Annotated[
         bool | None,
         typer.Option(
             "--allow-larger/--no-allow-larger",
             help="More GPUs than asked for, for jobs that do not say.",
         ),
-    ] = None,
+    ] = None
     confirm_above: Annotated[
         str | None,
         typer.Option(
@@ -103,29 +106,33 @@ def set_tenant(
             metavar="USD",
             help="Dearer submissions must be confirmed, per hour; none: as the configuration says.",
         ),
-    ] = None,
-    gpus: Annotated[str | None, typer.Option("--gpus", metavar="N", help=_LIMIT)] = None,
+    ] = None
+    gpus: Annotated[str | None, typer.Option("--gpus", metavar="N", help=_LIMIT)] = None
     gpus_of: Annotated[
         list[str] | None,
         typer.Option("--gpus-of", metavar="TYPE=N", help="GPUs of one type. Repeatable."),
-    ] = None,
+    ] = None
     gpu_memory_gb: Annotated[
         str | None, typer.Option("--gpu-memory-gb", metavar="N", help=_LIMIT)
-    ] = None,
-    cpus: Annotated[str | None, typer.Option("--cpus", metavar="N", help=_LIMIT)] = None,
-    memory_gb: Annotated[str | None, typer.Option("--memory-gb", metavar="N", help=_LIMIT)] = None,
+    ] = None
+    cpus: Annotated[str | None, typer.Option("--cpus", metavar="N", help=_LIMIT)] = None
+    memory_gb: Annotated[str | None, typer.Option("--memory-gb", metavar="N", help=_LIMIT)] = None
     jobs: Annotated[
         str | None, typer.Option("--jobs", metavar="N", help=f"Jobs at once. {_LIMIT}")
-    ] = None,
-    usd_per_day: Annotated[
-        str | None, typer.Option("--usd-per-day", metavar="N", help=_LIMIT)
-    ] = None,
+    ] = None
+    usd_per_day: Annotated[str | None, typer.Option("--usd-per-day", metavar="N", help=_LIMIT)] = (
+        None
+    )
     usd_per_month: Annotated[
         str | None, typer.Option("--usd-per-month", metavar="N", help=_LIMIT)
-    ] = None,
-    api: Api = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = None
+    api: Api = None
+    as_json: AsJson = False
+
+
+@app.command("set")
+@takes(TenantOptions)
+def set_tenant(given: TenantOptions) -> None:
     """Create a tenant or change it. What is not named stays as it is.
 
     \b
@@ -138,39 +145,39 @@ def set_tenant(
     from cli.client import Client, api_address, path
 
     limits = {
-        "gpus": gpus,
-        "gpu_memory_gb": gpu_memory_gb,
-        "cpus": cpus,
-        "memory_gb": memory_gb,
-        "jobs": jobs,
-        "usd_per_day": usd_per_day,
-        "usd_per_month": usd_per_month,
+        "gpus": given.gpus,
+        "gpu_memory_gb": given.gpu_memory_gb,
+        "cpus": given.cpus,
+        "memory_gb": given.memory_gb,
+        "jobs": given.jobs,
+        "usd_per_day": given.usd_per_day,
+        "usd_per_month": given.usd_per_month,
     }
     settings = {
-        "weight": weight,
-        "priority_max": priority_max,
-        "may_preempt": may_preempt,
-        "preemptible": preemptible,
-        "spot": spot,
-        "allow_larger": allow_larger,
+        "weight": given.weight,
+        "priority_max": given.priority_max,
+        "may_preempt": given.may_preempt,
+        "preemptible": given.preemptible,
+        "spot": given.spot,
+        "allow_larger": given.allow_larger,
     }
     body: dict[str, object] = {k: v for k, v in settings.items() if v is not None}
-    if confirm_above is not None:
-        body["confirm_above_usd_per_hour"] = _number("confirm_above", confirm_above)
+    if given.confirm_above is not None:
+        body["confirm_above_usd_per_hour"] = _number("confirm_above", given.confirm_above)
     quota: dict[str, object] = {k: _number(k, v) for k, v in limits.items() if v is not None}
-    if gpus_of:
-        quota["gpus_by_type"] = dict(_of_type(word) for word in gpus_of)
+    if given.gpus_of:
+        quota["gpus_by_type"] = dict(_of_type(word) for word in given.gpus_of)
     if quota:
         body["quota"] = quota
     if not body:
         raise BadInput([Fault("options", "none", "at least one setting (see --help)")])
-    with Client(api_address(api)) as client:
-        response = client.call("PATCH", path("tenants", tenant), body=body)
+    with Client(api_address(given.api)) as client:
+        response = client.call("PATCH", path("tenants", given.tenant), body=body)
     found = response.json()
-    if as_json:
+    if given.as_json:
         emit(found)
         return
-    say(f"tenant {tenant} {'created' if response.status_code == 201 else 'changed'}")
+    say(f"tenant {given.tenant} {'created' if response.status_code == 201 else 'changed'}")
     _say_tenant(found)
 
 

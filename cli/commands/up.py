@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import AsJson, Detach, Port
+from cli.options import AsJson, Detach, Port, takes
 from cli.output.next_steps import next_steps
 from cli.output.printing import emit, note, say
 from cli.paths import PROGRAM
@@ -20,22 +20,28 @@ if TYPE_CHECKING:
 DOWN_S = 25.0
 
 
-def up(
-    detach: Detach = False,
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """What `zen up` is given."""
+
+    detach: Detach = False
     replicas: Annotated[
         int, typer.Option("--replicas", min=1, max=5, metavar="N", help="Schedulers.")
-    ] = 1,
-    port: Port = None,
+    ] = 1
+    port: Port = None
     config: Annotated[
         Path | None,
         typer.Option("--config", metavar="FILE", help="Instead of the default configuration."),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only errors.")] = False,
-    as_json: AsJson = False,
-    changes: Annotated[str | None, typer.Option("--changes", hidden=True)] = None,
-    parent_fd: Annotated[int | None, typer.Option("--parent-fd", hidden=True)] = None,
-    ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,
-) -> None:
+    ] = None
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only errors.")] = False
+    as_json: AsJson = False
+    changes: Annotated[str | None, typer.Option("--changes", hidden=True)] = None
+    parent_fd: Annotated[int | None, typer.Option("--parent-fd", hidden=True)] = None
+    ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None
+
+
+@takes(UpOptions)
+def up(given: UpOptions) -> None:
     """Starts everything on this machine: database, bus, pretend cloud, scheduler.
 
     State is kept in .zen in the checkout (ZEN_HOME names another directory): jobs are
@@ -51,9 +57,10 @@ def up(
 
     from cli.local.stack import Options
 
-    given = json.loads(changes) if changes else {}
-    options = Options(replicas, port, config.absolute() if config else None, given)
-    bring_up(options, Manner(detach, quiet, as_json, parent_fd, ready_fd))
+    changes = json.loads(given.changes) if given.changes else {}
+    config = given.config.absolute() if given.config else None
+    manner = Manner(given.detach, given.quiet, given.as_json, given.parent_fd, given.ready_fd)
+    bring_up(Options(given.replicas, given.port, config, changes), manner)
 
 
 @dataclass(frozen=True, slots=True)

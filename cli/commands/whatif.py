@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Api, AsJson
+from cli.options import Api, AsJson, takes
 from cli.output.printing import console, emit, fitted, money, note, say
 
 if TYPE_CHECKING:
@@ -27,56 +28,62 @@ VM_MAX, BOOT_S = 100, 90.0
 PROGRESS_LINES = 10
 
 
-def whatif(
+@dataclass(frozen=True, slots=True)
+class WhatifOptions:
+    """What `zen whatif` is given."""
+
     jobs: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Jobs: submit_s, duration_s, num_gpu.")
-    ] = None,
+    ] = None
     supply: Annotated[
         Path | None, typer.Option(metavar="FILE", help="VMs each zone can give, over time.")
-    ] = None,
+    ] = None
     prices: Annotated[
         Path | None, typer.Option(metavar="FILE", help="region, usd_per_gpu_hour.")
-    ] = None,
-    spot_prices: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The same for spot.")
-    ] = None,
+    ] = None
+    spot_prices: Annotated[Path | None, typer.Option(metavar="FILE", help="The same for spot.")] = (
+        None
+    )
     cluster: Annotated[
         str | None, typer.Option(metavar="C", help="A cluster of the stack that runs.")
-    ] = None,
+    ] = None
     group: Annotated[
         str | None, typer.Option(metavar="G", help="Only the jobs of this tenant or cluster.")
-    ] = None,
-    days: Annotated[float, typer.Option(help="At most so many days of jobs.", min=0.01)] = 7.0,
+    ] = None
+    days: Annotated[float, typer.Option(help="At most so many days of jobs.", min=0.01)] = 7.0
     region: Annotated[
         list[str] | None, typer.Option(metavar="R", help="In use now; default: all but the added.")
-    ] = None,
+    ] = None
     add_region: Annotated[
         list[str] | None, typer.Option(metavar="R", help="What if this one were added?")
-    ] = None,
+    ] = None
     drop_region: Annotated[
         list[str] | None, typer.Option(metavar="R", help="What if this one were gone?")
-    ] = None,
+    ] = None
     vm_max_now: Annotated[
         int | None, typer.Option(metavar="N", help="The limit now; else the cluster's.", min=1)
-    ] = None,
+    ] = None
     vm_max: Annotated[
         int | None, typer.Option(metavar="N", help="What if the limit were N?", min=1)
-    ] = None,
+    ] = None
     spot: Annotated[
         bool | None, typer.Option("--spot/--no-spot", help="What if VMs were spot, or not?")
-    ] = None,
+    ] = None
     boot_s: Annotated[
         float | None,
         typer.Option(help="From RUNNING to READY; else what was seen, or 90.", min=0),
-    ] = None,
-    rotations: Annotated[int, typer.Option(help="Shifts of the supply.", min=1, max=48)] = 3,
-    seed: Annotated[int, typer.Option(help="Of everything that is made up.", min=0)] = 1,
+    ] = None
+    rotations: Annotated[int, typer.Option(help="Shifts of the supply.", min=1, max=48)] = 3
+    seed: Annotated[int, typer.Option(help="Of everything that is made up.", min=0)] = 1
     make_traces: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Only write made-up traces there.")
-    ] = None,
-    api: Api = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = None
+    api: Api = None
+    as_json: AsJson = False
+
+
+@takes(WhatifOptions)
+def whatif(given: WhatifOptions) -> None:
     """What if I added a region, raised a limit, used spot: replays jobs against a supply.
 
     The planner is the service's own, the cloud is replayed. Jobs and supply come from files, or
@@ -95,38 +102,38 @@ def whatif(
     from sim.replay.product import Setup
     from sim.replay.whatif import Change, Present, ask
 
-    if make_traces is not None:
-        _make_traces(make_traces, days, seed)
+    if given.make_traces is not None:
+        _make_traces(given.make_traces, given.days, given.seed)
         return
-    told, past = _history(cluster, api, seed) if cluster else ({}, None)
-    work, series = _inputs(jobs, supply, prices, past)
-    if group:
-        work = work.of_group(group)
-    work = work.one_vm_each().window(days) if jobs else work.latest(days)
-    added = tuple(add_region or ())
+    told, past = _history(given.cluster, given.api, given.seed) if given.cluster else ({}, None)
+    work, series = _inputs(given.jobs, given.supply, given.prices, past)
+    if given.group:
+        work = work.of_group(given.group)
+    work = work.one_vm_each().window(given.days) if given.jobs else work.latest(given.days)
+    added = tuple(given.add_region or ())
     present = Present(
         work=work,
         supply=series,
-        regions=_in_use(series, tuple(region or ()), added),
-        setup=Setup(vm_max_now or told.get("vm_max") or VM_MAX, spot=bool(told.get("spot"))),
-        physics=ReplayPhysics(boot_s=_boot_s(boot_s, past)),
-        spot_supply=_priced(series, spot_prices) if spot_prices else None,
+        regions=_in_use(series, tuple(given.region or ()), added),
+        setup=Setup(given.vm_max_now or told.get("vm_max") or VM_MAX, spot=bool(told.get("spot"))),
+        physics=ReplayPhysics(boot_s=_boot_s(given.boot_s, past)),
+        spot_supply=_priced(series, given.spot_prices) if given.spot_prices else None,
     )
-    assumed = _assumed(past, jobs, supply, prices)
-    if spot and spot_prices is None:
+    assumed = _assumed(past, given.jobs, given.supply, given.prices)
+    if given.spot and given.spot_prices is None:
         assumed += ("spot costs the same (other prices: --spot-prices)",)
-    if spot or present.setup.spot:
+    if given.spot or present.setup.spot:
         assumed += ("jobs save when SIGTERM tells them that their spot VM is about to be taken",)
-    change = Change(added, tuple(drop_region or ()), vm_max, spot)
+    change = Change(added, tuple(given.drop_region or ()), given.vm_max, given.spot)
     answers = ask(
         present,
         change,
-        rotations=rotations,
-        seed=seed,
+        rotations=given.rotations,
+        seed=given.seed,
         workers=os.cpu_count() or 1,
         told=_progress,
     )
-    if as_json:
+    if given.as_json:
         emit(_as_json(present, answers, assumed))
         return
     _print(present, answers, assumed)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from core.cluster import ClusterSpec
 from core.job import E, Job, S
+from core.job_steps import EventFacts
 from core.queueing import QueueRule, due_key
 from core.region_blocks import RegionBlock
 from scheduler.placement.gang import Teams
@@ -241,7 +242,7 @@ def _admit_team(
     with plan.together():
         for job in team:
             also = [quotas.reserve(job)]
-            plan.step(job, E.ADMITTED, words, also=also, gang_region=region)
+            plan.step(job, E.ADMITTED, words, also=also, facts=EventFacts(gang_region=region))
 
 
 def has_a_region(job: Job, spec: ClusterSpec) -> bool:

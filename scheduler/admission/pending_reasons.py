@@ -18,7 +18,8 @@ from operator import attrgetter
 
 from core.changes import JobWhy, Snapshot
 from core.cluster import ClusterSpec
-from core.job import WAITING, Job, JobSpec, JobStatus, S
+from core.job import WAITING, Job, JobStatus, S
+from core.job_fields import JobSpec
 from core.queueing import QueueRule, class_of
 from core.region_blocks import RegionBlock
 from core.vm import Vm

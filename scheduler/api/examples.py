@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from core.job_fields import SPEC_FIELDS
+
 _VM = "pipeline-zen-jobs-2xa100-40gb-us-central1-vm-k7qx"
 
 SUBMISSIONS: dict[str, object] = {
@@ -125,7 +129,9 @@ ALREADY_ENDED = {
     "message": "already succeeded: exit code 0",
 }
 
+_UNSAID = {field.name: msgspec.to_builtins(field.default) for field in SPEC_FIELDS if field.shown}
 JOB: dict[str, object] = {
+    **_UNSAID,
     "job_id": "j-7k2m9qw0xc",
     "id": "j-7k2m9qw0xc",
     "user_id": "0",

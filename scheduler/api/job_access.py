@@ -18,7 +18,7 @@ async def find_job(reads: Reads, request: Request, query: Query) -> JobRow:
     tenant_id = query.text("tenant_id")
     if tenant_id is None:
         return await reads.job(job_id, user_id)
-    where = JobFilter(tenant_id=tenant_id, user_id=user_id, job_ids=(job_id,))
+    where = JobFilter({"tenant_id": tenant_id, "user_id": user_id}, job_ids=(job_id,))
     rows = (await reads.jobs(where, 2, None)).rows
     if not rows:
         raise NotFound(f"tenant {tenant_id} has no job {job_id}")

@@ -15,7 +15,7 @@ from scheduler.api.job_meta import JobMetas
 from scheduler.api.manifests import ManifestCache
 from scheduler.operations.live_config import LiveConfig
 from scheduler.operations.metrics import Metrics
-from scheduler.operations.stop import Stopped, stop_job
+from scheduler.operations.stop import Stopped, StopRequest, stop_job
 from scheduler.submission.submit import Clusters, Submissions
 from stores.base import LogStore
 
@@ -71,21 +71,11 @@ class Services:
         self, job_id: str, user_id: str, reason: str, *, by: Mapping[str, str]
     ) -> Stopped:
         """Ask a job to stop, whichever vocabulary the caller speaks."""
-        stopped = await stop_job(
-            self.store,
-            job_id,
-            user_id,
-            reason,
-            self.rules(),
-            self.names,
-            self.clock.now(),
-            v1_clusters=self.v1_clusters,
-            by=by,
-        )
+        request = self.stop_request(reason, by)
+        stopped = await stop_job(self.store, job_id, user_id, request)
         if stopped.before is not None:
             self.metrics.job_moved(stopped.before, stopped.job)
         return stopped
 
-    @property
-    def v1_clusters(self) -> set[str]:
-        return {cluster.name for cluster in self.clusters() if cluster.worker == "v1"}
+    def stop_request(self, reason: str, by: Mapping[str, str]) -> StopRequest:
+        return StopRequest(reason, self.rules(), self.names, self.clock.now(), by)

@@ -10,16 +10,15 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from core.alerts import ALERTS
 from core.cluster import ClusterSpec
-from core.cost import CostKind, vm_usd
+from core.cost import CostKind
 from core.forecast import Forecast, JobForecast
 from core.groups import hold_words
-from core.job import WAITING, Job, JobSpec, JobStatus
+from core.job import WAITING, Job, JobStatus
+from core.job_fields import SPEC_FIELDS, JobSpec, types
 from core.names import BadName, parse_cluster
-from core.reads import AlertRow, AttemptRow, EventRow, JobRow, VmRow
+from core.reads import AttemptRow, EventRow, JobRow
 from core.slots import gpus_among
-from core.vm import VmState
 from core.waits import WaitKind, WaitRow
 from scheduler.api.compat.multitenant import job_words
 from scheduler.operations.stop import Stopped
@@ -181,15 +180,22 @@ def eta_out(forecast: Forecast | None, said: JobForecast) -> EtaOut:
     )
 
 
-class JobOut(Struct, frozen=True):
+_SHOWN = tuple(field for field in SPEC_FIELDS if field.shown)
+_SpecOut = msgspec.defstruct(
+    "_SpecOut", [(f.name, types()[f.attribute]) for f in _SHOWN], frozen=True, kw_only=True
+)
+"""The fields of a job that are shown as they were submitted."""
+
+
+def spec_fields(spec: JobSpec) -> dict[str, Any]:
+    return {field.name: getattr(spec, field.attribute) for field in _SHOWN}
+
+
+class JobOut(_SpecOut, frozen=True, kw_only=True):  # type: ignore[valid-type, misc, call-arg]
     """A job."""
 
-    job_id: str
     id: str
-    """The same; clients of multi-tenant schedulers read it in lists."""
-    user_id: str
-    tenant_id: str
-    name: str
+    """The same as `job_id`; clients of multi-tenant schedulers read it in lists."""
     state: JobState
     status: JobStatus
     cluster: str
@@ -197,34 +203,15 @@ class JobOut(Struct, frozen=True):
     """That it asks for; else that of its cluster."""
     gpu_types: tuple[str, ...]
     """That it asks for, the preferred one first; empty: any."""
-    gpu_count: int
-    gpu_memory_mb: int
-    cpu_cores: float
-    memory_mb: int
-    priority: int
-    command: tuple[str, ...]
     script: str
     """What /bin/sh -c runs; empty: there is no shell."""
-    image: str | None
-    environment: Mapping[str, str]
     gang_scheduling: bool
     max_runtime_minutes: float
-    labels: Mapping[str, str]
-    group: str | None
-    after: tuple[str, ...]
-    replicas: int
     replicas_min: int
     """Below `replicas`: it is elastic, and runs with any number between the two."""
-    reschedulable: bool
-    regions: tuple[str, ...]
-    """Only there; empty: anywhere."""
-    regions_denied: tuple[str, ...]
-    max_usd_per_hour: float | None
-    spot: bool | None
-    """What it agreed to; `on_spot` says what the VMs of its cluster are."""
-    allow_larger: bool | None
     on_spot: bool | None
-    """Whether the VMs of its cluster are spot VMs; null: the cluster is not configured any more."""
+    """Whether the VMs of its cluster are spot VMs; null: the cluster is not configured any more.
+    `spot` is what the job agreed to."""
     usd_per_hour: float | None
     """One VM (of a shared one: its part) in the cheapest region that the job allows."""
     usd_per_hour_max: float | None
@@ -285,57 +272,28 @@ def job_out(row: JobRow, eta: EtaOut | None = None, cluster: ClusterSpec | None 
     usd = prices_of(row.job.spec, cluster) if cluster is not None else None
     job, spec = row.job, row.job.spec
     progress = row.progress
-    fresh = job.status in WAITING and job.attained_gpu_s == 0
     why = _why(row)
     return JobOut(
-        job_id=spec.job_id,
+        **spec_fields(spec),
         **job_words(job, why, row.position),
-        user_id=spec.user_id,
-        tenant_id=spec.tenant_id,
-        name=spec.name,
+        **_times(job),
+        **_costs(row),
         state=STATES[job.status],
         status=job.status,
         cluster=job.cluster,
         gpu_type=(spec.gpu_type or _type_of(job.cluster)) if spec.gpu_count else None,
         gpu_types=spec.gpu_types or ((spec.gpu_type,) if spec.gpu_type else ()),
-        gpu_count=spec.gpu_count,
-        gpu_memory_mb=spec.gpu_memory_mb,
-        cpu_cores=spec.cpu_cores,
-        memory_mb=spec.memory_mb,
-        priority=spec.priority,
-        command=spec.command,
-        image=spec.image,
-        environment=spec.environment,
         gang_scheduling=spec.replicas > 1,
         max_runtime_minutes=spec.max_runtime_s / 60,
-        labels=spec.labels,
-        group=spec.group,
-        after=spec.after,
-        replicas=spec.replicas,
         replicas_min=spec.least,
-        reschedulable=spec.reschedulable,
-        regions=spec.regions,
-        regions_denied=spec.regions_denied,
-        max_usd_per_hour=spec.max_usd_per_hour,
-        spot=spec.spot,
-        allow_larger=spec.allow_larger,
         on_spot=cluster.spot if cluster is not None else None,
         usd_per_hour=round(usd[0], 4) if usd is not None else None,
         usd_per_hour_max=round(usd[1], 4) if usd is not None else None,
-        deadline=iso_or_none(spec.deadline),
         rank=job.gang.rank if job.gang else 0,
         members_running=row.members_running,
         attempt=job.attempt,
         vm=_job_vm(job),
         last_vm=_last_vm(row),
-        submitted_at=iso(job.submitted_at),
-        queued_since=iso(job.queued_since),
-        started_at=iso_or_none(job.started_at),
-        ended_at=iso_or_none(job.ended_at),
-        deadline_at=iso_or_none(job.deadline_at),
-        due_at=iso(job.due) if job.status in WAITING else None,
-        starts_by=iso_or_none(job.starts_by) if fresh else None,
-        retry_at=iso_or_none(job.retry_at),
         exit_code=job.exit_code,
         reason=job.reason,
         why=why,
@@ -343,12 +301,32 @@ def job_out(row: JobRow, eta: EtaOut | None = None, cluster: ClusterSpec | None 
         eta=eta,
         progress=ProgressOut(progress.step, progress.total) if progress else None,
         checkpoint_step=row.checkpoint_step,
-        cost_usd=round(row.cost_usd, 6),
-        useful_usd=round(row.cost_usd - row.wasted_usd, 6),
-        wasted_usd=round(row.wasted_usd, 6),
-        cost_kinds={str(kind): round(row.costs.get(kind, 0.0), 6) for kind in CostKind},
         retries=RetriesOut(job.failures, spec.retries, job.losses, job.preemptions),
     )
+
+
+def _times(job: Job) -> dict[str, str | None]:
+    fresh = job.status in WAITING and job.attained_gpu_s == 0
+    return {
+        "deadline": iso_or_none(job.spec.deadline),
+        "submitted_at": iso(job.submitted_at),
+        "queued_since": iso(job.queued_since),
+        "started_at": iso_or_none(job.started_at),
+        "ended_at": iso_or_none(job.ended_at),
+        "deadline_at": iso_or_none(job.deadline_at),
+        "due_at": iso(job.due) if job.status in WAITING else None,
+        "starts_by": iso_or_none(job.starts_by) if fresh else None,
+        "retry_at": iso_or_none(job.retry_at),
+    }
+
+
+def _costs(row: JobRow) -> dict[str, Any]:
+    return {
+        "cost_usd": round(row.cost_usd, 6),
+        "useful_usd": round(row.cost_usd - row.wasted_usd, 6),
+        "wasted_usd": round(row.wasted_usd, 6),
+        "cost_kinds": {str(kind): round(row.costs.get(kind, 0.0), 6) for kind in CostKind},
+    }
 
 
 def _why(row: JobRow) -> str:
@@ -482,128 +460,4 @@ def attempt_out(row: AttemptRow, spec: JobSpec) -> AttemptOut:
         exit_code=row.exit_code,
         usd_per_hour=row.usd_per_hour,
         checkpoint_at=iso_or_none(row.checkpoint_at),
-    )
-
-
-# --- VMs and alerts -----------------------------------------------------------------------
-
-
-class GpuOut(Struct, frozen=True):
-    """One GPU, as last reported."""
-
-    index: int
-    util: float
-    temp_c: float
-    mem_used_mb: float
-    ecc_errors: int
-    bad: str
-    """Why it gets no new job; empty: it may."""
-
-
-class VmOut(Struct, frozen=True):
-    """A VM."""
-
-    name: str
-    cluster: str
-    region: str
-    zone: str
-    state: VmState
-    busy: bool
-    jobs: tuple[str, ...]
-    spot: bool
-    usd_per_hour: float
-    requested_at: Time
-    ready_at: Time | None
-    idle_since: Time | None
-    last_beat_at: Time | None
-    gone_at: Time | None
-    reason: str
-    instance_id: str
-    cost_usd: float
-    health: str
-    """What is known against it, in words; empty: nothing."""
-    gpus: tuple[GpuOut, ...]
-
-
-class VmsOut(Struct, frozen=True):
-    """A page of VMs, newest first."""
-
-    vms: tuple[VmOut, ...]
-    total: int
-    next_page_token: str | None
-
-
-def vm_out(row: VmRow, now: datetime) -> VmOut:
-    vm = row.vm
-    return VmOut(
-        name=vm.name,
-        cluster=vm.cluster,
-        region=vm.region,
-        zone=vm.zone,
-        state=vm.state,
-        busy=vm.busy,
-        jobs=row.job_ids,
-        spot=vm.spot,
-        usd_per_hour=vm.usd_per_hour,
-        requested_at=iso(vm.requested_at),
-        ready_at=iso_or_none(vm.ready_at),
-        idle_since=iso_or_none(vm.idle_since),
-        last_beat_at=iso_or_none(vm.last_beat_at),
-        gone_at=iso_or_none(vm.gone_at),
-        reason=vm.reason,
-        instance_id=vm.instance_id,
-        cost_usd=round(vm_usd(vm, now), 6),
-        health=vm.health.words,
-        gpus=tuple(
-            GpuOut(
-                index=gpu.index,
-                util=gpu.util,
-                temp_c=gpu.temp_c,
-                mem_used_mb=gpu.mem_used_mb,
-                ecc_errors=gpu.ecc_errors,
-                bad=next((bad.reason for bad in vm.health.gpus if bad.index == gpu.index), ""),
-            )
-            for gpu in row.gpus
-        ),
-    )
-
-
-class AlertOut(Struct, frozen=True):
-    """Something a human should know."""
-
-    id: int
-    kind: str
-    subject: str
-    severity: str
-    message: str
-    raised_at: Time
-    last_seen_at: Time
-    cleared_at: Time | None
-    count: int
-    action: str = ""
-    """What to do about it."""
-    docs: str = ""
-    """Where the reference explains it."""
-
-
-class AlertsOut(Struct, frozen=True):
-    """Alerts, newest first."""
-
-    alerts: tuple[AlertOut, ...]
-
-
-def alert_out(row: AlertRow) -> AlertOut:
-    kind = ALERTS.get(row.kind)  # None: a kind of another release
-    return AlertOut(
-        id=row.alert_id,
-        kind=row.kind,
-        subject=row.subject,
-        severity=row.severity,
-        message=row.message,
-        raised_at=iso(row.raised_at),
-        last_seen_at=iso(row.last_seen_at),
-        cleared_at=iso_or_none(row.cleared_at),
-        count=row.count,
-        action=kind.action if kind else "",
-        docs=kind.docs if kind else "",
     )

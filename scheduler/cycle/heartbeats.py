@@ -13,6 +13,7 @@ import structlog
 
 from core.changes import JobNote, JobProgress, VmHeartbeat
 from core.job import E, Job, JobEvent, JobStatus, S, TimelineEntry
+from core.job_steps import EventFacts
 from core.messages import ContinueJob, Heartbeat, HeartbeatStatus, StopJob
 from core.vm import Vm, VmEvent
 from scheduler.cycle.unhealthy_vms import note_end, note_readings
@@ -219,7 +220,7 @@ def _job_heartbeat(
         return
     for event, reason in _events(job, heartbeat, plan.vms[vm.uid]):
         current = plan.jobs[job.uid]
-        plan.step(current, event, reason, exit_code=heartbeat.exit_code)
+        plan.step(current, event, reason, facts=EventFacts(exit_code=heartbeat.exit_code))
         note_end(plan, vm.uid, current, event)
         if event is E.VM_LOST:
             # The worker goes away with its machine: nothing more is placed there.

@@ -9,7 +9,9 @@ from datetime import datetime, timedelta
 from core.changes import Snapshot
 from core.cluster import ClusterSpec
 from core.errors import BadInput
-from core.job import WAITING, E, Job, JobSpec, S
+from core.job import WAITING, E, Job, S
+from core.job_fields import JobSpec
+from core.job_steps import EventFacts
 from core.queueing import arrival_key
 from scheduler.placement.slots import Room, Slots
 from scheduler.plan_builder import PlanBuilder
@@ -43,7 +45,9 @@ def fall_back(plan: PlanBuilder, snapshot: Snapshot, clusters: Clusters) -> None
                 f"moved from {job.cluster} to {target.name}, which serves the job too: after "
                 f"{waited_s:.0f} s there is nothing to be had there ({why})"
             )
-            plan.step(job, E.REROUTED, reason, cluster=target.name, left=job.cluster)
+            plan.step(
+                job, E.REROUTED, reason, facts=EventFacts(cluster=target.name), left=job.cluster
+            )
 
 
 def _waits_long(job: Job, now: datetime, patience: timedelta) -> bool:

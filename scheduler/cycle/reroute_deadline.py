@@ -9,6 +9,7 @@ from core.changes import Snapshot
 from core.cluster import ClusterSpec
 from core.demand import Demand
 from core.job import WAITING, E, Job
+from core.job_steps import EventFacts
 from core.remaining import MARGIN_SHARE, Remaining, latest_start, reserve_s
 from core.timers import Timers
 from core.vm import Vm
@@ -45,8 +46,7 @@ def leave_spot(plan: PlanBuilder, snapshot: Snapshot, clusters: Clusters) -> Non
                 for member in team:
                     plan.step(
                         *(member, E.REROUTED, reason),
-                        cluster=target.name,
-                        gang_region="",
+                        facts=EventFacts(cluster=target.name, gang_region=""),
                         left=job.cluster,
                     )
 

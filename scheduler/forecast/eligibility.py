@@ -8,7 +8,8 @@ from datetime import datetime
 from operator import attrgetter
 
 from core.cluster import ClusterSpec
-from core.job import Job, JobSpec
+from core.job import Job
+from core.job_fields import JobSpec
 from core.region_blocks import BlockKind, RegionBlock
 from orchestrator.planning.region_estimates import Outlook
 from scheduler.forecast.pool import Guesses, Pool, gang_uid, waits_of

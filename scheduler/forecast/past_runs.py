@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from core.forecast import PastRun
-from core.job import Job, JobSpec
+from core.job import Job
+from core.job_fields import JobSpec
 from core.ports import Clock
 from scheduler.forecast.run_times import Book, Guess, expected_s, kind_of, kind_of_run
 

@@ -15,7 +15,8 @@ from datetime import datetime
 
 from core.cluster import ClusterSpec
 from core.demand import Demand
-from core.job import Job, JobSpec, S
+from core.job import Job, S
+from core.job_fields import JobSpec
 from core.region_blocks import RegionBlock
 from core.supply import CapacityPolicy, SupplyHistory
 from core.tenants import Holding, MachineShape, ResourceTotals, Tenant, held_by

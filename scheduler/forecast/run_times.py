@@ -15,7 +15,8 @@ from functools import lru_cache
 from itertools import pairwise
 
 from core.forecast import PastRun
-from core.job import Job, JobSpec
+from core.job import Job
+from core.job_fields import JobSpec
 from core.names import BadName, parse_cluster
 
 REMEMBERED = 100

@@ -2,22 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from types import MappingProxyType
 from typing import Protocol
 
 from core.changes import AtomicBatch, Change, Committed, JobMove, Send
 from core.errors import Conflict
-from core.job import Job, JobEvent, JobStatus, Rules, advance, entry_for
+from core.job import Job, JobEvent, JobStatus, Rules
+from core.job_steps import advance, entry_for
 from core.messages import OutMessage, StopJob
 from core.names import Names
 from messaging.codec import encode_control, encode_stop_v1
 
 _TRIES = 5
 _GROUP_BATCH = 500
-_NOBODY: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequest:
+    """Why jobs are stopped, and with what."""
+
+    reason: str
+    rules: Rules
+    names: Names
+    now: datetime
+    by: Mapping[str, str] = field(default_factory=dict)
+    """Who asked for it, as fields of the timeline's entry."""
+
+    def stopped(self, job: Job) -> Job:
+        """The job after the request; the same object if it is stopping already."""
+        return advance(job, JobEvent.STOP_ASKED, self.now, self.rules, reason=self.reason)
+
+    def batch(self, job: Job, others: Iterable[Job]) -> AtomicBatch:
+        """The job and the other members of its gang are stopped together."""
+        batch = self._one(job)
+        for member in others:
+            batch += self._one(member)
+        return batch
+
+    def _one(self, job: Job) -> AtomicBatch:
+        after = self.stopped(job)
+        told = {"stopped_by": dict(self.by)} if self.by else {}
+        move = JobMove(job, after, (entry_for(job, after, JobEvent.STOP_ASKED, **told),))
+        v1 = job.cluster in self.rules.v1_clusters
+        words: tuple[Change, ...] = (Send(_order(after, self.names, v1=v1)),) if after.lease else ()
+        return (move, *words)
 
 
 class Stoppable(Protocol):
@@ -45,19 +75,9 @@ class Stopped:
 
 
 async def stop_job(
-    store: Stoppable,
-    job_id: str,
-    user_id: str | None,
-    reason: str,
-    rules: Rules,
-    names: Names,
-    now: datetime,
-    *,
-    v1_clusters: Collection[str] = (),
-    by: Mapping[str, str] = _NOBODY,
+    store: Stoppable, job_id: str, user_id: str | None, request: StopRequest
 ) -> Stopped:
-    """NotFound, Ambiguous, or Conflict if the job moved on under each of our tries. `by`: who asked
-    for it, as fields of the timeline's entry."""
+    """NotFound, Ambiguous, or Conflict if the job moved on under each of our tries."""
     for _ in range(_TRIES):
         job = await store.find_job(job_id, user_id)
         if job.gang is not None:
@@ -68,14 +88,10 @@ async def stop_job(
             others = []
         if job.status.final:
             return Stopped(None, job, f"already {job.status.lower()}: {job.reason}")
-        after = advance(job, JobEvent.STOP_ASKED, now, rules, reason=reason)
+        after = request.stopped(job)
         if after is job:
             return Stopped(None, job, f"already stopping: {job.reason}")
-        batch = _batch(job, after, names, by, v1=job.cluster in v1_clusters)
-        for member in others:
-            ended = advance(member, JobEvent.STOP_ASKED, now, rules, reason=reason)
-            batch += _batch(member, ended, names, by, v1=False)
-        if (await store.commit([batch], None)).all_applied:
+        if (await store.commit([request.batch(job, others)], None)).all_applied:
             return Stopped(job, after, _message(after))
     raise Conflict(f"job {job_id} kept changing while it was being stopped; try again")
 
@@ -97,16 +113,7 @@ class GroupStopped:
 
 
 async def stop_group(
-    store: GroupStoppable,
-    group: str,
-    user_id: str | None,
-    reason: str,
-    rules: Rules,
-    names: Names,
-    now: datetime,
-    *,
-    v1_clusters: Collection[str] = (),
-    by: Mapping[str, str] = _NOBODY,
+    store: GroupStoppable, group: str, user_id: str | None, request: StopRequest
 ) -> GroupStopped:
     """All its jobs, some hundred at a time. NotFound, Ambiguous, or Conflict if jobs kept moving
     under each of our tries."""
@@ -117,14 +124,8 @@ async def stop_group(
         jobs = await store.open_jobs(group, owner, _GROUP_BATCH)
         if not jobs:
             return GroupStopped(owner, tuple(moved))
-        steps = [(j, advance(j, JobEvent.STOP_ASKED, now, rules, reason=reason)) for j in jobs]
-        batches = []
-        for job, after in steps:
-            batch = _batch(job, after, names, by, v1=job.cluster in v1_clusters)
-            for member in await _others(store, job):
-                ended = advance(member, JobEvent.STOP_ASKED, now, rules, reason=reason)
-                batch += _batch(member, ended, names, by, v1=False)
-            batches.append(batch)
+        steps = [(job, request.stopped(job)) for job in jobs]
+        batches = [request.batch(job, await _others(store, job)) for job in jobs]
         done = await store.commit(batches, None)
         moved += [step for step, applied in zip(steps, done.applied, strict=True) if applied]
         idle = 0 if any(done.applied) else idle + 1
@@ -137,13 +138,6 @@ async def _others(store: Stoppable, leader: Job) -> list[Job]:
     if leader.gang is None:
         return []
     return [m for m in (await store.members(leader.gang.uid))[1:] if not _is_over(m)]
-
-
-def _batch(job: Job, after: Job, names: Names, by: Mapping[str, str], *, v1: bool) -> AtomicBatch:
-    told = {"stopped_by": dict(by)} if by else {}
-    move = JobMove(job, after, (entry_for(job, after, JobEvent.STOP_ASKED, **told),))
-    words: tuple[Change, ...] = (Send(_order(after, names, v1=v1)),) if after.lease else ()
-    return (move, *words)
 
 
 def _order(job: Job, names: Names, *, v1: bool) -> OutMessage:

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 
 from core.cluster import ClusterSpec
 from core.job import WAITING, E, Job, S
+from core.job_steps import EventFacts
 from core.ports import Ids
 from core.region_blocks import RegionBlock
 from scheduler.placement.elastic_growth import Stretch, grow, worth
@@ -375,7 +376,9 @@ def _join(
     if member.status is S.QUEUED:
         words = f"joins {leader.spec.job_id}: there is room in {spec.name} that nobody waits for"
         also = [spare.quotas.reserve(member)]
-        member = plan.step(member, E.ADMITTED, words, also=also, gang_region=region)
+        member = plan.step(
+            member, E.ADMITTED, words, also=also, facts=EventFacts(gang_region=region)
+        )
     place_team(plan, spec, spare.slots, [member], leader, ids)
 
 

@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from core.cluster import ClusterSpec, RegionSpec
-from core.job import E, Job, JobSpec, S
+from core.job import E, Job, S
+from core.job_fields import JobSpec
 from core.messages import Size
 from core.region_blocks import RegionBlock
 from core.supply import SupplyHistory, regional, room, success_probability

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from core.cluster import ClusterSpec
-from core.job import Job, JobSpec, S
+from core.job import Job, S
+from core.job_fields import JobSpec
 from core.vm import Vm
 from scheduler.placement.gang import Teams
 from scheduler.placement.gang_placement import muster

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from core.cluster import ClusterSpec
 from core.job import E, Job, Lease
+from core.job_fields import worker_spec
+from core.job_steps import EventFacts
 from core.messages import StartJob
 from core.ports import Ids
 from core.vm import take_lease
@@ -100,7 +102,7 @@ def assign(plan: PlanBuilder, job: Job, seat: Seat, ids: Ids, post: Post | None 
     start = StartJob(
         vm_name=vm.name,
         boot_nonce=vm.boot_nonce,
-        spec=job.spec,
+        spec=worker_spec(job.spec),
         cluster=job.cluster,
         region=vm.region,
         attempt=job.attempt + 1,
@@ -117,4 +119,12 @@ def assign(plan: PlanBuilder, job: Job, seat: Seat, ids: Ids, post: Post | None 
     where = f"placed on {vm.name} in {vm.region}"
     neighbours = f", beside {len(vm.leases)} other{'s' * (len(vm.leases) > 1)}" if vm.leases else ""
     reason = where + neighbours
-    plan.step(job, E.PLACED, reason, lease=lease, vm=held, tell=[start], slots=list(lease.slots))
+    plan.step(
+        job,
+        E.PLACED,
+        reason,
+        facts=EventFacts(lease=lease),
+        vm=held,
+        tell=[start],
+        slots=list(lease.slots),
+    )

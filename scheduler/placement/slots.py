@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from core.cluster import ClusterSpec
-from core.job import JobSpec, S
+from core.job import S
+from core.job_fields import JobSpec
 from core.vm import LONG_S, Vm
 from scheduler.plan_builder import PlanBuilder
 

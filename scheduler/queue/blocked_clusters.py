@@ -7,7 +7,7 @@ from datetime import datetime
 
 from core.cluster import ClusterSpec
 from core.errors import StoreDown
-from core.job import JobSpec
+from core.job_fields import JobSpec
 from core.ports import Clock
 from core.region_blocks import BlockKind, RegionBlock, block_on
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from core.cluster import ClusterSpec, RegionSpec
-from core.job import JobSpec
+from core.job_fields import JobSpec
 
 
 def within_cap(request: JobSpec, spec: ClusterSpec) -> Iterator[RegionSpec]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from core.changes import Reserve
-from core.job import Job, JobSpec, S
+from core.job import Job, S
+from core.job_fields import JobSpec
 from core.queueing import class_of
 from core.tenants import (
     Amounts,

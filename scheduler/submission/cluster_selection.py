@@ -9,9 +9,10 @@ from types import MappingProxyType
 
 from core.cluster import ClusterSpec
 from core.errors import BadInput, Fault
-from core.job import JobSpec
+from core.job_fields import JobSpec
 from core.submission import nearest, shown
 from scheduler.queue.price_caps import size_words
+from scheduler.submission.cluster_fit import cheapest_usd, lacks, members_max
 from scheduler.submission.quotes import Quote, is_larger, prices_of, quote_of
 
 _SIZES = frozenset({"gpu_count", "cpu_cores", "memory_mb"})
@@ -99,8 +100,8 @@ def choose_for_later(spec: JobSpec, clusters: Sequence[ClusterSpec]) -> Choice |
         and (not types or c.gpu_type in types)
         and not needed_consent(replace(spec, allow_larger=True), c)
     ]
-    sized = [c for c in same if {f.field for f in _lacks(spec, c)} <= _SIZES]
-    if not sized or any(not _lacks(spec, c) for c in sized):
+    sized = [c for c in same if {f.field for f in lacks(spec, c)} <= _SIZES]
+    if not sized or any(not lacks(spec, c) for c in sized):
         return None
     best = max(sized, key=lambda c: (c.gpus, c.cpus, c.memory_gb, c.name))
     return Choice(best.name, size_words(spec, best))
@@ -261,7 +262,7 @@ def _not_agreed(spec: JobSpec, able: Sequence[ClusterSpec]) -> Fault:
 def _no_spot(spec: JobSpec, clusters: Sequence[ClusterSpec]) -> Fault:
     """The job wants spot VMs, and no cluster that it may have is spot."""
     types = _types(spec)
-    able = [c for c in clusters if not _lacks(spec, c) and (not types or c.gpu_type in types)]
+    able = [c for c in clusters if not lacks(spec, c) and (not types or c.gpu_type in types)]
     spot, standard = ([c for c in able if c.spot is kind] for kind in (True, False))
     offers = [*_offers(spec, spot)[:1], *_offers(spec, standard)[: OFFERS_MAX - 1]]
     words = [
@@ -298,7 +299,7 @@ def candidates(
         for cluster in used
         if spec.cluster in (None, cluster.name)
         and (not types or cluster.gpu_type in types)
-        and not _lacks(spec, cluster)
+        and not lacks(spec, cluster)
     ]
     found = [ClusterCandidate(c, quote_of(spec, c), needed_consent(spec, c)) for c in able]
     served = any(f.cluster.spot and not f.needs and not f.cluster.drain for f in found)
@@ -315,113 +316,10 @@ def candidates(
 # --- fit ----------------------------------------------------------------------------------
 
 
-def _no_gang(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
-    """Why a gang cannot run there."""
-    if cluster.worker == "v1":
-        expected = f"1: the v1 workers of {cluster.name} know no gangs"
-        return [Fault("replicas", str(spec.replicas), expected)]
-    most = _members_max(spec, cluster)
-    if spec.least <= most:
-        return []
-    expected = f"at most {most}, what cluster {cluster.name} can run at once"
-    return [Fault("replicas", str(spec.least), expected)]
-
-
-def _members_max(spec: JobSpec, cluster: ClusterSpec) -> int:
-    """How many members of a gang the cluster can run at once."""
-    return cluster.vm_max * max(1, cluster.jobs_per_vm(spec.gpu_count))
-
-
-def _not_for_v1(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
-    """What its v1 workers cannot do, which know workflows and take whatever job comes next."""
-    who = f"the v1 workers of {cluster.name}"
-    faults: list[Fault] = []
-    if not spec.workflow:
-        faults.append(Fault("workflow", "nothing", f"the name of a workflow: {who} run no command"))
-    if spec.image is not None:
-        faults.append(Fault("image", shown(spec.image), f"none: {who} run no containers"))
-    if spec.environment:
-        names = shown(sorted(spec.environment))
-        expected = f"none: {who} take it as workflow_args.override_env"
-        faults.append(Fault("environment", names, expected))
-    requests = (
-        ("regions", list(spec.regions)),
-        ("regions_denied", list(spec.regions_denied)),
-        ("max_usd_per_hour", spec.max_usd_per_hour),
-    )
-    served = [r.region for r in cluster.regions if _is_allowed(spec, cluster, r.region)]
-    if served and len(served) < len(cluster.regions):
-        faults += [
-            Fault(
-                field,
-                shown(request),
-                f"what all regions of {cluster.name} fulfil: {who} take jobs in any of them",
-            )
-            for field, request in requests
-            if request
-        ]
-    return faults
-
-
-def _is_allowed(spec: JobSpec, cluster: ClusterSpec, region: str) -> bool:
-    dear = spec.max_usd_per_hour is not None and (
-        cluster.usd_per_hour(region) > spec.max_usd_per_hour
-    )
-    return spec.allows_region(region) and not dear
-
-
 def misfits(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
     """Everything the job asks for that this cluster does not have, and every consent that the job
     has not given."""
-    return _lacks(spec, cluster) + _consent_faults(spec, cluster)
-
-
-def _lacks(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
-    """Everything the job asks for that this cluster does not have."""
-    limits = (
-        ("gpu_count", spec.gpu_count, cluster.gpus, "GPUs"),
-        ("gpu_memory_mb", spec.gpu_memory_mb, cluster.gpu_memory_gb * 1024, "MB on each GPU"),
-        ("cpu_cores", spec.cpu_cores, cluster.cpus, "cores"),
-        ("memory_mb", spec.memory_mb, cluster.memory_gb * 1024, "MB"),
-    )
-    faults = [
-        Fault(field, f"{asked:g}", f"at most {there} {batch}, what a VM of {cluster.name} has")
-        for field, asked, there, batch in limits
-        if asked > there
-    ]
-    if spec.replicas > 1:
-        faults += _no_gang(spec, cluster)
-    if cluster.worker == "v1":
-        faults += _not_for_v1(spec, cluster)
-    if spec.working_dir and spec.image is None and cluster.pool != "static":
-        expected = (
-            "none, or an image: VMs of a cloud do not have your directories, a process has one of "
-            "its own there"
-        )
-        faults.append(Fault("working_dir", shown(spec.working_dir), expected))
-    regions_fit = set(spec.regions) <= _names(cluster)
-    cheapest = _price(spec, cluster) if regions_fit else 0.0
-    if spec.max_usd_per_hour is not None and spec.max_usd_per_hour < cheapest:
-        expected = f"at least {cheapest:g}, what a VM of {cluster.name} costs where it is cheapest"
-        faults.append(Fault("max_usd_per_hour", f"{spec.max_usd_per_hour:g}", expected))
-    agreed_usd, dearest = spec.agreed_usd_per_hour, prices_of(spec, cluster)[1]
-    if agreed_usd is not None and dearest > agreed_usd:
-        expected = f"at least {dearest:g}, what a VM of {cluster.name} costs where it is dearest"
-        faults.append(Fault("max_usd_per_hour", f"{agreed_usd:g} agreed to", expected))
-    has = sorted(_names(cluster))
-    if not set(spec.regions) <= set(has):
-        expected = f"regions of {cluster.name}: {', '.join(has)}"
-        faults.append(Fault("regions", shown(list(spec.regions)), expected))
-    if has and regions_fit and not any(map(spec.allows_region, has)):
-        expected = f"at least one region of {cluster.name} left: {', '.join(has)}"
-        faults.append(Fault("regions_denied", shown(list(spec.regions_denied)), expected))
-    if spec.gpu_type is not None and spec.gpu_type != cluster.gpu_type:
-        expected = f"{cluster.gpu_type}, the GPU type of cluster {cluster.name}"
-        faults.append(Fault("gpu_type", shown(spec.gpu_type), expected))
-    if spec.gpu_types and cluster.gpu_type not in spec.gpu_types:
-        expected = f"{cluster.gpu_type} among them, the GPU type of cluster {cluster.name}"
-        faults.append(Fault("gpu_types", shown(list(spec.gpu_types)), expected))
-    return faults
+    return lacks(spec, cluster) + _consent_faults(spec, cluster)
 
 
 def _named(spec: JobSpec, name: str, clusters: Sequence[ClusterSpec], must_be_spot: bool) -> Choice:
@@ -454,7 +352,7 @@ def _refuse_unknown_type(spec: JobSpec, gpu_type: str, clusters: Sequence[Cluste
 def _fitting(spec: JobSpec, clusters: Iterable[ClusterSpec]) -> list[ClusterSpec]:
     """Those that fit and that the job has agreed to; if none does, BadInput with the faults of the
     one that comes closest, or with the offers that the job may agree to."""
-    judged = [(_lacks(spec, cluster), cluster) for cluster in clusters]
+    judged = [(lacks(spec, cluster), cluster) for cluster in clusters]
     able = [cluster for faults, cluster in judged if not faults]
     if not able:
         faults, closest = min(judged, key=lambda j: _distance(spec, *j))
@@ -469,7 +367,7 @@ def _of_the_largest(fault: Fault, spec: JobSpec, cluster: ClusterSpec) -> Fault:
     """The number of VMs is judged by the largest cluster that the job could use otherwise."""
     if fault.field != "replicas" or cluster.worker == "v1":
         return fault
-    words = f"at most {_members_max(spec, cluster)}: {cluster.name} is the largest cluster that "
+    words = f"at most {members_max(spec, cluster)}: {cluster.name} is the largest cluster that "
     return Fault(fault.field, fault.got, words + "the job can use")
 
 
@@ -480,10 +378,10 @@ def _distance(
     comes closest, of those that are too small for a gang the largest, otherwise the one with the
     most GPUs."""
     fields = {fault.field for fault in faults}
-    over = _price(spec, cluster) if "max_usd_per_hour" in fields else 0.0
+    over = cheapest_usd(spec, cluster) if "max_usd_per_hour" in fields else 0.0
     members, consents = 0, 0
     if "replicas" in fields:  # one that the job may have as it stands, then the largest
-        members, consents = _members_max(spec, cluster), len(needed_consent(spec, cluster))
+        members, consents = members_max(spec, cluster), len(needed_consent(spec, cluster))
     size = (consents, -members, -cluster.gpus)
     return (len(faults), over, *size, _whole_price(cluster), cluster.name)
 
@@ -505,16 +403,6 @@ def _refuse_unknown_regions(spec: JobSpec, clusters: Sequence[ClusterSpec]) -> N
     ]
     if faults:
         raise BadInput(faults)
-
-
-def _names(cluster: ClusterSpec) -> set[str]:
-    return {region.region for region in cluster.regions}
-
-
-def _price(spec: JobSpec, cluster: ClusterSpec) -> float:
-    """What a VM costs in the cheapest region that the job allows."""
-    allowed = (r.region for r in cluster.regions if spec.allows_region(r.region))
-    return min((cluster.usd_per_hour(region) for region in allowed), default=0.0)
 
 
 def _whole_price(cluster: ClusterSpec) -> float:

@@ -11,15 +11,7 @@ from dataclasses import dataclass
 import structlog
 
 from core.changes import AtomicBatch, DeadLetter, Send
-from core.errors import (
-    BadInput,
-    BusDown,
-    Conflict,
-    Fault,
-    PriceNotConfirmed,
-    StoreDown,
-    ZenError,
-)
+from core.errors import BadInput, BusDown, Conflict, Fault, PriceNotConfirmed, StoreDown, ZenError
 from core.messages import InMessage, OutMessage
 from core.names import Names
 from core.ports import Bus, Clock, Inbound, Store
@@ -51,12 +43,7 @@ class SubmissionIntake:
     """Runs on every replica: a submission needs no leader."""
 
     def __init__(
-        self,
-        bus: Bus,
-        names: Names,
-        submissions: Submissions,
-        store: Store,
-        clock: Clock,
+        self, bus: Bus, names: Names, submissions: Submissions, store: Store, clock: Clock
     ) -> None:
         self._bus = bus
         self._names = names

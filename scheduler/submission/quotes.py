@@ -7,7 +7,7 @@ from typing import Any
 
 from core.cluster import ClusterSpec
 from core.groups import parse_array
-from core.job import JobSpec
+from core.job_fields import JobSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import math
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,9 +20,11 @@ from core.errors import (
     ZenError,
 )
 from core.groups import After, Wait, hold_words, parse_after, parse_array
-from core.job import Job, JobEvent, JobSpec, Membership, entry_for, new_job
+from core.job import Job, JobEvent, Membership
+from core.job_fields import JobSpec
+from core.job_steps import entry_for, new_job
 from core.ports import Clock, Ids
-from core.queueing import QueuePolicy, QueueRule
+from core.queueing import QueuePolicy, QueueRule, due_at
 from core.reasons import CommitRefusal
 from core.submission import content_hash, parse_submission, shown
 from core.timers import Timers
@@ -38,8 +38,10 @@ from scheduler.submission.cluster_selection import (
     choose_for_later,
     standard_cluster,
 )
+from scheduler.submission.job_ids import expand, key_job_id, readable_id
 from scheduler.submission.quotes import Quote, quote_of
 from scheduler.submission.tenant_access import TenantAccess, Terms, told_bound_s
+from scheduler.submission.unstorable import refuse_unstorable
 
 Writer = Callable[[AtomicBatch], Awaitable[CommitRefusal | None]]
 """Writes one atomic batch durably, or says which guard refused it."""
@@ -50,11 +52,7 @@ Expected = Callable[[JobSpec, str], float | None]
 """How long a job is expected to run in a cluster, if anything like it is known: it makes its place
 in the queue."""
 
-KEY_CHARS_MAX = 255
-DEPTH_MAX = 32
-_TOO_DEEP = (f"more than {DEPTH_MAX} levels", f"at most {DEPTH_MAX} levels of nesting")
 _FRESH_ID_TRIES = 5
-_ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
 class ExistingJobs(Protocol):
@@ -114,30 +112,35 @@ class Preview:
     candidates: tuple[ClusterCandidate, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SubmissionPorts:
+    """What a submission is written and looked up with."""
+
+    write: Writer
+    store: ExistingJobs
+    clock: Clock
+    ids: Ids
+
+
 class Submissions:
     """Checks a submission, chooses its cluster, and writes it once."""
 
     def __init__(
         self,
-        write: Writer,
-        store: ExistingJobs,
+        ports: SubmissionPorts,
         clusters: Clusters,
         timers: Timers,
-        clock: Clock,
-        ids: Ids,
         *,
         on_new: Callable[[Job], None] | None = None,
         door: TenantAccess | None = None,
         queue: Callable[[], QueuePolicy] = QueuePolicy,
         expected: Expected = lambda _, __: None,
     ) -> None:
-        self._write = write
-        self._store = store
+        self._write, self._store = ports.write, ports.store
         self._clusters = clusters
         self.timers = timers
         """As configured now: whoever watches the configuration replaces them."""
-        self._clock = clock
-        self._ids = ids
+        self._clock, self._ids = ports.clock, ports.ids
         self._on_new = on_new
         self._door = door
         """None: tenants have no limits here."""
@@ -305,17 +308,12 @@ class Submissions:
             own = uid if number == 0 else self._ids.uid(now)
             rank = number % spec.replicas
             leader = own if rank == 0 else leader
-            job = new_job(
-                own,
-                spec,
-                choice.cluster,
-                now,
-                reason=choice.reason,
-                queue=self._queue(),
-                expected_s=self._expected(spec, choice.cluster),
-                blocked=uid if waits else None,
-                gang=Membership(leader, rank, spec.replicas) if spec.replicas > 1 else None,
-            )
+            gang = Membership(leader, rank, spec.replicas) if spec.replicas > 1 else None
+            expected_s = self._expected(spec, choice.cluster)
+            due = due_at(now, spec, 0.0, self._queue(), expected_s)
+            blocked = uid if waits else None
+            job = new_job(own, spec, choice.cluster, now, due=due, blocked=blocked, gang=gang)
+            job = replace(job, reason=choice.reason)
             entry = entry_for(None, job, JobEvent.SUBMITTED, cluster=choice.cluster)
             batch.append(NewJob(job, entry, digest, waits if number == 0 else ()))
         return tuple(batch)
@@ -456,96 +454,5 @@ class _FreshIdTaken(Conflict):
     """Dice fell the same way twice: throw again."""
 
 
-def readable_id(uid: str) -> str:
-    """A job id of ten characters from the random end of a uid: 50 bits, none look alike."""
-    bits = uuid.UUID(uid).int
-    dead_letters = [_ID_ALPHABET[(bits >> shift) & 31] for shift in range(0, 50, 5)]
-    return "j-" + "".join(dead_letters)
-
-
-def key_job_id(key: str) -> str:
-    """The job id that belongs to an idempotency key."""
-    if not key.isprintable() or not 1 <= len(key) <= KEY_CHARS_MAX:
-        expected = f"1 to {KEY_CHARS_MAX} printable characters"
-        raise BadInput([Fault("Idempotency-Key", shown(key), expected)])
-    return "k-" + hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()[:24]
-
-
-def refuse_unstorable(data: object) -> None:
-    """BadInput for values that no database text can hold, wherever they hide.
-
-    Walks without recursion: the depth of a body is the sender's choice.
-    """
-    if _unstorable_within(data) is None:
-        return
-    tops = data if isinstance(data, Mapping) else {"body": data}
-    faults = []
-    for name, top in tops.items():
-        fault = _unstorable(name) or _unstorable_within(top)
-        if fault is not None:
-            faults.append(Fault(str(name)[:80].encode("ascii", "replace").decode(), *fault))
-    raise BadInput(faults or [Fault("body", *_TOO_DEEP)])
-
-
-def _unstorable_within(top: object) -> tuple[str, str] | None:
-    """(what came, what was expected), level by level; this runs for every submission."""
-    level = [top]
-    for _ in range(DEPTH_MAX):
-        below: list[object] = []
-        for value in level:
-            if isinstance(value, str | float):  # first: most values are text
-                if (fault := _unstorable(value)) is not None:
-                    return fault
-            elif isinstance(value, list):
-                below += value
-            elif isinstance(value, Mapping):
-                below += value.keys()
-                below += value.values()
-        if not below:
-            return None
-        level = below
-    return _TOO_DEEP
-
-
-def _unstorable(value: object) -> tuple[str, str] | None:
-    if isinstance(value, str):
-        if "\0" in value:
-            return (shown(value), "text without NUL characters")
-        if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
-            return ("text with half a character in it", "text that is valid Unicode")
-    elif isinstance(value, float) and not math.isfinite(value):
-        return (str(value), "a finite number")
-    return None
-
-
 def _brings_id(data: object) -> bool:
     return isinstance(data, Mapping) and data.get("job_id") is not None
-
-
-def expand(spec: JobSpec) -> list[JobSpec]:
-    """The jobs that a submission stands for: one, or one for each index of its array; of a gang
-    all members, the first one as it was submitted."""
-    return [member for one in _indexed(spec) for member in _members(one)]
-
-
-def _members(spec: JobSpec) -> list[JobSpec]:
-    """Of a group people see the gang once: by its first member."""
-    others = range(1, spec.replicas)
-    return [spec, *(replace(spec, job_id=f"{spec.job_id}.{n}", group=None) for n in others)]
-
-
-def _indexed(spec: JobSpec) -> list[JobSpec]:
-    if spec.array is None:
-        return [spec]
-    made = []
-    for index in parse_array(spec.array) or ():
-        words = {"ZEN_ARRAY_ID": spec.job_id, "ZEN_ARRAY_INDEX": str(index)}
-        made.append(
-            replace(
-                spec,
-                job_id=f"{spec.job_id}-{index}",
-                group=spec.job_id,
-                environment={**spec.environment, **words},
-            )
-        )
-    return made

@@ -11,7 +11,8 @@ from typing import Protocol
 
 from core.cluster import ClusterSpec
 from core.errors import BadInput, Fault, PriceNotConfirmed, QuotaExceeded
-from core.job import Job, JobSpec
+from core.job import Job
+from core.job_fields import JobSpec
 from core.ports import Clock
 from core.queueing import QueuePolicy, QueueRule, class_of
 from core.submission import nearest, shown

@@ -14,7 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from core.cluster import ClusterSpec
-from core.job import Job, Offer, S, TimelineEntry, offered
+from core.job import Job, Offer, S, TimelineEntry
+from core.job_fields import worker_spec
+from core.job_steps import offered
 from core.messages import StartJob
 from core.ports import Ids
 from core.vm import Vm
@@ -114,7 +116,7 @@ def _send(plan: PlanBuilder, job: Job, vm: Vm, ids: Ids) -> None:
     start = StartJob(
         vm_name=vm.name,
         boot_nonce="",
-        spec=job.spec,
+        spec=worker_spec(job.spec),
         cluster=job.cluster,
         region=vm.region,
         attempt=job.attempt + 1,

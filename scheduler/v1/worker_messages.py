@@ -14,7 +14,8 @@ from datetime import timedelta
 import structlog
 
 from core.changes import JobNote
-from core.job import E, Job, Lease, S, TimelineEntry, offered
+from core.job import E, Job, Lease, S, TimelineEntry
+from core.job_steps import EventFacts, offered
 from core.messages import Heartbeat, HeartbeatStatus, StopJob
 from core.vm import V1_BOOT, Vm, VmEvent, take_lease
 from scheduler.plan_builder import PlanBuilder
@@ -112,7 +113,9 @@ class Claims:
             )
             held = take_lease(ready, lease.lease_id)
             reason = f"taken by the v1 worker on {vm.name} in {vm.region}"
-            return plan.step(plan.jobs[job.uid], E.FOUND_BY_V1, reason, lease=lease, vm=held)
+            return plan.step(
+                plan.jobs[job.uid], E.FOUND_BY_V1, reason, facts=EventFacts(lease=lease), vm=held
+            )
 
     def _change_places(self, job: Job, vm: Vm) -> None:
         """The message that was sent for this VM is still to be had by the one that this job's was

@@ -55,10 +55,11 @@ class MemoryReads:
         self, where: JobFilter, size: int, token: str | None, offset: int = 0
     ) -> Page[JobRow]:
         await self._store.reach()
-        question = ("jobs", where.tenant_id, where.user_id, where.statuses, where.cluster)
-        labels = (*sorted(where.labels.items()), where.group, where.job_ids)
+        asked = [(name, value) for name, value in where.fields.items() if value is not None]
+        question = ("jobs", sorted(asked), where.statuses, where.cluster)
+        labels = (*sorted(where.labels.items()), where.job_ids)
         found = _page(
-            (record for record in self._tables.jobs.values() if _fits(record.job, where)),
+            (record for record in self._tables.jobs.values() if where.fits(record.job)),
             lambda record: PageCursor(record.job.submitted_at, record.job.uid),
             PageRequest.of((*question, labels), size, token),
             offset,
@@ -251,19 +252,6 @@ def _milestones(record: JobRecord) -> Milestones:
         return Milestones(came)
     last = record.attempts[max(record.attempts)]
     return Milestones(came, last.vm_name, last.region)
-
-
-def _fits(job: Job, where: JobFilter) -> bool:
-    return (
-        where.tenant_id in (None, job.spec.tenant_id)
-        and where.user_id in (None, job.spec.user_id)
-        and (not where.statuses or job.status in where.statuses)
-        and where.cluster in (None, job.cluster)
-        and where.group in (None, job.spec.group)
-        and (job.gang is None or job.gang.rank == 0 or bool(where.job_ids))
-        and (not where.job_ids or job.spec.job_id in where.job_ids)
-        and where.labels.items() <= job.spec.labels.items()
-    )
 
 
 def _page(

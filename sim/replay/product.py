@@ -20,7 +20,9 @@ from core.changes import Snapshot
 from core.cluster import ClusterSpec, RegionSpec
 from core.demand import VmRequest
 from core.ids import RandomIds
-from core.job import Budgets, E, Job, JobSpec, Rules, S, SavedWork, new_job
+from core.job import Budgets, E, Job, Rules, S, SavedWork
+from core.job_fields import JobSpec
+from core.job_steps import EventFacts, new_job
 from core.messages import Control, OutMessage
 from core.mig import MachineState, ManagedInstance, MigSnapshot, Refusal
 from core.names import Names
@@ -273,7 +275,7 @@ class Product:
         plan = PlanBuilder(snapshot, self._rules, _encode)
         plan.saved = self._saved
         for uid in done:
-            plan.step(plan.jobs[uid], E.EXITED_OK, "exit code 0", exit_code=0)
+            plan.step(plan.jobs[uid], E.EXITED_OK, "exit code 0", facts=EventFacts(exit_code=0))
         around = Circumstances(self._specs, Silence(()), bus_steady=True)
         plan_jobs(plan, snapshot, around, self._ids)
         self._admitted = plan.admitted

@@ -21,9 +21,11 @@ from core.active import ActiveRows
 from core.changes import Snapshot
 from core.cluster import ClusterSpec, RegionSpec
 from core.ids import RandomIds
-from core.job import E, Job, JobSpec, Membership, Rules, S, SavedWork, new_job
+from core.job import E, Job, Membership, Rules, S, SavedWork
+from core.job_fields import JobSpec
+from core.job_steps import EventFacts, new_job
 from core.messages import OutMessage
-from core.queueing import Live
+from core.queueing import Live, due_at
 from core.supply import CapacityPolicy
 from core.tenants import Tenant
 from core.timers import Timers
@@ -135,14 +137,14 @@ class ProductQueue:
             queue_timeout_s=_NEVER_S,
         )
         expected = expected_s(self.book.guess(kind_of(spec, cluster.name)), spec)
+        due = due_at(now, spec, 0.0, self.rules.queue, expected)
         for rank in range(job.most):
             member = new_job(
                 _member_uid(first, rank),
                 spec,
                 cluster.name,
                 now,
-                queue=self.rules.queue,
-                expected_s=expected,
+                due=due,
                 gang=Membership(first, rank, job.most) if job.most > 1 else None,
             )
             self.tables.add_job(member, "")
@@ -222,7 +224,7 @@ class ProductQueue:
         """Its work is done."""
         for member in members:
             if member.lease is not None:
-                plan.step(member, E.EXITED_OK, "exit code 0", exit_code=0)
+                plan.step(member, E.EXITED_OK, "exit code 0", facts=EventFacts(exit_code=0))
             else:
                 plan.step(member, E.STOP_ASKED, "the job has ended")
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from core.errors import BadInput, Conflict, NotFound, StoreDown
 from core.messages import OutMessage
 from core.names import Names
-from scheduler.operations.stop import stop_job
+from scheduler.operations.stop import StopRequest, stop_job
 from scheduler.replica import Replica
 from sim.virtual.bus import PretendBroker, PublishedMessage
 from sim.virtual.checkers import Checkers
@@ -142,16 +142,9 @@ class PretendClients:
 
         async def ask(replica: Replica) -> bool:
             try:
-                await stop_job(
-                    replica.store,
-                    order.job_id,
-                    "0",
-                    "stopped by its owner",
-                    replica.settings.rules,
-                    self._names,
-                    replica.clock.now(),
-                    v1_clusters=v1_clusters(replica),
-                )
+                why, rules = "stopped by its owner", replica.settings.rules
+                request = StopRequest(why, rules, self._names, replica.clock.now())
+                await stop_job(replica.store, order.job_id, "0", request)
             except (NotFound, Conflict):
                 return False
             return True
@@ -169,11 +162,6 @@ class PretendClients:
                 if done and task.result():
                     return
             await asyncio.sleep(min(AGAIN_S * 2 ** min(times, 10), AGAIN_MAX_S))
-
-
-def v1_clusters(replica: Replica) -> frozenset[str]:
-    """Those whose workers are told to stop in their own words."""
-    return frozenset(c.name for c in replica.settings.clusters if c.worker == "v1")
 
 
 async def _outcome(asking: Awaitable[bool]) -> bool:

@@ -15,11 +15,11 @@ from core.errors import Conflict, NotFound, StoreDown
 from core.names import Names
 from core.tenants import Tenant
 from scheduler.operations.dead_letters import replay_dead_letter
-from scheduler.operations.stop import stop_group
+from scheduler.operations.stop import StopRequest, stop_group
 from scheduler.replica import Replica
 from sim.memory.reads import MemoryReads
 from sim.memory.store import MemoryStore
-from sim.virtual.clients import PretendClients, v1_clusters
+from sim.virtual.clients import PretendClients
 from sim.virtual.trace import Trace
 
 EVERY_S = 20.0
@@ -138,11 +138,10 @@ class Desk:
         groups = sorted({job.spec.group for job in live if job.spec.group})
         if not groups:
             return False
-        rules, now = replica.settings.rules, replica.clock.now()
-        why = "given up as a whole"
-        who = (self._dice.choice(groups), None, why, rules, self._office.names, now)
+        why, rules = "given up as a whole", replica.settings.rules
+        request = StopRequest(why, rules, self._office.names, replica.clock.now())
         try:
-            stopped = await stop_group(replica.store, *who, v1_clusters=v1_clusters(replica))
+            stopped = await stop_group(replica.store, self._dice.choice(groups), None, request)
         except (Conflict, NotFound):
             return False
         return bool(stopped.cancelled + stopped.stopping)

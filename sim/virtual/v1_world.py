@@ -12,7 +12,7 @@ from typing import Any
 from config.settings import Settings
 from core.cluster import ClusterSpec
 from core.errors import BusDown
-from core.job import JobSpec
+from core.job_fields import WorkerSpec
 from core.messages import OutMessage, StartJob
 from core.names import parse_cluster
 from sim.cloud.faults import Crash
@@ -120,7 +120,7 @@ class V1Worker:
         return {0: "COMPLETED", 143: "STOPPED"}.get(code, "FAILED")
 
     def _order(self, start: dict[str, Any]) -> StartJob:
-        spec = JobSpec(start["job_id"], start["user_id"], gpu_count=start["num_gpus"])
+        spec = WorkerSpec(start["job_id"], start["user_id"], gpu_count=start["num_gpus"])
         gpus = tuple(range(self.info.gpus))
         # The bus may have been given the message twice: each VM that takes it is a run of its own.
         lease_id = f"{start['lease_id']}@{self.info.id}"

@@ -13,7 +13,7 @@ from agent.json_log import JsonLog
 from agent.runner import JobRunner
 from core.clock import SystemClock
 from core.containers import ContainerRules
-from core.job import JobSpec
+from core.job_fields import WorkerSpec
 from core.messages import StartJob
 from stores.base import FileStore, LogPath
 from stores.local import LocalStore
@@ -92,6 +92,6 @@ async def no_token() -> str:
 
 def order_for(*command: str, **changes: object) -> StartJob:
     shell = len(command) == 1
-    spec = JobSpec("j1", user_id="u1", tenant_id="acme", command=command, shell=shell)
+    spec = WorkerSpec("j1", user_id="u1", tenant_id="acme", command=command, shell=shell)
     order = StartJob("vm", "n", spec, "4xl4", "us-central1", 1, "lease-1", (1, 3))
     return replace(order, **changes)  # type: ignore[arg-type]  # the tests' own keywords

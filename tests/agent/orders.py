@@ -14,7 +14,7 @@ from agent.events import (
     PublishHeartbeats,
 )
 from agent.state_machine import AgentMachine
-from core.job import JobSpec
+from core.job_fields import WorkerSpec
 from core.messages import ContinueJob, Control, DrainVm, Heartbeat, StartJob, StopJob
 from core.timers import Timers
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def start(lease_id: str = "l1", slots: tuple[int, ...] = (0,), attempt: int = 1) -> StartJob:
-    spec = JobSpec(f"job-{lease_id}", user_id="u1", command=("true",))
+    spec = WorkerSpec(f"job-{lease_id}", user_id="u1", command=("true",))
     return StartJob(
         ME.vm_name, ME.boot_nonce, spec, "4xl4", "us-central1", attempt, lease_id, slots
     )

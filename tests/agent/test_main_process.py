@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from agent.state_machine import SHUT_DOWN_GRACE_S
-from core.job import JobSpec
+from core.job_fields import WorkerSpec
 from core.messages import ContinueJob, Heartbeat, StartJob, StopJob
 from messaging.pubsub import delete_subscription
 from stores.base import LogPath
@@ -49,7 +49,7 @@ class Site:
             yield psutil.Process(process.pid)
 
     async def run(self, ready: Heartbeat, script: str, lease_id: str = "lease-1") -> StartJob:
-        spec = JobSpec("j1", user_id="u1", tenant_id="acme", command=(script,), shell=True)
+        spec = WorkerSpec("j1", user_id="u1", tenant_id="acme", command=(script,), shell=True)
         nonce = ready.boot_nonce
         order = StartJob(VM, nonce, spec, "2xl4", "us-central1", 1, lease_id, (0, 1))
         await self.scheduler.send(order)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TypedDict
 
 import pytest
 from hypothesis import given
@@ -20,27 +19,18 @@ from core.job import (
     E,
     Job,
     JobEvent,
-    JobSpec,
     JobStatus,
     Lease,
     Rules,
     S,
     StopReason,
-    advance,
-    entry_for,
-    new_job,
 )
+from core.job_fields import JobSpec
+from core.job_steps import EventFacts, advance, entry_for, new_job
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 RULES = Rules(budgets=Budgets(losses=2, preemptions=2))
 PLACING = (E.PLACED, E.FOUND_BY_V1)
-
-
-class Baggage(TypedDict):
-    """What some events carry."""
-
-    lease: Lease | None
-    cluster: str | None
 
 
 def lease(number: int = 1) -> Lease:
@@ -55,16 +45,17 @@ def fresh(**spec: object) -> Job:
 def go(job: Job, *events: JobEvent, rules: Rules = RULES) -> Job:
     for number, event in enumerate(events, start=1):
         moment = NOW + timedelta(seconds=number)
-        job = advance(job, event, moment, rules, **baggage(event, number))
+        job = advance(job, event, moment, rules, facts=baggage(event, number))
     return job
 
 
-def baggage(event: JobEvent, number: int = 9) -> Baggage:
+def baggage(event: JobEvent, number: int = 9) -> EventFacts:
     """What an event needs besides the job: a placement its lease, a reroute its cluster."""
-    return {
-        "lease": lease(number) if event in PLACING else None,
-        "cluster": "1xt4" if event is E.REROUTED else None,
-    }
+    placed = event in (E.PLACED, E.FOUND_BY_V1)
+    return EventFacts(
+        lease=lease(number) if placed else None,
+        cluster="1xt4" if event is E.REROUTED else None,
+    )
 
 
 def in_state(status: JobStatus) -> Job:
@@ -91,14 +82,14 @@ def test_every_event_from_every_state_is_legal_a_repeat_or_refused(
     """The table is the whole truth: nothing else moves a job."""
     job = in_state(status)
     if (status, event) in REPEATS:
-        assert advance(job, event, NOW, RULES, **baggage(event)) is job
+        assert advance(job, event, NOW, RULES, facts=baggage(event)) is job
     elif (status, event) in TRANSITIONS:
-        after = advance(job, event, NOW, RULES, **baggage(event))
+        after = advance(job, event, NOW, RULES, facts=baggage(event))
         assert after.status in TRANSITIONS[(status, event)]
         assert after.version == job.version + 1
     else:
         with pytest.raises(IllegalTransition):
-            advance(job, event, NOW, RULES, **baggage(event))
+            advance(job, event, NOW, RULES, facts=baggage(event))
 
 
 @given(st.lists(st.sampled_from(list(JobEvent)), max_size=60))
@@ -108,7 +99,7 @@ def test_no_history_breaks_the_rules(events: list[JobEvent]) -> None:
     for number, event in enumerate(events):
         before, moment = job, NOW + timedelta(seconds=number)
         try:
-            job = advance(job, event, moment, RULES, **baggage(event, number))
+            job = advance(job, event, moment, RULES, facts=baggage(event, number))
         except IllegalTransition:
             job = before
         assert not before.status.final or job is before
@@ -154,14 +145,28 @@ def test_the_next_attempt_waits_twice_as_long_each_time() -> None:
     road = (E.ADMITTED, E.PLACED, E.STARTED)
     job, waits, said = fresh(retries=8), [], []
     for _ in range(8):
-        job = advance(go(job, *road), E.EXITED_ERROR, NOW, RULES, reason="exit code 1", exit_code=1)
+        job = advance(
+            go(job, *road),
+            E.EXITED_ERROR,
+            NOW,
+            RULES,
+            reason="exit code 1",
+            facts=EventFacts(exit_code=1),
+        )
         assert job.retry_at is not None
         waits.append((job.retry_at - NOW).total_seconds())
         said.append(job.reason)
     assert waits == [10, 20, 40, 80, 160, 320, 600, 600]
     assert said[0] == "attempt 1 failed: exit code 1; attempt 2 of 9 in 10 s"
     assert said[1] == "attempt 2 failed: exit code 1; attempt 3 of 9 in 20 s"
-    last = advance(go(job, *road), E.EXITED_ERROR, NOW, RULES, reason="exit code 1", exit_code=1)
+    last = advance(
+        go(job, *road),
+        E.EXITED_ERROR,
+        NOW,
+        RULES,
+        reason="exit code 1",
+        facts=EventFacts(exit_code=1),
+    )
     assert (last.status, last.retry_at) == (S.FAILED, None)
     assert last.reason == "attempt 9 of 9 failed: exit code 1; it has no more"
 
@@ -255,7 +260,7 @@ def test_deadline_of_a_running_job_is_its_max_runtime() -> None:
 
 def test_placing_forgets_the_last_attempts_exit_code() -> None:
     """An exit code belongs to the attempt that ended."""
-    job = advance(in_state(S.RUNNING), E.EXITED_ERROR, NOW, RULES, exit_code=3)
+    job = advance(in_state(S.RUNNING), E.EXITED_ERROR, NOW, RULES, facts=EventFacts(exit_code=3))
     job = replace(job, status=S.QUEUED, ended_at=None)
     assert go(job, E.ADMITTED, E.PLACED).exit_code is None
 
@@ -265,7 +270,9 @@ def test_rerouted_job_keeps_its_place_in_time(status: JobStatus) -> None:
     """Another cluster, the same wait: neither its rank nor its queue time-out starts again, and
     its demand for a VM in the old cluster is over."""
     before = in_state(status)
-    after = advance(before, E.REROUTED, NOW + timedelta(hours=1), RULES, cluster="1xt4")
+    after = advance(
+        before, E.REROUTED, NOW + timedelta(hours=1), RULES, facts=EventFacts(cluster="1xt4")
+    )
     assert (after.cluster, after.status) == ("1xt4", S.QUEUED)
     assert (after.queued_since, after.deadline_at) == (before.queued_since, before.deadline_at)
     assert after.attempt == before.attempt
@@ -274,6 +281,6 @@ def test_rerouted_job_keeps_its_place_in_time(status: JobStatus) -> None:
 def test_only_a_reroute_names_a_cluster() -> None:
     """A step that changes the cluster without saying so, or the other way round, is a bug."""
     with pytest.raises(AssertionError):
-        advance(fresh(), E.ADMITTED, NOW, RULES, cluster="1xt4")
+        advance(fresh(), E.ADMITTED, NOW, RULES, facts=EventFacts(cluster="1xt4"))
     with pytest.raises(AssertionError):
         advance(fresh(), E.REROUTED, NOW, RULES)

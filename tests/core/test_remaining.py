@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.job import E, Job, SavedWork, advance
+from core.job import E, Job, SavedWork
+from core.job_steps import EventFacts, advance
 from core.remaining import (
     ASSUMED_SHARE,
     LEAST_S,
@@ -113,13 +114,15 @@ def test_an_attempt_leaves_what_it_saved() -> None:
     """The end of each attempt adds what its last checkpoint holds; without one nothing is added,
     and nothing that was saved before is lost."""
     road = (E.ADMITTED, E.PLACED, E.STARTED)
-    taken = advance(job(1, *road), E.SPOT_TAKEN, at(99), RULES, saved=SavedWork(60.0, 0.25))
+    taken = advance(
+        job(1, *road), E.SPOT_TAKEN, at(99), RULES, facts=EventFacts(saved=SavedWork(60.0, 0.25))
+    )
     assert (taken.saved_s, taken.saved_share) == (60.0, 0.25)
     runs = job(1, *road)
     again = replace(runs, saved_s=60.0, saved_share=0.25)
     lost = advance(again, E.VM_LOST, at(99), RULES)
     assert (lost.saved_s, lost.saved_share) == (60.0, 0.25)
-    more = advance(again, E.SPOT_TAKEN, at(99), RULES, saved=SavedWork(30.0))
+    more = advance(again, E.SPOT_TAKEN, at(99), RULES, facts=EventFacts(saved=SavedWork(30.0)))
     assert (more.saved_s, more.saved_share) == (90.0, 0.25)
 
 

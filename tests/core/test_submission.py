@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import BadInput
-from core.job import JobSpec
-from core.submission import FIELDS, content_hash, json_schema, nearest, parse_submission
+from core.job_fields import FIELDS, JobSpec
+from core.submission import content_hash, json_schema, nearest, parse_submission
 from core.timers import Timers
 
 JSON = st.recursive(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from core.cost import TenantBudget
-from core.job import E, JobSpec
+from core.job import E
+from core.job_fields import JobSpec
 from core.tenants import (
     MachineShape,
     Quota,

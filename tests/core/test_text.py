@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.job import JobSpec
+from core.job_fields import JobSpec
 from core.text import clean, is_storable
 
 anything = st.text(st.characters(codec=None, exclude_categories=()))

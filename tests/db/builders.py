@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from core.changes import Change, JobMove, NewJob, NewVm, VmMove
 from core.ids import RandomIds
-from core.job import Job, JobEvent, JobSpec, Lease, Rules, advance, entry_for, new_job
+from core.job import Job, JobEvent, Lease, Rules
+from core.job_fields import JobSpec
+from core.job_steps import EventFacts, advance, entry_for, new_job
 from core.ports import Store
 from core.submission import content_hash
 from core.vm import Vm, VmEvent, VmState, advance_vm, take_lease
@@ -38,7 +41,7 @@ class Maker:
     ) -> Job:
         self._count += 1
         made = JobSpec(job_id=job_id or f"job-{self._count}", command=("true",), **spec)  # type: ignore[arg-type]
-        return new_job(self._ids.uid(now), made, cluster, now, reason="submitted")
+        return replace(new_job(self._ids.uid(now), made, cluster, now), reason="submitted")
 
     def vm(self, name: str | None = None, *, cluster: str = "1xl4", price: float = 2.0) -> Vm:
         self._count += 1
@@ -75,7 +78,13 @@ def step(
     exit_code: int | None = None,
 ) -> JobMove:
     """The change that an event makes."""
-    after = advance(job, event, now, RULES, lease=lease, exit_code=exit_code)
+    after = advance(
+        job,
+        event,
+        now,
+        RULES,
+        facts=EventFacts(lease=lease, exit_code=exit_code),
+    )
     return JobMove(job, after, (entry_for(job, after, event),))
 
 

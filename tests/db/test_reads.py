@@ -85,14 +85,14 @@ async def test_new_jobs_do_not_shift_pages(
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
-        (JobFilter(tenant_id="lab"), ["b"]),
-        (JobFilter(user_id="ann"), ["a"]),
+        (JobFilter({"tenant_id": "lab"}), ["b"]),
+        (JobFilter({"user_id": "ann"}), ["a"]),
         (JobFilter(statuses=(JobStatus.PROVISIONING, JobStatus.CANCELLED)), ["c"]),
         (JobFilter(cluster="1xl4"), ["c", "b", "a"]),
         (JobFilter(cluster="8xh100"), []),
         (JobFilter(labels={"team": "x"}), ["b", "a"]),
         (JobFilter(labels={"team": "x", "run": "1"}), ["a"]),
-        (JobFilter(tenant_id="lab", user_id="ann"), []),
+        (JobFilter({"tenant_id": "lab", "user_id": "ann"}), []),
     ],
 )
 async def test_filters(
@@ -126,7 +126,7 @@ async def test_token_of_another_list(
     token = (await reads.jobs(JobFilter(), 1, None)).next_token
     assert token is not None
     with pytest.raises(BadInput):
-        await reads.jobs(JobFilter(user_id="ann"), 1, token)
+        await reads.jobs(JobFilter({"user_id": "ann"}), 1, token)
     with pytest.raises(BadInput):
         await reads.vms(None, None, True, 1, token)
 

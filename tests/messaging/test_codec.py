@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.job import JobSpec
+from core.job_fields import WorkerSpec
 from core.messages import (
     Canary,
     GpuReading,
@@ -38,7 +38,7 @@ VM = "pipeline-zen-jobs-2xa100-40gb-us-central1-vm-bcdf"
 NONCE = "0123456789abcdef"
 
 
-def start(spec: JobSpec, **changes: object) -> StartJob:
+def start(spec: WorkerSpec, **changes: object) -> StartJob:
     """A start of the spec on two GPUs."""
     fields: dict[str, object] = {
         "vm_name": VM,
@@ -58,7 +58,7 @@ def start(spec: JobSpec, **changes: object) -> StartJob:
 
 def test_v1_start_to_the_byte() -> None:
     """A v1 start has the body that workers in the field read, with ours riding along."""
-    spec = JobSpec(
+    spec = WorkerSpec(
         job_id="j-1",
         user_id="u-7",
         gpu_type="a100-40gb",
@@ -83,7 +83,7 @@ def test_v1_start_to_the_byte() -> None:
 def test_v1_start_of_another_workflow_has_no_num_gpus_in_args() -> None:
     """Only torchtunewrapper gets num_gpus among its arguments; the type comes from the cluster."""
     body = json.loads(
-        encode_start_v1(start(JobSpec(job_id="j", workflow="echo", keep_alive=True)), NAMES).body
+        encode_start_v1(start(WorkerSpec(job_id="j", workflow="echo", keep_alive=True)), NAMES).body
     )
     assert body == {
         "job_id": "j",
@@ -156,7 +156,7 @@ def test_v1_progress_note() -> None:
 
 def test_control_start_carries_the_v1_object_and_v2() -> None:
     """A v2 start is the job object, then lease, slots, environment and command."""
-    spec = JobSpec(job_id="j", command=("echo", "hi"), environment={"A": "b"}, gpu_count=2)
+    spec = WorkerSpec(job_id="j", command=("echo", "hi"), environment={"A": "b"}, gpu_count=2)
     message = encode_control(start(spec, resume=True), NAMES)
     assert (message.topic, message.ordering_key) == (NAMES.control_topic, VM)
     assert message.attributes == {"vm_name": VM, "kind": "start", "boot_nonce": NONCE}
@@ -191,15 +191,15 @@ def test_control_start_carries_the_v1_object_and_v2() -> None:
 
 def test_image_reaches_the_worker() -> None:
     """What a container needs travels with its start; a process's start does not mention it."""
-    spec = JobSpec("j", command=("a",), image="h.example/x:1", working_dir="/app", cpu_cores=1.5)
+    spec = WorkerSpec("j", command=("a",), image="h.example/x:1", working_dir="/app", cpu_cores=1.5)
     order = start(replace(spec, memory_mb=512, keep_entrypoint=True))
     told = decode_control(arrived(encode_control(order, NAMES)))
     assert isinstance(told, StartJob)
     for name in ("image", "working_dir", "keep_entrypoint", "cpu_cores", "memory_mb"):
         assert getattr(told.spec, name) == getattr(order.spec, name)
-    plain = json.loads(encode_control(start(JobSpec("j", command=("a",))), NAMES).body)
+    plain = json.loads(encode_control(start(WorkerSpec("j", command=("a",))), NAMES).body)
     assert not {"image", "working_dir", "memory_mb"} & set(plain)
-    there = start(JobSpec("j", command=("a",), working_dir="/home/ada"))
+    there = start(WorkerSpec("j", command=("a",), working_dir="/home/ada"))
     told = decode_control(arrived(encode_control(there, NAMES)))
     assert isinstance(told, StartJob)
     assert (told.spec.working_dir, told.spec.image) == ("/home/ada", None)
@@ -299,12 +299,12 @@ def test_bad_control_names_the_field(
 def test_start_that_cannot_be_json_is_refused_when_written() -> None:
     """Arguments that JSON cannot hold fail where they are written, not at the worker."""
     with pytest.raises(BadMessage, match="control start"):
-        encode_control(start(JobSpec(job_id="j", command=("\ud800",))), NAMES)
+        encode_control(start(WorkerSpec(job_id="j", command=("\ud800",))), NAMES)
 
 
 def test_oversize_start_is_refused_when_written() -> None:
     """A start larger than the bus takes is refused with both sizes."""
-    spec = JobSpec(job_id="j", environment={"A": "x" * wire.MESSAGE_BYTES_MAX})
+    spec = WorkerSpec(job_id="j", environment={"A": "x" * wire.MESSAGE_BYTES_MAX})
     with pytest.raises(BadMessage, match=f"at most {wire.MESSAGE_BYTES_MAX}"):
         encode_control(start(spec), NAMES)
 

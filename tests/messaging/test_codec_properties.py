@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.job import JobSpec
+from core.job_fields import WorkerSpec
 from core.messages import (
     ContinueJob,
     Control,
@@ -64,7 +64,7 @@ json_values = st.recursive(
     max_leaves=6,
 )
 specs = st.builds(
-    JobSpec,
+    WorkerSpec,
     job_id=ids,
     user_id=ids,
     tenant_id=ids,
@@ -74,7 +74,6 @@ specs = st.builds(
     environment=st.dictionaries(ids, text, max_size=3),
     gpu_type=st.none() | ids,
     gpu_count=st.integers(1, 64),
-    cluster=st.just("4xl4"),
     max_runtime_s=spans,
     stop_grace_s=spans,
     keep_alive=st.booleans(),

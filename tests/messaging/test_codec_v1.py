@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from core.job import JobSpec
+from core.job_fields import WorkerSpec
 from core.messages import (
     Control,
     DrainVm,
@@ -32,7 +32,7 @@ def arrived(body: bytes) -> InMessage:
 
 
 def start(cluster: str = "1xl4") -> StartJob:
-    spec = JobSpec("j-1", "ada", workflow="train", workflow_args={"lr": 0.1}, gpu_type="l4")
+    spec = WorkerSpec("j-1", "ada", workflow="train", workflow_args={"lr": 0.1}, gpu_type="l4")
     return StartJob(VM, "", spec, cluster, "us-central1", 1, "feedbeef", (0,))
 
 

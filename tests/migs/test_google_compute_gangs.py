@@ -14,7 +14,8 @@ from aiohttp import web
 from core.changes import JobMove, NewJob
 from core.clock import SystemClock
 from core.cluster import ClusterSpec, RegionSpec
-from core.job import E, Job, JobEvent, Membership, advance, entry_for
+from core.job import E, Job, JobEvent, Membership
+from core.job_steps import EventFacts, advance, entry_for
 from core.region_blocks import BlockKind
 from core.timers import Timers
 from core.vm import Vm, VmState
@@ -103,7 +104,7 @@ class House:
 
     async def step(self, event: JobEvent, region: str | None = None) -> None:
         for index, before in enumerate(self.gang):
-            after = advance(before, event, self.now(), RULES, gang_region=region)
+            after = advance(before, event, self.now(), RULES, facts=EventFacts(gang_region=region))
             move = JobMove(before, after, (entry_for(before, after, event),))
             assert (await self.store.commit([(move,)], None)).all_applied
             self.gang[index] = after

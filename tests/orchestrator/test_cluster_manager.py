@@ -24,7 +24,8 @@ from core.changes import (
 )
 from core.cluster import ClusterSpec
 from core.errors import CloudBusy, CloudUnsure, Forbidden, MigMissing, StoreDown, ZenError
-from core.job import E, JobEvent, entry_for
+from core.job import E, JobEvent
+from core.job_steps import entry_for
 from core.mig import MachineState, ManagedInstance, MigSnapshot, OperationFailed, Refusal
 from core.region_blocks import BlockKind, block_key
 from core.timers import Timers

@@ -13,7 +13,8 @@ from core.actions import Create, Delete, Queue
 from core.changes import JobMove, NewJob, VmMove
 from core.cluster import ClusterSpec
 from core.errors import CloudRefused, CloudUnsure, ZenError
-from core.job import E, Job, JobEvent, Membership, advance, entry_for
+from core.job import E, Job, JobEvent, Membership
+from core.job_steps import EventFacts, advance, entry_for
 from core.mig import MachineState, ManagedInstance, MigSnapshot, Queued, QueueState, Refusal
 from core.names import gang_of
 from core.region_blocks import BlockKind
@@ -138,17 +139,18 @@ class House:
         await self.store.lead("me", 10_000)
         for rank in range(4):
             new = replace(job(rank + 1), gang=Membership(GANG, rank, 4))
-            admitted = advance(new, E.ADMITTED, at(0), RULES, gang_region=HERE)
+            admitted = advance(new, E.ADMITTED, at(0), RULES, facts=EventFacts(gang_region=HERE))
             first = NewJob(new, entry_for(None, new, JobEvent.SUBMITTED), f"hash-{rank}")
             move = JobMove(new, admitted, (entry_for(new, admitted, E.ADMITTED),))
             assert (await self.store.commit([(first,), (move,)], None)).all_applied
             self.gang.append(admitted)
         return self
 
-    async def step(self, event: JobEvent, **facts: object) -> None:
+    async def step(self, event: JobEvent, gang_region: str | None = None) -> None:
+        facts = EventFacts(gang_region=gang_region)
         moves = []
         for index, member in enumerate(self.gang):
-            after = advance(member, event, self.clock.now(), RULES, **facts)  # type: ignore[arg-type]
+            after = advance(member, event, self.clock.now(), RULES, facts=facts)
             moves.append((JobMove(member, after, (entry_for(member, after, event),)),))
             self.gang[index] = after
         assert (await self.store.commit(moves, None)).all_applied

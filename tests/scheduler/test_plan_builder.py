@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from core.active import ActiveIndex, ActiveRows
 from core.changes import Snapshot
 from core.job import WAITING, E, Job
+from core.job_steps import EventFacts
 from core.messages import OutMessage
 from core.overlay import Layer
 from core.tenants import HOLDS
@@ -57,7 +58,7 @@ def go_on(plan: PlanBuilder, number: int, what: int) -> None:
     if what == 0 and one.lease is None and one.status in WAITING:
         admitted = one if one.status in HOLDS else plan.step(one, E.ADMITTED, "")
         lease = lease_on(f"vm-{number}", number)
-        plan.step(admitted, E.PLACED, "", lease=lease, vm=_taken(plan, number))
+        plan.step(admitted, E.PLACED, "", facts=EventFacts(lease=lease), vm=_taken(plan, number))
     elif what == 1 and one.lease is not None:
         plan.step(one, E.VM_LOST, "")
     elif what == 2 and one.status in WAITING and one.status in HOLDS:

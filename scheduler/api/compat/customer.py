@@ -34,7 +34,7 @@ from scheduler.submission.other_systems import (
     texts,
     v1_refusal,
 )
-from scheduler.submission.submit import refuse_unstorable
+from scheduler.submission.unstorable import refuse_unstorable
 
 TAG = "compatible: v1"
 IDS_MAX = 1000
@@ -154,7 +154,7 @@ class CustomerRoutes:
         """Only a live job can be stopped, and it must be clear which one is meant: ended ones of
         other users do not count."""
         services, job_id = self._services, read_job_id(request)
-        where = JobFilter(user_id=user_id, job_ids=(job_id,), statuses=LIVE)
+        where = JobFilter({"user_id": user_id}, job_ids=(job_id,), statuses=LIVE)
         rows = (await services.reads.jobs(where, 2, None)).rows
         if not rows:
             raise NotFound(f"job {job_id} not found or not running")
@@ -172,7 +172,7 @@ class CustomerRoutes:
         if not job_ids:
             return reply([])
         reads = self._services.reads
-        page = await reads.jobs(JobFilter(user_id=user_id, job_ids=job_ids), IDS_MAX, None)
+        page = await reads.jobs(JobFilter({"user_id": user_id}, job_ids=job_ids), IDS_MAX, None)
         jobs = {row.job.spec.job_id: row.job for row in page.rows}
         known = await reads.milestones([job.uid for job in jobs.values()])
         found = [jobs[job_id] for job_id in dict.fromkeys(job_ids) if job_id in jobs]
@@ -189,7 +189,7 @@ class CustomerRoutes:
         """What the job's job-meta.json says, beside the list of what it stored."""
         services = self._services
         region = job.lease.region if job.lease else known.region
-        v1 = job.cluster in services.v1_clusters
+        v1 = job.cluster in services.rules().v1_clusters
         files = {} if v1 else await self._files(job)
         return {**files, **await told(services.metas, job, region, v1)}
 

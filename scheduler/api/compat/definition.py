@@ -113,8 +113,7 @@ class NomadRoutes:
     async def list(self, _: Request, query: Query) -> Response:
         word = query.text("status_filter")
         where = JobFilter(
-            tenant_id=DEFAULT_TENANT,
-            user_id=USER,
+            {"tenant_id": DEFAULT_TENANT, "user_id": USER},
             statuses=statuses_called(word) if word else (),
         )
         page = await self._services.reads.jobs(

@@ -14,7 +14,7 @@ from core.errors import BadInput, Fault
 from core.submission import shown, unknown
 from scheduler.api.http.params import Param, Query, no_query, read_query
 from scheduler.api.http.problems import JSON, BadJson, WrongMediaType
-from scheduler.submission.submit import refuse_unstorable
+from scheduler.submission.unstorable import refuse_unstorable
 
 PREFIX = "/api/v1"
 Handler = Callable[[Request, Query], Awaitable[Response]]

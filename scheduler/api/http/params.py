@@ -9,6 +9,7 @@ from typing import Literal
 from starlette.requests import Request
 
 from core.errors import BadInput, Fault
+from core.job_fields import JobField, types
 from core.names import JOB_ID
 from core.submission import nearest, shown, unknown
 
@@ -42,6 +43,16 @@ class Param:
         if self.default is not None:
             one["default"] = self.default
         return {"type": "array", "items": one} if self.repeat else one
+
+
+def filter_param(known: JobField) -> Param:
+    """The parameter that lists jobs by one of their fields."""
+    kind = types()[known.attribute]
+    if kind is bool or kind == bool | None:
+        return Param(known.name, "flag", known.only)
+    if kind is int:
+        return Param(known.name, "whole", known.only)
+    return Param(known.name, "text", known.only)
 
 
 @dataclass(frozen=True, slots=True)

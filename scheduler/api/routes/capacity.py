@@ -21,7 +21,8 @@ from scheduler.api.http.endpoint import PREFIX, Endpoint, ResponseDoc, reply
 from scheduler.api.http.params import Param, Query
 from scheduler.api.routes.jobs import PAGE_SIZE, PAGE_TOKEN
 from scheduler.api.services import Services
-from scheduler.api.shapes import Time, VmsOut, iso, iso_or_none, vm_out
+from scheduler.api.shapes import Time, iso, iso_or_none
+from scheduler.api.vm_shapes import VmsOut, vm_out
 
 TAG = "capacity"
 

@@ -19,7 +19,7 @@ from scheduler.api.routes.jobs import PAGE_SIZE
 from scheduler.api.services import Services
 from scheduler.api.shapes import Time, iso
 from scheduler.operations.live_config import FileReport, LiveConfig
-from scheduler.submission.submit import refuse_unstorable
+from scheduler.submission.unstorable import refuse_unstorable
 
 TAG = "configuration"
 WORDS_MAX = 200

@@ -8,7 +8,6 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from core.groups import counts_words
 from core.job import JobStatus
 from scheduler.api import examples
 from scheduler.api.http.endpoint import PREFIX, Endpoint, ResponseDoc, read_optional_object, reply
@@ -61,7 +60,7 @@ class GroupRoutes:
                 done=all(status.final for status in counts),
                 succeeded=counts.get(JobStatus.SUCCEEDED) == total,
                 counts=counts,
-                message=counts_words(counts),
+                message=row.words,
             )
         )
 
@@ -69,17 +68,8 @@ class GroupRoutes:
         services, group = self._services, read_group(request)
         body = await read_optional_object(request, FIELDS)
         stop = stop_of(request, body, user_id=query.text("user_id"))
-        stopped = await stop_group(
-            services.store,
-            group,
-            query.text("user_id"),
-            stop.reason,
-            services.rules(),
-            services.names,
-            services.clock.now(),
-            v1_clusters=services.v1_clusters,
-            by=stop.by,
-        )
+        asked = services.stop_request(stop.reason, stop.by)
+        stopped = await stop_group(services.store, group, query.text("user_id"), asked)
         for before, after in stopped.moved:
             services.metrics.job_moved(before, after)
         words = f"{stopped.cancelled} cancelled, {stopped.stopping} stopping"

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from core.errors import BadInput, Fault
 from core.job import JobStatus
+from core.job_fields import FILTERS
 from core.reads import JobFilter
 from core.submission import json_schema, shown
 from core.unified_job import KIND, PROGRAMS
@@ -19,11 +20,12 @@ from scheduler.api.http.endpoint import (
     PREFIX,
     Body,
     Endpoint,
+    Handler,
     ResponseDoc,
     read_optional_object,
     reply,
 )
-from scheduler.api.http.params import Param, Query
+from scheduler.api.http.params import Param, Query, filter_param
 from scheduler.api.http.yaml_bodies import YAML, read_document
 from scheduler.api.job_access import TENANT, USER, find_job
 from scheduler.api.pending import jobs_out
@@ -51,18 +53,17 @@ NEW_TENANT = "Zen-New-Tenant"
 CONFIRMED = "confirmed_usd_per_hour"
 DRY_RUN = "dry_run"
 TAG = "jobs"
+JOBS, JOB = f"{PREFIX}/jobs", f"{PREFIX}/jobs/{{job_id}}"
 USD_MAX = 1e9
 PAGE_SIZE = Param("page_size", "whole", "Rows per page.", 50, 1, 500)
 PAGE_TOKEN = Param("page_token", "text", "`next_page_token` of the page before.")
 OFFSET_MAX = 100_000
 """Rows that are passed over are read all the same: tokens are for those who go further."""
 LIST_PARAMS = (
-    Param("tenant_id", "text", "Only this tenant's."),
-    Param("user_id", "text", "Only this user's."),
+    *(filter_param(known) for known in FILTERS),
     Param("state", "text", "Only in these states.", words=tuple(JobState), repeat=True),
     Param("status", "text", "Only in these statuses.", words=tuple(JobStatus), repeat=True),
     Param("cluster", "text", "Only of this cluster."),
-    Param("group", "text", "Only of this group (an array is the group of its id)."),
     Param("label", "text", "`key=value`: only with all of these labels.", repeat=True),
     PAGE_SIZE,
     PAGE_TOKEN,
@@ -95,12 +96,10 @@ class JobRoutes:
 
     async def list(self, _: Request, query: Query) -> Response:
         where = JobFilter(
-            tenant_id=query.text("tenant_id"),
-            user_id=query.text("user_id"),
+            {known.name: query.values[known.name] for known in FILTERS},
             statuses=_statuses(query.texts("state"), query.texts("status")),
             cluster=query.text("cluster"),
             labels=_labels(query.texts("label")),
-            group=query.text("group"),
         )
         token, offset = query.text("page_token"), query.whole("offset")
         if token is not None and offset:
@@ -224,138 +223,105 @@ def submission_schema() -> dict[str, object]:
 def endpoints(services: Services) -> list[Endpoint]:
     """What this file serves."""
     on = JobRoutes(services)
-    jobs, job = f"{PREFIX}/jobs", f"{PREFIX}/jobs/{{job_id}}"
-    stopped = {
-        202: ResponseDoc("It is stopping, or was cancelled.", StoppedOut, examples.STOPPED),
-        200: ResponseDoc("It had ended before.", StoppedOut, examples.ALREADY_ENDED),
-    }
+    return [_submit(on), *_reads(on), *_stops(on)]
+
+
+def _submit(on: JobRoutes) -> Endpoint:
+    stored = ResponseDoc(
+        "Stored; a repeat answers the same.",
+        AcceptedOut,
+        examples.ACCEPTED,
+        headers={
+            REPEAT: "true: it was stored before, and nothing was written now.",
+            NEW_TENANT: "true: its tenant was not set up before, and has no limits.",
+        },
+    )
+    preview = ResponseDoc("With `dry_run`: nothing is stored.", DryRunOut, examples.DRY_RUN)
+    return Endpoint(
+        method="POST",
+        path=JOBS,
+        summary="Submit a job",
+        tag=TAG,
+        handle=on.submit,
+        answers={201: stored, 200: preview},
+        params=(
+            Param(
+                DRY_RUN,
+                "flag",
+                "Say where it could run, at what price and how soon; store and buy nothing.",
+                default=False,
+            ),
+            Param(
+                CONFIRMED,
+                "text",
+                "The price of the whole submission that the caller has seen and agrees to; "
+                "needed above `confirm_above_usd_per_hour` of its tenant (409 says the price).",
+            ),
+        ),
+        headers={
+            "Idempotency-Key": "Used when the body has no job_id: the same key is the same job."
+        },
+        body=Body(submission_schema(), examples.SUBMISSIONS, content_types=YAML),
+        errors=(400, 403, 409, 413, 415, 422, 503),
+    )
+
+
+def _reads(on: JobRoutes) -> list[Endpoint]:
+    page = ResponseDoc("A page of jobs.", JobsOut, examples.JOBS)
+    one = Endpoint(
+        method="GET",
+        path=JOB,
+        summary="One job: where it is, why it waits, what it has cost",
+        tag=TAG,
+        handle=on.get,
+        answers={200: ResponseDoc("The job.", JobOut, examples.JOB)},
+        params=(USER, TENANT),
+        errors=(404, 409, 422, 503),
+    )
+
+    def about(part: str, summary: str, handle: Handler, answer: ResponseDoc) -> Endpoint:
+        path = f"{JOB}/{part}"
+        return replace(one, path=path, summary=summary, handle=handle, answers={200: answer})
+
+    part = ResponseDoc("Part of the history.", EventsOut, examples.EVENTS)
+    events = about("events", "The history of a job, oldest first", on.events, part)
+    after = Param("after", "whole", "`next_after` of the page before.", 0, 0, 2**63 - 1)
+    met = ResponseDoc("All; kept as long as the history.", WaitsOut, examples.WAITS)
+    members = ResponseDoc("All; empty for a job on one VM.", JobsOut, examples.JOBS)
+    tries = ResponseDoc("The attempts, oldest first.", AttemptsOut, examples.ATTEMPTS)
+    return [
+        replace(
+            one,
+            path=JOBS,
+            summary="List jobs, newest first",
+            handle=on.list,
+            answers={200: page},
+            params=LIST_PARAMS,
+            errors=(422, 503),
+        ),
+        one,
+        replace(events, params=(USER, TENANT, PAGE_SIZE, after)),
+        about("waits", "What a job met while it waited, folded, the first first", on.waits, met),
+        about("members", "The members of a gang, by rank", on.members, members),
+        about("attempts", "Every try of a job on a VM", on.attempts, tries),
+    ]
+
+
+def _stops(on: JobRoutes) -> list[Endpoint]:
     stop = Endpoint(
         method="POST",
-        path=f"{job}/stop",
+        path=f"{JOB}/stop",
         summary="Stop a job",
         tag=TAG,
         handle=on.stop,
-        answers=stopped,
+        answers={
+            202: ResponseDoc("It is stopping, or was cancelled.", StoppedOut, examples.STOPPED),
+            200: ResponseDoc("It had ended before.", StoppedOut, examples.ALREADY_ENDED),
+        },
         params=(USER, TENANT),
         body=STOP_BODY,
         errors=(400, 404, 409, 413, 415, 422, 503),
     )
-    return [
-        Endpoint(
-            method="POST",
-            path=jobs,
-            summary="Submit a job",
-            tag=TAG,
-            handle=on.submit,
-            answers={
-                201: ResponseDoc(
-                    "Stored; a repeat answers the same.",
-                    AcceptedOut,
-                    examples.ACCEPTED,
-                    headers={
-                        REPEAT: "true: it was stored before, and nothing was written now.",
-                        NEW_TENANT: "true: its tenant was not set up before, and has no limits.",
-                    },
-                ),
-                200: ResponseDoc("With `dry_run`: nothing is stored.", DryRunOut, examples.DRY_RUN),
-            },
-            params=(
-                Param(
-                    DRY_RUN,
-                    "flag",
-                    "Say where it could run, at what price and how soon; store and buy nothing.",
-                    default=False,
-                ),
-                Param(
-                    CONFIRMED,
-                    "text",
-                    "The price of the whole submission that the caller has seen and agrees to; "
-                    "needed above `confirm_above_usd_per_hour` of its tenant (409 says the price).",
-                ),
-            ),
-            headers={
-                "Idempotency-Key": "Used when the body has no job_id: the same key is the same job."
-            },
-            body=Body(submission_schema(), examples.SUBMISSIONS, content_types=YAML),
-            errors=(400, 403, 409, 413, 415, 422, 503),
-        ),
-        Endpoint(
-            method="GET",
-            path=jobs,
-            summary="List jobs, newest first",
-            tag=TAG,
-            handle=on.list,
-            answers={200: ResponseDoc("A page of jobs.", JobsOut, examples.JOBS)},
-            params=LIST_PARAMS,
-            errors=(422, 503),
-        ),
-        Endpoint(
-            method="GET",
-            path=job,
-            summary="One job: where it is, why it waits, what it has cost",
-            tag=TAG,
-            handle=on.get,
-            answers={200: ResponseDoc("The job.", JobOut, examples.JOB)},
-            params=(USER, TENANT),
-            errors=(404, 409, 422, 503),
-        ),
-        replace(
-            stop,
-            method="DELETE",
-            path=job,
-            handle=on.delete,
-            answers={
-                200: ResponseDoc("It is stopping, or has ended.", StoppedOut, examples.STOPPED)
-            },
-        ),
-        stop,
-        Endpoint(
-            method="GET",
-            path=f"{job}/events",
-            summary="The history of a job, oldest first",
-            tag=TAG,
-            handle=on.events,
-            answers={200: ResponseDoc("Part of the history.", EventsOut, examples.EVENTS)},
-            params=(
-                USER,
-                TENANT,
-                PAGE_SIZE,
-                Param("after", "whole", "`next_after` of the page before.", 0, 0, 2**63 - 1),
-            ),
-            errors=(404, 409, 422, 503),
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{job}/waits",
-            summary="What a job met while it waited, folded, the first first",
-            tag=TAG,
-            handle=on.waits,
-            answers={
-                200: ResponseDoc("All; kept as long as the history.", WaitsOut, examples.WAITS)
-            },
-            params=(USER, TENANT),
-            errors=(404, 409, 422, 503),
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{job}/members",
-            summary="The members of a gang, by rank",
-            tag=TAG,
-            handle=on.members,
-            answers={200: ResponseDoc("All; empty for a job on one VM.", JobsOut, examples.JOBS)},
-            params=(USER, TENANT),
-            errors=(404, 409, 422, 503),
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{job}/attempts",
-            summary="Every try of a job on a VM",
-            tag=TAG,
-            handle=on.attempts,
-            answers={
-                200: ResponseDoc("The attempts, oldest first.", AttemptsOut, examples.ATTEMPTS)
-            },
-            params=(USER, TENANT),
-            errors=(404, 409, 422, 503),
-        ),
-    ]
+    over = ResponseDoc("It is stopping, or has ended.", StoppedOut, examples.STOPPED)
+    delete = replace(stop, method="DELETE", path=JOB, handle=on.delete, answers={200: over})
+    return [stop, delete]

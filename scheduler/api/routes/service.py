@@ -19,15 +19,8 @@ from scheduler.api.http.endpoint import PREFIX, Endpoint, ResponseDoc, reply
 from scheduler.api.http.params import Param, Query
 from scheduler.api.http.problems import NotReady
 from scheduler.api.services import OK, Services
-from scheduler.api.shapes import (
-    AlertsOut,
-    JobState,
-    Time,
-    alert_out,
-    iso,
-    iso_or_none,
-    statuses_of,
-)
+from scheduler.api.shapes import JobState, Time, iso, iso_or_none, statuses_of
+from scheduler.api.vm_shapes import AlertsOut, alert_out
 from scheduler.operations.live_config import LiveConfig
 from scheduler.operations.metrics import CONTENT_TYPE
 

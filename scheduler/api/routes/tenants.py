@@ -32,7 +32,8 @@ from scheduler.api.compat.multitenant import TIERS, native_of_tenant, tenant_ref
 from scheduler.api.http.endpoint import PREFIX, Body, Endpoint, ResponseDoc, read_json, reply
 from scheduler.api.http.params import Query
 from scheduler.api.services import Services
-from scheduler.submission.submit import key_job_id, readable_id, refuse_unstorable
+from scheduler.submission.job_ids import key_job_id, readable_id
+from scheduler.submission.unstorable import refuse_unstorable
 
 TAG = "tenants"
 TRIES = 5
@@ -147,7 +148,8 @@ class TenantRoutes:
                 [Fault("tenant_id", name, "another tenant: jobs that name none are its")]
             )
         open_ = tuple(status for status in JobStatus if not status.final)
-        page = await self._services.reads.jobs(JobFilter(tenant_id=name, statuses=open_), 1, None)
+        where = JobFilter({"tenant_id": name}, statuses=open_)
+        page = await self._services.reads.jobs(where, 1, None)
         if page.total:
             first = page.rows[0].job.spec.job_id
             jobs = f"{page.total} jobs that have" if page.total > 1 else "a job that has"

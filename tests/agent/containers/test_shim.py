@@ -18,7 +18,7 @@ from agent.containers.leftovers import SHIM, VM, is_leftover, sweep, whoami
 from agent.events import Signal, StartFailed
 from core.clock import SystemClock
 from core.containers import ContainerRules
-from core.job import JobSpec
+from core.job_fields import WorkerSpec
 from tests.agent.box import Yard, order_for
 from tests.agent.podman import IMAGE, Podman
 from tests.agent.vm import DEADLINE_S, until
@@ -36,7 +36,7 @@ async def yard(podman: Podman, tmp_path: Path) -> AsyncIterator[Yard]:
     await yard.runner.close()
 
 
-def spec_for(*command: str, **changes: object) -> JobSpec:
+def spec_for(*command: str, **changes: object) -> WorkerSpec:
     spec = replace(order_for(*command).spec, image=IMAGE)
     return replace(spec, **changes)  # type: ignore[arg-type]  # the tests' own keywords
 

@@ -9,7 +9,8 @@ import pytest
 from core.changes import JobMove, NewJob
 from core.errors import Ambiguous, NotFound
 from core.groups import After, Wait
-from core.job import Job, JobEvent, JobStatus, Membership, advance, entry_for, new_job
+from core.job import Job, JobEvent, JobStatus, Membership
+from core.job_steps import EventFacts, advance, entry_for, new_job
 from core.ports import Store
 from core.reads import JobFilter, Reads
 from tests.db.builders import RULES, Maker, at, put, step, submitted
@@ -134,7 +135,7 @@ class Groups:
         await ends(store, jobs[0])
         row = await reads.group("g", None)
         assert (row.user_id, dict(row.counts)) == ("0", {S.CANCELLED: 1, S.QUEUED: 2})
-        page = await reads.jobs(JobFilter(group="g"), 10, None)
+        page = await reads.jobs(JobFilter({"group": "g"}), 10, None)
         assert {r.job.spec.job_id for r in page.rows} == {"g-0", "g-1", "g-2"}
         assert {j.spec.job_id for j in await store.open_jobs("g", "0", 10)} == {"g-1", "g-2"}
         assert len(await store.open_jobs("g", "0", 1)) == 1
@@ -213,7 +214,7 @@ class Gangs:
         job = maker.job("g", replicas=2)
         leader = replace(job, gang=Membership(job.uid, 0, 2))
         await put(store, submitted(leader))
-        sent = advance(leader, E.ADMITTED, at(1), RULES, gang_region="us-east1")
+        sent = advance(leader, E.ADMITTED, at(1), RULES, facts=EventFacts(gang_region="us-east1"))
         back = advance(sent, E.GANG_TIMEOUT, at(2), RULES)
         for before, after, event in ((leader, sent, E.ADMITTED), (sent, back, E.GANG_TIMEOUT)):
             await put(store, JobMove(before, after, (entry_for(before, after, event),)))

@@ -47,6 +47,6 @@ class Histories:
         """Several ids of one user are one question; another user's job of that id is not told."""
         mine = [maker.job(name, user_id="ada") for name in ("a", "b", "c")]
         await put(store, *map(submitted, (*mine, maker.job("a", user_id="bob"))))
-        page = await reads.jobs(JobFilter(user_id="ada", job_ids=("a", "c", "zzz")), 10, None)
+        page = await reads.jobs(JobFilter({"user_id": "ada"}, job_ids=("a", "c", "zzz")), 10, None)
         assert sorted(row.job.key for row in page.rows) == [("ada", "a"), ("ada", "c")]
         assert page.total == 2

@@ -14,7 +14,8 @@ from core.changes import (
     VmHeartbeat,
 )
 from core.errors import Ambiguous, NotFound, TermPassed
-from core.job import JobEvent, JobStatus, Lease, Offer, advance, entry_for, offered
+from core.job import JobEvent, JobStatus, Lease, Offer
+from core.job_steps import EventFacts, advance, entry_for, offered
 from core.messages import OutMessage
 from core.ports import Store
 from core.reads import Reads
@@ -73,7 +74,9 @@ class Submissions:
         welcomes spot VMs is kept, also when it does not."""
         job = maker.job("moved", spot=False)
         await put(store, submitted(job))
-        after = advance(job, E.REROUTED, at(5), RULES, reason="no time", cluster="1xt4")
+        after = advance(
+            job, E.REROUTED, at(5), RULES, reason="no time", facts=EventFacts(cluster="1xt4")
+        )
         await put(store, JobMove(job, after, (entry_for(job, after, E.REROUTED, left="1xl4"),)))
         assert await store.find_job("moved", None) == after
         assert [seen.cluster for seen in (await store.snapshot(10)).jobs] == ["1xt4"]

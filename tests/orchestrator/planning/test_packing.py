@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from core.demand import Demand, VmRequest
 from core.health import BadGpu, GpuFault, VmHealth
-from core.job import E, Job, Lease, advance
+from core.job import E, Job, Lease
+from core.job_steps import EventFacts, advance
 from core.vm import Vm
 from orchestrator.planning.packing import packed
 from tests.builders import NOW, RULES, at, cluster, job, vm
@@ -26,7 +27,7 @@ def sizes(*given: VmRequest, vms: tuple[Vm, ...] = (), jobs: tuple[Job, ...] = (
 def busy(name: str, number: int, *slots: int, cpus: float = 0, **facts: object) -> tuple[Vm, Job]:
     lease = Lease(f"lease-{number}", name, f"uid-{name}", "us-central1", "us-central1-a", slots)
     made = job(number, E.ADMITTED, cluster="4xl4", gpu_count=len(slots), cpu_cores=cpus)
-    held = advance(made, E.PLACED, at(number), RULES, lease=lease)
+    held = advance(made, E.PLACED, at(number), RULES, facts=EventFacts(lease=lease))
     return replace(vm(name, cluster="4xl4", leases=(lease.lease_id,)), **facts), held  # type: ignore[arg-type]
 
 

@@ -12,7 +12,8 @@ from core.actions import Create, Delete
 from core.changes import AtomicBatch, JobMove, NewJob, NewVm, VmMove
 from core.cluster import ClusterSpec
 from core.errors import CloudBusy, CloudUnsure
-from core.job import E, JobEvent, entry_for
+from core.job import E, JobEvent
+from core.job_steps import entry_for
 from core.mig import CapacityHint, MachineState, ManagedInstance, MigSnapshot
 from core.timers import Timers
 from core.vm import VmState

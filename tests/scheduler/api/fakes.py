@@ -15,17 +15,9 @@ from core.commit import judge, wanted
 from core.commit_writes import fold
 from core.cost import TenantBudget
 from core.ids import RandomIds
-from core.job import (
-    Job,
-    JobEvent,
-    JobSpec,
-    Lease,
-    Rules,
-    TimelineEntry,
-    advance,
-    entry_for,
-    new_job,
-)
+from core.job import Job, JobEvent, Lease, Rules, TimelineEntry
+from core.job_fields import JobSpec
+from core.job_steps import EventFacts, advance, entry_for, new_job
 from core.messages import OutMessage
 from core.names import Names
 from core.tenants import Tenant
@@ -36,7 +28,7 @@ from scheduler.api.job_meta import JobMetas
 from scheduler.api.manifests import ManifestCache
 from scheduler.api.services import Services
 from scheduler.operations.metrics import Metrics
-from scheduler.submission.submit import Submissions
+from scheduler.submission.submit import SubmissionPorts, Submissions
 from scheduler.submission.tenant_access import DoorRules, TenantAccess
 from sim.memory.reads import MemoryReads
 from sim.memory.store import MemoryStore
@@ -182,17 +174,18 @@ class House:
         rules = self.door_rules
         return TenantAccess(self.store, lambda: rules, self.clock) if rules is not None else None
 
+    def _rules(self) -> Rules:
+        v1 = frozenset(cluster.name for cluster in self.clusters if cluster.worker == "v1")
+        return replace(RULES, v1_clusters=v1)
+
     def services(self) -> Services:
         async def readiness() -> Mapping[str, str]:
             return self.checks
 
         submissions = Submissions(
-            self.store.write,
-            self.store,
+            SubmissionPorts(self.store.write, self.store, self.clock, self.ids),
             lambda: self.clusters,
             Timers(),
-            self.clock,
-            self.ids,
             on_new=lambda job: self.metrics.job_moved(None, job),
             door=self._door(),
         )
@@ -201,7 +194,7 @@ class House:
             reads=self.reads,
             submissions=submissions,
             clusters=lambda: self.clusters,
-            rules=lambda: RULES,
+            rules=self._rules,
             names=Names(),
             clock=self.clock,
             ids=self.ids,
@@ -227,7 +220,7 @@ class House:
         job = next(job for (_, name), job in self.jobs.items() if name == job_id)
         for event in events:
             lease = LEASE if event is JobEvent.PLACED else None
-            after = advance(job, event, NOW, RULES, lease=lease)
+            after = advance(job, event, NOW, RULES, facts=EventFacts(lease=lease))
             self.write(JobMove(job, after, (entry_for(job, after, event),)))
             job = after
         return job

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.job import E, Job, Membership, S, advance
+from core.job import E, Job, Membership, S
+from core.job_steps import EventFacts, advance
 from core.messages import OutMessage
 from scheduler.cycle.plan import Circumstances, plan_jobs
 from scheduler.cycle.silence import Silence
@@ -22,7 +23,9 @@ RUNS = (E.ADMITTED, E.PLACED, E.STARTED)
 def failed(number: int = 1, **spec: object) -> Job:
     """Its first attempt ended with exit code 3 a second ago."""
     runs = job(number, *RUNS, cluster="1xl4", retries=2, **spec)
-    return advance(runs, E.EXITED_ERROR, at(1), RULES, reason="exit code 3", exit_code=3)
+    return advance(
+        runs, E.EXITED_ERROR, at(1), RULES, reason="exit code 3", facts=EventFacts(exit_code=3)
+    )
 
 
 def cycle(second: float, *jobs: Job) -> tuple[PlanBuilder, dict[str, str]]:
@@ -83,7 +86,7 @@ def test_queue_time_out_counts_from_the_moment() -> None:
 def test_a_member_of_an_elastic_job_waits_too() -> None:
     """The others run on; the failed one joins them again no sooner than at its moment."""
     first, other = running(1, 2, 2, retries=2)
-    gone = advance(other, E.EXITED_ERROR, at(1), RULES, exit_code=3)
+    gone = advance(other, E.EXITED_ERROR, at(1), RULES, facts=EventFacts(exit_code=3))
     world = World([first, gone], [*holders([first]), *idle(2)])
     world.cycle(after_s=10.9)
     assert world.statuses("e") == [S.RUNNING, S.QUEUED]

@@ -9,7 +9,9 @@ import pytest
 
 from core.changes import JobMove, Snapshot
 from core.cluster import ClusterSpec
-from core.job import E, Job, JobSpec, Membership, S, advance
+from core.job import E, Job, Membership, S
+from core.job_fields import JobSpec
+from core.job_steps import EventFacts, advance
 from core.messages import OutMessage
 from core.region_blocks import BlockKind, RegionBlock
 from core.timers import Timers
@@ -137,7 +139,7 @@ def test_blocked_everywhere_is_no_refuge() -> None:
 
 def test_once_moved_it_stays() -> None:
     """The standard cluster does not send it back, whatever the clock says."""
-    moved = advance(waiting(0), E.REROUTED, NOW, RULES, cluster=STANDARD.name)
+    moved = advance(waiting(0), E.REROUTED, NOW, RULES, facts=EventFacts(cluster=STANDARD.name))
     late = replace(moved, spec=replace(moved.spec, deadline=NOW - timedelta(days=1)))
     assert after(snapshot((late,))).cluster == STANDARD.name
 

@@ -14,7 +14,8 @@ from core.changes import AtomicBatch, Committed, PutForecast, Snapshot
 from core.cloud_terms import DELIVERY_S
 from core.cluster import ClusterSpec
 from core.forecast import Forecast, PastRun, Record
-from core.job import E, Job, JobEvent, Membership, Rules, advance
+from core.job import E, Job, JobEvent, Membership, Rules
+from core.job_steps import EventFacts, advance
 from core.queueing import HeadsOf
 from core.region_blocks import BlockKind, RegionBlock
 from core.supply import BOOT_S, CapacityPolicy
@@ -123,7 +124,7 @@ def picture(*jobs: Job, now_s: float = 0.0, tenants: Sequence[Tenant] = ()) -> S
 def stepped(job: Job, *events: JobEvent, now: datetime = NOW) -> Job:
     for event in events:
         lease = lease_on("vm-1") if event is E.PLACED else None
-        job = advance(job, event, now, RULES, lease=lease)
+        job = advance(job, event, now, RULES, facts=EventFacts(lease=lease))
     return job
 
 

@@ -9,7 +9,8 @@ import pytest
 from core.actions import Create
 from core.cluster import ClusterSpec
 from core.errors import BadInput, MigMissing
-from core.job import E, JobSpec, S
+from core.job import E, S
+from core.job_fields import JobSpec
 from core.messages import Control, OutMessage
 from core.supply import CapacityPolicy
 from core.timers import Timers

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.changes import JobNote
-from core.job import E, Job, JobSpec, Lease, S, advance, new_job
+from core.job import E, Job, Lease, S
+from core.job_fields import JobSpec
+from core.job_steps import EventFacts, advance, new_job
 from core.messages import Heartbeat, HeartbeatStatus, ResizeJob, StartJob, StopJob
 from core.region_blocks import BlockKind, RegionBlock
 from core.vm import Vm, VmState
@@ -257,7 +259,7 @@ def test_it_shrinks_before_others_are_evicted() -> None:
         lease = Lease(f"l-{name}", f"vm-{name}", f"uid-vm-{name}", REGIONS[0], "", (0,))
         for event in (E.ADMITTED, E.PLACED, E.CLAIMED, E.STARTED):
             given_lease = lease if event is E.PLACED else None
-            job = advance(job, event, old, RULES, lease=given_lease)
+            job = advance(job, event, old, RULES, facts=EventFacts(lease=given_lease))
         others.append(job)
     here = world([*members, *others, *gang("g", 2, priority=1500)], vm_max=4)
     here.cycle()

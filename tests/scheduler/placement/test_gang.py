@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.changes import JobMove
-from core.job import E, Job, JobEvent, JobSpec, Lease, Membership, S, advance, new_job
+from core.job import E, Job, JobEvent, Lease, Membership, S
+from core.job_fields import JobSpec
+from core.job_steps import EventFacts, advance, new_job
 from core.messages import Control, GoJob, Heartbeat, HeartbeatStatus, OutMessage, StartJob, StopJob
 from core.region_blocks import BlockKind, RegionBlock
 from core.vm import Vm, VmState
@@ -55,7 +57,7 @@ def placed(members: Iterable[Job], *events: JobEvent) -> list[Job]:
         lease = Lease(f"lease-{name}", name, f"uid-{name}", REGIONS[0], f"{REGIONS[0]}-a", (0,))
         for event in (E.ADMITTED, E.PLACED, *events):
             given = lease if event is E.PLACED else None
-            member = advance(member, event, NOW, RULES, lease=given)
+            member = advance(member, event, NOW, RULES, facts=EventFacts(lease=given))
         made.append(member)
     return made
 

@@ -8,7 +8,9 @@ from datetime import datetime
 
 import pytest
 
-from core.job import E, Job, JobSpec, Membership, S, advance, new_job
+from core.job import E, Job, Membership, S
+from core.job_fields import JobSpec
+from core.job_steps import EventFacts, advance, new_job
 from core.messages import OutMessage
 from core.names import request_for
 from core.vm import Vm, VmState
@@ -29,7 +31,9 @@ def gang(uid: str = "a", size: int = 3, run_s: float = 3600.0) -> list[Job]:
     for rank in range(size):
         spec = JobSpec(f"{uid}.{rank}", command=("true",), replicas=size, max_runtime_s=run_s)
         made = new_job(f"{uid}-{rank}", spec, "1xl4", NOW, gang=Membership(f"{uid}-0", rank, size))
-        found.append(advance(made, E.ADMITTED, NOW, RULES, gang_region=REGIONS[0]))
+        found.append(
+            advance(made, E.ADMITTED, NOW, RULES, facts=EventFacts(gang_region=REGIONS[0]))
+        )
     return found
 
 

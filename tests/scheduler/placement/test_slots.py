@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from core.changes import Snapshot
 from core.cluster import ClusterSpec
 from core.health import BadGpu, GpuFault, VmHealth
-from core.job import E, Job, JobEvent, Lease, S, advance, new_job
+from core.job import E, Job, JobEvent, Lease, S
+from core.job_steps import EventFacts, advance, new_job
 from core.messages import Control, OutMessage, StartJob
 from core.vm import Vm, VmState
 from scheduler.cycle.plan import Circumstances, plan_jobs
@@ -46,7 +47,7 @@ def on(place: str, number: int, *slots: int, **spec: object) -> Job:
     """A job that runs on these GPUs of a VM."""
     made = job(number, E.ADMITTED, cluster="4xl4", gpu_count=len(slots), **spec)
     lease = Lease(f"lease-{number}", place, f"uid-{place}", "us-central1", "us-central1-a", slots)
-    placed = advance(made, E.PLACED, at(number), RULES, lease=lease)
+    placed = advance(made, E.PLACED, at(number), RULES, facts=EventFacts(lease=lease))
     return advance(placed, E.STARTED, at(number), RULES)
 
 
@@ -165,7 +166,7 @@ def placed(number: int, place: str, slots: tuple[int, ...]) -> Job:
     made = new_job(f"job-uid-{number:04d}", four(number).spec, "4xl4", at(number))
     lease = Lease(f"lease-{number}", place, f"uid-{place}", "us-central1", "us-central1-a", slots)
     admitted = advance(made, E.ADMITTED, at(number), RULES)
-    return advance(admitted, E.PLACED, at(number), RULES, lease=lease)
+    return advance(admitted, E.PLACED, at(number), RULES, facts=EventFacts(lease=lease))
 
 
 ENDS = (E.EXITED_OK, E.VM_LOST, E.SPOT_TAKEN)

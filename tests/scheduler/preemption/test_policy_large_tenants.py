@@ -11,7 +11,9 @@ from datetime import datetime
 from functools import cache
 
 from core.active import Census
-from core.job import Job, JobSpec, S, new_job
+from core.job import Job, S
+from core.job_fields import JobSpec
+from core.job_steps import new_job
 from core.queueing import QueuePolicy, QueueRule, due_at
 from core.tenants import Tenant, Usage
 from scheduler.preemption.policy import PreemptionResult, Runs, Wants, trial

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from core.changes import Charge, JobMove, JobNote, Snapshot
 from core.cluster import ClusterSpec
-from core.job import E, Job, JobSpec, Lease, Membership, S, advance, new_job
+from core.job import E, Job, Lease, Membership, S
+from core.job_fields import JobSpec
+from core.job_steps import EventFacts, advance, new_job
 from core.messages import Control, Heartbeat, HeartbeatStatus, OutMessage, StopJob
 from core.queueing import QueueRule, class_of
 from core.region_blocks import BlockKind, RegionBlock
@@ -80,7 +82,13 @@ class World:
         due = job.due_at - timedelta(seconds=ran_s)
         job = replace(job, due_at=due, submitted_at=began, queued_since=began, status_since=began)
         for event in (E.ADMITTED, E.PLACED, E.CLAIMED, E.STARTED):
-            job = advance(job, event, began, RULES, lease=lease if event is E.PLACED else None)
+            job = advance(
+                job,
+                event,
+                began,
+                RULES,
+                facts=EventFacts(lease=lease if event is E.PLACED else None),
+            )
         self.jobs[uid] = job
         self.vms[vm_uid] = replace(on, leases=(*on.leases, lease.lease_id), idle_since=None)
         return job

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from core.errors import StoreDown
-from core.job import JobSpec
+from core.job_fields import JobSpec
 from core.region_blocks import BlockKind, RegionBlock
 from scheduler.queue.blocked_clusters import FRESH_S, KnownRegionBlocks, block_of, blocked_clusters
 from tests.builders import NOW, REGIONS, at, cluster

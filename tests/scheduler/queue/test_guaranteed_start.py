@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.job import E, Job, JobSpec, Membership, Rules, S, advance, new_job
-from core.queueing import QueuePolicy, QueueRule
+from core.job import E, Job, Membership, Rules, S
+from core.job_fields import JobSpec
+from core.job_steps import advance, new_job
+from core.queueing import QueuePolicy, QueueRule, due_at
 from core.tenants import Tenant
 from core.timers import Timers
 from core.vm import drop_lease
@@ -62,7 +64,14 @@ class Site(World):
             spec = JobSpec(
                 f"{name}.{rank}", command=("x",), replicas=one.vms, max_runtime_s=LONGEST_S
             )
-            job = new_job(f"{name}-{rank}", spec, "1xl4", self.now, queue=RULES.queue, gang=member)
+            job = new_job(
+                f"{name}-{rank}",
+                spec,
+                "1xl4",
+                self.now,
+                due=due_at(self.now, spec, 0.0, RULES.queue),
+                gang=member,
+            )
             self.jobs[job.uid] = job
             if one.brief:
                 self.short.add(job.uid)

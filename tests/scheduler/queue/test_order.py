@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.active import ActiveIndex, Census, take_census
-from core.job import E, Job, JobSpec, advance, new_job
+from core.job import E, Job
+from core.job_fields import JobSpec
+from core.job_steps import advance, new_job
 from core.queueing import (
     PATIENCE_MAX_S,
     PriorityClass,
@@ -123,9 +125,11 @@ def test_bound_of_starvation(
     goes first, however small and however high within the class."""
     first = JobSpec("first", priority=mine)
     bound = patience_s(first, 0.0, POLICY, my_size)
-    waiting = new_job("a", first, "1xl4", NOW, expected_s=my_size)
+    waiting = new_job("a", first, "1xl4", NOW, due=due_at(NOW, first, 0.0, POLICY, my_size))
     arrived = NOW + timedelta(seconds=bound + later)
-    comes = new_job("b", JobSpec("b", priority=theirs), "1xl4", arrived, expected_s=their_size)
+    other = JobSpec("b", priority=theirs)
+    due = due_at(arrived, other, 0.0, POLICY, their_size)
+    comes = new_job("b", other, "1xl4", arrived, due=due)
     if class_of(mine) is class_of(theirs):
         assert next(ranked([comes, waiting], QueueRule.FAIR, shares(default=1))) is waiting
 

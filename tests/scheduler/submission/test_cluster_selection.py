@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from core.cluster import ClusterSpec, RegionSpec
 from core.errors import BadInput
-from core.job import JobSpec
-from core.submission import FIELDS
+from core.job_fields import FIELDS, JobSpec
 from scheduler.submission.cluster_selection import choose_cluster, misfits
 from tests.scheduler.api.fakes import CLUSTERS, cluster
 

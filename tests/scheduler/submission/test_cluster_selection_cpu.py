@@ -10,7 +10,9 @@ import pytest
 from agent.attempt import slots_refusal
 from core.cluster import ClusterSpec
 from core.errors import BadInput
-from core.job import E, JobSpec, S, advance
+from core.job import E, S
+from core.job_fields import JobSpec
+from core.job_steps import advance
 from core.region_blocks import BlockKind, RegionBlock, block_on
 from core.tenants import Quota, ResourceTotals, Tenant, machines_of, shortage
 from scheduler.queue.price_caps import size_words

@@ -20,7 +20,7 @@ from core.timers import Timers
 from messaging.errors import BadMessage, BusRefused
 from messaging.submissions import reply_topic
 from scheduler.submission.pubsub_intake import SubmissionIntake
-from scheduler.submission.submit import Submissions
+from scheduler.submission.submit import SubmissionPorts, Submissions
 from scheduler.submission.tenant_access import DoorRules
 from scheduler.submission.tenant_access import TenantAccess as TenantsDoor
 from sim.memory.reads import MemoryReads
@@ -72,7 +72,7 @@ class TenantAccess:
         ids = RandomIds(random.Random(3))
         asks = TenantsDoor(self.store, lambda: rules, clock) if rules is not None else None
         submissions = Submissions(
-            write, self.store, lambda: CLUSTERS, Timers(), clock, ids, door=asks
+            SubmissionPorts(write, self.store, clock, ids), lambda: CLUSTERS, Timers(), door=asks
         )
         self.intake = SubmissionIntake(self.bus, NAMES, submissions, self.store, clock)
 

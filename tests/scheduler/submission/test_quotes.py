@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from core.cluster import ClusterSpec, RegionSpec
 from core.errors import BadInput
-from core.job import JobSpec
+from core.job_fields import JobSpec
 from core.submission import content_hash, parse_submission
 from core.timers import Timers
 from scheduler.submission.cluster_selection import (

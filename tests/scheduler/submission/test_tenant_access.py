@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 
 from core.errors import BadInput, StoreDown
-from core.job import JobSpec
+from core.job_fields import JobSpec
 from core.tenants import Holding, Tenant, TenantRow, Usage
 from scheduler.submission.tenant_access import FRESH_S, DoorRules, TenantAccess
 from tests.builders import at, cluster

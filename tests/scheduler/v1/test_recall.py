@@ -11,6 +11,7 @@ import pytest
 from core.changes import Snapshot
 from core.errors import BusDown, Forbidden
 from core.job import E, Job, Offer
+from core.job_steps import EventFacts
 from core.messages import InMessage, OutMessage
 from core.names import Names
 from core.vm import Vm, VmState
@@ -144,7 +145,7 @@ async def test_a_claim_has_both_looked_through() -> None:
     await known(house, out(1))
     plan = house.cycle(out(1))
     lease = replace(job(1, E.ADMITTED, E.PLACED).lease, lease_id="lease-1")  # type: ignore[type-var]
-    plan.step(plan.jobs["job-uid-0001"], E.FOUND_BY_V1, "taken", lease=lease)
+    plan.step(plan.jobs["job-uid-0001"], E.FOUND_BY_V1, "taken", facts=EventFacts(lease=lease))
     house.recall.look(plan, V1)
     house.jobs = list(plan.jobs.values())
     await looked_through(house)

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from core.changes import JobMove, JobNote, Send
-from core.job import E, Job, Lease, Offer, S, advance
+from core.job import E, Job, Lease, Offer, S
+from core.job_steps import EventFacts, advance
 from core.messages import Control, Heartbeat, HeartbeatStatus, OutMessage, StartJob, StopJob
 from core.timers import V1_LEAST_S, Timers
 from core.vm import V1_BOOT, Vm, VmState
@@ -35,7 +36,9 @@ def out(number: int, on: str, **spec: object) -> Job:
 
 def taken(number: int, on: str, *events: E, **spec: object) -> Job:
     lease = Lease(f"lease-{number}", on, f"uid-{on}", "us-central1", "z", (0,))
-    held = advance(waiting(number, **spec), E.FOUND_BY_V1, at(number), RULES, lease=lease)
+    held = advance(
+        waiting(number, **spec), E.FOUND_BY_V1, at(number), RULES, facts=EventFacts(lease=lease)
+    )
     for event in events:
         held = advance(held, event, at(number), RULES)
     return held
@@ -407,7 +410,7 @@ def test_deadlines_of_a_v1_job_are_those_of_its_worker() -> None:
     """It has 180 s from FOUND_VM to RUNNING, and a minute over its grace to stop."""
     rules = replace(RULES, timers=IMPATIENT, v1_clusters=V1)
     lease = Lease("lease-1", "vm-a", "uid-vm-a", "us-central1", "z", (0,))
-    found = advance(waiting(1), E.FOUND_BY_V1, at(0), rules, lease=lease)
+    found = advance(waiting(1), E.FOUND_BY_V1, at(0), rules, facts=EventFacts(lease=lease))
     assert found.deadline_at == at(180)
     stopping = advance(found, E.STOP_ASKED, at(0), rules)
     assert stopping.deadline_at == at(found.spec.stop_grace_s + 60)

@@ -6,7 +6,9 @@ import asyncio
 import random
 from dataclasses import replace
 
-from core.job import JobSpec, JobStatus, Lease, new_job
+from core.job import JobStatus, Lease
+from core.job_fields import JobSpec
+from core.job_steps import new_job
 from sim.virtual.loop import EPOCH
 from sim.virtual.rare_moments import RareMoments
 from sim.virtual.run import SimulationPlan, SimulationRun

@@ -29,6 +29,7 @@ from core.actions import Delete, Drain
 from core.changes import AtomicBatch, Committed, NewRequest
 from core.commit import KnownRows, judge
 from core.cost import CostKind, Life, Settlement, settle
+from core.job_steps import EventFacts
 from core.messages import HeartbeatStatus, InMessage, StartJob
 from core.reasons import CommitRefusal, RefusalKind
 from core.vm import Vm
@@ -88,7 +89,7 @@ def test_fencing_by_lease(monkeypatch: pytest.MonkeyPatch) -> None:
             return
         for event, reason in scheduler.cycle.heartbeats._events(job, heartbeat, vm):
             current = plan.jobs[job.uid]
-            plan.step(current, event, reason, exit_code=heartbeat.exit_code)
+            plan.step(current, event, reason, facts=EventFacts(exit_code=heartbeat.exit_code))
 
     monkeypatch.setattr(scheduler.cycle.heartbeats, "_job_beat", believe)
     assert caught(monkeypatch, ["I2", "I4", "crash"], "vm_cut_off", "agent_restarted")

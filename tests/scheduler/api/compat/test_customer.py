@@ -8,7 +8,9 @@ import pytest
 
 from core.changes import PutRegionStatus, RaiseAlert, RegionStatus
 from core.client_statuses import WORDS
-from core.job import JobEvent, JobSpec, JobStatus, advance, new_job
+from core.job import JobEvent, JobStatus
+from core.job_fields import JobSpec
+from core.job_steps import EventFacts, advance, new_job
 from core.reads import Milestones, ServiceSummary, VmCount
 from core.vm import VmState
 from scheduler.api.compat.customer import STATUSES, TimestampsOut, v1_job
@@ -267,7 +269,9 @@ async def test_only_nine_statuses_ever_appear() -> None:
     for road in roads:
         at = job
         for event in road:
-            at = advance(at, event, NOW, RULES, lease=LEASE if event is E.PLACED else None)
+            at = advance(
+                at, event, NOW, RULES, facts=EventFacts(lease=LEASE if event is E.PLACED else None)
+            )
         told = v1_job(at, Milestones({}, "vm-old", "us-west1"), {})
         assert told.gcp is not None
         assert told.status == told.gcp.status

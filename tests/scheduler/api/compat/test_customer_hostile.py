@@ -13,7 +13,7 @@ import pytest
 
 from agent.environment import argv_for, environment_for, places_for
 from core.errors import BadInput
-from core.job import JobSpec
+from core.job_fields import JobSpec
 from core.messages import InMessage, StartJob
 from core.names import Names
 from core.submission import parse_submission
@@ -27,7 +27,7 @@ from messaging.codec import (
     encode_stop_v1,
 )
 from scheduler.submission.other_systems import native_of_definition, native_of_v1
-from scheduler.submission.submit import refuse_unstorable
+from scheduler.submission.unstorable import refuse_unstorable
 from stores.base import LogPath, job_key, quoted
 from stores.local import LocalStore
 from tests.scheduler.api.fakes import NOW, House

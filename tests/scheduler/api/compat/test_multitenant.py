@@ -18,7 +18,7 @@ from scheduler.api.compat.multitenant import job_words
 from scheduler.api.http.app import create_app
 from scheduler.api.services import Services
 from scheduler.operations.metrics import Metrics
-from scheduler.submission.submit import Submissions
+from scheduler.submission.submit import SubmissionPorts, Submissions
 from scheduler.submission.tenant_access import DoorRules, TenantAccess
 from sim.memory.reads import MemoryReads
 from sim.memory.store import MemoryStore
@@ -69,12 +69,9 @@ def client(store: MemoryStore) -> httpx.AsyncClient:
         return (await store.commit([batch], None)).refusals.get(0)
 
     submissions = Submissions(
-        write,
-        store,
+        SubmissionPorts(write, store, clock, ids),
         lambda: CLUSTERS,
         Timers(),
-        clock,
-        ids,
         door=TenantAccess(store, DoorRules, clock),
     )
     services = Services(

@@ -12,7 +12,8 @@ import pytest
 from core.changes import JobMove
 from core.clock import SystemClock
 from core.ids import RandomIds
-from core.job import E, Lease, advance, entry_for
+from core.job import E, Lease
+from core.job_steps import EventFacts, advance, entry_for
 from core.names import Names
 from core.timers import Timers
 from db.reads import PostgresReads
@@ -21,7 +22,7 @@ from scheduler.api.http.app import create_app
 from scheduler.api.services import Services
 from scheduler.operations.metrics import Metrics
 from scheduler.submission.group_commit import GroupCommit
-from scheduler.submission.submit import Submissions
+from scheduler.submission.submit import SubmissionPorts, Submissions
 from tests.scheduler.api.fakes import CLUSTERS, RULES, assert_error
 
 pytestmark = pytest.mark.slow
@@ -50,7 +51,9 @@ async def live(database_url: str) -> AsyncIterator[Live]:
     services = Services(
         store=store,
         reads=PostgresReads(store),
-        submissions=Submissions(group.submit, store, lambda: CLUSTERS, Timers(), clock, ids),
+        submissions=Submissions(
+            SubmissionPorts(group.submit, store, clock, ids), lambda: CLUSTERS, Timers()
+        ),
         clusters=lambda: CLUSTERS,
         rules=lambda: RULES,
         names=Names(),
@@ -116,7 +119,11 @@ async def test_stopping_a_leased_job_writes_its_message(live: Live) -> None:
     lease = Lease("lease1", "vm-1", RandomIds().uid(job.submitted_at), "us-central1", "z", (0,))
     for event in (E.ADMITTED, E.PLACED, E.CLAIMED, E.STARTED):
         after = advance(
-            job, event, job.submitted_at, RULES, lease=lease if event is E.PLACED else None
+            job,
+            event,
+            job.submitted_at,
+            RULES,
+            facts=EventFacts(lease=lease if event is E.PLACED else None),
         )
         batch = (JobMove(job, after, (entry_for(job, after, event),)),)
         assert (await live.store.commit([batch], None)).all_applied

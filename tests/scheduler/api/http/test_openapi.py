@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from core.submission import FIELDS, parse_submission
+from core.job_fields import FIELDS
+from core.submission import parse_submission
 from core.timers import Timers
 from core.unified_job import is_manifest, native_of_manifest
 from scheduler.api.examples import SUBMISSIONS

@@ -10,7 +10,9 @@ import pytest
 from core.changes import JobMove, NewJob, NewVm
 from core.cost import TenantBudget
 from core.cost_report import CostQuestion, CostReport
-from core.job import E, JobSpec, Lease, advance, entry_for, new_job
+from core.job import E, Lease
+from core.job_fields import JobSpec
+from core.job_steps import EventFacts, advance, entry_for, new_job
 from core.vm import Vm, VmState
 from tests.scheduler.api.fakes import NOW, RULES, House, assert_error
 
@@ -31,7 +33,9 @@ def bill(house: House, tenant: str, hours: float, *, busy: bool = True) -> None:
     if not busy:
         steps.append((E.EXITED_OK, begun + timedelta(hours=hours / 2)))
     for event, at in steps:
-        after = advance(job, event, at, RULES, lease=lease if event is E.PLACED else None)
+        after = advance(
+            job, event, at, RULES, facts=EventFacts(lease=lease if event is E.PLACED else None)
+        )
         house.write(JobMove(job, after, (entry_for(job, after, event),)))
         job = after
 

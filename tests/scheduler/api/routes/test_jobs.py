@@ -12,7 +12,8 @@ from datetime import timedelta
 import pytest
 
 from core.changes import AtomicBatch, JobWhy, PutSupplyHistory
-from core.job import JobEvent, JobStatus, advance
+from core.job import JobEvent, JobStatus
+from core.job_steps import advance
 from core.reasons import CommitRefusal, RefusalKind
 from core.supply import SupplyHistory, SupplyOutcome
 from core.waits import WaitKind, WaitNote

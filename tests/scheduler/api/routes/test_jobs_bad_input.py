@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.submission import FIELDS
+from core.job_fields import FIELDS
 from tests.scheduler.api.fakes import House, assert_error
 
 JOBS = "/api/v1/jobs"

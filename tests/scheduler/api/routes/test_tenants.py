@@ -8,11 +8,13 @@ from datetime import timedelta
 import pytest
 
 from core.errors import BadInput, PriceNotConfirmed
-from core.job import E, JobSpec, advance
+from core.job import E
+from core.job_fields import JobSpec
+from core.job_steps import advance
 from core.queueing import QueuePolicy, QueueRule, patience_s
 from core.tenants import Consent, Quota, Tenant
 from scheduler.queue.guaranteed_start import bound_s
-from scheduler.submission.submit import Expected, Submissions
+from scheduler.submission.submit import Expected, SubmissionPorts, Submissions
 from scheduler.submission.tenant_access import DoorRules, TenantAccess, span
 from tests.scheduler.api.fakes import NOW, RULES, TO_RUNNING, House
 
@@ -130,12 +132,9 @@ def door(
     clock = house.clock
     services = house.services()
     return Submissions(
-        house.store.write,
-        house.store,
+        SubmissionPorts(house.store.write, house.store, clock, services.ids),
         lambda: house.clusters,
         RULES.timers,
-        clock,
-        services.ids,
         door=TenantAccess(
             house.store, lambda: DoorRules(not strict, confirm_above_usd_per_hour=confirm), clock
         ),

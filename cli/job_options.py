@@ -1,0 +1,136 @@
+"""Options that the table of job fields makes: those of `zen submit`, and the filters of `zen jobs`.
+
+A command takes its own options as one dataclass, and what was given of the fields as a mapping.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from types import NoneType
+from typing import Annotated, Any, TypeVar, get_args, get_origin
+
+import typer
+
+from cli.options import as_command, declared, pairs, parameter
+from cli.output.durations import is_span, moment, seconds
+from core.clock import SystemClock
+from core.job_fields import FIELDS, FILTERS, JobField, Option, Said, types
+
+T = TypeVar("T")
+Given = Mapping[str, object]
+"""What was given on the command line, by the name of the field."""
+_SPAN_UNIT_S = {Said.SECONDS: 1, Said.MINUTES: 60}
+SUBMITTED = tuple(field for field in FIELDS.values() if field.option is not None)
+
+
+def takes_fields(
+    own: type[T], made: Sequence[inspect.Parameter]
+) -> Callable[[Callable[[T, Given], None]], Callable[..., None]]:
+    """A command of the options that were made and of those in the dataclass `own`, all of which
+    have defaults."""
+    names = [one.name for one in made]
+
+    def wrap(command: Callable[[T, Given], None]) -> Callable[..., None]:
+        def run(**words: Any) -> None:
+            given = {name: words.pop(name) for name in names}
+            command(own(**words), given)
+
+        return as_command(run, [*made, *declared(own)], command)
+
+    return wrap
+
+
+def submit_options() -> list[inspect.Parameter]:
+    return [_option(field, field.option) for field in SUBMITTED if field.option is not None]
+
+
+def filter_options() -> list[inspect.Parameter]:
+    made = []
+    for field in FILTERS:
+        flag = _filter_flag(field)
+        metavar = field.option.metavar if field.option else None
+        made.append(_option(field, Option(flag, metavar, field.only)))
+    return made
+
+
+def _filter_flag(field: JobField) -> str:
+    return field.option.flags if field.option else "--" + field.name.replace("_", "-")
+
+
+def _option(field: JobField, option: Option) -> inspect.Parameter:
+    shape, default = _shape(field, option), False if option.said is Said.YES else None
+    told = typer.Option(*option.flags.split(), metavar=option.metavar, help=option.help)
+    return parameter(field.name, Annotated[shape, told], default)
+
+
+def _shape(field: JobField, option: Option) -> Any:
+    """The type that typer reads the words as."""
+    if option.said is Said.YES:
+        return bool
+    if option.said is Said.GIGABYTES:
+        return float | None
+    if option.said is not Said.PLAIN:
+        return str | None
+    kind = types()[field.attribute]
+    inner = [one for one in get_args(kind) if one is not NoneType]
+    if get_origin(kind) in (tuple, Mapping):
+        return list[str] | None
+    return (inner[0] if NoneType in get_args(kind) else kind) | None
+
+
+def body_of(given: Given, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The submission: what was given wins over the same fields of `body`; mappings are merged."""
+    made = dict(body)
+    for field in SUBMITTED:
+        option, value = field.option, given[field.name]
+        if option is None or value in (None, []) or (value is False and option.said is Said.YES):
+            continue
+        read = _read(option, value, mapping=get_origin(types()[field.attribute]) is Mapping)
+        if isinstance(read, dict) and option.said is Said.PLAIN:
+            present = made.get(field.name)
+            read = {**(present if isinstance(present, dict) else {}), **read}
+        made[field.name] = read
+    return made
+
+
+def _read(option: Option, value: Any, *, mapping: bool) -> Any:
+    """What the option means. One with an empty value, as an unset variable of a script leaves it,
+    is not taken for one that was left out."""
+    flag = option.flag
+    if value == "" or (isinstance(value, list) and "" in value):
+        raise typer.BadParameter(f"{flag}: got '', expected a value; leave it out for none")
+    match option.said:
+        case Said.GIGABYTES:
+            return round(value * 1024)
+        case Said.SECONDS | Said.MINUTES:
+            return seconds(value, flag) / _SPAN_UNIT_S[option.said]
+        case Said.MOMENT:
+            return _moment(value, flag)
+        case Said.REPLICAS:
+            return parse_replicas(value)
+        case _:
+            return pairs(value, flag) if mapping else value
+
+
+def _moment(text: str, flag: str) -> str:
+    """A moment as it was written, or from now on: 12h."""
+    if moment(text) is not None:
+        return text
+    if not (is_span(text) or text.strip().isdecimal()):
+        expected = "12h, or a moment with its offset such as 2030-09-01T18:00Z"
+        raise typer.BadParameter(f"{flag}: got {text!r}, expected {expected}")
+    at = SystemClock().now() + timedelta(seconds=seconds(text, flag))
+    return at.isoformat(timespec="seconds")
+
+
+def parse_replicas(text: str) -> object:
+    """4, or 2-8: an elastic job."""
+    least, dash, most = text.partition("-")
+    if not least.isdecimal() or (dash and not most.isdecimal()):
+        raise typer.BadParameter(
+            f"{text!r} is neither a number of VMs nor a range of it, such as 4 or 2-8",
+            param_hint="--replicas",
+        )
+    return {"min": int(least), "max": int(most)} if dash else int(least)
