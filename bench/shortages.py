@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from core.errors import ZenError
-from core.supply import HOUR_S, Shortage, taken_after_shortage
+from core.supply import HOUR_S, Shortage, reclaimed_after_shortage
 from sim.replay.supply import Supply, Zone, load_supply
 
 EDGES_H = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, math.inf)
@@ -46,7 +46,7 @@ def spells(zone: Zone, number: int, period_s: float) -> Iterator[float]:
             spell_s = 0.0
 
 
-def taken_by_age(supply: Supply, numbers: Sequence[int]) -> list[tuple[float, float, int]]:
+def reclaimed_by_age(supply: Supply, numbers: Sequence[int]) -> list[tuple[float, float, int]]:
     """For each span of age: takings per hour, the hours, the takings."""
     found = [(0.0, 0) for _ in EDGES_H[1:]]
     for length_h in (
@@ -66,7 +66,7 @@ def law(low_h: float, high_h: float) -> float:
     """What the planner expects in the middle of that span, for the hour that follows."""
     middle_h = (low_h + min(high_h, 2 * low_h)) / 2 if low_h else high_h / 2
     now = datetime(2025, 1, 1, tzinfo=UTC)
-    return taken_after_shortage([Shortage(0, now - timedelta(hours=middle_h))], 1, now)
+    return reclaimed_after_shortage([Shortage(0, now - timedelta(hours=middle_h))], 1, now)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -84,7 +84,7 @@ def main(words: Sequence[str] | None = None) -> int:
         "hours since it was short", "takings per hour", "the planner's", "hours", "takings"
     )
     for (low, high), found in zip(
-        pairwise(EDGES_H), taken_by_age(supply, args.numbers), strict=True
+        pairwise(EDGES_H), reclaimed_by_age(supply, args.numbers), strict=True
     ):
         rate, hours, taken = found
         span = f"{low:g} to {high:g}" if high < math.inf else f"over {low:g}"

@@ -88,7 +88,7 @@ class ActiveIndex:
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
         self.vms: dict[str, Vm] = {}
-        self.whys: dict[str, str] = {}
+        self.reasons: dict[str, str] = {}
         """Of those that await a VM: why, as stored."""
         self.census = Census()
         self.marks: Counter[str] = Counter()
@@ -199,7 +199,7 @@ class ActiveIndex:
             self._remember_end(job.deadline_at, job)
         if job.status is JobStatus.PROVISIONING:
             self.admitted[job.uid] = None
-            self.whys[job.uid] = why
+            self.reasons[job.uid] = why
             self.marks[job.cluster] += 1
         if job.status in LEASED:
             self.census.count(job)
@@ -259,8 +259,8 @@ class ActiveIndex:
 
     def say(self, uid: str, why: str) -> None:
         """Why a job waits, as it is stored from now on."""
-        if uid in self.whys:
-            self.whys[uid] = why
+        if uid in self.reasons:
+            self.reasons[uid] = why
 
     def _see(self, vm: Vm, *, fresh: bool) -> None:
         self.vms[vm.uid] = vm
@@ -282,7 +282,7 @@ class ActiveIndex:
             _keep(self.partial, job.gang.uid, wanted=job.gang.uid in self.gangs)
         if job.status is JobStatus.PROVISIONING:
             self.admitted.pop(job.uid, None)
-            self.whys.pop(job.uid, None)
+            self.reasons.pop(job.uid, None)
             self.marks[job.cluster] += 1
         if job.status in LEASED:
             self.census.count(job, -1)

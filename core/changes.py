@@ -65,7 +65,7 @@ class JobProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class JobWhy:
+class PendingReason:
     """Why it waits, for people. No guard: the newest word wins."""
 
     uid: str
@@ -289,7 +289,7 @@ Change = (
     | JobMove
     | JobNote
     | JobProgress
-    | JobWhy
+    | PendingReason
     | WaitNote
     | NewVm
     | VmMove
@@ -347,7 +347,7 @@ class Snapshot:
     blocks: tuple[RegionBlock, ...]
     requests: tuple[CloudRequest, ...]
     """Cloud calls written down but not settled."""
-    whys: Mapping[str, str]
+    reasons: Mapping[str, str]
     """The stored why of each waiting job in `jobs`, so that only news is written."""
     open_alerts: Mapping[tuple[str, str], datetime]
     """(kind, subject) → when it was raised."""

@@ -18,9 +18,9 @@ from core.changes import (
     JobMove,
     JobNote,
     JobProgress,
-    JobWhy,
     NewJob,
     NewVm,
+    PendingReason,
     PutTenant,
     ReplayDeadLetter,
     Reserve,
@@ -149,7 +149,9 @@ def _guard_job_move(before: Job, after: Job, known: KnownRows) -> CommitRefusal 
     refusal = _guard_version("job", before.spec.job_id, before, after, known.job_versions)
     leaves = before.status in HOLDS and after.status not in HOLDS
     if refusal is None and leaves and before.spec.tenant_id in known.tenants:
-        _hold(before.spec.tenant_id, before.cluster, ResourceTotals.of(before.spec), -1, known)
+        _dependency(
+            before.spec.tenant_id, before.cluster, ResourceTotals.of(before.spec), -1, known
+        )
     return refusal
 
 
@@ -205,11 +207,13 @@ def _guard_reserve(reserve: Reserve, known: KnownRows) -> CommitRefusal | None:
         short = shortage(tenant, asked, used)
         if short is not None:
             return CommitRefusal(R.QUOTA, short.words())
-    _hold(reserve.tenant_id, reserve.cluster, reserve.asks, 1, known)
+    _dependency(reserve.tenant_id, reserve.cluster, reserve.asks, 1, known)
     return None
 
 
-def _hold(tenant_id: str, cluster: str, asks: ResourceTotals, sign: int, known: KnownRows) -> None:
+def _dependency(
+    tenant_id: str, cluster: str, asks: ResourceTotals, sign: int, known: KnownRows
+) -> None:
     """What a step of this very commit adds to a tenant's holding, or takes from it."""
     holding = known.held.get(tenant_id, {})
     known.held[tenant_id] = {
@@ -276,7 +280,7 @@ def _want(change: Change, found: RowKeys) -> None:
         case JobNote(uid, entry):
             found.jobs.add(uid)
             _want_entries(uid, (entry,), found)
-        case JobProgress(uid) | JobWhy(uid):
+        case JobProgress(uid) | PendingReason(uid):
             found.jobs.add(uid)
         case NewVm(vm):
             found.vms.add(vm.uid)

@@ -16,10 +16,10 @@ from core.changes import (
     JobMove,
     JobNote,
     JobProgress,
-    JobWhy,
     NewJob,
     NewRequest,
     NewVm,
+    PendingReason,
     PutRegionBlock,
     PutTenant,
     Reserve,
@@ -76,7 +76,7 @@ class Writes:
     events: list[tuple[str, TimelineEntry]] = field(default_factory=list)
     attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
     progress: dict[tuple[str, int], JobProgress] = field(default_factory=dict)
-    whys: dict[str, JobWhy] = field(default_factory=dict)
+    reasons: dict[str, PendingReason] = field(default_factory=dict)
     wait_notes: list[WaitNote] = field(default_factory=list)
     waits: list[tuple[str, Wait]] = field(default_factory=list)
     """(hold, what it waits for)."""
@@ -114,7 +114,7 @@ def _fold_one(change: Change, writes: Writes) -> None:
                 writes.waits += [(job.blocked, wait) for wait in change.waits]
         case JobMove():
             _fold_move(change, writes)
-        case JobNote() | JobProgress() | JobWhy() | WaitNote():
+        case JobNote() | JobProgress() | PendingReason() | WaitNote():
             _fold_words(change, writes)
         case NewVm() | VmMove() | VmHeartbeat():
             _fold_vm(change, writes)
@@ -126,15 +126,15 @@ def _fold_one(change: Change, writes: Writes) -> None:
             writes.small.append(change)
 
 
-def _fold_words(change: JobNote | JobProgress | JobWhy | WaitNote, writes: Writes) -> None:
+def _fold_words(change: JobNote | JobProgress | PendingReason | WaitNote, writes: Writes) -> None:
     """What is known of a job beside its state."""
     match change:
         case JobNote(uid, entry):
             writes.events.append((uid, entry))
         case JobProgress():
             _fold_progress(change, writes)
-        case JobWhy(uid):
-            writes.whys[uid] = change
+        case PendingReason(uid):
+            writes.reasons[uid] = change
         case WaitNote():
             writes.wait_notes.append(change)
 

@@ -53,9 +53,9 @@ class CostKind(StrEnum):
 K = CostKind
 WASTED = tuple(kind for kind in CostKind if kind is not K.USEFUL)
 _SPOILT_BY: Mapping[str, CostKind] = {
-    JobEvent.SPOT_TAKEN: K.PREEMPTED,
-    JobEvent.YIELDED: K.PREEMPTED,
-    JobEvent.YIELD_GRACE_OVER: K.PREEMPTED,
+    JobEvent.RECLAIMED: K.PREEMPTED,
+    JobEvent.PREEMPTED: K.PREEMPTED,
+    JobEvent.PREEMPTION_GRACE_OVER: K.PREEMPTED,
     JobEvent.VM_LOST: K.LOST,
     JobEvent.CLAIM_TIMEOUT: K.LOST,
     JobEvent.START_TIMEOUT: K.LOST,

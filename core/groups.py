@@ -71,7 +71,7 @@ def bad_end(needs: str, status: str, *, group: bool) -> str:
     return f"it waited for job {needs}, and that ended {status}"
 
 
-def hold_words(after: Iterable[str]) -> str:
+def dependency_words(after: Iterable[str]) -> str:
     """Why a job behind a hold waits."""
     words = [word.removesuffix(":ok").replace(":any", " (in any way)") for word in after]
     return f"waits for the end of {', '.join(words)}"

@@ -89,7 +89,7 @@ class JobEvent(StrEnum):
     """The command ended with another exit code."""
     VM_LOST = "vm_lost"
     """The VM is gone or silent for too long."""
-    SPOT_TAKEN = "spot_taken"
+    RECLAIMED = "spot_taken"
     """The cloud reclaimed the spot VM."""
     CLAIM_TIMEOUT = "claim_timeout"
     """The worker did not claim the start in time."""
@@ -103,11 +103,11 @@ class JobEvent(StrEnum):
     """It waited for longer than it may."""
     MAX_RUNTIME = "max_runtime"
     """It ran for longer than it may."""
-    YIELD_ASKED = "yield_asked"
+    PREEMPTION_ASKED = "yield_asked"
     """It is told to save and yield its place."""
-    YIELDED = "yielded"
+    PREEMPTED = "yielded"
     """The worker says that it has yielded."""
-    YIELD_GRACE_OVER = "yield_grace_over"
+    PREEMPTION_GRACE_OVER = "yield_grace_over"
     """It did not yield in time."""
     STOP_ASKED = "stop_asked"
     """Somebody asked to stop it."""
@@ -142,38 +142,38 @@ TRANSITIONS: Mapping[tuple[JobStatus, JobEvent], tuple[JobStatus, ...]] = {
     (S.ASSIGNED, E.CLAIM_TIMEOUT): (S.QUEUED, S.FAILED),
     (S.ASSIGNED, E.VM_LOST): (S.QUEUED, S.FAILED),
     (S.ASSIGNED, E.START_REFUSED): (S.FAILED,),
-    (S.ASSIGNED, E.SPOT_TAKEN): (S.QUEUED,),
-    (S.ASSIGNED, E.YIELD_ASKED): (S.PREEMPTING,),
+    (S.ASSIGNED, E.RECLAIMED): (S.QUEUED,),
+    (S.ASSIGNED, E.PREEMPTION_ASKED): (S.PREEMPTING,),
     (S.ASSIGNED, E.GANG_FAILED): (S.STOPPING,),
     (S.ASSIGNED, E.STOP_ASKED): (S.STOPPING,),
     (S.STARTING, E.STARTED): (S.RUNNING,),
     (S.STARTING, E.EXITED_OK): (S.SUCCEEDED,),
     (S.STARTING, E.EXITED_ERROR): (S.QUEUED, S.FAILED),
     (S.STARTING, E.VM_LOST): (S.QUEUED, S.FAILED),
-    (S.STARTING, E.SPOT_TAKEN): (S.QUEUED, S.FAILED),
+    (S.STARTING, E.RECLAIMED): (S.QUEUED, S.FAILED),
     (S.STARTING, E.START_TIMEOUT): (S.QUEUED, S.FAILED),
-    (S.STARTING, E.YIELD_ASKED): (S.PREEMPTING,),
+    (S.STARTING, E.PREEMPTION_ASKED): (S.PREEMPTING,),
     (S.STARTING, E.GANG_FAILED): (S.STOPPING,),
     (S.STARTING, E.STOP_ASKED): (S.STOPPING,),
     (S.RUNNING, E.EXITED_OK): (S.SUCCEEDED,),
     (S.RUNNING, E.EXITED_ERROR): (S.QUEUED, S.FAILED),
     (S.RUNNING, E.VM_LOST): (S.QUEUED, S.FAILED),
-    (S.RUNNING, E.SPOT_TAKEN): (S.QUEUED, S.FAILED),
-    (S.RUNNING, E.YIELD_ASKED): (S.PREEMPTING,),
+    (S.RUNNING, E.RECLAIMED): (S.QUEUED, S.FAILED),
+    (S.RUNNING, E.PREEMPTION_ASKED): (S.PREEMPTING,),
     (S.RUNNING, E.MAX_RUNTIME): (S.STOPPING,),
     (S.RUNNING, E.GANG_FAILED): (S.STOPPING,),
     (S.RUNNING, E.STOP_ASKED): (S.STOPPING,),
-    (S.PREEMPTING, E.YIELDED): (S.QUEUED,),
-    (S.PREEMPTING, E.YIELD_GRACE_OVER): (S.QUEUED,),
+    (S.PREEMPTING, E.PREEMPTED): (S.QUEUED,),
+    (S.PREEMPTING, E.PREEMPTION_GRACE_OVER): (S.QUEUED,),
     (S.PREEMPTING, E.EXITED_OK): (S.SUCCEEDED,),
     (S.PREEMPTING, E.STOP_ASKED): (S.STOPPING,),
     (S.PREEMPTING, E.GANG_FAILED): (S.STOPPING,),
     (S.PREEMPTING, E.VM_LOST): (S.QUEUED,),
-    (S.PREEMPTING, E.SPOT_TAKEN): (S.QUEUED,),
+    (S.PREEMPTING, E.RECLAIMED): (S.QUEUED,),
     (S.STOPPING, E.STOPPED): (S.CANCELLED, S.FAILED),
     (S.STOPPING, E.EXITED_ERROR): (S.CANCELLED, S.FAILED),
     (S.STOPPING, E.VM_LOST): (S.CANCELLED, S.FAILED),
-    (S.STOPPING, E.SPOT_TAKEN): (S.CANCELLED, S.FAILED),
+    (S.STOPPING, E.RECLAIMED): (S.CANCELLED, S.FAILED),
     (S.STOPPING, E.STOP_GRACE_OVER): (S.CANCELLED, S.FAILED),
     (S.STOPPING, E.EXITED_OK): (S.SUCCEEDED,),
 }
@@ -188,7 +188,7 @@ REPEATS: frozenset[tuple[JobStatus, JobEvent]] = frozenset(
         (S.RUNNING, E.STARTED),
         (S.PREEMPTING, E.CLAIMED),
         (S.PREEMPTING, E.STARTED),
-        (S.PREEMPTING, E.YIELD_ASKED),
+        (S.PREEMPTING, E.PREEMPTION_ASKED),
         (S.STOPPING, E.CLAIMED),
         (S.STOPPING, E.STARTED),
         (S.STOPPING, E.STOP_ASKED),
@@ -204,7 +204,7 @@ DEADLINE_EVENT: Mapping[JobStatus, JobEvent] = {
     S.ASSIGNED: E.CLAIM_TIMEOUT,
     S.STARTING: E.START_TIMEOUT,
     S.RUNNING: E.MAX_RUNTIME,
-    S.PREEMPTING: E.YIELD_GRACE_OVER,
+    S.PREEMPTING: E.PREEMPTION_GRACE_OVER,
     S.STOPPING: E.STOP_GRACE_OVER,
 }
 

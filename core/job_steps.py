@@ -162,7 +162,7 @@ _USER_FAILURES = frozenset({E.EXITED_ERROR})
 _INFRA_LOSSES = frozenset({E.VM_LOST, E.START_TIMEOUT, E.CLAIM_TIMEOUT})
 _STOPS = {E.MAX_RUNTIME: StopReason.MAX_RUNTIME, E.GANG_FAILED: StopReason.GANG}
 # A job that yielded did so for others: that eats nobody's budget.
-_PREEMPTIONS = frozenset({E.SPOT_TAKEN})
+_PREEMPTIONS = frozenset({E.RECLAIMED})
 
 
 def _count(job: Job, event: JobEvent) -> Job:

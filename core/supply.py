@@ -44,7 +44,7 @@ SHORTAGES_MAX = 16
 
 # A place that takes fewer VMs back at once than this share of those that it has given is not short:
 # in a large fleet some go all the time.
-TAKEN_SHARE = 0.1
+RECLAIMED_SHARE = 0.1
 
 # Submissions that are looked at for the rate at which jobs come.
 ARRIVALS_HORIZON_S, ARRIVALS_MAX = 2 * 3600.0, 256
@@ -57,7 +57,7 @@ class SupplyOutcome(StrEnum):
     MISS = "miss"
     HINT = "hint"
     """The cloud named the zone as one that has capacity; nobody has tried it since."""
-    TAKEN = "taken"
+    RECLAIMED = "taken"
     """It took spot VMs back, so it had none to give."""
 
 
@@ -269,7 +269,7 @@ def success_probability(
     mean = usual_probability(known, now, half_life_s)
     if known is None or known.last is None or known.last_at is None:
         return mean
-    last = 0.0 if known.last in (SupplyOutcome.MISS, SupplyOutcome.TAKEN) else 1.0
+    last = 0.0 if known.last in (SupplyOutcome.MISS, SupplyOutcome.RECLAIMED) else 1.0
     age_s = max(0.0, (now - known.last_at).total_seconds())
     return mean + (last - mean) / (1.0 + age_s / SIGHTING_S)
 
@@ -313,7 +313,7 @@ def after_taking(known: SupplyHistory, at: datetime) -> SupplyHistory:
     none to give; but no request missed: what it gives on the whole, and how many at once, stays."""
     if known.last_at is not None and known.last_at > at:
         return known
-    return replace(known, last=SupplyOutcome.TAKEN, last_at=at, room=_faded_room(known, at))
+    return replace(known, last=SupplyOutcome.RECLAIMED, last_at=at, room=_faded_room(known, at))
 
 
 def was_short(known: SupplyHistory, now: datetime) -> bool:
@@ -323,7 +323,7 @@ def was_short(known: SupplyHistory, now: datetime) -> bool:
     return (now - known.shortages[-1].at).total_seconds() < SIGHTING_S
 
 
-def taken_after_shortage(shortages: Sequence[Shortage], number: int, now: datetime) -> float:
+def reclaimed_after_shortage(shortages: Sequence[Shortage], number: int, now: datetime) -> float:
     """How often VM number so many of a place is taken in its next hour, by the time since the place
     last had no room for so many. 0: that was never seen."""
     last = next((s.at for s in reversed(shortages) if s.kept < number), None)

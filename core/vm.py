@@ -239,7 +239,7 @@ class Vm:
         return waits and not self.zone and not self.instance_id
 
     @property
-    def taken_words(self) -> str:
+    def reclaimed_words(self) -> str:
         """That the cloud took it, and why."""
         return f"{self.name} was taken back by the cloud ({'spot' if self.spot else self.reason})"
 

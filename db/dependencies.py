@@ -64,7 +64,7 @@ SELECT hold::text, needs, group_id IS NOT NULL, bad FROM waits WHERE ready AND h
 """
 
 
-async def write_holds(connection: AsyncConnection[TupleRow], writes: Writes) -> None:
+async def write_dependencies(connection: AsyncConnection[TupleRow], writes: Writes) -> None:
     """After the jobs' own rows. Jobs and groups that these speak of are locked by now."""
     if writes.waits:
         await connection.execute(_INSERT, _columns(writes.waits))
@@ -80,7 +80,7 @@ async def write_holds(connection: AsyncConnection[TupleRow], writes: Writes) -> 
             "ended": list(writes.ended),
             "users": [user for user, _ in groups],
             "groups": [group for _, group in groups],
-            "holds": sorted({hold for hold, _ in writes.waits}),
+            "holds": sorted({dependency for dependency, _ in writes.waits}),
         }
         await connection.execute(_JOBS_OVER, words)
         await connection.execute(_GROUPS_OVER, words)
@@ -92,14 +92,14 @@ async def write_holds(connection: AsyncConnection[TupleRow], writes: Writes) -> 
 def _columns(waits: Sequence[tuple[str, Wait]]) -> list[list[object]]:
     rows = [
         (
-            hold,
+            dependency,
             w.after.needs,
             w.uid,
             w.group and w.group[0],
             w.group and w.group[1],
             w.after.good_only,
         )
-        for hold, w in waits
+        for dependency, w in waits
     ]
     return [list(column) for column in zip(*rows, strict=True)]
 
@@ -107,7 +107,7 @@ def _columns(waits: Sequence[tuple[str, Wait]]) -> list[list[object]]:
 def verdicts_of(rows: Sequence[Row]) -> dict[str, str]:
     """Hold → what ended badly, in words; empty: nothing did."""
     found: dict[str, str] = {}
-    for hold, needs, group, bad in rows:
+    for dependency, needs, group, bad in rows:
         words = bad_end(needs, bad, group=group) if bad is not None else ""
-        found[hold] = found.get(hold) or words
+        found[dependency] = found.get(dependency) or words
     return found

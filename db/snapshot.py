@@ -15,7 +15,7 @@ from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import TupleRow
 
 from core.active import ActiveIndex, ActiveRows
-from core.changes import JobWhy, Snapshot, VmHeartbeat
+from core.changes import PendingReason, Snapshot, VmHeartbeat
 from core.job import LEASED, WAITING, Job, JobStatus
 from core.queueing import Ask, HeadsOf, Live
 from core.supply import ARRIVALS_HORIZON_S, ARRIVALS_MAX, arrivals_by_cluster
@@ -151,12 +151,12 @@ class SnapshotReader:
         taken may be, too."""
         self._mark, self._forgotten = None, True
 
-    def wrote(self, heartbeats: Iterable[VmHeartbeat], whys: Iterable[JobWhy]) -> None:
+    def wrote(self, heartbeats: Iterable[VmHeartbeat], reasons: Iterable[PendingReason]) -> None:
         """A commit of ours that grows no version. Only who leads writes such things, and whoever
         begins to lead reads the whole snapshot first."""
         for heartbeat in heartbeats:
             self._active.hear(heartbeat.vm_uid, heartbeat.at)
-        for word in whys:
+        for word in reasons:
             self._active.say(word.uid, word.why)
 
     def refused(self, versions: Mapping[str, int]) -> None:
@@ -185,7 +185,7 @@ class SnapshotReader:
             assert moment is not None
             now, seen = moment[0], Mark(moment[1], moment[2])
             await self._catch_up(connection, mark, seen, moved, proven)
-            heads, whys, verdicts = await self._look_at_queues(
+            heads, reasons, verdicts = await self._look_at_queues(
                 connection, now, queued, queue_limit, ask
             )
             active = self._active
@@ -195,7 +195,7 @@ class SnapshotReader:
                 vms=ActiveRows(active.vms),
                 blocks=tuple(block_of(row) for row in await rest.blocks.fetchall()),
                 requests=tuple(request_of(row) for row in await rest.requests.fetchall()),
-                whys=ChainMap(whys, active.whys),
+                reasons=ChainMap(reasons, active.reasons),
                 open_alerts={(kind, what): at for kind, what, at in await rest.alerts.fetchall()},
                 supply=tuple(supply_of(row) for row in await rest.supply.fetchall()),
                 arrivals=arrivals_by_cluster(await rest.arrivals.fetchall(), now),
@@ -296,8 +296,8 @@ class SnapshotReader:
         fellows = await self._fellows(connection, found)
         found |= await self._fetch(connection, fellows)
         self._heads = found
-        whys = {row[0]: row[2] for row in chain(heads.values(), fellows)}
-        waiting = {uid: whys[uid] for uid, job in found.items() if job.status in WAITING}
+        reasons = {row[0]: row[2] for row in chain(heads.values(), fellows)}
+        waiting = {uid: reasons[uid] for uid, job in found.items() if job.status in WAITING}
         verdicts = verdicts_of(await queued.verdicts.fetchall())
         return tuple(found.values()), waiting, verdicts
 

@@ -288,7 +288,7 @@ class PostgresStore:
                     done = await self._write(connection, batches, term)
             except Raced:
                 continue
-            self._viewer.wrote(done.writes.heartbeats.values(), done.writes.whys.values())
+            self._viewer.wrote(done.writes.heartbeats.values(), done.writes.reasons.values())
             self._viewer.refused(done.proven)
             return done.committed
         raise StoreDown(f"{_RACES_MAX} times in a row somebody else submitted the same job first")

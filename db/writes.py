@@ -10,13 +10,13 @@ from typing import TypeVar
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from core.changes import JobProgress, JobWhy, VmHeartbeat
+from core.changes import JobProgress, PendingReason, VmHeartbeat
 from core.commit import Locked
 from core.commit_writes import Attempt, EventWrite, Writes, number_events
 from core.job import WAITING, Job
 from core.messages import OutMessage
 from core.text import clean
-from db.dependencies import write_holds
+from db.dependencies import write_dependencies
 from db.locks import OUTBOX_LOCK
 from db.rows import JOB_BIRTH, JOB_STATE, VM, BulkColumn, Shape, to_json
 from db.small_writes import write_plain
@@ -116,7 +116,7 @@ _PROGRESS: Shape[JobProgress] = Shape(
         BulkColumn("at", "timestamptz", lambda p: p.at),
     )
 )
-_WHY: Shape[JobWhy] = Shape(
+_REASON: Shape[PendingReason] = Shape(
     (
         BulkColumn("uid", "uuid", lambda w: w.uid),
         BulkColumn("why", "text", lambda w: clean(w.why)),
@@ -186,8 +186,8 @@ WHERE a.uid = x.uid AND a.attempt = x.attempt
     AND x.checkpoint_step IS DISTINCT FROM j.checkpoint_step
     AND (j.progress_at IS NULL OR j.progress_at < x.at)
 """
-_UPDATE_WHYS = f"""
-UPDATE jobs AS j SET why = x.why FROM {_WHY.rows}
+_UPDATE_REASONS = f"""
+UPDATE jobs AS j SET why = x.why FROM {_REASON.rows}
 WHERE j.uid = x.uid AND j.status IN ({_WAITING})
     AND j.why <> x.why
 """
@@ -219,7 +219,7 @@ async def write(connection: Connection, writes: Writes, locked: Locked) -> None:
         await _bulk(connection, _INSERT_VMS, VM, list(writes.new_vms.values()))
         await _bulk(connection, _UPDATE_HEARTBEATS, _HEARTBEAT, list(writes.heartbeats.values()))
         await _write_jobs(connection, writes, locked, last_seqs)
-        await write_holds(connection, writes)
+        await write_dependencies(connection, writes)
         await _bulk(connection, _INSERT_EVENTS, _EVENT, events)
         opened = [attempt for attempt in writes.attempts.values() if attempt.lease is not None]
         patched = [attempt for attempt in writes.attempts.values() if attempt.lease is None]
@@ -228,7 +228,7 @@ async def write(connection: Connection, writes: Writes, locked: Locked) -> None:
         saved = [said for said in writes.progress.values() if said.checkpoint_step is not None]
         await _bulk(connection, _UPDATE_CHECKPOINTS, _PROGRESS, saved)
         await _bulk(connection, _UPDATE_PROGRESS, _PROGRESS, list(writes.progress.values()))
-        await _bulk(connection, _UPDATE_WHYS, _WHY, list(writes.whys.values()))
+        await _bulk(connection, _UPDATE_REASONS, _REASON, list(writes.reasons.values()))
         await write_waits(connection, writes.wait_notes)
         await write_plain(connection, writes.small)
         await write_tenants(connection, list(writes.tenants.values()), writes.charged)

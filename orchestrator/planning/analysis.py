@@ -16,7 +16,7 @@ from operator import attrgetter
 from core.demand import VmRequest
 from core.timers import Timers
 from core.vm import Vm
-from orchestrator.planning.flex_start import NOBODY, Together, free_to_use, gather, is_gangs
+from orchestrator.planning.flex_start import NOBODY, FlexStartPlan, free_to_use, gather, is_gangs
 from orchestrator.planning.idle_policy import NO_SPARES, Spares, Stream, spares_wanted
 from orchestrator.planning.plan_input import PlanInput, match, requests_of
 from orchestrator.planning.region_estimates import Outlook, Prices, outlooks
@@ -30,8 +30,8 @@ class VmsByUse:
     draining: tuple[Vm, ...] = ()
     """Could still be called back."""
     running: tuple[Vm, ...] = ()
-    fresh: tuple[Vm, ...] = ()
-    stale: tuple[Vm, ...] = ()
+    in_flight: tuple[Vm, ...] = ()
+    late: tuple[Vm, ...] = ()
     bound: tuple[Vm, ...] = ()
     """Asked for together, for one gang: in the cloud's queue, or given and not running yet."""
 
@@ -61,7 +61,7 @@ class Analysis:
     lacking: tuple[VmRequest, ...] = ()
     """VM requests of gangs that no idle and no running VM serves, where gangs' VMs come
     together."""
-    together: Together = NOBODY
+    together: FlexStartPlan = NOBODY
 
     @property
     def live_max(self) -> int:
@@ -100,7 +100,7 @@ def survey(inputs: PlanInput, timers: Timers, now: datetime) -> Analysis:
     need = (
         tuple(request for request in unmet if not is_gangs(request, inputs)) if lacking else unmet
     )
-    uncredited = match(need, fleet.fresh, now).unmet
+    uncredited = match(need, fleet.in_flight, now).unmet
     return Analysis(
         inputs=inputs,
         timers=timers,
@@ -150,7 +150,7 @@ def _progress(vm: Vm, outlook: Outlook, now: datetime) -> str:
     block = outlook.block
     # Asked for while the region is known to be stocked out: a probe from the beginning.
     probe = block is not None and outlook.stocked_out and vm.requested_at > block.since
-    return "stale" if late or vm.refused or probe else "fresh"
+    return "late" if late or vm.refused or probe else "in_flight"
 
 
 def _called_back(

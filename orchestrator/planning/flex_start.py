@@ -43,7 +43,7 @@ class GangRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class FlexStartPlan:
     """What is asked for together, and what is not, with the reason."""
 
     asks: tuple[GangRequest, ...] = ()
@@ -53,7 +53,7 @@ class Together:
     next and lacks some. Without them singles would take each place that comes free."""
 
 
-NOBODY = Together()
+NOBODY = FlexStartPlan()
 
 
 def is_gangs(request: VmRequest, inputs: PlanInput) -> bool:
@@ -68,7 +68,7 @@ def gather(
     singles: Sequence[VmRequest],
     bound: Sequence[Vm],
     timers: Timers,
-) -> Together:
+) -> FlexStartPlan:
     """`need`: gangs' VM requests that no VM serves; `singles`: VM requests that will ask for a VM
     each; `bound`: VMs that come for a gang."""
     coming = Counter((vm.gang, vm.region) for vm in bound)
@@ -97,7 +97,7 @@ def gather(
         asks.append(GangRequest(gang, region, count, run_s, members))
         kept += count
         taken[region] += count
-    return Together(tuple(asks), tuple(holds), kept)
+    return FlexStartPlan(tuple(asks), tuple(holds), kept)
 
 
 def _parties(need: Iterable[VmRequest]) -> dict[Key, list[VmRequest]]:

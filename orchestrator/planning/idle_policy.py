@@ -263,7 +263,7 @@ def idle_limit_s(inputs: PlanInput, timers: Timers) -> float:
     return inputs.spec.idle_timeout_s or timers.idle_timeout_s
 
 
-def tired(
+def idled_out(
     spare: Sequence[Vm],
     stream: Stream,
     known: Mapping[str, Outlook],

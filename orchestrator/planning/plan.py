@@ -13,10 +13,10 @@ from core.timers import Timers
 from core.vm import Vm
 from orchestrator.planning.analysis import Analysis, survey
 from orchestrator.planning.flex_start import given_up, is_awaited
-from orchestrator.planning.idle_policy import LOOK_AGAIN_S, idle_limit_s, tired
+from orchestrator.planning.idle_policy import LOOK_AGAIN_S, idle_limit_s, idled_out
 from orchestrator.planning.plan_input import PlanInput, match
-from orchestrator.planning.unproven_groups import trial_ends
-from orchestrator.planning.vm_requests import LONG_WAIT_S, Asks, askable, fresh_names, growth
+from orchestrator.planning.unproven_groups import proof_ends
+from orchestrator.planning.vm_requests import LONG_WAIT_S, Asks, askable, growth, new_names
 
 # Success probabilities and prices drift with time alone; while somebody waits they are looked at
 # this often.
@@ -38,9 +38,9 @@ def decide(analysis: Analysis, names: Names, ids: Ids) -> tuple[Action, ...]:
     ]
     back = [Undrain(vm.name, "there is work for it again") for vm in analysis.back]
     gangs = (
-        *_given_up(analysis, ids),
+        *_cancelled_requests(analysis, ids),
         *analysis.together.holds,
-        *_asked_together(analysis, names, ids),
+        *_flex_start_calls(analysis, names, ids),
     )
     return (*deletes, *back, *_drains(analysis), *gangs, *growth(analysis, names, ids))
 
@@ -55,7 +55,7 @@ def look_again(analysis: Analysis) -> datetime | None:
     inputs, now = analysis.inputs, analysis.now
     moments = [*_vm_moments(analysis), *_request_moments(analysis)]
     moments += [block.until for block in inputs.blocks]
-    moments += trial_ends(inputs, analysis.timers, now)
+    moments += proof_ends(inputs, analysis.timers, now)
     moments += [floor.next_change(now) for floor in inputs.spec.floors]
     # Rules say "longer than": a moment later they hold.
     later = [moment + timedelta(milliseconds=1) for moment in moments if moment >= now]
@@ -64,7 +64,7 @@ def look_again(analysis: Analysis) -> datetime | None:
 
 def _vm_moments(analysis: Analysis) -> Iterator[datetime]:
     timers, now = analysis.timers, analysis.now
-    for vm in (*analysis.fleet.fresh, *analysis.fleet.stale, *analysis.fleet.running):
+    for vm in (*analysis.fleet.in_flight, *analysis.fleet.late, *analysis.fleet.running):
         outlook = analysis.known.get(vm.region)
         late_s = outlook.late_after_s if outlook is not None else timers.widen_after_s
         yield vm.requested_at + timedelta(seconds=late_s)
@@ -75,7 +75,7 @@ def _vm_moments(analysis: Analysis) -> Iterator[datetime]:
     spare = match(
         analysis.requests, analysis.fleet.idle + analysis.fleet.running, analysis.now
     ).spare
-    if spare or (analysis.fleet.fresh and not analysis.need):
+    if spare or (analysis.fleet.in_flight and not analysis.need):
         yield now + timedelta(seconds=LOOK_AGAIN_S)
     yield from (vm.kept_until for vm in analysis.inputs.vms if vm.kept_until is not None)
     stops = timedelta(seconds=STOPS_WITHIN_S)
@@ -104,7 +104,11 @@ def _request_moments(analysis: Analysis) -> Iterator[datetime]:
 def _deletes(analysis: Analysis) -> dict[tuple[str, str], list[str]]:
     """(region, reason) → names."""
     inputs = analysis.inputs
-    surplus = {**_surplus_running(analysis), **_surplus_fresh(analysis), **_surplus_stale(analysis)}
+    surplus = {
+        **_surplus_running(analysis),
+        **_surplus_in_flight(analysis),
+        **_surplus_late(analysis),
+    }
     surplus |= _left_by_gangs(analysis)
     kept = {vm.name for vm in analysis.back}
     found: dict[tuple[str, str], list[str]] = {}
@@ -143,7 +147,7 @@ def _has_notice(vm: Vm, now: datetime) -> bool:
 def _surplus_running(analysis: Analysis) -> dict[str, str]:
     """Those that came second and are not ready yet: the next job may be worth their price."""
     spare = _loose(analysis, (*analysis.fleet.idle, *analysis.back, *analysis.fleet.running))
-    given = tired(
+    given = idled_out(
         spare, analysis.stream, analysis.known, analysis.inputs, analysis.timers, analysis.now
     )
     running = {vm.name for vm in analysis.fleet.running}
@@ -161,21 +165,21 @@ def _left_by_gangs(analysis: Analysis) -> dict[str, str]:
     return {vm.name: "its gang does not wait for it any more" for vm in left}
 
 
-def _surplus_fresh(analysis: Analysis) -> dict[str, str]:
+def _surplus_in_flight(analysis: Analysis) -> dict[str, str]:
     """Cancelling before RUNNING costs nothing: whatever is beyond the demand and its slack goes
     as soon as the first ones have come."""
-    spare = match(analysis.need, analysis.fleet.fresh, analysis.now).spare
-    over = len(analysis.fleet.fresh) - analysis.keep_max
+    spare = match(analysis.need, analysis.fleet.in_flight, analysis.now).spare
+    over = len(analysis.fleet.in_flight) - analysis.keep_max
     dearest = sorted(spare, key=lambda vm: (-analysis.known[vm.region].price, vm.name))
     return {vm.name: "not needed any more" for vm in dearest[: max(0, over)]}
 
 
-def _surplus_stale(analysis: Analysis) -> dict[str, str]:
+def _surplus_late(analysis: Analysis) -> dict[str, str]:
     """One per region stands as a probe while somebody waits for it; if the limit is reached and
     another region may deliver, probes make room."""
     standing: dict[str, Vm] = {}
     found: dict[str, str] = {}
-    for vm in analysis.fleet.stale:
+    for vm in analysis.fleet.late:
         useful = any(request.allows(vm.region, vm.usd_per_hour) for request in analysis.need)
         if useful and vm.region not in standing:
             standing[vm.region] = vm
@@ -206,7 +210,7 @@ def _taken_back(vm: Vm, analysis: Analysis) -> str:
 def _drains(analysis: Analysis) -> list[Action]:
     withdrawn = [vm for vm in analysis.inputs.vms if vm.idle and vm.region not in analysis.known]
     spare = _loose(analysis, analysis.fleet.idle)
-    given = tired(
+    given = idled_out(
         spare, analysis.stream, analysis.known, analysis.inputs, analysis.timers, analysis.now
     )
     return [
@@ -221,7 +225,7 @@ def _drains(analysis: Analysis) -> list[Action]:
 # --- several at once ----------------------------------------------------------------------
 
 
-def _given_up(analysis: Analysis, ids: Ids) -> list[Action]:
+def _cancelled_requests(analysis: Analysis, ids: Ids) -> list[Action]:
     found = given_up(analysis.inputs, analysis.lacking)
     return [
         Unqueue(vms[0].region, name, tuple(vm.name for vm in vms), ids.request_id(), reason)
@@ -229,18 +233,18 @@ def _given_up(analysis: Analysis, ids: Ids) -> list[Action]:
     ]
 
 
-def _asked_together(analysis: Analysis, names: Names, ids: Ids) -> list[Action]:
+def _flex_start_calls(analysis: Analysis, names: Names, ids: Ids) -> list[Action]:
     """Each gang by a request of its own: they need not come at the same time."""
     used = {vm.name for vm in analysis.inputs.vms}
     actions: list[Action] = []
     for ask in analysis.together.asks:
-        fresh = fresh_names(names, analysis.inputs.spec.name, ask.region, ask.count, used, ids)
-        if len(fresh) < ask.count:
+        in_flight = new_names(names, analysis.inputs.spec.name, ask.region, ask.count, used, ids)
+        if len(in_flight) < ask.count:
             continue  # no names left: never a part of a gang
         name = request_for(ask.gang, ids.suffix())
         reason = f"a gang lacks {ask.count} VMs, all or none: asked for together"
         actions.append(
-            Queue(ask.region, name, fresh, ask.run_s, ids.request_id(), reason, ask.jobs)
+            Queue(ask.region, name, in_flight, ask.run_s, ids.request_id(), reason, ask.jobs)
         )
     return actions
 

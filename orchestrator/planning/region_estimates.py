@@ -15,16 +15,16 @@ from core.region_blocks import NEVER_WORKS, BlockKind, RegionBlock, block_on
 from core.supply import (
     DELIVERIES_MIN,
     HOUR_S,
-    TAKEN_SHARE,
+    RECLAIMED_SHARE,
     DurationEstimate,
     Shortage,
     SupplyHistory,
     after_taking,
     preemptions_per_hour,
+    reclaimed_after_shortage,
     regional,
     room,
     success_probability,
-    taken_after_shortage,
     usual_boot_s,
     usual_delivery_s,
     usual_probability,
@@ -70,7 +70,7 @@ class Risk:
         if not self.usd:
             return 0.0
         rate = self.per_hour * crowding(number, self.usual)
-        return self.usd * max(rate, taken_after_shortage(self.shortages, number, self.now))
+        return self.usd * max(rate, reclaimed_after_shortage(self.shortages, number, self.now))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class Outlooks(Mapping[str, Outlook]):
     def _with_takings(self, known: SupplyHistory | None, region: str) -> SupplyHistory | None:
         """The record, with what it will say once those VMs are gone that the cloud is taking."""
         leaving = self._leaving.get(region, ())
-        if len(leaving) < max(1.0, TAKEN_SHARE * self._held[region]):
+        if len(leaving) < max(1.0, RECLAIMED_SHARE * self._held[region]):
             return known
         at = max(leaving)
         place = self._inputs.spec.supply_key(region)

@@ -12,7 +12,7 @@ from core.timers import Timers
 from orchestrator.planning.plan_input import PlanInput
 
 
-def on_trial(inputs: PlanInput, timers: Timers, now: datetime) -> dict[str, int]:
+def unproven(inputs: PlanInput, timers: Timers, now: datetime) -> dict[str, int]:
     """Regions whose block is over and where nothing has worked since → VMs there that are to show
     whether it does now. One that is READY and waits for others of its gang keeps nobody."""
     faults = sorted(_faults(inputs, timers, now), key=attrgetter("until"))
@@ -29,7 +29,7 @@ def on_trial(inputs: PlanInput, timers: Timers, now: datetime) -> dict[str, int]
     return {region: tried[region] for region in ends if region not in waits}
 
 
-def trial_ends(inputs: PlanInput, timers: Timers, now: datetime) -> Iterator[datetime]:
+def proof_ends(inputs: PlanInput, timers: Timers, now: datetime) -> Iterator[datetime]:
     """When what is known is forgotten."""
     memory = timedelta(seconds=timers.stockout_memory_s)
     faults = _faults(inputs, timers, now)

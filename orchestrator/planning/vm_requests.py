@@ -17,7 +17,7 @@ from core.waits import JOBS_PER_REGION
 from orchestrator.planning.analysis import Analysis
 from orchestrator.planning.idle_policy import at_least
 from orchestrator.planning.region_estimates import Outlook
-from orchestrator.planning.unproven_groups import on_trial
+from orchestrator.planning.unproven_groups import unproven
 
 NAME_TRIES = 64
 # A request that is more likely than this to do without gets no company: one job is one VM, unless
@@ -36,8 +36,8 @@ class Asks:
         inputs = analysis.inputs
         self._limits = {region.region: region.vm_max for region in inputs.spec.regions}
         self._taken = Counter(vm.region for vm in inputs.vms)
-        self._waiting = Counter(vm.region for vm in analysis.fleet.fresh)
-        self._trials = on_trial(inputs, analysis.timers, analysis.now)
+        self._waiting = Counter(vm.region for vm in analysis.fleet.in_flight)
+        self._unproven = unproven(inputs, analysis.timers, analysis.now)
         for ask in analysis.together.asks:
             self._taken[ask.region] += ask.count
         self.places = max(0, inputs.spec.vm_max - len(inputs.vms) - analysis.together.kept)
@@ -50,8 +50,8 @@ class Asks:
     def add(self, region: str, reason: str, request: VmRequest) -> None:
         self._taken[region] += 1
         self._waiting[region] += 1
-        if region in self._trials:
-            self._trials[region] += 1
+        if region in self._unproven:
+            self._unproven[region] += 1
         self.places -= 1
         self.found.append((region, reason))
         self.causes.setdefault(region, []).append(request.job)
@@ -63,7 +63,7 @@ class Asks:
 
     def tries(self, region: str) -> bool:
         """Whether one VM is to show there first that VMs get to work again."""
-        return self._trials.get(region, 0) > 0
+        return self._unproven.get(region, 0) > 0
 
     def number(self, region: str) -> int:
         """Which VM of the region the next one would be."""
@@ -95,9 +95,9 @@ def growth(analysis: Analysis, names: Names, ids: Ids) -> list[Action]:
     counts = Counter(region for region, _ in asks.found)
     # One call per region; what was asked for first is its reason.
     for region, reason in sorted(dict(reversed(asks.found)).items()):
-        fresh = fresh_names(names, inputs.spec.name, region, counts[region], used, ids)
+        in_flight = new_names(names, inputs.spec.name, region, counts[region], used, ids)
         causes = tuple(asks.causes[region])
-        actions.append(Create(region, fresh, ids.request_id(), reason, causes))
+        actions.append(Create(region, in_flight, ids.request_id(), reason, causes))
     return actions + (_refusals(analysis, left, asks) if left else [])
 
 
@@ -105,7 +105,7 @@ def _ask_for_each(analysis: Analysis, asks: Asks) -> tuple[VmRequest, ...]:
     """One more for each VM request that has no credit, in the best region that is not asked for
     more than it may have already; returns the VM requests that found none."""
     left: list[VmRequest] = []
-    most = analysis.live_max - len(analysis.fleet.fresh)
+    most = analysis.live_max - len(analysis.fleet.in_flight)
     for request in analysis.uncredited:
         able = _within_room(request, _askable_for(request, analysis, asks), analysis, asks)
         if not able or asks.places <= 0 or len(asks.found) >= most:
@@ -124,7 +124,7 @@ def _within_room(
     short place after the other. Beyond what a place is likely to give now it is asked only if it is
     as likely to deliver as one that nobody has asked yet, and was not short lately; or, for who has
     waited for long, although it was: an opening may be over before one has shown how wide it is."""
-    if not analysis.fleet.stale and not analysis.inputs.spec.spot:
+    if not analysis.fleet.late and not analysis.inputs.spec.spot:
         return able
     within = [outlook for outlook in able if asks.waiting(outlook.region) < outlook.likely_room]
     if within:
@@ -137,7 +137,9 @@ def _within_room(
 def _hedge(analysis: Analysis, asks: Asks) -> None:
     """Company for requests that may fail: one VM each in the next best regions, within the slack,
     while the wait that it saves is worth more than a VM that comes second."""
-    in_flight = [vm.region for vm in analysis.fleet.fresh] + [region for region, _ in asks.found]
+    in_flight = [vm.region for vm in analysis.fleet.in_flight] + [
+        region for region, _ in asks.found
+    ]
     failures = sum(1.0 - analysis.known[region].probability for region in in_flight)
     hedges = max(0, len(in_flight) - len(analysis.need))
     for request in analysis.need:
@@ -168,14 +170,14 @@ def _stock_up(analysis: Analysis, asks: Asks) -> None:
     next ones wait less."""
     fleet, request = analysis.fleet, analysis.stream.next_request
     company = max(0, len(asks.found) - len(analysis.uncredited))
-    missing = analysis.spares.wanted - analysis.spares_among(fleet.fresh) - company
+    missing = analysis.spares.wanted - analysis.spares_among(fleet.in_flight) - company
     if missing <= 0:
         return
     able = askable(request, analysis, asks)
     if not able:
         return
     best = min(able, key=lambda outlook: _cost(outlook, analysis, asks))
-    room = analysis.live_max - len(fleet.fresh) - len(asks.found)
+    room = analysis.live_max - len(fleet.in_flight) - len(asks.found)
     for _ in range(min(missing, room, asks.places)):
         if asks.fits(best.region):
             asks.add(best.region, "jobs come in numbers, more are expected", request)
@@ -195,7 +197,7 @@ def _probe(analysis: Analysis, left: Sequence[VmRequest], asks: Asks) -> None:
     """Nowhere else to ask: one standing request in each region that is stocked out, so that a
     short opening is not missed."""
     band = analysis.inputs.policy.search_band
-    watched = {vm.region for vm in (*analysis.fleet.stale, *analysis.fleet.fresh)}
+    watched = {vm.region for vm in (*analysis.fleet.late, *analysis.fleet.in_flight)}
     watched |= analysis.inputs.quiet | analysis.inputs.refused.keys()
     for outlook in sorted(analysis.known.values(), key=attrgetter("price", "region")):
         first = next(
@@ -216,7 +218,7 @@ def _askable_for(request: VmRequest, analysis: Analysis, asks: Asks) -> list[Out
 
 def askable(request: VmRequest, analysis: Analysis, asks: Asks) -> list[Outlook]:
     """Regions that may deliver for this VM request at a price that it may pay."""
-    late = {vm.region for vm in analysis.fleet.stale}
+    late = {vm.region for vm in analysis.fleet.late}
     policy = analysis.inputs.policy
     able = [
         outlook
@@ -265,18 +267,18 @@ def _may_pay(request: VmRequest, outlook: Outlook, analysis: Analysis, band: flo
     return request.allows(outlook.region, outlook.usd_per_hour) and price <= limit
 
 
-def fresh_names(
+def new_names(
     names: Names, cluster: str, region: str, count: int, used: set[str], ids: Ids
 ) -> tuple[str, ...]:
-    fresh: list[str] = []
+    in_flight: list[str] = []
     for _ in range(count + NAME_TRIES):
         name = names.vm(cluster, region, ids.suffix())
         if name not in used:
             used.add(name)
-            fresh.append(name)
-        if len(fresh) == count:
+            in_flight.append(name)
+        if len(in_flight) == count:
             break
-    return tuple(fresh)
+    return tuple(in_flight)
 
 
 # --- words -------------------------------------------------------------------------------
@@ -287,7 +289,7 @@ def _waiting(count: int) -> str:
 
 
 def _grow_reason(best: Outlook, analysis: Analysis) -> str:
-    late = sorted({vm.region for vm in analysis.fleet.stale})
+    late = sorted({vm.region for vm in analysis.fleet.late})
     slow = f"; no answer yet from {', '.join(late)}" if late else ""
     return f"{_waiting(len(analysis.requests))}, {best.region} is the best region now{slow}"
 
@@ -321,7 +323,7 @@ def _refusal(outlook: Outlook, analysis: Analysis, left: Sequence[VmRequest], as
         return analysis.inputs.refused[region]
     if region in analysis.inputs.quiet:
         return "the cloud did not answer there, trying again soon"
-    if any(vm.region == region for vm in analysis.fleet.stale):
+    if any(vm.region == region for vm in analysis.fleet.late):
         return "asked already, slow to deliver"
     if asks.tries(region):
         return "VMs came up there and never got to work: one is tried first, `zen alerts` says more"

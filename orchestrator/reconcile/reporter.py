@@ -29,13 +29,13 @@ class StatusReporter:
         """The next leader knows by a stored status where we may have VMs: so it is stored before
         anything is asked for in a region."""
         context = self._context
-        whys = {r.region: _why(r.region, inputs, actions, now) for r in context.spec.regions}
-        whys |= dict.fromkeys(context.places.withdrawn(context.spec), WATCHED)
-        statuses = [self._status(region, why) for region, why in whys.items()]
+        reasons = {r.region: _why(r.region, inputs, actions, now) for r in context.spec.regions}
+        reasons |= dict.fromkeys(context.places.withdrawn(context.spec), WATCHED)
+        statuses = [self._status(region, why) for region, why in reasons.items()]
         said = {status.region: status for status in statuses if self._is_news(status)}
         news: list[Change] = [PutRegionStatus(status) for status in said.values()]
         news += self._not_asked(actions, now)
-        held = {*whys, *(vm.region for vm in inputs.vms)}
+        held = {*reasons, *(vm.region for vm in inputs.vms)}
         ended = context.complaints.others(held)  # withdrawn, and empty by now
         for region in ended:
             news += context.complaints.end(region, context.calls.mig(region).mig, now)

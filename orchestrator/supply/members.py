@@ -72,11 +72,11 @@ def missing(vm: Vm, seen: GroupObservation, now: datetime) -> Vm:
         return advance_vm(vm, E.NOT_LISTED, now, "the group never listed it")
     if vm.state.deleting:
         return advance_vm(vm, E.NOT_LISTED, now, vm.reason or "deleted")
-    taken = vm.taken or _may_be_taken(vm)
+    taken = vm.taken or _may_be_reclaimed(vm)
     return advance_vm(vm, E.NOT_LISTED, now, "the group does not list it any more", taken=taken)
 
 
-def _may_be_taken(vm: Vm) -> bool:
+def _may_be_reclaimed(vm: Vm) -> bool:
     """Spot, or the end of the time that was asked for: the cloud's doing, not a loss. A v1 worker
     that has done its one job deletes its VM itself."""
     return (vm.spot and vm.kept_until is None) or bool(vm.together)
@@ -103,13 +103,13 @@ def present(vm: Vm, member: ManagedInstance, refused: Sequence[Refusal], now: da
         reason = "its machine was deleted, its group lists it"
         return advance_vm(vm, E.CLOUD_ENDED, now, reason, **facts)
     if member.machine.ending:
-        facts["taken"] = vm.taken or _may_be_taken(vm)
+        facts["taken"] = vm.taken or _may_be_reclaimed(vm)
         return advance_vm(vm, E.CLOUD_ENDED, now, _end_words(vm, member), **facts)
     return _alive(vm, member, refused, now)
 
 
 def _end_words(vm: Vm, member: ManagedInstance) -> str:
-    if not _may_be_taken(vm):
+    if not _may_be_reclaimed(vm):
         return f"found {member.machine}"
     return f"taken by the cloud ({'spot' if vm.spot else 'the end of its run'})"
 

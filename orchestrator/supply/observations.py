@@ -17,7 +17,7 @@ from core.region_blocks import (
     RegionBlock,
     block_key,
 )
-from core.supply import TAKEN_SHARE, CapacityPolicy, SupplyHistory, SupplyOutcome
+from core.supply import RECLAIMED_SHARE, CapacityPolicy, SupplyHistory, SupplyOutcome
 from core.timers import Timers
 from core.vm import Vm
 from orchestrator.supply.blocks import is_same_news, learn
@@ -179,9 +179,9 @@ def _learn_shortage(
     lessons: SupplyUpdates,
 ) -> None:
     """The place took VMs back, or refused one more."""
-    taken = _taken(before, after)
+    taken = _reclaimed(before, after)
     kept = _kept(after, region)
-    if taken and len(taken) >= TAKEN_SHARE * (len(taken) + kept):
+    if taken and len(taken) >= RECLAIMED_SHARE * (len(taken) + kept):
         lessons.took(region, max(taken))
     if taken or _is_stockout(heard):
         lessons.short(region, kept)
@@ -193,7 +193,7 @@ def _is_stockout(heard: Iterable[Change]) -> bool:
     return any(t.kind is BlockKind.STOCKOUT for t in blocks)
 
 
-def _taken(before: Iterable[Vm], after: Iterable[Vm]) -> list[datetime]:
+def _reclaimed(before: Iterable[Vm], after: Iterable[Vm]) -> list[datetime]:
     """When those went that are found gone now. One that was off, or told, and then deleted is found
     gone minutes later."""
     pairs = zip(before, after, strict=True)
@@ -231,7 +231,7 @@ def _untold(
         return []
     place = rules.spec.supply_key(observed.region)
     heard = {t.kind: t.last_seen for t in blocks.known.values() if t.place == place}
-    bad = (SupplyOutcome.MISS, SupplyOutcome.TAKEN)
+    bad = (SupplyOutcome.MISS, SupplyOutcome.RECLAIMED)
     good = [e.last_at for e in before.supply if e.place == place and e.last not in bad]
     good += [vm.running_since for vm in vms]
     since = max((at for at in good if at is not None), default=None)

@@ -10,9 +10,9 @@ from core.job import E, Job, S
 from core.job_steps import EventFacts
 from core.queueing import QueueRule, due_key
 from core.region_blocks import RegionBlock
-from scheduler.placement.gang import Teams
+from scheduler.placement.gang import Gangs
 from scheduler.placement.gang_placement import Regions, where
-from scheduler.placement.reservation import Guesses, Promise
+from scheduler.placement.reservation import Guesses, ReservedRoom
 from scheduler.placement.simulation_results import NOTHING_KEPT, Kept, Made
 from scheduler.placement.slots import Room
 from scheduler.plan_builder import PlanBuilder
@@ -39,7 +39,7 @@ class Admission:
     for, and the first."""
     room: Room | None = None
     """What is left."""
-    promise: Promise | None = None
+    held_room: ReservedRoom | None = None
     """To the first of those without room."""
     kept: Kept = NOTHING_KEPT
 
@@ -90,14 +90,14 @@ def admit(context: AdmissionContext, queue: ClusterQueue) -> Admission:
             lost = refused.get(job.uid) or price_words(job.spec, spec) or DISPLACED
             servable = has_a_region(job, spec)
             plan.step(job, E.WITHDRAWN, lost if servable else "its regions were withdrawn")
-    regions, teams = Regions(plan, spec, context.blocks), Teams(plan)
-    for team in chosen.values():
-        fresh = [job for job in team if job.status is S.QUEUED]
+    regions, gangs = Regions(plan, spec, context.blocks), Gangs(plan)
+    for gang in chosen.values():
+        fresh = [job for job in gang if job.status is S.QUEUED]
         if fresh:
-            whole = len(fresh) == len(team)
-            region = where(teams, regions, team) if whole else team[0].gang_region
-            _admit_team(plan, spec, fresh, region, quotas)
-    return Admission(tuple(chosen), refused, found.short, found.room, found.promise, found.kept)
+            whole = len(fresh) == len(gang)
+            region = where(gangs, regions, gang) if whole else gang[0].gang_region
+            _admit_gang(plan, spec, fresh, region, quotas)
+    return Admission(tuple(chosen), refused, found.short, found.room, found.held_room, found.kept)
 
 
 def _in_order(context: AdmissionContext, queue: ClusterQueue, held: Sequence[Job]) -> Iterator[Job]:
@@ -129,26 +129,26 @@ def set_aside(
                 and (known is None or due_key(job) < due_key(known))
             ):
                 longest[job.spec.tenant_id] = job
-    teams = Teams(plan)
-    found = ((job, teams.of(job)) for job in longest.values())
-    return frozenset(job.cluster for job, team in found if team and quotas.set_aside(team))
+    gangs = Gangs(plan)
+    found = ((job, gangs.of(job)) for job in longest.values())
+    return frozenset(job.cluster for job, gang in found if gang and quotas.set_aside(gang))
 
 
 class _Picks:
     """Who gets a place, in order."""
 
     def __init__(self, context: AdmissionContext, queue: ClusterQueue) -> None:
-        self._plan, self._spec, self._teams = context.plan, queue.spec, Teams(context.plan)
+        self._plan, self._spec, self._gangs = context.plan, queue.spec, Gangs(context.plan)
         self._quotas, self._guess, self._made = context.quotas, context.guess, context.made
         self._ids = context.v1_ids if queue.spec.worker == "v1" else None
         self._more = queue.more
         self.room = Room(context.plan, queue.spec, context.leased[queue.spec.name])
         self.chosen: dict[str, Sequence[Job]] = {}
-        """The first of each team with all of it, the others with nothing."""
+        """The first of each gang with all of it, the others with nothing."""
         self.refused: dict[str, str] = {}
         """Whom a quota refuses, in words."""
         self.short: list[Sequence[Job]] = []
-        self.promise: Promise | None = None
+        self.held_room: ReservedRoom | None = None
         """To the first without room."""
         self.kept = NOTHING_KEPT
 
@@ -157,40 +157,40 @@ class _Picks:
         for job in order:
             if job.uid in self.chosen or job.uid in self.refused or job.uid in left_out:
                 continue
-            team = self._teams.of(job)
-            if team is None or not self._may_be_served(job):
+            gang = self._gangs.of(job)
+            if gang is None or not self._may_be_served(job):
                 continue
-            lacks = self._quotas.take_all(team)
+            lacks = self._quotas.take_all(gang)
             if lacks is not None:
-                self.refused.update((member.uid, lacks.why()) for member in team)
-                self.short.append(team)
-            elif self._take(team):
-                self.chosen.update((m.uid, team if m is team[0] else ()) for m in team)
-                self._keep_for(team)
+                self.refused.update((member.uid, lacks.why()) for member in gang)
+                self.short.append(gang)
+            elif self._take(gang):
+                self.chosen.update((m.uid, gang if m is gang[0] else ()) for m in gang)
+                self._keep_for(gang)
                 if self._ids is not None:
                     self._ids[job.spec.job_id] = job.uid
             else:
-                for member in team:
+                for member in gang:
                     self._quotas.take(member, -1)
-                self.short.append(team)
-                left_out.update(member.uid for member in team)
-                self._promise_to(team)
-                self._keep_for(team)
+                self.short.append(gang)
+                left_out.update(member.uid for member in gang)
+                self._reserve_for(gang)
+                self._keep_for(gang)
                 if self._full() and len(self.short) > self._more:
                     break
 
-    def _promise_to(self, team: Sequence[Job]) -> None:
+    def _reserve_for(self, gang: Sequence[Job]) -> None:
         """Only the first is promised room, but all for whom others yield are promised theirs."""
-        if self.promise is None:
-            made = team[0].uid in self._made.served
-            self.promise = Promise(
-                self._plan, self._spec, team, self._guess, self.chosen, made=made
+        if self.held_room is None:
+            made = gang[0].uid in self._made.served
+            self.held_room = ReservedRoom(
+                self._plan, self._spec, gang, self._guess, self.chosen, made=made
             )
 
-    def _keep_for(self, team: Sequence[Job]) -> None:
+    def _keep_for(self, gang: Sequence[Job]) -> None:
         """Also for one that has a place: there may be room elsewhere that it may not use."""
-        if team[0].uid in self._made.served:
-            self.kept = Kept(self._made.vms, {*self.chosen, *(job.uid for job in team)})
+        if gang[0].uid in self._made.served:
+            self.kept = Kept(self._made.vms, {*self.chosen, *(job.uid for job in gang)})
 
     def _may_be_served(self, job: Job) -> bool:
         if job.blocked is not None or not (
@@ -211,36 +211,36 @@ class _Picks:
             for vm in self._plan.vms_of(self._spec.name)
         )
 
-    def _take(self, team: Sequence[Job]) -> bool:
+    def _take(self, gang: Sequence[Job]) -> bool:
         """Room for all of them, that is not promised to another one."""
         before = self.room.save()
-        if not self.room.take_all(member.spec for member in team):
+        if not self.room.take_all(member.spec for member in gang):
             return False
-        if self.promise is None or self._keeps_its_place(team):
+        if self.held_room is None or self._keeps_its_place(gang):
             return True
         after = self.room.save()
         self.room.restore(before)
-        if not self.promise.lets(team, self.room, self.chosen):
+        if not self.held_room.lets(gang, self.room, self.chosen):
             return False
         self.room.restore(after)
         return True
 
     @staticmethod
-    def _keeps_its_place(team: Sequence[Job]) -> bool:
+    def _keeps_its_place(gang: Sequence[Job]) -> bool:
         """One that was let past another keeps its place while its VM comes."""
-        return all(member.status is S.PROVISIONING for member in team)
+        return all(member.status is S.PROVISIONING for member in gang)
 
     def _full(self) -> bool:
         """Nobody behind could find room."""
         return self.room.gpus < 1
 
 
-def _admit_team(
-    plan: PlanBuilder, spec: ClusterSpec, team: Sequence[Job], region: str | None, quotas: Quotas
+def _admit_gang(
+    plan: PlanBuilder, spec: ClusterSpec, gang: Sequence[Job], region: str | None, quotas: Quotas
 ) -> None:
     words = f"admitted to {spec.name}" + (f", to look for VMs in {region}" if region else "")
     with plan.together():
-        for job in team:
+        for job in gang:
             also = [quotas.reserve(job)]
             plan.step(job, E.ADMITTED, words, also=also, facts=EventFacts(gang_region=region))
 

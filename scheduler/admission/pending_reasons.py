@@ -16,7 +16,7 @@ from datetime import datetime
 from functools import cached_property
 from operator import attrgetter
 
-from core.changes import JobWhy, Snapshot
+from core.changes import PendingReason, Snapshot
 from core.cluster import ClusterSpec
 from core.job import WAITING, Job, JobStatus, S
 from core.job_fields import JobSpec
@@ -156,14 +156,14 @@ def _preemption(job: Job, at: Situation) -> str | None:
 
 def _reservation(job: Job, at: Situation) -> str | None:
     """Of a job that finds no room beside what is reserved for another one, and of that one."""
-    promise, room = at.admission.promise, at.admission.room
-    start = promise.at if promise is not None else None
-    if promise is None or start is None or room is None or room.gpus < 1:
+    held_room, room = at.admission.held_room, at.admission.room
+    start = held_room.at if held_room is not None else None
+    if held_room is None or start is None or room is None or room.gpus < 1:
         return None
-    if any(member.uid == job.uid for member in promise.team):
+    if any(member.uid == job.uid for member in held_room.gang):
         return f"has a reservation: enough GPUs are expected to be free at about {start:%H:%M} UTC"
     return (
-        f"waits behind the reservation of job {promise.team[0].spec.job_id} until about "
+        f"waits behind the reservation of job {held_room.gang[0].spec.job_id} until about "
         f"{start:%H:%M} UTC; one that is predicted to end before passes it"
     )
 
@@ -284,10 +284,10 @@ def explain(
     budgets: BudgetStatus,
     admissions: Mapping[str, Admission],
     answers: Answers | None = None,
-) -> list[JobWhy]:
+) -> list[PendingReason]:
     """The pending reason of every waiting job whose words changed. The plan builder gets what is to
     be noted of their waits."""
-    news: list[JobWhy] = []
+    news: list[PendingReason] = []
     blocks = [t for t in snapshot.blocks if t.blocks(plan.now)]
     blocks.sort(key=attrgetter("region"))
     for name, jobs in plan.waiting_by_cluster().items():
@@ -304,9 +304,9 @@ def explain(
         )
         reasons = _Reasons(at)
         for job in jobs:
-            why, known = reasons.of(job), snapshot.whys.get(job.uid, "")
+            why, known = reasons.of(job), snapshot.reasons.get(job.uid, "")
             if known != why:
-                news.append(JobWhy(job.uid, why))
+                news.append(PendingReason(job.uid, why))
                 if len(news) <= NOTES_PER_CYCLE and fold_key(known) != fold_key(why):
                     plan.wait_notes += _noted(job.uid, known, why, plan.now)
     plan.wait_notes += _ended(plan, snapshot)
@@ -331,7 +331,7 @@ def _ended(plan: PlanBuilder, snapshot: Snapshot) -> list[WaitNote]:
         for before, after in plan.moves
         if before.status in WAITING
         and after.status not in WAITING
-        and (known := snapshot.whys.get(after.uid, ""))
+        and (known := snapshot.reasons.get(after.uid, ""))
     ]
 
 

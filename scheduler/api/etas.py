@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from core.errors import StoreDown
 from core.forecast import Forecast, JobForecast, Record
-from core.groups import hold_words
+from core.groups import dependency_words
 from core.job import WAITING, Job
 from core.ports import Clock
 from core.queueing import class_of
@@ -61,7 +61,7 @@ def _said(forecast: Forecast | None, row: JobRow) -> JobForecast:
     """In words, if there is no moment to tell: the same as why it waits."""
     job = row.job
     if job.blocked is not None:
-        return _none(hold_words(job.spec.after))
+        return _none(dependency_words(job.spec.after))
     if forecast is None:
         return PENDING
     said = forecast.jobs.get(job.gang.uid if job.gang is not None else job.uid)

@@ -17,7 +17,7 @@ from scheduler.api.shapes import JobOut, eta_out, job_out
 from scheduler.queue.budgets import BudgetStatus, judge
 
 
-async def with_whys(services: Services, rows: Iterable[JobRow]) -> tuple[JobRow, ...]:
+async def with_reasons(services: Services, rows: Iterable[JobRow]) -> tuple[JobRow, ...]:
     """The rows, each that waits with its reason in words. One that is next and has none yet was
     only just submitted: the next cycle says it."""
     found = tuple(rows)
@@ -29,7 +29,7 @@ async def with_whys(services: Services, rows: Iterable[JobRow]) -> tuple[JobRow,
 
 async def jobs_out(services: Services, rows: Iterable[JobRow]) -> tuple[JobOut, ...]:
     """The rows as people read them, with why each one waits and until when."""
-    told = await with_whys(services, rows)
+    told = await with_reasons(services, rows)
     known = services.forecasts
     etas = await known.of(told) if known is not None else {}
     said = {uid: eta_out(*words) for uid, words in etas.items()}

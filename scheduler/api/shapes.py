@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from core.cluster import ClusterSpec
 from core.cost import CostKind
 from core.forecast import Forecast, JobForecast
-from core.groups import hold_words
+from core.groups import dependency_words
 from core.job import WAITING, Job, JobStatus
 from core.job_fields import SPEC_FIELDS, JobSpec, types
 from core.names import BadName, parse_cluster
@@ -332,7 +332,7 @@ def _costs(row: JobRow) -> dict[str, Any]:
 def _why(row: JobRow) -> str:
     if row.job.parked:
         return JOINS_LATER
-    return hold_words(row.job.spec.after) if row.job.blocked is not None else row.why
+    return dependency_words(row.job.spec.after) if row.job.blocked is not None else row.why
 
 
 def _job_vm(job: Job) -> JobVmOut | None:

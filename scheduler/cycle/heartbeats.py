@@ -288,12 +288,12 @@ def _events(job: Job, heartbeat: Heartbeat, vm: Vm) -> list[tuple[JobEvent, str]
             # It never ran: the worker refused it (draining, busy). Not the user's failure.
             return [(E.VM_LOST, heartbeat.reason or f"{heartbeat.vm_name} refused the job")]
         case B.FAILED:
-            event = E.YIELDED if job.status is S.PREEMPTING else E.EXITED_ERROR
+            event = E.PREEMPTED if job.status is S.PREEMPTING else E.EXITED_ERROR
             return [*claimed, (event, heartbeat.reason or f"exit code {heartbeat.exit_code}")]
         case B.STOPPED:
             return _stopped(job, heartbeat)
         case B.PREEMPTED:
-            return [(E.SPOT_TAKEN, vm.taken_words)]
+            return [(E.RECLAIMED, vm.reclaimed_words)]
         case _:
             return []
 
@@ -302,7 +302,7 @@ def _stopped(job: Job, heartbeat: Heartbeat) -> list[tuple[JobEvent, str]]:
     if job.status is S.STOPPING:
         return [(E.STOPPED, job.reason or "stopped")]
     if job.status is S.PREEMPTING:
-        return [(E.YIELDED, "yielded its VM")]
+        return [(E.PREEMPTED, "yielded its VM")]
     # The worker itself was told to go (its machine shuts down), or never had the lease: the job
     # did nothing wrong.
     return [(E.VM_LOST, heartbeat.reason or f"the worker on {heartbeat.vm_name} was stopped")]

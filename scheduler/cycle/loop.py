@@ -285,13 +285,13 @@ class SchedulerLoop:
             parts.relay.unsent(unsent_s),
             parts.relay.refused_starts(unsent_s),
         )
-        whys = plan_jobs(plan, snapshot, around, parts.ids)
+        reasons = plan_jobs(plan, snapshot, around, parts.ids)
         self._keep_warm(plan)
         alerts = [
             *_fleet_alert(silence, snapshot),
             *alert_changes(budgets, snapshot.open_alerts, snapshot.now),
         ]
-        alone = (*mail.dead, *whys, *alerts, *plan.wait_notes)
+        alone = (*mail.dead, *reasons, *alerts, *plan.wait_notes)
         batches = [*plan.batches, *((change,) for change in alone)]
         return plan, batches
 

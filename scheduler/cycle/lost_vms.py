@@ -15,7 +15,7 @@ from scheduler.plan_builder import PlanBuilder, stop_message
 # these states runs again elsewhere, so it must not be able to run where it is.
 _NEEDS_THE_BUS = frozenset({S.ASSIGNED, S.STARTING, S.PREEMPTING})
 # After this the worker did not do as told: its VM is not trusted with another job.
-_DISTRUST = frozenset({E.STOP_GRACE_OVER})
+_RETIRES = frozenset({E.STOP_GRACE_OVER})
 
 
 def lose_vms(plan: PlanBuilder, silence: Silence) -> None:
@@ -42,7 +42,7 @@ def requeue_lost(plan: PlanBuilder, silence: Silence) -> None:
         if vm is not None and not frozen and vm.worker_may_run:
             continue
         if vm is not None and vm.taken:
-            plan.step(job, E.SPOT_TAKEN, vm.taken_words)
+            plan.step(job, E.RECLAIMED, vm.reclaimed_words)
             continue
         cause = f": {vm.reason}" if vm is not None and vm.reason else ""
         plan.step(job, _loss_event(job, plan.now), f"{job.lease.vm_name} was lost{cause}")
@@ -91,7 +91,7 @@ def meet_deadlines(
         reason = _deadline_reason(job, event)
         tell = [stop_message(job, vm.boot_nonce if vm else "", reason)] if job.lease else []
         plan.step(job, event, reason, tell=tell)
-        if vm is not None and event in _DISTRUST:
+        if vm is not None and event in _RETIRES:
             plan.retire_vm(plan.vms[vm.uid], reason)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from core.changes import JobWhy, Snapshot
+from core.changes import PendingReason, Snapshot
 from core.cluster import ClusterSpec
 from core.deadline_slack import DeadlineSlack
 from core.job import Job, S
@@ -24,9 +24,9 @@ from scheduler.cycle.reroute_deadline import leave_spot
 from scheduler.cycle.silence import Silence
 from scheduler.cycle.unhealthy_vms import drain_unhealthy
 from scheduler.forecast.run_times import Guess, predicted_s, unknown
-from scheduler.placement.elastic import Left, bending, late_teams, resize
+from scheduler.placement.elastic import Left, bending, late_gangs, resize
 from scheduler.placement.elastic_sizes import tell_sizes
-from scheduler.placement.gang import couple
+from scheduler.placement.gang import settle_gangs
 from scheduler.placement.gang_placement import end_holds
 from scheduler.placement.simulation_results import Answers
 from scheduler.placement.single import place
@@ -54,7 +54,7 @@ class Circumstances:
     saved_at: SavedAt = never_saved
     """When a job last saved its work."""
     answers: Answers = field(default_factory=Answers)
-    """What came of the last trials; kept from cycle to cycle."""
+    """What came of the last simulations; kept from cycle to cycle."""
     deaf: frozenset[str] = frozenset()
     """Clusters whose workers could not be told anything of late."""
     unsent: frozenset[str] = frozenset()
@@ -72,7 +72,7 @@ class Circumstances:
 
 def plan_jobs(
     plan: PlanBuilder, snapshot: Snapshot, around: Circumstances, ids: Ids
-) -> list[JobWhy]:
+) -> list[PendingReason]:
     """All steps of a cycle, in order; returns the news about why jobs wait."""
     plan.deadline_slack = around.deadline_slack(plan.rules.timers)
     lose_vms(plan, around.silence)
@@ -81,7 +81,7 @@ def plan_jobs(
     meet_deadlines(plan, around.bus_steady, around.deaf, around.unsent)
     drain_unhealthy(plan, snapshot)
     release(plan, snapshot)
-    couple(plan)
+    settle_gangs(plan)
     leave_spot(plan, snapshot, around.clusters)
     fall_back(plan, snapshot, around.clusters)
     around.budgets.hold_back(plan)
@@ -132,7 +132,7 @@ def run_queue(
             continue
         more = HEADS + sum(len(job.extra) for job in elastic)
         done = admit(context, ClusterQueue(spec, waiting, more))
-        slots = place(plan, spec, ids, done.admitted, done.promise, done.kept)
+        slots = place(plan, spec, ids, done.admitted, done.held_room, done.kept)
         admissions[name] = done
         if elastic and done.room is not None:
             left = Left(
@@ -140,7 +140,7 @@ def run_queue(
                 slots or Slots(plan, spec),
                 quotas,
                 done.short,
-                late_teams(plan, done.admitted),
+                late_gangs(plan, done.admitted),
                 snapshot.blocks,
                 around.budgets.held,
             )

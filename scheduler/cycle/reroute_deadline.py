@@ -27,8 +27,8 @@ def leave_spot(plan: PlanBuilder, snapshot: Snapshot, clusters: Clusters) -> Non
     would cost the deadline."""
     starts = _Starts(plan, snapshot)
     for job in plan.waiting():
-        team = _team(job, plan, clusters)
-        target = standard_of(job, clusters) if team else None
+        gang = _gang(job, plan, clusters)
+        target = standard_of(job, clusters) if gang else None
         if target is None:
             continue
         wait_s, detour_s = starts.of(target), starts.of(clusters[job.cluster])
@@ -43,7 +43,7 @@ def leave_spot(plan: PlanBuilder, snapshot: Snapshot, clusters: Clusters) -> Non
         if start_by is not None and start_by <= plan.now:
             reason = _reason(job, target, left, wait_s + boot_s)
             with plan.together():
-                for member in team:
+                for member in gang:
                     plan.step(
                         *(member, E.REROUTED, reason),
                         facts=EventFacts(cluster=target.name, gang_region=""),
@@ -51,20 +51,20 @@ def leave_spot(plan: PlanBuilder, snapshot: Snapshot, clusters: Clusters) -> Non
                     )
 
 
-def _team(job: Job, plan: PlanBuilder, clusters: Clusters) -> Sequence[Job]:
+def _gang(job: Job, plan: PlanBuilder, clusters: Clusters) -> Sequence[Job]:
     """The job, or all of its gang when its first member is asked about; empty: it does not move.
     One that asked for exactly its cluster stays there."""
     here = clusters.get(job.cluster)
     if job.spec.deadline is None or job.spec.cluster is not None or here is None or not here.spot:
         return ()
-    team: Sequence[Job] = (job,)
+    gang: Sequence[Job] = (job,)
     if job.gang is not None:
         if job.gang.rank:
             return ()
-        team = [m for m in plan.gang(job.gang.uid) if not m.status.final]
+        gang = [m for m in plan.gang(job.gang.uid) if not m.status.final]
     # A v1 worker may have taken one already.
-    waits = all(m.status in WAITING and m.offer is None for m in team)
-    return team if waits else ()
+    waits = all(m.status in WAITING and m.offer is None for m in gang)
+    return gang if waits else ()
 
 
 class _Starts:

@@ -79,8 +79,8 @@ def pool_of(seen: Seen, guess: Guesses) -> Pool:
         policy=seen.policy,
     )
     regions = outlooks(inputs, seen.timers, seen.now)
-    teams = _teams(seen.leased)
-    busy = [_running(team, spec, seen.now, guess) for team in teams]
+    gangs = _gangs(seen.leased)
+    busy = [_running(gang, spec, seen.now, guess) for gang in gangs]
     askable = [outlook for outlook in regions.values() if outlook.block is None]
     asked = [vm for vm in seen.vms if vm.state.in_flight]
     # A group that is refused its VMs goes on trying: they count, but they do not come.
@@ -90,7 +90,7 @@ def pool_of(seen: Seen, guess: Guesses) -> Pool:
     heals = _heals(regions, seen.now)
     idle = _idle(seen, unit)
     leaving = {vm.uid for vm in seen.vms if vm.state.leaving}
-    running = zip(teams, busy, strict=True)
+    running = zip(gangs, busy, strict=True)
     ready = _ready(regions, idle, running, zip(sure, coming, strict=True), leaving)
     # They come when their region has room again. Of those in the cloud's own queue nobody knows.
     late = [vm for vm in asked if vm.running_since is None and not vm.queued]
@@ -159,7 +159,7 @@ def cap_of(
     return TenantCap(left.get("jobs", math.inf), min(gpus, default=math.inf))
 
 
-def _teams(leased: Sequence[Job]) -> list[list[Job]]:
+def _gangs(leased: Sequence[Job]) -> list[list[Job]]:
     """The members of a gang end together."""
     found: dict[str, list[Job]] = {}
     for job in leased:
@@ -167,8 +167,8 @@ def _teams(leased: Sequence[Job]) -> list[list[Job]]:
     return list(found.values())
 
 
-def _running(team: Sequence[Job], spec: ClusterSpec, now: datetime, guess: Guesses) -> Busy:
-    job = team[0]
+def _running(gang: Sequence[Job], spec: ClusterSpec, now: datetime, guess: Guesses) -> Busy:
+    job = gang[0]
     ran_s = job.saved_s
     most_s = job.spec.max_runtime_s
     if job.started_at is not None:
@@ -177,13 +177,13 @@ def _running(team: Sequence[Job], spec: ClusterSpec, now: datetime, guess: Guess
     if job.status in (S.STOPPING, S.PREEMPTING) and job.deadline_at is not None:
         most_s = (job.deadline_at - now).total_seconds()
     return Busy(
-        gpus=units_of(spec, job.spec, len(team)),
+        gpus=units_of(spec, job.spec, len(gang)),
         ran_s=ran_s,
         guess=guess(job),
         most_s=max(0.0, most_s),
         tenant=job.spec.tenant_id,
-        jobs=len(team),
-        asks=sum(member.spec.slots for member in team),
+        jobs=len(gang),
+        asks=sum(member.spec.slots for member in gang),
     )
 
 
@@ -235,9 +235,9 @@ def _ready(
     found = {o.region: [0.0] * idle[o.region] for o in regions.values() if o.block is not None}
     if not found:
         return found
-    for team, busy in running:
-        each = busy.gpus // len(team)
-        for job in team:
+    for gang, busy in running:
+        each = busy.gpus // len(gang)
+        for job in gang:
             if job.lease is None or job.lease.vm_uid in leaving:
                 continue
             if job.lease.region in found:

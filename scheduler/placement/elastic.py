@@ -1,4 +1,4 @@
-"""Elastic jobs: they grow into what nobody waits for, and shrink before anybody is evicted. Pure.
+"""Elastic jobs: they grow into what nobody waits for, and shrink before anybody is preempted. Pure.
 
 A job that runs with more members than it needs gives them back, the highest ranks first, as soon as
 somebody waits who could use their place. What is spare goes to those that gain most by it
@@ -18,9 +18,9 @@ from core.job_steps import EventFacts
 from core.ports import Ids
 from core.region_blocks import RegionBlock
 from scheduler.placement.elastic_growth import Stretch, grow, worth
-from scheduler.placement.gang import yield_message
+from scheduler.placement.gang import preemption_message
 from scheduler.placement.gang_placement import blocked_regions, stands_in_for
-from scheduler.placement.single import place_team
+from scheduler.placement.single import place_gang
 from scheduler.placement.slots import Room, Slots, free_gpus, held_in
 from scheduler.plan_builder import PlanBuilder
 from scheduler.queue.quotas import Quotas
@@ -129,9 +129,9 @@ def resize(
     if left.short or left.late:
         stay_small(plan, jobs)
         extra = surplus(plan, spec, jobs)
-        trial = ShrinkSimulation(plan, spec, left.room, left.quotas, extra)
-        served = shrink(plan, trial, left.short, left.late)
-        trial.close()
+        result = ShrinkSimulation(plan, spec, left.room, left.quotas, extra)
+        served = shrink(plan, result, left.short, left.late)
+        result.close()
         return served
     blocked = blocked_regions(spec, left.blocks, plan.now)
     free = [job for job in jobs if job.leader.spec.tenant_id not in left.held]
@@ -141,14 +141,14 @@ def resize(
     return set()
 
 
-def late_teams(plan: PlanBuilder, admitted: Sequence[str]) -> list[Sequence[Job]]:
+def late_gangs(plan: PlanBuilder, admitted: Sequence[str]) -> list[Sequence[Job]]:
     """Those that have had a place for long and found no VMs, in order."""
     since = plan.now - timedelta(seconds=LATE_S)
-    teams: dict[str, list[Job]] = {}
+    gangs: dict[str, list[Job]] = {}
     for job in map(plan.jobs.__getitem__, admitted):
         if job.status is S.PROVISIONING:
-            teams.setdefault(job.gang.uid if job.gang else job.uid, []).append(job)
-    return [team for team in teams.values() if all(job.status_since <= since for job in team)]
+            gangs.setdefault(job.gang.uid if job.gang else job.uid, []).append(job)
+    return [gang for gang in gangs.values() if all(job.status_since <= since for job in gang)]
 
 
 # --- smaller ----------------------------------------------------------------------------
@@ -176,17 +176,17 @@ class ShrinkSimulation:
         for job in self.leaving:
             self._let_go(job)
 
-    def serve(self, team: Sequence[Job]) -> list[Job] | None:
-        """Who must yield so that the team is admitted: nobody, if those who leave are enough; None:
+    def serve(self, gang: Sequence[Job]) -> list[Job] | None:
+        """Who must yield so that the gang is admitted: nobody, if those who leave are enough; None:
         all that may yield would not be enough."""
-        if self._admits(team):
+        if self._admits(gang):
             return []
-        for some in self._choices(team):
+        for some in self._choices(gang):
             room, counted, taken = self._room.save(), len(self._counted), []
             for member in some:
                 self._let_go(member)
                 taken.append(member)
-                if self._admits(team):
+                if self._admits(gang):
                     self._extra = [m for m in self._extra if m not in taken]
                     return taken
             self._room.restore(room)
@@ -207,34 +207,34 @@ class ShrinkSimulation:
             job, sign = self._counted.pop()
             self._quotas.take(job, -sign)
 
-    def hand_over(self, team: Sequence[Job]) -> list[Job] | None:
-        """The same for a team that is admitted and has found no VMs: those of others fit as they
+    def hand_over(self, gang: Sequence[Job]) -> list[Job] | None:
+        """The same for a gang that is admitted and has found no VMs: those of others fit as they
         are, or not at all."""
-        for some in self._choices(team, whole=True) or [[]]:
-            idle = sum(self._serves(vm_uid, team[0]) for vm_uid in self._idle(team[0]))
-            leaving = [job for job in self.leaving if self._could_use(team[0], job)]
-            lacking = len(team) - idle - len(leaving)
+        for some in self._choices(gang, whole=True) or [[]]:
+            idle = sum(self._serves(vm_uid, gang[0]) for vm_uid in self._idle(gang[0]))
+            leaving = [job for job in self.leaving if self._could_use(gang[0], job)]
+            lacking = len(gang) - idle - len(leaving)
             if lacking <= len(some):
-                self.leaving = [job for job in self.leaving if job not in leaving[: len(team)]]
+                self.leaving = [job for job in self.leaving if job not in leaving[: len(gang)]]
                 taken = list(some[: max(0, lacking)])
                 self._extra = [m for m in self._extra if m not in taken]
                 return taken
         return None
 
-    def _admits(self, team: Sequence[Job]) -> bool:
-        if self._quotas.take_all(team) is not None:
+    def _admits(self, gang: Sequence[Job]) -> bool:
+        if self._quotas.take_all(gang) is not None:
             return False
-        self._counted += [(member, 1) for member in team]
-        if self._room.take_all(member.spec for member in team):
+        self._counted += [(member, 1) for member in gang]
+        if self._room.take_all(member.spec for member in gang):
             return True
-        self._forget(len(self._counted) - len(team))
+        self._forget(len(self._counted) - len(gang))
         return False
 
-    def _choices(self, team: Sequence[Job], *, whole: bool = False) -> list[list[Job]]:
-        """Of those whose VM the team could use; a gang's must be in one region."""
-        first = team[0]
+    def _choices(self, gang: Sequence[Job], *, whole: bool = False) -> list[list[Job]]:
+        """Of those whose VM the gang could use; a gang's must be in one region."""
+        first = gang[0]
         able = [m for m in self._extra if self._could_use(first, m)]
-        if not whole and any(self._quotas.lacks(member) for member in team):
+        if not whole and any(self._quotas.lacks(member) for member in gang):
             able = [m for m in able if m.spec.tenant_id == first.spec.tenant_id]
         if first.gang is None:
             return [able] if able else []
@@ -272,23 +272,23 @@ class ShrinkSimulation:
 
 def shrink(
     plan: PlanBuilder,
-    trial: ShrinkSimulation,
+    result: ShrinkSimulation,
     short: Sequence[Sequence[Job]],
     late: Sequence[Sequence[Job]],
 ) -> set[str]:
     """Those who wait, in their order: members that others can do without yield to them. Returns
-    the first member of each team for which room is being made."""
+    the first member of each gang for which room is being made."""
     served: set[str] = set()
-    for teams, ask in ((late, trial.hand_over), (short, trial.serve)):
-        for team in teams:
-            yielding = ask(team)
-            if yielding is None:
+    for gangs, ask in ((late, result.hand_over), (short, result.serve)):
+        for gang in gangs:
+            preemptible = ask(gang)
+            if preemptible is None:
                 continue
-            served.add(team[0].uid)
-            for member in yielding:
-                reason = f"gives its VM to job {team[0].spec.job_id}"
-                tell = yield_message(plan, member, reason)
-                plan.step(member, E.YIELD_ASKED, reason, tell=tell)
+            served.add(gang[0].uid)
+            for member in preemptible:
+                reason = f"gives its VM to job {gang[0].spec.job_id}"
+                tell = preemption_message(plan, member, reason)
+                plan.step(member, E.PREEMPTION_ASKED, reason, tell=tell)
     return served
 
 
@@ -309,8 +309,8 @@ def even_out(plan: PlanBuilder, spec: ClusterSpec, jobs: Sequence[Bending], room
         for member in job.extra[: max(0, over)]:
             if member.started_at is not None and member.started_at <= since:
                 reason = f"gives its VM to job {poor.spec.job_id}, which gains more by it"
-                tell = yield_message(plan, member, reason)
-                plan.step(member, E.YIELD_ASKED, reason, tell=tell)
+                tell = preemption_message(plan, member, reason)
+                plan.step(member, E.PREEMPTION_ASKED, reason, tell=tell)
 
 
 def _kept(job: Bending) -> int:
@@ -379,7 +379,7 @@ def _join(
         member = plan.step(
             member, E.ADMITTED, words, also=also, facts=EventFacts(gang_region=region)
         )
-    place_team(plan, spec, spare.slots, [member], leader, ids)
+    place_gang(plan, spec, spare.slots, [member], leader, ids)
 
 
 def stay_small(plan: PlanBuilder, jobs: Sequence[Bending]) -> None:

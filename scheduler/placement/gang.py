@@ -16,7 +16,7 @@ from scheduler.plan_builder import PlanBuilder, stop_message
 
 _HERE = frozenset({S.STARTING, S.RUNNING})
 """At the barrier, or past it."""
-_YIELDS = frozenset({S.ASSIGNED, S.STARTING, S.RUNNING})
+_PREEMPTIONS = frozenset({S.ASSIGNED, S.STARTING, S.RUNNING})
 PAUSE_S = 30.0
 """First pause of a gang that could not be brought together; doubles with each time."""
 PAUSE_MAX_S = 600.0
@@ -26,7 +26,7 @@ JOINS_LATER = "the job does without it; it joins when there is room that nobody 
 # --- after something happened -----------------------------------------------------------
 
 
-def couple(plan: PlanBuilder) -> None:
+def settle_gangs(plan: PlanBuilder) -> None:
     """What happened to one member, for the others. Everything follows from where they are now, so
     whatever a lost commit left undone is done in the next cycle."""
     for members in plan.gangs():
@@ -71,7 +71,7 @@ def _fail(plan: PlanBuilder, members: Sequence[Job], reason: str) -> None:
 def _end(plan: PlanBuilder, member: Job, event: JobEvent, reason: str) -> None:
     if member.status.final or member.status is S.STOPPING:
         return
-    plan.step(member, event, reason, tell=yield_message(plan, member, reason))
+    plan.step(member, event, reason, tell=preemption_message(plan, member, reason))
 
 
 def _break_up(plan: PlanBuilder, members: Sequence[Job]) -> None:
@@ -92,8 +92,10 @@ def _break_up(plan: PlanBuilder, members: Sequence[Job]) -> None:
 def _begin_again(plan: PlanBuilder, members: Sequence[Job], gone: Job) -> None:
     reason = f"its gang begins again: {gone.spec.job_id} is {gone.status.lower()} ({gone.reason})"
     for member in members:
-        if member.status in _YIELDS:
-            plan.step(member, E.YIELD_ASKED, reason, tell=yield_message(plan, member, reason))
+        if member.status in _PREEMPTIONS:
+            plan.step(
+                member, E.PREEMPTION_ASKED, reason, tell=preemption_message(plan, member, reason)
+            )
 
 
 def _bend(plan: PlanBuilder, members: Sequence[Job]) -> None:
@@ -131,7 +133,7 @@ def active(members: Sequence[Job]) -> list[Job]:
     return [m for m in members if not m.status.final]
 
 
-def team_of(members: Sequence[Job]) -> Sequence[Job]:
+def gang_of(members: Sequence[Job]) -> Sequence[Job]:
     """Those that begin together: of an elastic job as many as it needs."""
     return active(members)[: members[0].spec.least] if members[0].spec.elastic else members
 
@@ -146,7 +148,7 @@ def _open_barrier(plan: PlanBuilder, members: Sequence[Job]) -> None:
     whenever one says that it still waits."""
     here = active(members)
     if members[0].spec.elastic:  # those without a VM are not waited for
-        here = [m for m in here if m.status in _YIELDS]
+        here = [m for m in here if m.status in _PREEMPTIONS]
     if not all(m.status in _HERE for m in here):
         return
     moved = {after.uid for _, after in plan.moves if after.status is S.STARTING}
@@ -172,7 +174,7 @@ def _go(member: Job, boot_nonce: str) -> GoJob:
     )
 
 
-def yield_message(plan: PlanBuilder, member: Job, reason: str) -> list[StopJob]:
+def preemption_message(plan: PlanBuilder, member: Job, reason: str) -> list[StopJob]:
     """Its worker is told to end it; nothing if it has none."""
     if member.lease is None:
         return []
@@ -183,7 +185,7 @@ def yield_message(plan: PlanBuilder, member: Job, reason: str) -> list[StopJob]:
 # --- who may be admitted with whom ------------------------------------------------------
 
 
-class Teams:
+class Gangs:
     """Jobs that get their places together."""
 
     def __init__(self, plan: PlanBuilder) -> None:
@@ -203,9 +205,9 @@ class Teams:
     def _of_elastic(self, job: Job, members: Sequence[Job]) -> Sequence[Job] | None:
         """Those that it needs. One that is lost while the others run on is as good as any that it
         does not need: that is not for the queue, unless too few are left."""
-        team = team_of(members)
+        gang = gang_of(members)
         if all(m.status in WAITING and (m.blocked is None or m.parked) for m in active(members)):
-            return team if job in team and self._free(job, members) else None
+            return gang if job in gang and self._free(job, members) else None
         here = sum(not goes_back(m) and not _is_lost(m) for m in members)
         return (job,) if here < job.spec.least and may_replace(members) else None
 

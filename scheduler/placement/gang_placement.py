@@ -16,7 +16,7 @@ from core.messages import Size
 from core.region_blocks import RegionBlock
 from core.supply import SupplyHistory, regional, room, success_probability
 from core.vm import Vm
-from scheduler.placement.gang import Teams, team_of
+from scheduler.placement.gang import Gangs, gang_of
 from scheduler.placement.simulation_results import NOTHING_KEPT, Kept
 from scheduler.placement.slots import Slots, VmWithRoom
 from scheduler.plan_builder import PlanBuilder
@@ -55,7 +55,7 @@ class Regions:
         for members in plan.gangs():
             first = members[0]
             if first.cluster == spec.name and first.status is S.PROVISIONING:
-                there[first.gang_region] -= len(team_of(members))
+                there[first.gang_region] -= len(gang_of(members))
         return there
 
     def choose(self, job: Job, size: int) -> str:
@@ -139,24 +139,24 @@ class Seat:
     gpus: tuple[int, ...]
 
 
-def muster(
+def gather_gang(
     plan: PlanBuilder,
     slots: Slots,
-    team: Sequence[Job],
+    members: Sequence[Job],
     spec: ClusterSpec,
     leader: Job,
     kept: Kept = NOTHING_KEPT,
 ) -> list[Seat]:
     """Places for all of them in one region (or zone), the one they were sent to if it has them.
     Empty: not now; then what is there is kept for them this cycle, out of others' reach."""
-    for region, zone in _choices(plan, team[0], spec, leader):
+    for region, zone in _choices(plan, members[0], spec, leader):
         before = slots.save()
-        found = _take(plan, slots, team, region, zone, kept)
-        if len(found) == len(team):
+        found = _take(plan, slots, members, region, zone, kept)
+        if len(found) == len(members):
             return found
         slots.restore(before)
-    if team[0].gang_region:
-        _take(plan, slots, team, team[0].gang_region, None, kept)
+    if members[0].gang_region:
+        _take(plan, slots, members, members[0].gang_region, None, kept)
     return []
 
 
@@ -178,16 +178,21 @@ def _choices(
 
 
 def _take(
-    plan: PlanBuilder, slots: Slots, team: Sequence[Job], region: str, zone: str | None, kept: Kept
+    plan: PlanBuilder,
+    slots: Slots,
+    members: Sequence[Job],
+    region: str,
+    zone: str | None,
+    kept: Kept,
 ) -> list[Seat]:
     """As many as there are."""
 
     def here(place: VmWithRoom) -> bool:
         good = zone is None or plan.vms[place.uid].zone == zone
-        return good and not kept.keeps(place.uid, team[0])
+        return good and not kept.keeps(place.uid, members[0])
 
     found: list[Seat] = []
-    for job in team:
+    for job in members:
         gang = job.gang.uid if job.gang is not None else ""
         place = slots.best(_only_in(job.spec, region), here, gang)
         if place is None:
@@ -219,7 +224,7 @@ def end_holds(
     other's VMs both let go: no deadlock outlives this. Where the VMs come together, the gang waits
     as long as the cloud may keep it waiting, and then until what it was given has booted."""
     for whole in plan.gangs():
-        members, first = team_of(whole), whole[0]
+        members, first = gang_of(whole), whole[0]
         spec = clusters.get(first.cluster)
         if spec is None or not members or any(m.status is not S.PROVISIONING for m in members):
             continue
@@ -264,10 +269,10 @@ def _was_given(plan: PlanBuilder, first: Job) -> bool:
     return bool(since) and max(since) + hold > plan.now
 
 
-def where(teams: Teams, regions: Regions, team: Sequence[Job]) -> str | None:
-    """The region that the admission of a team names; None for a job that is no gang."""
-    job = team[0]
+def where(gangs: Gangs, regions: Regions, members: Sequence[Job]) -> str | None:
+    """The region that the admission of a gang names; None for a job that is no gang."""
+    job = members[0]
     if job.gang is None:
         return None
-    lease = teams.leader_of(job).lease
-    return lease.region if lease is not None else regions.choose(job, len(team))
+    lease = gangs.leader_of(job).lease
+    return lease.region if lease is not None else regions.choose(job, len(members))

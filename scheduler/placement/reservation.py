@@ -1,4 +1,4 @@
-"""What is promised to the first team of a cluster that finds no room, and who may pass it. Pure.
+"""What is promised to the first gang of a cluster that finds no room, and who may pass it. Pure.
 
 Where each job needs a VM the promise counts VMs; where VMs are shared it is one VM, the first that
 is expected to have enough GPUs free. Whoever is behind may pass if it is predicted to have ended by
@@ -34,25 +34,25 @@ TOLD_S = 600.0
 cycle."""
 
 
-class Promise:
+class ReservedRoom:
     """Made when the first one who could pass asks."""
 
     def __init__(
         self,
         plan: PlanBuilder,
         spec: ClusterSpec,
-        team: Sequence[Job],
+        gang: Sequence[Job],
         guess: Guesses,
         ahead: Iterable[str] = (),
         *,
         made: bool = False,
     ) -> None:
         """`ahead`: who has a place before it; `made`: others yield to it this moment."""
-        self.team = team
+        self.gang = gang
         self._plan, self._spec, self._guess = plan, spec, guess
         longest_s = plan.rules.timers.max_runtime_s
         fair = spec.queue is QueueRule.FAIR
-        self._protected = fair and protected_at(plan.now, longest_s)(team[0])
+        self._protected = fair and protected_at(plan.now, longest_s)(gang[0])
         self._sure = made or self._protected
         """It has waited for too long, or others lose work for it: predictions do not count."""
         self._reserved: Backfill | None = None
@@ -61,15 +61,15 @@ class Promise:
         self._free_to: set[str] = set(ahead)
         """Jobs that may use it: those that go first, and those that will have ended in time."""
 
-    def lets(self, team: Sequence[Job], room: Room, chosen: Iterable[str]) -> bool:
-        """Whether a team that has room may take it. `chosen`: who has a place, and no VM yet."""
+    def lets(self, gang: Sequence[Job], room: Room, chosen: Iterable[str]) -> bool:
+        """Whether a gang that has room may take it. `chosen`: who has a place, and no VM yet."""
         if self._reserved is None:
             self._reserved = Backfill(self._reserve(room, chosen))
-        ends_s = max(self._ends_in_s(job) for job in team)
-        if not self._reserved.lets(self._units(team), ends_s):
+        ends_s = max(self._ends_in_s(job) for job in gang)
+        if not self._reserved.lets(self._units(gang), ends_s):
             return False
         if ends_s <= self._reserved.held.at_s:
-            self._free_to.update(job.uid for job in team)
+            self._free_to.update(job.uid for job in gang)
         return True
 
     @property
@@ -85,13 +85,13 @@ class Promise:
         """Whether the VM is not for this job."""
         return vm_uid == self.vm and job.uid not in self._free_to
 
-    def _units(self, team: Sequence[Job]) -> int:
-        return sum(job.spec.slots for job in team) if self._spec.share else len(team)
+    def _units(self, gang: Sequence[Job]) -> int:
+        return sum(job.spec.slots for job in gang) if self._spec.share else len(gang)
 
     def _reserve(self, room: Room, chosen: Iterable[str]) -> Reservation:
-        if self._spec.share and len(self.team) == 1:
+        if self._spec.share and len(self.gang) == 1:
             return self._reserve_vm(room)
-        units, plan = self._units(self.team), self._plan
+        units, plan = self._units(self.gang), self._plan
         free = room.gpus if self._spec.share else room.gpus // self._spec.slots
         ending = [(self._left_s(j), self._units((j,))) for j in plan.leased_in(self._spec.name)]
         given = (plan.jobs[uid] for uid in chosen)
@@ -102,7 +102,7 @@ class Promise:
 
     def _reserve_vm(self, room: Room) -> Reservation:
         """The VM that will have enough first."""
-        need, best = self.team[0].spec.slots, Reservation(0, float("inf"), room.gpus)
+        need, best = self.gang[0].spec.slots, Reservation(0, float("inf"), room.gpus)
         for vm in self._plan.vms_of(self._spec.name):
             if not Slots.serves(vm, self._spec):
                 continue

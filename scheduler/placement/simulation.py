@@ -8,8 +8,8 @@ from core.cluster import ClusterSpec
 from core.job import Job, S
 from core.job_fields import JobSpec
 from core.vm import Vm
-from scheduler.placement.gang import Teams
-from scheduler.placement.gang_placement import muster
+from scheduler.placement.gang import Gangs
+from scheduler.placement.gang_placement import gather_gang
 from scheduler.placement.slots import Slots, SlotUse, VmWithRoom, free_gpus, place_on
 from scheduler.plan_builder import PlanBuilder
 
@@ -22,7 +22,7 @@ class Yard:
 
     def __init__(self, plan: PlanBuilder, spec: ClusterSpec, unplaced: int) -> None:
         """`unplaced`: how many have been admitted and await a VM."""
-        self._plan, self._spec, self._teams = plan, spec, Teams(plan)
+        self._plan, self._spec, self._gangs = plan, spec, Gangs(plan)
         self._slots = Slots(plan, spec)
         self._seated: dict[str, list[JobSpec]] = {}
         leased = plan.leased_in(spec.name)
@@ -32,36 +32,36 @@ class Yard:
         """Of the cluster's limit, where each job needs a VM."""
         self._empty(self.leaving)
 
-    def fits(self, team: Sequence[Job], gone: Sequence[Job] = ()) -> bool:
+    def fits(self, gang: Sequence[Job], gone: Sequence[Job] = ()) -> bool:
         """Whether all of them would start at once if these were gone."""
-        if not self._within_limit(team, len(gone)):
+        if not self._within_limit(gang, len(gone)):
             return False
         before = self._slots.save(), self._gone
         self._gone = self._gone | {job.uid for job in gone}
         self._empty(gone)
-        found = self._seats(team)
+        found = self._seats(gang)
         self._slots.restore(before[0])
         self._gone = before[1]
         return found is not None
 
-    def give(self, team: Sequence[Job], gone: Sequence[Job] = ()) -> None:
+    def give(self, gang: Sequence[Job], gone: Sequence[Job] = ()) -> None:
         """They have their places from now on."""
         self._gone = self._gone | {job.uid for job in gone}
         self._empty(gone)
-        if not _admitted(team):
-            self._left += len(gone) - len(team)
-        for job, place in zip(team, self._seats(team) or (), strict=False):
+        if not _admitted(gang):
+            self._left += len(gone) - len(gang)
+        for job, place in zip(gang, self._seats(gang) or (), strict=False):
             self._seated.setdefault(place.uid, []).append(job.spec)
 
-    def _within_limit(self, team: Sequence[Job], gone: int) -> bool:
-        """An eviction from a cluster that is above its limit would free nothing."""
-        return self._spec.share or _admitted(team) or self._left + gone >= len(team)
+    def _within_limit(self, gang: Sequence[Job], gone: int) -> bool:
+        """An preemption from a cluster that is above its limit would free nothing."""
+        return self._spec.share or _admitted(gang) or self._left + gone >= len(gang)
 
-    def _seats(self, team: Sequence[Job]) -> list[VmWithRoom] | None:
-        first = team[0]
+    def _seats(self, gang: Sequence[Job]) -> list[VmWithRoom] | None:
+        first = gang[0]
         if first.gang is not None:
-            leader = self._teams.leader_of(first)
-            seats = muster(self._plan, self._slots, team, self._spec, leader)
+            leader = self._gangs.leader_of(first)
+            seats = gather_gang(self._plan, self._slots, gang, self._spec, leader)
             return [seat.place for seat in seats] or None
         place = self._slots.best(first.spec)
         if place is None:
@@ -86,8 +86,8 @@ class Yard:
         return place if place is not None and place.free else None
 
 
-def _admitted(team: Sequence[Job]) -> bool:
-    return all(job.status is S.PROVISIONING for job in team)
+def _admitted(gang: Sequence[Job]) -> bool:
+    return all(job.status is S.PROVISIONING for job in gang)
 
 
 def place_without(

@@ -1,4 +1,4 @@
-"""What came of the last trials for room: kept from cycle to cycle by whoever turns."""
+"""What came of the last simulations for room: kept from cycle to cycle by whoever turns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scheduler.plan_builder import PlanBuilder
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """What came of the last trial of a cluster."""
+    """What came of the last simulation of a cluster."""
 
     first: str
     """For whom."""

@@ -12,9 +12,9 @@ from core.messages import StartJob
 from core.ports import Ids
 from core.vm import take_lease
 from scheduler.placement.elastic_sizes import size_with
-from scheduler.placement.gang import Teams
-from scheduler.placement.gang_placement import Post, Seat, muster, post_of
-from scheduler.placement.reservation import Promise
+from scheduler.placement.gang import Gangs
+from scheduler.placement.gang_placement import Post, Seat, gather_gang, post_of
+from scheduler.placement.reservation import ReservedRoom
 from scheduler.placement.simulation_results import NOTHING_KEPT, Kept
 from scheduler.placement.slots import Slots, VmWithRoom
 from scheduler.plan_builder import PlanBuilder
@@ -26,7 +26,7 @@ def place(
     spec: ClusterSpec,
     ids: Ids,
     admitted: Sequence[str],
-    promise: Promise | None = None,
+    held_room: ReservedRoom | None = None,
     kept: Kept = NOTHING_KEPT,
 ) -> Slots | None:
     """VMs with free GPUs serve the cluster's demand, the next job first; one that is promised to a
@@ -37,42 +37,42 @@ def place(
     if spec.worker == "v1":
         offer(plan, spec, ids, admitted)
         return None
-    slots, teams = Slots(plan, spec), Teams(plan)
+    slots, gangs = Slots(plan, spec), Gangs(plan)
     seen: set[str] = set()
     for job in (plan.jobs[uid] for uid in admitted):
         if job.gang is not None:
-            team = teams.of(job) or ()
+            gang = gangs.of(job) or ()
             # None: a member has moved since they were admitted, in this very cycle. Not now.
-            if team and job.uid not in seen:
-                place_team(plan, spec, slots, team, teams.leader_of(job), ids, kept)
-            seen.update(member.uid for member in team)
-        elif (found := _best(slots, job, promise, kept)) is not None:
+            if gang and job.uid not in seen:
+                place_gang(plan, spec, slots, gang, gangs.leader_of(job), ids, kept)
+            seen.update(member.uid for member in gang)
+        elif (found := _best(slots, job, held_room, kept)) is not None:
             assign(plan, job, Seat(found, slots.take(found, job.spec)), ids)
     return slots
 
 
-def _best(slots: Slots, job: Job, promise: Promise | None, kept: Kept) -> VmWithRoom | None:
-    if not kept.vms and (promise is None or not promise.vm):
+def _best(slots: Slots, job: Job, held_room: ReservedRoom | None, kept: Kept) -> VmWithRoom | None:
+    if not kept.vms and (held_room is None or not held_room.vm):
         return slots.best(job.spec)
 
     def may(place: VmWithRoom) -> bool:
-        promised = promise is not None and promise.keeps(place.uid, job)
-        return not promised and not kept.keeps(place.uid, job)
+        reserved = held_room is not None and held_room.keeps(place.uid, job)
+        return not reserved and not kept.keeps(place.uid, job)
 
     return slots.best(job.spec, may)
 
 
-def place_team(
+def place_gang(
     plan: PlanBuilder,
     spec: ClusterSpec,
     slots: Slots,
-    team: Sequence[Job],
+    gang: Sequence[Job],
     leader: Job,
     ids: Ids,
     kept: Kept = NOTHING_KEPT,
 ) -> None:
     """All of a gang in one atomic batch: the store takes all of their leases or none."""
-    seats = muster(plan, slots, team, spec, leader, kept)
+    seats = gather_gang(plan, slots, gang, spec, leader, kept)
     if not seats:
         return
     runs = leader.lease is not None
@@ -80,10 +80,10 @@ def place_team(
     attempt = leader.attempt if runs else leader.attempt + 1
     size = None
     if leader.spec.elastic:
-        seated = [(job, plan.vms[seat.place.uid]) for job, seat in zip(team, seats, strict=True)]
+        seated = [(job, plan.vms[seat.place.uid]) for job, seat in zip(gang, seats, strict=True)]
         size = size_with(plan, leader, seated)
     with plan.together():
-        for job, seat in zip(team, seats, strict=True):
+        for job, seat in zip(gang, seats, strict=True):
             assign(plan, job, seat, ids, post_of(job, leader, leader_vm, attempt, size))
 
 

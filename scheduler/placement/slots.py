@@ -80,7 +80,7 @@ class Slots:
         return vm.assignable and any(region.region == vm.region for region in spec.regions)
 
     def put(self, found: Sequence[VmWithRoom]) -> None:
-        """These VMs have this free from now on, for a trial."""
+        """These VMs have this free from now on, for a simulation."""
         news = {place.uid for place in found}
         for free, places in self._by_free.items():
             self._by_free[free] = [other for other in places if other.uid not in news]
@@ -112,7 +112,7 @@ class Slots:
         return place.free[: spec.slots]
 
     def save(self) -> dict[int, list[VmWithRoom]]:
-        """As it is now, for a trial."""
+        """As it is now, for a simulation."""
         return {free: list(places) for free, places in self._by_free.items()}
 
     def restore(self, saved: dict[int, list[VmWithRoom]]) -> None:
@@ -152,7 +152,7 @@ class Room:
         self._holes[gpus] += 1
 
     def save(self) -> Counter[int]:
-        """As it is now, for a trial."""
+        """As it is now, for a simulation."""
         return self._holes.copy()
 
     def restore(self, saved: Counter[int]) -> None:

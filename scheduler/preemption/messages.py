@@ -1,4 +1,4 @@
-"""The words of an eviction, for both timelines. Pure."""
+"""The words of a preemption, for both timelines. Pure."""
 
 from __future__ import annotations
 

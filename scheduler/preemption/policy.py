@@ -1,4 +1,5 @@
-"""Who yields so that a waiting job can start: a trial, and evictions only if it succeeds. Pure.
+"""Who yields so that a waiting job can start: a simulation, and preemptions only if it succeeds.
+Pure.
 
 The same rule serves every kind of room: whoever asks says what "it fits" means, whether GPUs of one
 pool or whole VMs of a region.
@@ -11,28 +12,28 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 LEAST_RUN_S = 600.0
-"""Nobody is evicted sooner: two jobs must not take turns in starting."""
+"""Nobody is preempted sooner: two jobs must not take turns in starting."""
 MUCH_MORE = 2.0
 """A tenant that has had so many times as much, even after the exchange, is granted half of the
 least run: else small ones beside a whale whose jobs run for hours would wait it out, since what
 they leave free it takes at once."""
 RUN_ON_MAX_S = 1800.0
-"""The protection of one that was evicted often grows no further."""
+"""The protection of one that was preempted often grows no further."""
 SAVES_WITHIN_S = 3600.0
 """One that has saved nothing yet is left alone for so long: else it would begin again and again."""
 CLAIM_MAX = 10.0
 """However little a tenant has had, it waits for this part of what others lose."""
 SPAN_S = 7 * 86400.0
 """Who is due later by less than about this counts as due at the same time: then the loss decides.
-By the loss alone those are chosen who are next in order, and evict others in their turn."""
+By the loss alone those are chosen who are next in order, and preempt others in their turn."""
 TOO_DEAR = "others would lose more work than it has waited for yet"
 RESTART_S = 60.0
-"""An eviction costs each GPU this much beside the work that is lost: images, data, warm-up."""
+"""An preemption costs each GPU this much beside the work that is lost: images, data, warm-up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """A running job (a gang: all of it), as far as an eviction is concerned."""
+    """A running job (a gang: all of it), as far as a preemption is concerned."""
 
     uid: str
     gpus: int
@@ -41,7 +42,7 @@ class Runs:
     ran_s: float
     """Since it was placed."""
     unsaved_s: float
-    """Since its last checkpoint: lost with an eviction."""
+    """Since its last checkpoint: lost with a preemption."""
     evictions: int = 0
     """How often it had to yield before."""
     tier: int = 1
@@ -111,7 +112,7 @@ def least_of_all_s(least_run_s: float) -> float:
 
 def run_on_s(evictions: int, least_run_s: float) -> float:
     """For how long one that had to yield so often is safe from its own class: longer after each
-    eviction, so that nobody is moved about for ever."""
+    preemption, so that nobody is moved about for ever."""
     return min(least_run_s * 2.0 ** min(evictions, 16), max(RUN_ON_MAX_S, least_run_s))
 
 
@@ -131,7 +132,7 @@ def may_claim(wants: Wants, job: Runs, fairer: Fairer, least_run_s: float) -> bo
     return claim >= MUCH_MORE or (claim > 0 and job.ran_s >= run_on_s(job.evictions, least_run_s))
 
 
-def trial(
+def result(
     wants: Wants,
     running: Iterable[Runs],
     fits: Fits,
@@ -144,20 +145,20 @@ def trial(
     lost. Greedy: the cheapest are taken until the job fits, then whoever proves unneeded is let go,
     the dearest first. An exact choice would be a knapsack for each waiting job of each cycle.
 
-    Among equals an eviction must be worth it: it may cost no more than the job has waited already
+    Among equals a preemption must be worth it: it may cost no more than the job has waited already
     (GPUs × seconds). Whoever has just saved its work yields at once; one that never saves is safe
     until somebody has waited for as long as it would lose; to a tenant that has had a part of what
     theirs has, others yield for that part of the wait. `others`: would somebody who goes first
     take what these leave?"""
-    yielding = [job for job in running if may_claim(wants, job, fairer, least_run_s)]
-    too_dear = _least_wait_s(wants, yielding)
+    preemptible = [job for job in running if may_claim(wants, job, fairer, least_run_s)]
+    too_dear = _least_wait_s(wants, preemptible)
     if too_dear > 0:
         return PreemptionResult((), TOO_DEAR, too_dear)
-    yielding.sort(key=_cheapest)
-    taken = _enough(yielding, fits)
+    preemptible.sort(key=_cheapest)
+    taken = _enough(preemptible, fits)
     if not taken:
-        freed = sum(job.gpus for job in yielding)
-        if not yielding:
+        freed = sum(job.gpus for job in preemptible)
+        if not preemptible:
             return PreemptionResult((), "no job that runs may be preempted for it yet")
         return PreemptionResult(
             (), f"preempting all that may be ({freed} GPUs) would not make room for it"
@@ -171,29 +172,29 @@ def trial(
     return _worth_it(wants, taken, fairer)
 
 
-def _enough(yielding: Sequence[Runs], fits: Fits) -> list[Runs]:
+def _enough(preemptible: Sequence[Runs], fits: Fits) -> list[Runs]:
     """The shortest beginning that is enough; none if all of them are not. Few mostly are."""
     low, high = 0, 1
-    while high < len(yielding) and not fits(yielding[:high]):
+    while high < len(preemptible) and not fits(preemptible[:high]):
         low, high = high, 2 * high
-    high = min(high, len(yielding))
-    if not fits(yielding[:high]):
+    high = min(high, len(preemptible))
+    if not fits(preemptible[:high]):
         return []
     while low + 1 < high:
         middle = (low + high) // 2
-        if fits(yielding[:middle]):
+        if fits(preemptible[:middle]):
             high = middle
         else:
             low = middle
-    return list(yielding[:high])
+    return list(preemptible[:high])
 
 
-def _least_wait_s(wants: Wants, yielding: Sequence[Runs]) -> float:
-    """For how long it must wait at least until any of them may yield; cheaper than a trial."""
-    if not yielding or any(job.tier < wants.tier for job in yielding):
+def _least_wait_s(wants: Wants, preemptible: Sequence[Runs]) -> float:
+    """For how long it must wait at least until any of them may yield; cheaper than a simulation."""
+    if not preemptible or any(job.tier < wants.tier for job in preemptible):
         return 0.0
-    claims = {job.tenant: 1.0 if job.tenant == wants.tenant else CLAIM_MAX for job in yielding}
-    least = min(_costs(job) / claims[job.tenant] for job in yielding)
+    claims = {job.tenant: 1.0 if job.tenant == wants.tenant else CLAIM_MAX for job in preemptible}
+    least = min(_costs(job) / claims[job.tenant] for job in preemptible)
     return least / wants.gpus - wants.waited_s
 
 

@@ -1,6 +1,6 @@
-"""Evictions for those at the head of a queue who found no room. Pure.
+"""Preemptions for those at the head of a queue who found no room. Pure.
 
-A trial comes first: only if the waiting job would then start does anybody have to yield
+A simulation comes first: only if the waiting job would then start does anybody have to yield
 (scheduler/preemption/policy.py says who may claim whose place, and at what price). Victims get
 SIGTERM and their grace, and wait again with their budgets untouched; both timelines hold the
 receipt.
@@ -22,7 +22,7 @@ from core.tenants import Tenant
 from core.waits import WaitKind, WaitNote
 from scheduler.admission.admit import Admission
 from scheduler.placement.elastic import Bending, look_at
-from scheduler.placement.gang import yield_message
+from scheduler.placement.gang import preemption_message
 from scheduler.placement.simulation import Yard
 from scheduler.placement.simulation_results import Answers, SimulationResult
 from scheduler.placement.slots import Slots
@@ -35,16 +35,16 @@ from scheduler.preemption.policy import (
     Wants,
     least_of_all_s,
     nobody,
-    trial,
+    result,
 )
 from scheduler.queue.fair_share import Shares
 
 HEADS = 4
-"""So many of a cluster's first teams are tried for in a cycle: those behind them have less
+"""So many of a cluster's first gangs are tried for in a cycle: those behind them have less
 claim."""
 PACE_S = 0.5
-"""A trial looks at all jobs that run in its cluster: one cluster at a time, and so far apart. High
-classes are tried for at once."""
+"""A simulation looks at all jobs that run in its cluster: one cluster at a time, and so far apart.
+High classes are tried for at once."""
 ASK_S = 10.0
 """A cluster is not asked again sooner, unless for a higher class."""
 _LAST_S = 1e15
@@ -63,7 +63,7 @@ def never_saved(_: Job) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionContext:
-    """What a cycle knows that evictions depend on."""
+    """What a cycle knows that preemptions depend on."""
 
     shares: Shares
     tenants: Mapping[str, Tenant]
@@ -79,25 +79,25 @@ def make_room(
     admissions: Mapping[str, Admission],
     ask: PreemptionContext,
 ) -> None:
-    """For the first teams that are stuck: one cluster with those of a high class, and one of the
-    others, the one that has waited longest for a trial."""
+    """For the first gangs that are stuck: one cluster with those of a high class, and one of the
+    others, the one that has waited longest for a simulation."""
     queues: dict[bool, list[tuple[datetime, str, list[Sequence[Job]]]]] = {True: [], False: []}
     for name, admission in admissions.items():
-        teams = _stuck(plan, clusters[name], admission, ask)
-        if not teams:
+        gangs = _stuck(plan, clusters[name], admission, ask)
+        if not gangs:
             ask.answers.of.pop(name, None)
-        elif (since := _since(teams[0][0], ask.answers.of.get(name), plan.now)) is not None:
-            high = class_of(teams[0][0].spec.priority) >= PriorityClass.HIGH
-            queues[high].append((since, name, teams))
+        elif (since := _since(gangs[0][0], ask.answers.of.get(name), plan.now)) is not None:
+            high = class_of(gangs[0][0].spec.priority) >= PriorityClass.HIGH
+            queues[high].append((since, name, gangs))
     last = ask.answers.last
     if last is not None and plan.now - last < timedelta(seconds=PACE_S):
         queues[False] = []
     for high, queue in queues.items():
         if not queue:
             continue
-        _, name, teams = min(queue, key=lambda entry: entry[:2])
-        words = Round(plan, clusters[name], admissions[name], ask).serve(teams)
-        first = teams[0][0]
+        _, name, gangs = min(queue, key=lambda entry: entry[:2])
+        words = Round(plan, clusters[name], admissions[name], ask).serve(gangs)
+        first = gangs[0][0]
         tier = class_of(first.spec.priority)
         ask.answers.of[name] = SimulationResult(first.uid, tier, plan.now, words)
         if not high:
@@ -105,7 +105,7 @@ def make_room(
 
 
 def _since(first: Job, last: SimulationResult | None, now: datetime) -> datetime | None:
-    """Since when a trial is due; None: not yet."""
+    """Since when a simulation is due; None: not yet."""
     if last is None:
         return first.status_since
     tier = class_of(first.spec.priority)
@@ -117,25 +117,25 @@ def _since(first: Job, last: SimulationResult | None, now: datetime) -> datetime
 def _stuck(
     plan: PlanBuilder, spec: ClusterSpec, admission: Admission, ask: PreemptionContext
 ) -> list[Sequence[Job]]:
-    """The first teams without a place: those that were admitted and found no VM, then those
+    """The first gangs without a place: those that were admitted and found no VM, then those
     without room. Empty if none of them may preempt, or nobody here yields to anybody."""
     if spec.queue is QueueRule.FIFO or spec.drain or spec.worker == "v1":
         return []
-    teams = [*unplaced(plan, admission), *admission.short][:HEADS]
-    may = any(may_preempt(team[0], ask) and team[0].uid not in ask.served for team in teams)
-    return teams if may else []
+    gangs = [*unplaced(plan, admission), *admission.short][:HEADS]
+    may = any(may_preempt(gang[0], ask) and gang[0].uid not in ask.served for gang in gangs)
+    return gangs if may else []
 
 
 def unplaced(plan: PlanBuilder, admission: Admission) -> list[Sequence[Job]]:
     """Teams that were admitted and have no VM yet, in order; of a few the first."""
-    teams: dict[str, list[Job]] = {}
+    gangs: dict[str, list[Job]] = {}
     for uid in admission.admitted:
         job = plan.jobs[uid]
         if job.status is S.PROVISIONING:
-            teams.setdefault(job.gang.uid if job.gang else uid, []).append(job)
-            if len(teams) > HEADS:
+            gangs.setdefault(job.gang.uid if job.gang else uid, []).append(job)
+            if len(gangs) > HEADS:
                 break
-    return list(teams.values())
+    return list(gangs.values())
 
 
 def may_preempt(job: Job, ask: PreemptionContext) -> bool:
@@ -144,7 +144,7 @@ def may_preempt(job: Job, ask: PreemptionContext) -> bool:
 
 
 class Round:
-    """One cluster's trials."""
+    """One cluster's simulations."""
 
     def __init__(
         self, plan: PlanBuilder, spec: ClusterSpec, admission: Admission, ask: PreemptionContext
@@ -168,51 +168,51 @@ class Round:
         self._passed: list[Sequence[Job]] = []
         """Those who would be passed by one behind them."""
 
-    def serve(self, teams: Iterable[Sequence[Job]]) -> dict[str, str]:
+    def serve(self, gangs: Iterable[Sequence[Job]]) -> dict[str, str]:
         """In order. Returns what to tell those for whom room is being made."""
         words: dict[str, str] = {}
-        leaving, queue = list(self._yard.leaving), list(teams)
+        leaving, queue = list(self._yard.leaving), list(gangs)
         shapes: set[object] = set()
-        for place, team in enumerate(queue):
-            if leaving and shapes and shapes != {self._shape(team)}:
+        for place, gang in enumerate(queue):
+            if leaving and shapes and shapes != {self._shape(gang)}:
                 break
             self._behind, self._passed_by = queue[place + 1 :], False
-            gone = () if self._yard.fits(team) else self._victims(team)
+            gone = () if self._yard.fits(gang) else self._victims(gang)
             if gone is None:
                 if self._passed_by:
-                    self._passed.append(team)
+                    self._passed.append(gang)
                     continue
-                if team[0].uid in self._refused:
-                    self._kept_out.append(team)
+                if gang[0].uid in self._refused:
+                    self._kept_out.append(gang)
                     continue
                 break  # what is freed is promised to it
-            shapes.add(self._shape(team))
-            self._yard.give(team, gone)
-            self._given[team[0].spec.tenant_id] += sum(job.spec.slots for job in team)
+            shapes.add(self._shape(gang))
+            self._yard.give(gang, gone)
+            self._given[gang[0].spec.tenant_id] += sum(job.spec.slots for job in gang)
             leaving += gone
-            if leaving and team[0].status is S.QUEUED:
+            if leaving and gang[0].status is S.QUEUED:
                 told = "waits for the places of others that yield or end"
-                words.update((member.uid, told) for member in team)
+                words.update((member.uid, told) for member in gang)
         return words
 
-    def _shape(self, team: Sequence[Job]) -> object:
+    def _shape(self, gang: Sequence[Job]) -> object:
         """Places that come free one by one are given to whoever is first and fits: only for those
         that are alike it does not matter which one each gets."""
-        spec = team[0].spec
-        where = (spec.regions, spec.regions_denied, spec.max_usd_per_hour, len(team))
+        spec = gang[0].spec
+        where = (spec.regions, spec.regions_denied, spec.max_usd_per_hour, len(gang))
         return (where, spec.slots, spec.cpu_cores, spec.memory_mb) if self._spec.share else where
 
-    def _victims(self, team: Sequence[Job]) -> Sequence[Job] | None:
-        """Who yields to the team; None: nobody."""
-        first = team[0]
+    def _victims(self, gang: Sequence[Job]) -> Sequence[Job] | None:
+        """Who yields to the gang; None: nobody."""
+        first = gang[0]
         able = may_preempt(first, self._ask) and first.uid not in self._refused
         if not able or first.uid in self._ask.served or not self._is_late(first):
             return None
-        wants = self._wants(team)
-        found = trial(
+        wants = self._wants(gang)
+        found = result(
             wants,
             self._running.values(),
-            lambda gone: self._yard.fits(team, self._jobs(gone)),
+            lambda gone: self._yard.fits(gang, self._jobs(gone)),
             others=lambda gone: self._others(gone) or self._overtaken(wants, gone),
             fairer=fairer_by(self._shares) if self._fair else nobody,
             least_run_s=self._plan.rules.queue.least_run_s,
@@ -221,7 +221,7 @@ class Round:
         self._ask.answers.notes.happened(note)
         if not found.victims:
             return None
-        return self._evict(team, wants, found)
+        return self._preempt(gang, wants, found)
 
     def _is_late(self, first: Job) -> bool:
         """One that was admitted waits for the cloud first: VMs that come are cheaper than work
@@ -236,8 +236,8 @@ class Round:
         """Whether one that its quota keeps out would come in: its own tenant's jobs would go."""
         jobs, tenants = self._jobs(gone), {runs.tenant for runs in gone}
         return any(
-            team[0].spec.tenant_id in tenants and self._yard.fits(team, jobs)
-            for team in self._kept_out
+            gang[0].spec.tenant_id in tenants and self._yard.fits(gang, jobs)
+            for gang in self._kept_out
         )
 
     def _overtaken(self, wants: Wants, gone: Sequence[Runs]) -> bool:
@@ -265,26 +265,26 @@ class Round:
             if first:
                 return True
 
-        def goes_first(team: Sequence[Job]) -> bool:
-            tier = class_of(team[0].spec.priority)
+        def goes_first(gang: Sequence[Job]) -> bool:
+            tier = class_of(gang[0].spec.priority)
             if tier != wants.tier:
                 return tier > wants.tier
-            other = team[0].spec.tenant_id != wants.tenant
-            return other and share(team[0].spec.tenant_id) < mine
+            other = gang[0].spec.tenant_id != wants.tenant
+            return other and share(gang[0].spec.tenant_id) < mine
 
         # Those whose tenants lose nothing stay behind; nobody behind is of a higher class.
-        behind = [team for team in self._behind if freed[team[0].spec.tenant_id]]
-        self._passed_by = self._fair and any(goes_first(team) for team in behind)
-        return self._passed_by or any(goes_first(team) for team in self._passed)
+        behind = [gang for gang in self._behind if freed[gang[0].spec.tenant_id]]
+        self._passed_by = self._fair and any(goes_first(gang) for gang in behind)
+        return self._passed_by or any(goes_first(gang) for gang in self._passed)
 
     def _jobs(self, some: Sequence[Runs]) -> list[Job]:
         return [job for runs in some for job in self._members[runs.uid]]
 
-    def _wants(self, team: Sequence[Job]) -> Wants:
-        first, now = team[0], self._plan.now
+    def _wants(self, gang: Sequence[Job]) -> Wants:
+        first, now = gang[0], self._plan.now
         return Wants(
             uid=first.uid,
-            gpus=sum(job.spec.slots for job in team),
+            gpus=sum(job.spec.slots for job in gang),
             # Elsewhere arrival or the number decides: nobody of its class yields to it.
             due_s=first.due.timestamp() if self._fair else math.inf,
             waited_s=(now - first.queued_since).total_seconds(),
@@ -310,13 +310,13 @@ class Round:
             if any(job.status is S.PREEMPTING for job in members):
                 self._members[uid] = members
                 self._leaving.append(self._runs(uid, members))
-            elif all(self._may_yield(job, since) for job in members):
+            elif all(self._may_be_preempted(job, since) for job in members):
                 self._members[uid] = members
                 found[uid] = self._runs(uid, members)
         return found
 
     def _surplus(self, job: Bending) -> dict[str, Runs]:
-        """What an elastic job can do without yields before anybody is evicted, the highest ranks
+        """What an elastic job can do without yields before anybody is preempted, the highest ranks
         first: it loses nothing, and the job goes on."""
         found = {}
         for place, member in enumerate(job.extra):
@@ -335,7 +335,7 @@ class Round:
                 )
         return found
 
-    def _may_yield(self, job: Job, since: datetime) -> bool:
+    def _may_be_preempted(self, job: Job, since: datetime) -> bool:
         began = job.started_at
         if job.status is not S.RUNNING or began is None or began > since:
             return False
@@ -370,7 +370,7 @@ class Round:
 
     # --- what is done
 
-    def _evict(self, team: Sequence[Job], wants: Wants, found: PreemptionResult) -> Sequence[Job]:
+    def _preempt(self, gang: Sequence[Job], wants: Wants, found: PreemptionResult) -> Sequence[Job]:
         plan, gone = self._plan, self._jobs(found.victims)
         with plan.together():
             for runs in found.victims:
@@ -378,9 +378,9 @@ class Round:
                 for job in self._members[runs.uid]:
                     plan.step(
                         job,
-                        E.YIELD_ASKED,
+                        E.PREEMPTION_ASKED,
                         words,
-                        tell=yield_message(plan, job, words),
+                        tell=preemption_message(plan, job, words),
                         made_room_for=wants.name,
                         unsaved_s=round(runs.unsaved_s),
                     )
@@ -388,9 +388,9 @@ class Round:
                 self._leaving.append(runs)
             deadlines = [plan.jobs[job.uid].deadline_at for job in gone]
             latest = max((moment for moment in deadlines if moment), default=plan.now)
-            plan.add(JobNote(team[0].uid, receipt(team[0], found, latest, plan.now)))
+            plan.add(JobNote(gang[0].uid, receipt(gang[0], found, latest, plan.now)))
             until, answers = latest + timedelta(seconds=SETTLES_S), self._ask.answers
-            answers.served[team[0].uid] = until
+            answers.served[gang[0].uid] = until
             answers.left.update((job.lease.vm_uid, until) for job in gone if job.lease is not None)
         return gone
 

@@ -24,7 +24,7 @@ from core.tenants import (
     shortage,
 )
 
-Team = Sequence[Job]
+Gang = Sequence[Job]
 """A job, or all of a gang that must start together."""
 
 
@@ -45,18 +45,18 @@ class Quotas:
         # Only of tenants whose jobs are looked at: there may be thousands of others.
         self._limited: dict[str, Tenant | None] = {}
         self._used: dict[str, Amounts] = {}
-        self._due: dict[str, Team] = {}
+        self._due: dict[str, Gang] = {}
         """Tenant → for whom its part is set aside."""
         for job in admitted:
             self.take(job)
 
-    def set_aside(self, team: Team) -> bool:
+    def set_aside(self, gang: Gang) -> bool:
         """Others of its tenant may only have what it leaves, until it has been considered. Not for
         one that a quota refuses whatever ends: it would stand in the way for ever."""
-        tenant = self._limited_by(team[0].spec.tenant_id)
-        if tenant is None or shortage(tenant, self._asked_by(team), {}) is not None:
+        tenant = self._limited_by(gang[0].spec.tenant_id)
+        if tenant is None or shortage(tenant, self._asked_by(gang), {}) is not None:
             return False
-        self._due[tenant.tenant_id] = team
+        self._due[tenant.tenant_id] = gang
         return True
 
     def lacks(self, job: Job) -> QuotaShortage | None:
@@ -99,7 +99,7 @@ class Quotas:
         for name, amount in self._asked(job).items():
             used[name] = used.get(name, 0.0) + sign * amount
 
-    def take_all(self, jobs: Team) -> QuotaShortage | None:
+    def take_all(self, jobs: Gang) -> QuotaShortage | None:
         """All of them hold their parts from now on, or none does, and why."""
         for number, job in enumerate(jobs):
             short = self.lacks(job)
@@ -111,11 +111,11 @@ class Quotas:
         self._consider(jobs)
         return None
 
-    def _consider(self, team: Team) -> None:
+    def _consider(self, gang: Gang) -> None:
         """Its quota lets it start: if it does not, others need not wait for it."""
-        due = self._due.get(team[0].spec.tenant_id)
-        if due is not None and due[0].uid in {member.uid for member in team}:
-            del self._due[team[0].spec.tenant_id]
+        due = self._due.get(gang[0].spec.tenant_id)
+        if due is not None and due[0].uid in {member.uid for member in gang}:
+            del self._due[gang[0].spec.tenant_id]
 
     def reserve(self, job: Job) -> Reserve:
         """What makes the store check it, in the transaction that admits."""
@@ -135,9 +135,9 @@ class Quotas:
     def _asked(self, job: Job) -> dict[str, float]:
         return ResourceTotals.of(job.spec).amounts(self._machines.get(job.cluster))
 
-    def _asked_by(self, team: Team) -> Amounts:
+    def _asked_by(self, gang: Gang) -> Amounts:
         total: dict[str, float] = {}
-        for job in team:
+        for job in gang:
             for name, amount in self._asked(job).items():
                 total[name] = total.get(name, 0.0) + amount
         return total

@@ -19,7 +19,7 @@ from core.errors import (
     QuotaExceeded,
     ZenError,
 )
-from core.groups import After, Wait, hold_words, parse_after, parse_array
+from core.groups import After, Wait, dependency_words, parse_after, parse_array
 from core.job import Job, JobEvent, Membership
 from core.job_fields import JobSpec
 from core.job_steps import entry_for, new_job
@@ -397,7 +397,7 @@ class Submissions:
         if choice.quote is not None and choice.quote.spot and spec.deadline is not None:
             message += self._way_out(job)
         if spec.after:
-            message += f"; {hold_words(spec.after)}"
+            message += f"; {dependency_words(spec.after)}"
         bound_s = None
         if self._door is not None and job.starts_by is not None:
             bound_s = (job.starts_by - job.submitted_at).total_seconds()

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from aiohttp import web
 
 from sim.cloud import batch
-from sim.cloud.flex_start import advice_body, read_advice, read_together
+from sim.cloud.flex_start import advice_body, read_advice, read_flex_start
 from sim.cloud.listings import Listings
 from sim.cloud.model import ApiError, Mig, Operation, PretendVm
 from sim.cloud.operations import invalid
@@ -199,7 +199,7 @@ class ComputeServer:
         return web.json_response(self._wire(request).resize_request(mig, found))
 
     async def _request(self, request: web.Request) -> web.Response:
-        asked = read_together(await _body(request))
+        asked = read_flex_start(await _body(request))
         region, mig = request.match_info["region"], request.match_info["mig"]
         operation = self._cloud.request_instances(
             region, mig, asked, _request_id(request), self._clock()

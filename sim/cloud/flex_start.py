@@ -14,7 +14,7 @@ _UPTIME_LONG, _UPTIME_SHORT = "3600s", "600s"
 
 
 @dataclass(frozen=True, slots=True)
-class AskedTogether:
+class FlexStartRequest:
     """The body of a resize request: names, or a count for names of the group's own making."""
 
     name: str
@@ -31,14 +31,14 @@ class AskedTogether:
             raise invalid("instanceLifecyclePolicy.defaultActionOnFailure", action, "DO_NOTHING")
 
 
-def read_together(body: object) -> AskedTogether:
+def read_flex_start(body: object) -> FlexStartRequest:
     problems: list[str] = []
     fields = Fields(body, "", problems)
     duration = fields.inner("requestedRunDuration")
     run_s = float(duration.text("seconds", pattern=r"[0-9]{1,9}") or 0)
     items = fields.objects("instances")
     names = tuple(item.text("name", pattern=NAME_PATTERN) for item in items)
-    asked = AskedTogether(
+    asked = FlexStartRequest(
         name=fields.text("name", pattern=NAME_PATTERN),
         names=names,
         count=fields.whole("resizeBy", 0, high=SIZE_MAX),

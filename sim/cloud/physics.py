@@ -32,7 +32,7 @@ from sim.cloud.faults import (
     Stockout,
     Unsupported,
 )
-from sim.cloud.flex_start import AskedTogether
+from sim.cloud.flex_start import FlexStartRequest
 from sim.cloud.lifecycle import Lifecycle, mig_path
 from sim.cloud.model import (
     Action,
@@ -206,7 +206,7 @@ class CloudProject:
         self,
         region: str,
         name: str,
-        asked: AskedTogether,
+        asked: FlexStartRequest,
         request_id: str | None,
         now: float,
     ) -> Operation:

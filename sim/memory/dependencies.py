@@ -25,7 +25,7 @@ class WaitRecord:
 
 
 @dataclass(slots=True)
-class Holds:
+class Dependencies:
     """Who waits for whom, and who belongs together."""
 
     waits: dict[str, list[WaitRecord]] = field(default_factory=dict)
@@ -53,38 +53,38 @@ class Holds:
 
     def apply(self, writes: Writes, find: Find) -> None:
         """After the jobs themselves."""
-        for hold, wait in writes.waits:
-            self.waits.setdefault(hold, []).append(WaitRecord(wait))
-            self.waiters[wait.uid or wait.group or ""].add(hold)
-        touched = {hold for hold, _ in writes.waits}
+        for dependency, wait in writes.waits:
+            self.waits.setdefault(dependency, []).append(WaitRecord(wait))
+            self.waiters[wait.uid or wait.group or ""].add(dependency)
+        touched = {dependency for dependency, _ in writes.waits}
         for job in writes.ended.values():
             touched |= self.waiters.get(job.uid, set())
             if job.spec.group is not None:
                 touched |= self.waiters.get((job.spec.user_id, job.spec.group), set())
-        for hold in touched & self.waits.keys():
-            self._look(hold, find)
-        for hold in writes.unblocked:
-            if not self.blocked[hold]:
-                self._drop(hold)
+        for dependency in touched & self.waits.keys():
+            self._look(dependency, find)
+        for dependency in writes.unblocked:
+            if not self.blocked[dependency]:
+                self._drop(dependency)
 
     def released(self, limit: int) -> Iterator[str]:
         """Jobs behind holds that are over."""
-        for hold in sorted(self.ready)[:limit]:
-            yield from sorted(self.blocked[hold])
+        for dependency in sorted(self.ready)[:limit]:
+            yield from sorted(self.blocked[dependency])
 
     def verdicts(self, limit: int) -> Mapping[str, str]:
-        return {hold: self._verdict(hold) for hold in sorted(self.ready)[:limit]}
+        return {dependency: self._verdict(dependency) for dependency in sorted(self.ready)[:limit]}
 
     def counts(self, key: GroupKey, find: Find) -> Mapping[JobStatus, int]:
         return Counter(job.status for uid in self.groups[key] if (job := find(uid)))
 
-    def _look(self, hold: str, find: Find) -> None:
-        for record in self.waits[hold]:
+    def _look(self, dependency: str, find: Find) -> None:
+        for record in self.waits[dependency]:
             if not record.over:
                 record.over, record.bad = self._end(record.wait, find)
-        records = self.waits[hold]
+        records = self.waits[dependency]
         if any(r.bad for r in records) or all(r.over for r in records):
-            self.ready.add(hold)
+            self.ready.add(dependency)
 
     def _end(self, wait: Wait, find: Find) -> tuple[bool, str | None]:
         uids = [wait.uid] if wait.uid else list(self.groups.get(wait.group or ("", ""), ()))
@@ -94,16 +94,16 @@ class Holds:
         worst = max((j.status for j in jobs if j.status is not JobStatus.SUCCEEDED), default=None)
         return True, str(worst) if worst is not None and wait.after.good_only else None
 
-    def _verdict(self, hold: str) -> str:
-        bad = [r for r in sorted(self.waits[hold], key=lambda r: r.wait.after.needs) if r.bad]
+    def _verdict(self, dependency: str) -> str:
+        bad = [r for r in sorted(self.waits[dependency], key=lambda r: r.wait.after.needs) if r.bad]
         if not bad:
             return ""
         first = bad[0]
         grouped = first.wait.group is not None
         return bad_end(first.wait.after.needs, first.bad or "", group=grouped)
 
-    def _drop(self, hold: str) -> None:
-        for record in self.waits.pop(hold, ()):
-            self.waiters[record.wait.uid or record.wait.group or ""].discard(hold)
-        self.ready.discard(hold)
-        del self.blocked[hold]
+    def _drop(self, dependency: str) -> None:
+        for record in self.waits.pop(dependency, ()):
+            self.waiters[record.wait.uid or record.wait.group or ""].discard(dependency)
+        self.ready.discard(dependency)
+        del self.blocked[dependency]

@@ -142,9 +142,9 @@ class MemoryStore:
             requests=tuple(
                 sorted(tables.open_requests.values(), key=lambda r: (r.created_at, r.request_id))
             ),
-            whys=ChainMap(
+            reasons=ChainMap(
                 {job.uid: tables.jobs[job.uid].why for job in heads if job.status in WAITING},
-                active.whys,
+                active.reasons,
             ),
             open_alerts={
                 key: tables.alerts[number].raised_at for key, number in tables.open_alerts.items()

@@ -41,7 +41,7 @@ from core.supply import (
 from core.tenants import HOLDS, Tenant, Usage
 from core.vm import Vm, heard
 from core.waits import WaitRow
-from sim.memory.dependencies import Holds
+from sim.memory.dependencies import Dependencies
 
 Key = TypeVar("Key", bound=tuple[Any, ...])
 Row = TypeVar("Row")
@@ -187,7 +187,7 @@ class Tables:
     queue_ends: Ordered[TimeKey] = field(default_factory=Ordered)
     backing_off: dict[str, datetime] = field(default_factory=dict)
     """QUEUED ones after a failed attempt → when the next one may start."""
-    holds: Holds = field(default_factory=Holds)
+    holds: Dependencies = field(default_factory=Dependencies)
     ended: Ordered[TimeKey] = field(default_factory=Ordered)
     """Final ones whose history has not been pruned."""
     lease_ids: dict[str, str] = field(default_factory=dict)

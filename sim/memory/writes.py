@@ -14,8 +14,8 @@ from core.changes import (
     DropRegionBlock,
     ForgetRegion,
     JobProgress,
-    JobWhy,
     NewRequest,
+    PendingReason,
     PutForecast,
     PutRegionBlock,
     PutRegionStatus,
@@ -156,8 +156,8 @@ def apply(tables: Tables, writes: Writes, locked: Locked) -> None:
         _write_attempt(tables, attempt)
     for progress in writes.progress.values():
         _write_progress(tables, progress)
-    for word in writes.whys.values():
-        _write_why(tables, word)
+    for word in writes.reasons.values():
+        _write_reason(tables, word)
     for note in writes.wait_notes:
         _write_wait(tables, note)
     for change in writes.small:
@@ -180,7 +180,7 @@ def _write_events(tables: Tables, writes: Writes, locked: Locked) -> None:
             record.dedup_keys.add(event.entry.dedup_key)
 
 
-def _write_why(tables: Tables, word: JobWhy) -> None:
+def _write_reason(tables: Tables, word: PendingReason) -> None:
     record = tables.jobs.get(word.uid)
     if record is not None and record.job.status in WAITING:
         record.why = clean(word.why)

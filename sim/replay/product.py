@@ -267,7 +267,7 @@ class Product:
             vms=ActiveRows(active.vms),
             blocks=self._blocks,
             requests=(),
-            whys={},
+            reasons={},
             open_alerts={},
             active=active,
             heads=heads,

@@ -34,7 +34,7 @@ from scheduler.cycle.plan import Circumstances, run_queue
 from scheduler.cycle.silence import Silence
 from scheduler.forecast.pool import gang_uid
 from scheduler.forecast.run_times import Book, Guess, expected_s, kind_of
-from scheduler.placement.gang import couple
+from scheduler.placement.gang import settle_gangs
 from scheduler.placement.gang_placement import end_holds
 from scheduler.placement.simulation_results import Answers
 from scheduler.plan_builder import PlanBuilder
@@ -182,7 +182,7 @@ class ProductQueue:
             vms=ActiveRows(active.vms),
             blocks=(),
             requests=(),
-            whys={},
+            reasons={},
             open_alerts={},
             tenants=tables.tenants,
             active=active,
@@ -208,7 +208,7 @@ class ProductQueue:
             saved_at=lambda job: self._saved_at(job, pool),
             answers=self._answers,
         )
-        couple(plan)
+        settle_gangs(plan)
         run_queue(plan, snapshot, around, self._ids)
         end_holds(plan, around.clusters, ())
         self._answers.notes.take(now)
@@ -237,7 +237,7 @@ class ProductQueue:
             if job.status is S.ASSIGNED:
                 plan.step(plan.step(job, E.CLAIMED, "claimed"), E.STARTED, "started")
             elif job.status is S.PREEMPTING:
-                plan.step(job, E.YIELDED, "gone")
+                plan.step(job, E.PREEMPTED, "gone")
             else:
                 continue
             told = True

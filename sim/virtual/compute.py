@@ -27,7 +27,7 @@ from migs.classify import ComputeError, refusal
 from migs.removed_members import ErrorHistory
 from migs.responses import is_creation, leaving, machine_state
 from sim.cloud.faults import Fault
-from sim.cloud.flex_start import AskedTogether
+from sim.cloud.flex_start import FlexStartRequest
 from sim.cloud.model import (
     ApiError,
     CreateFailure,
@@ -205,7 +205,7 @@ class VirtualCompute:
     # --- several at once ------------------------------------------------------------------
 
     async def queue(self, mig: str, action: Queue) -> None:
-        asked = AskedTogether(action.name, action.names, 0, action.run_s)
+        asked = FlexStartRequest(action.name, action.names, 0, action.run_s)
 
         def effect() -> None:
             done = self._world.cloud.request_instances(

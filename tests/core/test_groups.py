@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import BadInput, IllegalTransition
-from core.groups import ARRAY_MAX, After, hold_words, parse_after, parse_array
+from core.groups import ARRAY_MAX, After, dependency_words, parse_after, parse_array
 from core.job import BLOCKED_MAX_S, E, Job, JobStatus, Rules, S
 from core.job_fields import JobSpec
 from core.job_steps import advance, new_job
@@ -56,7 +56,7 @@ def test_after_says_which_end_will_do() -> None:
     assert parse_after("a:any") == After("a", good_only=False)
     assert parse_after("a:bad") is None
     assert parse_after(":ok") is None
-    assert hold_words(["a:ok", "b:any"]) == "waits for the end of a, b (in any way)"
+    assert dependency_words(["a:ok", "b:any"]) == "waits for the end of a, b (in any way)"
 
 
 def test_counts_in_words() -> None:

@@ -65,7 +65,7 @@ def in_state(status: JobStatus) -> Job:
         S.ASSIGNED: (E.ADMITTED, E.PLACED),
         S.STARTING: (E.ADMITTED, E.PLACED, E.CLAIMED),
         S.RUNNING: (E.ADMITTED, E.PLACED, E.CLAIMED, E.STARTED),
-        S.PREEMPTING: (E.ADMITTED, E.PLACED, E.STARTED, E.YIELD_ASKED),
+        S.PREEMPTING: (E.ADMITTED, E.PLACED, E.STARTED, E.PREEMPTION_ASKED),
         S.STOPPING: (E.ADMITTED, E.PLACED, E.STARTED, E.STOP_ASKED),
         S.SUCCEEDED: (E.ADMITTED, E.PLACED, E.STARTED, E.EXITED_OK),
         S.FAILED: (E.ADMITTED, E.PLACED, E.STARTED, E.EXITED_ERROR),
@@ -175,7 +175,7 @@ def test_only_what_the_job_did_itself_makes_it_wait() -> None:
     """A lost or reclaimed VM is no reason to wait, and whoever has no retries is told nothing of
     attempts."""
     road = (E.ADMITTED, E.PLACED, E.STARTED)
-    for event in (E.VM_LOST, E.SPOT_TAKEN):
+    for event in (E.VM_LOST, E.RECLAIMED):
         assert go(fresh(retries=1), *road, event).retry_at is None
     alone = advance(go(fresh(), *road), E.EXITED_ERROR, NOW, RULES, reason="exit code 1")
     assert (alone.status, alone.reason) == (S.FAILED, "exit code 1")
@@ -186,7 +186,7 @@ def test_lost_vms_do_not_eat_the_users_retries_and_the_other_way_round() -> None
     job = fresh(retries=1)
     road = (E.ADMITTED, E.PLACED, E.STARTED)
     job = go(job, *road, E.VM_LOST)
-    job = go(job, *road, E.SPOT_TAKEN)
+    job = go(job, *road, E.RECLAIMED)
     job = go(job, *road, E.EXITED_ERROR)
     assert (job.status, job.losses, job.preemptions, job.failures) == (S.QUEUED, 1, 1, 1)
 

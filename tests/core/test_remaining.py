@@ -115,14 +115,14 @@ def test_an_attempt_leaves_what_it_saved() -> None:
     and nothing that was saved before is lost."""
     road = (E.ADMITTED, E.PLACED, E.STARTED)
     taken = advance(
-        job(1, *road), E.SPOT_TAKEN, at(99), RULES, facts=EventFacts(saved=SavedWork(60.0, 0.25))
+        job(1, *road), E.RECLAIMED, at(99), RULES, facts=EventFacts(saved=SavedWork(60.0, 0.25))
     )
     assert (taken.saved_s, taken.saved_share) == (60.0, 0.25)
     runs = job(1, *road)
     again = replace(runs, saved_s=60.0, saved_share=0.25)
     lost = advance(again, E.VM_LOST, at(99), RULES)
     assert (lost.saved_s, lost.saved_share) == (60.0, 0.25)
-    more = advance(again, E.SPOT_TAKEN, at(99), RULES, facts=EventFacts(saved=SavedWork(30.0)))
+    more = advance(again, E.RECLAIMED, at(99), RULES, facts=EventFacts(saved=SavedWork(30.0)))
     assert (more.saved_s, more.saved_share) == (90.0, 0.25)
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from core.changes import AtomicBatch, Committed, JobWhy, VmHeartbeat
+from core.changes import AtomicBatch, Committed, PendingReason, VmHeartbeat
 from core.errors import StoreDown
 from core.job import JobEvent
 from db.notifications import Listener
@@ -214,7 +214,7 @@ async def test_listener_wakes_for_news_only(
     await put(store, submitted(job))
     wakeups = Listener(database_url).wakeups()
     await asyncio.wait_for(anext(wakeups), 20)
-    await put(store, JobWhy(job.uid, "no VM"), VmHeartbeat(maker.vm().uid, at(1)))
+    await put(store, PendingReason(job.uid, "no VM"), VmHeartbeat(maker.vm().uid, at(1)))
     following = asyncio.ensure_future(anext(wakeups))
     # A marker behind the silent commit: when it has come, a notification would have come too.
     await _marker(database_url)

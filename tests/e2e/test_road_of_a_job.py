@@ -186,19 +186,19 @@ def test_limit_of_a_cluster_holds_and_the_others_say_why_they_wait(up: Stack) ->
     """Six jobs, two VMs: four wait with a position and the rule."""
     ids = [up.submit("sleep", "1.5", gpu_type="a100-40gb", gpu_count=2) for _ in range(6)]
     seen = 0
-    whys: set[str] = set()
+    reasons: set[str] = set()
 
     def look() -> bool | None:
         nonlocal seen
         alive = len(up.get("/vms", cluster="2xa100-40gb")["vms"])
         seen = max(seen, alive)
         jobs = [up.job(job_id) for job_id in ids]
-        whys.update(job["why"] for job in jobs if job["status"] == "QUEUED")
+        reasons.update(job["why"] for job in jobs if job["status"] == "QUEUED")
         return True if all(job["status"] == "SUCCEEDED" for job in jobs) else None
 
     wait_for("all six done", look, 60)
     assert seen <= 2
-    assert any("limit of 2" in why for why in whys)
+    assert any("limit of 2" in why for why in reasons)
 
 
 def test_idle_vms_are_given_back(up: Stack) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from core.changes import (
     JobProgress,
-    JobWhy,
     NewVm,
+    PendingReason,
     VmMove,
 )
 from core.job import Job, JobEvent, JobStatus
@@ -159,16 +159,16 @@ class Progressing:
         """The newest why is kept while the job waits, and is gone once it does not."""
         job = maker.job("j")
         await put(store, submitted(job))
-        await put(store, JobWhy(job.uid, "old"))
-        await put(store, JobWhy(job.uid, "no VM"))
+        await put(store, PendingReason(job.uid, "old"))
+        await put(store, PendingReason(job.uid, "no VM"))
         row = await reads.job("j", None)
         assert (row.why, row.position) == ("no VM", 1)
-        assert (await store.snapshot(10)).whys == {job.uid: "no VM"}
+        assert (await store.snapshot(10)).reasons == {job.uid: "no VM"}
         admitted = step(job, E.ADMITTED)
         await put(store, admitted)
         assert (await reads.job("j", None)).why == "no VM"
         await put(store, step(admitted.after, E.STOP_ASKED))
-        await put(store, JobWhy(job.uid, "too late"))
+        await put(store, PendingReason(job.uid, "too late"))
         row = await reads.job("j", None)
         assert (row.why, row.position) == ("", None)
 

@@ -14,8 +14,8 @@ from core.changes import (
     Change,
     Charge,
     JobMove,
-    JobWhy,
     NewVm,
+    PendingReason,
     PutTenant,
     Snapshot,
     VmHeartbeat,
@@ -132,7 +132,7 @@ class History:
         if (vm := self._any(self.vms, lambda _: True)) is not None:
             said.append(VmHeartbeat(vm.uid, at(second)))
         if (job := self._any(self.jobs, lambda j: j.lease is None)) is not None:
-            said.append(JobWhy(job.uid, f"waits at {second}"))
+            said.append(PendingReason(job.uid, f"waits at {second}"))
         return said
 
     def _any(self, rows: dict[str, T], fits: Callable[[T], bool]) -> T | None:
@@ -185,7 +185,9 @@ def same(kept: Snapshot, whole: Snapshot, second: int) -> None:
     assert {job.uid: job for job in kept.jobs} == {job.uid: job for job in whole.jobs}
     assert {vm.uid: vm for vm in kept.vms} == {vm.uid: vm for vm in whole.vms}
     waiting = [job.uid for job in whole.jobs if job.status in (S.QUEUED, S.PROVISIONING)]
-    assert {uid: kept.whys[uid] for uid in waiting} == {uid: whole.whys[uid] for uid in waiting}
+    assert {uid: kept.reasons[uid] for uid in waiting} == {
+        uid: whole.reasons[uid] for uid in waiting
+    }
     assert dict(kept.tenants) == dict(whole.tenants)
     for name, usage in whole.usage.items():
         assert kept.usage[name].gpu_s == pytest.approx(usage.gpu_s)

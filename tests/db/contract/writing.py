@@ -9,7 +9,7 @@ import pytest
 from core.changes import (
     AtomicBatch,
     JobMove,
-    JobWhy,
+    PendingReason,
     Send,
     VmHeartbeat,
 )
@@ -207,7 +207,11 @@ class Guards:
 
         def batches(turn: int) -> list[AtomicBatch]:
             made: list[AtomicBatch] = [
-                (note(j.uid, "n"), VmHeartbeat(v.uid, at(turn)), JobWhy(j.uid, f"why {turn}"))
+                (
+                    note(j.uid, "n"),
+                    VmHeartbeat(v.uid, at(turn)),
+                    PendingReason(j.uid, f"why {turn}"),
+                )
                 for j, v in zip(jobs, vms, strict=True)
             ]
             return made if turn % 2 else made[::-1]

@@ -117,10 +117,10 @@ def test_idle_vm_serves_before_a_new_one_is_made() -> None:
 
 def test_idle_vm_is_drained_after_its_time() -> None:
     """First drained by compare-and-set, then deleted by name."""
-    tired = vm("vm-1")
-    (action,) = plan(0, tired, now_s=TIMERS.idle_timeout_s + 1)
+    idled_out = vm("vm-1")
+    (action,) = plan(0, idled_out, now_s=TIMERS.idle_timeout_s + 1)
     assert action == Drain("vm-1", "idle for 600 s")
-    drained = replace(tired, state=V.DRAINING, reason="idle for 600 s")
+    drained = replace(idled_out, state=V.DRAINING, reason="idle for 600 s")
     (action,) = plan(0, drained, now_s=TIMERS.idle_timeout_s + 2)
     assert isinstance(action, Delete)
     assert (action.names, action.reason) == (("vm-1",), "idle for 600 s")

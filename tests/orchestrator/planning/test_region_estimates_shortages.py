@@ -16,9 +16,9 @@ from core.supply import (
     SupplyHistory,
     SupplyOutcome,
     after_taking,
+    reclaimed_after_shortage,
     room,
     success_probability,
-    taken_after_shortage,
     with_shortage,
 )
 from core.timers import Timers
@@ -92,7 +92,7 @@ def test_what_takes_vms_back_has_none_to_give_for_a_while() -> None:
     left = ManagedInstance("vm-1", f"{HERE}-a", MachineState.RUNNING, "i-vm-1")
     folded = fold_in(observed(left), spec, vms, NOW, supply=(before,))
     (after,) = [e for e in folded.supply if not e.zone]
-    assert after.last is SupplyOutcome.TAKEN
+    assert after.last is SupplyOutcome.RECLAIMED
     assert (after.hits, after.misses, after.room) == (9.0, 0.0, 8.0)
     probabilities = [
         success_probability(after, NOW + timedelta(minutes=m)) for m in (0, 10, 60, 600)
@@ -132,14 +132,14 @@ def last_seen(gone: Vm, left: int = 0) -> SupplyOutcome | None:
 def test_an_old_taking_does_not_overtake_a_delivery() -> None:
     """It was off three minutes ago, and is found gone now: a VM came in between."""
     one = running("vm-1")
-    assert last_seen(one) is SupplyOutcome.TAKEN
+    assert last_seen(one) is SupplyOutcome.RECLAIMED
     leaves = replace(one, state=V.DELETING, taken=True)
     assert last_seen(replace(leaves, state_since=at(-180))) is SupplyOutcome.HIT
-    assert last_seen(replace(leaves, state_since=at(-30))) is SupplyOutcome.TAKEN
+    assert last_seen(replace(leaves, state_since=at(-30))) is SupplyOutcome.RECLAIMED
 
 
 def test_one_of_many_is_no_shortage_of_all() -> None:
-    assert last_seen(running("vm-1"), left=9) is SupplyOutcome.TAKEN
+    assert last_seen(running("vm-1"), left=9) is SupplyOutcome.RECLAIMED
     assert last_seen(running("vm-1"), left=10) is SupplyOutcome.HIT
 
 
@@ -175,5 +175,5 @@ def test_staircase_says_what_all_sightings_say(seen: list[tuple[int, int]], numb
     assert list(steps) == sorted(steps, key=lambda s: s.kept) == sorted(steps, key=lambda s: s.at)
     assert len(steps) <= SHORTAGES_MAX
     if len(steps) < SHORTAGES_MAX:
-        whole = taken_after_shortage(everything, number, now)
-        assert taken_after_shortage(steps, number, now) == whole
+        whole = reclaimed_after_shortage(everything, number, now)
+        assert reclaimed_after_shortage(steps, number, now) == whole

@@ -64,7 +64,7 @@ def test_a_delivery_since_then_overtakes_it() -> None:
 def test_a_taking_since_then_does_not() -> None:
     """What a place took back it may have given yesterday. If one of its VMs came after the refusal,
     that is a delivery, whatever was seen last."""
-    taken = known(SupplyOutcome.TAKEN, -30)
+    taken = known(SupplyOutcome.RECLAIMED, -30)
     assert [c for c in remembered(supply=(taken,)).changes if isinstance(c, PutRegionBlock)]
     young, old = (vm("vm-1", V.DELETING, running_since=at(s)) for s in (-50, -600))
     assert not remembered(young, supply=(taken,)).blocks

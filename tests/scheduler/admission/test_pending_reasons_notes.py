@@ -27,7 +27,7 @@ def stockout(until_s: float) -> RegionBlock:
 
 def test_new_reason_begins_and_the_one_before_has_lasted() -> None:
     """Both at the moment of the change, so that the rows say from when to when."""
-    seen = replace(snapshot((job(1, E.ADMITTED),)), whys={UID: "cluster 1xl4 is at its limit"})
+    seen = replace(snapshot((job(1, E.ADMITTED),)), reasons={UID: "cluster 1xl4 is at its limit"})
     cycle = Cycle(seen)
     assert cycle.plan.wait_notes == [
         WaitNote(UID, K.PENDING_REASON, "", "cluster 1xl4 is at its limit", NOW, 0),
@@ -38,15 +38,15 @@ def test_new_reason_begins_and_the_one_before_has_lasted() -> None:
 def test_reason_whose_numbers_change_is_no_news() -> None:
     """A block that is extended changes the pending reason, and nothing in the trace."""
     words = "waits for a VM; us-east1 stockout until 12:05:00 UTC"
-    seen = replace(snapshot((job(1, E.ADMITTED),), (), (stockout(360),)), whys={UID: words})
+    seen = replace(snapshot((job(1, E.ADMITTED),), (), (stockout(360),)), reasons={UID: words})
     cycle = Cycle(seen)
-    assert UID in cycle.whys
+    assert UID in cycle.reasons
     assert cycle.plan.wait_notes == []
 
 
 def test_reason_of_a_job_that_starts_has_lasted_until_now() -> None:
     """One that never waited leaves no trace."""
-    waited = replace(snapshot((job(1),), (vm("vm-9"),)), whys={UID: "waits for a VM"})
+    waited = replace(snapshot((job(1),), (vm("vm-9"),)), reasons={UID: "waits for a VM"})
     cycle = Cycle(waited)
     assert cycle.job(1).status is S.ASSIGNED
     assert cycle.plan.wait_notes == [WaitNote(UID, K.PENDING_REASON, "", "waits for a VM", NOW, 0)]
@@ -59,9 +59,9 @@ def test_a_cycle_notes_the_first_jobs_only(monkeypatch: pytest.MonkeyPatch) -> N
     ahead, on = running(99)
     jobs = tuple(job(number) for number in range(1, 20))
     cycle = Cycle(snapshot((ahead, *jobs), (on,)), vm_max=1)
-    assert len(cycle.whys) == 19
+    assert len(cycle.reasons) == 19
     reasons = [note for note in cycle.plan.wait_notes if note.kind is K.PENDING_REASON]
-    assert [note.uid for note in reasons] == list(cycle.whys)[:3]
+    assert [note.uid for note in reasons] == list(cycle.reasons)[:3]
 
 
 def test_preemption_attempt_is_noted_with_what_came_of_it() -> None:

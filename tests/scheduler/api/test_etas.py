@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from core.changes import JobWhy, PutForecast
+from core.changes import PendingReason, PutForecast
 from core.errors import StoreDown
 from core.forecast import Forecast, JobForecast, Pace, Record, Told
 from scheduler.api.etas import FRESH_S, KnownForecasts
@@ -77,7 +77,7 @@ async def test_no_estimate_says_why() -> None:
         publish(house, **{uid: JobForecast(None, "us-west1 stockout, next try 14:05:00 UTC")})
         words = (await eta(client))["based_on"]
         assert words == "no estimate: us-west1 stockout, next try 14:05:00 UTC"
-        house.write(JobWhy(uid, "quota of tenant a: asks for 2 GPUs"))
+        house.write(PendingReason(uid, "quota of tenant a: asks for 2 GPUs"))
         publish(house, **{uid: JobForecast(None, "")})
         assert (await eta(client))["based_on"] == "no estimate: quota of tenant a: asks for 2 GPUs"
         job = house.jobs["0", "mine"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.changes import JobMove, JobWhy, Send, Snapshot, VmMove
+from core.changes import JobMove, PendingReason, Send, Snapshot, VmMove
 from core.job import E, Job, S
 from core.messages import Control, OutMessage, StartJob, StopJob
 from core.region_blocks import BlockKind, RegionBlock
@@ -34,7 +34,7 @@ class Cycle:
         self.told: list[Control] = []
         self.plan = PlanBuilder(seen, RULES, self._encode)
         around = Circumstances({"1xl4": cluster(vm_max=vm_max)}, silence, steady)
-        self.whys = {w.uid: w for w in plan_jobs(self.plan, seen, around, dice())}
+        self.reasons = {w.uid: w for w in plan_jobs(self.plan, seen, around, dice())}
 
     def _encode(self, message: Control) -> OutMessage:
         self.told.append(message)
@@ -72,7 +72,7 @@ def test_without_a_vm_the_job_becomes_demand() -> None:
     """PROVISIONING, and it says what it waits for."""
     cycle = Cycle(snapshot((job(1),)))
     assert cycle.job(1).status is S.PROVISIONING
-    assert cycle.whys["job-uid-0001"] == JobWhy("job-uid-0001", "waits for a VM")
+    assert cycle.reasons["job-uid-0001"] == PendingReason("job-uid-0001", "waits for a VM")
 
 
 def test_higher_priority_takes_the_vm_that_came() -> None:
@@ -95,7 +95,7 @@ def test_beyond_the_limit_jobs_stay_queued_and_say_so() -> None:
     """The rule, in words."""
     cycle = Cycle(snapshot((job(1), job(2))), vm_max=1)
     assert cycle.job(2).status is S.QUEUED
-    why = cycle.whys["job-uid-0002"]
+    why = cycle.reasons["job-uid-0002"]
     assert "limit of 1" in why.why
 
 
@@ -220,7 +220,7 @@ def test_why_names_the_blocked_region_and_its_end() -> None:
         "us-east1", "", "g2-standard-4", False, BlockKind.STOCKOUT, NOW, NOW, at(300), 1, "x"
     )
     cycle = Cycle(snapshot((job(1),), (vm("vm-2", V.BOOTING),), (block,)))
-    assert cycle.whys["job-uid-0001"].why == (
+    assert cycle.reasons["job-uid-0001"].why == (
         "waits for a VM in us-central1; us-east1 stockout until 12:05:00 UTC"
     )
 
@@ -232,12 +232,12 @@ def test_why_speaks_of_the_jobs_own_regions_only() -> None:
     )
     pinned, free = job(1, regions=("us-central1",)), job(2)
     cycle = Cycle(snapshot((pinned, free), (), (block,)))
-    assert cycle.whys["job-uid-0001"].why == "waits for a VM"
-    assert "us-east1 quota" in cycle.whys["job-uid-0002"].why
+    assert cycle.reasons["job-uid-0001"].why == "waits for a VM"
+    assert "us-east1 quota" in cycle.reasons["job-uid-0002"].why
     denied = Cycle(snapshot((job(1, regions_denied=("us-east1",)),), (), (block,)))
-    assert denied.whys["job-uid-0001"].why == "waits for a VM"
+    assert denied.reasons["job-uid-0001"].why == "waits for a VM"
     stuck = Cycle(snapshot((job(1, regions=("us-east1",)),), (), (block,)))
-    assert stuck.whys["job-uid-0001"].why == (
+    assert stuck.reasons["job-uid-0001"].why == (
         "waits for a VM; us-east1 quota until 12:05:00 UTC; then it is tried again, or it allows "
         "other regions"
     )
@@ -252,12 +252,12 @@ def test_why_names_the_price_cap_that_no_region_is_within() -> None:
         "is within its price cap of $0.5 per VM and hour; the cheapest is us-central1 at $1: it "
         "starts when a price falls to its cap, or submitted again with a higher one"
     )
-    assert Cycle(snapshot((capped,))).whys["job-uid-0001"].why == f"no region {words}"
+    assert Cycle(snapshot((capped,))).reasons["job-uid-0001"].why == f"no region {words}"
     full = Cycle(snapshot((ahead, capped), (on,)), vm_max=1)
     assert full.job(1).status is S.QUEUED
-    assert full.whys["job-uid-0001"].why == f"no region {words}"
+    assert full.reasons["job-uid-0001"].why == f"no region {words}"
     east = job(1, max_usd_per_hour=1.5, regions=("us-east1",))
-    why = Cycle(snapshot((east,))).whys["job-uid-0001"].why
+    why = Cycle(snapshot((east,))).reasons["job-uid-0001"].why
     assert why.startswith("none of its regions is within its price cap of $1.5 ")
     assert "the cheapest is us-east1 at $2:" in why
 
@@ -286,19 +286,19 @@ def test_why_names_the_regions_that_the_cap_rules_out() -> None:
     )
     capped, higher = job(1, max_usd_per_hour=1.5), job(2, max_usd_per_hour=2.5)
     coming = vm("vm-2", V.BOOTING, region="us-east1", usd_per_hour=2.0)
-    whys = Cycle(snapshot((capped, higher), (coming,), (first,))).whys
+    reasons = Cycle(snapshot((capped, higher), (coming,), (first,))).reasons
     stockout = "us-central1 stockout until 12:05:00 UTC"
-    assert whys["job-uid-0001"].why == (
+    assert reasons["job-uid-0001"].why == (
         f"waits for a VM; {stockout}; then it is tried again; 2 regions above its cap of $1.5 are "
         "not asked"
     )
-    assert whys["job-uid-0002"].why == f"waits for a VM in us-east1; {stockout}"
-    whys = Cycle(snapshot((capped, higher), (), (first, second))).whys
-    assert whys["job-uid-0001"].why.endswith("; 1 region above its cap of $1.5 is not asked")
-    assert whys["job-uid-0002"].why.endswith("; 1 region above its cap of $2.5 is not asked")
-    whys = Cycle(snapshot((capped, higher), (), (second, third))).whys
-    assert whys["job-uid-0001"].why == "waits for a VM"
-    assert "above its cap" not in whys["job-uid-0002"].why
+    assert reasons["job-uid-0002"].why == f"waits for a VM in us-east1; {stockout}"
+    reasons = Cycle(snapshot((capped, higher), (), (first, second))).reasons
+    assert reasons["job-uid-0001"].why.endswith("; 1 region above its cap of $1.5 is not asked")
+    assert reasons["job-uid-0002"].why.endswith("; 1 region above its cap of $2.5 is not asked")
+    reasons = Cycle(snapshot((capped, higher), (), (second, third))).reasons
+    assert reasons["job-uid-0001"].why == "waits for a VM"
+    assert "above its cap" not in reasons["job-uid-0002"].why
 
 
 def test_a_cluster_that_is_new_is_not_called_missing() -> None:
@@ -307,7 +307,9 @@ def test_a_cluster_that_is_new_is_not_called_missing() -> None:
     block = RegionBlock(
         "us-east1", "", "g2-standard-4", False, BlockKind.MISSING, NOW, NOW, at(900), 1, "404"
     )
-    why = Cycle(snapshot((job(1, regions=("us-east1",)),), (), (block,))).whys["job-uid-0001"].why
+    why = (
+        Cycle(snapshot((job(1, regions=("us-east1",)),), (), (block,))).reasons["job-uid-0001"].why
+    )
     assert why == (
         "waits for a VM; us-east1 has no group yet (new, or still to be made: zen infra gcloud); "
         "then it is tried again, or it allows other regions"

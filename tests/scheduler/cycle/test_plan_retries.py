@@ -32,17 +32,17 @@ def cycle(second: float, *jobs: Job) -> tuple[PlanBuilder, dict[str, str]]:
     seen = snapshot(jobs, (vm("vm-8"), vm("vm-9")), now=at(second))
     plan = PlanBuilder(seen, RULES, lambda _: OutMessage("control", b""))
     around = Circumstances({"1xl4": cluster()}, Silence(()), bus_steady=True)
-    whys = plan_jobs(plan, seen, around, dice())
-    return plan, {word.uid: word.why for word in whys}
+    reasons = plan_jobs(plan, seen, around, dice())
+    return plan, {word.uid: word.why for word in reasons}
 
 
 def test_no_vm_is_taken_before_the_moment() -> None:
     """An idle VM is there, and goes to another job meanwhile; then the next attempt starts."""
     first, other = failed(), job(2)
-    plan, whys = cycle(10.9, first, other)
+    plan, reasons = cycle(10.9, first, other)
     assert plan.jobs[first.uid].status is S.QUEUED
     assert plan.jobs[other.uid].status is S.ASSIGNED
-    assert whys[first.uid] == "attempt 2 of 3 after exit code 3: starts at 12:00:11 UTC"
+    assert reasons[first.uid] == "attempt 2 of 3 after exit code 3: starts at 12:00:11 UTC"
     plan, _ = cycle(11.0, first)
     after = plan.jobs[first.uid]
     assert (after.status, after.attempt, after.retry_at) == (S.ASSIGNED, 2, None)
@@ -54,9 +54,9 @@ def test_a_gang_waits_for_its_failed_member() -> None:
         replace(each, gang=Membership("job-uid-0001", rank, 2))
         for rank, each in enumerate((job(1, replicas=2), failed(2, replicas=2)))
     ]
-    plan, whys = cycle(5.0, *both)
+    plan, reasons = cycle(5.0, *both)
     assert {plan.jobs[each.uid].status for each in both} == {S.QUEUED}
-    assert all("attempt 2 of 3 after exit code 3" in whys[each.uid] for each in both)
+    assert all("attempt 2 of 3 after exit code 3" in reasons[each.uid] for each in both)
     plan, _ = cycle(11.0, *both)
     assert {plan.jobs[each.uid].status for each in both} == {S.ASSIGNED}
 

@@ -69,7 +69,7 @@ def test_no_time_left_goes_to_standard(events: tuple[E, ...]) -> None:
 def test_preempted_job_is_moved_as_well() -> None:
     """Taken back by Google with the time gone: it goes on elsewhere, with its attempts counted."""
     began = waiting(START_BY_S + 60, E.ADMITTED, E.PLACED, E.STARTED)
-    taken = advance(began, E.SPOT_TAKEN, at(30), RULES)
+    taken = advance(began, E.RECLAIMED, at(30), RULES)
     moved = after(snapshot((taken,), now=at(61)))
     assert (moved.cluster, moved.attempt, moved.preemptions) == (STANDARD.name, 1, 1)
 

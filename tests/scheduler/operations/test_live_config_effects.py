@@ -38,7 +38,7 @@ class Cycle:
         seen = snapshot(jobs, vms)  # type: ignore[arg-type]
         self.plan = PlanBuilder(seen, RULES, self._encode)
         around = Circumstances({spec.name: spec}, Silence(()), True)
-        self.whys = {w.uid: w.why for w in plan_jobs(self.plan, seen, around, dice())}
+        self.reasons = {w.uid: w.why for w in plan_jobs(self.plan, seen, around, dice())}
 
     def _encode(self, _: Control) -> OutMessage:
         return OutMessage("control", b"")
@@ -47,7 +47,7 @@ class Cycle:
         return self.plan.jobs[f"job-uid-{number:04d}"].status
 
     def why(self, number: int) -> str:
-        return self.whys[f"job-uid-{number:04d}"]
+        return self.reasons[f"job-uid-{number:04d}"]
 
 
 # --- the queue ------------------------------------------------------------------------------

@@ -182,8 +182,8 @@ def test_a_gang_is_told_how_many_vms_it_needs() -> None:
         seen = snapshot(jobs)
         plan = PlanBuilder(seen, RULES, lambda _: OutMessage("control", b""))
         around = Circumstances({"1xl4": cluster(vm_max=vm_max)}, Silence(()), True)
-        whys = {why.uid: why.why for why in plan_jobs(plan, seen, around, dice())}
-        assert whys[jobs[2].uid].startswith(words)
+        reasons = {why.uid: why.why for why in plan_jobs(plan, seen, around, dice())}
+        assert reasons[jobs[2].uid].startswith(words)
 
 
 def test_all_wishes_name_the_same_region() -> None:

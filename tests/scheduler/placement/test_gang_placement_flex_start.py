@@ -106,11 +106,11 @@ def test_what_was_given_at_the_last_moment_may_boot() -> None:
 
 def test_people_are_told_since_when() -> None:
     """Where the VMs were asked for, how many together, since when."""
-    _, whys = cycle(gang(), bound())
+    _, reasons = cycle(gang(), bound())
     told = f"asked for 3 VMs together in {REGIONS[0]}, queued there since 12:00 UTC"
-    assert [words.startswith(told) for words in whys.values()] == [True] * 3
-    _, whys = cycle(gang(), bound(state=V.BOOTING))
-    assert all(words.startswith("waits for a VM in") for words in whys.values())
+    assert [words.startswith(told) for words in reasons.values()] == [True] * 3
+    _, reasons = cycle(gang(), bound(state=V.BOOTING))
+    assert all(words.startswith("waits for a VM in") for words in reasons.values())
 
 
 def test_gang_gets_its_own_vms() -> None:

@@ -169,7 +169,7 @@ def placed(number: int, place: str, slots: tuple[int, ...]) -> Job:
     return advance(admitted, E.PLACED, at(number), RULES, facts=EventFacts(lease=lease))
 
 
-ENDS = (E.EXITED_OK, E.VM_LOST, E.SPOT_TAKEN)
+ENDS = (E.EXITED_OK, E.VM_LOST, E.RECLAIMED)
 
 
 @settings(max_examples=50)

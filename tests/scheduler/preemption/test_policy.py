@@ -1,4 +1,4 @@
-"""Trials before evictions, reservations, growth."""
+"""Trials before preemptions, reservations, growth."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scheduler.preemption.policy import (
     PreemptionResult,
     Runs,
     Wants,
-    trial,
+    result,
 )
 from scheduler.queue.backfill import Reservation, may_pass, passed, reserve
 
@@ -42,8 +42,8 @@ def names(found: PreemptionResult) -> list[str]:
 
 
 def test_nobody_is_evicted_for_nothing() -> None:
-    """A job that would not fit even then evicts none, and the trial says why."""
-    found = trial(Wants("big", 8, 0.0), [runs("a", 4), runs("b", 3)], gpus(8))
+    """A job that would not fit even then preempts none, and the simulation says why."""
+    found = result(Wants("big", 8, 0.0), [runs("a", 4), runs("b", 3)], gpus(8))
     assert found.victims == ()
     assert "7 GPUs" in found.why
 
@@ -51,46 +51,46 @@ def test_nobody_is_evicted_for_nothing() -> None:
 def test_victims_lose_least() -> None:
     """Of several that would do, those yield that have saved most of their work."""
     running = [runs("a", 4, unsaved=900), runs("b", 4, unsaved=10), runs("c", 4, unsaved=400)]
-    found = trial(Wants("w", 4, 0.0), running, gpus(4))
+    found = result(Wants("w", 4, 0.0), running, gpus(4))
     assert names(found) == ["b"]
     assert found.lost_gpu_s == 40
 
 
 def test_who_is_due_weeks_later_yields_first() -> None:
-    """Also if it loses more: one that is next in order would evict others in its turn."""
+    """Also if it loses more: one that is next in order would preempt others in its turn."""
     running = [runs("soon", 4), runs("late", 4, due=1e6 + 2 * SPAN_S, unsaved=100)]
-    assert names(trial(Wants("w", 4, 0.0), running, gpus(4))) == ["late"]
+    assert names(result(Wants("w", 4, 0.0), running, gpus(4))) == ["late"]
 
 
 def test_those_that_prove_unneeded_stay() -> None:
     """A small one that was taken first is let go when a large one makes room for all."""
-    found = trial(Wants("w", 8, 0.0), [runs("a", 1), runs("b", 8, unsaved=5)], gpus(8))
+    found = result(Wants("w", 8, 0.0), [runs("a", 1), runs("b", 8, unsaved=5)], gpus(8))
     assert names(found) == ["b"]
 
 
 def test_the_young_and_the_earlier_stay() -> None:
     """Ten minutes of run are promised; whoever is due first yields to nobody of its class."""
     running = [runs("young", 8, ran=599), runs("first", 8, due=5)]
-    assert trial(Wants("w", 8, 10.0), running, gpus(8)).victims == ()
-    assert trial(Wants("w", 8, 10.0), [runs("old", 8, ran=600)], gpus(8)).victims
+    assert result(Wants("w", 8, 10.0), running, gpus(8)).victims == ()
+    assert result(Wants("w", 8, 10.0), [runs("old", 8, ran=600)], gpus(8)).victims
 
 
 def test_whoever_had_to_yield_before_is_safe_for_longer() -> None:
     """From its own class; a higher one keeps to the least run alone."""
     again = runs("a", 1, ran=1000, evictions=1)
-    assert not trial(Wants("w", 1, 0.0), [again], gpus(1)).victims
-    assert trial(Wants("w", 1, 0.0), [replace(again, ran_s=1200)], gpus(1)).victims
-    assert trial(Wants("w", 1, 0.0, tier=2), [again], gpus(1)).victims
-    assert trial(
+    assert not result(Wants("w", 1, 0.0), [again], gpus(1)).victims
+    assert result(Wants("w", 1, 0.0), [replace(again, ran_s=1200)], gpus(1)).victims
+    assert result(Wants("w", 1, 0.0, tier=2), [again], gpus(1)).victims
+    assert result(
         Wants("w", 1, 0.0), [replace(again, evictions=99, ran_s=RUN_ON_MAX_S)], gpus(1)
     ).victims
 
 
 def test_whoever_has_saved_nothing_yet_is_left_alone() -> None:
-    """For an hour: evicted before it would never come any further."""
+    """For an hour: preempted before it would never come any further."""
     fresh = runs("a", 1, ran=1800, unsaved=1800)
-    assert not trial(Wants("w", 1, 0.0), [fresh], gpus(1)).victims
-    assert trial(Wants("w", 1, 0.0), [replace(fresh, unsaved_s=300)], gpus(1)).victims
+    assert not result(Wants("w", 1, 0.0), [fresh], gpus(1)).victims
+    assert result(Wants("w", 1, 0.0), [replace(fresh, unsaved_s=300)], gpus(1)).victims
 
 
 def test_among_equals_an_eviction_costs_no_more_than_the_wait() -> None:
@@ -98,41 +98,42 @@ def test_among_equals_an_eviction_costs_no_more_than_the_wait() -> None:
     class does not wait."""
     never = runs("a", 2, ran=36_000, unsaved=36_000)
     wants = Wants("w", 2, 0.0, waited_s=30_000)
-    assert not trial(wants, [never], gpus(2)).victims
-    assert trial(replace(wants, waited_s=36_100), [never], gpus(2)).victims
-    assert trial(replace(wants, tier=2), [never], gpus(2)).victims
+    assert not result(wants, [never], gpus(2)).victims
+    assert result(replace(wants, waited_s=36_100), [never], gpus(2)).victims
+    assert result(replace(wants, tier=2), [never], gpus(2)).victims
 
 
 def test_the_lowest_class_yields_first() -> None:
     """Whatever it loses; the own class and higher ones are spared."""
     running = [runs("low", 4, unsaved=5000, tier=0), runs("normal", 4), runs("urgent", 4, tier=3)]
-    assert names(trial(Wants("w", 4, 0.0, tier=2), running, gpus(4))) == ["low"]
-    assert names(trial(Wants("w", 8, 0.0, tier=2), running, gpus(8))) == ["low", "normal"]
-    assert not trial(Wants("w", 12, 0.0, tier=2), running, gpus(12)).victims
+    assert names(result(Wants("w", 4, 0.0, tier=2), running, gpus(4))) == ["low"]
+    assert names(result(Wants("w", 8, 0.0, tier=2), running, gpus(8))) == ["low", "normal"]
+    assert not result(Wants("w", 12, 0.0, tier=2), running, gpus(12)).victims
 
 
 def test_other_tenants_yield_only_to_one_that_has_had_less() -> None:
     """And only as many as leave it so."""
     running = [runs("a", tenant="whale"), runs("b", tenant="whale")]
     wants = Wants("w", 1, 0.0, tenant="small")
-    assert not trial(wants, running, gpus(1)).victims
-    one = trial(wants, running, gpus(1), fairer=lambda _, some: float(len(some) < 2))
+    assert not result(wants, running, gpus(1)).victims
+    one = result(wants, running, gpus(1), fairer=lambda _, some: float(len(some) < 2))
     assert len(one.victims) == 1
-    assert not trial(wants, running, gpus(2), fairer=lambda _, some: float(len(some) < 2)).victims
+    assert not result(wants, running, gpus(2), fairer=lambda _, some: float(len(some) < 2)).victims
 
 
 def test_the_less_a_tenant_has_had_the_sooner_others_yield() -> None:
     """To one that has had a tenth, for a tenth of the wait; the own tenant's jobs as ever."""
     rich = runs("a", unsaved=540, tenant="whale")
     wants = Wants("w", 1, 0.0, waited_s=120, tenant="small")
-    assert not trial(wants, [rich], gpus(1), fairer=lambda _, __: 4.0).victims
-    assert trial(wants, [rich], gpus(1), fairer=lambda _, __: 5.0).victims
-    assert not trial(replace(wants, tenant="whale"), [rich], gpus(1)).victims
+    assert not result(wants, [rich], gpus(1), fairer=lambda _, __: 4.0).victims
+    assert result(wants, [rich], gpus(1), fairer=lambda _, __: 5.0).victims
+    assert not result(replace(wants, tenant="whale"), [rich], gpus(1)).victims
 
 
 def test_what_others_would_take_is_not_freed() -> None:
-    """Somebody who goes first and would fit then gets it: the eviction would not serve its job."""
-    found = trial(Wants("w", 1, 0.0), [runs("a")], gpus(1), others=bool)
+    """Somebody who goes first and would fit then gets it: the preemption would not serve its
+    job."""
+    found = result(Wants("w", 1, 0.0), [runs("a")], gpus(1), others=bool)
     assert not found.victims
     assert "go first" in found.why
 
@@ -146,7 +147,7 @@ def test_evictions_suffice_and_none_is_idle(
 ) -> None:
     """If anybody yields, the job fits, and without any one of them it would not."""
     running = [runs(f"{n}", g, due=d, unsaved=u) for n, (g, u, d) in enumerate(rows)]
-    found = trial(Wants("w", need, 50.0), running, gpus(need))
+    found = result(Wants("w", need, 50.0), running, gpus(need))
     freed = [job.gpus for job in found.victims]
     possible = sum(job.gpus for job in running if job.due_s > 50.0)
     assert bool(freed) == (possible >= need)

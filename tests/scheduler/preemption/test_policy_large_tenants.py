@@ -16,7 +16,7 @@ from core.job_fields import JobSpec
 from core.job_steps import new_job
 from core.queueing import QueuePolicy, QueueRule, due_at
 from core.tenants import Tenant, Usage
-from scheduler.preemption.policy import PreemptionResult, Runs, Wants, trial
+from scheduler.preemption.policy import PreemptionResult, Runs, Wants, result
 from scheduler.preemption.preempt import fairer_by
 from scheduler.queue.fair_share import shares_of
 from scheduler.queue.order import ranked
@@ -102,7 +102,7 @@ class Pool:
 
 
 @dataclass
-class Evicting(Pool):
+class Preempting(Pool):
     """The same, where a job that finds no VM may take that of a tenant that has had more."""
 
     running: dict[str, Job] = field(default_factory=dict)
@@ -125,21 +125,21 @@ class Evicting(Pool):
         if len(self.running) < VMS:
             return  # VMs are coming: nobody has to yield
         while not self.idle and (job := self._next(now)) is not None:
-            found = self._trial(job, now)
+            found = self._simulated(job, now)
             if not found.victims:
                 if found.wait_s < SAVES_S:
                     again = now + max(10.0, found.wait_s)
                     heapq.heappush(self.news, (again, f"look-{again}", None))
                 return
             for runs in found.victims:
-                self._evict(self.running.pop(runs.uid), now)
+                self._preempt(self.running.pop(runs.uid), now)
             super().serve(now)
 
     def _start(self, job: Job, now: float) -> None:
         super()._start(job, now)
         self.running[job.uid] = replace(job, status=S.RUNNING, started_at=at(now))
 
-    def _evict(self, job: Job, now: float) -> None:
+    def _preempt(self, job: Job, now: float) -> None:
         self.evictions += 1
         self.gone |= {(moment, key) for moment, key, _ in self.news if key == job.uid}
         assert job.started_at is not None
@@ -151,7 +151,7 @@ class Evicting(Pool):
             again = replace(job, status=S.QUEUED, queued_since=at(now), attained_gpu_s=had)
             self.queues[job.spec.tenant_id].append(again)
 
-    def _trial(self, job: Job, now: float) -> PreemptionResult:
+    def _simulated(self, job: Job, now: float) -> PreemptionResult:
         tenants = {name: Tenant(name) for name in self.queues}
         shares = shares_of(tenants, self.usage, self.census, at(now), POLICY, RUN_S)
         waited_s = (at(now) - job.queued_since).total_seconds()
@@ -163,7 +163,7 @@ class Evicting(Pool):
             due_s = due_at(other.submitted_at, other.spec, ran_s, POLICY).timestamp()
             tenant = other.spec.tenant_id
             running.append(Runs(uid, 1, due_s, ran_s, ran_s % SAVES_S, tenant=tenant))
-        return trial(wants, running, bool, fairer=fairer_by(shares))
+        return result(wants, running, bool, fairer=fairer_by(shares))
 
 
 class Whale(deque[Job]):
@@ -219,7 +219,7 @@ def queues(whale: Whale | None = None) -> dict[str, deque[Job]]:
 @cache
 def usual() -> float:
     """What they have alone when they use four fifths of the pool."""
-    return p95_of_the_small(Evicting(queues()), 3, 2.85)
+    return p95_of_the_small(Preempting(queues()), 3, 2.85)
 
 
 def test_small_tenants_hardly_notice_a_whale() -> None:
@@ -232,8 +232,8 @@ def test_small_tenants_hardly_notice_a_whale() -> None:
 
 
 def test_nor_do_they_at_four_fifths_of_the_pool() -> None:
-    """Without evictions it would be more than twice: nobody keeps a VM idle for them."""
-    without, pool = Pool(queues(Whale())), Evicting(queues(Whale()))
+    """Without preemptions it would be more than twice: nobody keeps a VM idle for them."""
+    without, pool = Pool(queues(Whale())), Preempting(queues(Whale()))
     stuck, beside = (p95_of_the_small(one, 3, 2.85) for one in (without, pool))
     assert pool.evictions > 20
     assert beside <= 2 * usual() < stuck
@@ -241,9 +241,9 @@ def test_nor_do_they_at_four_fifths_of_the_pool() -> None:
 
 def test_a_whale_whose_jobs_run_for_hours_yields() -> None:
     """At four fifths of the pool as well they wait at most twice as long as alone: a tenant that
-    has had much more is granted half of the least run. Where its jobs may not be evicted they
+    has had much more is granted half of the least run. Where its jobs may not be preempted they
     wait for hours: forty of these end at most once in six minutes, whoever is next."""
-    without, pool = Pool(queues(LongWhale())), Evicting(queues(LongWhale()))
+    without, pool = Pool(queues(LongWhale())), Preempting(queues(LongWhale()))
     stuck, beside = (p95_of_the_small(one, 3, 2.85) for one in (without, pool))
     assert beside <= 2 * usual()
     assert stuck > 3 * 3600

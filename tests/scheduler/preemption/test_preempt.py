@@ -1,4 +1,4 @@
-"""Evictions for those at the head of the queue: for a job that then starts, or none at all."""
+"""Preemptions for those at the head of the queue: for a job that then starts, or none at all."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class World:
         self.vms: dict[str, Vm] = {}
         self.now = NOW
         self.told: list[Control] = []
-        self.whys: dict[str, str] = {}
+        self.reasons: dict[str, str] = {}
         self.blocks: tuple[RegionBlock, ...] = ()
         self.answers = Answers()
         self.usage: dict[str, Usage] = {}
@@ -111,7 +111,7 @@ class World:
             saved_at=self._saved_at,
             answers=self.answers,
         )
-        self.whys |= {n.uid: n.why for n in plan_jobs(plan, seen, around, self._ids)}
+        self.reasons |= {n.uid: n.why for n in plan_jobs(plan, seen, around, self._ids)}
         self.jobs, self.vms = dict(plan.jobs), dict(plan.vms)
         for change in (change for batch in plan.batches for change in batch):
             if isinstance(change, Charge):
@@ -131,7 +131,7 @@ class World:
         """Who has to yield."""
         return {uid for uid, job in self.jobs.items() if job.status is S.PREEMPTING}
 
-    def yielded(self) -> list[Heartbeat]:
+    def preempted(self) -> list[Heartbeat]:
         """The last words of those that have to."""
         return [
             self._heartbeat(self.jobs[uid], HeartbeatStatus.STOPPED) for uid in sorted(self.asked())
@@ -171,7 +171,7 @@ def status(world: World, uid: str) -> S:
     return world.jobs[uid].status
 
 
-# --- the road of an eviction ------------------------------------------------------------
+# --- the road of a preemption ------------------------------------------------------------
 
 
 def test_a_higher_class_takes_the_place_of_a_lower_one() -> None:
@@ -187,7 +187,7 @@ def test_a_higher_class_takes_the_place_of_a_lower_one() -> None:
     (stop,) = [message for message in world.told if isinstance(message, StopJob)]
     assert (stop.job_id, stop.grace_s) == (victim, 60.0)
     where = world.jobs[victim].lease
-    world.cycle(*world.yielded(), after_s=5)
+    world.cycle(*world.preempted(), after_s=5)
     assert world.jobs["now"].status is S.ASSIGNED
     assert world.jobs["now"].lease is not None
     assert where is not None
@@ -211,7 +211,7 @@ def test_both_timelines_hold_the_receipt() -> None:
     assert words.startswith("yields 1 GPU to job now: class urgent goes before low")
     assert "60 s since its last checkpoint" in words
     assert moved.entries[0].data["made_room_for"] == "now"
-    assert world.whys["now"] == "waits for the places of others that yield or end"
+    assert world.reasons["now"] == "waits for the places of others that yield or end"
 
 
 def test_nobody_is_asked_twice_for_the_same_need() -> None:
@@ -238,7 +238,7 @@ def test_a_gang_is_evicted_whole() -> None:
     world.gang("new", 2, URGENT)
     world.cycle()
     assert world.asked() == {"old-0", "old-1"}
-    world.cycle(*world.yielded(), after_s=5)
+    world.cycle(*world.preempted(), after_s=5)
     assert [world.jobs[f"new-{rank}"].status for rank in range(2)] == [S.ASSIGNED] * 2
 
 
@@ -259,7 +259,7 @@ def test_one_that_the_cloud_leaves_waiting_takes_a_place_as_well() -> None:
     assert not world.asked()
     world.cycle(after_s=LATE_S)
     assert len(world.asked()) == 1
-    world.cycle(*world.yielded(), after_s=5)
+    world.cycle(*world.preempted(), after_s=5)
     assert world.jobs["now"].status is S.ASSIGNED
 
 
@@ -303,7 +303,7 @@ def test_a_job_that_would_not_fit_even_then_evicts_nobody() -> None:
     ],
 )
 def test_whatever_stands_in_the_way_nobody_yields(spoil: Any) -> None:
-    """No eviction that would not let the job start, or that somebody does not allow."""
+    """No preemption that would not let the job start, or that somebody does not allow."""
     world = full(3)
     world.waits("now", URGENT)
     spoil(world)
@@ -354,7 +354,7 @@ def test_on_shared_vms_those_yield_whose_gpus_lie_together() -> None:
     asked = world.asked()
     assert len(asked) == 3
     assert all(uid.startswith("a-") for uid in asked)
-    world.cycle(*world.yielded(), after_s=5)
+    world.cycle(*world.preempted(), after_s=5)
     assert world.jobs["now"].status is S.ASSIGNED
 
 
@@ -362,7 +362,7 @@ def test_on_shared_vms_those_yield_whose_gpus_lie_together() -> None:
 
 
 def test_a_tenant_that_has_had_less_takes_one_place_of_a_whale() -> None:
-    """Once it has waited for its part of what the eviction costs: a restart, and the work since
+    """Once it has waited for its part of what the preemption costs: a restart, and the work since
     the last checkpoint."""
     world = full(4, NORMAL, small=Tenant("small"))
     world.waits("mine", NORMAL, tenant_id="small")
@@ -370,7 +370,7 @@ def test_a_tenant_that_has_had_less_takes_one_place_of_a_whale() -> None:
     assert not world.asked()
     world.cycle(after_s=20)
     assert len(world.asked()) == 1
-    world.cycle(*world.yielded(), after_s=5)
+    world.cycle(*world.preempted(), after_s=5)
     assert status(world, "mine") is S.ASSIGNED
 
 
@@ -395,7 +395,7 @@ def test_urgent_jobs_of_two_tenants_are_both_served() -> None:
         world.waits(f"now-{name}", URGENT, tenant_id=name)
     world.cycle()
     assert len(world.asked()) == 2
-    world.cycle(*world.yielded(), after_s=5)
+    world.cycle(*world.preempted(), after_s=5)
     assert {status(world, f"now-{name}") for name in ("x", "y")} == {S.ASSIGNED}
 
 
@@ -427,8 +427,8 @@ def test_only_those_that_end_in_time_pass_a_gang_without_room() -> None:
     assert [world.jobs[f"big-{rank}"].status for rank in range(3)] == [S.QUEUED] * 3
     assert world.jobs["long"].status is S.QUEUED
     assert world.jobs["brief"].status is S.PROVISIONING
-    assert "waits behind the reservation of job big until about 1" in world.whys["long"]
-    assert world.whys["big-0"].startswith("has a reservation")
+    assert "waits behind the reservation of job big until about 1" in world.reasons["long"]
+    assert world.reasons["big-0"].startswith("has a reservation")
 
 
 def test_what_is_spare_is_for_everybody() -> None:
@@ -482,7 +482,7 @@ def test_one_that_has_a_place_gets_what_was_yielded_to_it() -> None:
     world.cycle()
     world.cycle(after_s=LATE_S + 10)
     assert world.asked() == {"old-0", "old-1"}
-    first, second = world.yielded()
+    first, second = world.preempted()
     world.cycle(first, after_s=10)
     world.cycle(second, after_s=10)
     assert world.jobs["big"].lease is not None
@@ -499,7 +499,7 @@ def test_gang_does_not_take_what_is_yielded_to_another() -> None:
     world.waits("big", URGENT, gpu_count=4)
     world.cycle()
     world.gang("gang", 2)
-    first, second = world.yielded()
+    first, second = world.preempted()
     world.cycle(first, after_s=5)
     world.cycle(second, after_s=5)
     assert world.jobs["big"].lease is not None
@@ -557,9 +557,9 @@ def test_an_eviction_always_starts_the_one_it_was_made_for(
             least_s = RULES.queue.least_run_s
             assert _ran_s(plan, uid) >= (least_s if len(tenants) == 1 else least_of_all_s(least_s))
     before = dict(world.jobs)
-    for heartbeat in world.yielded() if apart else ():
+    for heartbeat in world.preempted() if apart else ():
         world.cycle(heartbeat, after_s=1)
-    world.cycle(*world.yielded(), after_s=1)
+    world.cycle(*world.preempted(), after_s=1)
     started = {u for u, j in world.jobs.items() if j.lease and before[u].lease is None}
     for winner, victims in _receipts(plan):
         assert winner in started, f"{winner} did not start for {victims}"

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from core.changes import ClearAlert, JobWhy, RaiseAlert
+from core.changes import ClearAlert, PendingReason, RaiseAlert
 from core.cost import CostKind, SettledBills, Spent, TenantBudget
 from core.job import E, Job, S
 from core.messages import OutMessage
@@ -88,7 +88,9 @@ def test_alerts_are_raised_once_and_cleared_when_over() -> None:
 # --- in the plan --------------------------------------------------------------------------
 
 
-def planned(budgets: BudgetStatus, *jobs: Job, vm_max: int = 1) -> tuple[PlanBuilder, list[JobWhy]]:
+def planned(
+    budgets: BudgetStatus, *jobs: Job, vm_max: int = 1
+) -> tuple[PlanBuilder, list[PendingReason]]:
     """One cycle over these jobs with an idle VM."""
     busy = [vm(j.lease.vm_name, leases=(j.lease.lease_id,)) for j in jobs if j.lease]
     seen = snapshot(jobs, (vm("vm-9"), *busy))
@@ -103,10 +105,10 @@ HELD = BudgetStatus({"acme": "spent"})
 def test_held_tenant_takes_nobodys_place() -> None:
     """Its job waits with its why, and the next tenant's job behind it runs."""
     held, other = job(1, tenant_id="acme"), job(2, tenant_id="other")
-    plan, whys = planned(HELD, held, other)
+    plan, reasons = planned(HELD, held, other)
     assert plan.jobs[held.uid].status is S.QUEUED
     assert plan.jobs[other.uid].status is S.ASSIGNED
-    assert JobWhy(held.uid, "spent") in whys
+    assert PendingReason(held.uid, "spent") in reasons
 
 
 def test_admitted_job_without_a_vm_goes_back_and_running_ones_stay() -> None:
@@ -121,10 +123,10 @@ def test_admitted_job_without_a_vm_goes_back_and_running_ones_stay() -> None:
 def test_before_the_first_reading_nothing_new_begins() -> None:
     """A new leader holds tenants with budgets back for a moment, and takes nothing away."""
     new, admitted = job(1, tenant_id="acme"), job(2, E.ADMITTED, tenant_id="acme", priority=900)
-    plan, whys = planned(unread(DAY), new, admitted, vm_max=4)
+    plan, reasons = planned(unread(DAY), new, admitted, vm_max=4)
     assert plan.jobs[new.uid].status is S.QUEUED
     assert plan.jobs[admitted.uid].status is S.ASSIGNED
-    assert JobWhy(new.uid, "the budget of tenant acme is being read") in whys
+    assert PendingReason(new.uid, "the budget of tenant acme is being read") in reasons
     assert unread({}) == BudgetStatus()
 
 

@@ -46,8 +46,8 @@ class Come:
 class Site(World):
     """Four VMs, each for one job. What is placed runs at once, and ends when it says."""
 
-    def __init__(self, evicts: bool) -> None:
-        super().__init__(cluster(vm_max=VMS), default=Tenant("default", preemptible=evicts))
+    def __init__(self, preempts: bool) -> None:
+        super().__init__(cluster(vm_max=VMS), default=Tenant("default", preemptible=preempts))
         self.rules = RULES
         for number in range(VMS):
             self.vm(f"vm-{number}")
@@ -85,7 +85,7 @@ class Site(World):
         """Turns until nothing moves."""
         for _ in range(20):
             before = {uid: job.version for uid, job in self.jobs.items()}
-            self.cycle(*self.yielded())
+            self.cycle(*self.preempted())
             for job in [j for j in self.jobs.values() if j.status is S.ASSIGNED]:
                 self._start(job)
             if before == {uid: job.version for uid, job in self.jobs.items()}:
@@ -104,7 +104,7 @@ class Site(World):
     def advance_to(self, until_s: float) -> None:
         while self.ends and self.ends[0][0] <= until_s:
             moment, uid, attempt = heapq.heappop(self.ends)
-            job = self.jobs.get(uid)  # one that was evicted has an end of an older attempt, too
+            job = self.jobs.get(uid)  # one that was preempted has an end of an older attempt, too
             if job is not None and job.status is S.RUNNING and job.attempt == attempt:
                 self.now = max(self.now, at(moment))
                 self._end(job)
@@ -131,10 +131,10 @@ COMES = st.builds(
 
 @settings(max_examples=15)
 @given(st.lists(COMES, min_size=5, max_size=25), st.booleans())
-def test_nobody_starts_after_the_bound_it_was_told(comes: list[Come], evicts: bool) -> None:
+def test_nobody_starts_after_the_bound_it_was_told(comes: list[Come], preempts: bool) -> None:
     """Random jobs and gangs of more than the cluster can take, predictions that are wrong half of
     the time, ends whenever they like: each first start is in time."""
-    site, moment = Site(evicts), 0.0
+    site, moment = Site(preempts), 0.0
     for number, one in enumerate(comes):
         moment += one.after_s / 4
         site.advance_to(moment)
@@ -149,7 +149,7 @@ def test_nobody_starts_after_the_bound_it_was_told(comes: list[Come], evicts: bo
 def through_a_stream(hours: float) -> Site:
     """Every ten minutes one comes that is said to take one, and takes the longest run; among the
     first of them a gang for the whole cluster."""
-    site = Site(evicts=False)
+    site = Site(preempts=False)
     stream = Come(600.0, 1, LONGEST_S - 1, brief=True)
     for number in range(int(hours * 6)):
         site.advance_to(number * 600.0)

@@ -29,8 +29,8 @@ def cycle(seen: Snapshot, vm_max: int = 4) -> tuple[PlanBuilder, dict[str, str]]
     plan = PlanBuilder(seen, RULES, encode)
     spec = replace(SPEC, vm_max=vm_max)
     around = Circumstances({spec.name: spec}, Silence(()), bus_steady=True)
-    whys = plan_jobs(plan, seen, around, dice())
-    return plan, {word.uid: word.why for word in whys}
+    reasons = plan_jobs(plan, seen, around, dice())
+    return plan, {word.uid: word.why for word in reasons}
 
 
 def ask(number: int, *events: E, **spec: object) -> Job:
@@ -49,12 +49,12 @@ def test_quota_holds_back_and_says_so() -> None:
         ask(2, tenant_id="a", gpu_count=2),
         ask(3, tenant_id="b", gpu_count=2),
     )
-    plan, whys = cycle(with_tenants(jobs, a, b))
+    plan, reasons = cycle(with_tenants(jobs, a, b))
     states = [plan.jobs[each.uid].status for each in jobs]
     assert states == [S.PROVISIONING, S.QUEUED, S.PROVISIONING]
     words = "quota of tenant a: asks for 2 GPUs, the quota is 3, 2 in use"
     frees = "it starts as its tenant's jobs end, or with a higher quota"
-    assert whys["job-uid-0002"] == f"{words}; {frees}"
+    assert reasons["job-uid-0002"] == f"{words}; {frees}"
 
 
 def test_every_admission_reserves_in_its_own_unit() -> None:
@@ -95,15 +95,15 @@ def test_the_rule_that_blocks_is_named() -> None:
     """Class, share, or one's own jobs: each with what would change it."""
     tenants = (Tenant("a"), Tenant("b"))
     first = ask(1, tenant_id="a")
-    _, whys = cycle(with_tenants((first, ask(2, tenant_id="a")), *tenants), vm_max=1)
-    assert "other jobs of tenant a are due before it" in whys["job-uid-0002"]
+    _, reasons = cycle(with_tenants((first, ask(2, tenant_id="a")), *tenants), vm_max=1)
+    assert "other jobs of tenant a are due before it" in reasons["job-uid-0002"]
     runs = ask(3, E.ADMITTED, E.PLACED, E.STARTED, tenant_id="b")
     seen = with_tenants((runs, first, ask(4, tenant_id="b")), *tenants)
     busy = vm("vm-3", cluster="4xl4", leases=("lease-3",))
-    _, whys = cycle(replace(seen, vms=(busy,)), vm_max=2)
-    assert "tenants that have used less of their share than b are ahead" in whys["job-uid-0004"]
-    _, whys = cycle(with_tenants((first, ask(5, priority=100)), *tenants), vm_max=1)
-    assert "jobs of class normal are ahead of low" in whys["job-uid-0005"]
+    _, reasons = cycle(replace(seen, vms=(busy,)), vm_max=2)
+    assert "tenants that have used less of their share than b are ahead" in reasons["job-uid-0004"]
+    _, reasons = cycle(with_tenants((first, ask(5, priority=100)), *tenants), vm_max=1)
+    assert "jobs of class normal are ahead of low" in reasons["job-uid-0005"]
 
 
 def test_a_lease_that_ends_charges_its_tenant() -> None:

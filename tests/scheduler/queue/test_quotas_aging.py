@@ -43,9 +43,9 @@ def cycle(
     seen = replace(snapshot(tuple(jobs), tuple(vms)), tenants={"a": Tenant("a", quota=quota)})
     plan = PlanBuilder(seen, RULES, lambda _: OutMessage("control", b"", {}))
     around = Circumstances({c.name: c for c in clusters}, Silence(()), bus_steady=True)
-    whys = plan_jobs(plan, seen, around, dice())
+    reasons = plan_jobs(plan, seen, around, dice())
     states = {j.spec.job_id: plan.jobs[j.uid].status for j in jobs}
-    return states, {plan.jobs[why.uid].spec.job_id: why.why for why in whys}
+    return states, {plan.jobs[why.uid].spec.job_id: why.why for why in reasons}
 
 
 def test_what_becomes_free_is_kept_for_the_one_that_is_due() -> None:
@@ -54,9 +54,9 @@ def test_what_becomes_free_is_kept_for_the_one_that_is_due() -> None:
     big = due(mine(1, gpus=3))
     small, elsewhere = not_due(mine(2)), not_due(mine(3, at="1xl4"))
     running = mine(4, *RUNS, gpus=2)
-    states, whys = cycle((big, small, elsewhere, running), Quota(gpus=4))
+    states, reasons = cycle((big, small, elsewhere, running), Quota(gpus=4))
     assert [states[name] for name in ("job-1", "job-2", "job-3")] == [S.QUEUED] * 3
-    assert whys["job-2"] == (
+    assert reasons["job-2"] == (
         "what is left of the GPUs of tenant a is kept for job-1, which has waited longer; "
         "it starts after that one"
     )

@@ -81,7 +81,7 @@ class Cycle:
         if plan:
             specs = {name: cluster(name, worker="v1") for name in sorted(v1)}
             around = Circumstances(specs, Silence(()), True)
-            self.whys = {w.uid: w.why for w in plan_jobs(self.plan, picture, around, dice())}
+            self.reasons = {w.uid: w.why for w in plan_jobs(self.plan, picture, around, dice())}
 
     def _encode(self, message: Control) -> OutMessage:
         self.told.append(message)
@@ -193,7 +193,7 @@ def test_two_jobs_with_one_id_are_never_out_together() -> None:
     cycle = Cycle(jobs, [busy("vm-a"), booting("vm-b")])
     assert cycle.starts == []
     assert cycle.job(2).status is S.QUEUED
-    assert "another user's job x" in cycle.whys["job-uid-0002"]
+    assert "another user's job x" in cycle.reasons["job-uid-0002"]
 
 
 def test_of_two_new_jobs_with_one_id_one_is_admitted() -> None:

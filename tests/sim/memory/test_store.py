@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from core.changes import AtomicBatch, JobNote, JobWhy, NewVm
+from core.changes import AtomicBatch, JobNote, NewVm, PendingReason
 from core.errors import StoreDown, TermPassed
 from core.job import JobEvent, JobStatus
 from core.ports import Store
@@ -206,7 +206,7 @@ async def test_wakeups_are_merged(store: MemoryStore, maker: Maker) -> None:
     await put(store, submitted(job))
     await put(store, step(job, E.ADMITTED))
     await anext(waking)
-    await put(store, JobWhy(job.uid, "no VM"), note(job.uid, "n"))
+    await put(store, PendingReason(job.uid, "no VM"), note(job.uid, "n"))
     quiet = asyncio.ensure_future(anext(waking))
     await asyncio.sleep(0)
     await asyncio.sleep(0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.shortages import spells, taken_by_age
+from bench.shortages import reclaimed_by_age, spells
 from sim.replay.supply import Supply, make_zone
 
 H = 3600.0
@@ -17,6 +17,6 @@ def test_spell_goes_on_where_the_series_begins_anew() -> None:
 
 
 def test_takings_are_counted_at_the_age_of_the_spell() -> None:
-    rates = taken_by_age(Supply("s", (ZONE,), 10 * H), [3])
+    rates = reclaimed_by_age(Supply("s", (ZONE,), 10 * H), [3])
     assert [taken for _, _, taken in rates] == [0, 0, 0, 0, 1, 0, 0]
     assert sum(hours for _, hours, _ in rates) == pytest.approx(6.0)

@@ -254,7 +254,7 @@ def test_the_barrier(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_gang_placed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Members that are placed as VMs come are not a gang."""
-    monkeypatch.setattr(scheduler.placement.gang.Teams, "of", lambda _, job: (job,))
+    monkeypatch.setattr(scheduler.placement.gang.Gangs, "of", lambda _, job: (job,))
     assert "were not placed" in caught(monkeypatch, ("I3",))
 
 

@@ -262,7 +262,7 @@ async def test_only_nine_statuses_ever_appear() -> None:
     async with house.client() as client:
         await client.post("/jobs", json=SHORT)
     (job,) = house.jobs.values()
-    roads = [(), *(TO_RUNNING[:n] for n in range(1, 5)), (*TO_RUNNING, E.YIELD_ASKED)]
+    roads = [(), *(TO_RUNNING[:n] for n in range(1, 5)), (*TO_RUNNING, E.PREEMPTION_ASKED)]
     roads += [(*TO_RUNNING, E.STOP_ASKED), (*TO_RUNNING, E.STOP_ASKED, E.STOPPED)]
     roads += [(*TO_RUNNING, E.EXITED_OK), (*TO_RUNNING, E.EXITED_ERROR)]
     seen = set()

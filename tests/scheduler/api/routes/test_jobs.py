@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 
-from core.changes import AtomicBatch, JobWhy, PutSupplyHistory
+from core.changes import AtomicBatch, PendingReason, PutSupplyHistory
 from core.job import JobEvent, JobStatus
 from core.job_steps import advance
 from core.reasons import CommitRefusal, RefusalKind
@@ -196,7 +196,7 @@ async def test_get_has_every_field_of_a_job() -> None:
     request = {**HELLO, "job_id": "mine", "gpu_count": 2, "labels": {"team": "a"}}
     async with house.client() as client:
         await client.post(JOBS, json=request)
-        house.write(JobWhy(house.jobs["0", "mine"].uid, "no idle VM"))
+        house.write(PendingReason(house.jobs["0", "mine"].uid, "no idle VM"))
         waiting = (await client.get(f"{JOBS}/mine")).json()
         house.move("mine", *TO_RUNNING)
         running = (await client.get(f"{JOBS}/mine")).json()

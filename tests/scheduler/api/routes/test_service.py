@@ -268,8 +268,8 @@ async def test_preemptions_are_counted_by_kind() -> None:
     running = house.move("mine", *TO_RUNNING)
     requeued = replace(running, status=JobStatus.QUEUED, preemptions=1, lease=None)
     house.metrics.job_moved(running, requeued)
-    yielded = replace(requeued, preemptions=0)
-    house.metrics.job_moved(replace(running, status=JobStatus.PREEMPTING), yielded)
+    preempted = replace(requeued, preemptions=0)
+    house.metrics.job_moved(replace(running, status=JobStatus.PREEMPTING), preempted)
     text = house.metrics.text().decode()
     assert 'gpu_scheduler_preemptions_total{cluster="1xl4",kind="spot"} 1.0' in text
     assert 'gpu_scheduler_preemptions_total{cluster="1xl4",kind="yield"} 1.0' in text
