@@ -76,7 +76,7 @@ SELECT false, term, holder, expires_at, clock_timestamp(),
 FROM leader
 """
 # The sessions of a leader whose lease is over; each replica's bear its name.
-_EVICT = """
+_END_SESSIONS = """
 SELECT pg_terminate_backend(a.pid) FROM leader AS l
 JOIN pg_stat_activity AS a ON a.application_name = left(l.holder, 63)
 WHERE l.holder <> %(holder)s AND l.expires_at <= clock_timestamp()
@@ -205,8 +205,8 @@ class PostgresStore:
             except psycopg.errors.LockNotAvailable:
                 # The old leader froze in the middle of a transaction. Its session holds the row,
                 # and in the middle of a pipeline no time-out of the server ends it.
-                evicted = await (await connection.execute(_EVICT, arguments)).fetchall()
-                log.warning("sessions of the old leader ended", count=len(evicted))
+                ended = await (await connection.execute(_END_SESSIONS, arguments)).fetchall()
+                log.warning("sessions of the old leader ended", count=len(ended))
                 row = await self._take_lead(connection, arguments)
             if row is None:
                 seen = await (await connection.execute(_LEADER, arguments)).fetchone()

@@ -17,7 +17,7 @@ LEAVING = frozenset({S.PREEMPTING, S.STOPPING})
 """About to be gone: nobody is asked twice for the same need."""
 
 
-class Yard:
+class RoomSimulation:
     """What is free and what will be, less what those have been given who go first."""
 
     def __init__(self, plan: PlanBuilder, spec: ClusterSpec, unplaced: int) -> None:

@@ -23,7 +23,7 @@ from core.waits import WaitKind, WaitNote
 from scheduler.admission.admit import Admission
 from scheduler.placement.elastic import Bending, look_at
 from scheduler.placement.gang import preemption_message
-from scheduler.placement.simulation import Yard
+from scheduler.placement.simulation import RoomSimulation
 from scheduler.placement.simulation_results import Answers, SimulationResult
 from scheduler.placement.slots import Slots
 from scheduler.plan_builder import PlanBuilder
@@ -154,7 +154,7 @@ class Round:
         self._refused = admission.refused
         self._shares = ask.shares.plus(_just_placed(plan))
         awaiting = sum(plan.jobs[u].status is S.PROVISIONING for u in admission.admitted)
-        self._yard = Yard(plan, spec, awaiting)
+        self._simulation = RoomSimulation(plan, spec, awaiting)
         self._members: dict[str, Sequence[Job]] = {}
         self._leaving: list[Runs] = []
         """Those that have been asked: they will wait again."""
@@ -171,13 +171,13 @@ class Round:
     def serve(self, gangs: Iterable[Sequence[Job]]) -> dict[str, str]:
         """In order. Returns what to tell those for whom room is being made."""
         words: dict[str, str] = {}
-        leaving, queue = list(self._yard.leaving), list(gangs)
+        leaving, queue = list(self._simulation.leaving), list(gangs)
         shapes: set[object] = set()
         for place, gang in enumerate(queue):
             if leaving and shapes and shapes != {self._shape(gang)}:
                 break
             self._behind, self._passed_by = queue[place + 1 :], False
-            gone = () if self._yard.fits(gang) else self._victims(gang)
+            gone = () if self._simulation.fits(gang) else self._victims(gang)
             if gone is None:
                 if self._passed_by:
                     self._passed.append(gang)
@@ -187,7 +187,7 @@ class Round:
                     continue
                 break  # what is freed is promised to it
             shapes.add(self._shape(gang))
-            self._yard.give(gang, gone)
+            self._simulation.give(gang, gone)
             self._given[gang[0].spec.tenant_id] += sum(job.spec.slots for job in gang)
             leaving += gone
             if leaving and gang[0].status is S.QUEUED:
@@ -212,7 +212,7 @@ class Round:
         found = result(
             wants,
             self._running.values(),
-            lambda gone: self._yard.fits(gang, self._jobs(gone)),
+            lambda gone: self._simulation.fits(gang, self._jobs(gone)),
             others=lambda gone: self._others(gone) or self._overtaken(wants, gone),
             fairer=fairer_by(self._shares) if self._fair else nobody,
             least_run_s=self._plan.rules.queue.least_run_s,
@@ -236,7 +236,7 @@ class Round:
         """Whether one that its quota keeps out would come in: its own tenant's jobs would go."""
         jobs, tenants = self._jobs(gone), {runs.tenant for runs in gone}
         return any(
-            gang[0].spec.tenant_id in tenants and self._yard.fits(gang, jobs)
+            gang[0].spec.tenant_id in tenants and self._simulation.fits(gang, jobs)
             for gang in self._kept_out
         )
 

@@ -91,19 +91,19 @@ def heads_for(
     held: Collection[str],
     policy: QueuePolicy,
     ahead_s: float,
-    keeper: TenantQueues,
+    queues: TenantQueues,
 ) -> Ask:
     """The question for this cycle. `held`: tenants that may start nothing."""
 
     def ask(live: Live) -> list[HeadsOf]:
         census = live.census or take_census(live.jobs)
-        order = keeper.in_order(live, policy, ahead_s, census)
+        order = queues.in_order(live, policy, ahead_s, census)
         free = [tenant for tenant in order if tenant not in held]
         machines = machines_of(clusters.values())
         # Clusters of one kind of GPU have the same list: it is the same value, sent once.
         lists = {
             machine: tuple(name for name in free if name not in full) if full else tuple(free)
-            for machine, full in keeper.full(live.tenants, machines, census).items()
+            for machine, full in queues.full(live.tenants, machines, census).items()
         }
         wanted = [
             HeadsOf(spec.name, _room(spec, census), spec.queue, lists[machines[spec.name]])

@@ -78,7 +78,7 @@ class ProductQueue:
     _ahead: int = 0
     """Members that wait and never ran."""
     _answers: Answers = field(default_factory=Answers)
-    _keeper: TenantQueues = field(default_factory=TenantQueues)
+    _queues: TenantQueues = field(default_factory=TenantQueues)
     _ids: RandomIds = field(default_factory=lambda: RandomIds(random.Random(0)))
     _moved_s: float = 0.0
     """When something happened last."""
@@ -166,7 +166,7 @@ class ProductQueue:
         """What a cycle reads."""
         tables, active = self.tables, self.tables.active
         ahead_s = CapacityPolicy().typical_run_s
-        ask = heads_for({cluster.name: cluster}, (), self.rules.queue, ahead_s, self._keeper)
+        ask = heads_for({cluster.name: cluster}, (), self.rules.queue, ahead_s, self._queues)
         live = Live(
             now,
             ActiveRows(active.jobs),
