@@ -7,6 +7,7 @@ from pathlib import Path
 from cli.paths import ROOT
 from cli.reference.markdown import cell, code, meanings, table
 from cli.reference.pages import PAGES, stale, write
+from core.job_fields import FIELDS
 from core.waits import WaitKind
 
 
@@ -34,6 +35,7 @@ def test_pages_have_what_they_are_for() -> None:
     assert "| 409 | `price_not_confirmed` |" in routes
     assert "`gpu_scheduler_jobs_total` | counter | `status`, `cluster`" in PAGES["metrics.md"]()
     assert "| `exited_ok` |" in PAGES["events.md"]()
+    assert all(PAGES["jobs.md"]().count(f"| `{name}` |") == 1 for name in FIELDS)
     assert "## `sick_vm`" in PAGES["alerts.md"]()
 
 
