@@ -25,6 +25,10 @@ ROOMS = [
     "sim",
     "stores",
 ]
+LINES_MAX = 500
+FUNCTION_LINES_MAX = 60
+PARAMETERS_MAX = 7
+DATA_TABLES = {"config/schema.py", "scheduler/api/examples.py"}
 SPEAKERS = {
     "google.cloud.compute_v1": {"migs"},
     "google.pubsub_v1": {"messaging", "localbus"},
@@ -106,3 +110,53 @@ def test_the_test_of_a_module_is_where_its_name_says() -> None:
         if not any(name == module or name.startswith(f"{module}_") for module in modules):
             lost.append(str(path.relative_to(ROOT)))
     assert lost == []
+
+
+def test_no_file_is_too_long_to_read_in_a_sitting() -> None:
+    """500 lines at most, in product code; tables of data aside."""
+    long = [
+        f"{path.relative_to(ROOT)}: {lines}"
+        for room in ROOMS
+        for path in sorted((ROOT / room).rglob("*.py"))
+        if room != "migrations" and str(path.relative_to(ROOT)) not in DATA_TABLES
+        if (lines := len(path.read_text().splitlines())) > LINES_MAX
+    ]
+    assert long == []
+
+
+def _functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def test_functions_fit_a_screen() -> None:
+    """60 lines and 7 parameters at most, in product code. Migrations are scripts, and endpoints()
+    is the table of a module's routes."""
+    large = []
+    for room in ROOMS:
+        if room == "migrations":
+            continue
+        for path in sorted((ROOT / room).rglob("*.py")):
+            for function in _functions(path):
+                of = function.args
+                names = [arg.arg for arg in (*of.posonlyargs, *of.args, *of.kwonlyargs)]
+                taken = len([name for name in names if name not in ("self", "cls")])
+                lines = (function.end_lineno or function.lineno) - function.lineno + 1
+                if function.name == "endpoints":
+                    continue
+                if lines > FUNCTION_LINES_MAX or taken > PARAMETERS_MAX:
+                    where = f"{path.relative_to(ROOT)}:{function.lineno} {function.name}"
+                    large.append(f"{where}: {lines} lines, {taken} parameters")
+    assert large == []
+
+
+def test_a_public_class_name_is_defined_once() -> None:
+    """Whoever reads a name knows which thing is meant."""
+    defined: dict[str, list[str]] = {}
+    for room in (*ROOMS, "bench"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    defined.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: places for name, places in defined.items() if len(places) > 1} == {}
