@@ -76,7 +76,7 @@ class Processes:
     def not_started(self, order: StartJob, words: Mapping[str, object]) -> StartFailed:
         lease_id, program = order.lease_id, argv_for(order)[0]
         number, what = words.get("failed"), words.get("what")
-        assert isinstance(number, int), f"the keeper said {words}"
+        assert isinstance(number, int), f"the shim said {words}"
         if what == "exec" and number == errno.ENOENT:
             return StartFailed(lease_id, 127, f"command not found: {program}")
         if what == "exec" and number == errno.EACCES:

@@ -224,7 +224,7 @@ def _dependency(
 
 def _guard_new_vm(vm: Vm, vm_max: int, known: KnownRows) -> CommitRefusal | None:
     if known.vm_names.get(vm.name):
-        return CommitRefusal(R.EXISTS, f"a living VM has the name {vm.name}")
+        return CommitRefusal(R.EXISTS, f"an active VM has the name {vm.name}")
     if vm.uid in known.vm_versions:
         return CommitRefusal(R.EXISTS, f"there is a VM with the uid {vm.uid}")
     count = known.vm_counts.get(vm.cluster, 0)

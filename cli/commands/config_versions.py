@@ -165,7 +165,7 @@ def rollback(
     api: Api = None,
     as_json: AsJson = False,
 ) -> None:
-    """Makes a new version that says what an old one said. Repeating it changes nothing.
+    """Makes a new version with the content of an older one. Repeating it changes nothing.
 
     The service never writes the file: until you do (--write, or by hand) the file differs from
     what is in force. It stays without effect until its content changes.

@@ -114,7 +114,7 @@ def replay(
     api: Api = None,
     as_json: AsJson = False,
 ) -> None:
-    """Sends dead letters again, each once; one that fails again is a letter of its own.
+    """Sends dead letters again, each once; one that fails again becomes a new dead letter.
 
     \b
     Examples:

@@ -85,7 +85,7 @@ def clusters(
 def vms(
     cluster: Annotated[str | None, typer.Option("--cluster", metavar="C")] = None,
     region: Annotated[str | None, typer.Option("--region", metavar="R")] = None,
-    gone: Annotated[bool, typer.Option("--gone", help="Also those that are gone.")] = False,
+    gone: Annotated[bool, typer.Option("--gone", help="Also deleted VMs.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, max=20_000)] = 500,
     api: Api = None,
     as_json: AsJson = False,
@@ -126,7 +126,7 @@ def vms(
 
 
 def alerts(
-    everything: Annotated[bool, typer.Option("--all", help="Also those that are over.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also cleared alerts.")] = False,
     api: Api = None,
     as_json: AsJson = False,
 ) -> None:

@@ -288,7 +288,7 @@ class Prices:
         nothing, so it spends a part of its slack on the cheapest place, then takes what is within
         the price band. Dearer places only as far as they are needed: those that it is content with
         must be up often enough for what is left of its run."""
-        assert request.start_by is not None, "asked of wishes with a deadline"
+        assert request.start_by is not None, "asked of VM requests with a deadline"
         places, policy = self._lasting(request), self._policy
         cheapest = min((o.patient_price for o in places), default=0.0)
         waited_s = request.waited_s(self._now)

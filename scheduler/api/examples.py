@@ -471,7 +471,7 @@ REPLAYED = {
     "status": "replayed",
     "replayed_at": "2026-01-31T12:05:00.000Z",
     "message": "goes to pipeline-zen-jobs-submit again; "
-    "if it fails again, that is a letter of its own",
+    "if it fails again, it becomes a new dead letter",
 }
 
 REPLAYED_BEFORE = {

@@ -20,7 +20,7 @@ _PREEMPTIONS = frozenset({S.ASSIGNED, S.STARTING, S.RUNNING})
 PAUSE_S = 30.0
 """First pause of a gang that could not be brought together; doubles with each time."""
 PAUSE_MAX_S = 600.0
-JOINS_LATER = "the job does without it; it joins when there is room that nobody waits for"
+JOINS_LATER = "optional replica: starts when spare capacity is free"
 
 
 # --- after something happened -----------------------------------------------------------

@@ -241,7 +241,7 @@ def endpoints(services: Services) -> list[Endpoint]:
             params=(
                 Param("cluster", "text", "Only of this cluster."),
                 Param("region", "text", "Only in this region."),
-                Param("gone", "flag", "Also those that are gone.", default=False),
+                Param("gone", "flag", "Also deleted VMs.", default=False),
                 PAGE_SIZE,
                 PAGE_TOKEN,
             ),

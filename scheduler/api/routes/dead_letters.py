@@ -138,7 +138,7 @@ def replayed_out(done: Replayed, names: Names) -> ReplayedOut:
     dead_letter, at = done.row.dead_letter, iso_or_none(done.row.replayed_at)
     topic = topic_of(dead_letter.source, names)
     words = (
-        f"goes to {topic} again; if it fails again, that is a letter of its own"
+        f"goes to {topic} again; if it fails again, it becomes a new dead letter"
         if done.sent
         else f"was sent to {topic} again at {at}; nothing was sent now"
     )

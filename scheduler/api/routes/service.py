@@ -230,7 +230,7 @@ def _vms(summary: ServiceSummary) -> VmCountsOut:
 def endpoints(services: Services) -> list[Endpoint]:
     """What this file serves."""
     on = ServiceRoutes(services)
-    every = Param("all", "flag", "Also those that are cleared.", default=False)
+    every = Param("all", "flag", "Also cleared alerts.", default=False)
     return [
         Endpoint(
             method="GET",
