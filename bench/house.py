@@ -12,6 +12,7 @@ from datetime import datetime
 
 import psycopg
 
+from config.live import LiveSettings
 from core.actions import Create, Delete
 from core.changes import AtomicBatch, Change, Committed, JobMove, NewJob, NewVm, Snapshot, VmMove
 from core.clock import SystemClock
@@ -39,6 +40,7 @@ from scheduler.cycle.leadership import Leadership
 from scheduler.cycle.loop import LoopParts, SchedulerLoop
 from scheduler.cycle.outbox_relay import Relay
 from scheduler.operations.metrics import Metrics
+from sim.virtual.setting import settings
 
 NAMES = Names()
 # An idle VM is given back at once, so that every job that comes races with the drain.
@@ -54,6 +56,7 @@ SPEC = ClusterSpec(
     vm_max=100_000,
     regions=(RegionSpec(REGION, (f"{REGION}-a",), 1.0, 0.5),),
 )
+SETTINGS = replace(settings(), names=NAMES, clusters=(SPEC,), timers=TIMERS, queue_limit=1000)
 
 
 class CountingStore(PostgresStore):
@@ -160,8 +163,9 @@ class House:
         self.api = PostgresStore(url)
         self.bus = BenchBus()
         self.cloud = MemoryCloud(self.api)
-        self.leadership = Leadership(self.store, "racer", TIMERS, self.clock)
-        self.relay = Relay(self.store, self.bus, self.leadership, self.clock, 0.05)
+        self.settings = LiveSettings(SETTINGS)
+        self.leadership = Leadership(self.store, "racer", self.settings, self.clock)
+        self.relay = Relay(self.store, self.bus, self.leadership, self.clock, self.settings)
         self.inbox = Inbox(self.bus, NAMES.heartbeat_subscription, self._wake)
         self.loop = SchedulerLoop(self._parts())
         self.manager = ClusterManager(SPEC, self._wiring())
@@ -178,19 +182,16 @@ class House:
             leadership=self.leadership,
             orchestrator=StillOrchestrator(),  # type: ignore[arg-type]  # poke() is all that is used
             metrics=Metrics(),
-            clusters=lambda: {SPEC.name: SPEC},
-            rules=RULES,
-            names=NAMES,
+            settings=self.settings,
             ids=self.ids,
             clock=self.clock,
-            queue_limit=1000,
         )
 
     def _wiring(self) -> Wiring:
         return Wiring(
             store=self.store,
             names=NAMES,
-            timers=TIMERS,
+            settings=self.settings,
             ids=self.ids,
             clock=self.clock,
             term=self.leadership.term,

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import httpx
 
-from bench.house import NAMES, RULES, SPEC, TIMERS, BenchBus
+from bench.house import NAMES, SETTINGS, BenchBus
 from bench.report import RaceResult
+from config.live import LiveSettings
 from core.clock import SystemClock
 from core.ids import RandomIds
 from core.messages import InMessage
@@ -64,9 +65,9 @@ class _ReplicaEntry:
 
 def _replica(store: PostgresStore, seed: int) -> _ReplicaEntry:
     clock, ids = SystemClock(), RandomIds(random.Random(f"{seed} {id(store)}"))
-    submissions = Submissions(
-        SubmissionPorts(GroupCommit(store).submit, store, clock, ids), lambda: [SPEC], TIMERS
-    )
+    settings = LiveSettings(SETTINGS)
+    ports = SubmissionPorts(GroupCommit(store).submit, store, clock, ids)
+    submissions = Submissions(ports, settings)
 
     async def readiness() -> Mapping[str, str]:
         return {}
@@ -75,9 +76,7 @@ def _replica(store: PostgresStore, seed: int) -> _ReplicaEntry:
         store=store,
         reads=PostgresReads(store),
         submissions=submissions,
-        clusters=lambda: [SPEC],
-        rules=lambda: RULES,
-        names=NAMES,
+        settings=settings,
         clock=clock,
         ids=ids,
         metrics=Metrics(),

@@ -70,6 +70,13 @@ class Settings:
     """A dearer submission must be confirmed; None: none is."""
     health: HealthRules = field(default_factory=HealthRules)
     containers: ContainerRules = field(default_factory=ContainerRules)
+    version: int = 0
+    """Of the configuration in the database; 0: as the process was started."""
+
+    @property
+    def by_name(self) -> Mapping[str, ClusterSpec]:
+        """The clusters by name."""
+        return {cluster.name: cluster for cluster in self.clusters}
 
     def cluster(self, name: str) -> ClusterSpec:
         """The cluster by name, or NotFound with the nearest names."""

@@ -14,7 +14,9 @@ from orchestrator.reconcile.reporter import StatusReporter
 
 
 class ClusterManager:
-    """Owns one cluster. `reconcile()` is never run twice at once (the orchestrator sees to it)."""
+    """Owns one cluster. `reconcile()` is never run twice at once (the orchestrator sees to it).
+    It takes over new settings before it plans; one that has planned already ends its actions, but
+    grows no further than the new limit."""
 
     def __init__(self, spec: ClusterSpec, wiring: Wiring, driven: Iterable[str] = ()) -> None:
         """`driven`: regions that a former leader may have left something in."""
@@ -33,11 +35,6 @@ class ClusterManager:
     def awaits_answers(self) -> bool:
         """A region has not answered within the reconcile, or has since: the next one hears it."""
         return self._observer.awaits_answers
-
-    def update(self, spec: ClusterSpec, wiring: Wiring) -> None:
-        """As configured from now on. A reconcile under way takes it over before it plans; one that
-        has planned already ends its actions, but grows no further than the new limit."""
-        self._context.update(spec, wiring)
 
     def set_admission_order(self, uids: Sequence[str]) -> None:
         """The order in which the scheduler admitted the cluster's jobs: the order of its demand."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 
 import structlog
@@ -15,8 +14,6 @@ from core.cluster import ClusterSpec
 from core.errors import StoreDown, TermPassed, ZenError
 from core.job import JobStatus
 from core.names import parse_cluster
-from core.supply import CapacityPolicy
-from core.timers import Timers
 from orchestrator.cluster_manager import ClusterManager
 from orchestrator.reconcile.context import Wiring
 
@@ -29,19 +26,15 @@ _NOBODY: Mapping[str, Sequence[str]] = MappingProxyType({})
 class ClusterOrchestrator:
     """Runs each manager in a task of its own, at most once at a time."""
 
-    def __init__(
-        self,
-        clusters: Iterable[ClusterSpec],
-        wiring: Wiring,
-        driven: Iterable[tuple[str, str]] = (),
-    ) -> None:
+    def __init__(self, wiring: Wiring, driven: Iterable[tuple[str, str]] = ()) -> None:
         """`driven`: (cluster, region) of the groups that former leaders had to do with."""
         self._wiring = wiring
         self._driven: dict[str, list[str]] = {}
         for cluster, region in driven:
             self._driven.setdefault(cluster, []).append(region)
         self._managers: dict[str, ClusterManager] = {}
-        for spec in clusters:
+        self._settings = wiring.settings.current
+        for spec in self._settings.clusters:
             self._manage(spec)
         for name in self._driven:
             self._retire(name)
@@ -52,34 +45,17 @@ class ClusterOrchestrator:
         self._owed, self._poked_at = 0.0, wiring.clock.monotonic()
         self._closed = False
 
-    def update(
-        self, clusters: Iterable[ClusterSpec], timers: Timers, policy: CapacityPolicy
-    ) -> None:
-        """As configured from now on. A cluster that is not there any more keeps its manager: what
-        it still has is drained and given back."""
-        self._wiring = replace(self._wiring, timers=timers, policy=policy)
-        left = dict(self._managers)
-        for spec in clusters:
-            manager = left.pop(spec.name, None)
-            if manager is None:
-                self._manage(spec)
-            else:
-                manager.update(spec, self._wiring)
-        for manager in left.values():
-            gone = replace(manager.spec, vm_max=0, vm_min=0, regions=())
-            manager.update(gone, self._wiring)
-        self._ran_at.clear()  # all are due: what idles in a withdrawn region waits for nobody
-
     def poke(self, snapshot: Snapshot, admitted: Mapping[str, Sequence[str]] = _NOBODY) -> None:
         """Start a round for every cluster that is due: one whose rows have moved, soon; one that
         only waits for the cloud, as often as the cloud is looked at. Returns at once: cloud calls
         take seconds, and a job on a warm VM must not wait for them. `admitted`: cluster → its jobs
         in the order of admission."""
+        self._follow_settings()
         self._take_over_retired(snapshot)
         for name, uids in admitted.items():
             if name in self._managers:
                 self._managers[name].set_admission_order(uids)
-        timers, marks = self._wiring.timers, marks_of(snapshot)
+        marks = marks_of(snapshot)
         patient: list[tuple[float, str]] = []
         for name in [name for name in self._managers if name not in self._running]:
             mark, ran_at = marks.get(name), self._ran_at.get(name)
@@ -88,13 +64,13 @@ class ClusterOrchestrator:
                     self._start(name, mark)
             elif self._is_due(name, self._pace_s(name, mark)):
                 patient.append((ran_at, name))
-        for _, name in sorted(patient)[: self._observations_due(timers.observe_s)]:
+        for _, name in sorted(patient)[: self._observations_due(self._settings.timers.observe_s)]:
             self._owed -= 1.0
             self._start(name, marks.get(name))
 
     def _pace_s(self, name: str, mark: int | None) -> float:
         """A cluster with nothing in motion is looked at seldom, but not before it has been seen."""
-        timers = self._wiring.timers
+        timers = self._settings.timers
         quiet = mark is None and not self._managers[name].awaits_answers
         return timers.observe_idle_s if quiet else timers.observe_s
 
@@ -119,6 +95,17 @@ class ClusterOrchestrator:
     def _manage(self, spec: ClusterSpec) -> None:
         driven = self._driven.get(spec.name, ())
         self._managers[spec.name] = ClusterManager(spec, self._wiring, driven)
+
+    def _follow_settings(self) -> None:
+        """A cluster that is not there any more keeps its manager: what it still has is drained and
+        given back."""
+        if self._settings is self._wiring.settings.current:
+            return
+        self._settings = self._wiring.settings.current
+        for spec in self._settings.clusters:
+            if spec.name not in self._managers:
+                self._manage(spec)
+        self._ran_at.clear()  # all are due: what idles in a withdrawn region waits for nobody
 
     def _take_over_retired(self, snapshot: Snapshot) -> None:
         active = snapshot.active or ActiveIndex.of((), snapshot.vms)

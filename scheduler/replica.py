@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import structlog
 
+from config.live import LiveSettings
 from config.settings import Settings
 from core.errors import ZenError
 from core.ports import Bus, CapacityAdvice, Clock, Compute, FlexStart, Ids, Store
-from core.remaining import RunTimes
 from migs.manager import FlexMigManager, MigManager
 from migs.own_machines import NodeCompute
 from orchestrator.orchestrator import ClusterOrchestrator
@@ -22,7 +22,7 @@ from scheduler.cycle.heartbeat_inbox import Inbox
 from scheduler.cycle.leadership import Leadership
 from scheduler.cycle.loop import LoopParts, SchedulerLoop
 from scheduler.cycle.outbox_relay import Relay
-from scheduler.forecast.forecaster import Around, Forecaster
+from scheduler.forecast.forecaster import Forecaster
 from scheduler.forecast.past_runs import Runtimes
 from scheduler.forecast.run_times import predicted_s
 from scheduler.operations.costs import Bookkeeper
@@ -31,7 +31,7 @@ from scheduler.operations.metrics import Metrics
 from scheduler.operations.retention import prune_for_ever
 from scheduler.submission.pubsub_intake import SubmissionIntake
 from scheduler.submission.submit import SubmissionPorts, Submissions, Writer
-from scheduler.submission.tenant_access import DoorRules, TenantAccess
+from scheduler.submission.tenant_access import TenantAccess
 from scheduler.v1.recall import Recall
 
 log = structlog.get_logger("replica")
@@ -67,21 +67,19 @@ class Replica:
     def __init__(
         self, settings: Settings, adapters: Adapters, metrics: Metrics, holder: str
     ) -> None:
-        self.settings = settings
+        self.live = LiveSettings(settings)
         self.metrics = metrics
         self.store, self.bus, self.compute = adapters.store, adapters.bus, adapters.compute
         self.ids = adapters.ids
         self.clock = DatabaseClock(adapters.clock)
         self._adapters = adapters
-        self.leadership = Leadership(self.store, holder, settings.timers, self.clock)
+        self.leadership = Leadership(self.store, holder, self.live, self.clock)
         self.runtimes = Runtimes(self.store, self.clock)
         self.submissions = Submissions(
             SubmissionPorts(adapters.write, self.store, self.clock, self.ids),
-            lambda: self.settings.clusters,
-            settings.timers,
+            self.live,
             on_new=lambda job: self.metrics.job_moved(None, job),
-            door=TenantAccess(self.store, self._door_rules, self.clock),
-            queue=lambda: self.settings.queue,
+            door=TenantAccess(self.store, self.live, self.clock),
             expected=self.runtimes.expected_s,
         )
         self.config = (
@@ -90,8 +88,6 @@ class Replica:
             else None
         )
         self._loop: SchedulerLoop | None = None
-        self._relay: Relay | None = None
-        self._clusters: ClusterOrchestrator | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -118,17 +114,15 @@ class Replica:
         await self.leadership.resign()
         await self.halt()
 
+    @property
+    def settings(self) -> Settings:
+        """As configured right now."""
+        return self.live.current
+
     def adopt(self, settings: Settings) -> None:
-        """What is in force from now on. Everything that reads settings is given the new ones here,
-        without a wait in between: no cycle sees half of an edit."""
-        self.settings = settings
-        self.leadership.timers = settings.timers
-        self.submissions.timers = settings.timers
-        if self._loop is not None and self._relay is not None and self._clusters is not None:
-            self._loop.update(settings.rules, settings.queue_limit)
-            self._relay.idle_s = settings.timers.loop_interval_s
-            self._clusters.update(settings.clusters, settings.timers, settings.capacity)
-            self._loop.poke()
+        """What is in force from now on."""
+        self.live.adopt(settings)
+        self._wake()
 
     async def halt(self) -> None:
         """End all tasks; the lease ends by itself."""
@@ -155,7 +149,7 @@ class Replica:
                 await self.leadership.changed.wait()
             finally:
                 self.metrics.leading(False)
-                self._loop = self._relay = self._clusters = None
+                self._loop = None
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
@@ -172,16 +166,12 @@ class Replica:
     def _leader_tasks(
         self, driven: Sequence[tuple[str, str]]
     ) -> tuple[list[asyncio.Task[None]], ClusterOrchestrator]:
-        settings = self.settings
-        orchestrator = self._clusters = self._orchestrator(driven)
-        relay = self._relay = Relay(
-            self.store, self.bus, self.leadership, self.clock, settings.timers.loop_interval_s
-        )
-        inbox = Inbox(self.bus, settings.names.heartbeat_subscription, self._wake)
-        books = Bookkeeper(
-            self.store, lambda: self.settings.tenants, self.metrics, self.clock, self._wake
-        )
-        recall = Recall(self.store, self.bus, settings.names)
+        names = self.settings.names
+        orchestrator = self._orchestrator(driven)
+        relay = Relay(self.store, self.bus, self.leadership, self.clock, self.live)
+        inbox = Inbox(self.bus, names.heartbeat_subscription, self._wake)
+        books = Bookkeeper(self.store, self.live, self.metrics, self.clock, self._wake)
+        recall = Recall(self.store, self.bus, names)
         forecaster = self._forecaster(books)
         self._loop = SchedulerLoop(
             LoopParts(
@@ -192,14 +182,10 @@ class Replica:
                 leadership=self.leadership,
                 orchestrator=orchestrator,
                 metrics=self.metrics,
-                clusters=lambda: {cluster.name: cluster for cluster in self.settings.clusters},
-                rules=settings.rules,
-                names=settings.names,
+                settings=self.live,
                 ids=self.ids,
                 clock=self.clock,
-                queue_limit=settings.queue_limit,
                 budgets=books.standing,
-                policy=lambda: self.settings.capacity,
                 guess=self.runtimes.guess,
                 seen=forecaster.seen,
                 recall=recall,
@@ -219,40 +205,31 @@ class Replica:
         return tasks, orchestrator
 
     def _forecaster(self, books: Bookkeeper) -> Forecaster:
-        around = Around(
-            clusters=lambda: {cluster.name: cluster for cluster in self.settings.clusters},
-            rules=lambda: self.settings.rules,
-            policy=lambda: self.settings.capacity,
-            budgets=books.standing,
+        return Forecaster(
+            self.store,
+            self.runtimes.guess,
+            self.leadership.term,
+            self.metrics,
+            self.clock,
+            self.live,
+            books.standing,
         )
-        term = self.leadership.term
-        guess = self.runtimes.guess
-        return Forecaster(self.store, guess, term, self.metrics, self.clock, around)
 
     def _orchestrator(self, driven: Sequence[tuple[str, str]]) -> ClusterOrchestrator:
         wiring = Wiring(
             store=self.store,
             names=self.settings.names,
-            timers=self.settings.timers,
+            settings=self.live,
             ids=self.ids,
             clock=self.clock,
             term=self.leadership.term,
             mig_of=self._mig,
             on_cloud_call=self.metrics.cloud_call,
-            policy=self.settings.capacity,
-            runs=self._run_times,
+            predicted=lambda job: predicted_s(self.runtimes.guess(job)),
             advice=self._adapters.advice,
             hears=self._hears,
         )
-        return ClusterOrchestrator(self.settings.clusters, wiring, driven)
-
-    def _run_times(self) -> RunTimes:
-        settings = self.settings
-        return RunTimes(
-            settings.timers.max_runtime_s,
-            settings.capacity.typical_run_s,
-            lambda job: predicted_s(self.runtimes.guess(job)),
-        )
+        return ClusterOrchestrator(wiring, driven)
 
     def _hears(self) -> bool:
         return self._loop is not None and self._loop.hears()
@@ -272,13 +249,8 @@ class Replica:
 
     # --- small parts ---------------------------------------------------------------------
 
-    def _door_rules(self) -> DoorRules:
-        settings = self.settings
-        confirm = settings.confirm_above_usd_per_hour
-        return DoorRules(settings.create_tenants, settings.queue, confirm)
-
     async def _prune(self) -> None:
-        await prune_for_ever(self.store, lambda: self.settings.retention)
+        await prune_for_ever(self.store, self.live)
 
     def _wake(self) -> None:
         if self._loop is not None:

@@ -6,15 +6,19 @@ import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from config.live import LiveSettings
+from config.settings import ApiSettings, Settings
 from core.changes import Snapshot
 from core.cluster import ClusterSpec, RegionSpec
 from core.ids import RandomIds
-from core.job import E, Job, JobEvent, Lease, Rules
+from core.job import Budgets, E, Job, JobEvent, Lease, Rules
 from core.job_fields import JobSpec
 from core.job_steps import EventFacts, advance, new_job
 from core.mig import ManagedInstance, MigSnapshot
 from core.names import Names
 from core.region_blocks import RegionBlock
+from core.retention import RetentionRules
+from core.timers import Timers
 from core.vm import Vm, VmState
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -116,3 +120,30 @@ def observed(
 ) -> MigSnapshot:
     size = len(members) if target is None else target
     return MigSnapshot("mig", "1xl4", region, size, True, members, NOW)
+
+
+def settings(*clusters: ClusterSpec, **changes: object) -> Settings:
+    whole = Settings(
+        project="tests",
+        names=NAMES,
+        clusters=clusters,
+        timers=Timers(),
+        budgets=Budgets(),
+        retention=RetentionRules(),
+        database_url="",
+        pubsub_host=None,
+        compute_url=None,
+        store_url="",
+        v1_results_url=None,
+        api=ApiSettings(),
+        calls_per_minute=1000,
+        queue_limit=1000,
+        log_level="INFO",
+        prices_as_of="2026-01-01",
+        create_tenants=True,
+    )
+    return replace(whole, **changes)  # type: ignore[arg-type]
+
+
+def live(*clusters: ClusterSpec, **changes: object) -> LiveSettings:
+    return LiveSettings(settings(*clusters, **changes))

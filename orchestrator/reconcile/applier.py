@@ -132,7 +132,7 @@ class Applier:
             request_id=action.request_id,
             together=action.name if isinstance(action, Queue) else "",
             caused_by=cause,
-            idle_max_s=spec.idle_timeout_s or wiring.timers.idle_timeout_s,
+            idle_max_s=spec.idle_timeout_s or self._context.settings.timers.idle_timeout_s,
         )
 
     async def _delete(self, action: Delete | Unqueue, inputs: PlanInput, now: datetime) -> bool:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import structlog
 
+from config.live import LiveSettings
 from core.changes import AtomicBatch, Snapshot
 from core.cluster import ClusterSpec
+from core.job import Job
 from core.names import Names
 from core.ports import CapacityAdvice, Clock, Ids, Store
-from core.remaining import RunTimes
-from core.supply import CapacityPolicy
+from core.remaining import nothing_predicted
 from core.timers import Timers
 from migs.manager import MigManager
 from orchestrator.reconcile.calls import CloudCalls
@@ -29,7 +30,7 @@ class Wiring:
 
     store: Store
     names: Names
-    timers: Timers
+    settings: LiveSettings
     ids: Ids
     clock: Clock
     term: Callable[[], int]
@@ -37,9 +38,8 @@ class Wiring:
     mig_of: Callable[[str, str], MigManager]
     """The group of (cluster, region)."""
     on_cloud_call: Callable[[str, str], None]
-    policy: CapacityPolicy = field(default_factory=CapacityPolicy)
-    runs: Callable[[], RunTimes] = RunTimes
-    """How much of each job is left to run."""
+    predicted: Callable[[Job], float | None] = nothing_predicted
+    """What jobs like it run for; None: none like it has ended."""
     advice: CapacityAdvice | None = None
     """None: the cloud has no opinion of its own."""
     hears: Callable[[], bool] = lambda: True
@@ -53,7 +53,8 @@ class ClusterContext:
         """`driven`: regions that a former leader may have left something in."""
         self.spec = spec
         self.wiring = wiring
-        self._configured = (spec, wiring)
+        self.settings = wiring.settings.current
+        """Of the reconcile under way."""
         self.admitted: Sequence[str] = ()
         """Uids of jobs in the order of the last admission."""
         name = spec.name
@@ -64,25 +65,25 @@ class ClusterContext:
         self.places = ClusterRegions(wiring.names, driven)
         self.complaints = Complaints()
 
-    def update(self, spec: ClusterSpec, wiring: Wiring) -> None:
-        """As configured from now on; in force with the next adopt_configuration()."""
-        self._configured = (spec, wiring)
-
     def adopt_configuration(self) -> list[str]:
         """Regions that the newest configuration withdraws."""
         before = self.places.withdrawn(self.spec)
-        self.spec, self.wiring = self._configured
+        self.spec, self.settings = self.newest_spec, self.wiring.settings.current
         return [region for region in self.places.withdrawn(self.spec) if region not in before]
 
     @property
     def newest_spec(self) -> ClusterSpec:
-        """As configured at this moment: a limit may have been lowered since the plan was made."""
-        return self._configured[0]
+        """As configured at this moment: a limit may have been lowered since the plan was made. A
+        cluster that left the configuration gets nothing more: what it still has is drained."""
+        for spec in self.wiring.settings.current.clusters:
+            if spec.name == self.spec.name:
+                return spec
+        return replace(self.spec, vm_max=0, vm_min=0, regions=())
 
     @property
     def timers(self) -> Timers:
         """The spans of time that fit the workers of this cluster."""
-        return self.wiring.timers.of_worker(self.spec.worker)
+        return self.settings.timers.of_worker(self.spec.worker)
 
     async def snapshot(self) -> Snapshot:
         """What lives of this cluster."""

@@ -12,6 +12,7 @@ from core.changes import Change, ForgetRegion, Snapshot
 from core.demand import Demand
 from core.mig import Leaving, MigSnapshot
 from core.region_blocks import RegionBlock
+from core.remaining import RunTimes
 from core.vm import Vm
 from orchestrator.planning.packing import packed
 from orchestrator.planning.plan_input import PlanInput, at_work, demand_of
@@ -66,7 +67,7 @@ class Recorder:
 
     def _rules(self, snapshot: Snapshot) -> ClusterRules:
         context = self._context
-        return ClusterRules(context.spec, context.timers, context.wiring.policy, snapshot.now)
+        return ClusterRules(context.spec, context.timers, context.settings.capacity, snapshot.now)
 
     def _news(self, snapshot: Snapshot, fresh: Sequence[Observation]) -> ClusterState:
         """Each look is folded once, over what the one before it left."""
@@ -163,12 +164,14 @@ class Recorder:
             spurned=context.calls.spurned(region.region for region in spec.regions),
             supply=found.supply,
             arrivals=snapshot.arrivals.get(spec.name),
-            policy=context.wiring.policy,
+            policy=context.settings.capacity,
             at_work=at_work(snapshot.jobs, spec),
         )
 
     def _demand(self, snapshot: Snapshot) -> Demand:
-        spec = self._context.spec
-        runs, admitted = self._context.wiring.runs(), self._context.admitted
-        demand = demand_of(spec.name, snapshot.jobs, runs, admitted)
+        context = self._context
+        spec, settings = context.spec, context.settings
+        longest_s, typical_s = settings.timers.max_runtime_s, settings.capacity.typical_run_s
+        runs = RunTimes(longest_s, typical_s, context.wiring.predicted)
+        demand = demand_of(spec.name, snapshot.jobs, runs, context.admitted)
         return packed(demand, spec, snapshot.vms, snapshot.jobs) if spec.share else demand

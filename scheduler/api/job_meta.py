@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from config.live import LiveSettings
 from core.errors import ZenError
 from core.job import Job
 from stores.artifacts import META_BYTES_MAX, META_FILE, ArtifactPath
@@ -48,15 +49,15 @@ class _Known:
 
 
 class JobMetas:
-    """One for each API process. `results_url`: where v1 workers store, as configured right now."""
+    """One for each API process."""
 
     def __init__(
         self,
         store: ObjectStore,
-        results_url: Callable[[], str | None],
+        settings: LiveSettings,
         opened: Callable[[str], FileStore] = open_store,
     ) -> None:
-        self._store, self._results_url, self._opened = store, results_url, opened
+        self._store, self._settings, self._opened = store, settings, opened
         self._buckets: dict[str, FileStore] = {}
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._size = 0
@@ -96,7 +97,7 @@ class JobMetas:
                 # The whole file is stored at the end of the attempt.
                 ended = job.status.final or attempt < job.attempt
                 yield from ((self._store, key) for key in (reversed(keys) if ended else keys))
-        url = self._results_url()
+        url = self._settings.current.v1_results_url
         if url and region:
             yield self._bucket(placed(url, region)), f"{spec.user_id}/{spec.job_id}/{META_FILE}"
 

@@ -72,7 +72,7 @@ async def _known(services: Services) -> _Known:
     machines = machines_of(services.clusters())
     limited = any(tenant.quota.limits for tenant in tenants.values())
     held = await store.holdings() if limited else {}
-    budgets = budgets_of(services.tenants(), tenants.values())
+    budgets = budgets_of(services.settings.current.tenants, tenants.values())
     spent = await store.spent() if budgets else {}
     return _Known(
         now,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from core.cost import TenantBudget
-from core.job import Rules
+from config.live import LiveSettings
+from core.cluster import ClusterSpec
 from core.names import Names
 from core.ports import Clock, Ids, Store
 from core.reads import Reads
@@ -16,7 +16,7 @@ from scheduler.api.manifests import ManifestCache
 from scheduler.operations.live_config import LiveConfig
 from scheduler.operations.metrics import Metrics
 from scheduler.operations.stop import Stopped, StopRequest, stop_job
-from scheduler.submission.submit import Clusters, Submissions
+from scheduler.submission.submit import Submissions
 from stores.base import LogStore
 
 OK = "ok"
@@ -39,10 +39,7 @@ class Services:
     store: Store
     reads: Reads
     submissions: Submissions
-    clusters: Clusters
-    rules: Callable[[], Rules]
-    """As configured right now."""
-    names: Names
+    settings: LiveSettings
     clock: Clock
     ids: Ids
     metrics: Metrics
@@ -55,8 +52,6 @@ class Services:
     """What jobs say of themselves; None: this deployment keeps nothing."""
     version: str = ""
     embedded: Embedded | None = None
-    tenants: Callable[[], Mapping[str, TenantBudget]] = dict
-    """What tenants may spend, as configured right now."""
     forecasts: KnownForecasts | None = None
     """When waiting jobs will start; None: nobody says."""
     config: LiveConfig | None = None
@@ -66,6 +61,14 @@ class Services:
     """Whose pages may call from a browser."""
     log_poll_s: float = 0.2
     """First pause of a waiting log request; each further one is longer, up to a second."""
+
+    def clusters(self) -> tuple[ClusterSpec, ...]:
+        """As configured right now."""
+        return self.settings.current.clusters
+
+    @property
+    def names(self) -> Names:
+        return self.settings.current.names
 
     async def stop(
         self, job_id: str, user_id: str, reason: str, *, by: Mapping[str, str]
@@ -78,4 +81,4 @@ class Services:
         return stopped
 
     def stop_request(self, reason: str, by: Mapping[str, str]) -> StopRequest:
-        return StopRequest(reason, self.rules(), self.names, self.clock.now(), by)
+        return StopRequest(reason, self.settings.current.rules, self.names, self.clock.now(), by)

@@ -6,9 +6,9 @@ import asyncio
 
 import structlog
 
+from config.live import LiveSettings
 from core.errors import StoreDown, TermPassed
 from core.ports import Store
-from core.timers import Timers
 from scheduler.cycle.database_clock import DatabaseClock
 
 log = structlog.get_logger("leadership")
@@ -20,11 +20,12 @@ price of a handover within a second."""
 class Leadership:
     """Keeps the lease. `term()` raises as soon as we cannot be sure any more that we lead."""
 
-    def __init__(self, store: Store, holder: str, timers: Timers, clock: DatabaseClock) -> None:
+    def __init__(
+        self, store: Store, holder: str, settings: LiveSettings, clock: DatabaseClock
+    ) -> None:
         self.holder = holder
         self._store = store
-        self.timers = timers
-        """As configured now: whoever watches the configuration replaces them."""
+        self._settings = settings
         self._clock = clock
         self._term: int | None = None
         self._sure_until = 0.0
@@ -47,13 +48,15 @@ class Leadership:
         """Take or renew the lease for ever."""
         while True:
             await self.renew()
-            pace_s = self.timers.leader_renew_s
+            pace_s = self._settings.current.timers.leader_renew_s
             await asyncio.sleep(pace_s if self.leading else min(pace_s, self.follow_s))
 
     async def renew(self) -> None:
         """One try."""
         asked_at = self._clock.monotonic()
-        lease_s = self.timers.leader_lease_s  # an edit may change it while we wait
+        lease_s = (
+            self._settings.current.timers.leader_lease_s
+        )  # an edit may change it while we wait
         try:
             answer = await self._store.lead(self.holder, lease_s)
         except StoreDown as error:

@@ -4,22 +4,21 @@ builder."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
+from config.live import LiveSettings
+from config.settings import Settings
 from core.alerts import FLEET_SILENT
 from core.changes import AtomicBatch, Change, DeadLetter, Snapshot
-from core.cluster import ClusterSpec
 from core.errors import BusDown, StoreDown, TermPassed
-from core.job import Job, Rules
+from core.job import Job
 from core.messages import Canary, Control, InMessage, KeepWarm, OutMessage
-from core.names import Names
 from core.ports import Bus, Clock, Ids, Store
 from core.queueing import Ask
 from core.reasons import RefusalKind
-from core.supply import CapacityPolicy
 from messaging.codec import BadMessage, decode_heartbeat, encode_canary, encode_for
 from orchestrator.orchestrator import ClusterOrchestrator
 from scheduler.cycle.checkpoints import Checkpoints
@@ -58,16 +57,11 @@ class LoopParts:
     leadership: Leadership
     orchestrator: ClusterOrchestrator
     metrics: Metrics
-    clusters: Callable[[], Mapping[str, ClusterSpec]]
-    rules: Rules
-    names: Names
+    settings: LiveSettings
     ids: Ids
     clock: Clock
-    queue_limit: int
     budgets: Callable[[], BudgetStatus] = BudgetStatus
     """How tenants stand with what they may spend."""
-    policy: Callable[[], CapacityPolicy] = CapacityPolicy
-    """How long a job is taken to run that says nothing of it."""
     guess: Callable[[Job], Guess] = unknown
     """How long a job runs, from what ran before."""
     seen: Callable[[Snapshot, Sequence[tuple[Job, Job]]], None] = lambda _, __: None
@@ -91,7 +85,7 @@ class SchedulerLoop:
     def __init__(self, parts: LoopParts) -> None:
         self._parts = parts
         self._wake = asyncio.Event()
-        self._bus_clock = BusClock(parts.rules.timers)
+        self._bus_clock = BusClock()
         self._canary_seq = 0
         self._one_by_one = 0
         """How many messages are still to be read one per cycle: one of them crashed a cycle."""
@@ -100,12 +94,11 @@ class SchedulerLoop:
         self._tenants = TenantQueues()
         self._checkpoints = Checkpoints()
         self._answers = Answers()
+        self._take(parts.settings.current)
 
-    def update(self, rules: Rules, queue_limit: int) -> None:
-        """The configuration has changed: the next cycle goes by the new one. Not called while a
-        cycle decides, since deciding never waits."""
-        self._parts = replace(self._parts, rules=rules, queue_limit=queue_limit)
-        self._bus_clock.timers = rules.timers
+    def _take(self, settings: Settings) -> None:
+        """The snapshot that a whole cycle goes by."""
+        self._settings, self._rules, self._clusters = settings, settings.rules, settings.by_name
 
     def poke(self) -> None:
         """Something happened: take a cycle soon."""
@@ -115,7 +108,7 @@ class SchedulerLoop:
         """For ever, while we lead."""
         while True:
             try:
-                async with asyncio.timeout(self._parts.rules.timers.loop_interval_s):
+                async with asyncio.timeout(self._interval_s):
                     await self._wake.wait()
             except TimeoutError:
                 pass  # nothing woke us: the interval carries on
@@ -123,6 +116,10 @@ class SchedulerLoop:
             started = self._parts.clock.monotonic()
             await self._guarded_cycle()
             await self._rest(self._parts.clock.monotonic() - started)
+
+    @property
+    def _interval_s(self) -> float:
+        return self._parts.settings.current.timers.loop_interval_s
 
     async def _rest(self, worked_s: float) -> None:
         """As long as it has worked, up to a blink: the heartbeats of a large fleet never cease, and
@@ -138,12 +135,12 @@ class SchedulerLoop:
         except StoreDown as error:
             log.warning("turn given up, its mail is kept", why=str(error))
             self._parts.inbox.put_back(self._mail.messages)
-            await asyncio.sleep(self._parts.rules.timers.loop_interval_s)
+            await asyncio.sleep(self._interval_s)
         except Exception:
             # One bad cycle must not end the service: nothing was committed, the next one retries.
             log.exception("turn crashed")
             await self._isolate()
-            await asyncio.sleep(self._parts.rules.timers.loop_interval_s)
+            await asyncio.sleep(self._interval_s)
 
     async def _isolate(self) -> None:
         """A message may have crashed the cycle: read the same mail one by one, and put the one
@@ -167,13 +164,15 @@ class SchedulerLoop:
         # 1 leader?
         if not parts.leadership.leading:
             return
+        if parts.settings.current is not self._settings:
+            self._take(parts.settings.current)
         # 2 drain the inbox
         mail = self._mail = self._open_mail()
         snapshot, plan, committed = await self._decide_and_commit(mail)
         # 6 relay, and acknowledge what is committed
         parts.relay.poke()
         if parts.recall is not None:
-            parts.recall.look(plan, self._v1())
+            parts.recall.look(plan, self._rules.v1_clusters)
         # 7 demand, 8 reconcile clusters: in tasks of their own
         parts.orchestrator.poke(snapshot, plan.admitted)
         parts.seen(snapshot, plan.moves)
@@ -193,7 +192,7 @@ class SchedulerLoop:
         tries = 0
         while True:
             # 3 load one consistent snapshot
-            snapshot = await parts.store.snapshot(parts.queue_limit, self._heads())
+            snapshot = await parts.store.snapshot(self._settings.queue_limit, self._heads())
             # 4 plan jobs, 9 record each why
             plan, batches = self._decide(snapshot, mail)
             # 5 commit transitions and outbox, guarded by our term
@@ -210,15 +209,15 @@ class SchedulerLoop:
 
     def hears(self) -> bool:
         """Whether workers can be heard: only then does their silence mean something."""
-        return self._bus_clock.steady(self._parts.clock.monotonic())
+        return self._bus_clock.steady(self._parts.clock.monotonic(), self._settings.timers)
 
     def _deaf(self) -> frozenset[str]:
         """Clusters whose workers could not be told anything of late."""
-        parts, names = self._parts, self._parts.names
-        settling_s, v1 = parts.rules.timers.settling_s, self._v1()
+        parts, names = self._parts, self._settings.names
+        settling_s, v1 = self._settings.timers.settling_s, self._rules.v1_clusters
         deaf: frozenset[str] = frozenset()
         if parts.relay.held((names.control_topic,), settling_s):
-            deaf |= parts.clusters().keys() - v1
+            deaf |= self._clusters.keys() - v1
         if parts.relay.held((names.start_topic, names.stop_topic), settling_s):
             deaf |= v1
         return deaf
@@ -231,11 +230,11 @@ class SchedulerLoop:
                 self._canary_seq += 1
                 canary = Canary(parts.leadership.term(), self._canary_seq)
                 try:
-                    message = encode_canary(canary, parts.names)
+                    message = encode_canary(canary, self._settings.names)
                     await parts.bus.publish([message], CANARY_TIMEOUT_S)
                 except BusDown as error:
                     log.warning("canary not sent: nobody ages", why=str(error))
-            await asyncio.sleep(self._parts.rules.timers.canary_s)
+            await asyncio.sleep(parts.settings.current.timers.canary_s)
 
     def _open_mail(self) -> Mail:
         most = 1 if self._one_by_one else MAIL_PER_CYCLE
@@ -248,7 +247,8 @@ class SchedulerLoop:
                 mail.dead.append(_dead_letter(message, str(error)))
                 continue
             if isinstance(news, Canary):
-                self._bus_clock.canary_back(message.publish_time, self._parts.clock.monotonic())
+                moment, timers = self._parts.clock.monotonic(), self._settings.timers
+                self._bus_clock.canary_back(message.publish_time, moment, timers)
             else:
                 mail.heartbeats.append(
                     ReceivedHeartbeat(news, message.publish_time, message.message_id)
@@ -256,28 +256,28 @@ class SchedulerLoop:
         return mail
 
     def _decide(self, snapshot: Snapshot, mail: Mail) -> tuple[PlanBuilder, list[AtomicBatch]]:
-        parts = self._parts
-        plan = PlanBuilder(snapshot, parts.rules, self._encode)
+        parts, settings = self._parts, self._settings
+        plan = PlanBuilder(snapshot, self._rules, self._encode)
         plan.hear = lambda said: self._checkpoints.hear((said,))
         plan.saved = self._checkpoints.saved
         if parts.recall is not None:
             plan.recalled = parts.recall.recalled
-        apply_heartbeats(plan, mail.heartbeats, self._v1())
+        apply_heartbeats(plan, mail.heartbeats, self._rules.v1_clusters)
         steady = self.hears()
         silence = (
-            find_silent(plan.active, plan.heartbeats, self._bus_clock.bus_now, parts.rules.timers)
+            find_silent(plan.active, plan.heartbeats, self._bus_clock.bus_now, settings.timers)
             if steady
             else Silence(())
         )
-        budgets, timers = parts.budgets(), parts.rules.timers
+        budgets, timers = parts.budgets(), settings.timers
         unsent_s = timers.claim_timeout_s + timers.settling_s
         around = Circumstances(
-            parts.clusters(),
+            self._clusters,
             silence,
             steady,
             budgets,
-            parts.policy().typical_run_s,
-            parts.policy().price_band,
+            settings.capacity.typical_run_s,
+            settings.capacity.price_band,
             parts.guess,
             self._checkpoints.saved_at,
             self._answers,
@@ -297,17 +297,16 @@ class SchedulerLoop:
 
     def _heads(self) -> Ask:
         """No more of the queue than this cycle can use."""
-        parts = self._parts
-        held = parts.budgets().held.keys()
-        policy, ahead_s = parts.rules.queue, parts.policy().typical_run_s
-        return heads_for(parts.clusters(), held, policy, ahead_s, self._tenants)
+        held, settings = self._parts.budgets().held.keys(), self._settings
+        ahead_s = settings.capacity.typical_run_s
+        return heads_for(self._clusters, held, settings.queue, ahead_s, self._tenants)
 
     def _keep_warm(self, plan: PlanBuilder) -> None:
         """A worker without work and without a word from us powers its VM off. Those that a floor
         keeps are spoken to now and then; the others are left to that last lock."""
         now = self._parts.clock.monotonic()
-        pace_s = self._parts.rules.timers.agent_idle_off_s / 3
-        clusters = self._parts.clusters().items()
+        pace_s = self._settings.timers.agent_idle_off_s / 3
+        clusters = self._clusters.items()
         floors = {name for name, spec in clusters if spec.vm_min or spec.floors}
         warm = {vm.uid for cluster in floors for vm in plan.idle_in(cluster)}
         for uid in sorted(warm):  # the order of messages must not depend on hashes
@@ -318,12 +317,7 @@ class SchedulerLoop:
         self._kept_warm = {uid: at for uid, at in self._kept_warm.items() if uid in warm}
 
     def _encode(self, message: Control) -> OutMessage:
-        return encode_for(message, self._parts.names, self._v1())
-
-    def _v1(self) -> frozenset[str]:
-        """Clusters whose workers are not ours."""
-        clusters = self._parts.clusters().values()
-        return frozenset(spec.name for spec in clusters if spec.worker == "v1")
+        return encode_for(message, self._settings.names, self._rules.v1_clusters)
 
 
 def _dead_letter(message: InMessage, reason: str) -> DeadLetter:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 
+from config.live import LiveSettings
 from core.alerts import BUS_REFUSED
 from core.changes import Change, DeadLetter
 from core.errors import BusDown, StoreDown, TermPassed, ZenError
@@ -30,13 +31,18 @@ class Relay:
     """Woken after each commit; sleeps while the outbox is empty."""
 
     def __init__(
-        self, store: Store, bus: Bus, leadership: Leadership, clock: Clock, idle_s: float
+        self,
+        store: Store,
+        bus: Bus,
+        leadership: Leadership,
+        clock: Clock,
+        settings: LiveSettings,
     ) -> None:
         self._store = store
         self._bus = bus
         self._leadership = leadership
         self._clock = clock
-        self.idle_s = idle_s
+        self._settings = settings
         self._wake = asyncio.Event()
         self._works: dict[str, bool] = {}
         """Topic → whether the bus takes it, as people have been told. Of others a former leader may
@@ -77,7 +83,7 @@ class Relay:
         """For ever, while we lead."""
         while True:
             try:
-                async with asyncio.timeout(self.idle_s):
+                async with asyncio.timeout(self._settings.current.timers.loop_interval_s):
                     await self._wake.wait()
             except TimeoutError:
                 pass  # look anyway: a wake-up may have been lost with a former leader

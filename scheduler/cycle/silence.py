@@ -24,28 +24,27 @@ FLEET_SILENT_MIN = 10
 class BusClock:
     """`bus_now` is the publish time of the newest canary that came back."""
 
-    def __init__(self, timers: Timers) -> None:
-        self.timers = timers
+    def __init__(self) -> None:
         self.bus_now: datetime | None = None
         self._last_back: float | None = None
         self._flowing_since: float | None = None
 
-    def canary_back(self, published: datetime, monotonic: float) -> None:
+    def canary_back(self, published: datetime, monotonic: float, timers: Timers) -> None:
         """One of our canaries came back."""
-        if self._flowing_since is None or not self._flows(monotonic):
+        if self._flowing_since is None or not self._flows(monotonic, timers):
             self._flowing_since = monotonic
         self._last_back = monotonic
         if self.bus_now is None or published > self.bus_now:
             self.bus_now = published
 
-    def steady(self, monotonic: float) -> bool:
+    def steady(self, monotonic: float, timers: Timers) -> bool:
         """Canaries have flowed without a gap for the settling time: silence means something."""
-        if self._flowing_since is None or not self._flows(monotonic):
+        if self._flowing_since is None or not self._flows(monotonic, timers):
             return False
-        return monotonic - self._flowing_since >= self.timers.settling_s
+        return monotonic - self._flowing_since >= timers.settling_s
 
-    def _flows(self, monotonic: float) -> bool:
-        gap = self.timers.canary_s * MISSED_CANARIES
+    def _flows(self, monotonic: float, timers: Timers) -> bool:
+        gap = timers.canary_s * MISSED_CANARIES
         return self._last_back is not None and monotonic - self._last_back <= gap
 
 

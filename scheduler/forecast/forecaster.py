@@ -11,15 +11,15 @@ from typing import Protocol
 
 import structlog
 
+from config.live import LiveSettings
 from core.active import take_census
 from core.changes import AtomicBatch, Committed, PutForecast, Snapshot
 from core.cluster import ClusterSpec
 from core.errors import TermPassed
 from core.forecast import Forecast, Record, Told
-from core.job import LEASED, Job, Rules, S
+from core.job import LEASED, Job, S
 from core.ports import Clock
 from core.queueing import HeadsOf
-from core.supply import CapacityPolicy
 from core.tenants import Holding, machines_of
 from scheduler.forecast.eligibility import line_up
 from scheduler.forecast.estimates import Played, held, plays_of, tell
@@ -59,16 +59,6 @@ class ForecastReader(Protocol):
     async def heads(self, wanted: Sequence[HeadsOf], limit: int) -> Sequence[Job]: ...
     async def forecasts(self) -> Sequence[Forecast]: ...
     async def commit(self, batches: Sequence[AtomicBatch], term: int | None) -> Committed: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Around:
-    """As configured and known right now."""
-
-    clusters: Callable[[], Mapping[str, ClusterSpec]]
-    rules: Callable[[], Rules]
-    policy: Callable[[], CapacityPolicy]
-    budgets: Callable[[], BudgetStatus]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +133,17 @@ class Forecaster:
         term: Callable[[], int],
         metrics: Metrics,
         clock: Clock,
-        around: Around,
+        settings: LiveSettings,
+        budgets: Callable[[], BudgetStatus],
     ) -> None:
         self._store = store
         self._guess = guess
         self._term = term
         self._metrics = metrics
         self._clock = clock
-        self._around = around
+        self._live, self._budgets = settings, budgets
+        self._settings = settings.current
+        """Of the pass under way."""
         self._memory = _Memory()
         self._snapshot: Snapshot | None = None
         self._since = clock.monotonic()
@@ -173,7 +166,7 @@ class Forecaster:
                 await self.look()
             except TermPassed as error:
                 log.warning("not written: another leads", why=str(error))
-            await asyncio.sleep(EVERY_CYCLES * self._around.rules().timers.loop_interval_s)
+            await asyncio.sleep(EVERY_CYCLES * self._live.current.timers.loop_interval_s)
 
     async def restore(self) -> None:
         """What the leader before us said and learned."""
@@ -185,23 +178,24 @@ class Forecaster:
         """One pass."""
         if self._snapshot is None:
             return
+        self._settings = self._live.current
         house = self._house(self._snapshot)
         queues = await self._queues(house)
-        for name, spec in self._around.clusters().items():
+        for name, spec in self._settings.by_name.items():
             queue = queues.get(name, ())
             if queue or self._memory.unsaid(name):
                 await self._tell(spec, house, queue)
 
     def _house(self, snapshot: Snapshot) -> _House:
-        rules, policy, active = self._around.rules(), self._around.policy(), snapshot.active
+        settings, active = self._settings, snapshot.active
         census = take_census(snapshot.jobs) if active is None else active.census.after(())
         shares = shares_of(
             snapshot.tenants,
             snapshot.usage,
             census,
             snapshot.now,
-            rules.queue,
-            policy.typical_run_s,
+            settings.queue,
+            settings.capacity.typical_run_s,
         )
         if active is not None:
             admitted = [active.jobs[uid] for uid in active.admitted]
@@ -212,9 +206,9 @@ class Forecaster:
     async def _queues(self, house: _House) -> dict[str, list[Job]]:
         """By cluster those that wait, as far as they are played; without those whose tenant may
         start nothing: when the budget allows it again is known, when it is their turn is not."""
-        held = self._around.budgets().held
+        held = self._budgets().held
         tenants = tuple(name for name in house.shares.in_order() if name not in held)
-        specs = self._around.clusters().values()
+        specs = self._settings.clusters
         wanted = [HeadsOf(spec.name, AHEAD_MAX, spec.queue, tenants, True) for spec in specs]
         found = {job.uid: job for job in await self._store.heads(wanted, AHEAD_MAX)}
         found.update((job.uid, job) for job in house.admitted)
@@ -232,7 +226,7 @@ class Forecaster:
         await self._breathe()
         pool = pool_of(self._seen(spec, mine), guess)
         await self._breathe()
-        longest_s = self._around.rules().timers.max_runtime_s
+        longest_s = self._settings.timers.max_runtime_s
         protected = protected_at(mine.now, longest_s)
         order = ranked(queue, spec.queue, house.shares, protected)
         line = line_up(spec, order, pool, guess, mine.now)
@@ -268,8 +262,8 @@ class Forecaster:
             [vm for vm in mine.vms if vm.counted],
             mine.blocks,
             mine.supply,
-            self._around.rules().timers,
-            self._around.policy(),
+            self._settings.timers,
+            self._settings.capacity,
         )
 
     def _news(self, spec: ClusterSpec, mine: Snapshot, queue: Sequence[Job]) -> bool:
@@ -289,7 +283,7 @@ class Forecaster:
         return True
 
     def _caps(self, spec: ClusterSpec, house: _House, queue: Sequence[Job]) -> dict[str, TenantCap]:
-        machines = machines_of(self._around.clusters().values())
+        machines = machines_of(self._settings.clusters)
         found = {}
         for name in {job.spec.tenant_id for job in queue}:
             tenant = house.snapshot.tenants.get(name)

@@ -7,7 +7,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from core.cost import SettledBills, Spent, TenantBudget
+from config.live import LiveSettings
+from core.cost import SettledBills, Spent
 from core.ports import Clock
 from core.tenants import TenantRow, budgets_of
 from scheduler.operations.metrics import Metrics
@@ -18,8 +19,6 @@ BUDGETS_S = 15.0
 SETTLE_S = 60.0
 AGAIN_S = 1.0
 BATCH = 200
-
-Budgets = Callable[[], Mapping[str, TenantBudget]]
 
 
 class Books(Protocol):
@@ -36,13 +35,13 @@ class Bookkeeper:
     def __init__(
         self,
         store: Books,
-        budgets: Budgets,
+        settings: LiveSettings,
         metrics: Metrics,
         clock: Clock,
         on_change: Callable[[], None],
     ) -> None:
         self._store = store
-        self._budgets = budgets
+        self._settings = settings
         self._metrics = metrics
         self._clock = clock
         self._on_change = on_change
@@ -50,7 +49,7 @@ class Bookkeeper:
 
     def standing(self) -> BudgetStatus:
         """As last read."""
-        return self._standing or unread(self._budgets())
+        return self._standing or unread(self._settings.current.tenants)
 
     async def settle(self) -> None:
         """For ever, while we lead: a bite a minute, the next one soon if it was full."""
@@ -69,7 +68,7 @@ class Bookkeeper:
     async def read(self) -> None:
         """Once."""
         rows = await self._store.tenants()
-        budgets = budgets_of(self._budgets(), (row.tenant for row in rows))
+        budgets = budgets_of(self._settings.current.tenants, (row.tenant for row in rows))
         spent = await self._store.spent() if budgets else {}
         before = self.standing()
         self._standing = judge(budgets, spent, self._clock.now(), before)

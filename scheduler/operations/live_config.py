@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import structlog
@@ -269,7 +269,7 @@ class LiveConfig:
         source = f"version {version.version}"
         self.restart = tuple(restart_faults(started, candidate, source))
         self.version, self._current, self._unreadable = version, candidate, ""
-        self._apply(settings)
+        self._apply(replace(settings, version=version.version))
         self.synced.set()
         log.info("configuration in force", version=version.version, changes=list(version.diff))
         self._stand_again()

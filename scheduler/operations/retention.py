@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 import structlog
 
+from config.live import LiveSettings
 from core.retention import RetentionRules
 
 log = structlog.get_logger("retention")
@@ -23,13 +24,13 @@ class Prunable(Protocol):
     async def prune(self, rules: RetentionRules, batch: int) -> Mapping[str, int]: ...
 
 
-async def prune_for_ever(store: Prunable, rules: Callable[[], RetentionRules]) -> None:
+async def prune_for_ever(store: Prunable, settings: LiveSettings) -> None:
     """One bite of each table a minute; a table that filled its bite gets the next one soon, so
     that what comes in a day also goes in a day."""
     pause_s = EVERY_S
     while True:
         await asyncio.sleep(pause_s)
-        counts = await store.prune(rules(), BATCH)
+        counts = await store.prune(settings.current.retention, BATCH)
         pause_s = AGAIN_S if max(counts.values(), default=0) >= BATCH else EVERY_S
         if any(counts.values()):
             log.info("pruned", **{table: count for table, count in counts.items() if count})

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Protocol
 
+from config.live import LiveSettings
 from core.changes import AtomicBatch, NewJob
 from core.cluster import ClusterSpec
 from core.errors import (
@@ -24,10 +25,9 @@ from core.job import Job, JobEvent, Membership
 from core.job_fields import JobSpec
 from core.job_steps import entry_for, new_job
 from core.ports import Clock, Ids
-from core.queueing import QueuePolicy, QueueRule, due_at
+from core.queueing import QueueRule, due_at
 from core.reasons import CommitRefusal
 from core.submission import content_hash, parse_submission, shown
-from core.timers import Timers
 from core.unified_job import in_manifest_words, is_manifest, native_of_manifest
 from scheduler.queue.blocked_clusters import KnownRegionBlocks, blocked_clusters
 from scheduler.submission.cluster_selection import (
@@ -45,8 +45,6 @@ from scheduler.submission.unstorable import refuse_unstorable
 
 Writer = Callable[[AtomicBatch], Awaitable[CommitRefusal | None]]
 """Writes one atomic batch durably, or says which guard refused it."""
-Clusters = Callable[[], Sequence[ClusterSpec]]
-"""The clusters as configured right now: operators edit them while we run."""
 
 Expected = Callable[[JobSpec, str], float | None]
 """How long a job is expected to run in a cluster, if anything like it is known: it makes its place
@@ -128,23 +126,18 @@ class Submissions:
     def __init__(
         self,
         ports: SubmissionPorts,
-        clusters: Clusters,
-        timers: Timers,
+        settings: LiveSettings,
         *,
         on_new: Callable[[Job], None] | None = None,
         door: TenantAccess | None = None,
-        queue: Callable[[], QueuePolicy] = QueuePolicy,
         expected: Expected = lambda _, __: None,
     ) -> None:
         self._write, self._store = ports.write, ports.store
-        self._clusters = clusters
-        self.timers = timers
-        """As configured now: whoever watches the configuration replaces them."""
+        self._settings = settings
         self._clock, self._ids = ports.clock, ports.ids
         self._on_new = on_new
         self._door = door
         """None: tenants have no limits here."""
-        self._queue = queue
         self._expected = expected
         self.blocks: KnownRegionBlocks | None = None
         """What regions cannot deliver; None: nothing is known of it here."""
@@ -177,7 +170,7 @@ class Submissions:
         refuse_unstorable(data)
         now = self._clock.now()
         key_id = None if idempotency_key is None else key_job_id(idempotency_key)
-        spec = parse_submission(data, self.timers, key_id or "new")
+        spec = parse_submission(data, self._settings.current.timers, key_id or "new")
         if spec.deadline is None or spec.deadline > now:
             return
         named = key_id is not None or _brings_id(data)
@@ -223,7 +216,7 @@ class Submissions:
         now = self._clock.now()
         uid = self._ids.uid(now)
         fresh_id = uid if options.uuid_ids else readable_id(uid)
-        sent = parse_submission(data, self.timers, key_id or fresh_id)
+        sent = parse_submission(data, self._settings.current.timers, key_id or fresh_id)
         # What a repeat is compared by is what was sent; what is stored says what was agreed to.
         digest = content_hash(sent)
         fresh = key_id is None and not _brings_id(data)
@@ -264,12 +257,12 @@ class Submissions:
         native, in_words = self._native(data)
         try:
             sent = parse_submission(
-                native, self.timers, readable_id(self._ids.uid(self._clock.now()))
+                native, self._settings.current.timers, readable_id(self._ids.uid(self._clock.now()))
             )
             terms = await self._terms(sent)
             spec = terms.agreed(sent)
             by_default = sent.spot is None
-            found = candidates(spec, self._clusters(), spot_by_default=by_default)
+            found = candidates(spec, self._settings.current.clusters, spot_by_default=by_default)
             try:
                 choice = await self._choose(spec, NATIVE, spot_by_default=by_default)
             except BadInput as refusal:
@@ -310,7 +303,7 @@ class Submissions:
             leader = own if rank == 0 else leader
             gang = Membership(leader, rank, spec.replicas) if spec.replicas > 1 else None
             expected_s = self._expected(spec, choice.cluster)
-            due = due_at(now, spec, 0.0, self._queue(), expected_s)
+            due = due_at(now, spec, 0.0, self._settings.current.queue, expected_s)
             blocked = uid if waits else None
             job = new_job(own, spec, choice.cluster, now, due=due, blocked=blocked, gang=gang)
             job = replace(job, reason=choice.reason)
@@ -321,7 +314,7 @@ class Submissions:
     async def _bounded(self, batch: tuple[NewJob, ...]) -> tuple[NewJob, ...]:
         """With what each job is told: by when it starts at the latest."""
         first = batch[0].job
-        cluster = next((c for c in self._clusters() if c.name == first.cluster), None)
+        cluster = self._settings.current.by_name.get(first.cluster)
         if self._door is None or cluster is None or cluster.queue is not QueueRule.FAIR:
             return batch
         ahead = await self._door.ahead(first.spec, cluster.name, len(batch))
@@ -331,7 +324,7 @@ class Submissions:
         """`waiting`: all of its submission among them; who of an array goes first is open."""
         job = new.job
         ahead = waiting - (job.gang.size if job.gang is not None else 1)
-        told_s = told_bound_s(job, cluster, self.timers.max_runtime_s, ahead)
+        told_s = told_bound_s(job, cluster, self._settings.current.timers.max_runtime_s, ahead)
         if told_s is None:
             return new
         job = replace(job, starts_by=job.submitted_at + timedelta(seconds=told_s))
@@ -371,7 +364,7 @@ class Submissions:
         self, spec: JobSpec, options: SubmissionOptions, *, spot_by_default: bool
     ) -> Choice:
         """BadInput if no cluster has what it asks for, or its tenant may never have it."""
-        clusters = self._clusters()
+        clusters = self._settings.current.clusters
         blocks = await self.blocks.now() if self.blocks is not None else ()
         blocked = blocked_clusters(spec, clusters, blocks, self._clock.now())
         try:
@@ -407,7 +400,7 @@ class Submissions:
 
     def _way_out(self, job: Job) -> str:
         """What a spot job with a deadline may cost in the end."""
-        clusters = self._clusters()
+        clusters = self._settings.current.clusters
         here = next((c for c in clusters if c.name == job.cluster), None)
         standard = standard_cluster(job.spec, here, clusters) if here is not None else None
         if standard is None:
@@ -431,7 +424,7 @@ class Submissions:
             )
         job = await self._store.find_job(expand(spec)[0].job_id, spec.user_id)
         if choice is None or choice.cluster != job.cluster:
-            found = next((c for c in self._clusters() if c.name == job.cluster), None)
+            found = self._settings.current.by_name.get(job.cluster)
             quote = quote_of(job.spec, found) if found is not None else None
             words = f": {quote.words()}" if quote is not None else ""
             choice = Choice(job.cluster, f"chosen when first submitted{words}", quote)

@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from config.live import LiveSettings
 from core.cluster import ClusterSpec
 from core.errors import BadInput, Fault, PriceNotConfirmed, QuotaExceeded
 from core.job import Job
 from core.job_fields import JobSpec
 from core.ports import Clock
-from core.queueing import QueuePolicy, QueueRule, class_of
+from core.queueing import QueueRule, class_of
 from core.submission import nearest, shown
 from core.tenants import (
     DEFAULT_TENANT,
@@ -51,16 +52,6 @@ class TenantReader(Protocol):
     async def tenants(self) -> Sequence[TenantRow]: ...
     async def holdings(self, tenant_id: str | None = None) -> Mapping[str, Holding]: ...
     async def queued(self, cluster: str, tier: int, tenant_id: str, most: int) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class DoorRules:
-    """As configured right now."""
-
-    create_tenants: bool = True
-    """A submission may bring a new tenant; else only tenants that were set up may submit."""
-    queue: QueuePolicy = field(default_factory=QueuePolicy)
-    confirm_above_usd_per_hour: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +100,9 @@ class Terms:
 class TenantAccess:
     """Refuses at submission what could never run."""
 
-    def __init__(self, store: TenantReader, rules: Callable[[], DoorRules], clock: Clock) -> None:
+    def __init__(self, store: TenantReader, settings: LiveSettings, clock: Clock) -> None:
         self._store = store
-        self._rules = rules
+        self._settings = settings
         self._clock = clock
         self._tenants: Mapping[str, Tenant] | None = None
         """None: not read yet. Nobody may pass on that, or a door that has just opened would know no
@@ -138,13 +129,13 @@ class TenantAccess:
 
     async def terms(self, tenant_id: str) -> Terms:
         """What the tenant agrees to; BadInput if there is no such tenant and none may be made."""
-        rules, tenants = self._rules(), await self._known()
+        settings, tenants = self._settings.current, await self._known()
         if tenant_id not in tenants:
             tenants = await self._read_anew()  # it may have been set up a moment ago
         tenant = tenants.get(tenant_id)
-        confirm = rules.confirm_above_usd_per_hour
+        confirm = settings.confirm_above_usd_per_hour
         if tenant is None:
-            if not rules.create_tenants and tenant_id != DEFAULT_TENANT:
+            if not settings.create_tenants and tenant_id != DEFAULT_TENANT:
                 near = nearest(tenant_id, {*tenants, DEFAULT_TENANT})
                 expected = (
                     f"a tenant that was set up ({near}); make it one with: zen tenants set "

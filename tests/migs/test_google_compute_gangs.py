@@ -17,7 +17,6 @@ from core.cluster import ClusterSpec, RegionSpec
 from core.job import E, Job, JobEvent, Membership
 from core.job_steps import EventFacts, advance, entry_for
 from core.region_blocks import BlockKind
-from core.timers import Timers
 from core.vm import Vm, VmState
 from migs.google_compute import GoogleCompute
 from migs.manager import FlexMigManager
@@ -27,7 +26,7 @@ from sim.cloud.faults import parse_fault
 from sim.cloud.physics import CloudProject
 from sim.cloud.server import build_app
 from sim.memory.store import MemoryStore
-from tests.builders import NAMES, RULES, dice, job
+from tests.builders import NAMES, RULES, dice, job, live
 from tests.sim.helpers import make_world, mig_json
 
 pytestmark = pytest.mark.slow
@@ -79,7 +78,7 @@ class House:
         wiring = Wiring(
             store=self.store,
             names=NAMES,
-            timers=Timers(),
+            settings=live(spec),
             ids=dice(),
             clock=self,
             term=lambda: 1,

@@ -37,7 +37,7 @@ from orchestrator.orchestrator import ClusterOrchestrator
 from orchestrator.reconcile.context import Wiring
 from orchestrator.supply.blocks import learn
 from sim.memory.store import MemoryStore
-from tests.builders import NAMES, HandClock, at, cluster, dice, job, vm
+from tests.builders import NAMES, HandClock, at, cluster, dice, job, live, settings, vm
 
 V = VmState
 TIMERS = Timers()
@@ -104,7 +104,7 @@ class House:
         self.wiring = Wiring(
             store=self.store,
             names=NAMES,
-            timers=TIMERS,
+            settings=live(self.spec, timers=TIMERS),
             ids=dice(),
             clock=self.clock,
             term=lambda: 1,
@@ -118,6 +118,10 @@ class House:
     async def open(self) -> House:
         await self.store.lead("me", 10_000)
         return self
+
+    def configure(self, *clusters: ClusterSpec, timers: Timers = TIMERS) -> None:
+        """These are in force from now on."""
+        self.wiring.settings.adopt(settings(*clusters, timers=timers))
 
     async def put(self, *batches: AtomicBatch) -> None:
         assert (await self.store.commit(batches, None)).all_applied
@@ -355,7 +359,8 @@ async def test_vms_of_a_withdrawn_cluster_are_taken_over() -> None:
     house.cloud.members["us-east4"] = {
         name: ManagedInstance(name, "us-east4-a", MachineState.RUNNING)
     }
-    orchestrator = ClusterOrchestrator([], house.wiring)
+    house.configure()
+    orchestrator = ClusterOrchestrator(house.wiring)
     for _ in range(6):
         orchestrator.poke(await house.store.snapshot(0))
         for task in list(orchestrator._running.values()):

@@ -18,14 +18,13 @@ from core.job_steps import EventFacts, advance, entry_for
 from core.mig import MachineState, ManagedInstance, MigSnapshot, Queued, QueueState, Refusal
 from core.names import gang_of
 from core.region_blocks import BlockKind
-from core.timers import Timers
 from core.vm import Vm, VmEvent, VmState, advance_vm, take_lease
 from migs.classify import ComputeError, refusal
 from migs.manager import FlexMigManager
 from orchestrator.cluster_manager import ClusterManager
 from orchestrator.reconcile.context import Wiring
 from sim.memory.store import MemoryStore
-from tests.builders import NAMES, REGIONS, RULES, HandClock, at, cluster, dice, job
+from tests.builders import NAMES, REGIONS, RULES, HandClock, at, cluster, dice, job, live
 
 V, Q = VmState, QueueState
 HERE, THERE = REGIONS[0], REGIONS[1]
@@ -126,7 +125,7 @@ class House:
         wiring = Wiring(
             store=self.store,
             names=NAMES,
-            timers=Timers(),
+            settings=live(self.spec),
             ids=dice(int(self.clock.passed_s) + 1),
             clock=self.clock,
             term=lambda: 1,

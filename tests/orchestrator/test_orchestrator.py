@@ -27,7 +27,8 @@ async def test_clusters_that_only_time_makes_due_are_not_looked_at_all_at_once()
     which a new leader looks everywhere."""
     house = await House().open()
     active = ActiveIndex.of((), [vm(f"vm-{name}", cluster=name) for name in NAMES])
-    orchestrator = ClusterOrchestrator([cluster(name) for name in NAMES], house.wiring)
+    house.configure(*(cluster(name) for name in NAMES))
+    orchestrator = ClusterOrchestrator(house.wiring)
     seen: list[list[str]] = []
     for _ in range(16):
         orchestrator.poke(kept(active))
@@ -48,7 +49,8 @@ async def test_a_cluster_whose_rows_have_moved_does_not_wait_for_its_turn() -> N
     vms = [vm(f"vm-{name}", cluster=name) for name in NAMES]
     busy = take_lease(vms[0], "lease-1")
     active = ActiveIndex.of((), [busy, *vms[1:]])
-    orchestrator = ClusterOrchestrator([cluster(name) for name in NAMES], house.wiring)
+    house.configure(*(cluster(name) for name in NAMES))
+    orchestrator = ClusterOrchestrator(house.wiring)
     for moved, expected in (
         (None, NAMES),
         (replace(busy, leases=("lease-2",), version=busy.version + 2), []),
@@ -67,10 +69,10 @@ async def test_a_cluster_whose_rows_have_moved_does_not_wait_for_its_turn() -> N
 async def test_a_quiet_cluster_is_looked_at_soon_until_it_was_seen() -> None:
     """A floor is asked for when the groups have answered, not a whole idle pace later."""
     house = await House().open()
-    orchestrator = ClusterOrchestrator([cluster("1xl4")], house.wiring)
+    orchestrator = ClusterOrchestrator(house.wiring)
     (manager,) = orchestrator._managers.values()
     pace = orchestrator._pace_s
-    timers = house.wiring.timers
+    timers = house.wiring.settings.current.timers
     assert pace("1xl4", None) == timers.observe_idle_s
     manager._observer._looks.append(
         Observation(observed(), frozenset(), frozenset(), frozenset(), False)

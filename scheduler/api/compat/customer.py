@@ -189,7 +189,7 @@ class CustomerRoutes:
         """What the job's job-meta.json says, beside the list of what it stored."""
         services = self._services
         region = job.lease.region if job.lease else known.region
-        v1 = job.cluster in services.rules().v1_clusters
+        v1 = job.cluster in services.settings.current.rules.v1_clusters
         files = {} if v1 else await self._files(job)
         return {**files, **await told(services.metas, job, region, v1)}
 

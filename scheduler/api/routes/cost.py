@@ -92,7 +92,7 @@ class CostRoutes:
         question = _question(query, services.clock.now().astimezone(UTC).date())
         report = await services.reads.cost(question)
         rows = await services.store.tenants()
-        known = budgets_of(services.tenants(), (row.tenant for row in rows))
+        known = budgets_of(services.settings.current.tenants, (row.tenant for row in rows))
         budgets = {
             tenant: budget
             for tenant, budget in known.items()

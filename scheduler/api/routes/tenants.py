@@ -214,10 +214,10 @@ class TenantRoutes:
             if name in (None, row.tenant.tenant_id) and not row.tenant.deleted
         ]
         held = await services.store.holdings(name)
-        budgets = budgets_of(services.tenants(), (row.tenant for row in rows))
+        budgets = budgets_of(services.settings.current.tenants, (row.tenant for row in rows))
         spent = await services.store.spent()
         machines = machines_of(services.clusters())
-        half_life_s = services.rules().queue.half_life_s
+        half_life_s = services.settings.current.queue.half_life_s
         now = services.clock.now()
         return tuple(
             tenant_out(

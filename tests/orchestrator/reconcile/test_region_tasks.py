@@ -15,7 +15,6 @@ from core.errors import CloudBusy, CloudUnsure
 from core.job import E, JobEvent
 from core.job_steps import entry_for
 from core.mig import CapacityHint, MachineState, ManagedInstance, MigSnapshot
-from core.timers import Timers
 from core.vm import VmState
 from migs.manager import MigManager
 from orchestrator.cluster_manager import ClusterManager
@@ -24,7 +23,7 @@ from orchestrator.reconcile.context import Wiring
 from orchestrator.reconcile.region_tasks import PATIENCE_S
 from sim.memory.store import MemoryStore
 from sim.virtual.loop import VirtualClock, VirtualLoop
-from tests.builders import NAMES, cluster, dice, job, vm
+from tests.builders import NAMES, cluster, dice, job, live, settings, vm
 
 V = VmState
 TIME_OUT_S = 20.0
@@ -91,7 +90,7 @@ class House:
         self.wiring = Wiring(
             store=self.store,
             names=NAMES,
-            timers=Timers(),
+            settings=live(cluster()),
             ids=dice(),
             clock=self.clock,
             term=lambda: 1,
@@ -206,7 +205,8 @@ def test_many_clusters_and_one_slow_region(loop: VirtualLoop) -> None:
         await house.store.lead("me", 10_000)
         for number, name in enumerate(names, 1):
             await house.want_a_vm(number, name)
-        everything = ClusterOrchestrator([cluster(name) for name in names], house.wiring)
+        house.wiring.settings.adopt(settings(*(cluster(name) for name in names)))
+        everything = ClusterOrchestrator(house.wiring)
         while loop.time() < 4.0:
             everything.poke(await house.store.snapshot(0))
             await asyncio.sleep(0.1)
@@ -243,6 +243,7 @@ def test_slow_advice_holds_no_region(loop: VirtualLoop) -> None:
         await house.store.lead("me", 10_000)
         await house.want_a_vm(1, "1xl4")
         wiring = replace(house.wiring, advice=advice)
+        house.wiring.settings.adopt(settings(cluster(spot=True)))
         manager = ClusterManager(cluster(spot=True), wiring)
         await house.reconciles(manager, 5.0)
         await manager.close()

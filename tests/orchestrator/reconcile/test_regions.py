@@ -10,7 +10,6 @@ from core.changes import PutRegionStatus, RegionStatus
 from core.cluster import ClusterSpec
 from core.errors import CloudBusy, Forbidden, MigMissing, StoreDown
 from core.mig import MachineState, ManagedInstance
-from core.supply import CapacityPolicy
 from orchestrator.cluster_manager import ClusterManager
 from orchestrator.orchestrator import ClusterOrchestrator
 from orchestrator.reconcile.regions import WATCHED
@@ -46,7 +45,7 @@ async def house() -> House:
 
 
 def leave(house: House) -> None:
-    house.manager.update(without(house.spec, LEFT), house.wiring)
+    house.configure(without(house.spec, LEFT))
 
 
 async def test_an_empty_region_is_forgotten_at_once(house: House) -> None:
@@ -105,15 +104,16 @@ async def assert_forgotten(house: House, orchestrator: ClusterOrchestrator) -> N
 async def test_a_removed_cluster_is_watched_by_the_next_leader(house: House) -> None:
     """No VM row names it any more: its groups are looked at all the same, then it is forgotten."""
     house.cloud.members[LEFT] = retried()
-    orchestrator = ClusterOrchestrator([], house.wiring, await house.store.driven())
+    house.configure()
+    orchestrator = ClusterOrchestrator(house.wiring, await house.store.driven())
     await assert_forgotten(house, orchestrator)
 
 
 async def test_a_cluster_removed_while_we_lead(house: House) -> None:
     """The same for the leader that sees the removal."""
     house.cloud.members[LEFT] = retried()
-    orchestrator = ClusterOrchestrator([house.spec], house.wiring, await house.store.driven())
-    orchestrator.update([], TIMERS, CapacityPolicy())
+    orchestrator = ClusterOrchestrator(house.wiring, await house.store.driven())
+    house.configure()
     await assert_forgotten(house, orchestrator)
 
 
@@ -154,7 +154,7 @@ async def test_a_region_that_comes_back_is_known_again(house: House) -> None:
     """Its status is stored before anything is asked for there."""
     leave(house)
     await house.reconciles(1)
-    house.manager.update(house.spec, house.wiring)
+    house.configure(house.spec)
     await house.reconciles(1)
     assert LEFT in await driven(house)
 

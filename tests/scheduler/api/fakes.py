@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 
+from config.live import LiveSettings
+from config.settings import Settings
 from core.changes import Change, JobMove, NewJob
 from core.cluster import ClusterSpec, RegionSpec
 from core.commit import judge, wanted
@@ -19,9 +21,7 @@ from core.job import Job, JobEvent, Lease, Rules, TimelineEntry
 from core.job_fields import JobSpec
 from core.job_steps import EventFacts, advance, entry_for, new_job
 from core.messages import OutMessage
-from core.names import Names
 from core.tenants import Tenant
-from core.timers import Timers
 from scheduler.api.etas import KnownForecasts
 from scheduler.api.http.app import create_app
 from scheduler.api.job_meta import JobMetas
@@ -29,12 +29,13 @@ from scheduler.api.manifests import ManifestCache
 from scheduler.api.services import Services
 from scheduler.operations.metrics import Metrics
 from scheduler.submission.submit import SubmissionPorts, Submissions
-from scheduler.submission.tenant_access import DoorRules, TenantAccess
+from scheduler.submission.tenant_access import TenantAccess
 from sim.memory.reads import MemoryReads
 from sim.memory.store import MemoryStore
 from sim.memory.tables import Tables
 from sim.memory.writes import apply, known_of
 from stores.base import LogStore, ObjectStore
+from tests.builders import settings as settings_of
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 RULES = Rules()
@@ -96,6 +97,23 @@ class OrderedIds(RandomIds):
         return f"00000000-0000-7000-8000-{self._made:012x}"
 
 
+class HouseSettings(LiveSettings):
+    """As the house has them now: tests change its fields."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+
+    @property
+    def current(self) -> Settings:
+        house = self._house
+        return settings_of(
+            *house.clusters,
+            tenants=house.tenants,
+            v1_results_url=house.results_url,
+            **(house.door or {}),
+        )
+
+
 @dataclass
 class House:
     """The API over the in-memory store, and a client."""
@@ -111,8 +129,8 @@ class House:
     metrics: Metrics = field(default_factory=Metrics)
     tenants: Mapping[str, TenantBudget] = field(default_factory=dict)
     cors_origins: tuple[str, ...] = ()
-    door_rules: DoorRules | None = None
-    """None: nobody asks who a tenant is."""
+    door: Mapping[str, object] | None = None
+    """Settings for tenants; None: nobody asks who a tenant is."""
     races: list[Job] = field(default_factory=list)
     """Each commit is beaten by one of these."""
 
@@ -170,41 +188,30 @@ class House:
         if stage == "before" and self.races:
             self.tables.set_job(self.races.pop(0))
 
-    def _door(self) -> TenantAccess | None:
-        rules = self.door_rules
-        return TenantAccess(self.store, lambda: rules, self.clock) if rules is not None else None
-
-    def _rules(self) -> Rules:
-        v1 = frozenset(cluster.name for cluster in self.clusters if cluster.worker == "v1")
-        return replace(RULES, v1_clusters=v1)
-
     def services(self) -> Services:
         async def readiness() -> Mapping[str, str]:
             return self.checks
 
+        settings = HouseSettings(self)
         submissions = Submissions(
             SubmissionPorts(self.store.write, self.store, self.clock, self.ids),
-            lambda: self.clusters,
-            Timers(),
+            settings,
             on_new=lambda job: self.metrics.job_moved(None, job),
-            door=self._door(),
+            door=TenantAccess(self.store, settings, self.clock) if self.door is not None else None,
         )
         return Services(
             store=self.store,
             reads=self.reads,
             submissions=submissions,
-            clusters=lambda: self.clusters,
-            rules=self._rules,
-            names=Names(),
+            settings=settings,
             clock=self.clock,
             ids=self.ids,
             metrics=self.metrics,
             readiness=readiness,
             logs=self.logs,
             shelf=ManifestCache(self.files) if self.files is not None else None,
-            metas=JobMetas(self.files, lambda: self.results_url) if self.files else None,
+            metas=JobMetas(self.files, settings) if self.files else None,
             version="9.9",
-            tenants=lambda: self.tenants,
             forecasts=KnownForecasts(self.store.forecasts, self.clock),
             max_body_bytes=self.max_body_bytes,
             cors_origins=self.cors_origins,

@@ -16,6 +16,7 @@ from scheduler.api import job_meta
 from scheduler.api.job_meta import JobMetas, placed, told
 from stores.artifacts import META_BYTES_MAX, META_FILE, ArtifactPath
 from stores.local import LocalStore
+from tests.builders import live
 from tests.scheduler.api.fakes import CLUSTERS, TO_RUNNING, House
 
 V1 = tuple(replace(spec, worker="v1") if spec.name == "1xl4" else spec for spec in CLUSTERS)
@@ -73,7 +74,7 @@ async def test_our_workers_store_it_while_the_job_runs(tmp_path: Path) -> None:
 async def test_the_end_is_read_at_once(tmp_path: Path) -> None:
     """Who asks right after the end gets the whole file, not what was read a moment before."""
     store = LocalStore(tmp_path)
-    metas, ended = JobMetas(store, lambda: None), ended_job()
+    metas, ended = JobMetas(store, live()), ended_job()
     running = replace(ended, status=JobStatus.RUNNING)
     path = ArtifactPath(ended.spec.tenant_id, ended.spec.user_id, ended.spec.job_id, 1)
     await store.put(path.live_meta, b"{}")
@@ -109,7 +110,7 @@ class Counted(LocalStore):
 async def test_ended_jobs_are_read_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients ask for the same jobs again and again; an upload may come a while after the end."""
     store = Counted(tmp_path)
-    metas, job = JobMetas(store, lambda: None), ended_job()
+    metas, job = JobMetas(store, live()), ended_job()
     path = ArtifactPath(job.spec.tenant_id, job.spec.user_id, job.spec.job_id, 1)
     assert await metas.of(job, None, v1=False) == {}
     monkeypatch.setattr(job_meta, "FRESH_S", 0.0)
@@ -126,7 +127,7 @@ async def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(job_meta, "REMEMBERED_BYTES", 3 * job_meta.ENTRY_BYTES)
     assert sys.getsizeof(job_meta._Known({}, 0, 0.0, None)) + 64 <= job_meta.ENTRY_BYTES
     store = Counted(tmp_path)
-    metas = JobMetas(store, lambda: None)
+    metas = JobMetas(store, live())
     for number in (*range(5), 0):
         await metas.of(replace(ended_job(), uid=f"u-{number}"), None, v1=False)
     assert store.reads == 6 * 2
@@ -145,7 +146,7 @@ async def test_a_store_that_is_silent_hides_no_job(
 ) -> None:
     """The answer says so instead of what the job says."""
     monkeypatch.setattr(job_meta, "ANSWER_S", 0.0)
-    found = await told(JobMetas(Silent(tmp_path), lambda: None), ended_job(), None, v1=False)
+    found = await told(JobMetas(Silent(tmp_path), live()), ended_job(), None, v1=False)
     assert found == {"unavailable": "the store did not answer within 0 s"}
 
 

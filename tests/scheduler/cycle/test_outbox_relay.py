@@ -12,12 +12,11 @@ from core.changes import AtomicBatch, ClearAlert, Committed, DeadLetter, RaiseAl
 from core.errors import BusDown, StoreDown, TermPassed
 from core.messages import OutboxRow, OutMessage
 from core.ports import LeaderStatus
-from core.timers import Timers
 from messaging.errors import BusRefused, ContentRefused
 from scheduler.cycle.database_clock import DatabaseClock
 from scheduler.cycle.leadership import Leadership
 from scheduler.cycle.outbox_relay import RETRY_S, Relay
-from tests.builders import NOW, at
+from tests.builders import NOW, at, live
 
 
 class HandClock:
@@ -115,13 +114,13 @@ def clock() -> HandClock:
 
 
 async def leader(shelf: Shelf) -> Leadership:
-    made = Leadership(shelf, "me", Timers(), DatabaseClock(shelf.clock))  # type: ignore[arg-type]
+    made = Leadership(shelf, "me", live(), DatabaseClock(shelf.clock))  # type: ignore[arg-type]
     await made.renew()
     return made
 
 
 async def relay(shelf: Shelf, wire: Wire) -> Relay:
-    return Relay(shelf, wire, await leader(shelf), shelf.clock, 1.0)  # type: ignore[arg-type]
+    return Relay(shelf, wire, await leader(shelf), shelf.clock, live())  # type: ignore[arg-type]
 
 
 async def test_outbox_is_sent_in_order_and_settled(clock: HandClock) -> None:
@@ -432,5 +431,5 @@ async def test_replica_with_a_wrong_clock_writes_the_databases_time(clock: HandC
     shelf = Shelf(clock=clock)
     shelf.database_ahead = timedelta(seconds=30)
     right = DatabaseClock(clock)
-    await Leadership(shelf, "me", Timers(), right).renew()  # type: ignore[arg-type]
+    await Leadership(shelf, "me", live(), right).renew()  # type: ignore[arg-type]
     assert right.now() == NOW + timedelta(seconds=30)

@@ -38,41 +38,41 @@ def test_v1_worker_may_be_silent_for_longer() -> None:
 
 def test_clock_is_steady_only_after_the_settling_time() -> None:
     """A backlog drains first."""
-    clock = BusClock(TIMERS)
-    assert not clock.steady(0)
+    clock = BusClock()
+    assert not clock.steady(0, TIMERS)
     for second in range(0, 31, 10):
-        clock.canary_back(at(second), float(second))
-    assert not clock.steady(29)
-    assert clock.steady(30)
+        clock.canary_back(at(second), float(second), TIMERS)
+    assert not clock.steady(29, TIMERS)
+    assert clock.steady(30, TIMERS)
     assert clock.bus_now == at(30)
 
 
 def test_gap_in_the_canaries_starts_the_settling_again() -> None:
     """After an outage the heartbeats of the outage must be read before anybody is judged."""
-    clock = BusClock(TIMERS)
+    clock = BusClock()
     for second in range(0, 61, 10):
-        clock.canary_back(at(second), float(second))
-    assert not clock.steady(200)
-    clock.canary_back(at(200), 200.0)
-    assert not clock.steady(201)
+        clock.canary_back(at(second), float(second), TIMERS)
+    assert not clock.steady(200, TIMERS)
+    clock.canary_back(at(200), 200.0, TIMERS)
+    assert not clock.steady(201, TIMERS)
 
 
 def test_one_canary_that_is_lost_starts_the_settling_again() -> None:
     """Of two outages in short succession, the second one may have cost workers their only try."""
-    clock = BusClock(TIMERS)
+    clock = BusClock()
     for second in (0, 10, 20, 45):
-        clock.canary_back(at(second), float(second))
-    assert not clock.steady(46.0)
+        clock.canary_back(at(second), float(second), TIMERS)
+    assert not clock.steady(46.0, TIMERS)
     for second in (55, 65, 75):
-        clock.canary_back(at(second), float(second))
-    assert clock.steady(76.0)
+        clock.canary_back(at(second), float(second), TIMERS)
+    assert clock.steady(76.0, TIMERS)
 
 
 def test_bus_time_never_goes_back() -> None:
     """Canaries may overtake each other."""
-    clock = BusClock(TIMERS)
-    clock.canary_back(at(20), 1.0)
-    clock.canary_back(at(10), 2.0)
+    clock = BusClock()
+    clock.canary_back(at(20), 1.0, TIMERS)
+    clock.canary_back(at(10), 2.0, TIMERS)
     assert clock.bus_now == at(20)
 
 

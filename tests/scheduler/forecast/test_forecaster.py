@@ -14,20 +14,20 @@ from core.changes import AtomicBatch, Committed, PutForecast, Snapshot
 from core.cloud_terms import DELIVERY_S
 from core.cluster import ClusterSpec
 from core.forecast import Forecast, PastRun, Record
-from core.job import E, Job, JobEvent, Membership, Rules
+from core.job import E, Job, JobEvent, Membership
 from core.job_steps import EventFacts, advance
 from core.queueing import HeadsOf
 from core.region_blocks import BlockKind, RegionBlock
-from core.supply import BOOT_S, CapacityPolicy
+from core.supply import BOOT_S
 from core.tenants import Quota, Tenant
 from core.vm import VmState
 from scheduler.forecast.estimates import HANDOVER_S
-from scheduler.forecast.forecaster import SAME_S, Around, Forecaster
+from scheduler.forecast.forecaster import SAME_S, Forecaster
 from scheduler.forecast.past_runs import DAYS, READ_MAX, Runtimes
 from scheduler.forecast.run_times import ENOUGH, NOTHING_LIKE_IT
 from scheduler.operations.metrics import Metrics
 from scheduler.queue.budgets import BudgetStatus
-from tests.builders import NOW, REGIONS, RULES, at, cluster, job, lease_on, snapshot, vm
+from tests.builders import NOW, REGIONS, RULES, at, cluster, job, lease_on, live, snapshot, vm
 
 RUNS = (E.ADMITTED, E.PLACED, E.CLAIMED, E.STARTED)
 
@@ -83,16 +83,17 @@ class House:
     def __init__(self, *clusters: ClusterSpec) -> None:
         self.shelf, self.clock, self.metrics = Shelf(), Clock(), Metrics()
         self.held: dict[str, str] = {}
-        specs = {spec.name: spec for spec in clusters or (cluster(vm_max=1),)}
-        around = Around(
-            clusters=lambda: specs,
-            rules=Rules,
-            policy=CapacityPolicy,
-            budgets=lambda: BudgetStatus(self.held),
-        )
         self.runtimes = Runtimes(self.shelf, self.clock)
         guess = self.runtimes.guess
-        self.forecaster = Forecaster(self.shelf, guess, lambda: 7, self.metrics, self.clock, around)
+        self.forecaster = Forecaster(
+            self.shelf,
+            guess,
+            lambda: 7,
+            self.metrics,
+            self.clock,
+            live(*clusters or (cluster(vm_max=1),)),
+            lambda: BudgetStatus(self.held),
+        )
 
     async def look(self, picture: Snapshot, *moves: tuple[Job, Job]) -> Forecast:
         self.forecaster.seen(picture, moves)

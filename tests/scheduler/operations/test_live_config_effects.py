@@ -12,7 +12,6 @@ from core.errors import BadInput, MigMissing
 from core.job import E, S
 from core.job_fields import JobSpec
 from core.messages import Control, OutMessage
-from core.supply import CapacityPolicy
 from core.timers import Timers
 from core.vm import VmState
 from orchestrator.orchestrator import ClusterOrchestrator
@@ -107,7 +106,7 @@ async def test_a_lowered_limit_drains_what_idles() -> None:
     """What is idle above the limit goes at once, without waiting for the idle time-out; what works
     stays, though it is more than the limit."""
     house = await filled(5, busy=3)
-    house.manager.update(cluster(vm_max=2), house.wiring)
+    house.configure(cluster(vm_max=2))
     await house.reconciles(4)
     left = await house.vms()
     assert len(left) == 3
@@ -118,7 +117,7 @@ async def test_a_lowered_limit_drains_what_idles() -> None:
 async def test_a_lowered_limit_keeps_idle_ones_below_it() -> None:
     """Three of five may stay: two go."""
     house = await filled(5)
-    house.manager.update(cluster(vm_max=3), house.wiring)
+    house.configure(cluster(vm_max=3))
     await house.reconciles(4)
     assert len(await house.vms()) == 3
 
@@ -129,7 +128,7 @@ async def test_a_raised_limit_is_used_at_once() -> None:
     await house.wait_for_work(4)
     await house.reconciles(2)
     assert len(await house.vms()) == 1
-    house.manager.update(cluster(vm_max=4), house.wiring)
+    house.configure(cluster(vm_max=4))
     await house.reconciles(2)
     assert len(await house.vms()) == 4
 
@@ -141,7 +140,7 @@ async def test_a_limit_lowered_after_the_plan_was_made() -> None:
     await house.wait_for_work(2)
     plan = Create("us-central1", (NAMES.vm("1xl4", "us-central1", "bbbb"),), "request", "why")
     for late in (cluster(vm_max=0), only(cluster(vm_max=4), "us-east1")):
-        house.manager.update(late, house.wiring)
+        house.configure(late)
         await house.manager._applier._create(plan, house.clock.now())
         assert await house.vms() == ()
     assert house.cloud.calls["create"] == 0
@@ -151,7 +150,7 @@ async def test_a_withdrawn_region_is_emptied() -> None:
     """Its idle VMs go at once, busy ones stay until they are done, new ones come elsewhere."""
     house = await filled(2, busy=1)
     await house.wait_for_work(1)
-    house.manager.update(only(cluster(vm_max=8), "us-east1"), house.wiring)
+    house.configure(only(cluster(vm_max=8), "us-east1"))
     await house.reconciles(4)
     left = {(made.region, bool(made.leases)) for made in await house.vms()}
     assert left == {("us-central1", True), ("us-east1", False)}
@@ -164,7 +163,7 @@ async def test_a_withdrawn_region_complains_no_more() -> None:
     await house.wait_for_work(1)
     await house.reconciles(2)
     assert await house.alerts() == {("cloud_missing", NAMES.mig("1xl4", "us-east1"))}
-    house.manager.update(only(cluster(), "us-central1"), house.wiring)
+    house.configure(only(cluster(), "us-central1"))
     await house.reconciles(2)
     assert await house.alerts() == set()
 
@@ -172,9 +171,8 @@ async def test_a_withdrawn_region_complains_no_more() -> None:
 async def test_clusters_come_and_go() -> None:
     """A new one gets a manager, one that went keeps its own until it is empty, timers follow."""
     house = await filled(1)
-    orchestrator = ClusterOrchestrator([cluster(vm_max=8)], house.wiring)
-    timers = replace(Timers(), idle_timeout_s=7.0)
-    orchestrator.update([cluster("2xl4")], timers, CapacityPolicy())
+    orchestrator = ClusterOrchestrator(house.wiring)
+    house.configure(cluster("2xl4"), timers=replace(Timers(), idle_timeout_s=7.0))
     for _ in range(6):
         orchestrator.poke(await house.store.snapshot(0))
         for task in list(orchestrator._running.values()):
@@ -184,4 +182,4 @@ async def test_clusters_come_and_go() -> None:
     assert await house.vms() == ()
     assert set(orchestrator._managers) == {"1xl4", "2xl4"}
     assert orchestrator._managers["1xl4"].spec.vm_max == 0
-    assert orchestrator._managers["2xl4"]._context.wiring.timers.idle_timeout_s == 7.0
+    assert orchestrator._managers["2xl4"]._context.timers.idle_timeout_s == 7.0

@@ -9,6 +9,7 @@ import pytest
 
 from core.retention import RetentionRules
 from scheduler.operations.retention import AGAIN_S, BATCH, EVERY_S, prune_for_ever
+from tests.builders import live
 
 RULES = RetentionRules(outbox_days=2)
 
@@ -36,5 +37,5 @@ async def test_full_bites_are_followed_soon(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("scheduler.operations.retention.asyncio.sleep", sleep)
     store = Pruned({"outbox": 0}, {"outbox": BATCH, "vms": 1}, {"outbox": 7})
     with pytest.raises(asyncio.CancelledError):
-        await prune_for_ever(store, lambda: RULES)
+        await prune_for_ever(store, live(retention=RULES))
     assert pauses == [EVERY_S, EVERY_S, AGAIN_S, EVERY_S]

@@ -20,7 +20,7 @@ from scheduler.operations.costs import AGAIN_S, BATCH, SETTLE_S, Bookkeeper
 from scheduler.operations.metrics import Metrics
 from scheduler.plan_builder import PlanBuilder
 from scheduler.queue.budgets import BudgetStatus, alert_changes, judge, unread
-from tests.builders import RULES, cluster, dice, job, snapshot, vm
+from tests.builders import RULES, cluster, dice, job, live, snapshot, vm
 
 SPENT, WARNING = "budget_spent", "budget_warning"
 NOON = datetime(2026, 12, 31, 12, 0, tzinfo=UTC)
@@ -167,7 +167,7 @@ async def test_standing_is_unread_until_read_and_a_change_wakes() -> None:
     """The loop hears of a hold at once, and is not woken by the same standing again."""
     woken: list[bool] = []
     books = Books({"acme": Spent(100.0, 100.0)})
-    keeper = Bookkeeper(books, lambda: DAY, Metrics(), Clock(), lambda: woken.append(True))
+    keeper = Bookkeeper(books, live(tenants=DAY), Metrics(), Clock(), lambda: woken.append(True))
     assert not keeper.standing().known
     for _ in range(2):
         await keeper.read()
@@ -182,7 +182,7 @@ async def test_standing_is_unread_until_read_and_a_change_wakes() -> None:
 async def test_without_budgets_nothing_is_asked() -> None:
     """No sums are read for nobody."""
     books = Books()
-    keeper = Bookkeeper(books, dict, Metrics(), Clock(), lambda: None)
+    keeper = Bookkeeper(books, live(), Metrics(), Clock(), lambda: None)
     await keeper.read()
     assert (books.asked, keeper.standing()) == (0, BudgetStatus())
 
@@ -198,7 +198,7 @@ async def test_full_rounds_of_settling_are_followed_soon(monkeypatch: pytest.Mon
     metrics = Metrics()
     full = SettledBills(BATCH, {(CostKind.IDLE, "1xl4"): 1.5})
     books = Books(None, full, replace(full, vms=1))
-    keeper = Bookkeeper(books, dict, metrics, Clock(), lambda: None)
+    keeper = Bookkeeper(books, live(), metrics, Clock(), lambda: None)
     with pytest.raises(asyncio.CancelledError):
         await keeper.settle()
     assert pauses == [AGAIN_S, SETTLE_S]

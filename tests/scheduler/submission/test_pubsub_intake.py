@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from config.live import LiveSettings
 from core.changes import AtomicBatch
 from core.errors import BusDown, StoreDown, ZenError
 from core.ids import RandomIds
@@ -16,15 +17,14 @@ from core.messages import InMessage, OutMessage
 from core.names import Names
 from core.reads import JobFilter
 from core.reasons import CommitRefusal
-from core.timers import Timers
 from messaging.errors import BadMessage, BusRefused
 from messaging.submissions import reply_topic
 from scheduler.submission.pubsub_intake import SubmissionIntake
 from scheduler.submission.submit import SubmissionPorts, Submissions
-from scheduler.submission.tenant_access import DoorRules
 from scheduler.submission.tenant_access import TenantAccess as TenantsDoor
 from sim.memory.reads import MemoryReads
 from sim.memory.store import MemoryStore
+from tests.builders import live
 from tests.scheduler.api.fakes import CLUSTERS, NOW, StillClock
 
 NAMES = Names()
@@ -60,7 +60,7 @@ class Post:
 class TenantAccess:
     """The intake over a store in memory."""
 
-    def __init__(self, rules: DoorRules | None = None) -> None:
+    def __init__(self, settings: LiveSettings | None = None) -> None:
         clock = StillClock()
         self.store = MemoryStore(clock)
         self.reads = MemoryReads(self.store)
@@ -70,9 +70,11 @@ class TenantAccess:
             return (await self.store.commit([batch], None)).refusals.get(0)
 
         ids = RandomIds(random.Random(3))
-        asks = TenantsDoor(self.store, lambda: rules, clock) if rules is not None else None
+        asks = TenantsDoor(self.store, settings, clock) if settings is not None else None
         submissions = Submissions(
-            SubmissionPorts(write, self.store, clock, ids), lambda: CLUSTERS, Timers(), door=asks
+            SubmissionPorts(write, self.store, clock, ids),
+            settings or live(*CLUSTERS),
+            door=asks,
         )
         self.intake = SubmissionIntake(self.bus, NAMES, submissions, self.store, clock)
 
@@ -134,7 +136,7 @@ async def test_a_reply_tells_the_price(body: object) -> None:
 @pytest.mark.parametrize("body", [V1, NATIVE])
 async def test_a_dear_message_is_refused(body: object) -> None:
     """Nobody can be asked: the reply and the dead letter name the price and the tenant's limit."""
-    door = TenantAccess(DoorRules(confirm_above_usd_per_hour=1.0))
+    door = TenantAccess(live(*CLUSTERS, confirm_above_usd_per_hour=1.0))
     await door.bring(message(body, reply_topic="upstream"))
     told = json.loads(door.bus.sent[0].body)
     assert (told["status"], told["code"]) == ("refused", "price_not_confirmed")

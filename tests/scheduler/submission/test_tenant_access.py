@@ -11,8 +11,8 @@ import pytest
 from core.errors import BadInput, StoreDown
 from core.job_fields import JobSpec
 from core.tenants import Holding, Tenant, TenantRow, Usage
-from scheduler.submission.tenant_access import FRESH_S, DoorRules, TenantAccess
-from tests.builders import at, cluster
+from scheduler.submission.tenant_access import FRESH_S, TenantAccess
+from tests.builders import at, cluster, live
 
 
 class Clock:
@@ -58,7 +58,7 @@ def spec(tenant: str = "team", priority: int = 501) -> JobSpec:
 async def test_no_job_passes_while_the_tenants_are_read_for_the_first_time() -> None:
     """Two that come at once to a door that has just opened: both wait, both meet the cap."""
     store = Slow()
-    door = TenantAccess(store, DoorRules, Clock())
+    door = TenantAccess(store, live(), Clock())
     coming = [asyncio.create_task(door.check(spec(), cluster())) for _ in range(2)]
     await asyncio.sleep(0)  # each of them runs until it has to wait
     assert store.asked == 2
@@ -71,7 +71,7 @@ async def test_no_job_passes_while_the_tenants_are_read_for_the_first_time() -> 
 async def test_strict_door_does_not_refuse_whom_it_has_not_asked_about() -> None:
     """A tenant that was set up is known to the second comer, too."""
     store = Slow()
-    door = TenantAccess(store, lambda: DoorRules(create_tenants=False), Clock())
+    door = TenantAccess(store, live(create_tenants=False), Clock())
     coming = [asyncio.create_task(door.terms("team")) for _ in range(2)]
     await asyncio.sleep(0)  # each of them runs until it has to wait
     assert store.asked == 2
@@ -83,7 +83,7 @@ async def test_a_tenant_that_was_set_up_a_moment_ago_may_submit() -> None:
     """What is known is a second old at most; before somebody is refused the store is asked."""
     store = Slow()
     store.answer.set()
-    door = TenantAccess(store, lambda: DoorRules(create_tenants=False), Clock())
+    door = TenantAccess(store, live(create_tenants=False), Clock())
     await door.terms("team")
     store.named = "later"
     assert not (await door.terms("later")).new
@@ -95,7 +95,7 @@ async def test_many_that_name_a_tenant_that_there_is_not_share_a_reading() -> No
     """A reading that began before they came may be too old for them; the next one serves all."""
     store = Slow()
     store.answer.set()
-    door = TenantAccess(store, lambda: DoorRules(create_tenants=False), Clock())
+    door = TenantAccess(store, live(create_tenants=False), Clock())
     await door.terms("team")
     store.answer.clear()
     coming = [asyncio.create_task(door.terms("ghost")) for _ in range(50)]
@@ -111,7 +111,7 @@ async def test_first_reading_that_fails_opens_no_door() -> None:
     store = Slow()
     store.answer.set()
     store.down = True
-    door = TenantAccess(store, DoorRules, Clock())
+    door = TenantAccess(store, live(), Clock())
     with pytest.raises(StoreDown):
         await door.check(spec(), cluster())
     store.down = False
@@ -123,7 +123,7 @@ async def test_while_one_reads_again_others_go_on_with_what_is_known() -> None:
     """Nobody waits for news of a second."""
     store, clock = Slow(), Clock()
     store.answer.set()
-    door = TenantAccess(store, DoorRules, clock)
+    door = TenantAccess(store, live(), clock)
     await door.check(spec(priority=1), cluster())
     clock.seconds += 2 * FRESH_S
     store.answer.clear()
@@ -142,6 +142,6 @@ async def test_a_deleted_tenant_is_unknown() -> None:
     store = Slow()
     store.answer.set()
     store.gone = True
-    door = TenantAccess(store, lambda: DoorRules(create_tenants=False), Clock())
+    door = TenantAccess(store, live(create_tenants=False), Clock())
     with pytest.raises(BadInput, match="tenant_id"):
         await door.terms("team")

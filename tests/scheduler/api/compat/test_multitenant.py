@@ -11,19 +11,17 @@ import pytest
 from core.changes import AtomicBatch
 from core.ids import RandomIds
 from core.job import E, JobStatus
-from core.names import Names
 from core.reasons import CommitRefusal
-from core.timers import Timers
 from scheduler.api.compat.multitenant import job_words
 from scheduler.api.http.app import create_app
 from scheduler.api.services import Services
 from scheduler.operations.metrics import Metrics
 from scheduler.submission.submit import SubmissionPorts, Submissions
-from scheduler.submission.tenant_access import DoorRules, TenantAccess
+from scheduler.submission.tenant_access import TenantAccess
 from sim.memory.reads import MemoryReads
 from sim.memory.store import MemoryStore
-from tests.builders import job
-from tests.scheduler.api.fakes import CLUSTERS, RULES, StillClock, assert_error
+from tests.builders import job, live
+from tests.scheduler.api.fakes import CLUSTERS, StillClock, assert_error
 
 TENANT = {
     "id": "vision",
@@ -68,19 +66,17 @@ def client(store: MemoryStore) -> httpx.AsyncClient:
     async def write(batch: AtomicBatch) -> CommitRefusal | None:
         return (await store.commit([batch], None)).refusals.get(0)
 
+    settings = live(*CLUSTERS)
     submissions = Submissions(
         SubmissionPorts(write, store, clock, ids),
-        lambda: CLUSTERS,
-        Timers(),
-        door=TenantAccess(store, DoorRules, clock),
+        settings,
+        door=TenantAccess(store, settings, clock),
     )
     services = Services(
         store=store,
         reads=MemoryReads(store),
         submissions=submissions,
-        clusters=lambda: CLUSTERS,
-        rules=lambda: RULES,
-        names=Names(),
+        settings=settings,
         clock=clock,
         ids=ids,
         metrics=Metrics(),

@@ -14,8 +14,6 @@ from core.clock import SystemClock
 from core.ids import RandomIds
 from core.job import E, Lease
 from core.job_steps import EventFacts, advance, entry_for
-from core.names import Names
-from core.timers import Timers
 from db.reads import PostgresReads
 from db.store import PostgresStore
 from scheduler.api.http.app import create_app
@@ -23,6 +21,7 @@ from scheduler.api.services import Services
 from scheduler.operations.metrics import Metrics
 from scheduler.submission.group_commit import GroupCommit
 from scheduler.submission.submit import SubmissionPorts, Submissions
+from tests.builders import live as live_settings
 from tests.scheduler.api.fakes import CLUSTERS, RULES, assert_error
 
 pytestmark = pytest.mark.slow
@@ -44,6 +43,7 @@ async def live(database_url: str) -> AsyncIterator[Live]:
     store = PostgresStore(database_url)
     await store.open()
     group, clock, ids = GroupCommit(store), SystemClock(), RandomIds()
+    settings = live_settings(*CLUSTERS)
 
     async def readiness() -> Mapping[str, str]:
         return {"database": "ok"}
@@ -51,12 +51,8 @@ async def live(database_url: str) -> AsyncIterator[Live]:
     services = Services(
         store=store,
         reads=PostgresReads(store),
-        submissions=Submissions(
-            SubmissionPorts(group.submit, store, clock, ids), lambda: CLUSTERS, Timers()
-        ),
-        clusters=lambda: CLUSTERS,
-        rules=lambda: RULES,
-        names=Names(),
+        submissions=Submissions(SubmissionPorts(group.submit, store, clock, ids), settings),
+        settings=settings,
         clock=clock,
         ids=ids,
         metrics=Metrics(),

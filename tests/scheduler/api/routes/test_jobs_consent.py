@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 
 from core.tenants import Consent, Tenant
-from scheduler.submission.tenant_access import DoorRules
 from tests.scheduler.api.fakes import CLUSTERS, House
 
 NATIVE = "/api/v1/jobs"
@@ -36,7 +35,7 @@ async def test_a_dear_job_is_refused_until_its_tenant_buys_it(
 ) -> None:
     """409 with the price, and nothing stored. Routes that cannot confirm follow their tenant's own
     limit."""
-    house = House(door_rules=DoorRules(confirm_above_usd_per_hour=5.0))
+    house = House(door={"confirm_above_usd_per_hour": 5.0})
     async with house.client() as client:
         refused = await client.post(path, json=body)
         assert (refused.status_code, refused.json()["code"]) == (409, "price_not_confirmed")
@@ -48,7 +47,7 @@ async def test_a_dear_job_is_refused_until_its_tenant_buys_it(
 
 async def test_native_rest_confirms_the_price_that_it_was_told() -> None:
     """The price of the 409 as `confirmed_usd_per_hour`, or the job's own limit."""
-    house = House(door_rules=DoorRules(confirm_above_usd_per_hour=5.0))
+    house = House(door={"confirm_above_usd_per_hour": 5.0})
     async with house.client() as client:
         usd = (await client.post(NATIVE, json=BODY)).json()["total_usd_per_hour"]
         less = await client.post(f"{NATIVE}?confirmed_usd_per_hour={usd - 1}", json=BODY)
@@ -62,7 +61,7 @@ async def test_spot_is_taken_on_no_route_without_consent(
     path: str, body: dict[str, object], accepted: int
 ) -> None:
     """A route that cannot say `spot` follows its tenant's default."""
-    house = House(door_rules=DoorRules())
+    house = House(door={})
     house.clusters = tuple(replace(c, spot=c.name == "2xa100-40gb") for c in CLUSTERS)
     async with house.client() as client:
         refused = await client.post(path, json=body)
@@ -79,7 +78,7 @@ async def test_a_tenant_that_agrees_to_spot_does_without_where_there_is_none(
     path: str, body: dict[str, object], accepted: int
 ) -> None:
     """Its default is consent, not a demand; a job that says `spot` itself is refused."""
-    house = House(door_rules=DoorRules())
+    house = House(door={})
     agree(house, Consent(spot=True))
     async with house.client() as client:
         assert (await client.post(path, json=body)).status_code == accepted
@@ -92,7 +91,7 @@ async def test_a_tenant_that_agrees_to_spot_does_without_where_there_is_none(
 async def test_an_unknown_tenant_is_refused_by_name() -> None:
     """With the nearest ones and the way to set it up; where submissions may bring tenants, a header
     says that it is new."""
-    house = House(door_rules=DoorRules(create_tenants=False))
+    house = House(door={"create_tenants": False})
     house.put_tenant(Tenant("vision"))
     body = {**BODY, "tenant_id": "visoin"}
     async with house.client() as client:
@@ -101,7 +100,7 @@ async def test_an_unknown_tenant_is_refused_by_name() -> None:
     assert (refused.status_code, fault["field"]) == (422, "tenant_id")
     assert "nearest: vision" in fault["expected"]
     assert "zen tenants set visoin" in fault["expected"]
-    house.door_rules = DoorRules()
+    house.door = {}
     async with house.client() as client:
         taken = await client.post(NATIVE, json=body)
     assert (taken.status_code, taken.headers["Zen-New-Tenant"]) == (201, "true")

@@ -15,8 +15,8 @@ from core.queueing import QueuePolicy, QueueRule, patience_s
 from core.tenants import Consent, Quota, Tenant
 from scheduler.queue.guaranteed_start import bound_s
 from scheduler.submission.submit import Expected, SubmissionPorts, Submissions
-from scheduler.submission.tenant_access import DoorRules, TenantAccess, span
-from tests.scheduler.api.fakes import NOW, RULES, TO_RUNNING, House
+from scheduler.submission.tenant_access import TenantAccess, span
+from tests.scheduler.api.fakes import NOW, RULES, TO_RUNNING, House, HouseSettings
 
 PATH = "/api/v1/tenants"
 JOB = {"command": ["true"], "gpu_type": "l4"}
@@ -130,14 +130,12 @@ def door(
     expected: Expected = lambda _, __: None,
 ) -> Submissions:
     clock = house.clock
-    services = house.services()
+    house.door = {"create_tenants": not strict, "confirm_above_usd_per_hour": confirm}
+    services, settings = house.services(), HouseSettings(house)
     return Submissions(
         SubmissionPorts(house.store.write, house.store, clock, services.ids),
-        lambda: house.clusters,
-        RULES.timers,
-        door=TenantAccess(
-            house.store, lambda: DoorRules(not strict, confirm_above_usd_per_hour=confirm), clock
-        ),
+        settings,
+        door=TenantAccess(house.store, settings, clock),
         expected=expected,
     )
 
