@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -149,7 +149,7 @@ class MemoryCloud:
 class StillOrchestrator:
     """The managers are run by the race itself."""
 
-    def poke(self, snapshot: Snapshot) -> None: ...
+    def poke(self, snapshot: Snapshot, admitted: Mapping[str, Sequence[str]]) -> None: ...
 
 
 class House:

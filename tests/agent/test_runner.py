@@ -273,7 +273,7 @@ async def test_renewing_does_not_lift_a_freeze_that_was_ordered(yard: Yard) -> N
     assert (await yard.end()).reason == "killed by SIGTERM"
 
 
-async def test_killed_keeper_is_an_end(yard: Yard) -> None:
+async def test_killed_shim_is_an_end(yard: Yard) -> None:
     """If somebody kills the shim, the job's whole group dies with it and its end is told."""
     yard.start("sleep 1000 & echo $$ $!; wait")
     await yard.said("\n")

@@ -153,12 +153,12 @@ def job_shims() -> list[psutil.Process]:
     for child in psutil.Process().children():
         with suppress(psutil.Error):
             words = child.cmdline()
-            if any("agent" in word and "keeper" in word for word in words):
+            if any("agent" in word and "shim" in word for word in words):
                 found.append(child)
     return found
 
 
-async def test_killed_keeper_leaves_nothing(yard: Yard) -> None:
+async def test_killed_shim_leaves_nothing(yard: Yard) -> None:
     """If somebody kills the shim, its job is ended and that is told."""
     yard.start(COUNT)
     await yard.said("1\n")

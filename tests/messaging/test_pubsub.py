@@ -216,7 +216,7 @@ async def test_slow_reader_keeps_its_lease(
     bus: PubSubBus, clock: SkippingClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A message held past its deadline is extended, not delivered a second time."""
-    monkeypatch.setattr(inbound_module, "BEAT_S", 0.02)
+    monkeypatch.setattr(inbound_module, "HEARTBEAT_S", 0.02)
     extended: asyncio.Queue[int] = asyncio.Queue()
     modify = bus.subscriber.modify_ack_deadline
 
@@ -243,7 +243,7 @@ async def test_message_held_too_long_is_let_go(
     bus: PubSubBus, clock: SkippingClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Extension is bounded: what a stuck reader holds comes again after its deadline."""
-    monkeypatch.setattr(inbound_module, "BEAT_S", 0.02)
+    monkeypatch.setattr(inbound_module, "HEARTBEAT_S", 0.02)
     monkeypatch.setattr(inbound_module, "HOLD_MAX_S", 0.0)
     let_go = asyncio.Event()
     monkeypatch.setattr(inbound_module.log, "warning", lambda *_: let_go.set())

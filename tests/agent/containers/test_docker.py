@@ -99,7 +99,7 @@ async def test_end_that_is_never_known(
     """Without an exit code it is a loss, with its reason: neither a success nor the job's fault."""
     impatient = "import agent.containers.shim as k\nk.UNSURE_MAX_S = 0.1\n"
     *words, program = Containers.shim
-    monkeypatch.setattr(Containers, "keeper", (*words, _before_main(program, impatient)))
+    monkeypatch.setattr(Containers, "shim", (*words, _before_main(program, impatient)))
     docker.unsure = 1_000_000
     yard = Yard(tmp_path, docker=docker.address, image="here")
     yard.start("true")
