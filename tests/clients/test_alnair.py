@@ -14,9 +14,17 @@ from tests.e2e.stack import Stack, stack
 pytestmark = pytest.mark.slow
 Json = dict[str, Any]
 
-# Says what a torchrun is told, by its arguments and by what it reads in its environment.
+# Says what a torchrun is told, by its arguments and by what it reads in its environment. As the
+# real one it waits for the second node: the first that ends ends the job.
 TORCHRUN = """#!/bin/sh
 echo "nodes=$PET_NNODES each=$PET_NPROC_PER_NODE by=$PET_RDZV_BACKEND id=$PET_RDZV_ID: $*"
+: > "$0.joined.$$"
+for _ in $(seq 200); do
+    set -- "$0".joined.*
+    [ $# -ge 2 ] && exit 0
+    sleep 0.1
+done
+exit 1
 """
 
 
