@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from datetime import date
 from http.client import HTTPConnection, HTTPException
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -13,7 +16,7 @@ from urllib.parse import quote, urlsplit
 from typer import BadParameter
 
 from cli.paths import PROGRAM, alive, home
-from core.errors import ZenError
+from core.errors import BadInput, Fault, ZenError
 
 if TYPE_CHECKING:
     import httpx
@@ -146,7 +149,8 @@ class Client:
                 method,
                 f"{self._prefix}{where}",
                 params=_given(query),
-                json=body,
+                content=None if body is None else _encoded(body),
+                headers=None if body is None else {"content-type": "application/json"},
                 timeout=timeout_s,
             )
         if response.status_code >= 400:
@@ -206,6 +210,33 @@ class Client:
                 f"what answers at {self.address} is not the {self._what} of this scheduler"
             )
         return body
+
+
+def _encoded(body: object) -> bytes:
+    """The body as JSON; values that JSON cannot hold are named."""
+    faults = list(_unsendable("", body))
+    if faults:
+        raise BadInput(faults)
+    return json.dumps(body, ensure_ascii=False).encode()
+
+
+def _unsendable(field: str, value: object) -> Iterator[Fault]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _unsendable(f"{field}.{name}" if field else str(name), inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _unsendable(field, inner)
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield Fault(field, str(value), "a finite number")
+    elif isinstance(value, date):
+        yield Fault(field, str(value), "a text: put it in quotes")
+    elif isinstance(value, str) and not value.isprintable() and _undecoded(value):
+        yield Fault(field, ascii(value), "text in UTF-8")
+
+
+def _undecoded(text: str) -> bool:
+    return any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _given(query: Mapping[str, object] | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ A command takes its own options as one dataclass, and what was given of the fiel
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from types import NoneType
@@ -103,6 +104,8 @@ def _read(option: Option, value: Any, *, mapping: bool) -> Any:
         raise typer.BadParameter(f"{flag}: got '', expected a value; leave it out for none")
     match option.said:
         case Said.GIGABYTES:
+            if not math.isfinite(value):
+                raise typer.BadParameter(f"{flag}: got {value}, expected a finite number")
             return round(value * 1024)
         case Said.SECONDS | Said.MINUTES:
             return seconds(value, flag) / _SPAN_UNIT_S[option.said]

@@ -47,7 +47,7 @@ class KnownRows:
     """(user, job id) → somebody has submitted it."""
     vm_versions: MutableMapping[str, int] = field(default_factory=dict)
     vm_names: MutableMapping[str, bool] = field(default_factory=dict)
-    """Name → a active VM has it."""
+    """Name → an active VM has it."""
     vm_counts: MutableMapping[str, int] = field(default_factory=dict)
     """Cluster → VMs that are not gone."""
     dead_letters: MutableMapping[str, bool] = field(default_factory=dict)
@@ -149,7 +149,7 @@ def _guard_job_move(before: Job, after: Job, known: KnownRows) -> CommitRefusal 
     refusal = _guard_version("job", before.spec.job_id, before, after, known.job_versions)
     leaves = before.status in HOLDS and after.status not in HOLDS
     if refusal is None and leaves and before.spec.tenant_id in known.tenants:
-        _dependency(
+        _add_to_holding(
             before.spec.tenant_id, before.cluster, ResourceTotals.of(before.spec), -1, known
         )
     return refusal
@@ -207,11 +207,11 @@ def _guard_reserve(reserve: Reserve, known: KnownRows) -> CommitRefusal | None:
         short = shortage(tenant, asked, used)
         if short is not None:
             return CommitRefusal(R.QUOTA, short.words())
-    _dependency(reserve.tenant_id, reserve.cluster, reserve.asks, 1, known)
+    _add_to_holding(reserve.tenant_id, reserve.cluster, reserve.asks, 1, known)
     return None
 
 
-def _dependency(
+def _add_to_holding(
     tenant_id: str, cluster: str, asks: ResourceTotals, sign: int, known: KnownRows
 ) -> None:
     """What a step of this very commit adds to a tenant's holding, or takes from it."""

@@ -25,7 +25,7 @@ from core.slots import slots_of
 from core.vm import Vm
 
 SETTLE_MARGIN = timedelta(minutes=1)
-"""A active VM is settled up to this long ago: what is being written just now may still say
+"""An active VM is settled up to this long ago: what is being written just now may still say
 otherwise."""
 DAY_S = 86400.0
 GIVE_BACK = timedelta(minutes=1)

@@ -282,7 +282,7 @@ SUPPLY_HISTORY_UPDATE = ", ".join(f"{name} = excluded.{name}" for name in _SEEN)
 
 
 def supply_row(seen: SupplyHistory) -> Row:
-    """In the order of EXPERIENCE_SELECT."""
+    """In the order of SUPPLY_HISTORY_SELECT."""
     last = None if seen.last is None else str(seen.last)
     counts = (seen.updated_at, seen.hits, seen.misses, last, seen.last_at)
     spans = [(s.weight, s.log_mean, s.log_var) for s in (seen.delivery, seen.boot)]

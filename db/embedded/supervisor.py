@@ -148,7 +148,7 @@ def take_lock(home: Path, watch: SignalWatch) -> int:
             return fd
     raise Failed(
         f"a PostgreSQL server is already running on {home / 'pgdata'} "
-        f"(keeper's process id {noted(fd).get('supervisor')}); stop it first"
+        f"(supervisor's process id {noted(fd).get('keeper')}); stop it first"
     )
 
 

@@ -73,8 +73,8 @@ def lacks(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
         ("memory_mb", spec.memory_mb, cluster.memory_gb * 1024, "MB"),
     )
     faults = [
-        Fault(field, f"{asked:g}", f"at most {there} {batch}, what a VM of {cluster.name} has")
-        for field, asked, there, batch in limits
+        Fault(field, f"{asked:g}", f"at most {there} {unit}, what a VM of {cluster.name} has")
+        for field, asked, there, unit in limits
         if asked > there
     ]
     if spec.replicas > 1:

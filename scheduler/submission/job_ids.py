@@ -18,8 +18,8 @@ _ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 def readable_id(uid: str) -> str:
     """A job id of ten characters from the random end of a uid: 50 bits, none look alike."""
     bits = uuid.UUID(uid).int
-    dead_letters = [_ID_ALPHABET[(bits >> shift) & 31] for shift in range(0, 50, 5)]
-    return "j-" + "".join(dead_letters)
+    chars = [_ID_ALPHABET[(bits >> shift) & 31] for shift in range(0, 50, 5)]
+    return "j-" + "".join(chars)
 
 
 def key_job_id(key: str) -> str:

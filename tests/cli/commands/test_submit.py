@@ -546,3 +546,21 @@ def test_on_a_node_a_job_runs_where_it_was_submitted(
     assert sent(here, "--image", "python:3.12") is None
     assert sent(replace(here, node=False)) is None
     assert sent(replace(here, api="http://127.0.0.1:9")) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--max-price", "nan"), "max_usd_per_hour: got nan, expected a finite number"),
+        (("--memory", "inf"), "--memory: got inf, expected a finite number"),
+        (("--env", "A=\udcff"), "expected text in UTF-8"),
+    ],
+)
+def test_values_that_json_cannot_hold_are_named(
+    zen: Zen, api: Api, words: tuple[str, str], said: str
+) -> None:
+    """One line with the field, and nothing is sent."""
+    done = zen("submit", *words, "--", "true")
+    assert done.code != 0
+    assert said in done.err
+    assert not api.requests

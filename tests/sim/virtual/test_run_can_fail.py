@@ -91,7 +91,7 @@ def test_fencing_by_lease(monkeypatch: pytest.MonkeyPatch) -> None:
             current = plan.jobs[job.uid]
             plan.step(current, event, reason, facts=EventFacts(exit_code=heartbeat.exit_code))
 
-    monkeypatch.setattr(scheduler.cycle.heartbeats, "_job_beat", believe)
+    monkeypatch.setattr(scheduler.cycle.heartbeats, "_job_heartbeat", believe)
     assert caught(monkeypatch, ["I2", "I4", "crash"], "vm_cut_off", "agent_restarted")
 
 
@@ -204,7 +204,7 @@ def test_dedup_of_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_canary_and_settling_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence that is believed as soon as the bus is back."""
-    monkeypatch.setattr(BusClock, "steady", lambda self, _: self.bus_now is not None)
+    monkeypatch.setattr(BusClock, "steady", lambda self, *_: self.bus_now is not None)
     assert caught(monkeypatch, ["silence"], "bus_down")
 
 
