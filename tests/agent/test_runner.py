@@ -276,6 +276,7 @@ async def test_renewing_does_not_lift_a_freeze_that_was_ordered(yard: Yard) -> N
 async def test_killed_shim_is_an_end(yard: Yard) -> None:
     """If somebody kills the shim, the job's whole group dies with it and its end is told."""
     yard.start("sleep 1000 & echo $$ $!; wait")
+    assert isinstance(await yard.next(), Started)
     await yard.said("\n")
     pids = [int(pid) for pid in (await yard.log()).split()]
     shim = psutil.Process(pids[0]).parent()
