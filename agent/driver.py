@@ -113,7 +113,7 @@ class Driver:
         try:
             await self._bus.publish(messages, self._machine.timers.publish_timeout_s)
         except ZenError as error:
-            self._journal.warning("beats not confirmed", reason=str(error))
+            self._journal.warning("heartbeats not confirmed", reason=str(error))
             self.post(HeartbeatsFailed(number))
         else:
             self.post(HeartbeatsConfirmed(number))

@@ -277,7 +277,7 @@ _GENERAL: Sequence[Key] = (
         "queue_limit",
         whole(1, 100_000),
         1000,
-        "Queued jobs that one turn of the loop looks at, in order.",
+        "Queued jobs that one scheduling cycle looks at, in order.",
     ),
     Key(
         "tenants_strict",

@@ -9,7 +9,7 @@ from enum import StrEnum
 from core.vm import Vm
 
 
-class WishKind(StrEnum):
+class VmRequestKind(StrEnum):
     """For whom a VM is asked for."""
 
     JOB = "job"
@@ -48,7 +48,7 @@ class VmRequest:
     job: str | None = None
     """The uid of the job that waits; of several that share a VM, the first in the queue. Of a spare
     VM, the job that the next one is expected to be like."""
-    kind: WishKind = WishKind.JOB
+    kind: VmRequestKind = VmRequestKind.JOB
     position: int = 0
     """Of a job: its place in the order of admission."""
 

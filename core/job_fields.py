@@ -404,11 +404,11 @@ class JobSpec(WorkerSpec):
     reschedulable: bool = told(
         True,
         kinds.FLAG,
-        "false: never asked to yield to others, and FAILED if its VM is lost.",
+        "false: never preempted, and FAILED if its VM is lost.",
         option=Option(
             "--reschedulable/--not-reschedulable",
             None,
-            "May be asked to yield, and begins again after a lost VM.",
+            "May be preempted, and begins again after a lost VM.",
         ),
         shown=True,
     )

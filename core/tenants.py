@@ -76,7 +76,7 @@ class Tenant:
     may_preempt: bool = True
     """Its jobs may take the place of others' that run."""
     preemptible: bool = True
-    """Its running jobs may be asked to yield."""
+    """Its running jobs may be preempted."""
     quota: Quota = field(default_factory=Quota)
     version: int = 1
     name: str = ""

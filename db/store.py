@@ -277,7 +277,7 @@ class PostgresStore:
             return await self._commit(batches, term)
         except (psycopg.IntegrityError, psycopg.DataError) as fault:
             if len(batches) == 1:
-                log.error("unit_unstorable", batch=repr(batches[0])[:2000], fault=str(fault))
+                log.error("batch_unstorable", batch=repr(batches[0])[:2000], fault=str(fault))
                 return Committed.unstorable(fault)
         return Committed.joined([await self.commit([batch], term) for batch in batches])
 

@@ -372,7 +372,7 @@ def _check_heartbeat(body: wire.WireHeartbeat, status: HeartbeatStatus | str, ve
     for name, there in (("attempt", body.attempt is not None), ("lease_id", bool(body.lease_id))):
         if not there:
             raise BadMessage(
-                f"{name}: got nothing, expected a value: a v2 beat about a job proves its lease"
+                f"{name}: got nothing, expected a value: a v2 heartbeat of a job proves its lease"
             )
 
 

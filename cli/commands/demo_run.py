@@ -137,7 +137,7 @@ class DemoSummary:
                 f" its jobs ran in {', '.join(self.regions_of(SHORT_CLUSTER)) or 'no region'}"
             ),
             (
-                f"preemption: {VICTIM} lost {self.preempted_vm or 'nothing'}, was queued again,"
+                f"reclaim: {VICTIM} lost {self.preempted_vm or 'nothing'}, was queued again,"
                 f" resumed at step {self.resumed_at} and is {victim.get('status', 'missing')}"
                 f" (attempt {victim.get('attempt', 0)}, {moved})"
             ),

@@ -86,7 +86,7 @@ class TenantOptions:
     ] = None
     preemptible: Annotated[
         bool | None,
-        typer.Option("--preemptible/--not-preemptible", help="May its jobs be asked to yield?"),
+        typer.Option("--preemptible/--not-preemptible", help="May its jobs be preempted?"),
     ] = None
     spot: Annotated[
         bool | None,
@@ -261,7 +261,7 @@ def _consent(found: Json) -> str:
 
 
 def _say_tenant(found: Json) -> None:
-    yields = "yields to others" if found["preemptible"] else "is never asked to yield"
+    yields = "may be preempted" if found["preemptible"] else "is never preempted"
     takes = "may preempt" if found["may_preempt"] else "may not preempt"
     name = f", {found['name']}" if found["name"] != found["tenant_id"] else ""
     say(f"tenant:    {found['tenant_id']}{name}  (version {found['version']})")

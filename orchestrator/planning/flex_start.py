@@ -14,7 +14,7 @@ from datetime import datetime
 
 from core.actions import NoAction
 from core.cloud_terms import REQUEST_RUN_MAX_S, REQUEST_RUN_MIN_S
-from core.demand import VmRequest, WishKind
+from core.demand import VmRequest, VmRequestKind
 from core.region_blocks import BlockKind
 from core.timers import Timers
 from core.vm import Vm
@@ -109,7 +109,7 @@ def _parties(need: Iterable[VmRequest]) -> dict[Key, list[VmRequest]]:
 
 
 def _is_ahead(single: VmRequest, member: VmRequest) -> bool:
-    return single.kind is WishKind.JOB and single.position < member.position
+    return single.kind is VmRequestKind.JOB and single.position < member.position
 
 
 def _refusal(

@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from core.cloud_terms import BILLED_AT_LEAST_S
-from core.demand import VmRequest, WishKind
+from core.demand import VmRequest, VmRequestKind
 from core.timers import Timers
 from core.vm import Vm
 from orchestrator.planning.plan_input import PlanInput
@@ -113,7 +113,7 @@ class Stream:
         for what it wishes for."""
         known = [w for w in (*self._inputs.demand.requests, *self._inputs.at_work) if w.since]
         if not known:
-            return VmRequest(job=self._last_cause, kind=WishKind.SPARE)
+            return VmRequest(job=self._last_cause, kind=VmRequestKind.SPARE)
         newest = max(known, key=lambda request: request.since or self._now)
         cap = newest.max_usd_per_hour
         return VmRequest(
@@ -121,7 +121,7 @@ class Stream:
             denied=newest.denied,
             max_usd_per_hour=cap,
             job=newest.job,
-            kind=WishKind.SPARE,
+            kind=VmRequestKind.SPARE,
         )
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from core.cluster import ClusterSpec
-from core.demand import Demand, VmRequest, WishKind
+from core.demand import Demand, VmRequest, VmRequestKind
 from core.floors import floor_at
 from core.job import Job, JobStatus
 from core.region_blocks import RegionBlock
@@ -17,7 +17,7 @@ from core.vm import Vm
 
 STARTS_S = 600.0
 """Of a job with a deadline: time for a start on a VM that may be taken back, and another one."""
-FLOOR = VmRequest(kind=WishKind.FLOOR)
+FLOOR = VmRequest(kind=VmRequestKind.FLOOR)
 """A warm VM that nobody waits for."""
 
 

@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from core.actions import Action, Create, NoAction
 from core.cloud_terms import BILLED_AT_LEAST_S
-from core.demand import VmRequest, WishKind
+from core.demand import VmRequest, VmRequestKind
 from core.names import Names
 from core.ports import Ids
 from core.supply import PRIOR_PROBABILITY
@@ -86,7 +86,7 @@ def growth(analysis: Analysis, names: Names, ids: Ids) -> list[Action]:
         _probe(analysis, left, asks)
     else:
         # Not for a floor alone, nor for who has time to wait.
-        waits = (request for request in analysis.need if request.kind is WishKind.JOB)
+        waits = (request for request in analysis.need if request.kind is VmRequestKind.JOB)
         if any(not request.has_slack(analysis.now) for request in waits):
             _hedge(analysis, asks)
         _stock_up(analysis, asks)
@@ -211,7 +211,7 @@ def _probe(analysis: Analysis, left: Sequence[VmRequest], asks: Asks) -> None:
 
 def _askable_for(request: VmRequest, analysis: Analysis, asks: Asks) -> list[Outlook]:
     """A warm VM that nobody waits for stands where the next job may use it, if that can be."""
-    if request.kind is not WishKind.FLOOR:
+    if request.kind is not VmRequestKind.FLOOR:
         return askable(request, analysis, asks)
     return askable(analysis.stream.next_request, analysis, asks) or askable(request, analysis, asks)
 

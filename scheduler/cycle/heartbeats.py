@@ -20,7 +20,7 @@ from scheduler.cycle.unhealthy_vms import note_end, note_readings
 from scheduler.plan_builder import PlanBuilder, stop_message
 from scheduler.v1.worker_messages import ENDS, Claims, note, retire
 
-log = structlog.get_logger("beats")
+log = structlog.get_logger("heartbeats")
 B = HeartbeatStatus
 _SPEAKS_FOR_A_JOB = frozenset({B.FOUND_VM, B.RUNNING, B.FROZEN})
 
@@ -96,7 +96,7 @@ def apply_heartbeats(
         uid = vms.get(item.heartbeat.vm_name)
         if uid is None:
             log.info(
-                "beat of an unknown VM",
+                "heartbeat of an unknown VM",
                 vm=item.heartbeat.vm_name,
                 status=str(item.heartbeat.status),
             )
@@ -123,12 +123,12 @@ def _identify(plan: PlanBuilder, vm: Vm, item: ReceivedHeartbeat, latest: Latest
     """The VM if the sender really is it: same machine, same boot. A new boot is a new worker."""
     heartbeat = item.heartbeat
     if vm.instance_id and heartbeat.instance_id and vm.instance_id != heartbeat.instance_id:
-        log.info("beat of an older machine under this name", vm=vm.name, id=heartbeat.instance_id)
+        log.info("heartbeat of an older VM of this name", vm=vm.name, id=heartbeat.instance_id)
         return None
     if not vm.boot_nonce or vm.boot_nonce == heartbeat.boot_nonce:
         return vm
     if heartbeat.status is not B.READY or latest.heard_since(vm, item.published):
-        log.info("beat of another boot", vm=vm.name, nonce=heartbeat.boot_nonce)
+        log.info("heartbeat of another boot", vm=vm.name, nonce=heartbeat.boot_nonce)
         _stray(plan, heartbeat)
         return None
     for job in plan.jobs_on(vm.uid):
@@ -237,7 +237,7 @@ def _stray(plan: PlanBuilder, heartbeat: Heartbeat) -> None:
         or heartbeat.job_id is None
     ):
         return
-    log.info("beat for a lease that is not live", vm=heartbeat.vm_name, job=heartbeat.job_id)
+    log.info("heartbeat for a lease that ended", vm=heartbeat.vm_name, job=heartbeat.job_id)
     plan.tell(
         StopJob(
             vm_name=heartbeat.vm_name,

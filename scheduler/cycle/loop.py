@@ -133,12 +133,12 @@ class SchedulerLoop:
         except TermPassed as error:
             self._parts.leadership.lost(str(error))
         except StoreDown as error:
-            log.warning("turn given up, its mail is kept", why=str(error))
+            log.warning("cycle given up, its messages are kept", why=str(error))
             self._parts.inbox.put_back(self._mail.messages)
             await asyncio.sleep(self._interval_s)
         except Exception:
             # One bad cycle must not end the service: nothing was committed, the next one retries.
-            log.exception("turn crashed")
+            log.exception("cycle crashed")
             await self._isolate()
             await asyncio.sleep(self._interval_s)
 

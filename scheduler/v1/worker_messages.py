@@ -49,7 +49,7 @@ class Claims:
         nothing."""
         if heartbeat.version != 1 or heartbeat.job_id is None:
             log.warning(
-                "not a v1 beat, from a v1 cluster", vm=vm.name, status=str(heartbeat.status)
+                "not a v1 heartbeat, from a v1 cluster", vm=vm.name, status=str(heartbeat.status)
             )
             return None
         if vm.kept_until is not None:
