@@ -23,12 +23,13 @@ from pathlib import Path
 from bench.capacity_tables import Dear, Report, as_json, as_markdown, print_report
 from bench.capacity_verdict import Suite, judge, validity
 from bench.plots import write_plots
+from bench.replay.measured import load_lifetimes, load_probe
+from bench.replay.suites import POLICIES, SPOT_ONLY, policy_of
 from core.errors import BadInput, Fault, ZenError
+from sim.replay.cases import OURS, ReplayCase, Traces, run_cases
 from sim.replay.figures import ReplayFigures
-from sim.replay.measured import load_lifetimes, load_probe
 from sim.replay.physics import Preemption, ReplayPhysics
 from sim.replay.product import Setup
-from sim.replay.suites import OURS, POLICIES, SPOT_ONLY, ReplayCase, Traces, run_cases
 from sim.replay.supply import Supply, load_prices, load_supply
 from sim.replay.synthetic import Recipe, make_jobs, make_supply
 from sim.replay.workload import Workload, load_jobs
@@ -70,13 +71,14 @@ def traces_of(args: argparse.Namespace) -> Traces:
         supply = make_supply(recipe)
         dear = [supply.zones[-1].name] if args.dear else []
         jobs = {"made-up long": make_jobs(recipe), "made-up short": make_jobs(short)}
-        return Traces(jobs, _supplies(supply, dear))
+        return Traces(jobs, _supplies(supply, dear), policy_of)
     supply = load_supply(args.supply, exact=args.exact_counts)
     if args.prices:
         supply = supply.priced(load_prices(args.prices))
     return Traces(
         dict(jobs_source(text, args.days) for text in args.jobs),
         _supplies(supply, args.dear or []),
+        policy_of,
     )
 
 

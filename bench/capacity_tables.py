@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.capacity_verdict import METRICS, CapacityVerdict, Suite
+from bench.replay.suites import WORDS
 from bench.study import StudyCheck
-from sim.replay.suites import WORDS
 
 DEAR_MUST = 1.01
 

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from bench.replay.suites import Estimate, estimate
 from bench.study import StudyCheck
+from sim.replay.cases import OURS
 from sim.replay.figures import ReplayFigures
-from sim.replay.suites import OURS, Estimate, estimate
 
 Metric = Callable[[ReplayFigures], float]
 METRICS: Mapping[str, Metric] = {

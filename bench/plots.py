@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 
 from bench.capacity_verdict import Suite
-from sim.replay.suites import WORDS
+from bench.replay.suites import WORDS
 
 WIDTH, PANEL_H, LEFT, RIGHT, TOP, BOTTOM = 720, 250, 60, 220, 34, 40
 COLOURS = {

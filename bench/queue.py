@@ -25,14 +25,12 @@ from rich.table import Table
 
 from bench.queue_plots import write_plots
 from bench.queue_verdict import QueueVerdict, judge, validity
-from bench.study import StudyCheck
-from core.errors import BadInput, Fault, ZenError
-from sim.replay.pool import Costs, PoolPolicy, replay
-from sim.replay.queue_apart import apart, finish_time_fairness
-from sim.replay.queue_eta import Asking, Truth, truth_of
-from sim.replay.queue_figures import QueueFigures, figures_of
-from sim.replay.queue_product import ProductQueue
-from sim.replay.queue_rivals import (
+from bench.replay.pool import Costs, PoolPolicy, replay
+from bench.replay.queue_apart import apart, finish_time_fairness
+from bench.replay.queue_eta import Asking, Truth, truth_of
+from bench.replay.queue_figures import QueueFigures, figures_of
+from bench.replay.queue_product import ProductQueue
+from bench.replay.queue_rivals import (
     Easy,
     Fifo,
     Fill,
@@ -41,6 +39,8 @@ from sim.replay.queue_rivals import (
     ShortestPredicted,
     shortest_known,
 )
+from bench.study import StudyCheck
+from core.errors import BadInput, Fault, ZenError
 from sim.replay.synthetic import Recipe, make_jobs
 from sim.replay.workload import Workload, load_jobs
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import Path
 
-from sim.replay.queue_figures import QueueFigures
+from bench.replay.queue_figures import QueueFigures
 
 WIDTH, LEFT, RIGHT, ROW_H, HEAD_H = 720, 220, 70, 20, 40
 _PLOTS: Mapping[str, tuple[str, Callable[[QueueFigures], float]]] = {

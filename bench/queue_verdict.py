@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from bench.replay.queue_eta import Truth
+from bench.replay.queue_figures import QueueFigures
 from bench.study import StudyCheck
-from sim.replay.queue_eta import Truth
-from sim.replay.queue_figures import QueueFigures
 
 Runs = Mapping[str, QueueFigures]
 # A study of the same traces: mean completion in thousand seconds, by pool and jobs.

@@ -61,7 +61,9 @@ REPLACED = {
 }
 """Parts of names that no identifier of the planners, the store and the scheduler has any more."""
 
-ROOMS = ("core", "db", "migs", "orchestrator", "scheduler", "sim/memory", "sim/replay")
+ROOMS = (
+    "bench/replay", "core", "db", "migs", "orchestrator", "scheduler", "sim/memory", "sim/replay",
+)  # fmt: skip
 
 STORED = {"last_beat_at", "belief", "belief_bar", "usual_belief", "living_hours"}
 """Columns, REST fields and configuration keys keep their spelling."""

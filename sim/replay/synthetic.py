@@ -1,4 +1,4 @@
-"""Traces for people who have none: supply and jobs from a seed, with the habits of real ones.
+"""Made-up traces: supply and jobs from a seed, with the habits of real ones.
 
 Zones stay up or down for hours, those of one region tend to fail together, one of them is always
 there and dear; jobs come in bursts by day, most are short and a few are very long.
@@ -44,7 +44,7 @@ def make_supply(recipe: Recipe) -> Supply:
     zones = []
     for region in range(recipe.regions):
         weather = _weather(dice, steps)
-        for dead_letter in range(recipe.zones_per_region):
+        for number in range(recipe.zones_per_region):
             own = _weather(dice, steps)
             level = dice.uniform(0.2, 1.0)
             series = [
@@ -52,7 +52,7 @@ def make_supply(recipe: Recipe) -> Supply:
                 for i in range(steps)
             ]
             price = _PRICES[region % len(_PRICES)]
-            name = f"synth-region{region + 1}-{chr(ord('a') + dead_letter)}"
+            name = f"synth-region{region + 1}-{chr(ord('a') + number)}"
             zones.append(make_zone(name, series, steps * STEP_S, price, cap=MOST))
     if recipe.dear:
         always = [(i * STEP_S, MOST) for i in range(steps)]

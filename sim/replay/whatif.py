@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from core.errors import BadInput, Fault
+from sim.replay.cases import OURS, ReplayCase, Traces, run_cases
 from sim.replay.figures import ReplayFigures
 from sim.replay.physics import ReplayPhysics
 from sim.replay.product import Setup
-from sim.replay.suites import OURS, ReplayCase, Traces, run_cases
 from sim.replay.supply import Supply, region_of
 from sim.replay.workload import Workload
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import math
 from pathlib import Path
 
 import pytest
 
 from core.errors import BadInput
-from sim.replay.measured import load_lifetimes, load_probe
 from sim.replay.supply import UNBOUNDED, load_prices, load_supply, region_of
 from sim.replay.synthetic import (
     Recipe,
@@ -150,25 +148,6 @@ def test_a_damaged_or_missing_file_is_said(tmp_path: Path) -> None:
         load_jobs(tmp_path / "none.csv")
     with pytest.raises(BadTrace, match="column duration_s: got 'long'"):
         load_jobs(_file(tmp_path, "submit_s,duration_s\n1,long\n"))
-
-
-def test_a_probe_tells_stockouts_from_what_never_works(tmp_path: Path) -> None:
-    """An answer within seconds is no stockout; other sizes are other machines."""
-    head = "time_utc,zone,gpu_type,num_gpu,event,latency_or_lifetime_s\n"
-    rows = ["create_ok,46", "create_ok,46", "create_failed,2", "create_failed,57"]
-    rows += ["create_failed,107", "preempted,900", "running,"]
-    lines = [f"2020-03-01 10:11:21,z,v100,1,{row}" for row in rows]
-    lines.append("2020-03-01 10:11:21,z,v100,8,create_ok,230")
-    probe = load_probe(_file(tmp_path, head + "\n".join(lines) + "\n"))
-    assert probe.granted.p50_s == 46
-    assert probe.refused.p50_s == pytest.approx(82)
-    assert probe.lifetimes_s == (900.0,)
-
-
-def test_a_vm_that_was_stopped_may_have_lived_for_ever(tmp_path: Path) -> None:
-    """Only preemptions tell a lifetime."""
-    text = "zone,lifetime_s,end\nz,4648.7,preempted\nz,60,stopped\n"
-    assert load_lifetimes(_file(tmp_path, text)) == (4648.7, math.inf)
 
 
 def test_made_up_traces_follow_from_their_seed(tmp_path: Path) -> None:

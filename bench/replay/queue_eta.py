@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from bench.replay.pool import Orders, PoolJob, ReplayPool
+from bench.replay.queue_product import TENANT, ProductQueue, moment_of, uid_of
 from core.active import take_census
 from core.forecast import Record, Told
 from core.job import LEASED
@@ -17,8 +19,6 @@ from scheduler.forecast.queue_simulation import AHEAD_MAX, PLAYS, Eta, ForecastA
 from scheduler.queue.fair_share import shares_of
 from scheduler.queue.guaranteed_start import protected_at
 from scheduler.queue.order import ranked
-from sim.replay.pool import Orders, PoolJob, ReplayPool
-from sim.replay.queue_product import TENANT, ProductQueue, moment_of, uid_of
 
 
 @dataclass(slots=True)

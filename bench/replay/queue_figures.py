@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from sim.replay.pool import PoolJob
+from bench.replay.pool import PoolJob
 
 BIG_GPUS = 32
 BOUND_S = 600.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from sim.replay.pool import PoolJob, replay
-from sim.replay.queue_rivals import Fill
+from bench.replay.pool import PoolJob, replay
+from bench.replay.queue_rivals import Fill
 from sim.replay.workload import TraceJob
 
 

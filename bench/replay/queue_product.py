@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from bench.replay.pool import Orders, PoolJob, ReplayPool
 from core.active import ActiveRows
 from core.changes import Snapshot
 from core.cluster import ClusterSpec, RegionSpec
@@ -41,7 +42,6 @@ from scheduler.plan_builder import PlanBuilder
 from scheduler.queue.heads import TenantQueues, heads_for
 from scheduler.submission.tenant_access import told_bound_s
 from sim.memory.tables import Tables
-from sim.replay.pool import Orders, PoolJob, ReplayPool
 
 EPOCH = datetime(2025, 1, 1, tzinfo=UTC)
 REGION = "replay"

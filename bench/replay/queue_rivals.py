@@ -9,7 +9,7 @@ from heapq import merge
 from itertools import accumulate
 from statistics import median
 
-from sim.replay.pool import Orders, PoolJob, ReplayPool
+from bench.replay.pool import Orders, PoolJob, ReplayPool
 
 HOUR_S = 3600.0
 LAS_GPU_S = tuple(hours * HOUR_S for hours in (0.5, 2, 8, 32, 128))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sim.replay.pool import Costs, PoolJob, PoolPolicy, replay
-from sim.replay.queue_eta import Asking, truth_of
-from sim.replay.queue_figures import figures_of
-from sim.replay.queue_product import ProductQueue
-from sim.replay.queue_rivals import (
+from bench.replay.pool import Costs, PoolJob, PoolPolicy, replay
+from bench.replay.queue_eta import Asking, truth_of
+from bench.replay.queue_figures import figures_of
+from bench.replay.queue_product import ProductQueue
+from bench.replay.queue_rivals import (
     Easy,
     Fifo,
     Fill,
