@@ -14,7 +14,6 @@ import typer
 from typer.main import get_command
 
 from cli import aliases
-from cli.clients import verify as clients
 from cli.commands import (
     artifacts,
     capacity,
@@ -37,7 +36,7 @@ from cli.commands import (
     up,
     whatif,
 )
-from cli.paths import PROGRAM
+from cli.paths import PROGRAM, WITH_TESTS
 from cli.reference import command as reference
 from core.errors import ZenError
 
@@ -106,20 +105,23 @@ app.add_typer(tenants.app, name="tenants")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(sim.app, name="sim")
 app.add_typer(config_versions.app, name="config")
-app.add_typer(clients.app, name="clients")
 app.add_typer(operate.infra_app, name="infra")
 app.add_typer(operate.db_app, name="db")
 app.command()(operate.serve)
-app.command()(checks.check)
-app.command(
-    "test",
-    context_settings={
-        "allow_extra_args": True,
-        "ignore_unknown_options": True,
-        "allow_interspersed_args": False,
-    },
-)(checks.run_tests)
 app.command()(reference.docs)
+if WITH_TESTS:
+    from tests.clients.programs import verify as clients
+
+    app.add_typer(clients.app, name="clients")
+    app.command()(checks.check)
+    app.command(
+        "test",
+        context_settings={
+            "allow_extra_args": True,
+            "ignore_unknown_options": True,
+            "allow_interspersed_args": False,
+        },
+    )(checks.run_tests)
 
 
 def run(arguments: Sequence[str], name: str = "zen") -> int:

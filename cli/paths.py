@@ -13,6 +13,8 @@ from pathlib import Path
 from core.errors import ZenError
 
 ROOT = Path(__file__).resolve().parents[1]
+WITH_TESTS = (ROOT / "tests" / "clients" / "programs").is_dir()
+"""False in a wheel: it has neither the tests nor the commands that run them."""
 # How people call us: the launcher of a checkout, or the installed console script.
 _NAME = Path(sys.argv[0]).name
 

@@ -118,6 +118,20 @@ def test_what_the_image_is_told_to_run_starts(app: Path, words: list[str]) -> No
 
 
 @pytest.mark.slow
+def test_zen_works_without_the_tests(tmp_path: Path) -> None:
+    """As the wheel installs it: the commands that run tests are a checkout's."""
+    rooms = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    for room in rooms["find"]["include"]:
+        name = room.removesuffix("*")
+        shutil.copytree(ROOT / name, tmp_path / name)
+    ended = in_image(tmp_path, "python", "-m", "cli", "--help")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    listed = {line.split()[0] for line in ended.stdout.splitlines() if line.startswith("  ")}
+    assert "submit" in listed
+    assert not listed & {"check", "test", "clients"}
+
+
+@pytest.mark.slow
 async def test_the_agent_starts_from_the_same_files(app: Path) -> None:
     """As on a VM: it asks the metadata server who it is, and names all that is missing there."""
     async with FakeMetadata({}).serve() as host:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from cli.clients.frame import ClientCheck, ClientProgram, ClientSetup, pytest_checks
+from tests.clients.programs.frame import ClientCheck, ClientProgram, ClientSetup, pytest_checks
 
 PROJECT = "zen-local"
 PACKAGES = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cli.clients import (
+from tests.clients.programs import (
     alnair,
     gpu_scheduler,
     jobscheduler,
@@ -12,7 +12,7 @@ from cli.clients import (
     scheduler_zen,
     tgpu,
 )
-from cli.clients.frame import ClientProgram
+from tests.clients.programs.frame import ClientProgram
 
 PROGRAMS: tuple[ClientProgram, ...] = (
     pipeline_zen.PROGRAM,

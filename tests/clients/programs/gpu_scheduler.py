@@ -14,8 +14,15 @@ from pathlib import Path
 
 import httpx
 
-from cli.clients.containers import address, podman, why_not
-from cli.clients.frame import ClientCheck, ClientProgram, ClientSetup, Done, judged, last_words
+from tests.clients.programs.containers import address, podman, why_not
+from tests.clients.programs.frame import (
+    ClientCheck,
+    ClientProgram,
+    ClientSetup,
+    Done,
+    judged,
+    last_words,
+)
 
 PORT, METRICS_PORT = 8080, 9091
 GOCODE = "/usr/share/gocode"

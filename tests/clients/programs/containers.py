@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agent.containers.docker import Docker, DockerError
-from cli.clients.frame import ClientFailed, last_words
+from tests.clients.programs.frame import ClientFailed, last_words
 
 NEEDED = ("podman", "runc", "conmon", "busybox")
 _TIMEOUT_S = 60.0

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from cli.paths import ROOT
 
 if TYPE_CHECKING:
-    from cli.clients.frame import ClientProgram
-    from cli.clients.verify import Verified
+    from tests.clients.programs.frame import ClientProgram
+    from tests.clients.programs.verify import Verified
 
 TARGET = ROOT / "docs" / "internals" / "compatibility.md"
 BEGIN = "<!-- written by: zen clients verify --write -->"
@@ -19,7 +19,7 @@ END = "<!-- end of what zen clients verify wrote -->"
 
 def write_results(results: Sequence[Verified]) -> Path:
     """Replaces the sections of the programs that were run; the others stay as they were."""
-    from cli.clients.programs import PROGRAMS
+    from tests.clients.programs.known import PROGRAMS
 
     text = TARGET.read_text(encoding="utf-8")
     TARGET.write_text(merged(text, PROGRAMS, results), encoding="utf-8")

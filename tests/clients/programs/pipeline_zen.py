@@ -23,9 +23,9 @@ from typing import Any
 import httpx
 import yaml
 
-from cli.clients.frame import WORDS_MAX, ClientCheck, ClientProgram, ClientSetup
 from config.load import DEFAULT_PATH
 from core.vm import VmState
+from tests.clients.programs.frame import WORDS_MAX, ClientCheck, ClientProgram, ClientSetup
 
 PROJECT, CLUSTER, BUCKET = "eng-ai-dev", "1xa100-40gb", "lum-dev-pipeline-zen-jobs"
 END_S = 240.0

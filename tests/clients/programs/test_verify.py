@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.clients import alnair, gpu_scheduler
-from cli.clients.frame import (
+from cli.main import run
+from tests.clients.programs import alnair, gpu_scheduler
+from tests.clients.programs.frame import (
     ClientCheck,
     ClientFailed,
     ClientProgram,
@@ -20,10 +21,9 @@ from cli.clients.frame import (
     judged,
     pytest_checks,
 )
-from cli.clients.programs import PROGRAMS
-from cli.clients.record import BEGIN, END, merged
-from cli.clients.verify import Verified, recognised
-from cli.main import run
+from tests.clients.programs.known import PROGRAMS
+from tests.clients.programs.record import BEGIN, END, merged
+from tests.clients.programs.verify import Verified, recognised
 
 
 def nothing(_: ClientSetup) -> Iterator[ClientCheck]:
@@ -176,7 +176,7 @@ def test_verify_that_is_told_to_end_takes_its_stack_along(
             ended.append("stack")
         return []
 
-    monkeypatch.setattr("cli.clients.verify.recognised", stopped)
+    monkeypatch.setattr("tests.clients.programs.verify.recognised", stopped)
     before = signal.getsignal(signal.SIGTERM)
     try:
         assert run(["clients", "verify", str(tmp_path)]) == 143

@@ -16,8 +16,8 @@ from typing import Any
 
 import httpx
 
-from cli.clients.containers import address, podman, why_not
-from cli.clients.frame import ClientCheck, ClientProgram, ClientSetup, judged
+from tests.clients.programs.containers import address, podman, why_not
+from tests.clients.programs.frame import ClientCheck, ClientProgram, ClientSetup, judged
 
 SAMPLES = "unified-training/config/samples"
 END_S = 120.0

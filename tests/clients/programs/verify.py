@@ -17,7 +17,7 @@ from cli.options import AsJson
 from cli.output.printing import console, emit, fitted, note, say
 
 if TYPE_CHECKING:
-    from cli.clients.frame import ClientCheck, ClientProgram, ClientSetup
+    from tests.clients.programs.frame import ClientCheck, ClientProgram, ClientSetup
 
 app = typer.Typer(help="Clients of other systems: run the real programs.", no_args_is_help=True)
 
@@ -49,7 +49,7 @@ def list_programs(as_json: AsJson = False) -> None:
     Example:
       zen clients list
     """
-    from cli.clients.programs import PROGRAMS
+    from tests.clients.programs.known import PROGRAMS
 
     if as_json:
         emit([{"name": p.name, "marks": list(p.marks), "needs": list(p.needs)} for p in PROGRAMS])
@@ -81,7 +81,7 @@ def verify(
     """
     import signal
 
-    from cli.clients.record import write_results
+    from tests.clients.programs.record import write_results
 
     # Told to end, it takes its stack along, as at Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -99,8 +99,8 @@ def verify(
 
 def recognised(checkouts: Sequence[Path]) -> list[Found]:
     """Which program each directory holds, or an error that names those that hold none."""
-    from cli.clients.frame import ClientFailed
-    from cli.clients.programs import PROGRAMS
+    from tests.clients.programs.frame import ClientFailed
+    from tests.clients.programs.known import PROGRAMS
 
     found, unknown = [], []
     for checkout in checkouts:
@@ -116,8 +116,8 @@ def recognised(checkouts: Sequence[Path]) -> list[Found]:
 
 
 def _verify(program: ClientProgram, checkout: Path) -> Verified:
-    from cli.clients.frame import ClientCheck, commit_of
     from core.errors import ZenError
+    from tests.clients.programs.frame import ClientCheck, commit_of
 
     note(f"{program.name}: starting a stack")
     if why := program.missing():
@@ -139,7 +139,7 @@ def setup_for(program: ClientProgram, checkout: Path) -> Iterator[ClientSetup]:
     """A stack where the program expects it; nothing of it is left afterwards."""
     import json
 
-    from cli.clients.frame import ClientFailed, ClientSetup, copy_of, last_words
+    from tests.clients.programs.frame import ClientFailed, ClientSetup, copy_of, last_words
 
     with tempfile.TemporaryDirectory(prefix="zen-clients-") as directory:
         scratch = Path(directory)

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 
-from cli.clients.frame import ClientCheck, ClientProgram, ClientSetup, Done, judged
+from tests.clients.programs.frame import ClientCheck, ClientProgram, ClientSetup, Done, judged
 
 GPUS = 4
 

@@ -11,8 +11,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
-from cli.clients.containers import address, podman, why_not
-from cli.clients.frame import ClientCheck, ClientProgram, ClientSetup, Done, judged, pytest_checks
+from tests.clients.programs.containers import address, podman, why_not
+from tests.clients.programs.frame import (
+    ClientCheck,
+    ClientProgram,
+    ClientSetup,
+    Done,
+    judged,
+    pytest_checks,
+)
 
 PORT = 8000
 IMAGE = "alpine:latest"

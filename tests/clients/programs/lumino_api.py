@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from cli.clients.frame import ClientCheck, ClientProgram, ClientSetup, last_words
 from cli.paths import ROOT
+from tests.clients.programs.frame import ClientCheck, ClientProgram, ClientSetup, last_words
 
 PACKAGES_FILE = "requirements.txt"
 DRIVE_S = 280.0

@@ -14,7 +14,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cli.clients.frame import ClientCheck, ClientProgram, ClientSetup, Done, judged, last_words
+from tests.clients.programs.frame import (
+    ClientCheck,
+    ClientProgram,
+    ClientSetup,
+    Done,
+    judged,
+    last_words,
+)
 
 USAGE, PORT, HOST = "USAGE.md", 6200, "http://localhost:6200"
 _BLOCK = re.compile(r"```bash\n(.*?)```", re.DOTALL)
