@@ -47,7 +47,7 @@ class _Kept:
     """Signals that came before the shim did."""
     to_shim: asyncio.StreamWriter | None = None
     pid: int = 0
-    """The job's first process once it runs; 0 for a container."""
+    """The job's first process, which leads its process group; 0 for a container."""
     task: asyncio.Task[None] | None = None
     told_to_end: bool = False
     saving: asyncio.Task[Manifest | None] | None = None
@@ -199,13 +199,15 @@ class JobRunner:
     async def _follow(self, kept: _Kept, reader: asyncio.StreamReader) -> Input:
         lease_id = kept.order.lease_id
         first = await _words(reader)
+        if "pid" in first:
+            kept.pid = int(str(first["pid"]))
+            first = await _words(reader)
         if "failed" in first:
             return kept.kind.not_started(kept.order, first)
         if "signal" in first or "lost" in first:
             return _exited(kept.order, first)
         if "started" in first:
             self._post(Started(lease_id))
-            kept.pid = int(str(first["started"]))
         tail = StatusTail(kept.places.status_file)
         meta = MetaFile(self._store, self._artifacts(kept.order), kept.places.outputs)
         following = [

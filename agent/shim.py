@@ -2,9 +2,10 @@
 
 Runs as `python -I -S shim.py SOCKET_FD LOG_FD PARENT_PID`, standard library only. The agent
 sends one JSON line (argv, env, cwd, until), then signal names, one per line; the shim answers
-with JSON lines: {"started": pid} or {"failed": errno, "what": …}, then {"exit": n} or
-{"signal": n}. End of file on the socket means that the agent is dead, even by SIGKILL: the job
-dies at once.
+with JSON lines: {"pid": n}, then {"started": true} or {"failed": errno, "what": …}, then
+{"exit": n} or {"signal": n}. End of file on the socket means that the agent is dead, even by
+SIGKILL: the job dies at once. The command runs only after its pid is told: if the shim is killed,
+the agent knows which process group to end, or there is none.
 
 `until`, renewed by lines `UNTIL seconds` on the monotonic clock, is how long the job may compute
 without a word: the agent moves it with each heartbeat that the bus confirms. Past it the shim
@@ -285,11 +286,15 @@ class ProcessShim(Shim):
 
     def _begin(self, order: dict[str, object]) -> bool:
         error_out, error_in = os.pipe()
+        go_out, go_in = os.pipe()
         self.job = os.fork()
         if self.job == 0:
-            self._become(order, error_in)
-        os.close(error_in)
-        os.close(self.log_fd)
+            os.close(go_in)  # the child's own copy would hide the shim's death
+            self._become(order, error_in, go_out)
+        self._say({"pid": self.job})
+        os.write(go_in, b".")  # go_out is still open here, so a child that has failed does no harm
+        for fd in (error_in, go_in, go_out, self.log_fd):
+            os.close(fd)
         trouble = b""
         while chunk := os.read(error_out, 4096):
             trouble += chunk
@@ -297,10 +302,10 @@ class ProcessShim(Shim):
             os.waitpid(self.job, 0)
             self._say(json.loads(trouble))
             return False
-        self._say({"started": self.job})
+        self._say({"started": True})
         return True
 
-    def _become(self, order: dict[str, object], error_in: int) -> None:
+    def _become(self, order: dict[str, object], error_in: int, go_out: int) -> None:
         """In the child: turn into the job, or tell why not. Never returns."""
         what = "cwd"
         try:
@@ -315,6 +320,8 @@ class ProcessShim(Shim):
             os.dup2(self.log_fd, 2)
             os.chdir(str(order["cwd"]))
             what = "exec"
+            if not os.read(go_out, 1):
+                os._exit(127)  # the shim was killed before it told the pid
             argv, env = order["argv"], order["env"]
             os.execvpe(argv[0], argv, env)  # type: ignore[index,arg-type]  # noqa: S606  # the agent's own JSON
         except OSError as error:

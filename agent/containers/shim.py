@@ -106,7 +106,7 @@ class ContainerShim(Shim):
         self.remember_at = monotonic() + REMEMBER_AFTER_S
         # It may have ended already.
         self.look_at = 0.0 if self.stream is None else monotonic() + SILENT_LOOK_S
-        self._say({"started": 0})
+        self._say({"started": True})
         return True
 
     def _create(self, order: dict[str, object]) -> None:

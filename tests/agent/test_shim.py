@@ -1,0 +1,69 @@
+"""A shim that is killed while it starts its job: nothing of the job is left."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from agent.events import Exited
+from agent.runtimes import Processes
+from tests.agent.box import Yard
+from tests.agent.vm import gone, until
+
+pytestmark = pytest.mark.slow
+KILLED = Exited("lease-1", 137, "the process that kept the job was killed")
+ROOT = Path(__file__).parents[2]
+SHIM = """
+import os, signal, sys
+sys.path.insert(0, {root!r})
+from agent.shim import ProcessShim, keep
+
+class KilledShim(ProcessShim):
+    def _say(self, words):
+        if {word!r} in words:
+            {before}
+            os.kill(os.getpid(), signal.SIGKILL)
+        super()._say(words)
+
+keep(KilledShim, sys.argv[1:4])
+"""
+
+
+@pytest.fixture
+async def yard(tmp_path: Path) -> AsyncIterator[Yard]:
+    yard = Yard(tmp_path)
+    yield yard
+    await yard.runner.close()
+
+
+def use_shim(patch: pytest.MonkeyPatch, word: str, before: str = "pass") -> None:
+    """One that is killed instead of saying the word."""
+    script = SHIM.format(root=str(ROOT), word=word, before=before)
+    patch.setattr(Processes, "shim", (sys.executable, "-I", "-S", "-c", script))
+
+
+async def test_killed_before_started_is_told(
+    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command runs and has a child, and the agent has not heard "started": its whole process
+    group is ended all the same, because the pid was told before the command could run."""
+    os.mkfifo(tmp_path / "child")
+    use_shim(monkeypatch, "started", f"open({str(tmp_path / 'child')!r}).read()")
+    yard.start(f"sleep 1000 & echo $$ $!; echo there > {tmp_path / 'child'}; wait")
+    assert await yard.next() == KILLED
+    job, child = (int(pid) for pid in (await yard.log()).split())
+    await until(lambda: gone(job) and gone(child), "the end of the job and its child")
+
+
+async def test_killed_before_the_pid_is_told(
+    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command whose pid the agent does not know never runs."""
+    use_shim(monkeypatch, "pid")
+    yard.start(f"touch {tmp_path / 'ran'}")
+    assert await yard.next() == KILLED
+    assert not (tmp_path / "ran").exists()
