@@ -1,10 +1,9 @@
-"""zen submit: from options and files to one body; waiting for the end."""
+"""zen submit: from options and files to one body."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,27 +12,14 @@ from typing import TYPE_CHECKING, Any, cast
 import httpx
 import pytest
 
-from cli.output import follow
 from cli.paths import Home, Running
+from tests.cli.commands.submissions import ANSWER, Job, Zen
 from tests.cli.conftest import refusal
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Api, Ended
+    from tests.cli.conftest import Api
 
-Zen = Callable[..., "Ended"]
-Job = dict[str, Any]
-ANSWER = {
-    "job_id": "j-1",
-    "user_id": "0",
-    "status": "submitted",
-    "message": "goes to 1xl4, the cheapest that fits",
-    "cluster": "1xl4",
-}
-
-
-@pytest.fixture(autouse=True)
-def accepts(api: Api) -> None:
-    api.on("POST", "/api/v1/jobs", lambda _: httpx.Response(201, json=ANSWER))
+pytestmark = pytest.mark.usefixtures("accepts")
 
 
 EVERY_OPTION: dict[str, tuple[tuple[str, ...], object]] = {
@@ -283,151 +269,6 @@ def test_refusal_is_the_apis_own_line(zen: Zen, api: Api) -> None:
     assert (ended.code, ended.out, ended.err) == (1, "", f"zen: {text}\n")
 
 
-# --- waiting ------------------------------------------------------------------------------------
-
-
-class Run:
-    """A job that is queued, runs, maybe again, and ends: one step with each question."""
-
-    def __init__(self, job: Job, attempts: list[list[bytes]], ends: Job) -> None:
-        self.job, self.attempts, self.ends = job, attempts, ends
-        self.number = 0
-
-    def get(self, _: httpx.Request) -> httpx.Response:
-        if self.number == 0:
-            self.number = 1
-            return self._job(status="PROVISIONING", attempt=0, why="a VM boots")
-        return self._job(attempt=self.number)
-
-    def logs(self, request: httpx.Request) -> httpx.Response:
-        asked, offset = int(request.url.params["attempt"]), int(request.url.params["offset"])
-        whole = b"".join(self.attempts[asked - 1])
-        pieces = self.attempts[asked - 1]
-        data, at = b"", 0
-        for piece in pieces:
-            if at == offset:
-                data = piece
-            at += len(piece)
-        done = offset + len(data) == len(whole)
-        last = asked == len(self.attempts)
-        if done and not last:
-            self.number = asked + 1
-        if done and last:
-            self.job = {**self.job, **self.ends, "attempt": asked}
-        heads = {
-            "Zen-Attempt": str(asked),
-            "Zen-Offset": str(offset),
-            "Zen-Next-Offset": str(offset + len(data)),
-            "Zen-Done": str(done).lower(),
-            "Zen-Final": str(done and last).lower(),
-        }
-        return httpx.Response(200, content=data, headers=heads)
-
-    def _job(self, **changes: object) -> httpx.Response:
-        return httpx.Response(200, json={**self.job, **changes, **self._end()})
-
-    def _end(self) -> Job:
-        return self.ends if self.job.get("status") == self.ends["status"] else {}
-
-
-@pytest.fixture
-def runs(api: Api, job: Job, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    monkeypatch.setattr(follow, "PAUSE_S", 0.001)
-
-    def play(attempts: list[list[bytes]], **ends: Any) -> None:
-        run = Run({**job, "job_id": "j-1", "status": "RUNNING"}, attempts, ends)
-        api.on("GET", "/api/v1/jobs/j-1", run.get)
-        api.on("GET", "/api/v1/jobs/j-1/logs", run.logs)
-
-    return play
-
-
-def test_wait_prints_the_log_and_ends_like_the_job(zen: Zen, runs: Callable[..., None]) -> None:
-    """stdout is the job's output and nothing else; the exit code is the job's own."""
-    runs([[b"one\n", b"two\n"]], status="FAILED", exit_code=7, reason="exited with 7")
-    ended = zen("submit", "--wait", "true")
-    assert ended.out == "one\ntwo\n"
-    assert ended.code == 7
-    assert "a VM boots" in ended.err
-    assert "job j-1 failed (exit code 7): exited with 7" in ended.err
-
-
-def test_wait_follows_every_attempt(zen: Zen, runs: Callable[..., None]) -> None:
-    """A job that is queued again goes on with the log of its next attempt."""
-    runs([[b"first\n"], [b"second\n"]], status="SUCCEEDED", exit_code=0, reason="")
-    ended = zen("submit", "--wait", "true")
-    assert (ended.code, ended.out) == (0, "first\nsecond\n")
-    assert "attempt 1 ended" in ended.err
-
-
-def test_a_retry_is_told_in_the_words_of_its_reason() -> None:
-    """Between two attempts people read which one failed, how, and when the next one comes."""
-    words = "attempt 1 failed: exit code 1; attempt 2 of 3 in 10 s"
-    job = {"status": "QUEUED", "reason": words, "retry_at": "2026-01-01T12:00:10.000Z"}
-    assert follow.between_attempts(job, 1) == words
-    assert follow.between_attempts({**job, "retry_at": None, "reason": "lost"}, 1) == (
-        "attempt 1 ended (lost), waiting"
-    )
-
-
-def test_wait_json_keeps_stdout_for_the_job_object(zen: Zen, runs: Callable[..., None]) -> None:
-    """With --json the log goes to stderr and the final job to stdout."""
-    runs([[b"words\n"]], status="SUCCEEDED", exit_code=0, reason="")
-    ended = zen("submit", "--wait", "--json", "true")
-    assert ended.json["status"] == "SUCCEEDED"
-    assert "words" in ended.err
-
-
-def test_wait_interrupted_leaves_the_job(
-    zen: Zen, runs: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ctrl-C ends the waiting, says that the job goes on and how to stop it: 130."""
-    runs([[b"words\n"]], status="SUCCEEDED", exit_code=0, reason="")
-
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(follow.Follower, "read", interrupt)
-    ended = zen("submit", "--wait", "true")
-    assert ended.code == 130
-    assert "goes on" in ended.err
-    assert "zen stop j-1" in ended.err
-
-
-@pytest.mark.parametrize(
-    ("ended", "code"),
-    [
-        ({"status": "SUCCEEDED", "exit_code": 0}, 0),
-        ({"status": "FAILED", "exit_code": 3}, 3),
-        ({"status": "FAILED", "exit_code": -9}, 137),
-        ({"status": "FAILED", "exit_code": 143}, 143),
-        ({"status": "FAILED", "exit_code": None}, 1),
-        ({"status": "FAILED", "exit_code": 0}, 1),
-        ({"status": "CANCELLED", "exit_code": -15}, 1),
-    ],
-)
-def test_exit_codes_are_a_shells(ended: Job, code: int) -> None:
-    """The job's own code, 128 + n for signals, 1 for every other way to end badly."""
-    assert follow.exit_code(ended) == code
-
-
-def test_following_rides_out_a_restart_of_the_api(
-    zen: Zen, api: Api, runs: Callable[..., None]
-) -> None:
-    """A scheduler that is away for a moment does not end the waiting."""
-    runs([[b"words\n"]], status="SUCCEEDED", exit_code=0, reason="")
-    whole = api.routes[("GET", "/api/v1/jobs/j-1/logs")]
-    answers = [lambda _: refusal(503, "database_unavailable", "the database is away")]
-
-    def flaky(request: httpx.Request) -> httpx.Response:
-        return answers.pop()(request) if answers else whole(request)
-
-    api.on("GET", "/api/v1/jobs/j-1/logs", flaky)
-    ended = zen("submit", "--wait", "true")
-    assert (ended.code, ended.out) == (0, "words\n")
-    assert "the database is away; trying again" in ended.err
-
-
 def test_image_needs_no_command(zen: Zen, api: Api) -> None:
     """An image knows what to run; a command, a directory and limits go with it."""
     assert zen("submit", "--image", "python:3.12").code == 0
@@ -441,89 +282,6 @@ def test_image_needs_no_command(zen: Zen, api: Api) -> None:
         "cpu_cores": 1.5,
         "command": ["python3", "t.py"],
     }
-
-
-def dear(request: httpx.Request) -> httpx.Response:
-    """An API that wants its price confirmed."""
-    if request.url.params.get("confirmed_usd_per_hour") == "28.0000":
-        return httpx.Response(201, json=ANSWER)
-    body = {"message": "it costs up to $28.00/h", "code": "price_not_confirmed"}
-    return httpx.Response(409, json={**body, "total_usd_per_hour": 28.0})
-
-
-def test_a_price_that_must_be_confirmed_ends_with_2_where_nobody_can_be_asked(
-    zen: Zen, api: Api
-) -> None:
-    """The price is shown, nothing is submitted; --yes agrees to exactly that price."""
-    api.on("POST", "/api/v1/jobs", dear)
-    ended = zen("submit", "--", "true")
-    assert (ended.code, ended.out) == (2, "")
-    assert "$28.00/h" in ended.err
-    assert "--yes" in ended.err
-    assert len(api.requests) == 1
-    assert zen("submit", "--yes", "--", "true").code == 0
-
-
-@pytest.mark.parametrize(("said", "code"), [(True, 0), (False, 1)])
-def test_a_terminal_is_asked(
-    zen: Zen, api: Api, monkeypatch: pytest.MonkeyPatch, said: bool, code: int
-) -> None:
-    """Yes submits at the price that was shown; no submits nothing."""
-    api.on("POST", "/api/v1/jobs", dear)
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    monkeypatch.setattr("typer.confirm", lambda *_, **__: said)
-    assert zen("submit", "--", "true").code == code
-    assert len(api.requests) == (2 if said else 1)
-
-
-CANDIDATE = {
-    "cluster": "4xl4",
-    "machine_type": "g2-standard-48",
-    "gpus_per_vm": 4,
-    "spot": False,
-    "usd_per_hour": 4.0,
-    "usd_per_hour_max": 4.8,
-    "vms": 2,
-    "total_usd_per_hour": 9.6,
-    "regions": 6,
-    "regions_open": 5,
-    "success_probability": 0.91,
-    "eta_s": 96.0,
-    "eta_based_on": "a new VM",
-    "chosen": False,
-    "needs": ["allow_larger"],
-    "drained": False,
-}
-
-
-def test_dry_run_shows_a_table_and_what_would_become_of_it(zen: Zen, api: Api) -> None:
-    """It ends with 1 if the job would be refused, and asks the API to store nothing."""
-    answer = {"cluster": None, "message": "no", "confirm": None, "candidates": [CANDIDATE]}
-    api.on("POST", "/api/v1/jobs", lambda _: httpx.Response(200, json=answer))
-    ended = zen("submit", "--dry-run", "--gpus", "3", "--", "true")
-    assert ended.code == 1
-    assert api.query() == {"dry_run": "true"}
-    head, row, *rest = ended.out.splitlines()
-    assert head.split() == [
-        *("CLUSTER", "GPUS", "OPEN", "$/H", "TOTAL", "SPOT", "CHANCE", "ETA", "NOTE")
-    ]
-    assert row.split() == [
-        *("4xl4", "4", "5/6", "4.00-4.80", "9.60", "no", "91%", "1m36s", "with", "--allow-larger")
-    ]
-    assert rest[-1] == "dry run: nothing was submitted, nothing is bought"
-    assert zen("submit", "--dry-run", "--json", "--", "true").json == answer
-
-
-def test_dry_run_says_what_each_cluster_needs(zen: Zen, api: Api) -> None:
-    """A standard VM for a job that insists on spot VMs does not "fit": the job must change."""
-    plain = {**CANDIDATE, "cluster": "4xt4", "needs": ["no_spot"]}
-    larger = {**CANDIDATE, "needs": ["allow_larger", "no_spot"]}
-    answer = {"cluster": None, "message": "no", "confirm": None, "candidates": [plain, larger]}
-    api.on("POST", "/api/v1/jobs", lambda _: httpx.Response(200, json=answer))
-    first, second = zen("submit", "--dry-run", "--spot", "--", "true").out.splitlines()[1:3]
-    assert first.endswith("  without --spot")
-    assert second.endswith("  with --allow-larger, without --spot")
 
 
 def test_on_a_node_a_job_runs_where_it_was_submitted(

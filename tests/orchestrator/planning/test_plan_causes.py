@@ -14,7 +14,7 @@ from orchestrator.planning.packing import packed
 from orchestrator.planning.plan import plan_cluster
 from orchestrator.planning.plan_input import PlanInput, demand_of
 from tests.builders import NAMES, NOW, at, cluster, dice, job, vm
-from tests.orchestrator.planning.test_plan import blocked, flat, inputs_of, seen
+from tests.orchestrator.planning.planned import blocked, flat, inputs_of, seen
 from tests.orchestrator.test_cluster_manager import House
 
 V = VmState

@@ -12,7 +12,7 @@ from core.waits import REPEAT_S, WaitKind, WaitNote
 from scheduler.admission import pending_reasons as why_module
 from tests.builders import NOW, at, job, snapshot, vm
 from tests.scheduler.cycle.test_plan import Cycle, running
-from tests.scheduler.preemption.test_preempt import NORMAL, full
+from tests.scheduler.preemption.world import NORMAL, full
 
 K = WaitKind
 UID = "job-uid-0001"

@@ -14,8 +14,8 @@ from scheduler.forecast.pool import Seen, pool_of
 from scheduler.forecast.run_times import unknown
 from scheduler.plan_builder import PlanBuilder
 from tests.builders import RULES, at, cluster, dice, job, snapshot, vm
+from tests.scheduler.placement.gangs import World, holders, idle
 from tests.scheduler.placement.test_elastic import running
-from tests.scheduler.placement.test_gang import World, holders, idle
 
 RUNS = (E.ADMITTED, E.PLACED, E.STARTED)
 

@@ -22,7 +22,7 @@ from scheduler.placement.elastic import LATE_S
 from scheduler.placement.elastic_growth import Stretch, grow
 from scheduler.plan_builder import PlanBuilder
 from tests.builders import NOW, REGIONS, RULES, vm
-from tests.scheduler.placement.test_gang import World, gang, holders, idle, obey, placed
+from tests.scheduler.placement.gangs import World, gang, holders, idle, obey, placed
 
 B, V = HeartbeatStatus, VmState
 PAUSE_S = RULES.queue.grow_pause_s

@@ -24,7 +24,7 @@ from scheduler.queue.guaranteed_start import bound_s, spans
 from scheduler.queue.order import ranked
 from scheduler.submission.tenant_access import told_bound_s
 from tests.builders import NOW, at, cluster
-from tests.scheduler.preemption.test_preempt import World
+from tests.scheduler.preemption.world import World
 
 HOUR = 3600.0
 LONGEST_S = 2 * HOUR
