@@ -21,6 +21,10 @@ class SupplyKey(NamedTuple):
     spot: bool
 
 
+WorkerKind = Literal["v1", "v2"]
+"""pipeline-zen's worker, or this product's agent."""
+
+
 @dataclass(frozen=True, slots=True)
 class RegionSpec:
     """One region of a cluster and what a VM costs there (the whole machine, per hour)."""
@@ -50,7 +54,7 @@ class ClusterSpec:
     spot: bool = False
     drain: bool = False
     """Takes no new jobs and is given back as its jobs end; its limits are zero then."""
-    worker: Literal["v1", "v2"] = "v2"
+    worker: WorkerKind = "v2"
     pool: Literal["mig", "static"] = "mig"
     gpu_memory_gb: int = 0
     """Per GPU."""

@@ -9,8 +9,6 @@ from typing import Any, Protocol
 
 FILES_MAX = 1000
 """Files that were not looked at for the longest time are forgotten: hosts come and go."""
-ROLLBACK = "rollback to version"
-"""How the source of a version begins that no file brought."""
 VERSIONS_MAX = 1000
 """Older ones are forgotten: a program that edits the file each minute fills no disk."""
 
@@ -32,6 +30,8 @@ class ConfigVersion:
     """As written, without secrets."""
     diff: tuple[str, ...]
     """Against the version before, in words."""
+    rollback_of: int | None = None
+    """The version whose document it restores; None: a file brought it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TypedDict, Unpack
 
-from core.cluster import ClusterSpec
+from core.cluster import ClusterSpec, WorkerKind
 from core.errors import IllegalTransition
 from core.health import WELL, VmHealth
 from core.names import gang_of
@@ -163,9 +163,6 @@ LONG_S = 6 * 86400.0
 """A job that may run for longer than this is content with it: no VM that is asked for together with
 others lasts longer than seven days, not even its own."""
 
-V1_BOOT = "v1"
-"""Stands for the boot of a worker that sends none."""
-
 
 @dataclass(frozen=True, slots=True)
 class Vm:
@@ -221,6 +218,8 @@ class Vm:
     """How long it may idle, as configured when it was asked for."""
     leaving_since: datetime | None = None
     """Since when it is DRAINING or DELETING."""
+    worker: WorkerKind = "v2"
+    """What was heard from it: the agent, or a v1 worker, which has claimed a job."""
 
     @property
     def slots(self) -> int:
@@ -257,7 +256,7 @@ class Vm:
     @property
     def speaks_v1(self) -> bool:
         """A v1 worker lives on it: it cannot be told what to do, and never freezes its job."""
-        return self.boot_nonce == V1_BOOT
+        return self.worker == "v1"
 
     @property
     def idle(self) -> bool:
@@ -301,6 +300,7 @@ class VmFacts(TypedDict, total=False):
     zone: str
     instance_id: str
     boot_nonce: str
+    worker: WorkerKind
     address: str
     running_since: datetime | None
     stopped_at: datetime | None

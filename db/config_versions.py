@@ -9,7 +9,6 @@ import msgspec
 
 from core.configuration import (
     FILES_MAX,
-    ROLLBACK,
     VERSIONS_MAX,
     ConfigPage,
     ConfigVersion,
@@ -22,7 +21,7 @@ from db.rows import Row, mapping_of, to_json
 from db.store import Connection, PostgresStore
 
 PAGE_MAX = 500
-_SELECT = "SELECT version, at, author, source, digest, document::text, diff::text"
+_SELECT = "SELECT version, at, author, source, digest, document::text, diff::text, rollback_of"
 _LIVE = [str(s) for s in JobStatus if s not in FINAL and s is not JobStatus.QUEUED]
 # Two questions, each with an index of its own: finished jobs are never looked at.
 _JOBS_IN = """
@@ -35,9 +34,9 @@ SELECT cluster, sum(n)::int FROM (
 ) AS counted GROUP BY 1
 """
 _RECORD = """
-INSERT INTO config_versions (version, at, author, source, digest, document, diff)
+INSERT INTO config_versions (version, at, author, source, digest, document, diff, rollback_of)
 SELECT %(version)s, %(at)s, %(author)s, %(source)s, %(digest)s, %(document)s::json,
-    %(diff)s::jsonb
+    %(diff)s::jsonb, %(rollback_of)s::int
 WHERE %(version)s = 1 + coalesce((SELECT max(version) FROM config_versions), 0)
     AND NOT EXISTS (SELECT 1 FROM jobs
         WHERE status = 'QUEUED' AND cluster = ANY(%(clusters)s::text[]))
@@ -97,10 +96,9 @@ class PostgresConfigVersions:
     async def last_with(self, digest: str) -> int | None:
         query = """
             SELECT max(version) FROM config_versions
-            WHERE digest = %(digest)s AND NOT starts_with(source, %(rollback)s)
+            WHERE digest = %(digest)s AND rollback_of IS NULL
         """
-        words = {"digest": digest, "rollback": ROLLBACK}
-        found: int | None = (await self._ask(query, words))[0][0]
+        found: int | None = (await self._ask(query, {"digest": digest}))[0][0]
         return found
 
     async def file_seen(self, host: str, path: str) -> str | None:
@@ -126,6 +124,7 @@ class PostgresConfigVersions:
             "digest": new.digest,
             "document": to_json(new.document),
             "diff": to_json(new.diff),
+            "rollback_of": new.rollback_of,
             "clusters": list(unused),
             "live": _LIVE,
         }
@@ -150,6 +149,8 @@ async def _saw(connection: Connection, seen: FileSeen) -> None:
 
 
 def _version_of(row: Row) -> ConfigVersion:
-    version, at, author, source, digest, document, diff = row[:7]
+    version, at, author, source, digest, document, diff, rollback_of = row[:8]
     lines = msgspec.json.decode(diff, type=tuple[str, ...])
-    return ConfigVersion(version, at, author, source, digest, mapping_of(document), lines)
+    return ConfigVersion(
+        version, at, author, source, digest, mapping_of(document), lines, rollback_of
+    )

@@ -181,6 +181,7 @@ VM: Shape[Vm] = Shape(
         BulkColumn("caused_by", "uuid", lambda v: v.caused_by),
         BulkColumn("idle_max_s", "float8", lambda v: float(v.idle_max_s)),
         BulkColumn("leaving_since", "timestamptz", lambda v: v.leaving_since),
+        BulkColumn("worker", "text", lambda v: v.worker),
     )
 )
 

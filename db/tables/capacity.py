@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import UUID
 
+from core.cluster import WorkerKind
 from core.region_blocks import BlockKind
 from core.supply import SupplyOutcome
 from core.vm import VmState
@@ -59,12 +62,14 @@ vms = sa.Table(
     sa.Column("caused_by", UUID),
     number_column("idle_max_s", default="0"),
     time_column("leaving_since", nullable=True),
+    sa.Column("worker", sa.Text, nullable=False, server_default=sa.text("'v2'")),
     # Its bill up to here is in cost_daily and job_costs; `settled`: all of it is.
     time_column("settled_until", nullable=True),
     flag_column("settled", default="false"),
     sa.Column("moved", sa.BigInteger),
     index("ix_vms_moved", "moved", where="moved IS NOT NULL"),
     sa.CheckConstraint(f"state IN {any_of(VmState)}", "state"),
+    sa.CheckConstraint(f"worker IN {any_of(get_args(WorkerKind))}", "worker"),
     sa.CheckConstraint(f"({GONE}) = (gone_at IS NOT NULL)", "gone"),
     # Only a READY VM takes work, and nothing leads back to before READY.
     sa.CheckConstraint(f"state NOT IN {any_of(IN_FLIGHT)} OR leases = '[]'::jsonb", "leases"),

@@ -155,6 +155,7 @@ config_versions = sa.Table(
     # Not jsonb, which forgets the order of keys: people get the document back.
     sa.Column("document", JSON, nullable=False),
     json_column("diff", "[]"),
+    sa.Column("rollback_of", sa.Integer),
     sa.CheckConstraint("version >= 1", "version"),
     index("ix_config_versions_digest", "digest, version"),
 )

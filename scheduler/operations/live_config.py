@@ -29,7 +29,7 @@ from config.settings import Settings
 from config.watch import ConfigFile, FileLook
 from core.alerts import CONFIG_NOT_ADOPTED, CONFIG_REFUSED, AlertKind
 from core.changes import Change
-from core.configuration import ROLLBACK, ConfigVersion, ConfigVersions, FileSeen
+from core.configuration import ConfigVersion, ConfigVersions, FileSeen
 from core.errors import Fault, StoreDown
 from core.ports import Clock, Store
 
@@ -284,7 +284,12 @@ class LiveConfig:
             self._compare(judged)
 
     async def _propose(
-        self, candidate: CandidateConfig, source: str, author: str, seen: FileSeen | None = None
+        self,
+        candidate: CandidateConfig,
+        source: str,
+        author: str,
+        seen: FileSeen | None = None,
+        rollback_of: int | None = None,
     ) -> Sequence[Fault]:
         """Records and adopts it; or the reasons why not. With what its file said, in one step: a
         rollback that comes next must not be undone by the same file."""
@@ -295,7 +300,7 @@ class LiveConfig:
             faults += busy_faults(source, await versions.jobs_in(removed))
             if faults:
                 return faults
-            new = self._next(candidate, source, author)
+            new = replace(self._next(candidate, source, author), rollback_of=rollback_of)
             if await versions.record(new, removed, seen):
                 self._adopt(new)
                 return ()
@@ -337,8 +342,8 @@ class LiveConfig:
             candidate = self._parts.reader.stored(old.document, number)
             changed = self.version is None or not self._same(candidate)
             if changed:
-                source = f"{ROLLBACK} {number}"
-                if faults := await self._propose(candidate, source, author):
+                source = f"rollback to version {number}"
+                if faults := await self._propose(candidate, source, author, rollback_of=number):
                     raise ConfigError(faults)
             assert self.version is not None, "adopted by now"
             return Rolled(self.version, changed)

@@ -17,10 +17,12 @@ from core.changes import JobNote
 from core.job import E, Job, Lease, S, TimelineEntry
 from core.job_steps import EventFacts, offered
 from core.messages import Heartbeat, HeartbeatStatus, StopJob
-from core.vm import V1_BOOT, Vm, VmEvent, take_lease
+from core.vm import Vm, VmEvent, take_lease
 from scheduler.plan_builder import PlanBuilder
 
 log = structlog.get_logger("v1")
+_BOOT_NONCE = "v1"
+"""v1 workers send none; every VM with a worker has one."""
 B = HeartbeatStatus
 FAILED_CODE = 1
 """v1 workers tell that a job has failed, not how."""
@@ -64,7 +66,7 @@ class Claims:
             heartbeat,
             attempt=job.attempt,
             lease_id=job.lease.lease_id,
-            boot_nonce=V1_BOOT,
+            boot_nonce=_BOOT_NONCE,
             exit_code=FAILED_CODE if heartbeat.status is B.FAILED else None,
         )
         return WorkerMessage(proven, job.uid)
@@ -108,7 +110,8 @@ class Claims:
                 vm,
                 VmEvent.WORKER_READY,
                 "its v1 worker has taken a job",
-                boot_nonce=V1_BOOT,
+                boot_nonce=_BOOT_NONCE,
+                worker="v1",
                 running_since=vm.running_since or plan.now,
             )
             held = take_lease(ready, lease.lease_id)
@@ -164,7 +167,7 @@ class Claims:
 def _stop(vm: Vm, heartbeat: Heartbeat) -> StopJob:
     return StopJob(
         vm_name=vm.name,
-        boot_nonce=V1_BOOT,
+        boot_nonce=_BOOT_NONCE,
         job_id=heartbeat.job_id or "",
         user_id=heartbeat.user_id,
         attempt=0,

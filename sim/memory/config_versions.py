@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 
 from core.configuration import (
     FILES_MAX,
-    ROLLBACK,
     VERSIONS_MAX,
     ConfigPage,
     ConfigVersion,
@@ -53,7 +52,7 @@ class MemoryConfigVersions:
     async def last_with(self, digest: str) -> int | None:
         await self._store.reach()
         same = (row for row in self._tables.configs if row.digest == digest)
-        return max((r.version for r in same if not r.source.startswith(ROLLBACK)), default=None)
+        return max((r.version for r in same if r.rollback_of is None), default=None)
 
     async def file_seen(self, host: str, path: str) -> str | None:
         await self._store.reach()

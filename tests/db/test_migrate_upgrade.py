@@ -100,6 +100,30 @@ async def test_an_upgraded_database_is_read(store: PostgresStore) -> None:
     assert len(await reads.region_statuses()) == 2
 
 
+async def test_what_stood_in_other_columns_gets_its_own(empty_database_url: str) -> None:
+    """0024: the worker of a VM was known by its boot nonce, a rollback by the words of its
+    source."""
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        connection.execute((DUMPS[0].parent / "0023.sql").read_bytes())
+        claimed = "UPDATE public.vms SET boot_nonce = 'v1' WHERE state = 'READY' RETURNING name"
+        by_v1 = {str(row[0]) for row in connection.execute(claimed)}
+        connection.execute(
+            "INSERT INTO public.config_versions (version, at, author, source, digest, document) "
+            "VALUES (3, now(), 'ada', 'rollback to version 1', 'd1', '{}')"
+        )
+    migrate.upgrade(empty_database_url)
+    store = PostgresStore(empty_database_url)
+    await store.open()
+    try:
+        vms = (await PostgresReads(store).vms(None, None, True, 100, None)).rows
+        versions = (await PostgresConfigVersions(store).history(10, None)).rows
+    finally:
+        await store.close()
+    assert by_v1
+    assert {row.vm.name for row in vms if row.vm.speaks_v1} == by_v1
+    assert [(row.version, row.rollback_of) for row in versions] == [(3, 1), (2, None), (1, None)]
+
+
 async def test_an_upgraded_database_is_worked_on(store: PostgresStore) -> None:
     """The next leader sees one consistent snapshot, and jobs of before go on from where they were:
     stored versions, leases, gangs and dependencies fit what the service writes."""

@@ -44,6 +44,7 @@ class ConfigVersionOut(Struct, frozen=True):
     source: str
     digest: str
     diff: tuple[str, ...]
+    rollback_of: int | None
 
 
 class WholeConfigOut(ConfigVersionOut, frozen=True):
@@ -144,13 +145,16 @@ def in_force(live: LiveConfig) -> ConfigVersion:
 
 
 def version_out(row: ConfigVersion) -> ConfigVersionOut:
-    return ConfigVersionOut(row.version, iso(row.at), row.author, row.source, row.digest, row.diff)
+    return ConfigVersionOut(**_members(row))
 
 
 def whole_out(row: ConfigVersion) -> WholeConfigOut:
-    return WholeConfigOut(
-        row.version, iso(row.at), row.author, row.source, row.digest, row.diff, row.document
-    )
+    return WholeConfigOut(**_members(row), document=row.document)
+
+
+def _members(row: ConfigVersion) -> dict[str, Any]:
+    members = {name: getattr(row, name) for name in ConfigVersionOut.__struct_fields__}
+    return {**members, "at": iso(row.at)}
 
 
 def file_out(report: FileReport) -> ConfigFileOut:
@@ -192,6 +196,7 @@ _EXAMPLE = {
     "source": "/etc/zen/zen.yaml",
     "digest": "3dee02ce",
     "diff": ["clusters.2xa100-40gb.vm_max: 4 → 6", "+ clusters.2xa100-40gb.regions.us-west4"],
+    "rollback_of": None,
 }
 _EXAMPLE_WHOLE = {**_EXAMPLE, "document": {"clusters": {"2xa100-40gb": {"vm_max": 6}}}}
 _EXAMPLE_CONFIG = {"in_force": _EXAMPLE_WHOLE, "file": _EXAMPLE_FILE, "needs_restart": []}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.configuration import ROLLBACK, VERSIONS_MAX, ConfigVersion, ConfigVersions, FileSeen
+from core.configuration import VERSIONS_MAX, ConfigVersion, ConfigVersions, FileSeen
 from core.errors import NotFound
 from core.job import JobEvent
 from core.ports import Store
@@ -65,10 +65,11 @@ class Configurations:
 
     async def test_a_rollback_is_not_what_a_file_said(self, configs: ConfigVersions) -> None:
         """Its content is found where a file has brought it."""
-        rolled = replace(version(3, "a"), source=f"{ROLLBACK} 1")
+        rolled = replace(version(3, "a"), source="rollback to version 1", rollback_of=1)
         for row in (version(1, "a"), version(2, "b"), rolled):
             assert await configs.record(row, ())
         assert await configs.last_with("a") == 1
+        assert await configs.newest() == rolled
 
     async def test_what_files_said_last(self, configs: ConfigVersions) -> None:
         """Each host's own; of a host that was never seen, what the last one at that path said."""

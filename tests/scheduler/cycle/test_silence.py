@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from core.active import ActiveIndex
 from core.timers import Timers
-from core.vm import V1_BOOT
 from scheduler.cycle.silence import BusClock, find_silent
 from tests.builders import NOW, at, vm
 
@@ -29,7 +28,7 @@ def test_vm_silent_past_its_time_is_lost() -> None:
 def test_v1_worker_may_be_silent_for_longer() -> None:
     """It says nothing for 30 s after FOUND_VM, which is longer than a local run waits for ours."""
     timers = replace(TIMERS, lost_after_s=20.0)
-    theirs = vm("vm-1", boot_nonce=V1_BOOT, last_beat_at=at(-89))
+    theirs = vm("vm-1", worker="v1", last_beat_at=at(-89))
     ours = vm("vm-2", last_beat_at=at(-21))
     active = ActiveIndex.of((), [theirs, ours])
     assert find_silent(active, {}, NOW, timers).lost == (ours,)

@@ -12,7 +12,7 @@ from core.job import E, Job, Lease, Offer, S
 from core.job_steps import EventFacts, advance
 from core.messages import Control, Heartbeat, HeartbeatStatus, OutMessage, StartJob, StopJob
 from core.timers import V1_LEAST_S, Timers
-from core.vm import V1_BOOT, Vm, VmState
+from core.vm import Vm, VmState
 from scheduler.cycle.heartbeats import ReceivedHeartbeat, apply_heartbeats
 from scheduler.cycle.lost_vms import end_refused, lose_vms, meet_deadlines, requeue_lost
 from scheduler.cycle.plan import Circumstances, plan_jobs
@@ -50,7 +50,7 @@ def booting(name: str, **facts: object) -> Vm:
 
 
 def busy(name: str, number: int = 1, **facts: object) -> Vm:
-    held = {"leases": (f"lease-{number}",), "boot_nonce": V1_BOOT, "idle_since": None}
+    held = {"leases": (f"lease-{number}",), "boot_nonce": "v1", "worker": "v1", "idle_since": None}
     return vm(name, V.READY, **{"running_since": at(0), **held, **facts})  # type: ignore[arg-type]
 
 
