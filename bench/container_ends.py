@@ -24,8 +24,8 @@ from agent.containers.leftovers import SHIM
 from agent.events import Exited
 from bench.report import figure, quantile, show
 from core.clock import SystemClock
-from tests.agent.box import Yard
 from tests.agent.podman import IMAGE, Podman
+from tests.agent.runner_rig import RunnerRig
 
 LINES = 2000
 PROGRAMS = (
@@ -52,20 +52,20 @@ class End:
 
 async def run_one(docker: str, root: Path, number: int) -> End:
     command, _, output = PROGRAMS[number % len(PROGRAMS)]
-    yard = Yard(root / str(number), docker=docker, image=IMAGE)
+    rig = RunnerRig(root / str(number), docker=docker, image=IMAGE)
     clock = SystemClock().monotonic
     began = clock()
-    yard.start(command, lease_id=f"lease-{number}")
+    rig.start(command, lease_id=f"lease-{number}")
     try:
-        told = await yard.end()
+        told = await rig.end()
         hung, code = False, told.exit_code
-        log_whole = await yard.log() == output
+        log_whole = await rig.log() == output
         if not isinstance(told, Exited) or code is None:
             print(f"{number}: {told}", file=sys.stderr)
     except TimeoutError:
         hung, code, log_whole = True, None, False
     took_s = clock() - began
-    await yard.runner.close()
+    await rig.runner.close()
     return End(number, code, hung, log_whole, took_s)
 
 

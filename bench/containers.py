@@ -22,8 +22,8 @@ from rich.table import Table
 from agent.events import Exited
 from bench.local import LocalStack, local_stack
 from bench.report import figure, quantile, show, verdict
-from tests.agent.box import Yard
 from tests.agent.podman import IMAGE, LIMITS, Podman
+from tests.agent.runner_rig import RunnerRig
 
 TARGET = 1.5
 PROGRAM = ("cat", "/proc/uptime")
@@ -47,13 +47,13 @@ def by_podman(podman: Podman) -> float:
 
 
 async def _one_by_agent(podman: Podman, root: Path) -> float:
-    yard = Yard(root, docker=podman.address, image=IMAGE)
+    rig = RunnerRig(root, docker=podman.address, image=IMAGE)
     began = uptime()
-    yard.start(*PROGRAM)
-    end = await yard.end()
+    rig.start(*PROGRAM)
+    end = await rig.end()
     if not isinstance(end, Exited) or end.exit_code != 0:
         raise RuntimeError(f"the job ended otherwise: {end}")
-    return ran_at(await yard.log()) - began
+    return ran_at(await rig.log()) - began
 
 
 def by_agent(podman: Podman) -> float:

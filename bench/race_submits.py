@@ -90,7 +90,7 @@ def _replica(store: PostgresStore, seed: int) -> _ReplicaEntry:
 async def _submit_round(number: int, doors: Sequence[_ReplicaEntry], result: RaceResult) -> None:
     """Known by an id of its own, or by an idempotency key, in turns."""
     by_key = number % 2 == 1
-    wish = b'{"command": ["true"], "gpu_type": "l4"' + (
+    submission = b'{"command": ["true"], "gpu_type": "l4"' + (
         b"}" if by_key else b', "job_id": "same-%d"}' % number
     )
     key = f"key-{number}"
@@ -99,13 +99,13 @@ async def _submit_round(number: int, doors: Sequence[_ReplicaEntry], result: Rac
         headers = {"Content-Type": "application/json"} | (
             {"Idempotency-Key": key} if by_key else {}
         )
-        answer = await door.http.post("/api/v1/jobs", content=wish, headers=headers)
+        answer = await door.http.post("/api/v1/jobs", content=submission, headers=headers)
         return answer.status_code, answer.content
 
     async def message(door: _ReplicaEntry, n: int) -> None:
         name = f"{number}-{n}"
         attributes = {"idempotency_key": key} if by_key else {}
-        await door.intake.accept(InMessage(name, name, SystemClock().now(), wish, attributes))
+        await door.intake.accept(InMessage(name, name, SystemClock().now(), submission, attributes))
 
     half = SAME // 2
     answers, _ = await asyncio.gather(

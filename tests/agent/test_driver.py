@@ -85,7 +85,7 @@ async def test_from_start_to_shutdown() -> None:
     assert bus.said[-1] == "STOPPED"
 
 
-async def test_refused_beats_are_sent_again() -> None:
+async def test_refused_heartbeats_are_sent_again() -> None:
     """A publish that fails is repeated at the machine's pace, driven by time alone."""
     driver, bus = driven(Timers(heartbeat_s=0.01, agent_idle_off_s=0.2))
     bus.refusals = 2

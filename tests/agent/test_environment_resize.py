@@ -14,8 +14,8 @@ from agent.environment import environment_for, places_for, size_words
 from agent.events import Exited, Listening, Output, Started, TellSize
 from core.messages import Peer, ResizeJob, Size, StartJob
 from stores.local import LocalStore
-from tests.agent.box import Yard, order_for
 from tests.agent.orders import ME, Bench, start
+from tests.agent.runner_rig import RunnerRig, order_for
 
 TWO = Size(5, 1, 4, (Peer(0, "10.0.0.1"), Peer(1, "10.0.0.2")))
 THREE = Size(8, 1, 4, (*TWO.members, Peer(3, "10.0.0.4")))
@@ -144,46 +144,46 @@ while True:
 
 
 @pytest.fixture
-async def yard(tmp_path: Path) -> AsyncIterator[Yard]:
-    made = Yard(tmp_path)
+async def rig(tmp_path: Path) -> AsyncIterator[RunnerRig]:
+    made = RunnerRig(tmp_path)
     yield made
     await made.runner.close()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["USR1", "USR2"])
-async def test_whoever_listens_gets_the_signal(yard: Yard, name: str) -> None:
+async def test_a_process_that_listens_gets_the_signal(rig: RunnerRig, name: str) -> None:
     """The shell that started it has no handler and would die of it: it is left alone."""
-    script = yard.root / "listen.py"
+    script = rig.root / "listen.py"
     script.write_text(LISTENER, encoding="utf-8")
     spec = replace(
         order_for(f"{sys.executable} {script} {name}; echo end").spec, resize_signal=name
     )
-    yard.start("", spec=spec, size=TWO, rank=1)
-    assert await yard.next() == Started("lease-1")
-    await yard.said("size 2\n")
-    yard.runner.resize("lease-1", THREE)
-    await yard.said("size 2\nsize 3\n")
+    rig.start("", spec=spec, size=TWO, rank=1)
+    assert await rig.next() == Started("lease-1")
+    await rig.said("size 2\n")
+    rig.runner.resize("lease-1", THREE)
+    await rig.said("size 2\nsize 3\n")
 
 
 @pytest.mark.slow
-async def test_the_file_alone(yard: Yard) -> None:
+async def test_the_file_alone(rig: RunnerRig) -> None:
     """Without a signal the file is there when the job looks."""
     order = order_for("until grep -q 'world_size.: 3' $ZEN_SIZE_FILE; do sleep 0.05; done")
-    yard.start("", spec=replace(order.spec, resize_signal="none"), size=TWO, rank=1)
-    assert await yard.next() == Started("lease-1")
-    yard.runner.resize("lease-1", THREE)
-    assert await yard.end() == Exited("lease-1", 0, "exit code 0")
+    rig.start("", spec=replace(order.spec, resize_signal="none"), size=TWO, rank=1)
+    assert await rig.next() == Started("lease-1")
+    rig.runner.resize("lease-1", THREE)
+    assert await rig.end() == Exited("lease-1", 0, "exit code 0")
 
 
 @pytest.mark.slow
-async def test_a_disk_that_is_full_does_not_end_the_agent(yard: Yard) -> None:
+async def test_a_disk_that_is_full_does_not_end_the_agent(rig: RunnerRig) -> None:
     """The job goes on with the size that it knows."""
-    made = yard.start("sleep 60", size=TWO, rank=1)
-    assert await yard.next() == Started("lease-1")
-    places = places_for(made, yard.root / "vm", yard.store)
+    made = rig.start("sleep 60", size=TWO, rank=1)
+    assert await rig.next() == Started("lease-1")
+    places = places_for(made, rig.root / "vm", rig.store)
     known = json.loads(places.size_file.read_text(encoding="utf-8"))
     places.size_file.with_suffix(".new").mkdir()
-    yard.runner.resize("lease-1", THREE)
+    rig.runner.resize("lease-1", THREE)
     assert json.loads(places.size_file.read_text(encoding="utf-8")) == known
-    yard.runner.resize("lease-9", THREE)
+    rig.runner.resize("lease-9", THREE)

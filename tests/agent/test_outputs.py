@@ -18,7 +18,7 @@ from core.errors import Forbidden
 from stores.artifacts import ArtifactPath, File, read_manifest
 from stores.base import StoredObject, StoreUnavailable
 from stores.local import LocalStore
-from tests.agent.box import Yard
+from tests.agent.runner_rig import RunnerRig
 from tests.agent.vm import until
 
 PATH = ArtifactPath("acme", "u1", "j1", 1)
@@ -27,15 +27,15 @@ PATH = ArtifactPath("acme", "u1", "j1", 1)
 class Moody(LocalStore):
     """A store that refuses some saves first."""
 
-    def __init__(self, root: Path, *troubles: Exception) -> None:
+    def __init__(self, root: Path, *faults: Exception) -> None:
         super().__init__(root)
-        self.troubles = list(troubles)
+        self.faults = list(faults)
         self.saves: list[str] = []
 
     async def save(self, key: str, source: BinaryIO) -> StoredObject:
         self.saves.append(key)
-        if self.troubles:
-            raise self.troubles.pop(0)
+        if self.faults:
+            raise self.faults.pop(0)
         return await super().save(key, source)
 
 
@@ -98,8 +98,8 @@ async def test_nothing_is_nothing(tmp_path: Path) -> None:
 
 async def test_store_that_stays_away(made: Path, tmp_path: Path) -> None:
     """Patience has an end; a refusal is not worth any. Either way no manifest is written."""
-    for trouble in ([StoreUnavailable("down")] * 1000, [Forbidden("no access")]):
-        store = Moody(tmp_path / "store", *trouble)
+    for faults in ([StoreUnavailable("down")] * 1000, [Forbidden("no access")]):
+        store = Moody(tmp_path / "store", *faults)
         with pytest.raises(UploadFailed, match=r"down|no access"):
             await store_outputs(store, PATH, made, patience_s=0)
         assert await read_manifest(store, PATH) is None
@@ -116,43 +116,43 @@ async def test_too_many_files(made: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-async def yard(tmp_path: Path) -> AsyncIterator[Yard]:
-    yard = Yard(tmp_path)
-    yield yard
-    await yard.runner.close()
+async def rig(tmp_path: Path) -> AsyncIterator[RunnerRig]:
+    rig = RunnerRig(tmp_path)
+    yield rig
+    await rig.runner.close()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", [0, 3])
-async def test_stored_before_the_end_is_told(yard: Yard, code: int) -> None:
+async def test_stored_before_the_end_is_told(rig: RunnerRig, code: int) -> None:
     """Whoever hears of the end finds the outputs; a job that failed leaves its own too."""
-    yard.start(f"echo result > $ZEN_OUTPUT_DIR/r; ln -s /etc $ZEN_OUTPUT_DIR/e; exit {code}")
-    assert (await yard.end()).exit_code == code
-    manifest = await read_manifest(yard.store, PATH)
+    rig.start(f"echo result > $ZEN_OUTPUT_DIR/r; ln -s /etc $ZEN_OUTPUT_DIR/e; exit {code}")
+    assert (await rig.end()).exit_code == code
+    manifest = await read_manifest(rig.store, PATH)
     assert manifest is not None
     assert [file.path for file in manifest.files] == ["r"]
-    assert await yard.store.get(PATH.file("r"), 0, 100) == b"result\n"
-    assert await yard.log() == "[zen: not stored: e (a link to a directory)]\n"
+    assert await rig.store.get(PATH.file("r"), 0, 100) == b"result\n"
+    assert await rig.log() == "[zen: not stored: e (a link to a directory)]\n"
 
 
 @pytest.mark.slow
 async def test_not_stored_is_not_a_good_end(tmp_path: Path) -> None:
     """Exit code 0 without its outputs is no success: no exit code, and the store's own words."""
-    yard = Yard(tmp_path, store=Moody(tmp_path / "store", Forbidden("gs://b: no access")))
-    yard.start("echo x > $ZEN_OUTPUT_DIR/x")
+    rig = RunnerRig(tmp_path, store=Moody(tmp_path / "store", Forbidden("gs://b: no access")))
+    rig.start("echo x > $ZEN_OUTPUT_DIR/x")
     why = "the outputs could not be stored: gs://b: no access"
-    assert await yard.next() == Started("lease-1")
-    assert await yard.next() == Exited("lease-1", None, why)
-    assert why in await yard.log()
+    assert await rig.next() == Started("lease-1")
+    assert await rig.next() == Exited("lease-1", None, why)
+    assert why in await rig.log()
 
 
 @pytest.mark.slow
 async def test_kill_while_storing(tmp_path: Path) -> None:
     """A job that is killed while its outputs are stored ends at once, without them."""
     store = Moody(tmp_path / "store", *[StoreUnavailable("down")] * 1000)
-    yard = Yard(tmp_path, store=store)
-    yard.start("echo x > $ZEN_OUTPUT_DIR/x")
+    rig = RunnerRig(tmp_path, store=store)
+    rig.start("echo x > $ZEN_OUTPUT_DIR/x")
     await until(lambda: bool(store.saves), "it tries to store")
-    yard.runner.signal("lease-1", Signal.KILL)
-    end = await yard.end()
+    rig.runner.signal("lease-1", Signal.KILL)
+    end = await rig.end()
     assert (end.exit_code, end.reason) == (None, "the outputs were not stored: there was no time")

@@ -17,31 +17,31 @@ from agent.events import Exited, Progressed, Signal, Started, StartFailed
 from core.clock import SystemClock
 from core.messages import Progress
 from stores.base import LogPath
-from tests.agent.box import Yard, order_for
+from tests.agent.runner_rig import RunnerRig, order_for
 from tests.agent.vm import gone, until
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-async def yard(tmp_path: Path) -> AsyncIterator[Yard]:
-    yard = Yard(tmp_path)
-    yield yard
-    await yard.runner.close()
+async def rig(tmp_path: Path) -> AsyncIterator[RunnerRig]:
+    rig = RunnerRig(tmp_path)
+    yield rig
+    await rig.runner.close()
 
 
-async def test_exit_zero(yard: Yard) -> None:
+async def test_exit_zero(rig: RunnerRig) -> None:
     """A job that exits with 0 is started, then exited; its output is stored by then."""
-    yard.start("echo out; echo err >&2")
-    assert await yard.next() == Started("lease-1")
-    assert await yard.next() == Exited("lease-1", 0, "exit code 0")
-    assert await yard.log() == "out\nerr\n"
+    rig.start("echo out; echo err >&2")
+    assert await rig.next() == Started("lease-1")
+    assert await rig.next() == Exited("lease-1", 0, "exit code 0")
+    assert await rig.log() == "out\nerr\n"
 
 
-async def test_death_by_signal(yard: Yard) -> None:
+async def test_death_by_signal(rig: RunnerRig) -> None:
     """A signal is told by its name."""
-    yard.start("kill -SEGV $$")
-    assert await yard.end() == Exited("lease-1", 139, "killed by SIGSEGV")
+    rig.start("kill -SEGV $$")
+    assert await rig.end() == Exited("lease-1", 139, "killed by SIGSEGV")
 
 
 @pytest.mark.parametrize(
@@ -53,38 +53,40 @@ async def test_death_by_signal(yard: Yard) -> None:
         ((), 127, "the job has no command"),
     ],
 )
-async def test_not_started(yard: Yard, command: tuple[str, ...], code: int, reason: str) -> None:
+async def test_not_started(
+    rig: RunnerRig, command: tuple[str, ...], code: int, reason: str
+) -> None:
     """What cannot be started is told apart from a job that failed by itself."""
-    yard.start(*command)
-    assert await yard.next() == StartFailed("lease-1", code, reason)
+    rig.start(*command)
+    assert await rig.next() == StartFailed("lease-1", code, reason)
 
 
-async def test_a_shell_that_finds_no_command_says_so(yard: Yard) -> None:
+async def test_a_shell_that_finds_no_command_says_so(rig: RunnerRig) -> None:
     """Exit code 127 of a shell has its meaning beside it."""
-    yard.start("no-such-program --now")
-    ended = await yard.end()
+    rig.start("no-such-program --now")
+    ended = await rig.end()
     assert ended == Exited(
         "lease-1", 127, "exit code 127: the shell did not find a command, its log names it"
     )
-    assert "no-such-program" in await yard.log()
+    assert "no-such-program" in await rig.log()
 
 
-async def test_words_are_not_a_shell(yard: Yard) -> None:
+async def test_words_are_not_a_shell(rig: RunnerRig) -> None:
     """Arguments reach the program as they are: no globbing, no expansion, no splitting."""
     words = ["$HOME", "*", "a b", "; exit 1", "é漢", ""]
-    yard.start(sys.executable, "-c", "import sys, json; print(json.dumps(sys.argv[1:]))", *words)
-    assert (await yard.end()).exit_code == 0
-    assert json.loads(await yard.log()) == words
+    rig.start(sys.executable, "-c", "import sys, json; print(json.dumps(sys.argv[1:]))", *words)
+    assert (await rig.end()).exit_code == 0
+    assert json.loads(await rig.log()) == words
 
 
-async def test_environment(yard: Yard) -> None:
+async def test_environment(rig: RunnerRig) -> None:
     """The job gets a clean base, its own variables, and ours above all."""
     order = order_for("env -0")
     spec = replace(order.spec, environment={"CUDA_VISIBLE_DEVICES": "7", "MINE": "a\nb"})
-    yard.start("env -0", spec=spec)
-    await yard.end()
-    env = dict(pair.split("=", 1) for pair in (await yard.log()).split("\0") if pair)
-    store = yard.root / "store"
+    rig.start("env -0", spec=spec)
+    await rig.end()
+    env = dict(pair.split("=", 1) for pair in (await rig.log()).split("\0") if pair)
+    store = rig.root / "store"
     expected = {
         "MINE": "a\nb",
         "CUDA_VISIBLE_DEVICES": "1,3",
@@ -101,7 +103,7 @@ async def test_environment(yard: Yard) -> None:
         "MASTER_PORT": "29501",
         "ZEN_LEADER_ADDRESS": "127.0.0.1:29501",
         "ZEN_CHECKPOINT_DIR": str(store / "checkpoints/acme/u1/j1"),
-        "ZEN_OUTPUT_DIR": str(yard.root / "vm/jobs/lease-1/outputs"),
+        "ZEN_OUTPUT_DIR": str(rig.root / "vm/jobs/lease-1/outputs"),
         "HOME": "/root",
     }
     assert {name: env.get(name) for name in expected} == expected
@@ -109,200 +111,200 @@ async def test_environment(yard: Yard) -> None:
     assert "ZEN_RESUME_FROM" not in env
 
 
-async def test_resume_only_with_a_checkpoint(yard: Yard) -> None:
+async def test_resume_only_with_a_checkpoint(rig: RunnerRig) -> None:
     """A later attempt is told where to resume once an earlier one has saved something."""
     script = 'echo "${ZEN_RESUME_FROM-none}"; touch "$ZEN_CHECKPOINT_DIR/step-1"'
     for attempt in (1, 2):
-        yard.start(script, attempt=attempt, lease_id=f"lease-{attempt}")
-        assert (await yard.end()).exit_code == 0
-    second = await yard.store.read(LogPath("acme", "u1", "j1", 2), 0, 1000)
-    assert await yard.log() == "none\n"
-    assert second.data.decode() == f"{yard.root}/store/checkpoints/acme/u1/j1\n"
+        rig.start(script, attempt=attempt, lease_id=f"lease-{attempt}")
+        assert (await rig.end()).exit_code == 0
+    second = await rig.store.read(LogPath("acme", "u1", "j1", 2), 0, 1000)
+    assert await rig.log() == "none\n"
+    assert second.data.decode() == f"{rig.root}/store/checkpoints/acme/u1/j1\n"
 
 
-async def test_working_directory_is_private_and_removed(yard: Yard) -> None:
+async def test_working_directory_is_private_and_removed(rig: RunnerRig) -> None:
     """Each attempt works in a new directory of its own, which is gone after the end."""
-    yard.start("pwd; touch litter; ls")
-    await yard.end()
-    where, *files = (await yard.log()).split()
+    rig.start("pwd; touch litter; ls")
+    await rig.end()
+    where, *files = (await rig.log()).split()
     assert files == ["litter"]
-    assert Path(where).is_relative_to(yard.root / "vm")
+    assert Path(where).is_relative_to(rig.root / "vm")
     await until(lambda: not Path(where).exists(), "the directory is removed")
 
 
-async def test_a_directory_of_the_machine_is_used_and_kept(yard: Yard) -> None:
+async def test_a_directory_of_the_machine_is_used_and_kept(rig: RunnerRig) -> None:
     """A process starts where its job says, and what it leaves there stays; a directory that is not
     there is named."""
-    there = yard.root / "project"
+    there = rig.root / "project"
     there.mkdir()
     spec = replace(order_for("pwd; touch litter").spec, working_dir=str(there))
-    yard.start("pwd; touch litter", spec=spec)
-    assert (await yard.end()).exit_code == 0
-    assert (await yard.log()).split() == [str(there)]
+    rig.start("pwd; touch litter", spec=spec)
+    assert (await rig.end()).exit_code == 0
+    assert (await rig.log()).split() == [str(there)]
     assert (there / "litter").exists()
-    yard.start("true", spec=replace(spec, working_dir=str(there / "no")), lease_id="lease-2")
-    ended = await yard.end()
+    rig.start("true", spec=replace(spec, working_dir=str(there / "no")), lease_id="lease-2")
+    ended = await rig.end()
     assert f"its directory {there}/no: No such file or directory" in ended.reason
 
 
-async def test_standard_input_is_empty(yard: Yard) -> None:
+async def test_standard_input_is_empty(rig: RunnerRig) -> None:
     """A job that reads its input sees the end of file, it does not hang."""
-    yard.start("cat; echo done")
-    await yard.end()
-    assert await yard.log() == "done\n"
+    rig.start("cat; echo done")
+    await rig.end()
+    assert await rig.log() == "done\n"
 
 
-async def test_job_holds_no_handle_of_ours(yard: Yard) -> None:
+async def test_job_holds_no_handle_of_ours(rig: RunnerRig) -> None:
     """The job inherits its three standard streams and nothing else."""
-    yard.start("ls /proc/self/fd; ls -l /proc/self/fd/0")
-    await yard.end()
-    lines = (await yard.log()).split("\n")
+    rig.start("ls /proc/self/fd; ls -l /proc/self/fd/0")
+    await rig.end()
+    lines = (await rig.log()).split("\n")
     assert lines[:4] == ["0", "1", "2", "3"]  # 3 is the directory that ls itself reads
     assert lines[4].endswith("/dev/null")
 
 
-async def test_log_is_live(yard: Yard) -> None:
+async def test_log_is_live(rig: RunnerRig) -> None:
     """Output is in the store while the job still runs."""
-    yard.start("echo alive; exec sleep 100")
-    await yard.said("alive")
-    yard.runner.signal("lease-1", Signal.KILL)
-    assert (await yard.end()).reason == "killed by SIGKILL"
+    rig.start("echo alive; exec sleep 100")
+    await rig.said("alive")
+    rig.runner.signal("lease-1", Signal.KILL)
+    assert (await rig.end()).reason == "killed by SIGKILL"
 
 
 async def test_log_cap(tmp_path: Path) -> None:
     """A job that prints without end is not stopped by it; its log ends with a line that says so."""
-    yard = Yard(tmp_path, log_cap=100_000)
-    yard.start("yes | head -c 3000000; exit 4")
-    assert (await yard.end()).exit_code == 4
-    log = await yard.log()
+    rig = RunnerRig(tmp_path, log_cap=100_000)
+    rig.start("yes | head -c 3000000; exit 4")
+    assert (await rig.end()).exit_code == 4
+    log = await rig.log()
     assert log.startswith("y\ny\n")
     assert log.endswith("[zen: the log is full at 100000 bytes, the rest is lost]\n")
     assert len(log) < 100_100
-    await yard.runner.close()
+    await rig.runner.close()
 
 
 async def test_lost_log_store_does_not_stop_the_job(tmp_path: Path) -> None:
     """Without a place for its log a job runs all the same, also one that prints a lot."""
-    yard = Yard(tmp_path)
+    rig = RunnerRig(tmp_path)
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "logs").write_text("in the way")
-    yard.start("yes | head -c 1000000; exit 5")
-    assert (await yard.end()).exit_code == 5
-    await yard.runner.close()
+    rig.start("yes | head -c 1000000; exit 5")
+    assert (await rig.end()).exit_code == 5
+    await rig.runner.close()
 
 
-async def test_status_file(yard: Yard) -> None:
+async def test_status_file(rig: RunnerRig) -> None:
     """Progress and checkpoints come from the status file; the last line counts before the exit."""
-    yard.start(
+    rig.start(
         'echo \'{"step": 1, "total": 10}\' >> $ZEN_STATUS_FILE; echo garbage >> $ZEN_STATUS_FILE;'
         'echo \'{"step": 2, "total": 10, "checkpoint": true}\' >> $ZEN_STATUS_FILE'
     )
-    assert isinstance(await yard.next(), Started)
-    assert await yard.next() == Progressed("lease-1", Progress(2, 10), 2)
-    assert isinstance(await yard.next(), Exited)
+    assert isinstance(await rig.next(), Started)
+    assert await rig.next() == Progressed("lease-1", Progress(2, 10), 2)
+    assert isinstance(await rig.next(), Exited)
 
 
-async def test_kill_takes_deserters_too(yard: Yard) -> None:
+async def test_kill_takes_deserters_too(rig: RunnerRig) -> None:
     """SIGKILL also ends descendants that went into sessions of their own."""
-    yard.start("setsid sh -c 'echo $$; exec sleep 1000' & wait")
-    await yard.said("\n")
-    deserter = int((await yard.log()).split()[0])
-    yard.runner.signal("lease-1", Signal.KILL)
-    assert (await yard.end()).exit_code == 137
+    rig.start("setsid sh -c 'echo $$; exec sleep 1000' & wait")
+    await rig.said("\n")
+    deserter = int((await rig.log()).split()[0])
+    rig.runner.signal("lease-1", Signal.KILL)
+    assert (await rig.end()).exit_code == 137
     assert gone(deserter)
 
 
-async def test_exit_leaves_nothing_behind(yard: Yard) -> None:
+async def test_exit_leaves_nothing_behind(rig: RunnerRig) -> None:
     """What a job leaves running in the background ends with it: the slots are free again."""
-    yard.start("setsid sleep 1000 & echo $!; exit 0")
-    assert (await yard.end()).exit_code == 0
-    await until(lambda: not _alive_by_args(yard.root), "no process of the job is left")
-    assert gone(int((await yard.log()).strip()))
+    rig.start("setsid sleep 1000 & echo $!; exit 0")
+    assert (await rig.end()).exit_code == 0
+    await until(lambda: not _alive_by_args(rig.root), "no process of the job is left")
+    assert gone(int((await rig.log()).strip()))
 
 
-async def test_freeze_stops_computing(yard: Yard) -> None:
+async def test_freeze_stops_computing(rig: RunnerRig) -> None:
     """A frozen job and its children use no processor time; after the thaw they do again."""
     loop = "while :; do :; done"
-    yard.start(f"setsid sh -c '{loop}' & echo $! $$; {loop}")
-    await yard.said("\n")
-    burners = [psutil.Process(int(pid)) for pid in (await yard.log()).split()]
+    rig.start(f"setsid sh -c '{loop}' & echo $! $$; {loop}")
+    await rig.said("\n")
+    burners = [psutil.Process(int(pid)) for pid in (await rig.log()).split()]
     await until(lambda: all(_used(p) > 0.02 for p in burners), "they compute")
-    yard.runner.signal("lease-1", Signal.STOP)
+    rig.runner.signal("lease-1", Signal.STOP)
     stopped = psutil.STATUS_STOPPED
     await until(lambda: all(p.status() == stopped for p in burners), "they stand still")
     before = [_used(p) for p in burners]
     await asyncio.sleep(0.3)  # not a wait but the span that is measured
     assert [_used(p) for p in burners] == before
-    yard.runner.signal("lease-1", Signal.CONT)
+    rig.runner.signal("lease-1", Signal.CONT)
     goal = [used + 0.02 for used in before]
     await until(lambda: all(_used(p) > g for p, g in zip(burners, goal, strict=True)), "they go on")
-    yard.runner.signal("lease-1", Signal.KILL)
-    await yard.end()
+    rig.runner.signal("lease-1", Signal.KILL)
+    await rig.end()
 
 
-async def test_job_freezes_when_nobody_renews_it(yard: Yard) -> None:
+async def test_job_freezes_when_nobody_renews_it(rig: RunnerRig) -> None:
     """Past its moment the shim freezes the job by itself; a later moment lets it go on."""
     now = SystemClock().monotonic
-    yard.runner.renew(now() + 30)
-    yard.start("echo $$; exec sleep 1000")
-    await yard.said("\n")
-    job = psutil.Process(int((await yard.log()).strip()))
-    yard.runner.renew(now() + 0.2)
+    rig.runner.renew(now() + 30)
+    rig.start("echo $$; exec sleep 1000")
+    await rig.said("\n")
+    job = psutil.Process(int((await rig.log()).strip()))
+    rig.runner.renew(now() + 0.2)
     await until(lambda: job.status() == psutil.STATUS_STOPPED, "it stands still")
-    yard.runner.renew(now() + 30)
+    rig.runner.renew(now() + 30)
     await until(lambda: job.status() != psutil.STATUS_STOPPED, "it goes on")
-    yard.runner.signal("lease-1", Signal.KILL)
-    await yard.end()
+    rig.runner.signal("lease-1", Signal.KILL)
+    await rig.end()
 
 
-async def test_renewing_does_not_lift_a_freeze_that_was_ordered(yard: Yard) -> None:
+async def test_renewing_does_not_lift_a_freeze_that_was_ordered(rig: RunnerRig) -> None:
     """STOP holds until CONT, whatever the clock says; and CONT alone does not suffice past it."""
     now = SystemClock().monotonic
-    yard.start("echo $$; exec sleep 1000")
-    await yard.said("\n")
-    job = psutil.Process(int((await yard.log()).strip()))
-    yard.runner.renew(now() - 1)
+    rig.start("echo $$; exec sleep 1000")
+    await rig.said("\n")
+    job = psutil.Process(int((await rig.log()).strip()))
+    rig.runner.renew(now() - 1)
     await until(lambda: job.status() == psutil.STATUS_STOPPED, "it stands still")
-    yard.runner.signal("lease-1", Signal.STOP)
-    yard.runner.renew(now() + 30)
+    rig.runner.signal("lease-1", Signal.STOP)
+    rig.runner.renew(now() + 30)
     # The shim obeys in order: once it has passed TERM on, it has read what came before.
-    yard.runner.signal("lease-1", Signal.TERM)
+    rig.runner.signal("lease-1", Signal.TERM)
     await until(lambda: _pending(job.pid, signal.SIGTERM), "TERM waits for the thaw")
     assert job.status() == psutil.STATUS_STOPPED
-    yard.runner.signal("lease-1", Signal.CONT)
-    assert (await yard.end()).reason == "killed by SIGTERM"
+    rig.runner.signal("lease-1", Signal.CONT)
+    assert (await rig.end()).reason == "killed by SIGTERM"
 
 
-async def test_killed_shim_is_an_end(yard: Yard) -> None:
+async def test_killed_shim_is_an_end(rig: RunnerRig) -> None:
     """If somebody kills the shim, the job's whole group dies with it and its end is told."""
-    yard.start("sleep 1000 & echo $$ $!; wait")
-    assert isinstance(await yard.next(), Started)
-    await yard.said("\n")
-    pids = [int(pid) for pid in (await yard.log()).split()]
+    rig.start("sleep 1000 & echo $$ $!; wait")
+    assert isinstance(await rig.next(), Started)
+    await rig.said("\n")
+    pids = [int(pid) for pid in (await rig.log()).split()]
     shim = psutil.Process(pids[0]).parent()
     assert shim is not None
     shim.send_signal(signal.SIGKILL)
-    end = await yard.end()
+    end = await rig.end()
     assert (end.exit_code, end.reason) == (137, "the process that kept the job was killed")
     await until(lambda: all(gone(pid) for pid in pids), "all are dead")
 
 
-async def test_two_jobs_at_once(yard: Yard) -> None:
+async def test_two_jobs_at_once(rig: RunnerRig) -> None:
     """Jobs run side by side; a signal reaches only its own."""
-    yard.start("sleep 1000", lease_id="a")
-    yard.start("exit 0", lease_id="b", attempt=2)
-    first = await yard.end()
+    rig.start("sleep 1000", lease_id="a")
+    rig.start("exit 0", lease_id="b", attempt=2)
+    first = await rig.end()
     assert (first.lease_id, first.exit_code) == ("b", 0)
-    yard.runner.signal("a", Signal.KILL)
-    assert (await yard.end()).lease_id == "a"
+    rig.runner.signal("a", Signal.KILL)
+    assert (await rig.end()).lease_id == "a"
 
 
-async def test_close_kills(yard: Yard) -> None:
+async def test_close_kills(rig: RunnerRig) -> None:
     """Closing the runner ends every job."""
-    yard.start("echo $$; exec sleep 1000")
-    await yard.said("\n")
-    await yard.runner.close()
-    assert gone(int((await yard.log()).strip()))
+    rig.start("echo $$; exec sleep 1000")
+    await rig.said("\n")
+    await rig.runner.close()
+    assert gone(int((await rig.log()).strip()))
 
 
 def _pending(pid: int, number: int) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from agent.events import Exited
 from agent.runtimes import Processes
-from tests.agent.box import Yard
+from tests.agent.runner_rig import RunnerRig
 from tests.agent.vm import gone, until
 
 pytestmark = pytest.mark.slow
@@ -34,10 +34,10 @@ keep(KilledShim, sys.argv[1:4])
 
 
 @pytest.fixture
-async def yard(tmp_path: Path) -> AsyncIterator[Yard]:
-    yard = Yard(tmp_path)
-    yield yard
-    await yard.runner.close()
+async def rig(tmp_path: Path) -> AsyncIterator[RunnerRig]:
+    rig = RunnerRig(tmp_path)
+    yield rig
+    await rig.runner.close()
 
 
 def use_shim(patch: pytest.MonkeyPatch, word: str, before: str = "pass") -> None:
@@ -47,23 +47,23 @@ def use_shim(patch: pytest.MonkeyPatch, word: str, before: str = "pass") -> None
 
 
 async def test_killed_before_started_is_told(
-    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: RunnerRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command runs and has a child, and the agent has not heard "started": its whole process
     group is ended all the same, because the pid was told before the command could run."""
     os.mkfifo(tmp_path / "child")
     use_shim(monkeypatch, "started", f"open({str(tmp_path / 'child')!r}).read()")
-    yard.start(f"sleep 1000 & echo $$ $!; echo there > {tmp_path / 'child'}; wait")
-    assert await yard.next() == KILLED
-    job, child = (int(pid) for pid in (await yard.log()).split())
+    rig.start(f"sleep 1000 & echo $$ $!; echo there > {tmp_path / 'child'}; wait")
+    assert await rig.next() == KILLED
+    job, child = (int(pid) for pid in (await rig.log()).split())
     await until(lambda: gone(job) and gone(child), "the end of the job and its child")
 
 
 async def test_killed_before_the_pid_is_told(
-    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: RunnerRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A command whose pid the agent does not know never runs."""
     use_shim(monkeypatch, "pid")
-    yard.start(f"touch {tmp_path / 'ran'}")
-    assert await yard.next() == KILLED
+    rig.start(f"touch {tmp_path / 'ran'}")
+    assert await rig.next() == KILLED
     assert not (tmp_path / "ran").exists()

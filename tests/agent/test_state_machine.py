@@ -83,7 +83,7 @@ def test_seq_grows() -> None:
     assert numbers == sorted(set(numbers))
 
 
-def test_beats_carry_gpu_readings() -> None:
+def test_heartbeats_carry_gpu_readings() -> None:
     """The newest readings ride on every heartbeat."""
     bench = Bench()
     bench.feed(GpusRead((GpuReading(0, util=50.0),)))

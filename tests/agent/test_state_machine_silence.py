@@ -34,7 +34,7 @@ def test_one_send_at_a_time() -> None:
     assert said(bench.feed(HeartbeatsConfirmed(first.number))) == ["FOUND_VM", "RUNNING"]
 
 
-def test_unsent_beat_is_replaced() -> None:
+def test_unsent_heartbeat_is_replaced() -> None:
     """Several missed intervals leave one RUNNING heartbeat to send, the newest."""
     bench = running()
     bench.bus_works = False
@@ -47,7 +47,7 @@ def test_unsent_beat_is_replaced() -> None:
     assert (heartbeat.status, heartbeat.progress) == ("RUNNING", Progress(3))
 
 
-def test_final_beat_is_repeated_until_confirmed() -> None:
+def test_final_heartbeat_is_repeated_until_confirmed() -> None:
     """COMPLETED is sent again after each failure, under the same number, and no more after."""
     bench = running()
     bench.bus_works = False
@@ -64,7 +64,7 @@ def test_final_beat_is_repeated_until_confirmed() -> None:
     assert said(bench.later(TIMERS.heartbeat_s, Tick())) == ["READY"]
 
 
-def test_waiting_final_beat_is_never_replaced() -> None:
+def test_waiting_final_heartbeat_is_never_replaced() -> None:
     """A start that comes again while COMPLETED still waits does not make a second one."""
     bench = running()
     bench.bus_works = False

@@ -31,7 +31,7 @@ def signals(outputs: list[Output], kind: Signal) -> set[str]:
     return {out.lease_id for out in only(outputs, SignalGroup) if out.signal is kind}
 
 
-def test_each_neighbour_has_its_own_beat() -> None:
+def test_each_lease_has_its_own_heartbeat() -> None:
     """And the VM says nothing of being idle until the last of them has ended."""
     bench = neighbours()
     out = bench.later(TIMERS.heartbeat_s, Tick())

@@ -21,7 +21,7 @@ def test_many_changes_to_one_row_become_one() -> None:
     assert [entry.event for _, entry in writes.events] == ["submitted", "admitted", "withdrawn"]
 
 
-def test_beats_and_progress_alone_wake_nobody() -> None:
+def test_heartbeats_and_progress_alone_wake_no_waiter() -> None:
     """What happens all the time is not worth a turn of the loop."""
     maker = Maker()
     quiet: AtomicBatch = (

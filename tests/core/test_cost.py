@@ -134,7 +134,7 @@ def test_what_the_owner_ended_is_not_our_waste(outcome: str) -> None:
     assert spans(attribute(life(stay(100, 400, outcome), off=400), at(400)))["useful"] == 300
 
 
-def test_whoever_is_alone_has_the_whole_vm_and_two_share_by_gpus() -> None:
+def test_a_job_alone_has_the_whole_vm_and_two_share_by_gpus() -> None:
     """One of four GPUs alone: all of it. With three more GPUs of another job: a quarter."""
     small, big = stay(100, 300, job="small"), stay(200, 300, job="big", gpus=3)
     shares = attribute(life(small, big, off=300), at(300))

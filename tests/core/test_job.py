@@ -238,7 +238,7 @@ def test_success_that_was_faster_than_the_stop_counts() -> None:
     assert go(in_state(S.STOPPING), E.EXITED_OK).status is S.SUCCEEDED
 
 
-def test_late_running_beat_does_not_undo_a_stop() -> None:
+def test_late_running_heartbeat_does_not_undo_a_stop() -> None:
     """STOPPING wins."""
     job = in_state(S.STOPPING)
     assert go(job, E.STARTED) is job

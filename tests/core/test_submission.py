@@ -129,7 +129,7 @@ def test_type_lists_that_cannot_be_meant_are_refused(bad: object) -> None:
     assert "preferred one first" in faults_of(command=["x"], gpu_types=bad)["gpu_types"]
 
 
-def test_wishes_that_contradict_each_other_are_refused() -> None:
+def test_fields_that_contradict_each_other_are_refused() -> None:
     """One type or several; a region wanted or denied."""
     both = faults_of(command=["x"], gpu_type="l4", gpu_types=["t4", "l4"])
     assert both == {"gpu_types": "gpu_type or gpu_types, not both"}

@@ -33,7 +33,7 @@ def seen(hits: float, misses: float, last: SupplyOutcome, hours_ago: float) -> S
     return replace(PLACE, hits=hits, misses=misses, last=last, last_at=at)
 
 
-def test_belief_moves_from_the_last_outcome_to_the_mean() -> None:
+def test_success_probability_moves_from_the_last_outcome_to_the_mean() -> None:
     """Fresh news is nearly all; after an hour it counts half."""
     mean = (6 + 1.5) / 10
     assert success_probability(seen(6, 2, SupplyOutcome.MISS, 0), NOW) == 0.0

@@ -83,7 +83,7 @@ def test_own_budgets_win_field_by_field() -> None:
     }
 
 
-def test_a_beat_changes_nothing_else() -> None:
+def test_a_heartbeat_changes_nothing_else() -> None:
     """The quick copy is what `replace` makes."""
     one = vm("vm-1", leases=("lease",))
     assert heard(one, at(5)) == replace(one, last_beat_at=at(5))

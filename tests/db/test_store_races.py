@@ -29,7 +29,7 @@ def held(result: RaceResult) -> RaceResult:
     return result
 
 
-async def test_stop_against_beats(database_url: str) -> None:
+async def test_stop_against_heartbeats(database_url: str) -> None:
     """1,000 stops race with claims, starts and ends: each job ends CANCELLED or SUCCEEDED."""
     result = held(await race_stops(database_url, 1000, seed=1))
     assert result.outcomes["CANCELLED"] + result.outcomes["SUCCEEDED"] == 1000

@@ -71,7 +71,7 @@ def test_database_away(up: Stack) -> None:
     waiting = [up.submit("sleep", "0.2", gpu_type="a100-40gb", gpu_count=2) for _ in range(3)]
     api = up.run["api"]
     with away(up, "postgres"):
-        wish = {"command": ["true"], "gpu_type": "l4", "job_id": "later"}
+        submission = {"command": ["true"], "gpu_type": "l4", "job_id": "later"}
         wait_for(
             "the outage is noticed",
             lambda: timed("GET", f"{api}/api/v1/jobs")[0] == 503 or None,
@@ -80,7 +80,7 @@ def test_database_away(up: Stack) -> None:
         for call, path, body in (
             ("GET", "/api/v1/jobs", None),
             ("GET", "/api/v1/ready", None),
-            ("POST", "/api/v1/jobs", wish),
+            ("POST", "/api/v1/jobs", submission),
         ):
             status, took_s = timed(call, api + path, json=body)
             assert (status, took_s < 2.0) == (503, True), (call, path, took_s)

@@ -65,8 +65,8 @@ class Desk:
         return refused
 
     def modify(self, seconds: int, *leases: AckDeadline) -> list[str]:
-        wishes = [(lease.ack_id, seconds) for lease in leases]
-        refused = self.sub.modify(wishes, self.now)
+        deadlines = [(lease.ack_id, seconds) for lease in leases]
+        refused = self.sub.modify(deadlines, self.now)
         self.broker.settle(self.sub, self.now)
         return refused
 

@@ -170,9 +170,9 @@ def test_many_settled_leases_leave_no_trace() -> None:
 def test_fixed_settings_cannot_change(settings: dict[str, Any]) -> None:
     """Filter, ordering and topic are for life."""
     desk = Desk(filter="attributes:a")
-    wish: dict[str, Any] = {"name": NAME, "topic": TOPIC, "filter": "attributes:a", **settings}
+    changed: dict[str, Any] = {"name": NAME, "topic": TOPIC, "filter": "attributes:a", **settings}
     with pytest.raises(InvalidArgument, match="cannot be changed"):
-        desk.broker.update_subscription(SubscriptionSpec(**wish), desk.now)
+        desk.broker.update_subscription(SubscriptionSpec(**changed), desk.now)
 
 
 def test_names_are_unique() -> None:

@@ -32,10 +32,10 @@ def test_ack_deadline_can_change_and_filter_cannot(hub: Hub, line: NewLine) -> N
     bus = line(filter="attributes:a")
 
     def update(path: str, **fields: Any) -> Any:
-        wish = types.Subscription(name=bus.subscription, topic=bus.topic, **fields)
+        changed = types.Subscription(name=bus.subscription, topic=bus.topic, **fields)
         mask = field_mask_pb2.FieldMask(paths=[path])
         return hub.subscriber.update_subscription(
-            request={"subscription": wish, "update_mask": mask}
+            request={"subscription": changed, "update_mask": mask}
         )
 
     assert update("ack_deadline_seconds", ack_deadline_seconds=44).ack_deadline_seconds == 44

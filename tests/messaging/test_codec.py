@@ -219,7 +219,7 @@ def test_vm_level_status_is_v2_without_a_job(status: str) -> None:
     assert heartbeat == Heartbeat(HeartbeatStatus(status), VM)
 
 
-def test_beat_with_values_json_cannot_hold_is_still_sent() -> None:
+def test_heartbeat_with_values_json_cannot_hold_is_still_sent() -> None:
     """NaN, infinity, NUL and broken text are cleaned: a healthy VM must not fall silent."""
     heartbeat = Heartbeat(
         HeartbeatStatus.RUNNING,

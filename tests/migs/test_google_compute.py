@@ -195,7 +195,7 @@ async def test_stockout_is_observed(sky: Sky) -> None:
         ),
     ],
 )
-async def test_other_troubles_are_told_apart(
+async def test_other_faults_are_told_apart(
     sky: Sky, fault: dict[str, object], kind: BlockKind
 ) -> None:
     """Each kind of region block is recognised from what the member carries."""

@@ -81,7 +81,7 @@ async def test_a_quiet_cluster_is_looked_at_soon_until_it_was_seen() -> None:
     await orchestrator.close()
 
 
-def test_marks_are_there_for_whoever_has_something_to_do() -> None:
+def test_marks_are_there_for_each_cluster_with_work() -> None:
     """A plan input without an index has them too."""
     one = vm("vm-1")
     plain = marks_of(snapshot(vms=(one,)))

@@ -76,8 +76,8 @@ def test_questions_are_answered_as_by_a_look_at_everything(
 ) -> None:
     """With an index that is kept and without, after any steps."""
     jobs, vms = jobs_and_vms(states)
-    for picture in (snapshot(tuple(jobs), tuple(vms)), kept(jobs, vms)):
-        plan = PlanBuilder(picture, RULES, lambda _: OutMessage("t", b""))
+    for snap in (snapshot(tuple(jobs), tuple(vms)), kept(jobs, vms)):
+        plan = PlanBuilder(snap, RULES, lambda _: OutMessage("t", b""))
         for number, what in steps:
             go_on(plan, number, what)
         every, fleet = list(plan.jobs.values()), list(plan.vms.values())
@@ -97,16 +97,16 @@ def _uids(jobs: Sequence[Job]) -> list[str]:
     return sorted(one.uid for one in jobs)
 
 
-def test_a_picture_of_one_cluster_is_kept() -> None:
+def test_a_snapshot_of_one_cluster_is_kept() -> None:
     """Whoever waits for the cloud has what it took, though the store has gone on."""
     jobs, vms = jobs_and_vms([2, 2, 1, 0])
-    picture = kept(jobs, vms)
-    mine = picture.only("1xl4")
+    snap = kept(jobs, vms)
+    mine = snap.only("1xl4")
     assert [one.uid for one in mine.jobs] == ["job-uid-0000", "job-uid-0002"]
     assert [one.uid for one in mine.vms] == ["uid-vm-0", "uid-vm-2"]
-    assert picture.active is not None
-    picture.active.drop_job("job-uid-0000")
-    picture.active.put_vm(drop_lease(vms[0], "lease-0", NOW))
+    assert snap.active is not None
+    snap.active.drop_job("job-uid-0000")
+    snap.active.put_vm(drop_lease(vms[0], "lease-0", NOW))
     assert [one.uid for one in mine.jobs] == ["job-uid-0000", "job-uid-0002"]
     assert mine.vms[0].leases == ("lease-0",)
     plain = snapshot(tuple(jobs), tuple(vms)).only("1xl4")

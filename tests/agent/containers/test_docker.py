@@ -19,8 +19,8 @@ from agent.events import Exited, Signal, Started, StartFailed
 from agent.runtimes import Containers
 from core.containers import ContainerRules, are_mounts, rules_of
 from stores.local import LocalStore
-from tests.agent.box import Yard, no_token, order_for
 from tests.agent.fake_docker import FakeDocker
+from tests.agent.runner_rig import RunnerRig, no_token, order_for
 
 ME = "vm"
 
@@ -38,12 +38,12 @@ async def test_image_is_pulled_once_it_is_missed(docker: FakeDocker, tmp_path: P
     settings.mkdir(parents=True)
     entry = {"auth": base64.b64encode(b"ada:secret:word").decode()}
     (settings / "config.json").write_text(json.dumps({"auths": {"r.example:5000": entry}}))
-    yard = Yard(tmp_path, docker=docker.address, image="r.example:5000/team/x:v1")
-    yard.environ["HOME"] = str(tmp_path / "root")
-    yard.start("true")
-    assert await yard.next() == Started("lease-1")
-    assert await yard.next() == Exited("lease-1", 0, "exit code 0")
-    assert await yard.log() == "hello\n"
+    rig = RunnerRig(tmp_path, docker=docker.address, image="r.example:5000/team/x:v1")
+    rig.environ["HOME"] = str(tmp_path / "root")
+    rig.start("true")
+    assert await rig.next() == Started("lease-1")
+    assert await rig.next() == Exited("lease-1", 0, "exit code 0")
+    assert await rig.log() == "hello\n"
     [auth] = docker.auth
     assert auth is not None
     said = json.loads(base64.urlsafe_b64decode(auth))
@@ -55,10 +55,10 @@ async def test_image_is_pulled_once_it_is_missed(docker: FakeDocker, tmp_path: P
 async def test_refused_pull_is_the_reason(docker: FakeDocker, tmp_path: Path) -> None:
     """A registry's refusal comes in the middle of an answer that began well."""
     docker.pull_says.append({"error": "denied: you may not"})
-    yard = Yard(tmp_path, docker=docker.address, image="x/y")
-    yard.start("true")
+    rig = RunnerRig(tmp_path, docker=docker.address, image="x/y")
+    rig.start("true")
     why = "image x/y cannot be pulled: denied: you may not"
-    assert await yard.next() == StartFailed("lease-1", 125, why)
+    assert await rig.next() == StartFailed("lease-1", 125, why)
 
 
 @pytest.mark.slow
@@ -66,9 +66,9 @@ async def test_refused_pull_is_the_reason(docker: FakeDocker, tmp_path: Path) ->
 async def test_runtime_without_init(docker: FakeDocker, tmp_path: Path, where: str) -> None:
     """A runtime that has no first process of its own runs the job without one."""
     docker.no_init_at = where
-    yard = Yard(tmp_path, docker=docker.address, image="here")
-    yard.start("true")
-    assert (await yard.end()).exit_code == 0
+    rig = RunnerRig(tmp_path, docker=docker.address, image="here")
+    rig.start("true")
+    assert (await rig.end()).exit_code == 0
     assert docker.created[-1]["HostConfig"]["Init"] is False
 
 
@@ -76,9 +76,9 @@ async def test_runtime_without_init(docker: FakeDocker, tmp_path: Path, where: s
 async def test_end_that_is_not_yet_known(docker: FakeDocker, tmp_path: Path) -> None:
     """A runtime that says 0 before it knows the exit code makes no success of a failure."""
     docker.exit_code, docker.unsure = 7, 4
-    yard = Yard(tmp_path, docker=docker.address, image="here")
-    yard.start("true")
-    assert (await yard.end()).exit_code == 7
+    rig = RunnerRig(tmp_path, docker=docker.address, image="here")
+    rig.start("true")
+    assert (await rig.end()).exit_code == 7
 
 
 @pytest.mark.slow
@@ -86,9 +86,9 @@ async def test_end_that_the_runtime_notices_late(docker: FakeDocker, tmp_path: P
     """A container whose stream has ended is not attached to again because it is still called
     running: podman would make one that has just ended anew, and its exit code would be gone."""
     docker.exit_code, docker.lags = 7, 4
-    yard = Yard(tmp_path, docker=docker.address, image="here")
-    yard.start("true")
-    assert (await yard.end()).exit_code == 7
+    rig = RunnerRig(tmp_path, docker=docker.address, image="here")
+    rig.start("true")
+    assert (await rig.end()).exit_code == 7
     assert not docker.forgot
 
 
@@ -101,10 +101,10 @@ async def test_end_that_is_never_known(
     *words, program = Containers.shim
     monkeypatch.setattr(Containers, "shim", (*words, _before_main(program, impatient)))
     docker.unsure = 1_000_000
-    yard = Yard(tmp_path, docker=docker.address, image="here")
-    yard.start("true")
+    rig = RunnerRig(tmp_path, docker=docker.address, image="here")
+    rig.start("true")
     why = "the container runtime lost the exit code (status: created)"
-    assert await yard.end() == Exited("lease-1", None, why)
+    assert await rig.end() == Exited("lease-1", None, why)
     assert not docker.exists
 
 
@@ -118,9 +118,9 @@ def _before_main(program: str, words: str) -> str:
 async def test_runtime_that_dies_at_the_start(docker: FakeDocker, tmp_path: Path) -> None:
     """A runtime that falls silent while it starts a container is not the image's fault."""
     docker.dies_at_start = True
-    yard = Yard(tmp_path, docker=docker.address, image="here")
-    yard.start("true")
-    end = await yard.end()
+    rig = RunnerRig(tmp_path, docker=docker.address, image="here")
+    rig.start("true")
+    end = await rig.end()
     assert isinstance(end, Exited)
     assert end.exit_code is None
     assert end.reason.startswith("the container runtime does not answer: ")
@@ -131,11 +131,11 @@ async def test_runtime_that_dies_at_the_start(docker: FakeDocker, tmp_path: Path
 async def test_what_cannot_be_frozen_is_ended(docker: FakeDocker, tmp_path: Path) -> None:
     """Better lost than computed twice: without a freezer the container is removed."""
     docker.runs_on, docker.pause_fails = True, True
-    yard = Yard(tmp_path, docker=docker.address, image="here")
-    yard.start("true")
-    await yard.said("hello")
-    yard.runner.signal("lease-1", Signal.STOP)
-    end = await yard.end()
+    rig = RunnerRig(tmp_path, docker=docker.address, image="here")
+    rig.start("true")
+    await rig.said("hello")
+    rig.runner.signal("lease-1", Signal.STOP)
+    end = await rig.end()
     assert end.exit_code == 137
     assert "it could not be paused, so it was ended: cannot freeze" in end.reason
     assert not docker.exists

@@ -19,21 +19,21 @@ from agent.events import Signal, StartFailed
 from core.clock import SystemClock
 from core.containers import ContainerRules
 from core.job_fields import WorkerSpec
-from tests.agent.box import Yard, order_for
 from tests.agent.podman import IMAGE, Podman
+from tests.agent.runner_rig import RunnerRig, order_for
 from tests.agent.vm import DEADLINE_S, until
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-async def yard(podman: Podman, tmp_path: Path) -> AsyncIterator[Yard]:
+async def rig(podman: Podman, tmp_path: Path) -> AsyncIterator[RunnerRig]:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "file").write_text("mounted\n")
     rules = ContainerRules((f"{tmp_path}/data:/data",))
-    yard = Yard(tmp_path, docker=podman.address, rules=rules)
-    yield yard
-    await yard.runner.close()
+    rig = RunnerRig(tmp_path, docker=podman.address, rules=rules)
+    yield rig
+    await rig.runner.close()
 
 
 def spec_for(*command: str, **changes: object) -> WorkerSpec:
@@ -41,24 +41,24 @@ def spec_for(*command: str, **changes: object) -> WorkerSpec:
     return replace(spec, **changes)  # type: ignore[arg-type]  # the tests' own keywords
 
 
-async def test_entrypoint_and_working_directory(yard: Yard) -> None:
+async def test_entrypoint_and_working_directory(rig: RunnerRig) -> None:
     """A command replaces the image's entrypoint; arguments alone are given to it; without either
     the image runs as it is. It starts where the image says, unless the job says."""
-    wishes = [
+    cases = [
         (spec_for("pwd"), "/srv\n"),
         (spec_for("pwd", working_dir="/tmp"), "/tmp\n"),
         (spec_for("a", "b", keep_entrypoint=True), "entry a b\n"),
         (spec_for(shell=False, keep_entrypoint=True), "entry usual\n"),
     ]
-    for number, (spec, _) in enumerate(wishes, start=1):
-        yard.start(spec=spec, attempt=number, lease_id=f"l{number}")
-    ends = [await yard.end() for _ in wishes]
-    assert [end.exit_code for end in ends] == [0] * len(wishes)
-    for number, (_, expected) in enumerate(wishes, start=1):
-        assert await yard.log(number) == expected
+    for number, (spec, _) in enumerate(cases, start=1):
+        rig.start(spec=spec, attempt=number, lease_id=f"l{number}")
+    ends = [await rig.end() for _ in cases]
+    assert [end.exit_code for end in ends] == [0] * len(cases)
+    for number, (_, expected) in enumerate(cases, start=1):
+        assert await rig.log(number) == expected
 
 
-async def test_mounts_limits_and_another_user(yard: Yard, podman: Podman) -> None:
+async def test_mounts_limits_and_another_user(rig: RunnerRig, podman: Podman) -> None:
     """What the operator mounts is there, read-only; cores and memory are limits; a user that the
     image brings may write to the job's places."""
     spec = spec_for(
@@ -67,31 +67,31 @@ async def test_mounts_limits_and_another_user(yard: Yard, podman: Podman) -> Non
         memory_mb=64,
         cpu_cores=0.5,
     )
-    yard.start(spec=spec)
-    await yard.said("up\n")
+    rig.start(spec=spec)
+    await rig.said("up\n")
     [(container, labels)] = podman.docker.labelled("zen.job=j1")
     told = podman.run("inspect", "--format", "{{json .HostConfig}}", container)
     assert f'"Memory":{64 * 1024**2}' in told
     assert '"NanoCpus":500000000' in told
     assert labels["zen.lease"] == "lease-1"
-    assert await yard.log() == "mounted\nread-only\nmine\nup\n"
+    assert await rig.log() == "mounted\nread-only\nmine\nup\n"
 
 
-async def test_image_that_cannot_be_pulled(yard: Yard) -> None:
+async def test_image_that_cannot_be_pulled(rig: RunnerRig) -> None:
     """The reason names the image and what the registry said."""
-    yard.start(spec=spec_for("true", image="127.0.0.1:9/team/nothing:v1"))
-    end = await yard.end()
+    rig.start(spec=spec_for("true", image="127.0.0.1:9/team/nothing:v1"))
+    end = await rig.end()
     assert isinstance(end, StartFailed)
     assert end.exit_code == 125
     assert end.reason.startswith("image 127.0.0.1:9/team/nothing:v1 cannot be pulled: ")
     assert "connection refused" in end.reason
 
 
-async def test_stop_during_a_pull(yard: Yard) -> None:
+async def test_stop_during_a_pull(rig: RunnerRig) -> None:
     """Whoever is told to end while its image is pulled does not wait for the image."""
-    yard.start(spec=spec_for("true", image="127.0.0.1:9/team/nothing:v1"))
-    yard.runner.signal("lease-1", Signal.KILL)
-    assert (await yard.end()).exit_code == 137
+    rig.start(spec=spec_for("true", image="127.0.0.1:9/team/nothing:v1"))
+    rig.runner.signal("lease-1", Signal.KILL)
+    assert (await rig.end()).exit_code == 137
 
 
 async def test_no_runtime(tmp_path: Path) -> None:
@@ -101,20 +101,20 @@ async def test_no_runtime(tmp_path: Path) -> None:
         ("ssh://host", "DOCKER_HOST: got 'ssh://host', expected unix:///path or tcp://host:port"),
     ):
         # A VM of its own each: the first may still be clearing its directory away.
-        yard = Yard(tmp_path / str(len(words)), docker=docker)
-        yard.start(spec=spec_for("true"))
-        end = await yard.end()
+        rig = RunnerRig(tmp_path / str(len(words)), docker=docker)
+        rig.start(spec=spec_for("true"))
+        end = await rig.end()
         assert isinstance(end, StartFailed)
         assert end.exit_code == 125
         assert words in end.reason
         assert IMAGE in end.reason
 
 
-async def test_agent_and_keeper_killed(yard: Yard, podman: Podman) -> None:
+async def test_agent_and_shim_killed(rig: RunnerRig, podman: Podman) -> None:
     """A container whose shim was killed together with its agent is removed by the next agent;
     one that is kept is left alone."""
-    yard.start(spec=spec_for("echo up; sleep 1000"))
-    await yard.said("up")
+    rig.start(spec=spec_for("echo up; sleep 1000"))
+    await rig.said("up")
     orphan = podman.docker.create(
         "zen-orphan",
         {"Image": IMAGE, "Cmd": ["x"], "Labels": {SHIM: _dead_shim(), VM: "another"}},
@@ -129,11 +129,12 @@ def test_agent_killed(podman: Podman, tmp_path: Path) -> None:
     """When an agent is killed, its shim removes the container."""
     script = (
         "import asyncio, sys\nfrom pathlib import Path\n"
-        "from tests.agent.containers.test_shim import spec_for\nfrom tests.agent.box import Yard\n"
+        "from tests.agent.containers.test_shim import spec_for\n"
+        "from tests.agent.runner_rig import RunnerRig\n"
         "async def main():\n"
-        f"    yard = Yard(Path({str(tmp_path)!r}), docker={podman.address!r})\n"
-        "    yard.start(spec=spec_for('echo up; sleep 1000'))\n"
-        "    await yard.said('up')\n    print('up', flush=True)\n    await asyncio.sleep(1000)\n"
+        f"    rig = RunnerRig(Path({str(tmp_path)!r}), docker={podman.address!r})\n"
+        "    rig.start(spec=spec_for('echo up; sleep 1000'))\n"
+        "    await rig.said('up')\n    print('up', flush=True)\n    await asyncio.sleep(1000)\n"
         "asyncio.run(main())\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as agent:
@@ -144,32 +145,32 @@ def test_agent_killed(podman: Podman, tmp_path: Path) -> None:
     _until_none(podman)
 
 
-async def test_container_removed_by_somebody(yard: Yard, podman: Podman) -> None:
+async def test_container_removed_by_somebody(rig: RunnerRig, podman: Podman) -> None:
     """If somebody removes the container, the job has ended."""
-    yard.start(spec=spec_for("echo up; sleep 1000"))
-    await yard.said("up")
+    rig.start(spec=spec_for("echo up; sleep 1000"))
+    await rig.said("up")
     podman.docker.remove("zen-lease-1")
-    end = await yard.end()
+    end = await rig.end()
     assert end.exit_code == 137
 
 
-async def test_runtime_started_anew(yard: Yard, podman: Podman, tmp_path: Path) -> None:
+async def test_runtime_started_anew(rig: RunnerRig, podman: Podman, tmp_path: Path) -> None:
     """A container outlives the API of its runtime: what it says then is heard, and its end."""
     count = "i=0; until [ -e /data/stop ]; do i=$((i+1)); echo $i; sleep 0.05; done; exit 5"
     socket = podman.home / "second.sock"
     with podman.api(socket) as address:
-        yard.environ["DOCKER_HOST"] = address
-        yard.start(spec=spec_for(count))
-        await yard.said("3\n")
-    heard = len(await yard.log())
+        rig.environ["DOCKER_HOST"] = address
+        rig.start(spec=spec_for(count))
+        await rig.said("3\n")
+    heard = len(await rig.log())
     with podman.api(socket):
 
         async def hears_more() -> bool:
-            return len(await yard.log()) > heard
+            return len(await rig.log()) > heard
 
         await until(hears_more, "what it said afterwards")
         (tmp_path / "data" / "stop").touch()
-        assert (await yard.end()).exit_code == 5
+        assert (await rig.end()).exit_code == 5
 
 
 def _until_none(podman: Podman) -> None:
@@ -179,7 +180,7 @@ def _until_none(podman: Podman) -> None:
         assert clock() < give_up_at, "its container is removed"
 
 
-def test_keepers_are_told_apart() -> None:
+def test_shims_are_told_apart() -> None:
     """A living shim's container is never a leftover; a dead one's is; on another machine only
     that of our own VM is."""
     assert not is_leftover({SHIM: whoami(), VM: "a"}, "a")

@@ -41,7 +41,7 @@ def test_rivals_start_whom_they_should() -> None:
     assert starts(shortest_known()) == [0, 5502, 2, 502]
 
 
-def test_the_oracle_evicts_for_what_is_shorter() -> None:
+def test_the_oracle_preempts_for_what_is_shorter() -> None:
     """The second needs 400 GPU-seconds, the first still 1998: it yields and goes on afterwards."""
     jobs = replay(TRACE, 4, Oracle())
     assert [job.first_at for job in jobs] == [0, 1, 101, 601]
@@ -49,7 +49,7 @@ def test_the_oracle_evicts_for_what_is_shorter() -> None:
     assert jobs[0].ended_at == 1100
 
 
-def test_evictions_cost_what_was_not_saved() -> None:
+def test_preemptions_cost_what_was_not_saved() -> None:
     """With a checkpoint each 60 s the first keeps nothing of its one second, and restarts in 5."""
     jobs = replay(TRACE, 4, Oracle(), Costs(checkpoint_s=60.0, restart_s=5.0))
     assert jobs[0].lost_gpu_s == 2.0

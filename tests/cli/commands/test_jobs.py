@@ -71,7 +71,7 @@ def test_an_ended_job_shows_where_it_ran(zen: Zen, api: Api, job: Job) -> None:
 
 def test_show_tells_what_was_asked_for(zen: Zen, api: Api, job: Job) -> None:
     """Where it may run, what it may cost, and by when its owner wants it."""
-    wishes = {
+    options = {
         "regions": ["us-west1", "us-east4"],
         "regions_denied": ["us-central1"],
         "max_usd_per_hour": 7.5,
@@ -82,7 +82,7 @@ def test_show_tells_what_was_asked_for(zen: Zen, api: Api, job: Job) -> None:
         "usd_per_hour_max": 2.25,
         "deadline": "2026-11-16T08:00:00.000Z",
     }
-    ended = {**job, **wishes, "ended_at": "2026-11-16T08:01:05.000Z", "status": "SUCCEEDED"}
+    ended = {**job, **options, "ended_at": "2026-11-16T08:01:05.000Z", "status": "SUCCEEDED"}
     api.on("GET", "/api/v1/jobs/train-7", ended)
     api.on("GET", "/api/v1/jobs/train-7/events", {"events": [], "next_after": None})
     api.on("GET", "/api/v1/jobs/train-7/attempts", {"attempts": []})

@@ -45,7 +45,9 @@ E = JobEvent
 
 
 class SupplyHistories:
-    async def test_experience_comes_back_as_it_went_in(self, store: Store, reads: Reads) -> None:
+    async def test_supply_history_comes_back_as_it_went_in(
+        self, store: Store, reads: Reads
+    ) -> None:
         """Every number of a place survives storage; the newest record of a place stands."""
         seen = SupplyHistory(
             region="us-central1",
@@ -140,8 +142,8 @@ class Machines:
 
     async def test_limit_in_a_race(self, store: Store, maker: Maker) -> None:
         """Many who create at once never exceed the limit, and reach it."""
-        wishes = [[(NewVm(maker.vm(), 5),), (NewVm(maker.vm(), 5),)] for _ in range(10)]
-        results = await asyncio.gather(*(store.commit(wish, None) for wish in wishes))
+        batches = [[(NewVm(maker.vm(), 5),), (NewVm(maker.vm(), 5),)] for _ in range(10)]
+        results = await asyncio.gather(*(store.commit(batch, None) for batch in batches))
         assert sum(sum(result.applied) for result in results) == 5
         assert len((await store.snapshot(0)).vms) == 5
 
@@ -190,7 +192,7 @@ class Machines:
         committed = await store.commit([(drain,)], None)
         assert committed.refusals[0].words == f"VM {vm.name} is at version 3, not 2"
 
-    async def test_beats_never_go_back(self, store: Store, reads: Reads, maker: Maker) -> None:
+    async def test_heartbeats_never_go_back(self, store: Store, reads: Reads, maker: Maker) -> None:
         """The newest heartbeat stays, also when a move that did not know it comes later; no version
         changes."""
         vm = await put_ready_vm(store, maker)
@@ -204,7 +206,7 @@ class Machines:
         assert row.vm.version == vm.version + 1
         assert row.gpus == hot
 
-    async def test_beat_of_nobody(self, store: Store, maker: Maker) -> None:
+    async def test_heartbeat_of_an_unknown_vm(self, store: Store, maker: Maker) -> None:
         """A heartbeat of a VM that is not stored harms nobody."""
         await put(store, VmHeartbeat(maker.vm().uid, at(1)))
 
@@ -229,7 +231,7 @@ class Knowledge:
         odd = NewRequest(replace(asked, request_id="r3", kind="resize"))
         assert not (await store.commit([(odd,)], None)).all_applied
 
-    async def test_troubles(self, store: Store, reads: Reads) -> None:
+    async def test_region_blocks(self, store: Store, reads: Reads) -> None:
         """A region block is replaced by its key and dropped by it."""
         kind = BlockKind.STOCKOUT
         first = RegionBlock("r", "", "g2", False, kind, at(0), at(0), at(45), 1, "no L4")
@@ -241,7 +243,7 @@ class Knowledge:
         await put(store, DropRegionBlock(second.key))
         assert (await store.snapshot(0)).blocks == ()
 
-    async def test_every_kind_of_trouble_can_be_kept(self, store: Store) -> None:
+    async def test_every_kind_of_region_block_can_be_kept(self, store: Store) -> None:
         """The store knows the same kinds as the code."""
         made = [
             RegionBlock("r", "", "g2", False, kind, at(0), at(0), at(45), 1, "no L4")

@@ -245,7 +245,7 @@ class Snapshots:
         assert first.now <= second.now
         assert first.now.utcoffset() == at(0).utcoffset()
 
-    async def test_picture_is_consistent(self, store: Store, maker: Maker) -> None:
+    async def test_snapshot_is_consistent(self, store: Store, maker: Maker) -> None:
         """What one atomic batch writes is seen whole or not at all: a leased job and its VM
         agree."""
         job, vm = maker.job(), await put_ready_vm(store, maker)

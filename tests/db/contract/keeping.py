@@ -164,7 +164,7 @@ class Keeping:
                 same(await store.snapshot(100), await (await another()).snapshot(100), second)
         assert any(job.lease for job in history.jobs.values())
 
-    async def test_whoever_leads_again_knows_the_others_beats(
+    async def test_a_leader_that_returns_knows_the_heartbeats_of_the_other(
         self, store: Store, another: Another, maker: Maker
     ) -> None:
         """Heartbeats grow no version: a new term begins with a whole snapshot."""

@@ -195,7 +195,7 @@ def test_nothing_is_left_after_kill_of_the_owner(tmp_path: Path) -> None:
     until(lambda: processes_of(home) == [], "the end of all processes")
 
 
-def test_server_follows_its_keeper(tmp_path: Path) -> None:
+def test_server_follows_its_watchdog(tmp_path: Path) -> None:
     """kill -9 of the supervisor itself takes the server along, and the next start cleans up."""
     home = tmp_path / "pg"
     supervisor = run_alone(home)

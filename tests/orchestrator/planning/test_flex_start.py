@@ -290,7 +290,7 @@ def test_gang_begins_again_on_its_own() -> None:
     assert len(ask.names) == 1
 
 
-def test_wish_of_a_member() -> None:
+def test_vm_request_of_a_member() -> None:
     """It says whose it is and how long it may run; a job of its own is nobody's."""
     alone = request_of(job(1, E.ADMITTED, max_runtime_s=60.0), RunTimes())
     assert (alone.gang, alone.run_s) == ("", 60.0)

@@ -31,7 +31,7 @@ def busy(name: str, number: int, *slots: int, cpus: float = 0, **facts: object) 
     return replace(vm(name, cluster="4xl4", leases=(lease.lease_id,)), **facts), held  # type: ignore[arg-type]
 
 
-def test_small_jobs_wish_for_one_vm_together() -> None:
+def test_small_jobs_share_one_vm_request() -> None:
     """Four of one GPU need one VM, a fifth another; the order of the queue decides who shares."""
     assert sizes(*requests(1, 1, 1, 1)) == [4]
     assert sizes(*requests(1, 1, 1, 1, 1)) == [4, 1]
@@ -58,7 +58,7 @@ def test_hole_that_the_job_may_not_use_does_not_count() -> None:
     assert sizes(*requests(2), vms=(ill,), jobs=(other,)) == [2]
 
 
-def test_only_wishes_with_the_same_reach_share() -> None:
+def test_only_vm_requests_with_the_same_regions_share() -> None:
     """Whatever VM comes must serve all who wished for it; the most urgent speaks for all."""
     west, late = VmRequest(regions=("us-east1",), since=at(5)), VmRequest(since=at(9), position=1)
     early = VmRequest(since=at(1), position=2)

@@ -46,7 +46,7 @@ def test_slow_region_gets_company_from_the_next_one() -> None:
     assert plan(1, slow, second, now_s=now_s) == ()
 
 
-def test_a_machine_of_ones_own_is_asked_again_however_often_it_failed() -> None:
+def test_a_static_machine_is_asked_again_however_often_it_failed() -> None:
     """At $0 no doubt would be worth its price, next to machines that never failed."""
     whole = cluster(vm_max=3, vm_min=3, pool="static")
     free = tuple(

@@ -169,7 +169,7 @@ def test_every_decision_has_a_reason(inputs: PlanInput) -> None:
 
 @settings(max_examples=40)
 @given(inputs_strategy())
-def test_same_picture_same_plan(inputs: PlanInput) -> None:
+def test_same_snapshot_same_plan(inputs: PlanInput) -> None:
     """No clock, no dice but the names."""
     assert planned(inputs) == planned(inputs)
 

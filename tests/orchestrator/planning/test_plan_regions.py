@@ -52,7 +52,7 @@ def test_several_requests_need_more_doubt_to_get_company() -> None:
     assert [sum(creates(inputs).values()) for inputs in (two, three)] == [2, 4]
 
 
-def test_many_wishes_are_spread_by_what_regions_give() -> None:
+def test_many_vm_requests_are_spread_by_what_regions_give() -> None:
     """A region is asked for as many at once as it has shown that it gives; the rest goes on."""
     small = replace(seen("us-central1", SupplyOutcome.HIT, 0), room=2.0)
     wide = inputs_of(

@@ -215,7 +215,7 @@ def test_short_opening_after_six_hours_is_caught(heals: int) -> None:
     assert granted[0].running_since <= at(opens + 120)
 
 
-def test_each_kind_of_trouble_has_its_reason_and_its_time() -> None:
+def test_each_kind_of_region_block_has_its_reason_and_its_time() -> None:
     """Quota, stockout and a type that the zone lacks: three reasons, three waiting times."""
     spec = replace(ten_regions(), regions=ten_regions().regions[:3])
     quota = Refusal(BlockKind.QUOTA, "Quota 'GPUS' exceeded. Limit: 0.0")

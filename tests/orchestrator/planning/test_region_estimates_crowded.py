@@ -79,7 +79,7 @@ def test_what_was_usual_there_is_no_crowd() -> None:
     assert usual.price < crowded.price
 
 
-def test_one_vm_waits_for_whoever_looks_at_the_result_and_only_one() -> None:
+def test_one_vm_waits_for_a_user_who_looks_at_the_result_and_only_one() -> None:
     """Ten jobs end together and nobody has come for an hour: nine VMs are given back at once."""
     done = [vm(f"vm-{i}", V.READY, running_since=at(-600), idle_since=at(-5)) for i in range(10)]
     spec = cluster(vm_max=20)

@@ -143,13 +143,16 @@ def test_slow_create_holds_no_other_region(loop: VirtualLoop) -> None:
     async def run() -> None:
         await house.store.lead("me", 10_000)
         await house.want_a_vm(1, "1xl4")
-        doomed = vm("vm-1", V.DELETING, region="us-east1", zone="us-east1-a")
-        asked = replace(doomed, state=V.REQUESTED, boot_nonce="", idle_since=None)
+        deleted = vm("vm-1", V.DELETING, region="us-east1", zone="us-east1-a")
+        asked = replace(deleted, state=V.REQUESTED, boot_nonce="", idle_since=None)
         mig = NAMES.mig("1xl4", "us-east1")
         house.cloud.members[mig] = {
             "vm-1": ManagedInstance("vm-1", "us-east1-a", MachineState.RUNNING)
         }
-        put: list[AtomicBatch] = [(NewVm(asked, 99),), (VmMove(asked, replace(doomed, version=2)),)]
+        put: list[AtomicBatch] = [
+            (NewVm(asked, 99),),
+            (VmMove(asked, replace(deleted, version=2)),),
+        ]
         assert (await house.store.commit(put, None)).all_applied
         manager = ClusterManager(cluster(), house.wiring)
         await house.reconciles(manager, 10.0)

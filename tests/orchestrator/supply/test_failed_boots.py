@@ -310,7 +310,7 @@ def test_after_the_block_one_vm_is_tried_before_all_others() -> None:
     assert created(plan(1, *given, blocks=(), now_s=25)) == {HERE: 1}
 
 
-def test_the_trial_ends_when_all_is_forgotten_and_the_plan_knows_when() -> None:
+def test_the_single_try_ends_when_all_is_forgotten_and_the_plan_knows_when() -> None:
     """Nobody wanted a VM there for hours."""
     known = (row(3, until_s=10),)
     end_s = 10 + TIMERS.stockout_memory_s

@@ -199,7 +199,7 @@ def test_other_regions_are_left_as_they_are() -> None:
     assert folded(observed(), other).vms == (other,)
 
 
-def test_each_trouble_heals_in_its_own_time() -> None:
+def test_each_region_block_ends_in_its_own_time() -> None:
     """Stockouts double up to a bound."""
     assert [block_s(BlockKind.STOCKOUT, n, TIMERS) for n in (1, 2, 3, 9)] == [45, 90, 180, 900]
     assert block_s(BlockKind.QUOTA, 5, TIMERS) == 300

@@ -37,7 +37,7 @@ def test_what_an_earlier_attempt_saved_is_not_this_ones() -> None:
     assert known.saved_at(again) == at(90)
 
 
-def test_whoever_has_no_vm_is_forgotten() -> None:
+def test_a_cluster_without_vms_is_forgotten() -> None:
     """The book does not grow with the jobs that ever ran."""
     known = Checkpoints()
     known.hear([said(10, 5)])

@@ -63,14 +63,14 @@ def running() -> tuple[Job, Vm]:
     return job(1, E.ADMITTED, E.PLACED, E.STARTED), assigned()[1]
 
 
-def test_ready_beat_makes_a_booting_vm_ready() -> None:
+def test_ready_heartbeat_makes_a_booting_vm_ready() -> None:
     """With the identity of that boot."""
     heard = Heard(None, vm("vm-1", V.BOOTING), heartbeat(B.READY, instance_id="7", zone="z"))
     assert (heard.vm.state, heard.vm.boot_nonce, heard.vm.zone) == (V.READY, "nonce", "z")
     assert any(isinstance(change, VmHeartbeat) for batch in heard.plan.batches for change in batch)
 
 
-def test_claim_run_and_success_are_three_beats() -> None:
+def test_claim_run_and_success_are_three_heartbeats() -> None:
     """The VM is idle after the last one."""
     heard = Heard(
         *assigned(),
@@ -82,7 +82,7 @@ def test_claim_run_and_success_are_three_beats() -> None:
     assert heard.vm.idle
 
 
-def test_beats_that_overtake_each_other_come_to_the_same_end() -> None:
+def test_heartbeats_that_overtake_each_other_come_to_the_same_end() -> None:
     """COMPLETED first, RUNNING late: the late one finds no lease and changes nothing."""
     heard = Heard(*assigned(), job_heartbeat(B.COMPLETED, exit_code=0), job_heartbeat(B.RUNNING))
     assert heard.job.status is S.SUCCEEDED
@@ -103,7 +103,7 @@ def test_failure_keeps_the_exit_code_and_the_workers_words() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"lease_id": "lease-0"}, {"attempt": 7}, {"lease_id": "lease-0", "attempt": 7}]
 )
-def test_beat_of_another_lease_changes_nothing_and_is_told_to_stop(
+def test_heartbeat_of_another_lease_changes_nothing_and_is_told_to_stop(
     wrong: dict[str, object],
 ) -> None:
     """A zombie cannot touch the job."""
@@ -120,7 +120,7 @@ def test_final_word_of_a_zombie_changes_nothing() -> None:
     assert heard.told == []
 
 
-def test_beat_of_another_boot_or_machine_is_not_listened_to() -> None:
+def test_heartbeat_of_another_boot_or_machine_is_ignored() -> None:
     """Names come back on other machines."""
     held, on = running()
     on = replace(on, instance_id="7")
@@ -210,7 +210,7 @@ def test_refused_start_is_not_the_users_failure() -> None:
     assert heard.vm.state is V.DELETING
 
 
-def test_progress_is_kept_and_beats_of_unknown_vms_are_dropped() -> None:
+def test_progress_is_kept_and_heartbeats_of_unknown_vms_are_dropped() -> None:
     """Unknown names change nothing."""
     heard = Heard(*running(), job_heartbeat(B.RUNNING, progress=Progress(3, 10)))
     assert any(isinstance(c, JobProgress) for batch in heard.plan.batches for c in batch)

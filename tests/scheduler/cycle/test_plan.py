@@ -208,7 +208,7 @@ def test_queue_timeout_fails_the_job() -> None:
     assert (after.status, after.reason) == (S.FAILED, "did not start within 5 s")
 
 
-def test_region_wishes_are_kept() -> None:
+def test_regions_of_a_job_are_kept() -> None:
     """An idle VM elsewhere does not fit."""
     cycle = Cycle(snapshot((job(1, regions=("us-east1",)),), (vm("vm-9"),)))
     assert cycle.job(1).status is S.PROVISIONING
@@ -329,7 +329,7 @@ def test_resumed_attempt_is_told_so() -> None:
     vms=st.lists(st.sampled_from([V.READY, V.BOOTING, V.DRAINING, V.DELETING]), max_size=6),
     vm_max=st.integers(0, 6),
 )
-def test_turns_keep_their_promises(
+def test_cycles_keep_the_guarantees(
     jobs: list[tuple[int, bool]], vms: list[VmState], vm_max: int
 ) -> None:
     """One job per VM, only READY ones, the best-ranked first, one start per placement."""

@@ -68,7 +68,7 @@ def test_stocked_out_everywhere_falls_to_the_next_choice() -> None:
     )
 
 
-def test_patience_comes_first() -> None:
+def test_the_aging_limit_comes_first() -> None:
     """Counted from when it began to wait here."""
     assert where(cycle(waiting(), blocks=OUT, second=500)) == FIRST.name
     came_lately = replace(waiting(), status_since=at(500))

@@ -61,7 +61,7 @@ def test_jobs_that_fail_are_counted_until_one_goes_well() -> None:
     assert end(vm("vm-1"), 143, asked=True).health.failures == ()
 
 
-def test_sick_vm_without_work_goes_at_once_and_says_why() -> None:
+def test_unhealthy_vm_without_work_goes_at_once_and_says_why() -> None:
     """With an alert for people."""
     plan = retired(vm("vm-1", health=BLAMED))
     gone = plan.vms["uid-vm-1"]
@@ -73,7 +73,7 @@ def test_sick_vm_without_work_goes_at_once_and_says_why() -> None:
     assert (alert.kind, alert.subject) == (UNHEALTHY_VM.name, "vm-1")
 
 
-def test_sick_vm_with_work_is_drained() -> None:
+def test_unhealthy_vm_with_work_is_drained() -> None:
     """Its jobs may end there; the alert is raised once."""
     plan = retired(vm("vm-1", leases=("x",), health=ECC), (UNHEALTHY_VM.name, "vm-1"))
     assert plan.vms["uid-vm-1"].state is V.DRAINING

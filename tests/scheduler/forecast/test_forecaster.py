@@ -95,8 +95,8 @@ class House:
             lambda: BudgetStatus(self.held),
         )
 
-    async def look(self, picture: Snapshot, *moves: tuple[Job, Job]) -> Forecast:
-        self.forecaster.seen(picture, moves)
+    async def look(self, snap: Snapshot, *moves: tuple[Job, Job]) -> Forecast:
+        self.forecaster.seen(snap, moves)
         await self.runtimes.refresh()
         await self.forecaster.look()
         return self.shelf.kept["1xl4"]
@@ -116,7 +116,7 @@ def busy() -> Job:
     return replace(job(1, *RUNS, name="train"), started_at=at(-40))
 
 
-def picture(*jobs: Job, now_s: float = 0.0, tenants: Sequence[Tenant] = ()) -> Snapshot:
+def snapshot_of(*jobs: Job, now_s: float = 0.0, tenants: Sequence[Tenant] = ()) -> Snapshot:
     known = {tenant.tenant_id: tenant for tenant in (Tenant("default"), *tenants)}
     there = (vm("vm-1", leases=("lease-1",)),)
     return replace(snapshot(jobs, there, now=at(now_s)), tenants=known)
@@ -135,7 +135,7 @@ async def test_told_from_what_ran_before() -> None:
     house = House()
     house.ran(9, 100.0)
     house.shelf.queue = [job(2, name="train-2"), job(3, name="train-3")]
-    said = await house.look(picture(busy(), *house.shelf.queue))
+    said = await house.look(snapshot_of(busy(), *house.shelf.queue))
     first, second = (said.jobs[waits.uid] for waits in house.shelf.queue)
     assert first.told is not None
     assert second.told is not None
@@ -150,7 +150,7 @@ async def test_without_history_it_is_wide_and_says_so() -> None:
     """Nobody has ended yet: the span is wide, and its words tell why."""
     house = House()
     house.shelf.queue = [job(2)]
-    said = (await house.look(picture(busy(), *house.shelf.queue))).jobs["job-uid-0002"]
+    said = (await house.look(snapshot_of(busy(), *house.shelf.queue))).jobs["job-uid-0002"]
     assert said.told is not None
     span = said.told.p90_at - said.told.p50_at
     assert span > timedelta(minutes=1)
@@ -165,7 +165,7 @@ async def test_who_may_not_start_is_told_nothing() -> None:
     house.held = {"poor": "has used $5"}
     house.shelf.queue = [job(2, tenant_id="poor"), job(3, tenant_id="small"), job(4)]
     tenants = [Tenant("poor"), Tenant("small", quota=Quota(gpus=0))]
-    said = await house.look(picture(busy(), *house.shelf.queue, tenants=tenants))
+    said = await house.look(snapshot_of(busy(), *house.shelf.queue, tenants=tenants))
     assert set(said.jobs) == {"job-uid-0003", "job-uid-0004"}
     assert said.jobs["job-uid-0003"].told is None
     assert said.jobs["job-uid-0004"].told is not None
@@ -177,10 +177,10 @@ async def test_the_first_word_counts() -> None:
     house = House()
     house.ran(9, 100.0)
     waits = house.shelf.queue[:] = [job(2, name="train")]
-    first = (await house.look(picture(busy(), *waits))).jobs["job-uid-0002"].first
+    first = (await house.look(snapshot_of(busy(), *waits))).jobs["job-uid-0002"].first
     assert first is not None
     house.clock.seconds = 90.0
-    late = await house.look(picture(busy(), *waits, now_s=90.0))
+    late = await house.look(snapshot_of(busy(), *waits, now_s=90.0))
     assert late.jobs["job-uid-0002"].first == first
     assert late.jobs["job-uid-0002"].told != first
     heir = House()
@@ -188,9 +188,9 @@ async def test_the_first_word_counts() -> None:
     await heir.forecaster.restore()
     starting = stepped(waits[0], *RUNS[:3])
     running = stepped(starting, E.STARTED, now=at(500))
-    heir.forecaster.seen(picture(running, now_s=500.0), [(starting, running)])
+    heir.forecaster.seen(snapshot_of(running, now_s=500.0), [(starting, running)])
     heir.shelf.queue = [job(3)]
-    said = await heir.look(picture(running, *heir.shelf.queue, now_s=500.0))
+    said = await heir.look(snapshot_of(running, *heir.shelf.queue, now_s=500.0))
     assert (said.record.told, said.record.p50_held, said.record.p90_held) == (1, 0, 0)
     assert said.record.p90_factor > 1.0
     families = {f.name: f for f in text_string_to_metric_families(heir.metrics.text().decode())}
@@ -205,17 +205,17 @@ async def test_nothing_new_is_not_said_again() -> None:
     there is none."""
     house = House()
     house.shelf.queue = [job(2)]
-    same = picture(busy(), *house.shelf.queue)
+    same = snapshot_of(busy(), *house.shelf.queue)
     await house.look(same)
     await house.look(same)
     assert house.shelf.writes == 1
     house.clock.seconds = SAME_S
-    await house.look(picture(busy(), *house.shelf.queue, now_s=SAME_S))
+    await house.look(snapshot_of(busy(), *house.shelf.queue, now_s=SAME_S))
     assert house.shelf.writes == 2
     house.shelf.queue = []
-    assert (await house.look(picture(busy(), now_s=70))).jobs == {}
+    assert (await house.look(snapshot_of(busy(), now_s=70))).jobs == {}
     house.clock.seconds = 5 * SAME_S
-    await house.look(picture(busy(), now_s=300))
+    await house.look(snapshot_of(busy(), now_s=300))
     assert house.shelf.writes == 3
 
 
@@ -318,7 +318,7 @@ async def test_a_gang_is_told_once() -> None:
         for n in (3, 4)
     ]
     house.shelf.queue = [*gang]
-    said = await house.look(picture(busy(), *gang))
+    said = await house.look(snapshot_of(busy(), *gang))
     assert list(said.jobs) == ["job-uid-0003"]
     told = said.jobs["job-uid-0003"].told
     assert told is not None
@@ -330,7 +330,7 @@ async def test_far_back_goes_on_at_the_pace_of_those_before() -> None:
     house = House()
     house.ran(9, 100.0)
     house.shelf.queue = [job(n, name="train") for n in range(2, 12)]
-    said = await house.look(picture(busy(), *house.shelf.queue))
+    said = await house.look(snapshot_of(busy(), *house.shelf.queue))
     (pace,) = said.paces
     assert (pace.tenant_id, pace.position) == ("default", 10)
     far = said.beyond("default", pace.tier, 20)

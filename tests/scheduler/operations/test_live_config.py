@@ -480,7 +480,7 @@ async def test_a_version_that_is_not_understood(house: House) -> None:
     assert not late.live.synced.is_set()
 
 
-async def test_whoever_begins_to_lead_asks_first(house: House) -> None:
+async def test_a_new_leader_asks_first(house: House) -> None:
     """A replica that stood still has missed an edit: it knows it before it leads."""
     desk, still = house.start(MINIMAL), house.start(MINIMAL)
     await house.pass_s(1)

@@ -249,7 +249,7 @@ def test_what_it_needs_stays() -> None:
     assert here.statuses("e") == [R, R, S.PREEMPTING, S.PREEMPTING]
 
 
-def test_it_shrinks_before_others_are_evicted() -> None:
+def test_it_shrinks_before_others_are_preempted() -> None:
     """A gang of a higher class that needs two VMs takes the spare one first, then one victim's."""
     old = NOW - timedelta(hours=1)
     members = running(1, 2, 2)

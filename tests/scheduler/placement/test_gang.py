@@ -21,7 +21,7 @@ from tests.scheduler.placement.gangs import B, V, World, gang, holders, idle, pl
 # --- together or not at all -------------------------------------------------------------
 
 
-def test_all_members_are_placed_in_one_unit() -> None:
+def test_all_members_are_placed_in_one_atomic_batch() -> None:
     """One atomic batch holds every lease: the store takes all of them or none."""
     world = World(gang("g", 3), idle(3, address="10.0.0.7"))
     plan = world.cycle()
@@ -78,7 +78,7 @@ def test_a_gang_is_told_how_many_vms_it_needs() -> None:
         assert reasons[jobs[2].uid].startswith(words)
 
 
-def test_all_wishes_name_the_same_region() -> None:
+def test_all_vm_requests_name_the_same_region() -> None:
     """Its VMs come up together: where most of them wait or come already."""
     coming = [vm(f"b{n}", V.BOOTING, region=REGIONS[1]) for n in range(2)]
     world = World(gang("g", 3), coming)

@@ -48,8 +48,8 @@ def chosen(first: Job, *supply: SupplyHistory, blocked: str = "", now_s: float =
         if blocked
         else ()
     )
-    picture = replace(snapshot((first,), now=at(now_s)), supply=supply)
-    plan = PlanBuilder(picture, RULES, lambda _: OutMessage("control", b""))
+    snap = replace(snapshot((first,), now=at(now_s)), supply=supply)
+    plan = PlanBuilder(snap, RULES, lambda _: OutMessage("control", b""))
     return Regions(plan, SPEC, blocks).choose(first, 8)
 
 
@@ -86,6 +86,6 @@ def test_vms_without_gpus_have_a_record_of_their_own() -> None:
     small = seen_in(CHEAP, 2.0, SupplyOutcome.MISS, spec.offering)
     large = seen_in(DEARER, 12.0, SupplyOutcome.HIT, spec.offering)
     with_gpus = seen_in(CHEAP, 32.0, SupplyOutcome.HIT, spec.machine_type)
-    picture = replace(snapshot((first,)), supply=(small, large, with_gpus))
-    plan = PlanBuilder(picture, RULES, lambda _: OutMessage("control", b""))
+    snap = replace(snapshot((first,)), supply=(small, large, with_gpus))
+    plan = PlanBuilder(snap, RULES, lambda _: OutMessage("control", b""))
     assert Regions(plan, spec, ()).choose(first, 8) == DEARER

@@ -61,7 +61,7 @@ def statuses(plan: PlanBuilder) -> list[S]:
     return [found.status for found in plan.jobs.values()]
 
 
-def test_queued_gang_has_the_clouds_patience() -> None:
+def test_a_gang_in_the_clouds_queue_waits_by_its_own_limit() -> None:
     """It waits as long as its cluster says, not as long as gangs hold VMs elsewhere."""
     plan, _ = cycle(gang(), bound(), at(HOLD_S + 1))
     assert statuses(plan) == [S.PROVISIONING] * 3
@@ -131,7 +131,7 @@ def test_nobody_takes_a_waiting_gangs_vm(priority: int) -> None:
     ("run_s", "left_s", "placed"),
     [(3600.0, 3600, True), (3600.0, 3599, False), (7 * 86400.0, 6 * 86400, True)],
 )
-def test_what_a_gang_left_serves_whoever_ends_in_time(
+def test_what_a_gang_left_serves_jobs_that_end_in_time(
     run_s: float, left_s: int, placed: bool
 ) -> None:
     """A single job or another gang: its longest run must be over before the cloud ends the VM; who

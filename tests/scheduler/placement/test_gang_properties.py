@@ -83,7 +83,7 @@ def _checked(world: World, *heartbeats: Heartbeat, after_s: float) -> None:
         assert not moves or len(moves) == 3 or alone
 
 
-def test_whoever_does_not_yield_runs_nowhere_else_before_its_vm_is_gone() -> None:
+def test_a_member_that_does_not_stop_runs_nowhere_else_before_its_vm_is_deleted() -> None:
     """Told to yield and silent about it: the VM is deleted, and the member waits until nothing
     can run there."""
     members = placed(gang("g", 2), E.CLAIMED, E.STARTED)

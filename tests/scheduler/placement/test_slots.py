@@ -128,7 +128,7 @@ def test_room_counts_holes_not_vms() -> None:
     assert [half.take(four(n, 3).spec) for n in (1, 2)] == [True, False]
 
 
-def test_lease_whose_job_is_not_in_the_picture_closes_its_vm() -> None:
+def test_lease_whose_job_is_not_in_the_snapshot_closes_its_vm() -> None:
     """Nobody knows which GPUs it holds."""
     odd = vm("vm-1", cluster="4xl4", leases=("lease-x",))
     plan = PlanBuilder(snapshot((), (odd,)), RULES, lambda _: OutMessage("", b""))

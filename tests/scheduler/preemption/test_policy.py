@@ -41,7 +41,7 @@ def names(found: PreemptionResult) -> list[str]:
     return [job.uid for job in found.victims]
 
 
-def test_nobody_is_evicted_for_nothing() -> None:
+def test_no_job_is_preempted_for_nothing() -> None:
     """A job that would not fit even then preempts none, and the simulation says why."""
     found = result(Wants("big", 8, 0.0), [runs("a", 4), runs("b", 3)], gpus(8))
     assert found.victims == ()
@@ -75,7 +75,7 @@ def test_the_young_and_the_earlier_stay() -> None:
     assert result(Wants("w", 8, 10.0), [runs("old", 8, ran=600)], gpus(8)).victims
 
 
-def test_whoever_had_to_yield_before_is_safe_for_longer() -> None:
+def test_a_job_that_was_preempted_before_is_safe_for_longer() -> None:
     """From its own class; a higher one keeps to the least run alone."""
     again = runs("a", 1, ran=1000, evictions=1)
     assert not result(Wants("w", 1, 0.0), [again], gpus(1)).victims
@@ -86,14 +86,14 @@ def test_whoever_had_to_yield_before_is_safe_for_longer() -> None:
     ).victims
 
 
-def test_whoever_has_saved_nothing_yet_is_left_alone() -> None:
+def test_a_job_that_has_saved_nothing_yet_is_left_alone() -> None:
     """For an hour: preempted before it would never come any further."""
     fresh = runs("a", 1, ran=1800, unsaved=1800)
     assert not result(Wants("w", 1, 0.0), [fresh], gpus(1)).victims
     assert result(Wants("w", 1, 0.0), [replace(fresh, unsaved_s=300)], gpus(1)).victims
 
 
-def test_among_equals_an_eviction_costs_no_more_than_the_wait() -> None:
+def test_among_equals_a_preemption_costs_no_more_than_the_wait() -> None:
     """One that never saves is safe until somebody has waited for as long as it would lose; a higher
     class does not wait."""
     never = runs("a", 2, ran=36_000, unsaved=36_000)
@@ -142,7 +142,7 @@ def test_what_others_would_take_is_not_freed() -> None:
     st.lists(st.tuples(st.integers(1, 8), st.floats(0, 900), st.floats(0, 100)), max_size=12),
     st.integers(1, 16),
 )
-def test_evictions_suffice_and_none_is_idle(
+def test_preemptions_suffice_and_none_is_idle(
     rows: list[tuple[int, float, float]], need: int
 ) -> None:
     """If anybody yields, the job fits, and without any one of them it would not."""

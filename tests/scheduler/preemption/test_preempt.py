@@ -76,7 +76,7 @@ def test_nobody_is_asked_twice_for_the_same_need() -> None:
     assert len(world.asked()) == 2
 
 
-def test_a_gang_is_evicted_whole() -> None:
+def test_a_gang_is_preempted_whole() -> None:
     """All of its members are asked in the same atomic batch; a gang that needs them all gets
     them."""
     world = World(cluster(vm_max=2))
@@ -114,7 +114,7 @@ def test_one_that_the_cloud_leaves_waiting_takes_a_place_as_well() -> None:
 # --- nobody for nothing -----------------------------------------------------------------
 
 
-def test_a_job_that_would_not_fit_even_then_evicts_nobody() -> None:
+def test_a_job_that_would_not_fit_even_then_preempts_nothing() -> None:
     """Of four VMs one runs an urgent job: a gang of four can never have them all."""
     world = full(4)
     world.jobs["old-0"] = replace(
@@ -150,7 +150,7 @@ def test_a_job_that_would_not_fit_even_then_evicts_nobody() -> None:
         "not-again",
     ],
 )
-def test_whatever_stands_in_the_way_nobody_yields(spoil: Any) -> None:
+def test_whatever_stands_in_the_way_no_job_is_preempted(spoil: Any) -> None:
     """No preemption that would not let the job start, or that somebody does not allow."""
     world = full(3)
     world.waits("now", URGENT)
@@ -185,7 +185,7 @@ def test_the_least_run_is_kept() -> None:
     assert world.asked()
 
 
-def test_on_shared_vms_those_yield_whose_gpus_lie_together() -> None:
+def test_on_shared_vms_jobs_with_adjacent_gpus_are_preempted() -> None:
     """Three GPUs are needed on one VM: two of one VM and one of another would not help."""
     world = World(cluster("4xl4", vm_max=2, share=True, cpus=48, memory_gb=192))
     one, two = world.vm("vm-1"), world.vm("vm-2")

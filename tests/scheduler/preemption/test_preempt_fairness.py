@@ -49,7 +49,7 @@ def test_urgent_jobs_of_two_tenants_are_both_served() -> None:
     assert {status(world, f"now-{name}") for name in ("x", "y")} == {S.ASSIGNED}
 
 
-def test_one_that_has_had_hours_yields_to_a_new_one_of_its_own_tenant() -> None:
+def test_a_job_that_has_had_hours_is_preempted_for_a_new_one_of_its_tenant() -> None:
     """Least attained service: but only when it has saved its work, or the new one waited long."""
     world = full(1, NORMAL, ran_s=20 * HOUR, saved_s=None)
     world.waits("new", NORMAL)

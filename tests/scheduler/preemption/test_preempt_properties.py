@@ -41,7 +41,7 @@ ROWS = st.tuples(
     st.booleans(),
     st.booleans(),
 )
-def test_an_eviction_always_starts_the_one_it_was_made_for(
+def test_a_preemption_always_starts_the_job_it_was_made_for(
     running: list[tuple[int, str, float, int]],
     waiting: list[tuple[int, str, float, int]],
     saved_s: float,

@@ -70,7 +70,7 @@ def _two_beside_each_other(world: World, vm_uid: str) -> None:
         world.run(f"old-{number}", vm_uid, slots=(2 * number, 2 * number + 1))
 
 
-def test_one_that_has_a_place_gets_what_was_yielded_to_it() -> None:
+def test_a_job_gets_the_place_that_was_freed_for_it() -> None:
     """There is room in a region that it may not use: so it is admitted, and waits all the same."""
     world = World(cluster("4xl4", vm_max=2, share=True, cpus=48, memory_gb=192))
     one, _ = world.vm("vm-1"), world.vm("vm-2", REGIONS[1])
@@ -85,7 +85,7 @@ def test_one_that_has_a_place_gets_what_was_yielded_to_it() -> None:
     assert world.jobs["big"].lease is not None
 
 
-def test_gang_does_not_take_what_is_yielded_to_another() -> None:
+def test_gang_does_not_take_what_was_freed_for_another() -> None:
     """The first piece would do for its members, and comes before the second."""
     world = World(cluster("4xl4", vm_max=3, share=True, cpus=48, memory_gb=192))
     one, two, three = (world.vm(f"vm-{n}") for n in range(3))

@@ -55,7 +55,7 @@ class Clock:
         raise AssertionError("not asked for")
 
 
-async def test_troubles_are_read_now_and_then() -> None:
+async def test_region_blocks_are_read_now_and_then() -> None:
     """A door that is used a thousand times a second asks once; without the database it goes on
     with what it knew."""
     asked: list[float] = []

@@ -167,24 +167,26 @@ async def test_standing_is_unread_until_read_and_a_change_wakes() -> None:
     """The loop hears of a hold at once, and is not woken by the same standing again."""
     woken: list[bool] = []
     books = Books({"acme": Spent(100.0, 100.0)})
-    keeper = Bookkeeper(books, live(tenants=DAY), Metrics(), Clock(), lambda: woken.append(True))
-    assert not keeper.standing().known
+    bookkeeper = Bookkeeper(
+        books, live(tenants=DAY), Metrics(), Clock(), lambda: woken.append(True)
+    )
+    assert not bookkeeper.standing().known
     for _ in range(2):
-        await keeper.read()
-    assert "acme" in keeper.standing().held
+        await bookkeeper.read()
+    assert "acme" in bookkeeper.standing().held
     assert woken == [True]
     books.the_spent = {"acme": Spent(0.0, 100.0)}
-    await keeper.read()
-    assert keeper.standing().held == {}
+    await bookkeeper.read()
+    assert bookkeeper.standing().held == {}
     assert woken == [True, True]
 
 
 async def test_without_budgets_nothing_is_asked() -> None:
     """No sums are read for nobody."""
     books = Books()
-    keeper = Bookkeeper(books, live(), Metrics(), Clock(), lambda: None)
-    await keeper.read()
-    assert (books.asked, keeper.standing()) == (0, BudgetStatus())
+    bookkeeper = Bookkeeper(books, live(), Metrics(), Clock(), lambda: None)
+    await bookkeeper.read()
+    assert (books.asked, bookkeeper.standing()) == (0, BudgetStatus())
 
 
 async def test_full_rounds_of_settling_are_followed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,8 +200,8 @@ async def test_full_rounds_of_settling_are_followed_soon(monkeypatch: pytest.Mon
     metrics = Metrics()
     full = SettledBills(BATCH, {(CostKind.IDLE, "1xl4"): 1.5})
     books = Books(None, full, replace(full, vms=1))
-    keeper = Bookkeeper(books, live(), metrics, Clock(), lambda: None)
+    bookkeeper = Bookkeeper(books, live(), metrics, Clock(), lambda: None)
     with pytest.raises(asyncio.CancelledError):
-        await keeper.settle()
+        await bookkeeper.settle()
     assert pauses == [AGAIN_S, SETTLE_S]
     assert 'gpu_scheduler_cost_usd_total{cluster="1xl4",kind="idle"} 3.0' in metrics.text().decode()

@@ -135,7 +135,7 @@ def test_bound_of_starvation(
 
 
 @given(st.integers(0, 9999), st.floats(0, 1e7), st.integers(1, 64))
-def test_patience_is_relative_to_size(priority: int, attained: float, gpus: int) -> None:
+def test_the_aging_limit_is_relative_to_size(priority: int, attained: float, gpus: int) -> None:
     """At least `patience` × size, and bounded: a big job waits longer for its turn than a small
     one, none for ever."""
     spec = JobSpec("j", priority=priority, gpu_count=gpus)

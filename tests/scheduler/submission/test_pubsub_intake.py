@@ -191,7 +191,7 @@ async def test_other_content_under_the_same_id_is_refused() -> None:
     assert "exists with other content" in (await door.reads.dead_letter("m-2")).dead_letter.reason
 
 
-async def test_whoever_asks_is_answered() -> None:
+async def test_every_question_is_answered() -> None:
     """accepted with the job, refused with every fault; the asker's own id comes back."""
     door = TenantAccess()
     wanted = {"reply_topic": "upstream-answers", "correlation_id": "c-7"}

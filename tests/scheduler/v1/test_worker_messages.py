@@ -74,14 +74,14 @@ class Cycle:
         recalled: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self.told: list[Control] = []
-        picture = snapshot(tuple(jobs), tuple(vms))
-        self.plan = PlanBuilder(picture, RULES, self._encode)
+        snap = snapshot(tuple(jobs), tuple(vms))
+        self.plan = PlanBuilder(snap, RULES, self._encode)
         self.plan.recalled = recalled or {}
         apply_heartbeats(self.plan, heartbeats, v1)
         if plan:
             specs = {name: cluster(name, worker="v1") for name in sorted(v1)}
             around = Circumstances(specs, Silence(()), True)
-            self.reasons = {w.uid: w.why for w in plan_jobs(self.plan, picture, around, dice())}
+            self.reasons = {w.uid: w.why for w in plan_jobs(self.plan, snap, around, dice())}
 
     def _encode(self, message: Control) -> OutMessage:
         self.told.append(message)
@@ -422,8 +422,8 @@ def test_deadlines_of_a_v1_job_are_those_of_its_worker() -> None:
 
 def test_start_that_the_bus_refuses_ends_a_v1_job() -> None:
     """Else VM after VM would come up, find nothing to do and delete itself."""
-    picture = snapshot((out(1, "vm-a"),), (booting("vm-a"),))
-    plan = PlanBuilder(picture, RULES, lambda _: OutMessage("topic", b""))
+    snap = snapshot((out(1, "vm-a"),), (booting("vm-a"),))
+    plan = PlanBuilder(snap, RULES, lambda _: OutMessage("topic", b""))
     end_refused(plan, {"lease-1": "the bus refuses its start message: too long (outbox-7)"})
     ended = plan.jobs["job-uid-0001"]
     assert (ended.status, ended.offer) == (S.FAILED, None)

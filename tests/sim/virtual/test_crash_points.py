@@ -18,7 +18,7 @@ EVERY = 5
 """`zen simulate --crash-points` takes every one."""
 
 
-def test_without_a_crash_the_scene_goes_through_all_that_a_job_can_meet() -> None:
+def test_without_a_crash_the_run_goes_through_all_that_a_job_can_meet() -> None:
     """An end, a failure, a retry, a stop, a lost spot VM; every kind of boundary is passed."""
     calm = crash_at(None)
     assert calm.violations == ()

@@ -24,7 +24,7 @@ def loop() -> Iterator[VirtualLoop]:
     made.dispose()
 
 
-class Beats:
+class Heartbeats:
     """Something that happens every second."""
 
     def __init__(self, loop: VirtualLoop) -> None:
@@ -54,7 +54,7 @@ def test_hours_pass_in_no_time(loop: VirtualLoop) -> None:
 
 def test_killed_process_does_nothing_more_not_even_finally(loop: VirtualLoop) -> None:
     """As SIGKILL: no callback of it runs again."""
-    heartbeats = Beats(loop)
+    heartbeats = Heartbeats(loop)
 
     async def play() -> None:
         process = loop.process("victim")
@@ -89,7 +89,7 @@ def test_killing_a_frozen_process_leaves_no_task_to_the_garbage_collector(
 
 def test_frozen_process_goes_on_when_it_thaws(loop: VirtualLoop) -> None:
     """As SIGSTOP and SIGCONT: what was due meanwhile happens late, and the others never stopped."""
-    frozen, other = Beats(loop), Beats(loop)
+    frozen, other = Heartbeats(loop), Heartbeats(loop)
 
     async def play() -> None:
         process = loop.process("frozen")

@@ -55,7 +55,7 @@ def test_one_line_on_a_terminal_and_nothing_is_left_of_it() -> None:
     assert out.getvalue() == f"{erase}half of it, 0 s{erase}half of it, 1 s{erase}"
 
 
-def test_whoever_watches_changes_nothing_of_the_run() -> None:
+def test_an_observer_changes_nothing_of_the_run() -> None:
     """The same events, and every word about it is true."""
     plan, seen = SimulationPlan(seed=5, jobs=4, replicas=1, faults=False), []
     alone = simulate(plan)

@@ -23,7 +23,7 @@ DEADLINE_S = 60.0
 """podman may need seconds for a container where others are busy."""
 
 
-class Yard:
+class RunnerRig:
     """One VM's runner, its store, and what it said."""
 
     def __init__(
