@@ -77,7 +77,7 @@ def settings_of(document: Document, environ: Mapping[str, str]) -> Settings:
         pubsub_host=values["pubsub_host"],
         compute_url=values["compute_url"],
         store_url=values["store_url"],
-        api=ApiSettings(**{**values["api"], "cors_origins": tuple(values["api"]["cors_origins"])}),
+        api=ApiSettings(**{name: _frozen(value) for name, value in values["api"].items()}),
         v1_results_url=values["v1_results_url"],
         calls_per_minute=values["calls_per_minute"],
         queue_limit=values["queue_limit"],
@@ -92,6 +92,10 @@ def settings_of(document: Document, environ: Mapping[str, str]) -> Settings:
             if name != _CREATE
         },
     )
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _create_tenants(values: Mapping[str, Any]) -> bool:

@@ -28,7 +28,7 @@ from core.timers import AGENT_TIMERS
 
 PROCESS_KEYS: Final = (
     *("database_url", "pubsub_host", "compute_url", "log_level"),
-    *("api.host", "api.port", "api.max_body_bytes", "api.cors_origins", "api.metrics_port"),
+    *(key.path for key in KEYS if key.path.startswith("api.")),
 )
 """Of one process: recorded, so that one without a readable file finds them, but never compared."""
 SHARED_RESTART_KEYS: Final = (

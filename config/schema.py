@@ -67,6 +67,18 @@ def text(expected: str, pattern: str) -> ValueType:
     return ValueType(expected, lambda v: isinstance(v, str) and rule.fullmatch(v) is not None)
 
 
+def texts(expected: str, pattern: str) -> ValueType:
+    """A list of texts that match the whole pattern; the environment puts commas between them."""
+    rule = re.compile(pattern)
+
+    def good(value: object) -> bool:
+        return isinstance(value, list) and all(
+            isinstance(v, str) and rule.fullmatch(v) for v in value
+        )
+
+    return ValueType(expected, good, lambda t: [word for word in t.split(",") if word])
+
+
 def whole(low: int, high: int) -> ValueType:
     """A whole number within bounds; true and false are not numbers."""
 
@@ -141,20 +153,16 @@ def _is_floor_list(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
-def _is_origin_list(value: object) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(word, str) and re.fullmatch(r"\*|https?://[^\s/,]+", word) for word in value
-    )
-
-
 FLOORS = ValueType(
     "a list of floors, each with days, from, to, timezone and vm_min", _is_floor_list
 )
 MOUNTS = ValueType(MOUNTS_WORDS, are_mounts, lambda t: [word for word in t.split(",") if word])
-ORIGINS = ValueType(
-    'a list of origins, e.g. [https://dash.example.org], or ["*"]',
-    _is_origin_list,
-    lambda t: [word for word in t.split(",") if word],
+ORIGINS = texts(
+    'a list of origins, e.g. [https://dash.example.org], or ["*"]', r"\*|https?://[^\s/,]+"
+)
+HOSTS = texts(
+    "a list of host names, e.g. [zen.example.org, '*.zen.internal']",
+    r"(\*\.)?[^\s/:*,]+|[0-9a-f:]+",
 )
 FLAG = ValueType("true or false", lambda v: isinstance(v, bool), _flag_of)
 ZONES = ValueType(
@@ -300,6 +308,14 @@ _GENERAL: Sequence[Key] = (
         list(_API.cors_origins),
         "Web pages of these origins may call the API from a browser; `*`: of any. Nobody is asked "
         "who they are, so name origins that you trust.",
+    ),
+    Key(
+        "api.allowed_hosts",
+        HOSTS,
+        list(_API.allowed_hosts),
+        "Names under which clients reach the API, besides `api.host`, loopback and the address "
+        "that a connection came to. A request for another host is refused (421): its sender may be "
+        "a web page whose DNS name was rebound to this address.",
     ),
     Key(
         "api.metrics_port",

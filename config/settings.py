@@ -28,6 +28,8 @@ class ApiSettings:
     max_body_bytes: int = 1024 * 1024
     cors_origins: tuple[str, ...] = ()
     """Pages of these origins may call the API from a browser; "*": of any."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names under which it is reached, besides `host` and loopback."""
     metrics_port: int | None = None
     """Prometheus metrics on a port of their own as well."""
 

@@ -112,8 +112,7 @@ class Production:
             embedded=embedded,
             forecasts=KnownForecasts(self._store.forecasts, replica.clock),
             config=replica.config,
-            max_body_bytes=settings.api.max_body_bytes,
-            cors_origins=settings.api.cors_origins,
+            api=settings.api,
         )
 
     async def _readiness(self) -> Mapping[str, str]:

@@ -91,7 +91,7 @@ def test_google_statuses_and_errors_are_spoken_by_the_adapter_only() -> None:
     assert found == set()
 
 
-WITHOUT_A_MODULE = {"e2e", "clients", "examples"}
+WITHOUT_A_MODULE = {"attacks", "e2e", "clients", "examples"}
 """Tests of the whole: real stacks, other systems' clients, and what the documents show."""
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from config.live import LiveSettings
+from config.settings import ApiSettings
 from core.cluster import ClusterSpec
 from core.names import Names
 from core.ports import Clock, Ids, Store
@@ -56,9 +57,8 @@ class Services:
     """When waiting jobs will start; None: nobody says."""
     config: LiveConfig | None = None
     """None: the configuration does not change while this runs."""
-    max_body_bytes: int = 1024 * 1024
-    cors_origins: tuple[str, ...] = ()
-    """Whose pages may call from a browser."""
+    api: ApiSettings = field(default_factory=ApiSettings)
+    """What a request may look like, and which web pages may call."""
     log_poll_s: float = 0.2
     """First pause of a waiting log request; each further one is longer, up to a second."""
 

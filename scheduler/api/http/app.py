@@ -18,6 +18,7 @@ from starlette.routing import Route
 from core.errors import ZenError
 from scheduler.api.compat import customer, definition
 from scheduler.api.compat import status as customer_status
+from scheduler.api.http.browser_checks import HostCheck
 from scheduler.api.http.docs_page import render as render_page
 from scheduler.api.http.endpoint import Endpoint, routes
 from scheduler.api.http.middleware import Edge
@@ -58,15 +59,16 @@ def create_app(services: Services) -> FastAPI:
     app.router.routes.append(Route("/docs", _docs_page(app), include_in_schema=False))
     app.add_exception_handler(ZenError, _on_zen_error)
     app.add_exception_handler(HTTPException, _on_http_error)
-    app.add_middleware(Edge, ids=services.ids, max_body_bytes=services.max_body_bytes)
-    if services.cors_origins:
+    app.add_middleware(Edge, ids=services.ids, api=services.api)
+    if services.api.cors_origins:
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=services.cors_origins,
+            allow_origins=services.api.cors_origins,
             allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
             allow_headers=("Content-Type", "Authorization", "Idempotency-Key", REQUEST_ID),
             expose_headers=(REQUEST_ID, jobs.REPEAT),
         )
+    app.add_middleware(HostCheck, ids=services.ids, api=services.api)
     return app
 
 
@@ -74,7 +76,8 @@ def create_metrics_app(services: Services) -> Starlette:
     """`/metrics` alone, for a port of its own."""
     table = [endpoint for endpoint in service.endpoints(services) if endpoint.path == "/metrics"]
     app = Starlette(routes=routes(table), exception_handlers={HTTPException: _on_http_error})
-    app.add_middleware(Edge, ids=services.ids, max_body_bytes=services.max_body_bytes)
+    app.add_middleware(Edge, ids=services.ids, api=services.api)
+    app.add_middleware(HostCheck, ids=services.ids, api=services.api)
     return app
 
 

@@ -10,7 +10,10 @@ import re
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from config.settings import ApiSettings
+from core.errors import ZenError
 from core.ports import Ids
+from scheduler.api.http.browser_checks import refuse_unsafe_write
 from scheduler.api.http.problems import REQUEST_ID, Problem, TooLarge, internal, problem_of, render
 
 _log = structlog.get_logger(__name__)
@@ -21,10 +24,11 @@ _REQUEST_ID_HEADER = REQUEST_ID.lower().encode()
 class Edge:
     """The outermost layer of ours."""
 
-    def __init__(self, app: ASGIApp, *, ids: Ids, max_body_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, *, ids: Ids, api: ApiSettings) -> None:
         self._app = app
         self._ids = ids
-        self._max = max_body_bytes
+        self._max = api.max_body_bytes
+        self._origins = api.cors_origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -45,6 +49,7 @@ class Edge:
         try:
             if (declared := _declared_length(scope)) is not None and declared > self._max:
                 raise self._too_large()
+            refuse_unsafe_write(scope, self._origins)
             await self._app(scope, self._bounded(receive), named_send)
         except Exception as error:
             if started:
@@ -79,7 +84,7 @@ class Edge:
         return TooLarge(f"the body is larger than {self._max} bytes, the most we take")
 
     def _judge(self, error: Exception, request_id: str, scope: Scope) -> Problem:
-        if isinstance(error, TooLarge) and (problem := problem_of(error)) is not None:
+        if isinstance(error, ZenError) and (problem := problem_of(error)) is not None:
             return problem
         _log.error(
             "request failed",

@@ -52,6 +52,12 @@ class WrongMediaType(ZenError):
     code = "unsupported_media_type"
 
 
+class CrossSite(ZenError):
+    """A page of another site may not change anything."""
+
+    code = "cross_site"
+
+
 class BadRange(ZenError):
     """The file has no such bytes."""
 
@@ -89,6 +95,7 @@ STATUS: tuple[tuple[type[ZenError], int], ...] = (
     (Conflict, 409),
     (PriceNotConfirmed, 409),
     (IllegalTransition, 409),
+    (CrossSite, 403),
     (TooLarge, 413),
     (WrongMediaType, 415),
     (BadRange, 416),

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import httpx
 
 from config.live import LiveSettings
-from config.settings import Settings
+from config.settings import ApiSettings, Settings
 from core.changes import Change, JobMove, NewJob
 from core.cluster import ClusterSpec, RegionSpec
 from core.commit import judge, wanted
@@ -39,6 +39,7 @@ from tests.builders import settings as settings_of
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 RULES = Rules()
+AS_JSON = {"content-type": "application/json"}
 
 
 def cluster(name: str, gpus: int, gpu_type: str, price: float, *regions: str) -> ClusterSpec:
@@ -213,8 +214,7 @@ class House:
             metas=JobMetas(self.files, settings) if self.files else None,
             version="9.9",
             forecasts=KnownForecasts(self.store.forecasts, self.clock),
-            max_body_bytes=self.max_body_bytes,
-            cors_origins=self.cors_origins,
+            api=ApiSettings(max_body_bytes=self.max_body_bytes, cors_origins=self.cors_origins),
             log_poll_s=0.001,
         )
 

@@ -15,7 +15,7 @@ from core.reads import Milestones, ServiceSummary, VmCount
 from core.vm import VmState
 from scheduler.api.compat.customer import STATUSES, TimestampsOut, v1_job
 from scheduler.submission.other_systems import is_v1
-from tests.scheduler.api.fakes import LEASE, NOW, RULES, TO_RUNNING, House, assert_error
+from tests.scheduler.api.fakes import AS_JSON, LEASE, NOW, RULES, TO_RUNNING, House, assert_error
 
 E = JobEvent
 SUBMISSION = {
@@ -126,7 +126,7 @@ async def test_every_fault_is_named_in_v1_fields() -> None:
         body = assert_error(await client.post("/jobs", json=wrong), 422, "bad_input")
         not_json = await client.post("/jobs", content=b"{", headers={"content-type": "text/json"})
         assert_error(not_json, 415, "unsupported_media_type")
-        assert_error(await client.post("/jobs/gcp", content=b"{"), 400, "bad_json")
+        assert_error(await client.post("/jobs/gcp", content=b"{", headers=AS_JSON), 400, "bad_json")
         assert_error(await client.post("/jobs/gcp", json=[1]), 422, "bad_input")
     faults = body["faults"]
     assert isinstance(faults, list)

@@ -30,7 +30,7 @@ from scheduler.submission.other_systems import native_of_definition, native_of_v
 from scheduler.submission.unstorable import refuse_unstorable
 from stores.base import LogPath, job_key, quoted
 from stores.local import LocalStore
-from tests.scheduler.api.fakes import NOW, House
+from tests.scheduler.api.fakes import AS_JSON, NOW, House
 from tests.scheduler.api.hostile import BOMBS, CORPUS
 
 ROOT = Path("/var/lib/zen/store")
@@ -189,7 +189,7 @@ async def test_routes_refuse_clearly_and_write_nothing() -> None:
         for value in CORPUS[::7]:
             body = {**V1, "job_id": value}
             raw = json.dumps(body).encode()
-            answer = await client.post("/jobs", content=raw)
+            answer = await client.post("/jobs", content=raw, headers=AS_JSON)
             assert answer.status_code in (200, 400, 422), value
             if answer.status_code == 200:
                 assert ("0", value) in house.jobs
@@ -205,7 +205,7 @@ async def test_bombs_are_refused_at_every_door(number: int) -> None:
     house = House()
     async with house.client() as client:
         for path in ("/jobs", "/jobs/gcp", "/jobs/get_by_user_and_ids", "/api/v1/jobs"):
-            answer = await client.post(path, content=bomb)
+            answer = await client.post(path, content=bomb, headers=AS_JSON)
             assert answer.status_code in (400, 413, 422), (path, answer.text)
             assert answer.json()["error"] == answer.json()["detail"] == answer.json()["message"]
     assert not house.jobs

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.job_fields import FIELDS
-from tests.scheduler.api.fakes import House, assert_error
+from tests.scheduler.api.fakes import AS_JSON, House, assert_error
 
 JOBS = "/api/v1/jobs"
 OK = {"command": ["true"]}
@@ -101,7 +101,7 @@ BAD_JSON = [
 async def test_bad_json_says_where(raw: bytes, said: str) -> None:
     """What is not JSON is answered 400, with the place where it breaks."""
     async with House().client() as client:
-        body = assert_error(await client.post(JOBS, content=raw), 400, "bad_json")
+        body = assert_error(await client.post(JOBS, content=raw, headers=AS_JSON), 400, "bad_json")
     assert said in str(body["error"])
 
 
@@ -109,7 +109,7 @@ async def test_bad_json_says_where(raw: bytes, said: str) -> None:
 async def test_body_must_be_an_object(raw: bytes) -> None:
     """JSON that is no object is refused as such, however deep."""
     async with House().client() as client:
-        answer = await client.post(JOBS, content=raw)
+        answer = await client.post(JOBS, content=raw, headers=AS_JSON)
     assert answer.status_code in (400, 422)
     body = assert_error(answer, answer.status_code, answer.json()["code"])
     assert "body" in str(body["error"])
@@ -119,7 +119,7 @@ async def test_deep_nesting_in_a_field_is_refused() -> None:
     """Nesting that JSON allows but nobody needs is a fault of its field."""
     raw = b'{"command": ["a"], "workflow_args": ' + b'{"a":' * 100 + b"1" + b"}" * 101
     async with House().client() as client:
-        body = assert_error(await client.post(JOBS, content=raw), 422, "bad_input")
+        body = assert_error(await client.post(JOBS, content=raw, headers=AS_JSON), 422, "bad_input")
     assert "levels" in str(body["error"])
 
 
@@ -146,7 +146,7 @@ async def test_chunked_oversize_body_is_413(path: str) -> None:
             yield b" " * 50
 
     async with House(max_body_bytes=100).client() as client:
-        answer = await client.post(path, content=chunks())
+        answer = await client.post(path, content=chunks(), headers=AS_JSON)
         assert "content-length" not in answer.request.headers
         assert_error(answer, 413, "too_large")
     assert sent <= 200
@@ -156,7 +156,7 @@ async def test_body_at_the_limit_is_taken() -> None:
     """The limit itself is allowed."""
     raw = b'{"command": ["true"]}'
     async with House(max_body_bytes=len(raw)).client() as client:
-        assert (await client.post(JOBS, content=raw)).status_code == 201
+        assert (await client.post(JOBS, content=raw, headers=AS_JSON)).status_code == 201
 
 
 @pytest.mark.parametrize(
@@ -233,9 +233,9 @@ async def test_stop_body_is_checked() -> None:
             (b"[]", 422, "bad_input"),
             (b"{", 400, "bad_json"),
         ):
-            assert_error(await client.post(stop, content=content), status, code)
+            assert_error(await client.post(stop, content=content, headers=AS_JSON), status, code)
         assert (await client.get(f"{JOBS}/mine")).json()["status"] == "QUEUED"
-        assert (await client.post(stop, content=b"null")).status_code == 202
+        assert (await client.post(stop, content=b"null", headers=AS_JSON)).status_code == 202
 
 
 async def test_unknown_path_and_method() -> None:
@@ -306,6 +306,6 @@ async def test_no_body_breaks_the_service(request: dict[str, object]) -> None:
 async def test_no_bytes_break_the_service(raw: bytes) -> None:
     """Bytes of any kind are a refusal in the one shape."""
     async with House().client() as client:
-        answer: httpx.Response = await client.post(JOBS, content=raw)
+        answer: httpx.Response = await client.post(JOBS, content=raw, headers=AS_JSON)
     assert answer.status_code in (400, 422)
     assert_error(answer, answer.status_code, answer.json()["code"])

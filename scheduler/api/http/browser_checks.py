@@ -1,0 +1,75 @@
+"""The checks of core/browser_checks on ASGI requests: Host for all, Origin and Content-Type for
+requests that may change something."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from config.settings import ApiSettings
+from core.browser_checks import SAFE_METHODS, AllowedHosts, is_cross_site
+from core.ports import Ids
+from scheduler.api.http.problems import REQUEST_ID, CrossSite, Problem, WrongMediaType, render
+
+_KNOWN_MAX = 64
+
+
+class HostCheck:
+    """The outermost layer: a request for another host is not served, preflights included."""
+
+    def __init__(self, app: ASGIApp, *, api: ApiSettings, ids: Ids) -> None:
+        self._app = app
+        self._ids = ids
+        self._hosts = AllowedHosts.of(api.host, api.allowed_hosts)
+        self._known: set[tuple[bytes, object]] = set()
+        """Headers that were allowed, so that most requests cost one look-up."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (problem := self._judge(scope)) is not None:
+            request_id = self._ids.token()
+            named = replace(problem, headers={REQUEST_ID: request_id})
+            await render(named, request_id)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _judge(self, scope: Scope) -> Problem | None:
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        if len(hosts) != 1:
+            return Problem(400, "bad_host", f"Host: got {len(hosts)} headers, expected one")
+        server = scope.get("server")
+        arrived_at = server[0] if server else None
+        if (hosts[0], arrived_at) in self._known:
+            return None
+        header = hosts[0].decode("latin-1")
+        if not self._hosts.allow(header, arrived_at):
+            name = f"Host: got {header[:80]!r}, which is no name of this service"
+            return Problem(421, "wrong_host", f"{name}; list it in api.allowed_hosts if it is one")
+        if len(self._known) < _KNOWN_MAX:
+            self._known.add((hosts[0], arrived_at))
+        return None
+
+
+def refuse_unsafe_write(scope: Scope, cors_origins: tuple[str, ...]) -> None:
+    """CrossSite or WrongMediaType for a write that a page of another site could have sent."""
+    if scope["method"] in SAFE_METHODS:
+        return
+    # Pages may send these headers once; the last of several is as good as the first.
+    headers = dict(scope["headers"])
+    origin, fetch_site = headers.get(b"origin"), headers.get(b"sec-fetch-site")
+    if origin is not None or fetch_site is not None:
+        sent = None if origin is None else origin.decode("latin-1")
+        site = None if fetch_site is None else fetch_site.decode("latin-1")
+        host = headers.get(b"host", b"").decode("latin-1")
+        if is_cross_site(scope["method"], host, sent, site, cors_origins):
+            page = f"a page of {sent[:80]!r}" if sent else "a page of another site"
+            raise CrossSite(
+                f"{page} may not change anything here; list its origin in api.cors_origins if it "
+                "is yours"
+            )
+    if b"content-type" not in headers and _has_body(headers):
+        raise WrongMediaType("Content-Type: got none, expected application/json")
+
+
+def _has_body(headers: dict[bytes, bytes]) -> bool:
+    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"

@@ -1,0 +1,31 @@
+"""A web page makes the browser of somebody who may submit send a job."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from tests.e2e.stack import Stack
+
+pytestmark = pytest.mark.slow
+
+JOB = b'{"command": ["touch", "/tmp/owned"], "job_id": "csrf"}'
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Origin": "https://evil.example"},
+        {"Origin": "https://evil.example", "Content-Type": "text/plain"},
+        {"Origin": "https://evil.example", "Content-Type": "application/json"},
+        {"Sec-Fetch-Site": "cross-site", "Content-Type": "application/json"},
+        {"Origin": "null", "Content-Type": "application/x-www-form-urlencoded"},
+    ],
+)
+@pytest.mark.parametrize("path", ["/api/v1/jobs", "/jobs/gcp", "/jobs"])
+def test_a_page_submits_nothing(up: Stack, path: str, headers: dict[str, str]) -> None:
+    """Neither a simple request without a type nor one that says what it is makes a job."""
+    answer = httpx.post(f"{up.run['api']}{path}", content=JOB, headers=headers, timeout=10)
+    assert answer.status_code in (403, 415)
+    assert up.zen("show", "csrf", check=False).returncode != 0
