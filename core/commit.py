@@ -11,19 +11,33 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Collection, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from core.changes import (
     AtomicBatch,
     Change,
+    Charge,
+    ClearAlert,
+    DeadLetter,
+    DropRegionBlock,
+    ForgetRegion,
     JobMove,
     JobNote,
     JobProgress,
     NewJob,
+    NewRequest,
     NewVm,
     PendingReason,
+    PutForecast,
+    PutRegionBlock,
+    PutRegionStatus,
+    PutSupplyHistory,
     PutTenant,
+    RaiseAlert,
     ReplayDeadLetter,
     Reserve,
+    Send,
+    SettleRequest,
     VmHeartbeat,
     VmMove,
 )
@@ -34,8 +48,15 @@ from core.reasons import RefusalKind as R
 from core.tenants import HOLDS, Holding, ResourceTotals, Tenant, held_by, shortage
 from core.text import is_storable
 from core.vm import Vm
+from core.waits import WaitNote
 
 Moves = (JobMove, VmMove)
+Free = (
+    *(WaitNote, Send, Charge, NewRequest, SettleRequest, PutRegionBlock, DropRegionBlock),
+    *(PutSupplyHistory, PutRegionStatus, ForgetRegion, PutForecast, RaiseAlert, ClearAlert),
+    DeadLetter,
+)
+"""Changes without a guard that name no row to be read beforehand."""
 
 
 @dataclass(slots=True)
@@ -114,6 +135,8 @@ def _built_on_sand(change: Change, astray: Collection[tuple[str, int]]) -> Commi
 
 
 def _guard(change: Change, known: KnownRows) -> CommitRefusal | None:
+    if isinstance(change, Free):
+        return None
     match change:
         case NewJob():
             return _guard_new_job(change.job, known)
@@ -131,8 +154,10 @@ def _guard(change: Change, known: KnownRows) -> CommitRefusal | None:
             return _guard_replay(message_id, known)
         case PutTenant() | Reserve():
             return _guard_tenant(change, known)
+        case JobProgress() | PendingReason() | VmHeartbeat():
+            return None
         case _:
-            return None  # the other changes have no guard
+            assert_never(change)
 
 
 def _guard_new_job(job: Job, known: KnownRows) -> CommitRefusal | None:
@@ -265,6 +290,8 @@ def wanted(batches: Sequence[AtomicBatch]) -> RowKeys:
 
 
 def _want(change: Change, found: RowKeys) -> None:
+    if isinstance(change, Free):
+        return
     match change:
         case NewJob(job, entry):
             found.jobs.add(job.uid)
@@ -291,12 +318,10 @@ def _want(change: Change, found: RowKeys) -> None:
             found.vms.add(vm_uid)
         case ReplayDeadLetter(message_id):
             found.dead_letters.add(message_id)
-        case PutTenant(tenant):
-            found.tenants.add(tenant.tenant_id)
-        case Reserve(tenant_id):
+        case PutTenant(Tenant(tenant_id)) | Reserve(tenant_id):
             found.tenants.add(tenant_id)
         case _:
-            pass  # the other changes have no guard and lock nothing beforehand
+            assert_never(change)
 
 
 def _want_entries(uid: str, entries: Iterable[TimelineEntry], found: RowKeys) -> None:

@@ -94,11 +94,11 @@ class Writes:
     wakes: bool = False
 
 
-def fold(units: Sequence[AtomicBatch]) -> Writes:
-    """The accepted units as one set of writes."""
+def fold(batches: Sequence[AtomicBatch]) -> Writes:
+    """The accepted atomic batches as one set of writes."""
     writes = Writes()
-    for unit in units:
-        for change in unit:
+    for batch in batches:
+        for change in batch:
             _fold_one(change, writes)
             writes.wakes = writes.wakes or isinstance(change, WAKES)
     return writes
