@@ -12,11 +12,12 @@ It never changes while the job waits, so an index can hold it, and it says three
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import IntEnum, StrEnum
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -210,6 +211,16 @@ class HeadsOf:
     """Of a fair queue: these alone, in this order, until there are enough."""
     backing_off: bool = False
     """Also those that wait for the moment of their next attempt: who forecasts asks for them."""
+    room: int | None = None
+    """A number: a gang is one head, by its first member. Once the heads have so many members,
+    `limit - room` more are enough. None: each member counts."""
+
+    def enough(self, sizes: Iterable[int]) -> int:
+        """How many heads are needed, of such as have so many members each."""
+        if self.room is None:
+            return self.limit
+        filled = bisect_left(list(accumulate(sizes)), self.room)
+        return filled + 1 + self.limit - self.room if self.room else self.limit
 
 
 Ask = Callable[[Live], Sequence[HeadsOf]]

@@ -1,13 +1,13 @@
 """Which heads of which queues a cycle needs. Pure.
 
 A cycle reads no more of the queue than it can use: as many jobs of each cluster as it has room for,
-and a few more, since jobs may end while the cycle is on its way. Tenants that may not start
-anything are left out, so that they take nobody's place.
+and a few more, since jobs may end while the cycle is on its way. A gang counts as one of these few.
+Tenants that may not start anything are left out, so that they take nobody's place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from core.active import Census, take_census
@@ -105,23 +105,20 @@ def heads_for(
             machine: tuple(name for name in free if name not in full) if full else tuple(free)
             for machine, full in queues.full(live.tenants, machines, census).items()
         }
-        wanted = [
-            HeadsOf(spec.name, _room(spec, census), spec.queue, lists[machines[spec.name]])
-            for spec in clusters.values()
-        ]
+        wanted = [_heads_of(spec, census, lists[machines[spec.name]]) for spec in clusters.values()]
         lost = (HeadsOf(name, UNSERVED) for name in live.queues if name not in clusters)
         return [*wanted, *lost]
 
     return ask
 
 
-def _room(spec: ClusterSpec, census: Census) -> int:
-    if spec.drain:
-        return UNSERVED
+def _heads_of(spec: ClusterSpec, census: Census, tenants: Sequence[str]) -> HeadsOf:
     # Without a rank among tenants, those that may not start stand in the way: look past them.
-    spare = SPARE if spec.queue is QueueRule.FAIR else UNSERVED
+    fair = spec.queue is QueueRule.FAIR and not spec.drain
     jobs = spec.vm_max * spec.slots if spec.share else spec.vm_max
-    return max(0, jobs - census.leased[spec.name]) + spare
+    room = 0 if spec.drain else max(0, jobs - census.leased[spec.name])
+    limit = room + (SPARE if fair else UNSERVED)
+    return HeadsOf(spec.name, limit, spec.queue, tenants, room=room)
 
 
 def _left(limits: Amounts, holding: Holding, machines: Mapping[str, MachineShape]) -> Amounts:

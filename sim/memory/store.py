@@ -232,7 +232,7 @@ class MemoryStore:
     async def queued(self, cluster: str, tier: int, tenant_id: str, most: int) -> int:
         await self.reach()
         queue = self.tables.fair.get((cluster, tier, tenant_id))
-        return len(queue.first(most)) if queue is not None else 0
+        return min(len(queue), most) if queue is not None else 0
 
     async def content_hash(self, user_id: str, job_id: str) -> tuple[str, str] | None:
         await self.reach()

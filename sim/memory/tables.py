@@ -65,8 +65,8 @@ class Ordered(Generic[Key]):
         if place < len(self._keys) and self._keys[place] == key:
             del self._keys[place]
 
-    def first(self, limit: int) -> Sequence[Key]:
-        return self._keys[:limit]
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._keys)
 
     def last(self, limit: int) -> Sequence[Key]:
         """The last ones, the very last first."""
@@ -338,18 +338,27 @@ class Tables:
                 found = self._fair_heads(heads, tier, each, most, now)
                 if len(found) < most and each < most:
                     found = self._fair_heads(heads, tier, most, most, now)
-                yield from found
-        elif heads.rule is QueueRule.FIFO:
-            yield from self._first(self.arrived[heads.cluster], most, heads, now)
+                yield from self._enough(heads, found)
         else:
-            yield from self._first(self.queues[heads.cluster], most, heads, now)
+            queues = self.arrived if heads.rule is QueueRule.FIFO else self.queues
+            yield from self._enough(heads, self._first(queues[heads.cluster], most, heads, now))
 
     def _first(self, queue: Ordered[Any], most: int, heads: HeadsOf, now: datetime) -> list[str]:
         """Looks past those that wait for the moment of their next attempt."""
-        first = [key[-1] for key in queue.first(most + len(self.backing_off))]
+        uids: Iterator[str] = (key[-1] for key in queue)
         if not heads.backing_off:
-            first = [uid for uid in first if self.backing_off.get(uid, now) <= now]
-        return first[:most]
+            uids = (uid for uid in uids if self.backing_off.get(uid, now) <= now)
+        if heads.room is not None:
+            uids = (uid for uid in uids if self._rank(uid) == 0)
+        return list(islice(uids, most))
+
+    def _rank(self, uid: str) -> int:
+        gang = self.jobs[uid].job.gang
+        return gang.rank if gang is not None else 0
+
+    def _enough(self, heads: HeadsOf, uids: Sequence[str]) -> Sequence[str]:
+        gangs = (self.jobs[uid].job.gang for uid in uids)
+        return uids[: heads.enough(gang.size if gang is not None else 1 for gang in gangs)]
 
     def _fair_heads(
         self, heads: HeadsOf, tier: int, each: int, most: int, now: datetime

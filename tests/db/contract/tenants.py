@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from core.changes import Change, Charge, NewVm, PutTenant, Reserve
-from core.job import Job, JobEvent
+from core.job import Job, JobEvent, Membership
 from core.ports import Store
 from core.queueing import HeadsOf, Live, QueueRule
 from core.tenants import Consent, MachineShape, Quota, ResourceTotals, Tenant, Usage
@@ -212,6 +212,25 @@ class FairHeads:
         asked = HeadsOf("1xl4", 20, QueueRule.FAIR, ("none", "whale"))
         found = await heads(store, asked)
         assert sorted(found) == sorted(job.spec.job_id for job in jobs[:20])
+
+    async def test_a_gang_is_one_head(self, store: Store, maker: Maker) -> None:
+        """Gangs are read until their members fill the room, then as many gangs or jobs more as are
+        spare; of each gang all members are read."""
+        for name, size in (("a", 3), ("b", 3), ("c", 1), ("d", 2), ("e", 1)):
+            gang = [
+                patient(maker, f"{name}{rank}", ord(name), replicas=size) for rank in range(size)
+            ]
+            lead = gang[0].uid
+            of = (Membership(lead, rank, size) if size > 1 else None for rank in range(size))
+            await put(
+                store, *(submitted(replace(j, gang=m)) for j, m in zip(gang, of, strict=True))
+            )
+        for rule in QueueRule:
+            asked = HeadsOf("1xl4", 4 + 2, rule, ("default",), room=4)
+            found = await heads(store, asked)
+            assert sorted(found) == ["a0", "a1", "a2", "b0", "b1", "b2", "c0", "d0", "d1"], rule
+            none = replace(asked, limit=1, room=0)
+            assert sorted(await heads(store, none)) == ["a0", "a1", "a2"], rule
 
     async def test_arrival_alone_and_clusters_apart(self, store: Store, maker: Maker) -> None:
         """A cluster that is not asked for is not read."""

@@ -160,6 +160,7 @@ def test_a_turn_asks_for_what_it_can_use() -> None:
     assert asked["4xl4"].tenants == ("new", "had")
     assert asked["1xh100"].tenants == ("new", "no-l4", "had")
     assert (asked["4xl4"].limit, asked["1xh100"].limit) == (3 + SPARE, 3 + SPARE)
+    assert (asked["4xl4"].room, asked["1xl4"].room) == (3, 0)
     assert (asked["1xl4"].rule, asked["1xl4"].limit) == (QueueRule.FIFO, UNSERVED)
     assert asked["1xold"] == HeadsOf("1xold", UNSERVED)
 
