@@ -35,8 +35,8 @@ class Admission:
     refused: Mapping[str, str] = field(default_factory=dict)
     """Job → the quota that it does not fit, in words."""
     short: Sequence[Sequence[Job]] = ()
-    """Jobs and gangs for which there was no room, or no quota, in order: the first, and as many more
-    as were asked for."""
+    """Jobs and gangs for which there was no room, or no quota, in order: the first, and as many
+    more as were asked for."""
     room: Room | None = None
     """What is left."""
     held_room: ReservedRoom | None = None
