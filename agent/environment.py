@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.status_file import STATUS_FILE
 from core.containers import HOME
 from core.messages import Size, StartJob
 from stores.base import FileStore, job_key, quoted
@@ -44,7 +45,7 @@ class AttemptDirectories:
 
     @property
     def status_file(self) -> Path:
-        return self.base / "status.jsonl"
+        return self.base / STATUS_FILE
 
     @property
     def size_file(self) -> Path:

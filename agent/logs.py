@@ -8,8 +8,6 @@ from agent.json_log import JsonLog
 from stores.base import LogPath, LogStore, LogWriter
 
 CHUNK = 64 * 1024
-LOG_CAP = 1024**3
-"""Bytes per attempt: a job that prints in a loop must not fill the store."""
 
 
 async def carry_log(
@@ -32,7 +30,6 @@ async def _carry(source: asyncio.StreamReader, writer: LogWriter, cap: int) -> N
         await writer.write(data[:left])
         left -= len(data)
         if left < 0:
-            await writer.write(
-                f"\n[zen: the log is full at {cap} bytes, the rest is lost]\n".encode()
-            )
+            full = f"the log is full at {cap} bytes (sandbox.log_max_mb), the rest is lost"
+            await writer.write(f"\n[zen: {full}]\n".encode())
             return

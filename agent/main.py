@@ -77,7 +77,14 @@ class Agent:
 
     async def run(self, vm_dir: Path) -> Exit:
         """Subscribe, say READY, work until told to go."""
-        runner = JobRunner(vm_dir, self.store, self.driver.post, self.journal, runtime=self.runtime)
+        runner = JobRunner(
+            vm_dir,
+            self.store,
+            self.driver.post,
+            self.journal,
+            sandbox=self.settings.sandbox,
+            runtime=self.runtime,
+        )
         await self._clean_up()
         self._watch_signals()
         if (fd := os.environ.get("ZEN_PARENT_FD")) is not None:

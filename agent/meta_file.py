@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import stat
-from pathlib import Path
 
 import msgspec
 
+from agent.held_directory import HeldDirectory
 from core.errors import ZenError
 from stores.artifacts import META_BYTES_MAX, META_FILE, ArtifactPath
 from stores.base import ObjectStore
@@ -22,8 +21,8 @@ EVERY_S = 10.0
 class MetaFile:
     """Of one attempt."""
 
-    def __init__(self, store: ObjectStore, path: ArtifactPath, outputs: Path) -> None:
-        self._store, self._key, self._file = store, path.live_meta, outputs / META_FILE
+    def __init__(self, store: ObjectStore, path: ArtifactPath, base: HeldDirectory) -> None:
+        self._store, self._key, self._base = store, path.live_meta, base
         self._stored: tuple[int, int] | None = None
         """Size and time of the file when it was last stored."""
 
@@ -47,12 +46,11 @@ class MetaFile:
 
     def _read(self) -> tuple[tuple[int, int], bytes] | None:
         """None: nothing new, or nothing that can be used."""
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
-            with os.fdopen(os.open(self._file, flags), "rb") as source:
+            with self._base.open(f"outputs/{META_FILE}") as source:
                 now = os.fstat(source.fileno())
                 mark = (now.st_size, now.st_mtime_ns)
-                fits = stat.S_ISREG(now.st_mode) and 0 < now.st_size < META_BYTES_MAX
+                fits = 0 < now.st_size < META_BYTES_MAX
                 if not fits or mark == self._stored:
                     return None
                 data = source.read(META_BYTES_MAX)

@@ -7,11 +7,12 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 from urllib.parse import urlencode
 
 from core.containers import MOUNTS_WORDS, ContainerRules, rules_of
 from core.errors import BadInput, Fault, ZenError
+from core.sandbox import SANDBOX_WORDS, SandboxRules, sandbox_of
 from core.submission import shown
 from core.timers import Timers
 
@@ -41,11 +42,12 @@ TIMERS = (
     "agent_idle_off_s",
     "stop_grace_s",
 )
+_Rules = TypeVar("_Rules")
 _INSTANCE = ("name", "id", "zone")
 _REQUIRED = ("zen-cluster", "zen-project", "zen-prefix", "zen-store")
 PRETEND = "zen-pretend-gpus"
 """Said only to a VM whose GPUs do not exist, by whoever pretends them."""
-_OPTIONAL = ("zen-gpus", PRETEND, "zen-pubsub-host", "zen-timers", "zen-containers")
+_OPTIONAL = ("zen-gpus", PRETEND, "zen-pubsub-host", "zen-timers", "zen-containers", "zen-sandbox")
 _ADDRESS = "network-interfaces/0/ip"
 SETTINGS = "ZEN_VM_SETTINGS"
 """The variable that says all this on a machine that no cloud made: a JSON object of texts."""
@@ -76,6 +78,7 @@ class VmSettings:
     address: str = ""
     """Where other VMs of its network reach it."""
     containers: ContainerRules = field(default_factory=ContainerRules)
+    sandbox: SandboxRules = field(default_factory=SandboxRules)
     pretend_gpus: bool = False
     """Its GPUs exist by agreement: a pretend VM."""
 
@@ -277,6 +280,7 @@ def parse_settings(values: Mapping[str, str]) -> VmSettings:
     pretend = _flag(PRETEND, values.get(PRETEND, ""), faults)
     timers = _timers(values.get("zen-timers", "{}"), faults)
     containers = _containers(values.get("zen-containers", "{}"), faults)
+    sandbox = _sandbox(values.get("zen-sandbox", "{}"), faults)
     if faults:
         raise BadInput(faults)
     return VmSettings(
@@ -292,6 +296,7 @@ def parse_settings(values: Mapping[str, str]) -> VmSettings:
         timers=timers,
         address=values.get(_ADDRESS, ""),
         containers=containers,
+        sandbox=sandbox,
         pretend_gpus=pretend,
     )
 
@@ -310,14 +315,28 @@ def _flag(name: str, text: str, faults: list[Fault]) -> bool:
 
 
 def _containers(text: str, faults: list[Fault]) -> ContainerRules:
+    expected = f"a JSON object with mounts ({MOUNTS_WORDS}) and network"
+    return _rules("zen-containers", text, rules_of, expected, faults) or ContainerRules()
+
+
+def _sandbox(text: str, faults: list[Fault]) -> SandboxRules:
+    return _rules("zen-sandbox", text, sandbox_of, SANDBOX_WORDS, faults) or SandboxRules()
+
+
+def _rules(
+    name: str,
+    text: str,
+    parse: Callable[[object], _Rules | None],
+    expected: str,
+    faults: list[Fault],
+) -> _Rules | None:
     try:
-        rules = rules_of(json.loads(text or "{}"))
+        rules = parse(json.loads(text or "{}"))
     except ValueError:
         rules = None
     if rules is None:
-        expected = f"a JSON object with mounts ({MOUNTS_WORDS}) and network"
-        faults.append(Fault("metadata zen-containers", shown(text), expected))
-    return rules or ContainerRules()
+        faults.append(Fault(f"metadata {name}", shown(text), expected))
+    return rules
 
 
 def _timers(text: str, faults: list[Fault]) -> Timers:

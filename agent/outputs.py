@@ -1,7 +1,8 @@
 """Stores what a job left in its output directory, before its end is told.
 
-The job is dead by now, so nothing moves. Links are not followed out of the directory; devices,
-pipes and sockets are left where they are. What is not stored is named in the manifest.
+The job is dead by now, so nothing moves. Every file is opened beneath a descriptor of the
+directory, never through a link; devices, pipes and sockets are left where they are. What is
+not stored is named in the manifest. More bytes than the cap, holes included: nothing is.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import BinaryIO
 
 from agent.events import Exited
+from agent.held_directory import HeldDirectory
 from core.errors import Forbidden
+from core.sandbox import GB, SandboxRules
 from stores.artifacts import (
     FILES_MAX,
     PATH_CHARS_MAX,
@@ -34,6 +35,10 @@ PATIENCE_S = 600.0
 PAUSE_FIRST_S = 1.0
 PAUSE_MAX_S = 30.0
 SKIPPED_MAX = 1000
+HOLES_MAX = GB
+"""Bytes of sparse files that are on no disk: the store would have to keep them all as zeros."""
+HOLES_COUNTED_MAX = 10_000
+"""Of one file."""
 CANNOT_STORE = 74
 """The exit code of a job whose outputs cannot be stored by its own fault, as sysexits has it."""
 
@@ -48,9 +53,12 @@ class UploadFailed(Exception):
 
 @dataclass(slots=True)
 class Found:
-    """What is in the directory: path below it → the file to read."""
+    """What is in the directory: path below it → the path of the file to read, without links."""
 
-    files: dict[str, Path] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    bytes_total: int = 0
+    """As the files say it, holes included."""
+    holes: int = 0
     skipped: list[Skipped] = field(default_factory=list)
 
     def skip(self, path: str, why: str) -> None:
@@ -58,19 +66,64 @@ class Found:
             self.skipped.append(Skipped(_printable(path), why))
 
 
+@dataclass(frozen=True, slots=True)
+class OutputDirectory:
+    """Where a job leaves its outputs: in `base`, which the agent has held open since it began."""
+
+    base: HeldDirectory
+    names: Sequence[str] = ()
+    """Paths of the output directory as the job knows them: for absolute links."""
+    bytes_max: int = SandboxRules().outputs_max
+    path: str = "outputs"
+
+    def hold(self) -> HeldDirectory:
+        """BadOutputs if it is not a directory any more."""
+        try:
+            return self.base.below(self.path)
+        except OSError as error:
+            why = f"{error.strerror}; a link is not followed"
+            raise BadOutputs(f"the output directory cannot be opened: {why}") from error
+
+
 async def store_outputs(
-    store: ObjectStore, path: ArtifactPath, directory: Path, patience_s: float = PATIENCE_S
+    store: ObjectStore, path: ArtifactPath, place: OutputDirectory, patience_s: float = PATIENCE_S
 ) -> Manifest | None:
-    """Everything is safe when it returns; None if there was nothing. BadOutputs or NotStored."""
-    found = await asyncio.to_thread(scan, directory)
-    if not found.files and not found.skipped:
-        return None
+    """Everything is safe when it returns; None if there was nothing. BadOutputs or UploadFailed."""
+    with place.hold() as directory:
+        found = await asyncio.to_thread(scan, directory, place.names)
+        check_size(found, place.bytes_max)
+        if not found.files and not found.skipped:
+            return None
+        return await _store_found(store, path, directory, found, patience_s)
+
+
+def check_size(found: Found, bytes_max: int) -> None:
+    """BadOutputs if the store should not have to keep so much."""
+    if found.bytes_total > bytes_max:
+        raise BadOutputs(
+            f"{found.bytes_total / GB:.1f} GB in the output directory, at most "
+            f"{bytes_max / GB:g} GB are stored (sandbox.outputs_max_gb)"
+        )
+    if found.holes > HOLES_MAX:
+        raise BadOutputs(
+            f"sparse files in the output directory have {found.holes / GB:.1f} GB of holes, at "
+            f"most {HOLES_MAX / GB:g} GB are stored: write them in full, or compress them"
+        )
+
+
+async def _store_found(
+    store: ObjectStore,
+    path: ArtifactPath,
+    directory: HeldDirectory,
+    found: Found,
+    patience_s: float,
+) -> Manifest:
     done: dict[str, File] = {}
     loop = asyncio.get_running_loop()
     give_up_at, pause_s = loop.time() + patience_s, PAUSE_FIRST_S
     while True:
         try:
-            await _save_all(store, path, found, done)
+            await _save_all(store, path, directory, found, done)
             manifest = Manifest(tuple(done[name] for name in sorted(done)), tuple(found.skipped))
             await write_manifest(store, path, manifest)
             return manifest
@@ -85,10 +138,14 @@ async def store_outputs(
 
 
 async def _save_all(
-    store: ObjectStore, path: ArtifactPath, found: Found, done: dict[str, File]
+    store: ObjectStore,
+    path: ArtifactPath,
+    directory: HeldDirectory,
+    found: Found,
+    done: dict[str, File],
 ) -> None:
-    left = iter([name for name in found.files if name not in done])
-    workers = [_save_some(store, path, found, done, left) for _ in range(AT_ONCE)]
+    left = iter([(name, at) for name, at in found.files.items() if name not in done])
+    workers = [_save_some(store, path, directory, done, left) for _ in range(AT_ONCE)]
     # Whoever meets trouble, the others finish what they have begun: it need not be sent again.
     for trouble in await asyncio.gather(*workers, return_exceptions=True):
         if trouble is not None:
@@ -98,16 +155,18 @@ async def _save_all(
 async def _save_some(
     store: ObjectStore,
     path: ArtifactPath,
-    found: Found,
+    directory: HeldDirectory,
     done: dict[str, File],
-    left: Iterator[str],
+    left: Iterator[tuple[str, str]],
 ) -> None:
-    for name in left:
+    for name, at in left:
         try:
-            with _open(found.files[name]) as source:
+            with directory.open(at) as source:
                 saved = await store.save(path.file(name), source)
         except OSError as error:
-            raise BadOutputs(f"{_printable(name)} cannot be read: {error.strerror}") from error
+            raise BadOutputs(
+                f"{_printable(name)} cannot be read: {error.strerror or error}"
+            ) from error
         except (StoreUnavailable, Forbidden):
             for _ in left:
                 pass  # nobody begins another one now
@@ -115,54 +174,71 @@ async def _save_some(
         done[name] = File(name, saved.size, saved.sha256)
 
 
-def scan(directory: Path) -> Found:
-    """All files below the directory, in order; BadOutputs if there are too many."""
+def scan(directory: HeldDirectory, names: Sequence[str] = ()) -> Found:
+    """All files below the directory, in order; BadOutputs if there are too many. The directories of
+    one level come before their contents, so the order is that of a walk from the top."""
     found = Found()
-    root = directory.resolve()
-    for here, directories, files in os.walk(root, onerror=_refuse):
-        directories.sort()
-        below = Path(here).relative_to(root)
-        for name in [*directories]:
-            if (Path(here) / name).is_symlink():
-                found.skip(str(below / name), "a link to a directory")
-        for name in sorted(files):
-            _look_at(found, root, str(below / name))
-        if len(found.files) > FILES_MAX:
+    ahead = [""]
+    while ahead:
+        below = ahead.pop()
+        try:
+            with directory.below(below) as here:
+                directories, others = here.names()
+        except OSError as error:
+            where = _printable(below) or "the output directory"
+            raise BadOutputs(f"{where} cannot be read: {error.strerror}") from error
+        at = f"{below}/" if below else ""
+        for name in others:
+            _look_at(found, directory, at + name, names)
+        for name in reversed(directories):
+            if len(at + name) > PATH_CHARS_MAX:
+                found.skip(at + name, f"a name of more than {PATH_CHARS_MAX} letters")
+            else:
+                ahead.append(at + name)
+        if len(found.files) > FILES_MAX or len(ahead) > FILES_MAX:
             raise BadOutputs(f"more than {FILES_MAX} files in the output directory")
     return found
 
 
-def _refuse(error: OSError) -> None:
-    where = _printable(str(error.filename)) if error.filename else "a directory"
-    raise BadOutputs(f"{where} cannot be read: {error.strerror}") from error
-
-
-def _look_at(found: Found, root: Path, path: str) -> None:
+def _look_at(found: Found, directory: HeldDirectory, path: str, names: Sequence[str]) -> None:
     if not path.isprintable() or len(path) > PATH_CHARS_MAX:
         found.skip(path, f"a name that is not printable, or of more than {PATH_CHARS_MAX} letters")
         return
-    file = root / path
-    if file.is_symlink():
-        target = Path(os.path.realpath(file))
-        if not target.is_relative_to(root):
-            found.skip(path, "a link that leads out of the directory")
-            return
-        file = target
+    target = directory.resolve(path, names)
+    if target is None:
+        found.skip(path, "a link that leads out of the directory")
+        return
     try:
-        kind = file.lstat().st_mode
+        about = directory.stat(target)
     except OSError:
         found.skip(path, "a link to nothing")
         return
-    if stat.S_ISREG(kind):
-        found.files[path] = file
-    else:
+    if stat.S_ISDIR(about.st_mode):
+        found.skip(path, "a link to a directory")
+    elif not stat.S_ISREG(about.st_mode):
         found.skip(path, "not a file")
+    else:
+        found.files[path] = target
+        found.bytes_total += about.st_size
+        if about.st_blocks * 512 < about.st_size:
+            found.holes += _holes(directory, target, about.st_size)
 
 
-def _open(file: Path) -> BinaryIO:
-    """Not through a link, and not into a pipe that was put there since."""
-    fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    return os.fdopen(fd, "rb")
+def _holes(directory: HeldDirectory, path: str, size: int) -> int:
+    """Bytes that are on no disk. A file system that compresses has few blocks and no holes."""
+    try:
+        with directory.open(path) as file:
+            data, at = 0, 0
+            for _ in range(HOLES_COUNTED_MAX):
+                try:
+                    begin = os.lseek(file.fileno(), at, os.SEEK_DATA)
+                except OSError:  # no data beyond
+                    break
+                at = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
+                data += at - begin
+            return max(0, size - data)
+    except OSError:
+        return 0  # it is read again to be stored, and named then
 
 
 def _printable(path: str) -> str:

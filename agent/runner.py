@@ -14,16 +14,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agent.containers.spec import Runtime
-from agent.environment import AttemptDirectories, places_for, write_size
+from agent.environment import INSIDE, AttemptDirectories, places_for, write_size
 from agent.events import Exited, Input, Progressed, Signal, Started, StartFailed
+from agent.held_directory import HeldDirectory
 from agent.json_log import JsonLog
-from agent.logs import CHUNK, LOG_CAP, carry_log
+from agent.logs import CHUNK, carry_log
 from agent.meta_file import MetaFile
-from agent.outputs import judge, store_outputs
+from agent.outputs import OutputDirectory, judge, store_outputs
 from agent.runtimes import CannotStart, Containers, JobRuntime, Processes
 from agent.status_file import StatusTail
 from core.errors import ZenError
 from core.messages import Size, StartJob
+from core.sandbox import SandboxRules
 from stores.artifacts import ArtifactPath, Manifest
 from stores.base import FileStore, LogPath
 
@@ -52,6 +54,9 @@ class _Kept:
     told_to_end: bool = False
     saving: asyncio.Task[Manifest | None] | None = None
     """Its outputs are on their way to the store."""
+    base: HeldDirectory | None = None
+    """Its directory, held since before the job ran: what it puts there later is not followed."""
+    tail: StatusTail | None = None
 
 
 class JobRunner:
@@ -64,12 +69,12 @@ class JobRunner:
         post: Callable[[Input], None],
         journal: JsonLog,
         *,
-        log_cap: int = LOG_CAP,
+        sandbox: SandboxRules | None = None,
         environment: Mapping[str, str] | None = None,
         runtime: Runtime,
     ) -> None:
         self._vm_dir, self._store, self._post, self._journal = vm_dir, store, post, journal
-        self._log_cap = log_cap
+        self._sandbox = sandbox or SandboxRules()
         ours = os.environ if environment is None else environment
         self._processes = Processes(ours)
         self._containers = Containers(runtime)
@@ -135,8 +140,10 @@ class JobRunner:
             ended = StartFailed(lease_id, 126, f"the VM could not start it: {error}")
         finally:
             del self._jobs[lease_id]
+            if kept.base is not None:
+                kept.base.close()
         self._post(ended)
-        await asyncio.to_thread(shutil.rmtree, kept.places.base, ignore_errors=True)
+        await asyncio.to_thread(_remove, kept.places.base)
 
     async def _keep(self, kept: _Kept) -> Input:
         order = kept.order
@@ -146,6 +153,7 @@ class JobRunner:
             brief = await kept.kind.brief(order, kept.places)
         except CannotStart as error:
             return StartFailed(order.lease_id, error.exit_code, error.reason)
+        kept.base = HeldDirectory.of(kept.places.base)
         mine, log_fd, process = _spawn(kept.kind.shim)
         output = await _pipe_reader(log_fd)
         reader, writer = await asyncio.open_connection(sock=mine)
@@ -168,13 +176,16 @@ class JobRunner:
         good = ended.exit_code == 0
         wait_s = LEFTOVERS_TOLD_S if kept.told_to_end else LEFTOVERS_S
         path = self._artifacts(kept.order)
-        kept.saving = asyncio.create_task(store_outputs(self._store, path, kept.places.outputs))
+        assert kept.base is not None, "it ran"
+        names = [str(directories.outputs) for directories in (kept.places, INSIDE)]
+        outputs = OutputDirectory(kept.base, names, self._sandbox.outputs_max)
+        kept.saving = asyncio.create_task(store_outputs(self._store, path, outputs))
         await asyncio.wait([kept.saving], timeout=None if good else wait_s)
         kept.saving.cancel()
         verdict, note = judge(kept.saving, ended)
-        if note:
-            self._journal.warning("outputs", lease_id=ended.lease_id, note=note)
-            await self._add_to_log(kept.order, note)
+        for words in filter(None, (kept.tail.note if kept.tail else "", note)):
+            self._journal.warning("outputs", lease_id=ended.lease_id, note=words)
+            await self._add_to_log(kept.order, words)
         return verdict
 
     async def _add_to_log(self, order: StartJob, note: str) -> None:
@@ -194,7 +205,7 @@ class JobRunner:
 
     async def _carry(self, order: StartJob, output: asyncio.StreamReader) -> None:
         path = self._log_path(order)
-        await carry_log(output, self._store, path, self._log_cap, self._journal)
+        await carry_log(output, self._store, path, self._sandbox.log_max, self._journal)
 
     async def _follow(self, kept: _Kept, reader: asyncio.StreamReader) -> Input:
         lease_id = kept.order.lease_id
@@ -208,8 +219,9 @@ class JobRunner:
             return _exited(kept.order, first)
         if "started" in first:
             self._post(Started(lease_id))
-        tail = StatusTail(kept.places.status_file)
-        meta = MetaFile(self._store, self._artifacts(kept.order), kept.places.outputs)
+        assert kept.base is not None, "it was made before"
+        kept.tail = tail = StatusTail(kept.base, bytes_max=self._sandbox.status_max)
+        meta = MetaFile(self._store, self._artifacts(kept.order), kept.base)
         following = [
             asyncio.create_task(self._follow_status(lease_id, tail)),
             asyncio.create_task(meta.follow()),
@@ -231,6 +243,13 @@ class JobRunner:
         status = tail.look()
         if status.progress is not None or status.checkpoint_step is not None:
             self._post(Progressed(lease_id, status.progress, status.checkpoint_step))
+
+
+def _remove(directory: Path) -> None:
+    try:
+        shutil.rmtree(directory, ignore_errors=True)
+    except RecursionError:  # deeper than Python goes; rm has no such bound
+        subprocess.run(["rm", "-rf", "--", str(directory)], check=False, stderr=subprocess.DEVNULL)
 
 
 def _spawn(shim: tuple[str, ...]) -> tuple[socket.socket, int, subprocess.Popen[bytes]]:

@@ -24,6 +24,7 @@ from core.job import Budgets
 from core.names import Names
 from core.queueing import QueuePolicy
 from core.retention import RetentionRules
+from core.sandbox import SandboxRules
 from core.submission import shown, unknown
 from core.supply import CapacityPolicy
 from core.timers import Timers
@@ -72,6 +73,7 @@ def settings_of(document: Document, environ: Mapping[str, str]) -> Settings:
         containers=ContainerRules(
             tuple(values["containers"]["mounts"]), values["containers"]["network"]
         ),
+        sandbox=SandboxRules(**values["sandbox"]),
         retention=RetentionRules(**values["retention"]),
         database_url=values["database_url"],
         pubsub_host=values["pubsub_host"],

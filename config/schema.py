@@ -18,6 +18,7 @@ from core.job import Budgets
 from core.names import Names
 from core.queueing import QueuePolicy, QueueRule
 from core.retention import RetentionRules
+from core.sandbox import BOUND_MAX, SandboxRules
 from core.supply import CapacityPolicy
 from core.timers import Timers
 
@@ -229,6 +230,7 @@ SECTIONS: Final[dict[str, str]] = {
     "health": "When a GPU or a VM is left alone",
     "retention": "How long what is over is kept, in days",
     "containers": "What every container of a job with an image is given; workers read it at boot",
+    "sandbox": "What a job may use of its VM; workers read it at boot",
     "gpus": "The catalogue of GPUs and the zones that have them",
     "machines": "Machine types, and what the host costs without its GPUs",
     "prices": "What a GPU costs where",
@@ -338,6 +340,28 @@ _CONTAINER_KEYS: Sequence[Key] = (
         choice(*NETWORKS),
         ContainerRules().network,
         "`host`: as processes have it, which gangs need; `bridge`: the runtime's own; `none`.",
+    ),
+)
+
+_SANDBOX_KEYS: Sequence[Key] = (
+    Key(
+        "sandbox.outputs_max_gb",
+        whole(1, BOUND_MAX),
+        SandboxRules().outputs_max_gb,
+        "What one attempt may leave in its output directory; a job that leaves more fails with "
+        "exit code 74, and nothing of it is stored. Holes of sparse files count.",
+    ),
+    Key(
+        "sandbox.log_max_mb",
+        whole(1, BOUND_MAX),
+        SandboxRules().log_max_mb,
+        "The log of one attempt; the job goes on, the rest of its output is dropped.",
+    ),
+    Key(
+        "sandbox.status_max_mb",
+        whole(1, BOUND_MAX),
+        SandboxRules().status_max_mb,
+        "How much of one attempt's status file is read.",
     ),
 )
 
@@ -575,6 +599,7 @@ KEYS: Final[tuple[Key, ...]] = (
     *_health_keys(),
     *_retention_keys(),
     *_CONTAINER_KEYS,
+    *_SANDBOX_KEYS,
     *_CATALOGUE,
     *_CLUSTER_KEYS,
     *_TENANT_KEYS,

@@ -14,6 +14,7 @@ from core.job import Budgets, Rules
 from core.names import Names
 from core.queueing import QueuePolicy
 from core.retention import RetentionRules
+from core.sandbox import SandboxRules
 from core.submission import nearest
 from core.supply import CapacityPolicy
 from core.timers import Timers
@@ -72,6 +73,7 @@ class Settings:
     """A dearer submission must be confirmed; None: none is."""
     health: HealthRules = field(default_factory=HealthRules)
     containers: ContainerRules = field(default_factory=ContainerRules)
+    sandbox: SandboxRules = field(default_factory=SandboxRules)
     version: int = 0
     """Of the configuration in the database; 0: as the process was started."""
 

@@ -8,6 +8,7 @@ import json
 from config.settings import Settings
 from core.cluster import ClusterSpec
 from core.containers import ContainerRules
+from core.sandbox import SandboxRules
 from core.timers import AGENT_TIMERS
 
 # The GPUs that are attached to n1 machines, by the name that Google gives them.
@@ -39,6 +40,8 @@ def metadata(settings: Settings, cluster: ClusterSpec) -> dict[str, str]:
     }
     if settings.containers != ContainerRules():
         words["zen-containers"] = json.dumps(dataclasses.asdict(settings.containers))
+    if settings.sandbox != SandboxRules():
+        words["zen-sandbox"] = json.dumps(dataclasses.asdict(settings.sandbox))
     if settings.pubsub_host:
         words["zen-pubsub-host"] = settings.pubsub_host
     return words

@@ -15,6 +15,7 @@ from core.clock import SystemClock
 from core.containers import ContainerRules
 from core.job_fields import WorkerSpec
 from core.messages import StartJob
+from core.sandbox import SandboxRules
 from stores.base import FileStore, LogPath
 from stores.local import LocalStore
 from tests.agent.vm import until
@@ -29,8 +30,8 @@ class RunnerRig:
     def __init__(
         self,
         root: Path,
-        log_cap: int = 1 << 20,
         *,
+        sandbox: SandboxRules | None = None,
         docker: str = "",
         image: str | None = None,
         store: FileStore | None = None,
@@ -50,7 +51,7 @@ class RunnerRig:
             self.store,
             self.posted.put_nowait,
             JsonLog(SystemClock()),
-            log_cap=log_cap,
+            sandbox=sandbox,
             environment=self.environ,
             runtime=self.runtime,
         )

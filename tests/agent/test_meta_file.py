@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agent.held_directory import HeldDirectory
 from agent.meta_file import MetaFile
 from stores.artifacts import META_BYTES_MAX, META_FILE, ArtifactPath
 from stores.local import LocalStore
@@ -13,9 +14,9 @@ PATH = ArtifactPath("default", "ada", "a", 1)
 
 async def test_is_stored_when_it_has_changed_and_is_whole(tmp_path: Path) -> None:
     """Half of a file, a list, a link to elsewhere and one that is too large are nobody's news."""
-    outputs, store = tmp_path / "out", LocalStore(tmp_path / "store")
+    outputs, store = tmp_path / "outputs", LocalStore(tmp_path / "store")
     outputs.mkdir()
-    file, meta = outputs / META_FILE, MetaFile(store, PATH, outputs)
+    file, meta = outputs / META_FILE, MetaFile(store, PATH, HeldDirectory.of(tmp_path))
 
     async def stored() -> bytes | None:
         await meta.look()

@@ -16,6 +16,7 @@ import pytest
 from agent.events import Exited, Progressed, Signal, Started, StartFailed
 from core.clock import SystemClock
 from core.messages import Progress
+from core.sandbox import SandboxRules
 from stores.base import LogPath
 from tests.agent.runner_rig import RunnerRig, order_for
 from tests.agent.vm import gone, until
@@ -173,14 +174,40 @@ async def test_log_is_live(rig: RunnerRig) -> None:
 
 async def test_log_cap(tmp_path: Path) -> None:
     """A job that prints without end is not stopped by it; its log ends with a line that says so."""
-    rig = RunnerRig(tmp_path, log_cap=100_000)
+    rig = RunnerRig(tmp_path, sandbox=SandboxRules(log_max_mb=1))
     rig.start("yes | head -c 3000000; exit 4")
     assert (await rig.end()).exit_code == 4
     log = await rig.log()
     assert log.startswith("y\ny\n")
-    assert log.endswith("[zen: the log is full at 100000 bytes, the rest is lost]\n")
-    assert len(log) < 100_100
+    full = "the log is full at 1000000 bytes (sandbox.log_max_mb), the rest is lost"
+    assert log.endswith(f"[zen: {full}]\n")
+    assert len(log) < 1_000_100
     await rig.runner.close()
+
+
+async def test_a_status_file_has_a_cap(tmp_path: Path) -> None:
+    """A status file without end is read up to its cap, and the log says so."""
+    rig = RunnerRig(tmp_path, sandbox=SandboxRules(status_max_mb=1))
+    rig.start("exec sleep 1000")
+    assert isinstance(await rig.next(), Started)
+    with (tmp_path / "vm/jobs/lease-1/status.jsonl").open("wb") as file:
+        file.truncate(10**12)
+    kept = rig.runner._jobs["lease-1"]
+    await until(lambda: bool(kept.tail and kept.tail.note), "the cap is reached")
+    rig.runner.signal("lease-1", Signal.KILL)
+    await rig.end()
+    assert "the status file was read up to 1 MB (sandbox.status_max_mb)" in await rig.log()
+    await rig.runner.close()
+
+
+async def test_a_fifo_for_a_status_file_holds_nobody_up(tmp_path: Path) -> None:
+    """A job that puts a FIFO, a link or a directory where its status file was ends as any other."""
+    for number, made in enumerate(("mkfifo", "ln -s /dev/zero", "ln -s /etc/passwd", "mkdir")):
+        rig = RunnerRig(tmp_path / str(number))
+        rig.start(f"rm $ZEN_STATUS_FILE; {made} $ZEN_STATUS_FILE; sleep 1.2; exit 3")
+        assert isinstance(await rig.next(), Started)
+        assert await rig.next() == Exited("lease-1", 3, "exit code 3")
+        await rig.runner.close()
 
 
 async def test_lost_log_store_does_not_stop_the_job(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.held_directory import HeldDirectory
 from agent.status import READ_MAX, Status, _newer
 from agent.status_file import StatusTail
 from core.messages import Progress
@@ -16,6 +17,10 @@ from core.messages import Progress
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "status.jsonl"
+
+
+def tail_of(file: Path) -> StatusTail:
+    return StatusTail(HeldDirectory.of(file.parent), file.name)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +37,7 @@ def file(tmp_path: Path) -> Path:
 def test_good_lines(file: Path, line: str, status: Status) -> None:
     """Each form of a line says what it means."""
     file.write_text(line + "\n")
-    assert StatusTail(file).look() == status
+    assert tail_of(file).look() == status
 
 
 @pytest.mark.parametrize(
@@ -43,7 +48,7 @@ def test_good_lines(file: Path, line: str, status: Status) -> None:
 def test_bad_lines_are_passed_over(file: Path, line: str) -> None:
     """A line that says nothing usable does not hide its neighbours."""
     file.write_text(f'{{"step": 1}}\n{line}\n{{"checkpoint": 1}}\n')
-    tail = StatusTail(file)
+    tail = tail_of(file)
     looks = [tail.look() for _ in range(4)]
     assert Progress(1) in [look.progress for look in looks]
     assert 1 in [look.checkpoint_step for look in looks]
@@ -51,7 +56,7 @@ def test_bad_lines_are_passed_over(file: Path, line: str) -> None:
 
 def test_only_news(file: Path) -> None:
     """A second look tells only what came since, and a half line waits for its end."""
-    tail = StatusTail(file)
+    tail = tail_of(file)
     assert tail.look() == Status()
     file.write_text('{"step": 1}\n{"st')
     assert tail.look().progress == Progress(1)
@@ -63,7 +68,7 @@ def test_only_news(file: Path) -> None:
 
 def test_rewritten_file_is_read_anew(file: Path) -> None:
     """A job that truncates its file is still understood."""
-    tail = StatusTail(file)
+    tail = tail_of(file)
     file.write_text('{"step": 1}\n{"step": 2}\n')
     tail.look()
     file.write_text('{"step": 9}\n')
@@ -72,7 +77,7 @@ def test_rewritten_file_is_read_anew(file: Path) -> None:
 
 def test_endless_line_takes_no_memory(file: Path) -> None:
     """A line without end is dropped as it comes; the next proper line counts."""
-    tail = StatusTail(file)
+    tail = tail_of(file)
     file.write_bytes(b"x" * (5 * READ_MAX) + b'\n{"step": 4}\n')
     looks = [tail.look() for _ in range(7)]
     assert len(tail._lines._rest) <= READ_MAX
