@@ -1,8 +1,8 @@
 """A plan input with all that follows from it: which VM is good for what, and what is missing. Pure.
 
-Words: a VM in flight is *running* once the cloud shows it so (it will be ready in a moment),
-*fresh* while its region may still deliver in its usual time, and *stale* after that, or once the
-cloud has said that it cannot make it now. A stale one gets no credit; one per region is left
+Words: a requested VM is *running* once the cloud shows it so (it will be ready in a moment), *in
+flight* while its region may still deliver in its usual time, and *late* after that, or once the
+cloud has said that it cannot make it now. A late one gets no credit; one per region is left
 standing as a probe, because the group tries again by itself and a name without a VM is free.
 """
 
@@ -52,7 +52,7 @@ class Analysis:
     """VM requests that no idle and no running VM serves, without those that are asked for
     together."""
     uncredited: tuple[VmRequest, ...]
-    """Those of them that not even a fresh one serves."""
+    """Those of them that not even a VM in flight serves."""
     prices: Prices
     stream: Stream
     """How jobs have come lately."""

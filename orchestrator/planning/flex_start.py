@@ -126,7 +126,7 @@ def _refusal(
     if region in inputs.refused:
         return inputs.refused[region]
     if region in inputs.quiet:
-        return "the cloud did not answer there, trying again soon"
+        return inputs.quiet[region]
     if region in inputs.spurned:
         return "such a request failed there a moment ago, trying again soon"
     block = outlook.block

@@ -93,9 +93,7 @@ def _request_moments(analysis: Analysis) -> Iterator[datetime]:
         if request.since is not None:
             yield request.since + timedelta(seconds=LONG_WAIT_S)
         for outlook in analysis.known.values():
-            at = analysis.prices.affordable_at(request, outlook)
-            if at is not None:
-                yield at
+            yield from analysis.prices.affordable_at(request, outlook)
 
 
 # --- giving back -------------------------------------------------------------------------
@@ -238,14 +236,12 @@ def _flex_start_calls(analysis: Analysis, names: Names, ids: Ids) -> list[Action
     used = {vm.name for vm in analysis.inputs.vms}
     actions: list[Action] = []
     for ask in analysis.together.asks:
-        in_flight = new_names(names, analysis.inputs.spec.name, ask.region, ask.count, used, ids)
-        if len(in_flight) < ask.count:
+        new = new_names(names, analysis.inputs.spec.name, ask.region, ask.count, used, ids)
+        if len(new) < ask.count:
             continue  # no names left: never a part of a gang
         name = request_for(ask.gang, ids.suffix())
         reason = f"a gang lacks {ask.count} VMs, all or none: asked for together"
-        actions.append(
-            Queue(ask.region, name, in_flight, ask.run_s, ids.request_id(), reason, ask.jobs)
-        )
+        actions.append(Queue(ask.region, name, new, ask.run_s, ids.request_id(), reason, ask.jobs))
     return actions
 
 

@@ -17,6 +17,8 @@ from core.vm import Vm
 
 STARTS_S = 600.0
 """Of a job with a deadline: time for a start on a VM that may be taken back, and another one."""
+NO_ANSWER = "the cloud did not answer there, trying again soon"
+BUSY = "another call is under way there, the next one follows its answer"
 FLOOR = VmRequest(kind=VmRequestKind.FLOOR)
 """A warm VM that nobody waits for."""
 
@@ -32,8 +34,8 @@ class PlanInput:
     blocks: tuple[RegionBlock, ...]
     asked: frozenset[str] = frozenset()
     """Names that the cloud deletes already, or was asked to: no need to ask again."""
-    quiet: frozenset[str] = frozenset()
-    """Regions where the cloud did not do as asked a moment ago: no call there for now."""
+    quiet: Mapping[str, str] = field(default_factory=dict)
+    """Regions where no call is made for now, and why: NO_ANSWER or BUSY."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Regions whose group must not grow as it is set up, and why."""
     supply: tuple[SupplyHistory, ...] = ()

@@ -308,16 +308,16 @@ class Prices:
         """What a VM there costs in effect, for that VM request."""
         return outlook.patient_price if request.has_slack(self._now) else outlook.price
 
-    def affordable_at(self, request: VmRequest, outlook: Outlook) -> datetime | None:
-        """When the VM request will have waited long enough for that region; None: not by
-        waiting."""
-        if request.start_by is not None:
-            return None  # the plan looks again at that moment anyway
-        short = outlook.price - self.limit(request, self._policy.search_band)
-        if short <= 0 or request.since is None or self._usd_per_s <= 0:
-            return None
-        wait_s = short * self._policy.typical_run_s / HOUR_S / self._usd_per_s
-        return self._now + timedelta(seconds=wait_s)
+    def affordable_at(self, request: VmRequest, outlook: Outlook) -> Iterator[datetime]:
+        """When the VM request will have waited long enough for that region to be within the price
+        band, and when within the search band, as far as waiting brings that about."""
+        if request.start_by is not None or request.since is None or self._usd_per_s <= 0:
+            return  # the plan looks again at a deadline anyway
+        for band in (self._policy.price_band, self._policy.search_band):
+            short = outlook.price - self.limit(request, band)
+            if short > 0:
+                wait_s = short * self._policy.typical_run_s / HOUR_S / self._usd_per_s
+                yield self._now + timedelta(seconds=wait_s)
 
     def cheapest(self, request: VmRequest) -> float:
         """The best effective price among the regions that may ever serve the VM request."""

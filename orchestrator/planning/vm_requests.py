@@ -95,9 +95,9 @@ def growth(analysis: Analysis, names: Names, ids: Ids) -> list[Action]:
     counts = Counter(region for region, _ in asks.found)
     # One call per region; what was asked for first is its reason.
     for region, reason in sorted(dict(reversed(asks.found)).items()):
-        in_flight = new_names(names, inputs.spec.name, region, counts[region], used, ids)
+        new = new_names(names, inputs.spec.name, region, counts[region], used, ids)
         causes = tuple(asks.causes[region])
-        actions.append(Create(region, in_flight, ids.request_id(), reason, causes))
+        actions.append(Create(region, new, ids.request_id(), reason, causes))
     return actions + (_refusals(analysis, left, asks) if left else [])
 
 
@@ -137,31 +137,27 @@ def _within_room(
 def _hedge(analysis: Analysis, asks: Asks) -> None:
     """Company for requests that may fail: one VM each in the next best regions, within the slack,
     while the wait that it saves is worth more than a VM that comes second."""
-    in_flight = [vm.region for vm in analysis.fleet.in_flight] + [
-        region for region, _ in asks.found
-    ]
-    failures = sum(1.0 - analysis.known[region].probability for region in in_flight)
-    hedges = max(0, len(in_flight) - len(analysis.need))
+    asked = [vm.region for vm in analysis.fleet.in_flight] + [region for region, _ in asks.found]
+    failures = sum(1.0 - analysis.known[region].probability for region in asked)
+    hedges = max(0, len(asked) - len(analysis.need))
     for request in analysis.need:
         if request.has_slack(analysis.now):
             continue
         able = sorted(askable(request, analysis, asks), key=lambda o: _rank(o, analysis))
         for outlook in able:
-            room = asks.places > 0 and len(in_flight) < analysis.live_max
+            room = asks.places > 0 and len(asked) < analysis.live_max
             likely = outlook.probability >= analysis.inputs.policy.belief_bar
             # A single request gets company elsewhere; of many, some may fail anywhere.
-            other = (
-                asks.load(outlook) < 1 if len(in_flight) > 1 else not asks.waiting(outlook.region)
-            )
+            other = asks.load(outlook) < 1 if len(asked) > 1 else not asks.waiting(outlook.region)
             if room and likely and other:
                 fails = at_least(hedges + 1, failures)
-                if fails < (DOUBT if len(in_flight) > 1 else DOUBT_ALONE):
+                if fails < (DOUBT if len(asked) > 1 else DOUBT_ALONE):
                     return
                 if not _is_worth_company(outlook, able[0], fails, analysis):
                     return
-                reason = f"in case {', '.join(sorted(set(in_flight)))} fails"
+                reason = f"in case {', '.join(sorted(set(asked)))} fails"
                 asks.add(outlook.region, reason, request)
-                in_flight.append(outlook.region)
+                asked.append(outlook.region)
                 hedges += 1
 
 
@@ -198,7 +194,7 @@ def _probe(analysis: Analysis, left: Sequence[VmRequest], asks: Asks) -> None:
     short opening is not missed."""
     band = analysis.inputs.policy.search_band
     watched = {vm.region for vm in (*analysis.fleet.late, *analysis.fleet.in_flight)}
-    watched |= analysis.inputs.quiet | analysis.inputs.refused.keys()
+    watched |= analysis.inputs.quiet.keys() | analysis.inputs.refused.keys()
     for outlook in sorted(analysis.known.values(), key=attrgetter("price", "region")):
         first = next(
             (request for request in left if _may_pay(request, outlook, analysis, band)), None
@@ -270,15 +266,16 @@ def _may_pay(request: VmRequest, outlook: Outlook, analysis: Analysis, band: flo
 def new_names(
     names: Names, cluster: str, region: str, count: int, used: set[str], ids: Ids
 ) -> tuple[str, ...]:
-    in_flight: list[str] = []
+    """Names that no VM has; fewer than `count` if chance finds no more of them."""
+    found: list[str] = []
     for _ in range(count + NAME_TRIES):
         name = names.vm(cluster, region, ids.suffix())
         if name not in used:
             used.add(name)
-            in_flight.append(name)
-        if len(in_flight) == count:
+            found.append(name)
+        if len(found) == count:
             break
-    return tuple(in_flight)
+    return tuple(found)
 
 
 # --- words -------------------------------------------------------------------------------
@@ -322,7 +319,7 @@ def _refusal(outlook: Outlook, analysis: Analysis, left: Sequence[VmRequest], as
     if region in analysis.inputs.refused:
         return analysis.inputs.refused[region]
     if region in analysis.inputs.quiet:
-        return "the cloud did not answer there, trying again soon"
+        return analysis.inputs.quiet[region]
     if any(vm.region == region for vm in analysis.fleet.late):
         return "asked already, slow to deliver"
     if asks.tries(region):

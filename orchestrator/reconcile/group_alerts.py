@@ -107,8 +107,8 @@ def for_humans(blocks: Iterable[RegionBlock], timers: Timers, now: datetime) -> 
 def complaints(
     observed: MigSnapshot, ours: Iterable[str], blocks: Iterable[RegionBlock] = ()
 ) -> dict[str, str]:
-    """What a human should know about the group: kind of alert → words. `region_blocks` are those
-    that are for humans."""
+    """What a human should know about the group: kind of alert → words. `blocks`: the region
+    blocks that are for humans."""
     known = set(ours)
     found = {(kind := BLOCK_ALERTS[t.kind]).name: kind.message(error=t.message) for t in blocks}
     strangers = sorted(m.name for m in observed.members if m.name not in known)

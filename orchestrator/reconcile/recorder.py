@@ -15,7 +15,7 @@ from core.region_blocks import RegionBlock
 from core.remaining import RunTimes
 from core.vm import Vm
 from orchestrator.planning.packing import packed
-from orchestrator.planning.plan_input import PlanInput, at_work, demand_of
+from orchestrator.planning.plan_input import BUSY, NO_ANSWER, PlanInput, at_work, demand_of
 from orchestrator.reconcile.context import ClusterContext
 from orchestrator.reconcile.group_alerts import Told, complaints, for_humans
 from orchestrator.reconcile.observer import Observation, Observer
@@ -158,8 +158,8 @@ class Recorder:
             vms=tuple(vm for vm in found.vms if vm.counted),
             blocks=tuple(t for t in found.blocks if t.concerns(spec)),
             asked=leaving | context.names_in(snapshot, "delete", "unqueue"),
-            quiet=context.calls.quiet(context.places.watched(spec, snapshot))
-            | context.lanes.busy(),
+            quiet=dict.fromkeys(context.lanes.busy(), BUSY)
+            | dict.fromkeys(context.calls.quiet(context.places.watched(spec, snapshot)), NO_ANSWER),
             refused={s.region: "; ".join(s.deadly) for s in snapshots if s.deadly},
             spurned=context.calls.spurned(region.region for region in spec.regions),
             supply=found.supply,

@@ -23,7 +23,7 @@ from core.timers import Timers
 from core.vm import Vm, VmState
 from orchestrator.planning.flex_start import MARGIN_S
 from orchestrator.planning.plan import next_look, plan_cluster
-from orchestrator.planning.plan_input import PlanInput, request_of
+from orchestrator.planning.plan_input import NO_ANSWER, PlanInput, request_of
 from tests.builders import NAMES, NOW, REGIONS, at, cluster, dice, job, vm
 
 V = VmState
@@ -154,7 +154,7 @@ def test_stockout_is_what_the_queue_is_for() -> None:
     refused = (
         replace(inputs, blocks=(block(HERE, BlockKind.QUOTA),)),
         replace(inputs, spurned=frozenset({HERE})),
-        replace(inputs, quiet=frozenset({HERE})),
+        replace(inputs, quiet={HERE: NO_ANSWER}),
         replace(inputs, refused={HERE: "an autoscaler"}),
         inputs_of(gang(max_usd_per_hour=0.1)),
     )
@@ -233,7 +233,7 @@ def test_request_under_way_is_not_given_up_twice() -> None:
     """Nor in a region that does not answer."""
     inputs = inputs_of((), queued())
     assert calls(replace(inputs, asked=frozenset({"a-0", "a-1", "a-2", "a-3"}))) == []
-    assert calls(replace(inputs, quiet=frozenset({HERE}))) == []
+    assert calls(replace(inputs, quiet={HERE: NO_ANSWER})) == []
 
 
 def test_boot_time_counts_from_the_gift() -> None:
@@ -329,7 +329,7 @@ def inputs_strategy(draw: st.DrawFn) -> PlanInput:
     return replace(
         inputs_of(requests, vms, spec),
         blocks=tuple(draw(st.lists(st.just(block(HERE, kind)), max_size=1))),
-        quiet=frozenset(draw(st.sets(st.sampled_from(REGIONS), max_size=1))),
+        quiet=draw(st.dictionaries(st.sampled_from(REGIONS), st.just(NO_ANSWER), max_size=1)),
         spurned=frozenset(draw(st.sets(st.sampled_from(REGIONS), max_size=1))),
     )
 
@@ -371,4 +371,4 @@ def _whole(ask: Queue, inputs: PlanInput) -> None:
     usable = [v for v in inputs.vms if v.region == ask.region and v.state is not V.DELETING]
     assert len(ask.names) <= size <= len(ask.names) + len(usable)
     assert inputs.spec.flex_start_wait_s is not None
-    assert ask.region not in inputs.quiet | inputs.spurned
+    assert ask.region not in inputs.quiet.keys() | inputs.spurned

@@ -9,7 +9,7 @@ from core.demand import Demand, VmRequest
 from core.job import E
 from core.supply import SupplyHistory, SupplyOutcome
 from orchestrator.planning.plan import plan_cluster
-from orchestrator.planning.plan_input import PlanInput, demand_of
+from orchestrator.planning.plan_input import NO_ANSWER, PlanInput, demand_of
 from tests.builders import NAMES, NOW, REGIONS, at, cluster, dice, job, vm
 from tests.orchestrator.planning.planned import TIMERS, V, blocked, plan
 
@@ -171,7 +171,7 @@ def test_delete_is_asked_for_once() -> None:
 
 
 def _quiet(inputs: PlanInput) -> PlanInput:
-    return replace(inputs, quiet=frozenset({"us-central1"}))
+    return replace(inputs, quiet={"us-central1": NO_ANSWER})
 
 
 def test_region_that_does_not_answer_is_passed_over() -> None:

@@ -19,6 +19,7 @@ from core.vm import VmState
 from migs.manager import MigManager
 from orchestrator.cluster_manager import ClusterManager
 from orchestrator.orchestrator import ClusterOrchestrator
+from orchestrator.planning.plan_input import BUSY, NO_ANSWER
 from orchestrator.reconcile.context import Wiring
 from orchestrator.reconcile.region_tasks import PATIENCE_S
 from sim.memory.store import MemoryStore
@@ -163,6 +164,29 @@ def test_slow_create_holds_no_other_region(loop: VirtualLoop) -> None:
     loop.run_until_complete(run())
     assert house.cloud.first("delete", "us-east1") < 2.0
     assert house.cloud.inside_max == 1, "one call at a time in one group"
+
+
+def test_a_busy_region_is_told_apart_from_a_silent_one(loop: VirtualLoop) -> None:
+    """While a call is under way, the job that waits hears that; once the call was not answered, it
+    hears that."""
+    house = House(loop, "create")
+    spec = replace(cluster(), regions=cluster().regions[:1])
+    house.wiring = replace(house.wiring, settings=live(spec))
+    said: dict[float, str] = {}
+
+    async def run() -> None:
+        await house.store.lead("me", 10_000)
+        await house.want_a_vm(1, "1xl4")
+        manager = ClusterManager(spec, house.wiring)
+        await house.reconciles(manager, 2.0)
+        await house.want_a_vm(2, "1xl4")
+        for until_s in (5.0, TIME_OUT_S + 0.9):
+            await house.reconciles(manager, until_s)
+            said[until_s] = manager._reporter._said[SLOW].why
+        await manager.close()
+
+    loop.run_until_complete(run())
+    assert list(said.values()) == [BUSY, NO_ANSWER]
 
 
 def test_late_answer_is_used(loop: VirtualLoop) -> None:
