@@ -216,7 +216,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--markdown", action="store_true", help="tables for the documentation")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write SVG files there")
     args = parser.parse_args(words)
-    if args.policies is None:  # a quick run leaves out those that are not judged and take long
+    if args.policies is None:  # a quick run leaves out policies that are not judged and take long
         args.policies = [p for p in POLICIES if args.full or p not in SPOT_ONLY]
     return args
 

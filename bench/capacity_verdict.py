@@ -48,7 +48,7 @@ class Suite:
 
     @property
     def name(self) -> str:
-        return f"{self.jobs}, {'spot' if self.spot else 'no preemption'}, boot {self.boot_s:g} s"
+        return f"{self.jobs}, {'spot' if self.spot else 'standard'}, boot {self.boot_s:g} s"
 
     def mean(self, policy: str, metric: str) -> float:
         return self.estimate(policy, metric).mean
@@ -125,7 +125,7 @@ def judge(suites: Sequence[Suite]) -> list[CapacityVerdict]:
         for spot in (False, True):
             part = [v for s, v in zip(of, values, strict=True) if s.spot is spot]
             if part:
-                name = f"all, {'spot' if spot else 'no preemption'}"
+                name = f"all, {'spot' if spot else 'standard'}"
                 mean = _geometric(part)
                 found.append(CapacityVerdict(name, target.words, mean, target.must, target.stretch))
     return found

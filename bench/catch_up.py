@@ -243,7 +243,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--vms", type=int, default=1000)
-    parser.add_argument("--beats", type=int, default=50, help="reports of each")
+    parser.add_argument("--heartbeats", type=int, default=50, help="reports of each")
     parser.add_argument("--no-fsync", action="store_true", help="for disks that are very slow")
     args = parser.parse_args()
     configure_logs("critical")

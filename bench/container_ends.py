@@ -1,5 +1,5 @@
-"""Whether the end of every container is told as it was, also of those that end at once, on a busy
-machine: exit codes, whole logs, nothing left.
+"""Whether the end of every container is told as it was, also of containers that end at once, on a
+busy machine: exit codes, whole logs, nothing left.
 
     python -m bench.container_ends [--jobs 200] [--at-once 8] [--load 2]
 

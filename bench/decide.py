@@ -101,7 +101,7 @@ class Forgetful(PostgresStore):
 
 
 class Stopwatch:
-    """Around the turns of every loop and their parts, while it is worn."""
+    """Around the cycles of every loop and their parts, while it is worn."""
 
     def __init__(self) -> None:
         self.spans = Spans()
@@ -141,7 +141,7 @@ class Stopwatch:
 
         async def counted_reconcile(manager: ClusterManager) -> None:
             await reconcile(manager)
-            watch.spans.rounds += 1  # only those that came to their end
+            watch.spans.rounds += 1  # only cycles that came to their end
 
         def timed_run(handle: Handle) -> None:
             task = getattr(getattr(handle, "_callback", None), "__self__", None)
@@ -344,7 +344,7 @@ def report(rows: Sequence[_DecideRow], size: CrowdSize, plan: MeasurePlan) -> No
         f"{size.tenants:,} tenants, {size.clusters} clusters, {size.vms:,} VMs, each reporting "
         f"every {plan.heartbeat_s:g} s. Milliseconds per cycle, medians unless said. CPU: of the "
         "loop itself; server: of the database's sessions, all they did meanwhile. CPU/s: of the "
-        "loop per second (on a busy machine turns are fewer, and each has more to do). ÷ all: CPU "
+        "loop per second (on a busy machine cycles are fewer, and each has more to do). ÷ all: CPU "
         "and server beside the leader that reads all each time. Starts of jobs per second.",
         f"Target: wall p99 {TARGET_MS:g} ms, submit p99 {TARGET_MS:g} ms, on a machine without "
         "other work. "
@@ -376,7 +376,9 @@ def main() -> int:
     parser.add_argument("--clusters", type=int, default=20)
     parser.add_argument("--vms", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=30.0, help="of each phase")
-    parser.add_argument("--beat", type=float, default=10.0, help="seconds between two beats")
+    parser.add_argument(
+        "--heartbeat", type=float, default=10.0, help="seconds between two heartbeats"
+    )
     parser.add_argument("--rush", type=float, default=50.0, help="ends per second in the rush")
     parser.add_argument("--submits", type=float, default=10.0, help="a second, through the door")
     parser.add_argument("--no-baseline", action="store_true", help="not the leader that forgets")

@@ -46,7 +46,7 @@ def cpu_times(stack: LocalStack) -> dict[str, float]:
     parts["agents"] = stack.agents()
     spent = {name: sum(map(_cpu, processes)) for name, processes in parts.items()}
     ended = [agent.cpu_times() for agent in parts["agents"]]
-    spent["jobs and their keepers"] = sum(t.children_user + t.children_system for t in ended)
+    spent["jobs and their shims"] = sum(t.children_user + t.children_system for t in ended)
     return spent
 
 
@@ -123,7 +123,7 @@ def main() -> None:
     show(
         wait_table(times),
         f"{count} jobs on {vms} VMs in {took_s:.1f} s: {count / took_s:.1f} jobs/s, "
-        f"{(cycles_after - cycles_before) / count:.1f} turns of the loop per job, "
+        f"{(cycles_after - cycles_before) / count:.1f} cycles per job, "
         f"{busy:.1f} of {psutil.cpu_count()} cores busy with it.",
     )
 

@@ -3,7 +3,7 @@
     python -m bench.queue --jobs msr=msr.csv.gz,groups=cluster02+cluster03+cluster06 [--full]
     python -m bench.queue --jobs philly=philly.csv.gz --loads 0.98 --policies fifo fill las ours
 
-Virtual time; the same files print the same figures. Each load twice: evictions are free, and cost
+Virtual time; the same files print the same figures. Each load twice: preemptions are free, and cost
 work. --full adds elastic jobs. Without --jobs made-up jobs are replayed.
 """
 
@@ -61,17 +61,17 @@ WORDS: Mapping[str, str] = {
     "easy": "first come + EASY, known",
     "sjf-predicted": "shortest first, predicted",
     "sjf-known": "shortest first, known",
-    "ours-still": "this queue, no eviction",
+    "ours-still": "this queue, no preemption",
     "las": "least service, 5 queues",
     "ours": "this queue",
     "oracle": "shortest left, known",
     "ours-half": "this queue, half elastic",
     "ours-all": "this queue, all elastic",
-    "eta": "ETAs of this queue, no eviction",
+    "eta": "ETAs of this queue, no preemption",
 }
 ELASTIC: Mapping[str, int] = {"ours-half": 2, "ours-all": 1}
 COSTED = ("fifo", "las", "ours", "oracle")
-"""Those that evict, and what they are held against."""
+"""Policies that preempt, and what they are held against."""
 COSTLY = Costs(checkpoint_s=900.0, restart_s=60.0)
 ETAS_MOST = 1000
 """Jobs that are told when they start: each costs several plays of the whole queue."""
@@ -89,7 +89,7 @@ class _Case:
 
     @property
     def suite(self) -> str:
-        costly = ", evictions cost work" if self.costly else ""
+        costly = ", preemptions cost work" if self.costly else ""
         return f"{self.trace}, {self.gpus} GPUs, load {self.load:g}{costly}"
 
 
@@ -184,7 +184,7 @@ _COLUMNS: tuple[tuple[str, Callable[[QueueFigures], str]], ...] = (
     ("unfair", lambda f: f"{f.unfairness:.2f}"),
     ("÷ apart", lambda f: f"{f.fairness:.2f}"),
     ("used", lambda f: f"{100 * f.utilisation:.1f} %"),
-    ("evictions", lambda f: f"{f.evictions:,}"),
+    ("preemptions", lambda f: f"{f.preemptions:,}"),
     ("late", lambda f: f"{f.late}"),
     ("lost GPU-h", lambda f: f"{f.lost_gpu_h:,.0f}"),
 )

@@ -88,7 +88,7 @@ _RATIOS = (
     _Ratio("completion ÷ oracle's, load .75", "ours", "oracle", _mean, 1.35, 1.30, ("load 0.75",)),
     _Ratio("completion ÷ oracle's, load .9", "ours", "oracle", _mean, 1.80, 1.70, ("load 0.9",)),
     _Ratio("wait of ≥ 32 GPUs ÷ strict FIFO's", "ours", "fifo", _big, 1.5, 1.2),
-    _Ratio("no eviction: completion ÷ strict FIFO's", "ours-still", "fifo", _mean, 0.4, 0.4),
+    _Ratio("no preemption: completion ÷ strict FIFO's", "ours-still", "fifo", _mean, 0.4, 0.4),
     _Ratio("half elastic: completion ÷ rigid", "ours-half", "ours", _mean, 0.92, 0.88),
     _Ratio("all elastic: completion ÷ rigid", "ours-all", "ours", _mean, 0.85, 0.80),
 )
@@ -96,7 +96,7 @@ _RATIOS = (
 
 _OURS: Mapping[str, str] = {
     "ours": "",
-    "ours-still": "no eviction: ",
+    "ours-still": "no preemption: ",
     "ours-half": "half elastic: ",
     "ours-all": "all elastic: ",
 }
@@ -129,7 +129,7 @@ def judge(suites: Mapping[str, Runs], truths: Mapping[str, Truth]) -> list[Queue
 
 
 def validity(suites: Mapping[str, Runs]) -> list[StudyCheck]:
-    """Only for the jobs and pools of the study, with free evictions as it had them."""
+    """Only for the jobs and pools of the study, with free preemptions as it had them."""
     found: list[StudyCheck] = []
     for suite, runs in suites.items():
         if suite.endswith("cost work"):

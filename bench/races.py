@@ -51,7 +51,7 @@ BUSY_S = 30.0
 
 async def race_stops(url: str, count: int, seed: int) -> RaceResult:
     """Every job must end CANCELLED or SUCCEEDED, with a history that the table allows."""
-    result = RaceResult("stop against beats")
+    result = RaceResult("stop against heartbeats")
     began = time.perf_counter()
     async with house_on(url, seed) as house:
         turning = asyncio.create_task(house.loop.run())
@@ -228,7 +228,7 @@ def _judge(found: Audit, result: RaceResult) -> None:
 
 async def run_all(url: str, args: argparse.Namespace) -> list[RaceResult]:
     """In portions, each on a database of its own: rows of the last do not slow the next, and
-    whoever looks sees how far it is."""
+    an observer sees how far it is."""
     wanted = ((race_stops, args.stops), (race_drains, args.drains), (race_submits, args.submits))
     return [await _portions(url, race, count, args.seed) for race, count in wanted if count]
 

@@ -52,7 +52,7 @@ def figure(value: float) -> str:
 
 
 def verdict(value: float, target: float) -> str:
-    """A target is a promise about an unloaded machine; here it is only shown."""
+    """A target is for an unloaded machine; here it is only shown."""
     return f"{'within' if value <= target else 'OVER'} {figure(target)}"
 
 

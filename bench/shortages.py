@@ -1,4 +1,4 @@
-"""How often spot VMs are taken, by the time since their place was last short.
+"""How often spot VMs are reclaimed, by the time since their place was last short.
 
     python -m bench.shortages --supply FILE [--without ZONE] [--numbers 1 2 4 8 12 16]
 
@@ -47,7 +47,7 @@ def spells(zone: Zone, number: int, period_s: float) -> Iterator[float]:
 
 
 def reclaimed_by_age(supply: Supply, numbers: Sequence[int]) -> list[tuple[float, float, int]]:
-    """For each span of age: takings per hour, the hours, the takings."""
+    """For each span of age: reclaims per hour, the hours, the reclaims."""
     found = [(0.0, 0) for _ in EDGES_H[1:]]
     for length_h in (
         length
@@ -81,7 +81,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"bench.shortages: {error}", file=sys.stderr)
         return 1
     table = Table(
-        "hours since it was short", "takings per hour", "the planner's", "hours", "takings"
+        "hours since it was short", "reclaims per hour", "the planner's", "hours", "reclaims"
     )
     for (low, high), found in zip(
         pairwise(EDGES_H), reclaimed_by_age(supply, args.numbers), strict=True

@@ -98,7 +98,7 @@ class _SeedTask:
 
 @dataclass(frozen=True, slots=True)
 class FileCount:
-    """One file: its lines, and those that no run reached."""
+    """One file: its lines, and the lines that no run reached."""
 
     path: str
     lines: int
@@ -130,7 +130,7 @@ def reason_of(path: str) -> str:
 
 
 def lines_of(text: str) -> set[int]:
-    """Those that the compiler made something of, without those that are no code by intent."""
+    """The lines that the compiler made something of, without lines that are no code by intent."""
     idle = {line for node in ast.walk(ast.parse(text)) if _is_idle(node) for line in _span(node)}
     return _compiled(compile(text, "<source>", "exec")) - idle
 

@@ -158,7 +158,7 @@ def main() -> None:
     p50_ms = 1000 * quantile([run.command_ran for run in runs], 0.5)
     show(
         table_of(runs, baselines),
-        "The road is 1 POST with a commit, 1 turn of the loop (view, commit, outbox), 1 hop to the "
+        "The road is 1 POST with a commit, 1 cycle (snapshot, commit, outbox), 1 hop to the "
         "VM, 2 spawns.",
         f"p50 {figure(p50_ms)} ms: {verdict(p50_ms, TARGET_MS)} ms.",
     )

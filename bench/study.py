@@ -1,5 +1,5 @@
-"""How near the rivals here come to those of a published study: whoever does not reproduce it proves
-nothing against them."""
+"""How near the rivals here come to those of a published study: a replay that does not reproduce it
+proves nothing against them."""
 
 from __future__ import annotations
 

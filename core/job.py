@@ -357,7 +357,7 @@ class Job:
         return self.retry_at is not None and now < self.retry_at
 
     @property
-    def evictions(self) -> int:
+    def times_preempted(self) -> int:
         """How many of its attempts ended for nobody's fault: it had to yield."""
         over = self.attempt - (self.lease is not None)
         return max(0, over - self.failures - self.losses - self.preemptions)

@@ -291,7 +291,7 @@ def _apply_service(moved: Job, before: Job, now: datetime, rules: Rules) -> Job:
         moved = replace(moved, attained_gpu_s=attained)
     if moved.queued_since == before.queued_since:
         return moved  # it never really left the queue: it keeps its place
-    # From its submission: one that was evicted must not begin to age anew.
+    # From its submission: a job that was preempted must not begin to age anew.
     due = due_at(moved.submitted_at, moved.spec, moved.attained_gpu_s, rules.queue)
     return replace(moved, due_at=max(due, moved.due_at or due))
 

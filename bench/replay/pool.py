@@ -20,7 +20,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What an eviction costs, the same for every policy."""
+    """What a preemption costs, the same for every policy."""
 
     checkpoint_s: float = 0.0
     """Work since the last multiple of this is lost; 0: nothing is lost."""
@@ -32,8 +32,22 @@ class PoolJob:
     """One job in the pool."""
 
     __slots__ = (
-        "done_s", "elastic", "ended_at", "evictions", "first_at", "gpus", "held_gpu_s", "index",
-        "lost_gpu_s", "placed_at", "since", "size", "started_at", "submit_s", "tenant", "work_s",
+        "done_s",
+        "elastic",
+        "ended_at",
+        "first_at",
+        "gpus",
+        "held_gpu_s",
+        "index",
+        "lost_gpu_s",
+        "placed_at",
+        "preemptions",
+        "since",
+        "size",
+        "started_at",
+        "submit_s",
+        "tenant",
+        "work_s",
     )  # fmt: skip
 
     def __init__(self, index: int, job: TraceJob, elastic: bool) -> None:
@@ -55,7 +69,7 @@ class PoolJob:
         """Since when it has this size."""
         self.first_at = math.inf
         self.ended_at = math.inf
-        self.evictions = 0
+        self.preemptions = 0
         self.held_gpu_s = 0.0
         self.lost_gpu_s = 0.0
 
@@ -82,7 +96,7 @@ class PoolJob:
         return self.done_s + (now - self.since) * self.rate
 
     def unsaved_s(self, now: float, costs: Costs) -> float:
-        """Work that an eviction would lose."""
+        """Work that a preemption would lose."""
         return self.done_at(now) % costs.checkpoint_s if costs.checkpoint_s else 0.0
 
     @property
@@ -91,7 +105,7 @@ class PoolJob:
 
     @property
     def wait_s(self) -> float:
-        """Time without work: in the queue, at first and after each eviction."""
+        """Time without work: in the queue, at first and after each preemption."""
         return self.completion_s - self.work_s
 
 
@@ -120,7 +134,8 @@ class ReplayPool:
 
 
 class PoolPolicy(Protocol):
-    """Who runs. It may keep state; it is asked at each arrival, each end and when it wished."""
+    """Who runs. It may keep state; it is asked at each arrival, at each end and at the moments it
+    names."""
 
     def arrived(self, job: PoolJob, now: float) -> None: ...
 
@@ -136,7 +151,7 @@ def replay(
     costs: Costs = Costs(),  # noqa: B008 - frozen
     elastic: Iterable[int] = (),
 ) -> list[PoolJob]:
-    """All jobs, ended. `elastic`: places in the trace of those that may change their size."""
+    """All jobs, ended. `elastic`: places in the trace of jobs that may change their size."""
     bends = frozenset(elastic)
     jobs = [PoolJob(i, job, i in bends) for i, job in enumerate(trace)]
     too_big = next((job for job in jobs if job.gpus > gpus), None)
@@ -204,7 +219,7 @@ class _Run:
             unsaved = job.unsaved_s(pool.now, pool.costs)
             job.done_s = job.done_at(pool.now) - unsaved
             job.lost_gpu_s += unsaved * job.gpus
-            job.evictions += 1
+            job.preemptions += 1
             self._release(job)
             pool.waiting[job.index] = job
         for job, size in sorted(orders.resize, key=lambda pair: pair[1] - pair[0].size):
@@ -222,7 +237,7 @@ class _Run:
         job.size = size
         job.first_at = min(job.first_at, pool.now)
         job.started_at = job.placed_at = pool.now
-        job.since = pool.now + (pool.costs.restart_s if job.evictions else 0.0)
+        job.since = pool.now + (pool.costs.restart_s if job.preemptions else 0.0)
         self._expect(job)
 
     def _resize(self, job: PoolJob, size: int) -> None:

@@ -17,7 +17,7 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class QueueFigures:
-    """Times in seconds. Wait: all time without work, at first and after each eviction."""
+    """Times in seconds. Wait: all time without work, at first and after each preemption."""
 
     jobs: int
     completion_mean: float
@@ -34,7 +34,7 @@ class QueueFigures:
     """The mean slowdown of the tenant that fares worst, over that of all."""
     utilisation: float
     """Useful GPU-seconds over those of the pool, from the first submission to the last."""
-    evictions: int
+    preemptions: int
     lost_gpu_h: float
     fairness: float = 0.0
     """Finish-time fairness: of the tenant that fares worst, its mean completion over what it would
@@ -70,7 +70,7 @@ def figures_of(
         slowdown=fmean(slow),
         unfairness=max(fmean(values) for values in by_tenant.values()) / fmean(slow),
         utilisation=useful / (gpus * span) if span else 1.0,
-        evictions=sum(job.evictions for job in jobs),
+        preemptions=sum(job.preemptions for job in jobs),
         lost_gpu_h=sum(job.lost_gpu_s for job in jobs) / HOUR_S,
         late=sum(job.first_at - job.submit_s > told.get(job.index, math.inf) + 1.0 for job in jobs),
     )

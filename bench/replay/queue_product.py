@@ -259,7 +259,7 @@ class ProductQueue:
         has = Counter(gang_uid(active.jobs[uid]) for uid in active.leased_in(CLUSTER))
         for uid, size in has.items():
             job = self._jobs[uid]
-            again = uid in had and self._first(job).attempt > job.evictions + 1
+            again = uid in had and self._first(job).attempt > job.preemptions + 1
             if uid not in had or again:
                 orders.start.append((job, size))
                 orders.stop += [job] if again else []

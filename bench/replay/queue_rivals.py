@@ -116,12 +116,12 @@ class ShortestPredicted(Fill):
 
 
 def shortest_known() -> Fill:
-    """Fewest GPU-seconds first, known beforehand; nobody is evicted."""
+    """Fewest GPU-seconds first, known beforehand; nobody is preempted."""
     return Fill(lambda job: job.gpus * job.work_s)
 
 
 class Preemptive:
-    """At each moment the first jobs in the order of a key run, and no others; those that do not fit
+    """At each moment the first jobs in the order of a key run, and no others; jobs that do not fit
     are skipped. Waiting does not change a key, running does."""
 
     def __init__(self) -> None:

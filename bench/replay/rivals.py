@@ -12,7 +12,7 @@ from sim.replay.supply import region_of
 
 LOOP_S = 30.0
 """How often the autoscaler of every region sets its target. With this the rival's waits, relative
-to the others', are those that a study of the same traces found; at once it would be faster."""
+to the others', are the ones that a study of the same traces found; at once it would be faster."""
 RETRY_S = 60.0
 """After every place has refused: how long a launch waits before it begins anew."""
 

@@ -128,7 +128,7 @@ class Metrics:
             return
         if after.preemptions > before.preemptions:
             self._preemptions.labels(after.cluster, "spot").inc()
-        elif after.evictions > before.evictions:
+        elif after.times_preempted > before.times_preempted:
             self._preemptions.labels(after.cluster, "yield").inc()
         # The queue clock still shows the submission: it runs for the first time.
         first = after.queued_since == after.submitted_at

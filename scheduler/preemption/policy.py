@@ -43,7 +43,7 @@ class Runs:
     """Since it was placed."""
     unsaved_s: float
     """Since its last checkpoint: lost with a preemption."""
-    evictions: int = 0
+    times_preempted: int = 0
     """How often it had to yield before."""
     tier: int = 1
     """Its priority class."""
@@ -110,10 +110,10 @@ def least_of_all_s(least_run_s: float) -> float:
     return least_run_s / 2
 
 
-def run_on_s(evictions: int, least_run_s: float) -> float:
+def run_on_s(times_preempted: int, least_run_s: float) -> float:
     """For how long one that had to yield so often is safe from its own class: longer after each
     preemption, so that nobody is moved about for ever."""
-    return min(least_run_s * 2.0 ** min(evictions, 16), max(RUN_ON_MAX_S, least_run_s))
+    return min(least_run_s * 2.0 ** min(times_preempted, 16), max(RUN_ON_MAX_S, least_run_s))
 
 
 def may_claim(wants: Wants, job: Runs, fairer: Fairer, least_run_s: float) -> bool:
@@ -125,11 +125,13 @@ def may_claim(wants: Wants, job: Runs, fairer: Fairer, least_run_s: float) -> bo
     if not saved and job.ran_s < SAVES_WITHIN_S:
         return False
     if job.tenant == wants.tenant:
-        return job.due_s > wants.due_s and job.ran_s >= run_on_s(job.evictions, least_run_s)
-    if job.ran_s < run_on_s(job.evictions, least_of_all_s(least_run_s)):
+        return job.due_s > wants.due_s and job.ran_s >= run_on_s(job.times_preempted, least_run_s)
+    if job.ran_s < run_on_s(job.times_preempted, least_of_all_s(least_run_s)):
         return False  # before shares are weighed: that costs more
     claim = fairer(wants, (job,))
-    return claim >= MUCH_MORE or (claim > 0 and job.ran_s >= run_on_s(job.evictions, least_run_s))
+    return claim >= MUCH_MORE or (
+        claim > 0 and job.ran_s >= run_on_s(job.times_preempted, least_run_s)
+    )
 
 
 def result(

@@ -362,7 +362,7 @@ class Round:
             due_s=max(first.due, due).timestamp(),
             ran_s=ran_s,
             unsaved_s=max(0.0, (now - max(saved, began)).total_seconds()),
-            evictions=first.evictions,
+            times_preempted=first.times_preempted,
             tier=class_of(first.spec.priority),
             tenant=first.spec.tenant_id,
             name=first.spec.job_id,

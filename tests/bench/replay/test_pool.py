@@ -45,7 +45,7 @@ def test_the_oracle_preempts_for_what_is_shorter() -> None:
     """The second needs 400 GPU-seconds, the first still 1998: it yields and goes on afterwards."""
     jobs = replay(TRACE, 4, Oracle())
     assert [job.first_at for job in jobs] == [0, 1, 101, 601]
-    assert jobs[0].evictions == 1
+    assert jobs[0].preemptions == 1
     assert jobs[0].ended_at == 1100
 
 

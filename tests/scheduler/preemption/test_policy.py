@@ -77,12 +77,12 @@ def test_the_young_and_the_earlier_stay() -> None:
 
 def test_a_job_that_was_preempted_before_is_safe_for_longer() -> None:
     """From its own class; a higher one keeps to the least run alone."""
-    again = runs("a", 1, ran=1000, evictions=1)
+    again = runs("a", 1, ran=1000, times_preempted=1)
     assert not result(Wants("w", 1, 0.0), [again], gpus(1)).victims
     assert result(Wants("w", 1, 0.0), [replace(again, ran_s=1200)], gpus(1)).victims
     assert result(Wants("w", 1, 0.0, tier=2), [again], gpus(1)).victims
     assert result(
-        Wants("w", 1, 0.0), [replace(again, evictions=99, ran_s=RUN_ON_MAX_S)], gpus(1)
+        Wants("w", 1, 0.0), [replace(again, times_preempted=99, ran_s=RUN_ON_MAX_S)], gpus(1)
     ).victims
 
 

@@ -42,7 +42,7 @@ def test_a_higher_class_takes_the_place_of_a_lower_one() -> None:
     assert world.jobs["now"].lease.vm_uid == where.vm_uid
     back = world.jobs[victim]
     assert back.status is S.QUEUED
-    assert (back.failures, back.losses, back.preemptions, back.evictions) == (0, 0, 0, 1)
+    assert (back.failures, back.losses, back.preemptions, back.times_preempted) == (0, 0, 0, 1)
 
 
 def test_both_timelines_hold_the_receipt() -> None:
