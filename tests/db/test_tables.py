@@ -209,6 +209,7 @@ _WORDS = {
     "each": "ARRAY[4]",
     "limit": "10",
     "backing_off": "false",
+    "members": "false",
 }
 
 
