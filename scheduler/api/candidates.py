@@ -21,6 +21,7 @@ from core.supply import (
 )
 from scheduler.api.services import Services
 from scheduler.submission.cluster_selection import ClusterCandidate
+from scheduler.submission.quotes import price_fields
 from scheduler.submission.submit import Preview
 
 
@@ -166,13 +167,7 @@ def _candidate_out(preview: Preview, candidate: ClusterCandidate, known: _Known)
     chosen = preview.choice is not None and preview.choice.cluster == cluster.name
     return CandidateOut(
         cluster=cluster.name,
-        machine_type=cluster.machine_type,
-        gpus_per_vm=cluster.gpus,
-        spot=cluster.spot,
-        usd_per_hour=round(quote.usd_per_hour, 4),
-        usd_per_hour_max=round(quote.usd_per_hour_max, 4),
-        vms=quote.vms,
-        total_usd_per_hour=round(quote.total_usd_per_hour, 4),
+        **price_fields(quote),
         regions=len(allowed),
         regions_open=len(usable),
         success_probability=round(max(likely, default=0.0), 3),

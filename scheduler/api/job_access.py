@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.requests import Request
 
 from core.errors import Ambiguous, NotFound
 from core.reads import JobFilter, JobRow, Reads
+from scheduler.api.http.endpoint import route
 from scheduler.api.http.params import Param, Query, read_job_id
 
 USER = Param("user_id", "text", "Whose job; needed only if several users have that job id.")
 TENANT = Param("tenant_id", "text", "Which tenant asks: jobs of others are not there for it.")
+job_route = partial(route, params=(USER, TENANT), errors=(404, 409))
+"""A route about one job."""
 
 
 async def find_job(reads: Reads, request: Request, query: Query) -> JobRow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -14,10 +14,10 @@ from core.cluster import ClusterSpec
 from core.cost import CostKind
 from core.forecast import Forecast, JobForecast
 from core.groups import dependency_words
-from core.job import WAITING, Job, JobStatus
+from core.job import WAITING, Job, JobStatus, Lease
 from core.job_fields import SPEC_FIELDS, JobSpec, types
 from core.names import BadName, parse_cluster
-from core.reads import AttemptRow, EventRow, JobRow
+from core.reads import AttemptRow, EventRow, JobRow, Worked
 from core.slots import gpus_among
 from core.waits import WaitKind, WaitRow
 from scheduler.api.compat.multitenant import job_words
@@ -68,6 +68,19 @@ def iso(at: datetime) -> str:
 
 def iso_or_none(at: datetime | None) -> str | None:
     return None if at is None else iso(at)
+
+
+_Out = TypeVar("_Out", bound=Struct)
+
+
+def shaped(kind: type[_Out], source: object, **own: object) -> _Out:
+    """The shape with what the source calls by the same names, moments as text. `own`: what the
+    source does not have, or has in other words."""
+    for name in kind.__struct_fields__:
+        if name not in own:
+            value = getattr(source, name)
+            own[name] = iso(value) if isinstance(value, datetime) else value
+    return kind(**own)
 
 
 # --- submit and stop ----------------------------------------------------------------------
@@ -292,8 +305,8 @@ def job_out(row: JobRow, eta: EtaOut | None = None, cluster: ClusterSpec | None 
         rank=job.gang.rank if job.gang else 0,
         members_running=row.members_running,
         attempt=job.attempt,
-        vm=_job_vm(job),
-        last_vm=_last_vm(row),
+        vm=_vm(job.lease, job),
+        last_vm=_vm(row.last, job),
         exit_code=job.exit_code,
         reason=job.reason,
         why=why,
@@ -335,16 +348,10 @@ def _why(row: JobRow) -> str:
     return dependency_words(row.job.spec.after) if row.job.blocked is not None else row.why
 
 
-def _job_vm(job: Job) -> JobVmOut | None:
-    lease = job.lease
-    slots = gpus_among(lease.slots if lease else (), job.spec.gpu_count)
-    return JobVmOut(lease.vm_name, lease.region, lease.zone, slots) if lease else None
-
-
-def _last_vm(row: JobRow) -> JobVmOut | None:
-    last = row.last
-    slots = gpus_among(last.slots if last else (), row.job.spec.gpu_count)
-    return JobVmOut(last.vm_name, last.region, last.zone, slots) if last else None
+def _vm(on: Lease | Worked | None, job: Job) -> JobVmOut | None:
+    if on is None:
+        return None
+    return JobVmOut(on.vm_name, on.region, on.zone, gpus_among(on.slots, job.spec.gpu_count))
 
 
 def _type_of(cluster: str) -> str | None:
@@ -378,18 +385,8 @@ class EventsOut(Struct, frozen=True):
 
 def event_out(row: EventRow) -> EventOut:
     entry = row.entry
-    return EventOut(
-        seq=row.seq,
-        at=iso(entry.at),
-        event=entry.event,
-        from_=entry.from_status,
-        to=entry.to_status,
-        attempt=entry.attempt,
-        reason=entry.reason,
-        vm_name=entry.vm_name,
-        region=entry.region,
-        data=entry.data,
-    )
+    moved: dict[str, object] = {"from_": entry.from_status, "to": entry.to_status}
+    return shaped(EventOut, entry, seq=row.seq, **moved)
 
 
 class WaitOut(Struct, frozen=True):
@@ -411,14 +408,7 @@ class WaitsOut(Struct, frozen=True):
 
 
 def wait_out(row: WaitRow) -> WaitOut:
-    return WaitOut(
-        kind=row.kind,
-        region=row.region or None,
-        reason=row.reason,
-        first_at=iso(row.first_at),
-        last_at=iso(row.last_at),
-        count=max(1, row.count),
-    )
+    return shaped(WaitOut, row, region=row.region or None, count=max(1, row.count))
 
 
 class AttemptOut(Struct, frozen=True):
@@ -446,18 +436,4 @@ class AttemptsOut(Struct, frozen=True):
 
 
 def attempt_out(row: AttemptRow, spec: JobSpec) -> AttemptOut:
-    return AttemptOut(
-        attempt=row.attempt,
-        lease_id=row.lease_id,
-        vm_name=row.vm_name,
-        region=row.region,
-        zone=row.zone,
-        slots=gpus_among(row.slots, spec.gpu_count),
-        assigned_at=iso(row.assigned_at),
-        started_at=iso_or_none(row.started_at),
-        ended_at=iso_or_none(row.ended_at),
-        outcome=row.outcome,
-        exit_code=row.exit_code,
-        usd_per_hour=row.usd_per_hour,
-        checkpoint_at=iso_or_none(row.checkpoint_at),
-    )
+    return shaped(AttemptOut, row, slots=gpus_among(row.slots, spec.gpu_count))

@@ -28,7 +28,7 @@ STOP_BODY = Body(
             },
         },
     },
-    examples={"with a reason": {"reason": "wrong dataset", "by": "ada@laptop"}},
+    examples="stop",
     required=False,
 )
 

@@ -10,7 +10,7 @@ from core.alerts import ALERTS
 from core.cost import vm_usd
 from core.reads import AlertRow, VmRow
 from core.vm import VmState
-from scheduler.api.shapes import Time, iso, iso_or_none
+from scheduler.api.shapes import Time, shaped
 
 
 class GpuOut(Struct, frozen=True):
@@ -60,36 +60,14 @@ class VmsOut(Struct, frozen=True):
 
 def vm_out(row: VmRow, now: datetime) -> VmOut:
     vm = row.vm
-    return VmOut(
-        name=vm.name,
-        cluster=vm.cluster,
-        region=vm.region,
-        zone=vm.zone,
-        state=vm.state,
-        busy=vm.busy,
+    bad = {gpu.index: gpu.reason for gpu in reversed(vm.health.gpus)}
+    return shaped(
+        VmOut,
+        vm,
         jobs=row.job_ids,
-        spot=vm.spot,
-        usd_per_hour=vm.usd_per_hour,
-        requested_at=iso(vm.requested_at),
-        ready_at=iso_or_none(vm.ready_at),
-        idle_since=iso_or_none(vm.idle_since),
-        last_beat_at=iso_or_none(vm.last_beat_at),
-        gone_at=iso_or_none(vm.gone_at),
-        reason=vm.reason,
-        instance_id=vm.instance_id,
         cost_usd=round(vm_usd(vm, now), 6),
         health=vm.health.words,
-        gpus=tuple(
-            GpuOut(
-                index=gpu.index,
-                util=gpu.util,
-                temp_c=gpu.temp_c,
-                mem_used_mb=gpu.mem_used_mb,
-                ecc_errors=gpu.ecc_errors,
-                bad=next((bad.reason for bad in vm.health.gpus if bad.index == gpu.index), ""),
-            )
-            for gpu in row.gpus
-        ),
+        gpus=tuple(shaped(GpuOut, gpu, bad=bad.get(gpu.index, "")) for gpu in row.gpus),
     )
 
 
@@ -119,16 +97,5 @@ class AlertsOut(Struct, frozen=True):
 
 def alert_out(row: AlertRow) -> AlertOut:
     kind = ALERTS.get(row.kind)  # None: a kind of another release
-    return AlertOut(
-        id=row.alert_id,
-        kind=row.kind,
-        subject=row.subject,
-        severity=row.severity,
-        message=row.message,
-        raised_at=iso(row.raised_at),
-        last_seen_at=iso(row.last_seen_at),
-        cleared_at=iso_or_none(row.cleared_at),
-        count=row.count,
-        action=kind.action if kind else "",
-        docs=kind.docs if kind else "",
-    )
+    said = {"action": kind.action, "docs": kind.docs} if kind else {"action": "", "docs": ""}
+    return shaped(AlertOut, row, id=row.alert_id, **said)

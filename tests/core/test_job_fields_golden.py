@@ -27,7 +27,7 @@ from core.timers import Timers
 from db.rows import job_of, to_json
 from messaging.codec import decode_control, encode_control, encode_start_v1
 from scheduler.api.http.openapi import document
-from scheduler.api.routes.jobs import endpoints
+from scheduler.api.routes.jobs import JobRoutes
 from scheduler.api.services import Services
 from scheduler.api.shapes import JobOut, job_out
 from scheduler.submission.job_ids import expand
@@ -168,7 +168,7 @@ def forms_of(name: str) -> dict[str, object]:
 
 
 def schemas() -> dict[str, Any]:
-    described = cast("Any", document(endpoints(cast("Services", None)), "1"))
+    described = cast("Any", document(JobRoutes(cast("Services", None)).endpoints(), "1"))
     listed = described["paths"]["/api/v1/jobs"]["get"]["parameters"]
     submission = cast("Any", json_schema()["properties"])
     # Their words may be improved: what a program relies on is pinned.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from msgspec import Struct
 from starlette.requests import Request
-from starlette.responses import Response
 
 from core.client_statuses import WORDS
 from core.errors import Ambiguous, BadInput, Conflict, Fault, NotFound, ZenError
@@ -18,12 +17,10 @@ from core.job import FINAL, Job, JobStatus
 from core.names import JOB_ID
 from core.reads import JobFilter, Milestones
 from core.submission import shown
-from scheduler.api.compat import examples
-from scheduler.api.http.endpoint import Body, Endpoint, ResponseDoc, read_json, reply
+from scheduler.api.http.endpoint import Body, Routes, read_json, route
 from scheduler.api.http.params import Param, Query, read_job_id
 from scheduler.api.job_meta import told
 from scheduler.api.manifests import StoredArtifacts
-from scheduler.api.services import Services
 from scheduler.api.stop_requests import stop_of
 from scheduler.submission.other_systems import (
     is_lum,
@@ -110,28 +107,62 @@ class V1JobOut(Struct, frozen=True):
     artifacts: Mapping[str, Any]
 
 
-class CustomerRoutes:
-    """The handlers."""
+def submit_body() -> Mapping[str, object]:
+    """The JSON schema of a v1 submission."""
+    text, whole = {"type": "string"}, {"type": "integer"}
+    return {
+        "type": "object",
+        "required": ["job_id", "workflow"],
+        "properties": {
+            "job_id": text,
+            "user_id": {**text, "default": "0"},
+            "workflow": text,
+            "args": {"type": "object"},
+            "gpu_type": text,
+            "num_gpus": {**whole, "default": 1},
+            "cluster": {**text, "description": "Instead of gpu_type and num_gpus: 4xa100-40gb."},
+            "keep_alive": {"type": "boolean", "default": False},
+        },
+    }
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
 
-    async def submit(self, request: Request, _: Query) -> Response:
+KEY = {"Idempotency-Key": "With it, the same job_id with the same content is answered again."}
+_IDS: Mapping[str, object] = {"type": "array", "items": {"type": "string"}, "maxItems": IDS_MAX}
+_QUESTION = {
+    "type": "object",
+    "required": ["job_ids"],
+    "properties": {"user_id": {"type": "string"}, "job_ids": _IDS},
+}
+
+
+class CustomerRoutes(Routes):
+    """Jobs of REST version 1. `POST /jobs` belongs to two families: see definition.py."""
+
+    tag = TAG
+    lenient = True
+
+    @route("POST /jobs/gcp", "Stored.", headers=KEY, body=Body(submit_body(), "v1"))
+    async def submit(self, request: Request) -> NewJobOut:
+        """Submit a job (v1)."""
         return await self.take(request, await read_json(request))
 
-    async def submit_lum(self, request: Request, _: Query) -> Response:
-        """For the Lumino protocol. There is no chain here: our clusters run it."""
+    @route("POST /jobs/lum", "Stored.", headers=KEY, body=Body(submit_body(), "lum"))
+    async def submit_lum(self, request: Request) -> NewJobOut:
+        """Submit a job of the Lumino protocol (v1).
+
+        There is no chain here: our clusters run it.
+        """
         body = await read_json(request)
         return await self._take(request, native_of_lum(body), names_cluster(body))
 
-    async def take(self, request: Request, body: object) -> Response:
+    async def take(self, request: Request, body: object) -> NewJobOut:
         """Stores a v1 body."""
         return await self._take(request, native_of_v1(body), names_cluster(body))
 
     async def _take(
         self, request: Request, native: Mapping[str, object], by_cluster: bool
-    ) -> Response:
-        """200 and not 201: that client reads 201 as failure."""
+    ) -> NewJobOut:
+        """Answered with 200 and not 201: that client reads 201 as failure."""
         key = request.headers.get("idempotency-key")
         try:
             accepted = await self._services.submissions.submit(native, idempotency_key=key)
@@ -141,36 +172,46 @@ class CustomerRoutes:
             raise taken(str(native["job_id"]), str(native["user_id"])) from error
         if accepted.repeated and key is None:
             raise taken(accepted.job_id, accepted.user_id)
-        return reply(NewJobOut(accepted.job_id, "new"))
+        return NewJobOut(accepted.job_id, "new")
 
-    async def stop_of_user(self, request: Request, _: Query) -> Response:
+    @route("POST /jobs/gcp/stop/{job_id}/{user_id}", "It will be stopped.", errors=(404, 409))
+    async def stop_of_user(self, request: Request) -> StoppingOut:
+        """Stop a user's job (v1)."""
         return await self._stop(request, _user(request.path_params["user_id"]))
 
-    async def stop(self, request: Request, query: Query) -> Response:
+    @route(
+        "POST /jobs/{job_id}/stop",
+        "It will be stopped.",
+        params=(Param("user_id", "text", "Whose, if several users have a live one."),),
+        errors=(404, 409),
+    )
+    async def stop(self, request: Request, query: Query) -> StoppingOut:
+        """Stop a job (v1)."""
         user_id = query.text("user_id")
         return await self._stop(request, _user(user_id) if user_id else None)
 
-    async def _stop(self, request: Request, user_id: str | None) -> Response:
+    async def _stop(self, request: Request, user_id: str | None) -> StoppingOut:
         """Only a live job can be stopped, and it must be clear which one is meant: ended ones of
         other users do not count."""
         services, job_id = self._services, read_job_id(request)
         where = JobFilter({"user_id": user_id}, job_ids=(job_id,), statuses=LIVE)
         rows = (await services.reads.jobs(where, 2, None)).rows
-        if not rows:
-            raise NotFound(f"job {job_id} not found or not running")
         if len(rows) > 1:
             raise Ambiguous(f"several users have a live job {job_id}: say which user_id")
-        owner = rows[0].job.spec.user_id
-        stop = stop_of(request, {}, user_id=user_id)
-        stopped = await services.stop(job_id, owner, stop.reason, by=stop.by)
-        if stopped.before is None and stopped.job.status.final:
-            raise NotFound(f"job {job_id} not found or not running")
-        return reply(StoppingOut("stopping"))
+        if rows:
+            stop = stop_of(request, {}, user_id=user_id)
+            owner = rows[0].job.spec.user_id
+            stopped = await services.stop(job_id, owner, stop.reason, by=stop.by)
+            if stopped.before is not None or not stopped.job.status.final:
+                return StoppingOut("stopping")
+        raise NotFound(f"job {job_id} not found or not running")
 
-    async def by_user_and_ids(self, request: Request, _: Query) -> Response:
+    @route("POST /jobs/get_by_user_and_ids", "Those that exist.", body=Body(_QUESTION, "v1 jobs"))
+    async def by_user_and_ids(self, request: Request) -> list[V1JobOut]:
+        """A user's jobs by their ids (v1)."""
         user_id, job_ids = _question(await read_json(request))
         if not job_ids:
-            return reply([])
+            return []
         reads = self._services.reads
         page = await reads.jobs(JobFilter({"user_id": user_id}, job_ids=job_ids), IDS_MAX, None)
         jobs = {row.job.spec.job_id: row.job for row in page.rows}
@@ -178,12 +219,7 @@ class CustomerRoutes:
         found = [jobs[job_id] for job_id in dict.fromkeys(job_ids) if job_id in jobs]
         whens = [known.get(job.uid, Milestones()) for job in found]
         stored = await asyncio.gather(*map(self._artifacts, found, whens))
-        return reply(
-            [
-                v1_job(job, when, artifacts)
-                for job, when, artifacts in zip(found, whens, stored, strict=True)
-            ]
-        )
+        return list(map(v1_job, found, whens, stored))
 
     async def _artifacts(self, job: Job, known: Milestones) -> Mapping[str, Any]:
         """What the job's job-meta.json says, beside the list of what it stored."""
@@ -287,95 +323,3 @@ def _user(given: object) -> str:
     if not isinstance(given, str) or not JOB_ID.match(given):
         raise BadInput([Fault("user_id", shown(given), _USER_WORDS)])
     return given
-
-
-def submit_body() -> Mapping[str, object]:
-    """The JSON schema of a v1 submission."""
-    text, whole = {"type": "string"}, {"type": "integer"}
-    return {
-        "type": "object",
-        "required": ["job_id", "workflow"],
-        "properties": {
-            "job_id": text,
-            "user_id": {**text, "default": "0"},
-            "workflow": text,
-            "args": {"type": "object"},
-            "gpu_type": text,
-            "num_gpus": {**whole, "default": 1},
-            "cluster": {**text, "description": "Instead of gpu_type and num_gpus: 4xa100-40gb."},
-            "keep_alive": {"type": "boolean", "default": False},
-        },
-    }
-
-
-KEY = {"Idempotency-Key": "With it, the same job_id with the same content is answered again."}
-ERRORS = (400, 413, 415, 422, 503)
-
-
-def endpoints(services: Services) -> Sequence[Endpoint]:
-    """What this file serves. `POST /jobs` belongs to two families: see nomad.py."""
-    on = CustomerRoutes(services)
-    stopping = {200: ResponseDoc("It will be stopped.", StoppingOut, examples.STOPPING)}
-    ids: Mapping[str, object] = {"type": "array", "items": {"type": "string"}, "maxItems": IDS_MAX}
-    question = {"user_id": {"type": "string"}, "job_ids": ids}
-    return [
-        Endpoint(
-            method="POST",
-            path="/jobs/gcp",
-            summary="Submit a job (v1)",
-            tag=TAG,
-            handle=on.submit,
-            answers={200: ResponseDoc("Stored.", NewJobOut, examples.NEW_JOB)},
-            headers=KEY,
-            body=Body(submit_body(), examples.V1_SUBMISSIONS),
-            errors=ERRORS,
-            lenient=True,
-        ),
-        Endpoint(
-            method="POST",
-            path="/jobs/lum",
-            summary="Submit a job of the Lumino protocol (v1)",
-            tag=TAG,
-            handle=on.submit_lum,
-            answers={200: ResponseDoc("Stored.", NewJobOut, examples.NEW_JOB)},
-            headers=KEY,
-            body=Body(submit_body(), examples.LUM_SUBMISSIONS),
-            errors=ERRORS,
-            lenient=True,
-        ),
-        Endpoint(
-            method="POST",
-            path="/jobs/gcp/stop/{job_id}/{user_id}",
-            summary="Stop a user's job (v1)",
-            tag=TAG,
-            handle=on.stop_of_user,
-            answers=stopping,
-            errors=(404, 409, 422, 503),
-            lenient=True,
-        ),
-        Endpoint(
-            method="POST",
-            path="/jobs/{job_id}/stop",
-            summary="Stop a job (v1)",
-            tag=TAG,
-            handle=on.stop,
-            answers=stopping,
-            params=(Param("user_id", "text", "Whose, if several users have a live one."),),
-            errors=(404, 409, 422, 503),
-            lenient=True,
-        ),
-        Endpoint(
-            method="POST",
-            path="/jobs/get_by_user_and_ids",
-            summary="A user's jobs by their ids (v1)",
-            tag=TAG,
-            handle=on.by_user_and_ids,
-            answers={200: ResponseDoc("Those that exist.", V1JobOut, examples.V1_JOB, many=True)},
-            body=Body(
-                {"type": "object", "required": ["job_ids"], "properties": question},
-                examples.V1_QUESTIONS,
-            ),
-            errors=ERRORS,
-            lenient=True,
-        ),
-    ]

@@ -7,6 +7,7 @@ jobs than theirs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 from starlette.requests import Request
@@ -15,9 +16,9 @@ from starlette.responses import Response
 from core.client_statuses import WORDS, statuses_called
 from core.errors import BadInput, NotFound
 from core.job import LEASED, Job, JobStatus
-from core.reads import JobFilter, Milestones, ServiceSummary, VmRow
+from core.pages import Page
+from core.reads import JobFilter, Milestones, VmRow
 from core.tenants import DEFAULT_TENANT
-from scheduler.api.compat import examples
 from scheduler.api.compat.customer import KEY, CustomerRoutes, NewJobOut, submit_body
 from scheduler.api.compat.definition_jobs import (
     DefinedJobOut,
@@ -30,7 +31,8 @@ from scheduler.api.compat.definition_jobs import (
     resources_of,
     shown_status,
 )
-from scheduler.api.http.endpoint import Body, Endpoint, ResponseDoc, read_json, reply
+from scheduler.api.compat.status import by_state
+from scheduler.api.http.endpoint import Body, ResponseDoc, Routes, read_json, reply, route
 from scheduler.api.http.params import Param, Query, read_job_id
 from scheduler.api.http.problems import NothingToAbort
 from scheduler.api.routes.jobs import PAGE_TOKEN
@@ -40,7 +42,6 @@ from scheduler.api.stop_requests import stop_of
 from scheduler.submission.other_systems import definition_refusal, native_of_definition
 from scheduler.submission.submit import SubmissionOptions
 
-TAG = "compatible: definition"
 USER = "0"
 EXECUTORS_MAX = 500
 OPTIONS = SubmissionOptions(uuid_ids=True, waits_for_size=True)
@@ -88,147 +89,6 @@ class StatsOut(Struct, frozen=True):
     timestamp: Time
 
 
-class NomadRoutes:
-    """The handlers."""
-
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._customer = CustomerRoutes(services)
-
-    async def submit(self, request: Request, _: Query) -> Response:
-        """Two families post here; a `definition` tells them apart."""
-        body = await read_json(request)
-        if not isinstance(body, Mapping) or "definition" not in body:
-            return await self._customer.take(request, body)
-        key = request.headers.get("idempotency-key")
-        native = native_of_definition(body)
-        try:
-            accepted = await self._services.submissions.submit(
-                native, idempotency_key=key, options=OPTIONS
-            )
-        except BadInput as error:
-            raise definition_refusal(error) from error
-        return reply(await self._shown(await self._row(accepted.job_id)), 201)
-
-    async def list(self, _: Request, query: Query) -> Response:
-        word = query.text("status_filter")
-        where = JobFilter(
-            {"tenant_id": DEFAULT_TENANT, "user_id": USER},
-            statuses=statuses_called(word) if word else (),
-        )
-        page = await self._services.reads.jobs(
-            where, query.whole("limit"), query.text("page_token")
-        )
-        jobs = [row.job for row in page.rows]
-        known = await self._services.reads.milestones([job.uid for job in jobs])
-        addresses = await self._addresses(jobs)
-        found = (defined_job(job, known.get(job.uid, Milestones()), addresses) for job in jobs)
-        answer = reply(DefinedJobsOut(tuple(found)))
-        answer.headers[TOTAL] = str(page.total)
-        if page.next_token is not None:
-            answer.headers[NEXT_PAGE] = page.next_token
-        return answer
-
-    async def get(self, request: Request, _: Query) -> Response:
-        return reply(await self._shown(await self._row(read_job_id(request))))
-
-    async def abort(self, request: Request, _: Query) -> Response:
-        job_id = read_job_id(request)
-        try:
-            await self._row(job_id)
-        except NotFound as error:
-            raise NothingToAbort(str(error)) from error
-        stop = stop_of(request, {}, verb="aborted")
-        stopped = await self._services.stop(job_id, USER, stop.reason, by=stop.by)
-        return reply(await self._shown(stopped.job), 202)
-
-    async def _row(self, job_id: str) -> Job:
-        row = await self._services.reads.job(job_id, USER)
-        if row.job.spec.tenant_id != DEFAULT_TENANT:
-            raise NotFound(f"there is no job {job_id}")
-        return row.job
-
-    async def _shown(self, job: Job) -> DefinedJobOut:
-        """One job, no state of which is passed over."""
-        found = await self._services.reads.milestones([job.uid])
-        known = found.get(job.uid, Milestones())
-        status = shown_status(job, known, self._services.clock.now())
-        return defined_job(job, known, await self._addresses([job]), status)
-
-    async def _addresses(self, jobs: Sequence[Job]) -> Mapping[str, str]:
-        """VM → its address, of the VMs that these jobs are on."""
-        if not any(job.lease for job in jobs):
-            return {}
-        page = await self._services.reads.vms(None, None, False, EXECUTORS_MAX, None)
-        return {row.vm.name: row.vm.address for row in page.rows}
-
-    async def healthy(self, _: Request, query: Query) -> Response:
-        """VMs that take jobs or run one, with what is left of each."""
-        reads = self._services.reads
-        page = await reads.vms(None, None, False, query.whole("limit"), query.text("page_token"))
-        ready = [row.vm for row in page.rows if row.vm.state.ready]
-        clusters = {cluster.name: cluster for cluster in self._services.clusters()}
-        jobs = await self._at_work() if any(vm.leases for vm in ready) else {}
-        found = []
-        for vm in ready:
-            spec = clusters.get(vm.cluster)
-            has = resources_of(vm, spec)
-            shared = spec is not None and spec.share
-            held = held_of(has, vm, jobs, shared=shared)
-            found.append(healthy_executor(vm, has, len(vm.leases), held))
-        return reply(HealthyExecutorsOut(tuple(found)))
-
-    async def _at_work(self) -> Mapping[str, Job]:
-        """Lease → job, of jobs that hold a VM and were not told to end."""
-        page = await self._services.reads.jobs(JobFilter(statuses=HOLDING), EXECUTORS_MAX, None)
-        return {row.job.lease.lease_id: row.job for row in page.rows if row.job.lease}
-
-    async def executors(self, _: Request, query: Query) -> Response:
-        page = await self._services.reads.vms(
-            None, None, False, query.whole("limit"), query.text("page_token")
-        )
-        clusters = {cluster.name: cluster for cluster in self._services.clusters()}
-        found = (
-            _executor(row, resources_of(row.vm, clusters.get(row.vm.cluster))) for row in page.rows
-        )
-        answer = reply(list(found))
-        answer.headers[TOTAL] = str(page.total)
-        if page.next_token is not None:
-            answer.headers[NEXT_PAGE] = page.next_token
-        return answer
-
-    async def stats(self, _: Request, __: Query) -> Response:
-        summary = await self._services.reads.summary()
-        up = [row for row in summary.vms if row.state.ready]
-        executors = ExecutorCountsOut(
-            total=sum(row.count for row in summary.vms),
-            online=sum(row.count for row in up),
-            busy=sum(row.count for row in up if row.busy),
-        )
-        return reply(StatsOut(_job_counts(summary), executors, iso(summary.now)))
-
-
-def _executor(row: VmRow, has: ResourcesOut) -> ExecutorOut:
-    vm = row.vm
-    up = "online" if vm.state.ready else "draining"
-    return ExecutorOut(
-        id=vm.name,
-        status=up if vm.state.up else "offline",
-        region=vm.region,
-        resources=has,
-        # How many, not which: they may be other tenants'.
-        running_jobs=len(row.job_ids),
-        last_heartbeat=iso_or_none(vm.last_beat_at),
-    )
-
-
-def _job_counts(summary: ServiceSummary) -> JobCountsOut:
-    counts = dict.fromkeys(STATES, 0)
-    for (_, status), count in summary.jobs.items():
-        counts[WORDS[status].definition] += count
-    return JobCountsOut(total=sum(counts.values()), **counts)
-
-
 def _submit_body() -> Mapping[str, object]:
     number, text = {"type": "number"}, {"type": "string"}
     words = {"type": "array", "items": text}
@@ -260,104 +120,178 @@ def _submit_body() -> Mapping[str, object]:
     return {"oneOf": [wrapped, dict(submit_body())]}
 
 
-def endpoints(services: Services) -> Sequence[Endpoint]:
-    """What this file serves."""
-    on = NomadRoutes(services)
-    limit = Param("limit", "whole", "Rows per page.", 100, 1, EXECUTORS_MAX)
-    pages = {TOTAL: "How many there are.", NEXT_PAGE: "`page_token` of the next page."}
-    jobs = ResponseDoc(
-        "A page of jobs, newest first.",
-        DefinedJobsOut,
-        {"jobs": [examples.DEFINED_JOB]},
-        headers=pages,
+LIMIT = Param("limit", "whole", "Rows per page.", 100, 1, EXECUTORS_MAX)
+PAGES = {TOTAL: "How many there are.", NEXT_PAGE: "`page_token` of the next page."}
+SUBMIT_BODY = Body(_submit_body(), "v1 or definition")
+
+
+class DefinitionRoutes(Routes):
+    """Jobs with a `definition`, and executors."""
+
+    tag = "compatible: definition"
+    lenient = True
+
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        self._customer = CustomerRoutes(services)
+
+    @route(
+        "POST /jobs",
+        {
+            200: ResponseDoc("v1: stored.", NewJobOut),
+            201: ResponseDoc("definition: stored.", DefinedJobOut),
+        },
+        headers=KEY,
+        body=SUBMIT_BODY,
+        errors=(409,),
     )
-    return [
-        Endpoint(
-            method="POST",
-            path="/jobs",
-            summary="Submit a job, v1 or with a definition",
-            tag=TAG,
-            handle=on.submit,
-            answers={
-                200: ResponseDoc("v1: stored.", NewJobOut, examples.NEW_JOB),
-                201: ResponseDoc("definition: stored.", DefinedJobOut, examples.DEFINED_JOB),
-            },
-            headers=KEY,
-            body=Body(_submit_body(), {**examples.DEFINITIONS, **examples.V1_SUBMISSIONS}),
-            errors=(400, 409, 413, 415, 422, 503),
-            lenient=True,
+    async def submit(self, request: Request) -> Response:
+        """Submit a job, v1 or with a definition.
+
+        Two families post here; a `definition` tells them apart.
+        """
+        body = await read_json(request)
+        if not isinstance(body, Mapping) or "definition" not in body:
+            return reply(await self._customer.take(request, body))
+        key = request.headers.get("idempotency-key")
+        native = native_of_definition(body)
+        try:
+            accepted = await self._services.submissions.submit(
+                native, idempotency_key=key, options=OPTIONS
+            )
+        except BadInput as error:
+            raise definition_refusal(error) from error
+        return reply(await self._shown(await self._row(accepted.job_id)), 201)
+
+    @route(
+        "GET /jobs",
+        ResponseDoc("A page of jobs, newest first.", DefinedJobsOut, headers=PAGES),
+        params=(
+            Param("status_filter", "text", "Only in this state.", words=STATES),
+            LIMIT,
+            PAGE_TOKEN,
         ),
-        Endpoint(
-            method="GET",
-            path="/jobs",
-            summary="List jobs",
-            tag=TAG,
-            handle=on.list,
-            answers={200: jobs},
-            params=(
-                Param("status_filter", "text", "Only in this state.", words=STATES),
-                limit,
-                PAGE_TOKEN,
-            ),
-            errors=(422, 503),
-            lenient=True,
-        ),
-        Endpoint(
-            method="GET",
-            path="/jobs/{job_id}",
-            summary="One job",
-            tag=TAG,
-            handle=on.get,
-            answers={200: ResponseDoc("The job.", DefinedJobOut, examples.DEFINED_JOB)},
-            errors=(404, 422, 503),
-            lenient=True,
-        ),
-        Endpoint(
-            method="POST",
-            path="/jobs/{job_id}/abort",
-            summary="Abort a job",
-            tag=TAG,
-            handle=on.abort,
-            answers={202: ResponseDoc("As it is now.", DefinedJobOut, examples.DEFINED_JOB)},
-            errors=(409, 422, 500, 503),
-            lenient=True,
-        ),
-        Endpoint(
-            method="GET",
-            path="/executors",
-            summary="VMs",
-            tag=TAG,
-            handle=on.executors,
-            answers={
-                200: ResponseDoc(
-                    "A page of VMs.", ExecutorOut, examples.EXECUTOR, headers=pages, many=True
-                )
-            },
-            params=(limit, PAGE_TOKEN),
-            errors=(422, 503),
-            lenient=True,
-        ),
-        Endpoint(
-            method="GET",
-            path="/executors/healthy",
-            summary="VMs that take jobs or run one, and what is left of each",
-            tag=TAG,
-            handle=on.healthy,
-            answers={
-                200: ResponseDoc("A page of VMs.", HealthyExecutorsOut, examples.HEALTHY_EXECUTORS)
-            },
-            params=(limit, PAGE_TOKEN),
-            errors=(422, 503),
-            lenient=True,
-        ),
-        Endpoint(
-            method="GET",
-            path="/stats",
-            summary="Jobs and VMs, counted",
-            tag=TAG,
-            handle=on.stats,
-            answers={200: ResponseDoc("Counts.", StatsOut, examples.STATS)},
-            errors=(503,),
-            lenient=True,
-        ),
-    ]
+    )
+    async def list(self, query: Query) -> Response:
+        """List jobs."""
+        word = query.text("status_filter")
+        where = JobFilter(
+            {"tenant_id": DEFAULT_TENANT, "user_id": USER},
+            statuses=statuses_called(word) if word else (),
+        )
+        page = await self._services.reads.jobs(
+            where, query.whole("limit"), query.text("page_token")
+        )
+        jobs = [row.job for row in page.rows]
+        known = await self._services.reads.milestones([job.uid for job in jobs])
+        addresses = await self._addresses(jobs)
+        found = (defined_job(job, known.get(job.uid, Milestones()), addresses) for job in jobs)
+        return _page(DefinedJobsOut(tuple(found)), page)
+
+    @route("GET /jobs/{job_id}", "The job.", errors=(404,))
+    async def get(self, request: Request) -> DefinedJobOut:
+        """One job."""
+        return await self._shown(await self._row(read_job_id(request)))
+
+    @route("POST /jobs/{job_id}/abort", {202: "As it is now."}, errors=(409, 500))
+    async def abort(self, request: Request) -> DefinedJobOut:
+        """Abort a job."""
+        job_id = read_job_id(request)
+        try:
+            await self._row(job_id)
+        except NotFound as error:
+            raise NothingToAbort(str(error)) from error
+        stop = stop_of(request, {}, verb="aborted")
+        stopped = await self._services.stop(job_id, USER, stop.reason, by=stop.by)
+        return await self._shown(stopped.job)
+
+    async def _row(self, job_id: str) -> Job:
+        row = await self._services.reads.job(job_id, USER)
+        if row.job.spec.tenant_id != DEFAULT_TENANT:
+            raise NotFound(f"there is no job {job_id}")
+        return row.job
+
+    async def _shown(self, job: Job) -> DefinedJobOut:
+        """One job, no state of which is passed over."""
+        found = await self._services.reads.milestones([job.uid])
+        known = found.get(job.uid, Milestones())
+        status = shown_status(job, known, self._services.clock.now())
+        return defined_job(job, known, await self._addresses([job]), status)
+
+    async def _addresses(self, jobs: Sequence[Job]) -> Mapping[str, str]:
+        """VM → its address, of the VMs that these jobs are on."""
+        if not any(job.lease for job in jobs):
+            return {}
+        page = await self._services.reads.vms(None, None, False, EXECUTORS_MAX, None)
+        return {row.vm.name: row.vm.address for row in page.rows}
+
+    @route(
+        "GET /executors",
+        ResponseDoc("A page of VMs.", ExecutorOut, headers=PAGES, many=True),
+        params=(LIMIT, PAGE_TOKEN),
+    )
+    async def executors(self, query: Query) -> Response:
+        """VMs."""
+        page = await self._vms(query)
+        clusters = {cluster.name: cluster for cluster in self._services.clusters()}
+        found = (
+            _executor(row, resources_of(row.vm, clusters.get(row.vm.cluster))) for row in page.rows
+        )
+        return _page(list(found), page)
+
+    async def _vms(self, query: Query) -> Page[VmRow]:
+        limit, token = query.whole("limit"), query.text("page_token")
+        return await self._services.reads.vms(None, None, False, limit, token)
+
+    @route("GET /executors/healthy", "A page of VMs.", params=(LIMIT, PAGE_TOKEN))
+    async def healthy(self, query: Query) -> HealthyExecutorsOut:
+        """VMs that take jobs or run one, and what is left of each."""
+        ready = [row.vm for row in (await self._vms(query)).rows if row.vm.state.ready]
+        clusters = {cluster.name: cluster for cluster in self._services.clusters()}
+        jobs = await self._at_work() if any(vm.leases for vm in ready) else {}
+        found = []
+        for vm in ready:
+            spec = clusters.get(vm.cluster)
+            has = resources_of(vm, spec)
+            shared = spec is not None and spec.share
+            held = held_of(has, vm, jobs, shared=shared)
+            found.append(healthy_executor(vm, has, len(vm.leases), held))
+        return HealthyExecutorsOut(tuple(found))
+
+    async def _at_work(self) -> Mapping[str, Job]:
+        """Lease → job, of jobs that hold a VM and were not told to end."""
+        page = await self._services.reads.jobs(JobFilter(statuses=HOLDING), EXECUTORS_MAX, None)
+        return {row.job.lease.lease_id: row.job for row in page.rows if row.job.lease}
+
+    @route("GET /stats", "Counts.")
+    async def stats(self) -> StatsOut:
+        """Jobs and VMs, counted."""
+        summary = await self._services.reads.summary()
+        up = [row for row in summary.vms if row.state.ready]
+        executors = ExecutorCountsOut(
+            total=sum(row.count for row in summary.vms),
+            online=sum(row.count for row in up),
+            busy=sum(row.count for row in up if row.busy),
+        )
+        counts = by_state(summary)
+        jobs = JobCountsOut(total=sum(counts.values()), **counts)
+        return StatsOut(jobs, executors, iso(summary.now))
+
+
+def _page(value: object, page: Page[Any]) -> Response:
+    more = {NEXT_PAGE: page.next_token} if page.next_token is not None else {}
+    return reply(value, headers={TOTAL: str(page.total), **more})
+
+
+def _executor(row: VmRow, has: ResourcesOut) -> ExecutorOut:
+    vm = row.vm
+    up = "online" if vm.state.ready else "draining"
+    return ExecutorOut(
+        id=vm.name,
+        status=up if vm.state.up else "offline",
+        region=vm.region,
+        resources=has,
+        # How many, not which: they may be other tenants'.
+        running_jobs=len(row.job_ids),
+        last_heartbeat=iso_or_none(vm.last_beat_at),
+    )

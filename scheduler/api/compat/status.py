@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
-from starlette.requests import Request
-from starlette.responses import Response
 
 from core.changes import RegionStatus
 from core.client_statuses import WORDS
@@ -15,10 +13,8 @@ from core.cluster import ClusterSpec
 from core.job import JobStatus
 from core.names import Names
 from core.reads import AlertRow, ServiceSummary
-from scheduler.api.compat import examples
 from scheduler.api.compat.customer import TAG, v1_time
-from scheduler.api.http.endpoint import Endpoint, ResponseDoc, reply
-from scheduler.api.http.params import Query
+from scheduler.api.http.endpoint import Routes, route
 from scheduler.api.services import Services
 
 ACTIVITIES_MAX = 50
@@ -113,14 +109,19 @@ class V1StatusOut(Struct, frozen=True):
     job_stats: Mapping[str, int]
 
 
-class StatusRoute:
-    """The handler."""
+class CustomerStatusRoutes(Routes):
+    """The status of REST version 1."""
+
+    tag = TAG
+    lenient = True
 
     def __init__(self, services: Services) -> None:
-        self._services = services
+        super().__init__(services)
         self._since = services.clock.monotonic()
 
-    async def status(self, _: Request, __: Query) -> Response:
+    @route("GET /status", "Counts.")
+    async def status(self) -> V1StatusOut:
+        """Clusters × regions, counted (v1)."""
         reads = self._services.reads
         summary = await reads.summary()
         statuses = await reads.region_statuses()
@@ -128,30 +129,26 @@ class StatusRoute:
         sizes = Sizes(self._services.names, summary, statuses, running)
         clusters = tuple(sizes.cluster(spec) for spec in self._services.clusters())
         overall = _overall(summary, clusters)
-        return reply(
-            V1StatusOut(
-                overall_summary=overall,
-                clusters=clusters,
-                timestamp=v1_time(summary.now),
-                # No job is named: whoever asks here has no tenant.
-                recent_activities=_activities(statuses, await reads.alerts(False, ACTIVITIES_MAX)),
-                cluster_status={
-                    cluster.name: {
-                        r.region: (r.target_size, r.current_size) for r in cluster.regions
-                    }
-                    for cluster in clusters
-                },
-                running_jobs=overall.running_jobs,
-                pending_jobs=overall.pending_jobs,
-                scheduler_id=summary.leader,
-                current_leader=summary.leader or None,
-                is_leader=bool(summary.leader),
-                redis_connected=True,
-                uptime_seconds=self._services.clock.monotonic() - self._since,
-                queue_size=overall.pending_jobs,
-                claimed_jobs=overall.running_jobs,
-                job_stats=_by_state(summary),
-            )
+        return V1StatusOut(
+            overall_summary=overall,
+            clusters=clusters,
+            timestamp=v1_time(summary.now),
+            # No job is named: the caller has no tenant.
+            recent_activities=_activities(statuses, await reads.alerts(False, ACTIVITIES_MAX)),
+            cluster_status={
+                cluster.name: {r.region: (r.target_size, r.current_size) for r in cluster.regions}
+                for cluster in clusters
+            },
+            running_jobs=overall.running_jobs,
+            pending_jobs=overall.pending_jobs,
+            scheduler_id=summary.leader,
+            current_leader=summary.leader or None,
+            is_leader=bool(summary.leader),
+            redis_connected=True,
+            uptime_seconds=self._services.clock.monotonic() - self._since,
+            queue_size=overall.pending_jobs,
+            claimed_jobs=overall.running_jobs,
+            job_stats=by_state(summary),
         )
 
 
@@ -215,8 +212,8 @@ def _overall(summary: ServiceSummary, clusters: Sequence[V1ClusterOut]) -> Overa
     )
 
 
-def _by_state(summary: ServiceSummary) -> dict[str, int]:
-    """In the words of clients that submit a `definition`."""
+def by_state(summary: ServiceSummary) -> dict[str, int]:
+    """Jobs counted in the words of clients that submit a `definition`."""
     found = dict.fromkeys((words.definition for words in WORDS.values()), 0)
     for (_, status), count in summary.jobs.items():
         found[WORDS[status].definition] += count
@@ -234,19 +231,3 @@ def _activities(
     found += [(row.last_seen_at, f"{row.kind} {row.subject}: {row.message}") for row in alerts]
     found.sort(reverse=True)
     return tuple(ActivityOut(v1_time(at), words) for at, words in found[:ACTIVITIES_MAX])
-
-
-def endpoints(services: Services) -> Sequence[Endpoint]:
-    """What this file serves."""
-    return [
-        Endpoint(
-            method="GET",
-            path="/status",
-            summary="Clusters × regions, counted (v1)",
-            tag=TAG,
-            handle=StatusRoute(services).status,
-            answers={200: ResponseDoc("Counts.", V1StatusOut, examples.V1_STATUS)},
-            errors=(503,),
-            lenient=True,
-        )
-    ]

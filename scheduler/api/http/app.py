@@ -16,31 +16,34 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from core.errors import ZenError
-from scheduler.api.compat import customer, definition
-from scheduler.api.compat import status as customer_status
+from scheduler.api.compat.customer import CustomerRoutes
+from scheduler.api.compat.definition import DefinitionRoutes
+from scheduler.api.compat.status import CustomerStatusRoutes
 from scheduler.api.http.browser_checks import HostCheck
 from scheduler.api.http.docs_page import render as render_page
 from scheduler.api.http.endpoint import Endpoint, routes
 from scheduler.api.http.middleware import Edge
 from scheduler.api.http.openapi import document
 from scheduler.api.http.problems import CODES, REQUEST_ID, Problem, internal, problem_of, render
-from scheduler.api.routes import (
-    artifacts,
-    capacity,
-    config,
-    cost,
-    dead_letters,
-    groups,
-    jobs,
-    logs,
-    service,
-    supply,
-    tenants,
-)
+from scheduler.api.routes.artifacts import ArtifactRoutes
+from scheduler.api.routes.capacity import CapacityRoutes
+from scheduler.api.routes.config import ConfigRoutes
+from scheduler.api.routes.cost import CostRoutes
+from scheduler.api.routes.dead_letters import DeadLetterRoutes
+from scheduler.api.routes.groups import GroupRoutes
+from scheduler.api.routes.jobs import REPEAT, JobRoutes
+from scheduler.api.routes.logs import LogRoutes
+from scheduler.api.routes.service import ServiceRoutes
+from scheduler.api.routes.supply import SupplyRoutes
+from scheduler.api.routes.tenants import TenantRoutes
 from scheduler.api.services import Services
 
 _log = structlog.get_logger(__name__)
-COMPATIBLE = (customer, customer_status, definition)
+NATIVE = (
+    *(JobRoutes, GroupRoutes, LogRoutes, ArtifactRoutes, CapacityRoutes, SupplyRoutes, CostRoutes),
+    *(TenantRoutes, ServiceRoutes, ConfigRoutes, DeadLetterRoutes),
+)
+COMPATIBLE = (CustomerRoutes, CustomerStatusRoutes, DefinitionRoutes)
 """Routes of other systems, for clients that were written for them."""
 
 
@@ -66,7 +69,7 @@ def create_app(services: Services) -> FastAPI:
             allow_origins=services.api.cors_origins,
             allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
             allow_headers=("Content-Type", "Authorization", "Idempotency-Key", REQUEST_ID),
-            expose_headers=(REQUEST_ID, jobs.REPEAT),
+            expose_headers=(REQUEST_ID, REPEAT),
         )
     app.add_middleware(HostCheck, ids=services.ids, api=services.api)
     return app
@@ -74,7 +77,7 @@ def create_app(services: Services) -> FastAPI:
 
 def create_metrics_app(services: Services) -> Starlette:
     """`/metrics` alone, for a port of its own."""
-    table = [endpoint for endpoint in service.endpoints(services) if endpoint.path == "/metrics"]
+    table = [row for row in ServiceRoutes(services).endpoints() if row.path == "/metrics"]
     app = Starlette(routes=routes(table), exception_handlers={HTTPException: _on_http_error})
     app.add_middleware(Edge, ids=services.ids, api=services.api)
     app.add_middleware(HostCheck, ids=services.ids, api=services.api)
@@ -83,24 +86,7 @@ def create_metrics_app(services: Services) -> Starlette:
 
 def endpoints(services: Services) -> list[Endpoint]:
     """Everything served, in the order of the documentation."""
-    return [
-        endpoint
-        for room in (
-            jobs,
-            groups,
-            logs,
-            artifacts,
-            capacity,
-            supply,
-            cost,
-            tenants,
-            service,
-            config,
-            dead_letters,
-            *COMPATIBLE,
-        )
-        for endpoint in room.endpoints(services)
-    ]
+    return [row for subject in (*NATIVE, *COMPATIBLE) for row in subject(services).endpoints()]
 
 
 def _docs_page(app: FastAPI) -> Callable[[Request], Awaitable[Response]]:

@@ -1,9 +1,11 @@
-"""One endpoint as a value: the route and its documentation are made from the same row."""
+"""One endpoint as a value: the route and its documentation are made from the same handler."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar, TypeVar, get_args, get_type_hints
 
 import msgspec
 from starlette.requests import Request
@@ -14,10 +16,11 @@ from core.errors import BadInput, Fault
 from core.submission import shown, unknown
 from scheduler.api.http.params import Param, Query, no_query, read_query
 from scheduler.api.http.problems import JSON, BadJson, WrongMediaType
+from scheduler.api.services import Services
 from scheduler.submission.unstorable import refuse_unstorable
 
-PREFIX = "/api/v1"
 Handler = Callable[[Request, Query], Awaitable[Response]]
+_Marked = TypeVar("_Marked", bound=Callable[..., Awaitable[object]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,10 @@ class ResponseDoc:
     doc: str
     shape: type[msgspec.Struct] | None = None
     """None: not JSON."""
-    example: object = None
+    example: Mapping[str, object] = field(default_factory=dict)
+    """What differs from the usual example of its shape."""
+    text: str = ""
+    """The example of what is not JSON."""
     content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
     many: bool = False
@@ -39,7 +45,8 @@ class Body:
     """A JSON body, for the documentation."""
 
     schema: Mapping[str, object]
-    examples: Mapping[str, object]
+    examples: str
+    """Their name among the requests of examples.yaml."""
     required: bool = True
     content_types: tuple[str, ...] = ()
     """In which it may come besides."""
@@ -62,6 +69,88 @@ class Endpoint:
     errors: tuple[int, ...] = ()
     lenient: bool = False
     """Other systems' clients may send parameters that only their server knew."""
+
+
+class Routes:
+    """The handlers of one subject. Each that is marked with `route` is served: the first paragraph
+    of its docstring is its summary, what it returns is the shape of its answer, and of `request`
+    and `query` it takes what it needs."""
+
+    tag: ClassVar[str]
+    lenient: ClassVar[bool] = False
+    """Other systems' clients may send parameters that only their server knew."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def endpoints(self) -> list[Endpoint]:
+        """What is served, in the order in which it is written."""
+        marked = {name: getattr(found, "bind", None) for name, found in vars(type(self)).items()}
+        return [bind(self, getattr(self, name)) for name, bind in marked.items() if bind]
+
+
+def route(
+    at: str,
+    done: str | ResponseDoc | Mapping[int, str | ResponseDoc],
+    *,
+    params: tuple[Param, ...] = (),
+    headers: Mapping[str, str] | None = None,
+    body: Body | None = None,
+    errors: tuple[int, ...] = (),
+    stored: bool = True,
+) -> Callable[[_Marked], _Marked]:
+    """Serves a handler of `Routes`. `at`: method and path. `done`: what its answers mean, by
+    status; one alone is 200. `errors`: beside those that its kind of request always has. `stored`:
+    False if it answers without the database."""
+    method, path = at.split()
+    usual = ((400, 413, 415) if body is not None else ()) + ((503,) if stored else ())
+    answers = done if isinstance(done, Mapping) else {200: done}
+
+    def bind(on: Routes, handler: Callable[..., Awaitable[object]]) -> Endpoint:
+        may_be_wrong = not on.lenient or params or body or "{" in path
+        return Endpoint(
+            method=method,
+            path=path,
+            summary=_summary(handler),
+            tag=on.tag,
+            handle=_answering(handler, next(iter(answers))),
+            answers={status: _documented(words, handler) for status, words in answers.items()},
+            params=params,
+            headers=headers or {},
+            body=body,
+            errors=(*errors, *usual, *((422,) if may_be_wrong else ())),
+            lenient=on.lenient,
+        )
+
+    def mark(handler: _Marked) -> _Marked:
+        handler.__dict__["bind"] = bind
+        return handler
+
+    return mark
+
+
+def _summary(handler: Callable[..., object]) -> str:
+    return " ".join((handler.__doc__ or "").partition("\n\n")[0].split()).rstrip(".")
+
+
+def _documented(words: str | ResponseDoc, handler: Callable[..., object]) -> ResponseDoc:
+    if isinstance(words, ResponseDoc):
+        return words
+    shape = get_type_hints(handler)["return"]
+    several = get_args(shape)
+    return ResponseDoc(words, several[0] if several else shape, many=bool(several))
+
+
+def _answering(handler: Callable[..., Awaitable[object]], status: int) -> Handler:
+    """The handler with what it takes of a request, its value as JSON."""
+    wants = tuple(inspect.signature(handler).parameters)
+
+    async def handle(request: Request, query: Query) -> Response:
+        given = {"request": request, "query": query}
+        found = await handler(**{name: given[name] for name in wants})
+        return found if isinstance(found, Response) else reply(found, status)
+
+    return handle
 
 
 def routes(endpoints: Sequence[Endpoint]) -> list[Route]:
@@ -100,14 +189,14 @@ async def read_json(request: Request) -> object:
     return decode(await request.body())
 
 
-async def read_optional_object(request: Request, known: Sequence[str]) -> Mapping[str, object]:
-    """A small object that may be left out altogether; unknown fields are refused."""
-    raw = await request.body()
-    if not raw.strip():
+async def read_object(
+    request: Request, known: Sequence[str], *, optional: bool = False
+) -> Mapping[str, object]:
+    """A small object; unknown fields are refused. `optional`: it may be left out altogether."""
+    if optional and not (await request.body()).strip():
         return {}
-    _refuse_other_types(request)
-    data = decode(raw)
-    if data is None:
+    data = await read_json(request)
+    if optional and data is None:
         return {}
     refuse_unstorable(data)
     if not isinstance(data, dict):

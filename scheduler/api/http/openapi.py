@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
-from scheduler.api import examples
+from scheduler.api.examples import example_of, requests
 from scheduler.api.http.endpoint import Body, Endpoint, ResponseDoc
 from scheduler.api.http.params import Param
 from scheduler.api.http.problems import JSON, REQUEST_ID, ErrorOut
@@ -87,7 +87,7 @@ def _parameter(param: Param) -> Json:
 
 
 def _body(body: Body) -> Json:
-    shown = {name: {"value": value} for name, value in body.examples.items()}
+    shown = {name: {"value": value} for name, value in requests(body.examples).items()}
     words = {"schema": dict(body.schema), "examples": shown}
     content = dict.fromkeys((JSON, *body.content_types), words)
     return {"required": body.required, "content": content}
@@ -95,7 +95,9 @@ def _body(body: Body) -> Json:
 
 def _answer(answer: ResponseDoc) -> Json:
     schema: Json = _ref(answer.shape) if answer.shape is not None else {"type": "string"}
-    example = answer.example
+    example: object = answer.text
+    if answer.shape is not None:
+        example = {**example_of(answer.shape), **answer.example}
     if answer.many:
         schema, example = {"type": "array", "items": schema}, [example]
     headers: Json = {
@@ -112,7 +114,7 @@ def _answer(answer: ResponseDoc) -> Json:
 def _error(status: int) -> Json:
     content: Json = {"schema": _ref(ErrorOut)}
     if status == 422:
-        content["example"] = examples.ERROR
+        content["example"] = example_of(ErrorOut)
     return {
         "description": _ERRORS[status],
         "headers": {REQUEST_ID: {"$ref": f"#/components/headers/{REQUEST_ID}"}},

@@ -119,6 +119,10 @@ class FaultOut(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
     """A sentence that says it better, if there is one."""
 
+    @staticmethod
+    def of(fault: Fault) -> FaultOut:
+        return FaultOut(fault.field, fault.got, fault.expected, fault.words)
+
 
 class ErrorOut(msgspec.Struct, frozen=True, omit_defaults=True):
     """Every answer with a status of 400 or more."""
@@ -181,7 +185,7 @@ def render(problem: Problem, request_id: str) -> Response:
         detail=problem.text,
         code=problem.code,
         request_id=request_id,
-        faults=tuple(FaultOut(f.field, f.got, f.expected, f.words) for f in problem.faults),
+        faults=tuple(map(FaultOut.of, problem.faults)),
         status="not_ready" if problem.checks is not None else None,
         checks=problem.checks,
         total_usd_per_hour=problem.usd_per_hour,

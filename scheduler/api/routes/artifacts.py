@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -14,14 +15,13 @@ from starlette.responses import Response, StreamingResponse
 
 from core.errors import BadInput, Fault, NotFound
 from core.job import Job
-from scheduler.api import examples
-from scheduler.api.http.endpoint import PREFIX, Endpoint, ResponseDoc, reply
+from scheduler.api.http.endpoint import ResponseDoc, Routes
 from scheduler.api.http.params import Param, Query
 from scheduler.api.http.problems import BadRange
-from scheduler.api.job_access import TENANT, USER, find_job
+from scheduler.api.job_access import TENANT, USER, find_job, job_route
 from scheduler.api.manifests import ManifestCache, StoredArtifacts
-from scheduler.api.routes.jobs import TAG
-from scheduler.api.services import Services
+from scheduler.api.routes.jobs import PAGE_TOKEN, TAG
+from scheduler.api.shapes import shaped
 from stores.artifacts import PATH_CHARS_MAX, File
 
 LIMIT, LIMIT_MAX = 1000, 10_000
@@ -30,11 +30,14 @@ BINARY = "application/octet-stream"
 ATTEMPT = Param(
     "attempt", "whole", "Which try; the newest that stored something if left out.", low=1
 )
+PATH = Param("path", "text", f"As the list has it (at most {PATH_CHARS_MAX} letters).")
+PAGE_FILES = Param("limit", "whole", "Files per page.", LIMIT, 1, LIMIT_MAX)
 HEADERS = {
     "Content-Length": "Its size.",
     "Zen-Sha256": "Its checksum, as the worker counted it.",
     "Zen-Attempt": "Whose output it is.",
 }
+FILE = ResponseDoc("", text="…", content_type=BINARY, headers=HEADERS)
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})\Z")
 
 
@@ -66,35 +69,49 @@ class ArtifactsOut(Struct, frozen=True):
     next_page_token: str | None
 
 
-class ArtifactRoutes:
-    """The handlers."""
+class ArtifactRoutes(Routes):
+    """Stored outputs."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    tag = TAG
 
-    async def list(self, request: Request, query: Query) -> Response:
+    @job_route(
+        "GET /api/v1/jobs/{job_id}/artifacts",
+        "A page, by path.",
+        params=(USER, TENANT, ATTEMPT, PAGE_FILES, PAGE_TOKEN),
+    )
+    async def list(self, request: Request, query: Query) -> ArtifactsOut:
+        """The job's stored outputs."""
         job, stored = await self._find(request, query)
         if stored is None:
-            return reply(ArtifactsOut(job.spec.job_id, None, 0, 0, (), (), None))
+            return ArtifactsOut(job.spec.job_id, None, 0, 0, (), (), None)
         files, limit = stored.manifest.files, query.whole("limit")
         # The token is the last path of the page before: the list is sorted and does not change.
         after = query.text("page_token")
         start = bisect_right(files, after, key=_path_of) if after else 0
         page = files[start : start + limit]
         more = start + limit < len(files)
-        return reply(
-            ArtifactsOut(
-                job_id=job.spec.job_id,
-                attempt=stored.path.attempt,
-                total=len(files),
-                bytes=stored.manifest.size,
-                artifacts=tuple(ArtifactOut(f.path, f.size, f.sha256) for f in page),
-                skipped=tuple(SkippedOut(s.path, s.why) for s in stored.manifest.skipped),
-                next_page_token=page[-1].path if more else None,
-            )
+        return ArtifactsOut(
+            job_id=job.spec.job_id,
+            attempt=stored.path.attempt,
+            total=len(files),
+            bytes=stored.manifest.size,
+            artifacts=tuple(shaped(ArtifactOut, file) for file in page),
+            skipped=tuple(shaped(SkippedOut, entry) for entry in stored.manifest.skipped),
+            next_page_token=page[-1].path if more else None,
         )
 
+    @job_route(
+        "GET /api/v1/jobs/{job_id}/artifacts/file",
+        {
+            200: replace(FILE, doc="The file, as a stream."),
+            206: replace(FILE, doc="The range that was asked for."),
+        },
+        params=(USER, TENANT, ATTEMPT, PATH),
+        headers={"Range": "One range of bytes, to go on after a break."},
+        errors=(404, 409, 416),
+    )
     async def fetch(self, request: Request, query: Query) -> Response:
+        """One stored output."""
         job, stored = await self._find(request, query)
         path = query.text("path")
         if path is None:
@@ -177,37 +194,3 @@ def _path_of(file: File) -> str:
 
 def _name(path: str) -> str:
     return path.rpartition("/")[2]
-
-
-def endpoints(services: Services) -> list[Endpoint]:
-    """What this file serves."""
-    on = ArtifactRoutes(services)
-    path = Param("path", "text", f"As the list has it (at most {PATH_CHARS_MAX} letters).")
-    token = Param("page_token", "text", "`next_page_token` of the page before.")
-    limit = Param("limit", "whole", "Files per page.", LIMIT, 1, LIMIT_MAX)
-    return [
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/jobs/{{job_id}}/artifacts",
-            summary="The job's stored outputs",
-            tag=TAG,
-            handle=on.list,
-            answers={200: ResponseDoc("A page, by path.", ArtifactsOut, examples.ARTIFACTS)},
-            params=(USER, TENANT, ATTEMPT, limit, token),
-            errors=(404, 409, 422, 503),
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/jobs/{{job_id}}/artifacts/file",
-            summary="One stored output",
-            tag=TAG,
-            handle=on.fetch,
-            answers={
-                200: ResponseDoc("The file, as a stream.", None, "…", BINARY, HEADERS),
-                206: ResponseDoc("The range that was asked for.", None, "…", BINARY, HEADERS),
-            },
-            params=(USER, TENANT, ATTEMPT, path),
-            headers={"Range": "One range of bytes, to go on after a break."},
-            errors=(404, 409, 416, 422, 503),
-        ),
-    ]

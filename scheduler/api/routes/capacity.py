@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct
-from starlette.requests import Request
-from starlette.responses import Response
 
 from core.changes import RegionStatus
 from core.cluster import ClusterSpec
@@ -16,15 +14,14 @@ from core.job import JobStatus
 from core.reads import ServiceSummary
 from core.region_blocks import RegionBlock, block_on
 from core.vm import vm_word
-from scheduler.api import examples
-from scheduler.api.http.endpoint import PREFIX, Endpoint, ResponseDoc, reply
+from scheduler.api.http.endpoint import Routes, route
 from scheduler.api.http.params import Param, Query
 from scheduler.api.routes.jobs import PAGE_SIZE, PAGE_TOKEN
-from scheduler.api.services import Services
-from scheduler.api.shapes import Time, iso, iso_or_none
+from scheduler.api.shapes import Time, iso, iso_or_none, shaped
 from scheduler.api.vm_shapes import VmsOut, vm_out
 
 TAG = "capacity"
+VM_WORDS = ("requested", "booting", "idle", "busy", "draining", "deleting")
 
 
 class ClusterJobsOut(Struct, frozen=True):
@@ -97,21 +94,34 @@ Counts = Mapping[tuple[str, str, str], int]
 """(cluster, region, word) → VMs."""
 
 
-class CapacityRoutes:
-    """The handlers."""
+class CapacityRoutes(Routes):
+    """Clusters and VMs."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    tag = TAG
 
-    async def clusters(self, _: Request, __: Query) -> Response:
+    @route("GET /api/v1/clusters", "All clusters.")
+    async def clusters(self) -> ClustersOut:
+        """Clusters × regions: what runs, what is blocked, and why."""
         reads = self._services.reads
         summary = await reads.summary()
         statuses = await reads.region_statuses()
         blocks = await reads.blocks()
         known = clusters_out(self._services.clusters(), summary, statuses, blocks)
-        return reply(ClustersOut(known))
+        return ClustersOut(known)
 
-    async def vms(self, _: Request, query: Query) -> Response:
+    @route(
+        "GET /api/v1/vms",
+        "A page of VMs.",
+        params=(
+            Param("cluster", "text", "Only of this cluster."),
+            Param("region", "text", "Only in this region."),
+            Param("gone", "flag", "Also deleted VMs.", default=False),
+            PAGE_SIZE,
+            PAGE_TOKEN,
+        ),
+    )
+    async def vms(self, query: Query) -> VmsOut:
+        """VMs, newest first."""
         page = await self._services.reads.vms(
             query.text("cluster"),
             query.text("region"),
@@ -121,7 +131,7 @@ class CapacityRoutes:
         )
         now = self._services.clock.now()
         rows = tuple(vm_out(row, now) for row in page.rows)
-        return reply(VmsOut(rows, page.total, page.next_token))
+        return VmsOut(rows, page.total, page.next_token)
 
 
 def clusters_out(
@@ -136,17 +146,9 @@ def clusters_out(
         counts[row.cluster, row.region, vm_word(row.state, row.busy)] += row.count
     seen = {(status.cluster, status.region): status for status in statuses}
     return tuple(
-        ClusterOut(
-            name=cluster.name,
-            gpu_type=cluster.gpu_type,
-            gpus=cluster.gpus,
-            machine_type=cluster.machine_type,
-            spot=cluster.spot,
-            share=cluster.share,
-            drain=cluster.drain,
-            vm_max=cluster.vm_max,
-            vm_min=cluster.vm_min,
-            worker=cluster.worker,
+        shaped(
+            ClusterOut,
+            cluster,
             jobs=_jobs(cluster.name, summary),
             vms=sum(row.count for row in summary.vms if row.cluster == cluster.name),
             burn_usd_per_hour=round(summary.burn_usd_per_hour.get(cluster.name, 0.0), 6),
@@ -189,21 +191,13 @@ def _region(
     status: RegionStatus | None,
     block: BlockOut | None,
 ) -> RegionOut:
-    def vms(word: str) -> int:
-        return counts.get((cluster.name, region, word), 0)
-
     spec = next((known for known in cluster.regions if known.region == region), None)
     return RegionOut(
         region=region,
         zones=spec.zones if spec else (),
         usd_per_hour=cluster.usd_per_hour(region) if spec else None,
         target=status.target_size if status else 0,
-        requested=vms("requested"),
-        booting=vms("booting"),
-        idle=vms("idle"),
-        busy=vms("busy"),
-        draining=vms("draining"),
-        deleting=vms("deleting"),
+        **{word: counts.get((cluster.name, region, word), 0) for word in VM_WORDS},
         blocked=block,
         why=status.why if status else "",
         observed_at=iso_or_none(status.observed_at) if status else None,
@@ -216,35 +210,3 @@ def block_out(
     """The block that ends last: a block of one zone holds the whole group of a region."""
     last = block_on(blocks, cluster, region, now)
     return BlockOut(str(last.kind), iso(last.until), last.message) if last else None
-
-
-def endpoints(services: Services) -> list[Endpoint]:
-    """What this file serves."""
-    on = CapacityRoutes(services)
-    return [
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/clusters",
-            summary="Clusters × regions: what runs, what is blocked, and why",
-            tag=TAG,
-            handle=on.clusters,
-            answers={200: ResponseDoc("All clusters.", ClustersOut, examples.CLUSTERS)},
-            errors=(422, 503),
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/vms",
-            summary="VMs, newest first",
-            tag=TAG,
-            handle=on.vms,
-            answers={200: ResponseDoc("A page of VMs.", VmsOut, examples.VMS)},
-            params=(
-                Param("cluster", "text", "Only of this cluster."),
-                Param("region", "text", "Only in this region."),
-                Param("gone", "flag", "Also deleted VMs.", default=False),
-                PAGE_SIZE,
-                PAGE_TOKEN,
-            ),
-            errors=(422, 503),
-        ),
-    ]

@@ -7,21 +7,17 @@ from typing import Any
 
 from msgspec import Struct
 from starlette.requests import Request
-from starlette.responses import Response
 
 from core.configuration import ConfigVersion
 from core.errors import BadInput, Fault, StoreDown
-from core.submission import shown, unknown
-from scheduler.api.http.endpoint import PREFIX, Body, Endpoint, ResponseDoc, read_json, reply
+from core.submission import shown
+from scheduler.api.http.endpoint import Body, Endpoint, Routes, read_object, route
 from scheduler.api.http.params import Param, Query
 from scheduler.api.http.problems import FaultOut
 from scheduler.api.routes.jobs import PAGE_SIZE
-from scheduler.api.services import Services
-from scheduler.api.shapes import Time, iso
+from scheduler.api.shapes import Time, shaped
 from scheduler.operations.live_config import FileReport, LiveConfig
-from scheduler.submission.unstorable import refuse_unstorable
 
-TAG = "configuration"
 WORDS_MAX = 200
 VERSION_MAX = 2**31 - 1
 
@@ -88,32 +84,67 @@ class RolledOut(Struct, frozen=True):
     file: ConfigFileOut
 
 
-class ConfigRoutes:
-    """The handlers."""
+BEFORE = Param("before", "whole", "Only versions before this one.", low=1, high=VERSION_MAX)
+_CHECK_BODY = Body(
+    schema={
+        "type": "object",
+        "required": ["document"],
+        "properties": {"document": {"type": "object"}, "source": {"type": "string"}},
+    },
+    examples="configuration",
+)
+_ROLLBACK_BODY = Body(
+    schema={
+        "type": "object",
+        "required": ["version"],
+        "properties": {"version": {"type": "integer"}, "by": {"type": "string"}},
+    },
+    examples="rollback",
+)
 
-    def __init__(self, live: LiveConfig) -> None:
-        self._live = live
 
-    async def get(self, _: Request, __: Query) -> Response:
-        live = self._live
-        version = in_force(live)
-        return reply(ConfigOut(whole_out(version), file_out(live.report), faults_out(live.restart)))
+class ConfigRoutes(Routes):
+    """The configuration; nothing is served where it cannot change."""
 
-    async def versions(self, _: Request, query: Query) -> Response:
+    tag = "configuration"
+
+    @property
+    def _live(self) -> LiveConfig:
+        assert self._services.config is not None, "served only where it can change"
+        return self._services.config
+
+    def endpoints(self) -> list[Endpoint]:
+        return super().endpoints() if self._services.config is not None else []
+
+    @route("GET /api/v1/config", "Whole, without secrets.")
+    async def get(self) -> ConfigOut:
+        """The configuration in force, and what this replica's file says."""
+        live, version = self._live, in_force(self._live)
+        return ConfigOut(
+            shaped(WholeConfigOut, version), file_out(live.report), faults_out(live.restart)
+        )
+
+    @route("GET /api/v1/config/versions", "A page of them.", params=(PAGE_SIZE, BEFORE))
+    async def versions(self, query: Query) -> ConfigVersionsOut:
+        """Every configuration that was in force, newest first."""
         page = await self._live.versions.history(
             query.whole("page_size"), query.whole_or_none("before")
         )
-        rows = tuple(version_out(row) for row in page.rows)
-        return reply(ConfigVersionsOut(rows, page.total, page.next_before))
+        rows = tuple(shaped(ConfigVersionOut, row) for row in page.rows)
+        return ConfigVersionsOut(rows, page.total, page.next_before)
 
-    async def version(self, request: Request, _: Query) -> Response:
+    @route("GET /api/v1/config/versions/{version}", "The version.", errors=(404,))
+    async def version(self, request: Request) -> WholeConfigOut:
+        """One version whole."""
         raw = str(request.path_params["version"])
         if not (raw.isascii() and raw.isdigit() and len(raw) < 10):
             raise BadInput([Fault("version", shown(raw), "the number of a version")])
-        return reply(whole_out(await self._live.versions.version(int(raw))))
+        return shaped(WholeConfigOut, await self._live.versions.version(int(raw)))
 
-    async def check(self, request: Request, _: Query) -> Response:
-        data = await _object(request, "document", "source")
+    @route("POST /api/v1/config/check", "Changes and faults.", body=_CHECK_BODY)
+    async def check(self, request: Request) -> CheckedOut:
+        """What a document would change; nothing is changed."""
+        data = await read_object(request, ("document", "source"))
         document = data.get("document")
         if not isinstance(document, dict):
             raise BadInput([Fault("document", shown(document), "an object: a configuration")])
@@ -121,12 +152,19 @@ class ConfigRoutes:
         known = in_force(self._live)
         found = await self._live.judge(document, source)
         faults = faults_out(found.faults)
-        return reply(CheckedOut(not faults, known.version, found.diff, faults))
+        return CheckedOut(not faults, known.version, found.diff, faults)
 
-    async def rollback(self, request: Request, _: Query) -> Response:
-        data = await _object(request, "version", "by")
+    @route(
+        "POST /api/v1/config/rollback",
+        "The version that is active now.",
+        body=_ROLLBACK_BODY,
+        errors=(404,),
+    )
+    async def rollback(self, request: Request) -> RolledOut:
+        """Make a new version that says what an old one said."""
+        data = await read_object(request, ("version", "by"))
         number = data.get("version")
-        if isinstance(number, bool) or not isinstance(number, int) or not _is_number(number):
+        if not isinstance(number, int) or number is True or not 1 <= number <= VERSION_MAX:
             raise BadInput([Fault("version", shown(number), "the number of a version")])
         done = await self._live.rollback(number, _words(data, "by", "somebody"))
         words = f"version {done.version.version} is active, with the content of version {number}"
@@ -134,7 +172,7 @@ class ConfigRoutes:
             words = f"version {done.version.version} has that content already; nothing was changed"
         diff = done.version.diff if done.changed else ()
         file = file_out(self._live.report)
-        return reply(RolledOut(done.version.version, done.changed, diff, words, file))
+        return RolledOut(done.version.version, done.changed, diff, words, file)
 
 
 def in_force(live: LiveConfig) -> ConfigVersion:
@@ -144,40 +182,12 @@ def in_force(live: LiveConfig) -> ConfigVersion:
     return live.version
 
 
-def version_out(row: ConfigVersion) -> ConfigVersionOut:
-    return ConfigVersionOut(**_members(row))
-
-
-def whole_out(row: ConfigVersion) -> WholeConfigOut:
-    return WholeConfigOut(**_members(row), document=row.document)
-
-
-def _members(row: ConfigVersion) -> dict[str, Any]:
-    members = {name: getattr(row, name) for name in ConfigVersionOut.__struct_fields__}
-    return {**members, "at": iso(row.at)}
-
-
 def file_out(report: FileReport) -> ConfigFileOut:
     return ConfigFileOut(report.path, str(report.standing), faults_out(report.faults), report.diff)
 
 
 def faults_out(faults: Sequence[Fault]) -> tuple[FaultOut, ...]:
-    return tuple(FaultOut(fault.field, fault.got, fault.expected, fault.words) for fault in faults)
-
-
-def _is_number(value: int) -> bool:
-    return 1 <= value <= VERSION_MAX
-
-
-async def _object(request: Request, *known: str) -> Mapping[str, object]:
-    data = await read_json(request)
-    refuse_unstorable(data)
-    if not isinstance(data, dict):
-        raise BadInput([Fault("body", shown(data), "an object")])
-    strangers = [unknown("field", str(key), known) for key in data if key not in known]
-    if strangers:
-        raise BadInput(strangers)
-    return data
+    return tuple(map(FaultOut.of, faults))
 
 
 def _words(data: Mapping[str, object], name: str, default: str) -> str:
@@ -186,119 +196,3 @@ def _words(data: Mapping[str, object], name: str, default: str) -> str:
         expected = f"1 to {WORDS_MAX} printable characters"
         raise BadInput([Fault(name, shown(value), expected)])
     return value
-
-
-_EXAMPLE_FILE = {"path": "/etc/zen/zen.yaml", "state": "in force", "faults": [], "diff": []}
-_EXAMPLE = {
-    "version": 7,
-    "at": "2026-01-31T12:00:00.000Z",
-    "author": "scheduler-1",
-    "source": "/etc/zen/zen.yaml",
-    "digest": "3dee02ce",
-    "diff": ["clusters.2xa100-40gb.vm_max: 4 → 6", "+ clusters.2xa100-40gb.regions.us-west4"],
-    "rollback_of": None,
-}
-_EXAMPLE_WHOLE = {**_EXAMPLE, "document": {"clusters": {"2xa100-40gb": {"vm_max": 6}}}}
-_EXAMPLE_CONFIG = {"in_force": _EXAMPLE_WHOLE, "file": _EXAMPLE_FILE, "needs_restart": []}
-_EXAMPLE_CHECKED = {
-    "ok": False,
-    "in_force": 7,
-    "diff": ["- clusters.1xl4"],
-    "faults": [
-        {
-            "field": "zen.yaml: clusters.1xl4",
-            "got": "nothing, but it has 3 jobs that have not ended",
-            "expected": "the cluster with `drain: true` until its jobs have ended",
-        }
-    ],
-}
-_EXAMPLE_ROLLED = {
-    "version": 8,
-    "changed": True,
-    "diff": ["clusters.2xa100-40gb.vm_max: 6 → 4"],
-    "message": "version 8 is active, with the content of version 6",
-    "file": {**_EXAMPLE_FILE, "state": "differs", "diff": ["clusters.2xa100-40gb.vm_max: 4 → 6"]},
-}
-_CHECK_BODY = Body(
-    schema={
-        "type": "object",
-        "required": ["document"],
-        "properties": {"document": {"type": "object"}, "source": {"type": "string"}},
-    },
-    examples={"a limit": {"document": {"clusters": {"1xl4": {"vm_max": 2}}}, "source": "my.yaml"}},
-)
-_ROLLBACK_BODY = Body(
-    schema={
-        "type": "object",
-        "required": ["version"],
-        "properties": {"version": {"type": "integer"}, "by": {"type": "string"}},
-    },
-    examples={"back": {"version": 6, "by": "ada"}},
-)
-
-
-def endpoints(services: Services) -> list[Endpoint]:
-    """What this file serves; nothing where the configuration cannot change."""
-    if services.config is None:
-        return []
-    on = ConfigRoutes(services.config)
-    here, versions = f"{PREFIX}/config", f"{PREFIX}/config/versions"
-    before = Param("before", "whole", "Only versions before this one.", low=1, high=VERSION_MAX)
-    return [
-        Endpoint(
-            method="GET",
-            path=here,
-            summary="The configuration in force, and what this replica's file says",
-            tag=TAG,
-            handle=on.get,
-            answers={200: ResponseDoc("Whole, without secrets.", ConfigOut, _EXAMPLE_CONFIG)},
-            errors=(422, 503),
-        ),
-        Endpoint(
-            method="GET",
-            path=versions,
-            summary="Every configuration that was in force, newest first",
-            tag=TAG,
-            handle=on.versions,
-            answers={
-                200: ResponseDoc(
-                    "A page of them.",
-                    ConfigVersionsOut,
-                    {"versions": [_EXAMPLE], "total": 7, "next_before": 7},
-                )
-            },
-            params=(PAGE_SIZE, before),
-            errors=(422, 503),
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{versions}/{{version}}",
-            summary="One version whole",
-            tag=TAG,
-            handle=on.version,
-            answers={200: ResponseDoc("The version.", WholeConfigOut, _EXAMPLE_WHOLE)},
-            errors=(404, 422, 503),
-        ),
-        Endpoint(
-            method="POST",
-            path=f"{here}/check",
-            summary="What a document would change; nothing is changed",
-            tag=TAG,
-            handle=on.check,
-            answers={200: ResponseDoc("Changes and faults.", CheckedOut, _EXAMPLE_CHECKED)},
-            body=_CHECK_BODY,
-            errors=(400, 413, 415, 422, 503),
-        ),
-        Endpoint(
-            method="POST",
-            path=f"{here}/rollback",
-            summary="Make a new version that says what an old one said",
-            tag=TAG,
-            handle=on.rollback,
-            answers={
-                200: ResponseDoc("The version that is active now.", RolledOut, _EXAMPLE_ROLLED)
-            },
-            body=_ROLLBACK_BODY,
-            errors=(400, 404, 413, 415, 422, 503),
-        ),
-    ]

@@ -8,20 +8,16 @@ from datetime import UTC, date, timedelta
 from typing import cast, get_args
 
 from msgspec import Struct
-from starlette.requests import Request
-from starlette.responses import Response
 
 from core.cost import CostKind, Spent, TenantBudget
 from core.cost_report import By, CostQuestion, CostReport, Costs, printed
 from core.errors import BadInput, Fault
 from core.submission import shown
 from core.tenants import budgets_of
-from scheduler.api.http.endpoint import PREFIX, Endpoint, ResponseDoc, reply
+from scheduler.api.http.endpoint import Routes, route
 from scheduler.api.http.params import Param, Query
-from scheduler.api.services import Services
 from scheduler.api.shapes import Time, iso
 
-TAG = "cost"
 DAYS_MAX = 3660
 _SPAN = re.compile(r"(\d{1,4})d")
 _EXPECTED = f"a number of days such as 7d (at most {DAYS_MAX}d), or a date such as 2026-01-31"
@@ -81,13 +77,25 @@ class CostOut(Struct, frozen=True):
     budgets: tuple[BudgetOut, ...]
 
 
-class CostRoutes:
-    """The handlers."""
+class CostRoutes(Routes):
+    """The bill."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    tag = "cost"
 
-    async def cost(self, _: Request, query: Query) -> Response:
+    @route(
+        "GET /api/v1/cost",
+        "Costs.",
+        params=(
+            Param("by", "text", "What to group by.", default="kind", words=get_args(By)),
+            Param("since", "text", f"First day (UTC): {_EXPECTED}.", default="7d"),
+            Param("until", "text", "Last day (UTC), included; as `since`. Default: today."),
+            Param("tenant", "text", "Only what this tenant's jobs caused."),
+            Param("cluster", "text", "Only this cluster."),
+            Param("limit", "whole", "Most jobs by name.", default=100, low=1, high=1000),
+        ),
+    )
+    async def cost(self, query: Query) -> CostOut:
+        """What was spent, on what, and what is being spent now."""
         services = self._services
         question = _question(query, services.clock.now().astimezone(UTC).date())
         report = await services.reads.cost(question)
@@ -99,7 +107,7 @@ class CostRoutes:
             if question.tenant_id in (None, tenant)
         }
         spent = await services.store.spent() if budgets else {}
-        return reply(cost_out(question, report, budgets, spent))
+        return cost_out(question, report, budgets, spent)
 
 
 def _question(query: Query, today: date) -> CostQuestion:
@@ -199,62 +207,3 @@ def amount_out(costs: Costs, dollars: Mapping[CostKind, float], decimals: int) -
         vm_hours=round(sum(amount.vm_seconds for amount in costs.values()) / 3600, 6),
         gpu_hours=round(sum(amount.gpu_seconds for amount in costs.values()) / 3600, 6),
     )
-
-
-_KINDS = {"useful": 9.0, "boot": 0.4, "idle": 0.5, "hedge": 0.1, "preempted": 0.0, "lost": 0.0}
-_AMOUNT = {
-    "usd": 10.0,
-    "useful_usd": 9.0,
-    "wasted_usd": 1.0,
-    "waste_share": 0.1,
-    "kinds": _KINDS,
-    "vm_hours": 1.360544,
-    "gpu_hours": 2.721088,
-}
-EXAMPLE = {
-    "now": "2026-01-31T12:00:00.000Z",
-    "by": "cluster",
-    "since": "2026-01-25",
-    "until": "2026-01-31",
-    "rows": [{"key": "2xa100-40gb", "amount": _AMOUNT}],
-    "others": None,
-    "total": _AMOUNT,
-    "decimals": 4,
-    "burn_usd_per_hour": 7.35,
-    "today_usd": 3.2,
-    "forecast_usd": 91.4,
-    "budgets": [
-        {
-            "tenant": "vision",
-            "day_usd": 3.2,
-            "usd_per_day": 100.0,
-            "month_usd": 310.5,
-            "usd_per_month": 2000.0,
-            "held": False,
-        }
-    ],
-}
-
-
-def endpoints(services: Services) -> list[Endpoint]:
-    """What this file serves."""
-    on = CostRoutes(services)
-    return [
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/cost",
-            summary="What was spent, on what, and what is being spent now",
-            tag=TAG,
-            handle=on.cost,
-            answers={200: ResponseDoc("Costs.", CostOut, EXAMPLE)},
-            params=(
-                Param("by", "text", "What to group by.", default="kind", words=get_args(By)),
-                Param("since", "text", f"First day (UTC): {_EXPECTED}.", default="7d"),
-                Param("until", "text", "Last day (UTC), included; as `since`. Default: today."),
-                Param("tenant", "text", "Only what this tenant's jobs caused."),
-                Param("cluster", "text", "Only this cluster."),
-                Param("limit", "whole", "Most jobs by name.", default=100, low=1, high=1000),
-            ),
-            errors=(422, 503),
-        ),
-    ]

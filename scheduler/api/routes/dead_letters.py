@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from typing import TypeVar
 
 from msgspec import Struct
 from starlette.requests import Request
@@ -13,45 +14,42 @@ from core.errors import BadInput, Fault
 from core.names import Names
 from core.reads import DeadLetterRow
 from core.submission import shown
-from scheduler.api import examples
-from scheduler.api.http.endpoint import PREFIX, Endpoint, ResponseDoc, reply
+from scheduler.api.http.endpoint import ResponseDoc, Routes, reply, route
 from scheduler.api.http.params import Param, Query
 from scheduler.api.routes.jobs import PAGE_SIZE, PAGE_TOKEN
-from scheduler.api.services import Services
-from scheduler.api.shapes import Time, iso, iso_or_none
+from scheduler.api.shapes import Time, iso_or_none, shaped
 from scheduler.operations.dead_letters import Replayed, known_sources, replay_dead_letter, topic_of
 
-TAG = "service"
 PREVIEW_CHARS = 200
 ID_CHARS_MAX = 256
 
 
-class DeadLetterOut(Struct, frozen=True):
-    """A message that we could not use."""
-
+class _DeadLetterHead(Struct, frozen=True):
     id: str
     source: str
     topic: str
     at: Time
     reason: str
     size: int
+
+
+class DeadLetterOut(_DeadLetterHead, frozen=True):
+    """A message that we could not use."""
+
     preview: str
     replayed_at: Time | None
 
 
-class WholeDeadLetterOut(Struct, frozen=True):
+class WholeDeadLetterOut(_DeadLetterHead, frozen=True):
     """A message that we could not use, with all that came."""
 
-    id: str
-    source: str
-    topic: str
-    at: Time
-    reason: str
-    size: int
     encoding: str
     body: str
     attributes: Mapping[str, str]
     replayed_at: Time | None
+
+
+_Letter = TypeVar("_Letter", DeadLetterOut, WholeDeadLetterOut)
 
 
 class DeadLettersOut(Struct, frozen=True):
@@ -72,13 +70,22 @@ class ReplayedOut(Struct, frozen=True):
     message: str
 
 
-class DeadLetterRoutes:
-    """The handlers."""
+class DeadLetterRoutes(Routes):
+    """Messages that could not be used."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    tag = "service"
 
-    async def list(self, _: Request, query: Query) -> Response:
+    @route(
+        "GET /api/v1/dead-letters",
+        "A page of them.",
+        params=(
+            Param("source", "text", "Only of this source: submit, heartbeats, or a topic."),
+            PAGE_SIZE,
+            PAGE_TOKEN,
+        ),
+    )
+    async def list(self, query: Query) -> DeadLettersOut:
+        """Messages that could not be used, newest first."""
         source, known = query.text("source"), known_sources(self._services.names)
         page = await self._services.reads.dead_letters(
             source, query.whole("page_size"), query.text("page_token")
@@ -87,51 +94,54 @@ class DeadLetterRoutes:
         # mistake.
         if source is not None and not page.total and source not in known:
             raise BadInput([Fault("source", shown(source), f"one of: {', '.join(known)}")])
-        rows = tuple(dead_letter_out(row, self._services.names) for row in page.rows)
-        return reply(DeadLettersOut(rows, page.total, page.next_token))
+        rows = tuple(self._shaped(DeadLetterOut, row) for row in page.rows)
+        return DeadLettersOut(rows, page.total, page.next_token)
 
-    async def get(self, request: Request, _: Query) -> Response:
+    @route("GET /api/v1/dead-letters/{letter_id}", "The letter.", errors=(404,))
+    async def get(self, request: Request) -> WholeDeadLetterOut:
+        """One dead letter, whole."""
         row = await self._services.reads.dead_letter(_dead_letter_id(request))
-        return reply(whole_dead_letter_out(row, self._services.names))
+        return self._shaped(WholeDeadLetterOut, row)
 
-    async def replay(self, request: Request, _: Query) -> Response:
+    @route(
+        "POST /api/v1/dead-letters/{letter_id}/replay",
+        {
+            202: ResponseDoc("It is on its way.", ReplayedOut),
+            200: ResponseDoc(
+                "It was sent again before.",
+                ReplayedOut,
+                {
+                    "message": "was sent to pipeline-zen-jobs-submit again at "
+                    "2026-01-31T12:05:00.000Z; nothing was sent now"
+                },
+            ),
+        },
+        errors=(404,),
+    )
+    async def replay(self, request: Request) -> Response:
+        """Send a dead letter again, once."""
         on = self._services
         done = await replay_dead_letter(
             on.reads, on.store, _dead_letter_id(request), on.names, on.clock.now()
         )
         return reply(replayed_out(done, on.names), 202 if done.sent else 200)
 
-
-def dead_letter_out(row: DeadLetterRow, names: Names) -> DeadLetterOut:
-    dead_letter = row.dead_letter
-    return DeadLetterOut(
-        id=dead_letter.message_id,
-        source=dead_letter.source,
-        topic=topic_of(dead_letter.source, names),
-        at=iso(dead_letter.at),
-        reason=dead_letter.reason,
-        size=len(dead_letter.body),
-        # Cut in bytes first: a megabyte need not be read for two hundred characters.
-        preview=dead_letter.body[: 4 * PREVIEW_CHARS].decode(errors="replace")[:PREVIEW_CHARS],
-        replayed_at=iso_or_none(row.replayed_at),
-    )
-
-
-def whole_dead_letter_out(row: DeadLetterRow, names: Names) -> WholeDeadLetterOut:
-    dead_letter = row.dead_letter
-    encoding, body = _readable(dead_letter.body)
-    return WholeDeadLetterOut(
-        id=dead_letter.message_id,
-        source=dead_letter.source,
-        topic=topic_of(dead_letter.source, names),
-        at=iso(dead_letter.at),
-        reason=dead_letter.reason,
-        size=len(dead_letter.body),
-        encoding=encoding,
-        body=body,
-        attributes=dead_letter.attributes,
-        replayed_at=iso_or_none(row.replayed_at),
-    )
+    def _shaped(self, kind: type[_Letter], row: DeadLetterRow) -> _Letter:
+        """A dead letter with as much of it as `kind` shows."""
+        found = row.dead_letter
+        body = found.body
+        own: dict[str, object] = {
+            "id": found.message_id,
+            "topic": topic_of(found.source, self._services.names),
+            "size": len(body),
+            "replayed_at": iso_or_none(row.replayed_at),
+        }
+        if kind is DeadLetterOut:
+            # Cut in bytes first: a megabyte need not be read for two hundred characters.
+            own["preview"] = body[: 4 * PREVIEW_CHARS].decode(errors="replace")[:PREVIEW_CHARS]
+        else:
+            own["encoding"], own["body"] = _readable(body)
+        return shaped(kind, found, **own)
 
 
 def replayed_out(done: Replayed, names: Names) -> ReplayedOut:
@@ -158,48 +168,3 @@ def _dead_letter_id(request: Request) -> str:
         expected = f"the id of a dead letter: at most {ID_CHARS_MAX} printable characters"
         raise BadInput([Fault("letter_id", shown(dead_letter_id), expected)])
     return dead_letter_id
-
-
-def endpoints(services: Services) -> list[Endpoint]:
-    """What this file serves."""
-    on = DeadLetterRoutes(services)
-    dead_letters, dead_letter = f"{PREFIX}/dead-letters", f"{PREFIX}/dead-letters/{{letter_id}}"
-    return [
-        Endpoint(
-            method="GET",
-            path=dead_letters,
-            summary="Messages that could not be used, newest first",
-            tag=TAG,
-            handle=on.list,
-            answers={200: ResponseDoc("A page of them.", DeadLettersOut, examples.DEAD_LETTERS)},
-            params=(
-                Param("source", "text", "Only of this source: submit, heartbeats, or a topic."),
-                PAGE_SIZE,
-                PAGE_TOKEN,
-            ),
-            errors=(422, 503),
-        ),
-        Endpoint(
-            method="GET",
-            path=dead_letter,
-            summary="One dead letter, whole",
-            tag=TAG,
-            handle=on.get,
-            answers={200: ResponseDoc("The letter.", WholeDeadLetterOut, examples.DEAD_LETTER)},
-            errors=(404, 422, 503),
-        ),
-        Endpoint(
-            method="POST",
-            path=f"{dead_letter}/replay",
-            summary="Send a dead letter again, once",
-            tag=TAG,
-            handle=on.replay,
-            answers={
-                202: ResponseDoc("It is on its way.", ReplayedOut, examples.REPLAYED),
-                200: ResponseDoc(
-                    "It was sent again before.", ReplayedOut, examples.REPLAYED_BEFORE
-                ),
-            },
-            errors=(404, 422, 503),
-        ),
-    ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,22 +13,12 @@ from core.job_fields import FILTERS
 from core.reads import JobFilter
 from core.submission import json_schema, shown
 from core.unified_job import KIND, PROGRAMS
-from scheduler.api import examples
 from scheduler.api.candidates import DryRunOut, dry_run_out
-from scheduler.api.http.endpoint import (
-    PREFIX,
-    Body,
-    Endpoint,
-    Handler,
-    ResponseDoc,
-    read_optional_object,
-    reply,
-)
+from scheduler.api.http.endpoint import Body, ResponseDoc, Routes, read_object, reply, route
 from scheduler.api.http.params import Param, Query, filter_param
 from scheduler.api.http.yaml_bodies import YAML, read_document
-from scheduler.api.job_access import TENANT, USER, find_job
+from scheduler.api.job_access import TENANT, USER, find_job, job_route
 from scheduler.api.pending import jobs_out
-from scheduler.api.services import Services
 from scheduler.api.shapes import (
     AcceptedOut,
     AttemptsOut,
@@ -53,7 +42,6 @@ NEW_TENANT = "Zen-New-Tenant"
 CONFIRMED = "confirmed_usd_per_hour"
 DRY_RUN = "dry_run"
 TAG = "jobs"
-JOBS, JOB = f"{PREFIX}/jobs", f"{PREFIX}/jobs/{{job_id}}"
 USD_MAX = 1e9
 PAGE_SIZE = Param("page_size", "whole", "Rows per page.", 50, 1, 500)
 PAGE_TOKEN = Param("page_token", "text", "`next_page_token` of the page before.")
@@ -72,13 +60,65 @@ LIST_PARAMS = (
 )
 
 
-class JobRoutes:
-    """The handlers."""
+def submission_schema() -> dict[str, object]:
+    """A submission, or a manifest of another system."""
+    manifest = {
+        "type": "object",
+        "required": ["apiVersion", "kind", "metadata", "spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"const": KIND},
+            "metadata": {"type": "object", "required": ["name"]},
+            "jobType": {"enum": list(PROGRAMS)},
+            "spec": {"type": "object", "required": ["jobSpec"]},
+        },
+    }
+    return {"anyOf": [json_schema(), manifest]}
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
 
+AFTER = Param("after", "whole", "`next_after` of the page before.", 0, 0, 2**63 - 1)
+SUBMIT_PARAMS = (
+    Param(
+        DRY_RUN,
+        "flag",
+        "Say where it could run, at what price and how soon; store and buy nothing.",
+        default=False,
+    ),
+    Param(
+        CONFIRMED,
+        "text",
+        "The price of the whole submission that the caller has seen and agrees to; "
+        "needed above `confirm_above_usd_per_hour` of its tenant (409 says the price).",
+    ),
+)
+STORED = ResponseDoc(
+    "Stored; a repeat answers the same.",
+    AcceptedOut,
+    headers={
+        REPEAT: "true: it was stored before, and nothing was written now.",
+        NEW_TENANT: "true: its tenant was not set up before, and has no limits.",
+    },
+)
+ENDED = {"status": "succeeded", "message": "already succeeded: exit code 0"}
+
+
+class JobRoutes(Routes):
+    """Jobs."""
+
+    tag = TAG
+
+    @route(
+        "POST /api/v1/jobs",
+        {201: STORED, 200: ResponseDoc("With `dry_run`: nothing is stored.", DryRunOut)},
+        params=SUBMIT_PARAMS,
+        headers={
+            "Idempotency-Key": "Used when the body has no job_id: the same key is the same job."
+        },
+        body=Body(submission_schema(), "submissions", content_types=YAML),
+        errors=(403, 409),
+    )
     async def submit(self, request: Request, query: Query) -> Response:
+        """Submit a job."""
         data = await read_document(request)
         key = request.headers.get("idempotency-key")
         await self._services.submissions.refuse_past_deadline(data, key)
@@ -94,7 +134,9 @@ class JobRoutes:
             headers[NEW_TENANT] = "true"
         return reply(accepted_out(accepted), 201, headers)
 
-    async def list(self, _: Request, query: Query) -> Response:
+    @route("GET /api/v1/jobs", "A page of jobs.", params=LIST_PARAMS)
+    async def list(self, query: Query) -> JobsOut:
+        """List jobs, newest first."""
         where = JobFilter(
             {known.name: query.values[known.name] for known in FILTERS},
             statuses=_statuses(query.texts("state"), query.texts("status")),
@@ -107,56 +149,79 @@ class JobRoutes:
         size = query.whole_or_none("limit") or query.whole("page_size")
         page = await self._services.reads.jobs(where, size, token, offset)
         rows = await jobs_out(self._services, page.rows)
-        return reply(JobsOut(rows, page.total, page.next_token))
+        return JobsOut(rows, page.total, page.next_token)
 
-    async def get(self, request: Request, query: Query) -> Response:
+    @job_route("GET /api/v1/jobs/{job_id}", "The job.")
+    async def get(self, request: Request, query: Query) -> JobOut:
+        """One job: where it is, why it waits, what it has cost."""
         row = await find_job(self._services.reads, request, query)
         (told,) = await jobs_out(self._services, [row])
-        return reply(told)
+        return told
 
-    async def members(self, request: Request, query: Query) -> Response:
-        reads = self._services.reads
-        row = await find_job(reads, request, query)
-        gang = row.job.gang
-        found = await self._services.store.members(gang.uid) if gang is not None else []
-        rows = [await reads.job(job.spec.job_id, job.spec.user_id) for job in found]
-        told = await jobs_out(self._services, rows)
-        return reply(JobsOut(told, len(told), None))
-
-    async def events(self, request: Request, query: Query) -> Response:
+    @job_route(
+        "GET /api/v1/jobs/{job_id}/events",
+        "Part of the history.",
+        params=(USER, TENANT, PAGE_SIZE, AFTER),
+    )
+    async def events(self, request: Request, query: Query) -> EventsOut:
+        """The history of a job, oldest first."""
         reads = self._services.reads
         size = query.whole("page_size")
         row = await find_job(reads, request, query)
         # One more than asked for tells whether there is a next page.
         rows = await reads.events(row.job.uid, size + 1, query.whole("after"))
         events = tuple(event_out(event) for event in rows[:size])
-        return reply(EventsOut(events, events[-1].seq if len(rows) > size else None))
+        return EventsOut(events, events[-1].seq if len(rows) > size else None)
 
-    async def waits(self, request: Request, query: Query) -> Response:
+    @job_route("GET /api/v1/jobs/{job_id}/waits", "All; kept as long as the history.")
+    async def waits(self, request: Request, query: Query) -> WaitsOut:
+        """What a job met while it waited, folded, the first first."""
+        row = await find_job(self._services.reads, request, query)
+        rows = await self._services.reads.waits(row.job.uid)
+        return WaitsOut(tuple(wait_out(met) for met in rows))
+
+    @job_route("GET /api/v1/jobs/{job_id}/members", "All; empty for a job on one VM.")
+    async def members(self, request: Request, query: Query) -> JobsOut:
+        """The members of a gang, by rank."""
         reads = self._services.reads
-        row = await find_job(reads, request, query)
-        rows = await reads.waits(row.job.uid)
-        return reply(WaitsOut(tuple(wait_out(met) for met in rows)))
+        gang = (await find_job(reads, request, query)).job.gang
+        found = await self._services.store.members(gang.uid) if gang is not None else []
+        rows = [await reads.job(job.spec.job_id, job.spec.user_id) for job in found]
+        told = await jobs_out(self._services, rows)
+        return JobsOut(told, len(told), None)
 
-    async def attempts(self, request: Request, query: Query) -> Response:
-        reads = self._services.reads
-        row = await find_job(reads, request, query)
-        rows = await reads.attempts(row.job.uid)
-        return reply(AttemptsOut(tuple(attempt_out(attempt, row.job.spec) for attempt in rows)))
+    @job_route("GET /api/v1/jobs/{job_id}/attempts", "The attempts, oldest first.")
+    async def attempts(self, request: Request, query: Query) -> AttemptsOut:
+        """Every try of a job on a VM."""
+        row = await find_job(self._services.reads, request, query)
+        rows = await self._services.reads.attempts(row.job.uid)
+        return AttemptsOut(tuple(attempt_out(attempt, row.job.spec) for attempt in rows))
 
-    async def delete(self, request: Request, query: Query) -> Response:
-        """As `stop`, but always 200: clients of multi-tenant schedulers take 202 for a failure."""
-        _, stopped = await self._stop(request, query)
-        return reply(stopped)
-
+    @job_route(
+        "POST /api/v1/jobs/{job_id}/stop",
+        {
+            202: ResponseDoc("It is stopping, or was cancelled.", StoppedOut),
+            200: ResponseDoc("It had ended before.", StoppedOut, ENDED),
+        },
+        body=STOP_BODY,
+    )
     async def stop(self, request: Request, query: Query) -> Response:
+        """Stop a job."""
         had_ended, stopped = await self._stop(request, query)
         return reply(stopped, 200 if had_ended else 202)
+
+    @job_route("DELETE /api/v1/jobs/{job_id}", "It is stopping, or has ended.", body=STOP_BODY)
+    async def delete(self, request: Request, query: Query) -> StoppedOut:
+        """Stop a job.
+
+        Always 200: clients of multi-tenant schedulers take 202 for a failure.
+        """
+        return (await self._stop(request, query))[1]
 
     async def _stop(self, request: Request, query: Query) -> tuple[bool, StoppedOut]:
         """(whether it had ended before, what became of it)."""
         services = self._services
-        body = await read_optional_object(request, FIELDS)
+        body = await read_object(request, FIELDS, optional=True)
         spec = (await find_job(services.reads, request, query)).job.spec
         user_id, tenant_id = query.text("user_id"), query.text("tenant_id")
         stop = stop_of(request, body, user_id=user_id, tenant_id=tenant_id)
@@ -202,126 +267,3 @@ def _labels(pairs: tuple[str, ...]) -> dict[str, str]:
         if found.setdefault(key, value) != value:
             raise BadInput([Fault("label", shown(pair), f"one value for {key}")])
     return found
-
-
-def submission_schema() -> dict[str, object]:
-    """A submission, or a manifest of another system."""
-    manifest = {
-        "type": "object",
-        "required": ["apiVersion", "kind", "metadata", "spec"],
-        "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"const": KIND},
-            "metadata": {"type": "object", "required": ["name"]},
-            "jobType": {"enum": list(PROGRAMS)},
-            "spec": {"type": "object", "required": ["jobSpec"]},
-        },
-    }
-    return {"anyOf": [json_schema(), manifest]}
-
-
-def endpoints(services: Services) -> list[Endpoint]:
-    """What this file serves."""
-    on = JobRoutes(services)
-    return [_submit(on), *_reads(on), *_stops(on)]
-
-
-def _submit(on: JobRoutes) -> Endpoint:
-    stored = ResponseDoc(
-        "Stored; a repeat answers the same.",
-        AcceptedOut,
-        examples.ACCEPTED,
-        headers={
-            REPEAT: "true: it was stored before, and nothing was written now.",
-            NEW_TENANT: "true: its tenant was not set up before, and has no limits.",
-        },
-    )
-    preview = ResponseDoc("With `dry_run`: nothing is stored.", DryRunOut, examples.DRY_RUN)
-    return Endpoint(
-        method="POST",
-        path=JOBS,
-        summary="Submit a job",
-        tag=TAG,
-        handle=on.submit,
-        answers={201: stored, 200: preview},
-        params=(
-            Param(
-                DRY_RUN,
-                "flag",
-                "Say where it could run, at what price and how soon; store and buy nothing.",
-                default=False,
-            ),
-            Param(
-                CONFIRMED,
-                "text",
-                "The price of the whole submission that the caller has seen and agrees to; "
-                "needed above `confirm_above_usd_per_hour` of its tenant (409 says the price).",
-            ),
-        ),
-        headers={
-            "Idempotency-Key": "Used when the body has no job_id: the same key is the same job."
-        },
-        body=Body(submission_schema(), examples.SUBMISSIONS, content_types=YAML),
-        errors=(400, 403, 409, 413, 415, 422, 503),
-    )
-
-
-def _reads(on: JobRoutes) -> list[Endpoint]:
-    page = ResponseDoc("A page of jobs.", JobsOut, examples.JOBS)
-    one = Endpoint(
-        method="GET",
-        path=JOB,
-        summary="One job: where it is, why it waits, what it has cost",
-        tag=TAG,
-        handle=on.get,
-        answers={200: ResponseDoc("The job.", JobOut, examples.JOB)},
-        params=(USER, TENANT),
-        errors=(404, 409, 422, 503),
-    )
-
-    def about(part: str, summary: str, handle: Handler, answer: ResponseDoc) -> Endpoint:
-        path = f"{JOB}/{part}"
-        return replace(one, path=path, summary=summary, handle=handle, answers={200: answer})
-
-    part = ResponseDoc("Part of the history.", EventsOut, examples.EVENTS)
-    events = about("events", "The history of a job, oldest first", on.events, part)
-    after = Param("after", "whole", "`next_after` of the page before.", 0, 0, 2**63 - 1)
-    met = ResponseDoc("All; kept as long as the history.", WaitsOut, examples.WAITS)
-    members = ResponseDoc("All; empty for a job on one VM.", JobsOut, examples.JOBS)
-    tries = ResponseDoc("The attempts, oldest first.", AttemptsOut, examples.ATTEMPTS)
-    return [
-        replace(
-            one,
-            path=JOBS,
-            summary="List jobs, newest first",
-            handle=on.list,
-            answers={200: page},
-            params=LIST_PARAMS,
-            errors=(422, 503),
-        ),
-        one,
-        replace(events, params=(USER, TENANT, PAGE_SIZE, after)),
-        about("waits", "What a job met while it waited, folded, the first first", on.waits, met),
-        about("members", "The members of a gang, by rank", on.members, members),
-        about("attempts", "Every try of a job on a VM", on.attempts, tries),
-    ]
-
-
-def _stops(on: JobRoutes) -> list[Endpoint]:
-    stop = Endpoint(
-        method="POST",
-        path=f"{JOB}/stop",
-        summary="Stop a job",
-        tag=TAG,
-        handle=on.stop,
-        answers={
-            202: ResponseDoc("It is stopping, or was cancelled.", StoppedOut, examples.STOPPED),
-            200: ResponseDoc("It had ended before.", StoppedOut, examples.ALREADY_ENDED),
-        },
-        params=(USER, TENANT),
-        body=STOP_BODY,
-        errors=(400, 404, 409, 413, 415, 422, 503),
-    )
-    over = ResponseDoc("It is stopping, or has ended.", StoppedOut, examples.STOPPED)
-    delete = replace(stop, method="DELETE", path=JOB, handle=on.delete, answers={200: over})
-    return [stop, delete]

@@ -9,11 +9,10 @@ from starlette.responses import Response
 
 from core.errors import BadInput, Fault, NotFound
 from core.job import Job
-from scheduler.api.http.endpoint import PREFIX, Endpoint, ResponseDoc
+from scheduler.api.http.endpoint import ResponseDoc, Routes
 from scheduler.api.http.params import Param, Query
-from scheduler.api.job_access import TENANT, USER, find_job
+from scheduler.api.job_access import TENANT, USER, find_job, job_route
 from scheduler.api.routes.jobs import TAG
-from scheduler.api.services import Services
 from stores.base import LogChunk, LogPath, LogStore
 
 LIMIT = 64 * 1024
@@ -37,13 +36,23 @@ HEADERS = {
 }
 
 
-class LogRoutes:
-    """The handler."""
+class LogRoutes(Routes):
+    """Logs."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    tag = TAG
 
+    @job_route(
+        "GET /api/v1/jobs/{job_id}/logs",
+        ResponseDoc(
+            "Raw bytes.",
+            text="epoch 1 loss 0.42\n",
+            content_type="text/plain; charset=utf-8",
+            headers=HEADERS,
+        ),
+        params=PARAMS,
+    )
     async def read(self, request: Request, query: Query) -> Response:
+        """The job's own output."""
         logs = self._services.logs
         if logs is None:
             raise NotFound("this deployment keeps no logs: no log store is configured")
@@ -106,23 +115,3 @@ def _answer(job: Job, attempt: int, chunk: LogChunk, query: Query) -> Response:
         "X-Content-Type-Options": "nosniff",
     }
     return Response(chunk.data, 200, headers, "text/plain; charset=utf-8")
-
-
-def endpoints(services: Services) -> list[Endpoint]:
-    """What this file serves."""
-    return [
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/jobs/{{job_id}}/logs",
-            summary="The job's own output",
-            tag=TAG,
-            handle=LogRoutes(services).read,
-            answers={
-                200: ResponseDoc(
-                    "Raw bytes.", None, "epoch 1 loss 0.42\n", "text/plain; charset=utf-8", HEADERS
-                )
-            },
-            params=PARAMS,
-            errors=(404, 409, 422, 503),
-        )
-    ]

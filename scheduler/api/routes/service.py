@@ -6,27 +6,23 @@ from collections import Counter
 from collections.abc import Mapping
 
 from msgspec import Struct
-from starlette.requests import Request
 from starlette.responses import Response
 
 from core.errors import StoreDown
 from core.job import JobStatus
 from core.reads import ServiceSummary
 from core.vm import vm_word
-from scheduler.api import examples
 from scheduler.api.etas import KnownForecasts
-from scheduler.api.http.endpoint import PREFIX, Endpoint, ResponseDoc, reply
+from scheduler.api.http.endpoint import ResponseDoc, Routes, route
 from scheduler.api.http.params import Param, Query
 from scheduler.api.http.problems import NotReady
-from scheduler.api.services import OK, Services
-from scheduler.api.shapes import JobState, Time, iso, iso_or_none, statuses_of
+from scheduler.api.services import OK
+from scheduler.api.shapes import JobState, Time, iso, iso_or_none, shaped, statuses_of
 from scheduler.api.vm_shapes import AlertsOut, alert_out
 from scheduler.operations.live_config import LiveConfig
 from scheduler.operations.metrics import CONTENT_TYPE
 
 ALERTS_MAX = 500
-TAG = "service"
-HEALTHY = "healthy"
 
 
 class VmCountsOut(Struct, frozen=True):
@@ -118,72 +114,91 @@ class ReadyOut(Struct, frozen=True):
     checks: Mapping[str, str]
 
 
-class ServiceRoutes:
-    """The handlers."""
+class ServiceRoutes(Routes):
+    """Status, health and metrics."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    tag = "service"
 
-    async def status(self, _: Request, __: Query) -> Response:
+    @route("GET /api/v1/status", "Leader, jobs, VMs, alerts.")
+    async def status(self) -> StatusOut:
+        """The whole service at a glance."""
         services = self._services
         summary = await services.reads.summary()
         embedded = services.embedded
-        return reply(
-            StatusOut(
-                now=iso(summary.now),
-                leader=summary.leader,
-                term=summary.term,
-                leader_until=iso_or_none(summary.leader_until),
-                jobs=_jobs(summary),
-                vms=_vms(summary),
-                clusters=len(services.clusters()),
-                oldest_waiting_since=iso_or_none(summary.oldest_waiting_since),
-                outbox=summary.outbox,
-                open_alerts=sum(summary.open_alerts.values()),
-                burn_usd_per_hour=round(sum(summary.burn_usd_per_hour.values()), 6),
-                etas=await _etas(services.forecasts),
-                config=_config(services.config),
-                embedded=EmbeddedOut(embedded.vm_cap, embedded.note) if embedded else None,
-                version=services.version,
-            )
+        return StatusOut(
+            now=iso(summary.now),
+            leader=summary.leader,
+            term=summary.term,
+            leader_until=iso_or_none(summary.leader_until),
+            jobs=_jobs(summary),
+            vms=_vms(summary),
+            clusters=len(services.clusters()),
+            oldest_waiting_since=iso_or_none(summary.oldest_waiting_since),
+            outbox=summary.outbox,
+            open_alerts=sum(summary.open_alerts.values()),
+            burn_usd_per_hour=round(sum(summary.burn_usd_per_hour.values()), 6),
+            etas=await _etas(services.forecasts),
+            config=_config(services.config),
+            embedded=shaped(EmbeddedOut, embedded) if embedded else None,
+            version=services.version,
         )
 
-    async def cluster_status(self, _: Request, __: Query) -> Response:
+    @route("GET /api/v1/cluster/status", "Counts.")
+    async def cluster_status(self) -> ClusterStatusOut:
+        """Nodes, GPUs and jobs, counted."""
         summary = await self._services.reads.summary()
         gpus = {cluster.name: cluster.gpus for cluster in self._services.clusters()}
         jobs = _jobs(summary)
         ready = [row for row in summary.vms if row.state.ready]
         idle = [row for row in ready if not row.busy]
-        return reply(
-            ClusterStatusOut(
-                total_nodes=sum(row.count for row in summary.vms),
-                online_nodes=sum(row.count for row in ready),
-                total_gpus=sum(row.count * gpus.get(row.cluster, 0) for row in summary.vms),
-                available_gpus=sum(row.count * gpus.get(row.cluster, 0) for row in idle),
-                total_jobs=sum(jobs.values()),
-                running_jobs=sum(jobs[status] for status in statuses_of(JobState.RUNNING)),
-                pending_jobs=sum(jobs[status] for status in statuses_of(JobState.PENDING)),
-            )
+        return ClusterStatusOut(
+            total_nodes=sum(row.count for row in summary.vms),
+            online_nodes=sum(row.count for row in ready),
+            total_gpus=sum(row.count * gpus.get(row.cluster, 0) for row in summary.vms),
+            available_gpus=sum(row.count * gpus.get(row.cluster, 0) for row in idle),
+            total_jobs=sum(jobs.values()),
+            running_jobs=sum(jobs[status] for status in statuses_of(JobState.RUNNING)),
+            pending_jobs=sum(jobs[status] for status in statuses_of(JobState.PENDING)),
         )
 
-    async def alerts(self, _: Request, query: Query) -> Response:
+    @route(
+        "GET /api/v1/alerts",
+        f"Alerts, at most {ALERTS_MAX}.",
+        params=(Param("all", "flag", "Also cleared alerts.", default=False),),
+    )
+    async def alerts(self, query: Query) -> AlertsOut:
+        """What a human should know, newest first."""
         rows = await self._services.reads.alerts(not query.flag("all"), ALERTS_MAX)
-        return reply(AlertsOut(tuple(alert_out(row) for row in rows)))
+        return AlertsOut(tuple(alert_out(row) for row in rows))
 
-    async def health(self, _: Request, __: Query) -> Response:
-        return reply(HealthOut(OK))
+    @route("GET /api/v1/health", "It does.", stored=False)
+    async def health(self) -> HealthOut:
+        """Does the process live?"""
+        return HealthOut(OK)
 
-    async def healthy(self, _: Request, __: Query) -> Response:
-        return reply(HealthyOut(HEALTHY, iso(self._services.clock.now())))
+    @route("GET /health", "It does.", stored=False)
+    async def healthy(self) -> HealthyOut:
+        """Does the process live? As clients of other systems ask."""
+        return HealthyOut("healthy", iso(self._services.clock.now()))
 
-    async def ready(self, _: Request, __: Query) -> Response:
+    @route("GET /api/v1/ready", "It can.")
+    async def ready(self) -> ReadyOut:
+        """Can the service work?"""
         checks = await self._services.readiness()
         failing = {name: said for name, said in checks.items() if said != OK}
         if failing:
             raise NotReady(checks, failing)
-        return reply(ReadyOut("ready", checks))
+        return ReadyOut("ready", checks)
 
-    async def metrics(self, _: Request, __: Query) -> Response:
+    @route(
+        "GET /metrics",
+        ResponseDoc(
+            "Text format 0.0.4.", text="gpu_scheduler_leader 1.0\n", content_type="text/plain"
+        ),
+        stored=False,
+    )
+    async def metrics(self) -> Response:
+        """Prometheus metrics."""
         metrics = self._services.metrics
         try:
             metrics.refresh(await self._services.reads.summary())
@@ -194,10 +209,7 @@ class ServiceRoutes:
 
 
 async def _etas(known: KnownForecasts | None) -> EtaStatusOut | None:
-    if known is None:
-        return None
-    record = await known.record()
-    return EtaStatusOut(record.told, record.p50_held, record.p90_held)
+    return None if known is None else shaped(EtaStatusOut, await known.record())
 
 
 def _config(live: LiveConfig | None) -> ConfigStatusOut | None:
@@ -225,85 +237,3 @@ def _vms(summary: ServiceSummary) -> VmCountsOut:
     for row in summary.vms:
         counts[vm_word(row.state, row.busy)] += row.count
     return VmCountsOut(**{word: counts[word] for word in VmCountsOut.__struct_fields__})
-
-
-def endpoints(services: Services) -> list[Endpoint]:
-    """What this file serves."""
-    on = ServiceRoutes(services)
-    every = Param("all", "flag", "Also cleared alerts.", default=False)
-    return [
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/status",
-            summary="The whole service at a glance",
-            tag=TAG,
-            handle=on.status,
-            answers={200: ResponseDoc("Leader, jobs, VMs, alerts.", StatusOut, examples.STATUS)},
-            errors=(422, 503),
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/cluster/status",
-            summary="Nodes, GPUs and jobs, counted",
-            tag=TAG,
-            handle=on.cluster_status,
-            answers={200: ResponseDoc("Counts.", ClusterStatusOut, examples.CLUSTER_STATUS)},
-            errors=(422, 503),
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/alerts",
-            summary=f"What a human should know; at most {ALERTS_MAX}, newest first",
-            tag=TAG,
-            handle=on.alerts,
-            answers={200: ResponseDoc("Alerts.", AlertsOut, examples.ALERTS)},
-            params=(every,),
-            errors=(422, 503),
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/health",
-            summary="Does the process live?",
-            tag=TAG,
-            handle=on.health,
-            answers={200: ResponseDoc("It does.", HealthOut, {"status": OK})},
-            errors=(422,),
-        ),
-        Endpoint(
-            method="GET",
-            path="/health",
-            summary="Does the process live? As clients of other systems ask",
-            tag=TAG,
-            handle=on.healthy,
-            answers={
-                200: ResponseDoc(
-                    "It does.",
-                    HealthyOut,
-                    {"status": HEALTHY, "timestamp": "2026-01-31T12:00:00.000Z"},
-                )
-            },
-            errors=(422,),
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/ready",
-            summary="Can the service work?",
-            tag=TAG,
-            handle=on.ready,
-            answers={200: ResponseDoc("It can.", ReadyOut, examples.READY)},
-            errors=(422, 503),
-        ),
-        Endpoint(
-            method="GET",
-            path="/metrics",
-            summary="Prometheus metrics",
-            tag=TAG,
-            handle=on.metrics,
-            answers={
-                200: ResponseDoc(
-                    "Text format 0.0.4.", None, "gpu_scheduler_leader 1.0\n", "text/plain"
-                )
-            },
-            errors=(422,),
-        ),
-    ]

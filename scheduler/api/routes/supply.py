@@ -6,19 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct, structs
-from starlette.requests import Request
-from starlette.responses import Response
 
 from core.cluster import ClusterSpec, SupplyKey
 from core.names import Names
 from core.reads import AlertRow
 from core.region_blocks import RegionBlock
 from core.supply import SupplyHistory, fade, preemptions_per_hour, success_probability
-from scheduler.api import examples
-from scheduler.api.http.endpoint import PREFIX, Endpoint, ResponseDoc, reply
+from scheduler.api.http.endpoint import Routes, route
 from scheduler.api.http.params import Param, Query
 from scheduler.api.routes.capacity import TAG, BlockOut, block_out
-from scheduler.api.services import Services
 from scheduler.api.shapes import Time, iso, iso_or_none
 
 ALERTS_MAX = 500
@@ -66,13 +62,21 @@ class CapacityOut(Struct, frozen=True):
     places: tuple[PlaceOut, ...]
 
 
-class KnowledgeRoutes:
-    """The handler."""
+class SupplyRoutes(Routes):
+    """The supply history, place by place."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    tag = TAG
 
-    async def capacity(self, _: Request, query: Query) -> Response:
+    @route(
+        "GET /api/v1/capacity",
+        "All places.",
+        params=(
+            Param("cluster", "text", "Only of this cluster."),
+            Param("zones", "flag", "Also each zone by itself.", default=False),
+        ),
+    )
+    async def capacity(self, query: Query) -> CapacityOut:
+        """What each region has delivered and refused, and how likely it is to deliver."""
         reads, only = self._services.reads, query.text("cluster")
         seen = {record.place: record for record in await reads.supply()}
         blocks = await reads.blocks()
@@ -80,15 +84,12 @@ class KnowledgeRoutes:
         clusters = [c for c in self._services.clusters() if only in (None, c.name)]
         told = alerts_by_subject(await reads.alerts(True, ALERTS_MAX))
         names = self._services.names
-        return reply(
-            CapacityOut(
-                tuple(
-                    place
-                    for cluster in clusters
-                    for place in places_out(
-                        cluster, seen, blocks, query.flag("zones"), now, names, told
-                    )
-                )
+        zones = query.flag("zones")
+        return CapacityOut(
+            tuple(
+                place
+                for cluster in clusters
+                for place in places_out(cluster, seen, blocks, zones, now, names, told)
             )
         )
 
@@ -149,23 +150,3 @@ def _place_out(
         preemptions_per_hour=None if taken is None else round(taken, 4),
         blocked=block,
     )
-
-
-def endpoints(services: Services) -> list[Endpoint]:
-    """What this file serves."""
-    on = KnowledgeRoutes(services)
-    return [
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/capacity",
-            summary="What each region has delivered and refused, and how likely it is to deliver",
-            tag=TAG,
-            handle=on.capacity,
-            answers={200: ResponseDoc("All places.", CapacityOut, examples.CAPACITY)},
-            params=(
-                Param("cluster", "text", "Only of this cluster."),
-                Param("zones", "flag", "Also each zone by itself.", default=False),
-            ),
-            errors=(422, 503),
-        )
-    ]

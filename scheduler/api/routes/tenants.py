@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +18,7 @@ from core.job import JobStatus
 from core.queueing import class_of
 from core.reads import JobFilter
 from core.submission import nearest
-from core.tenant_settings import FIELDS, QUOTA_FIELDS, changed, deleted
+from core.tenant_settings import QUOTA_FIELDS, changed, deleted
 from core.tenants import (
     DEFAULT_TENANT,
     Amounts,
@@ -29,13 +29,11 @@ from core.tenants import (
     machines_of,
 )
 from scheduler.api.compat.multitenant import TIERS, native_of_tenant, tenant_refusal, tenant_words
-from scheduler.api.http.endpoint import PREFIX, Body, Endpoint, ResponseDoc, read_json, reply
-from scheduler.api.http.params import Query
-from scheduler.api.services import Services
+from scheduler.api.http.endpoint import Body, ResponseDoc, Routes, read_json, reply, route
+from scheduler.api.shapes import shaped
 from scheduler.submission.job_ids import key_job_id, readable_id
 from scheduler.submission.unstorable import refuse_unstorable
 
-TAG = "tenants"
 TRIES = 5
 """Somebody else may change the same tenant at the same moment."""
 
@@ -103,21 +101,112 @@ class TenantDeletedOut(Struct, frozen=True):
     message: str
 
 
-class TenantRoutes:
-    """The handlers."""
+_SETTINGS: Mapping[str, object] = {
+    "name": {"type": "string", "maxLength": 128},
+    "weight": {"type": "number", "exclusiveMinimum": 0},
+    "priority_max": {"type": "integer", "minimum": 0, "maximum": 9999},
+    "may_preempt": {"type": "boolean"},
+    "preemptible": {"type": "boolean"},
+    "spot": {"type": "boolean"},
+    "allow_larger": {"type": "boolean"},
+    "confirm_above_usd_per_hour": {"type": ["number", "null"], "minimum": 0},
+    "quota": {
+        "type": ["object", "null"],
+        "additionalProperties": False,
+        "properties": {
+            **{
+                name: {"type": ["number", "null"], "minimum": 0}
+                for name in QUOTA_FIELDS
+                if name != "gpus_by_type"
+            },
+            "gpus_by_type": {
+                "type": ["object", "null"],
+                "additionalProperties": {"type": ["integer", "null"], "minimum": 0},
+            },
+        },
+    },
+}
+_BODY = {"type": "object", "additionalProperties": False, "properties": dict(_SETTINGS)}
+_LIMIT = {"type": ["number", "null"], "minimum": 0}
+_CREATE = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "id": {"type": "string"},
+        **dict.fromkeys(("max_gpus", "max_gpu_memory_mb", "max_cpu_cores"), _LIMIT),
+        **dict.fromkeys(("max_memory_mb", "max_concurrent_jobs"), _LIMIT),
+        "priority_tier": {"type": "string", "enum": list(TIERS)},
+        "fair_share_weight": {"type": "number", "exclusiveMinimum": 0},
+        **{key: {"type": "boolean"} for key in ("allow_preemption", "can_preempt_others")},
+        **{key: {"type": "string"} for key in ("email", "organization")},
+        **_SETTINGS,
+    },
+}
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
 
-    async def list(self, _: Request, __: Query) -> Response:
+class TenantRoutes(Routes):
+    """Tenants."""
+
+    tag = "tenants"
+
+    @route("GET /api/v1/tenants", "Tenants.")
+    async def list(self) -> TenantsOut:
+        """All tenants: what they may have, what they have, what they have used."""
         found = await self._shown(None)
-        return reply(TenantsOut(found, len(found)))
+        return TenantsOut(found, len(found))
 
-    async def show(self, request: Request, __: Query) -> Response:
-        return reply(await self._one(request.path_params["tenant_id"]))
+    @route(
+        "POST /api/v1/tenants",
+        {201: "As it is now."},
+        headers={
+            "Idempotency-Key": "Used when the body has no id: the same key is the same tenant."
+        },
+        body=Body(_CREATE, "new tenant"),
+        errors=(409,),
+    )
+    async def create(self, request: Request) -> TenantOut:
+        """Set up a tenant, in the words of multi-tenant clients or in ours.
 
-    async def change(self, request: Request, __: Query) -> Response:
-        """Fields that are left out stay. Changing twice the same way is the same as once."""
+        Equal settings under the same id are the same tenant; one that has only submitted so far
+        was never set up by anybody. Without an id each call makes another tenant, unless it has an
+        Idempotency-Key.
+        """
+        data = await read_json(request)
+        refuse_unstorable(data)
+        name, settings = native_of_tenant(data, self._fresh_id(request))
+        try:
+            wanted = changed(name, None, settings, self._gpu_types())
+        except BadInput as error:
+            raise tenant_refusal(error) from error
+        stored = await self._stored(name)
+        known = None if stored is None else replace(stored, version=1)
+        if known is not None and known not in (wanted, Tenant(name), Tenant(name, deleted=True)):
+            raise Conflict(f"tenant {name} exists with other settings: change it with PATCH")
+        if known != wanted:
+            version = stored.version + 1 if stored is not None else 1
+            if not await self._put(replace(wanted, version=version)):
+                raise _busy(name)
+        return await self._one(name)
+
+    @route("GET /api/v1/tenants/{tenant_id}", "The tenant.", errors=(404,))
+    async def show(self, request: Request) -> TenantOut:
+        """One tenant."""
+        return await self._one(request.path_params["tenant_id"])
+
+    @route(
+        "PATCH /api/v1/tenants/{tenant_id}",
+        {
+            200: ResponseDoc("As it is now.", TenantOut),
+            201: ResponseDoc("It is new.", TenantOut),
+        },
+        body=Body(_BODY, "tenant"),
+        errors=(409,),
+    )
+    async def change(self, request: Request) -> Response:
+        """Create or change a tenant; what is left out stays, null takes a limit away.
+
+        Changing twice the same way is the same as once.
+        """
         name = request.path_params["tenant_id"]
         data = await read_json(request)
         refuse_unstorable(data)
@@ -129,9 +218,13 @@ class TenantRoutes:
                 return reply(await self._one(name), 201 if new else 200)
         raise _busy(name)
 
-    async def delete(self, request: Request, __: Query) -> Response:
-        """Its settings go; its jobs, its bill and what it has used stay. A job that was accepted at
-        the same moment runs to its end."""
+    @route("DELETE /api/v1/tenants/{tenant_id}", "It is deleted.", errors=(404, 409))
+    async def delete(self, request: Request) -> TenantDeletedOut:
+        """Delete a tenant that has no job left that has not ended; its history stays.
+
+        Its settings go; its jobs, its bill and what it has used stay. A job that was accepted at
+        the same moment runs to its end.
+        """
         name = request.path_params["tenant_id"]
         for _ in range(TRIES):
             stored = await self._stored(name)
@@ -139,7 +232,7 @@ class TenantRoutes:
                 raise await self._not_found(name)
             await self._refuse_deletion(name)
             if await self._put(deleted(stored)):
-                return reply(TenantDeletedOut(name, name, f"tenant {name} deleted"))
+                return TenantDeletedOut(name, name, f"tenant {name} deleted")
         raise _busy(name)
 
     async def _refuse_deletion(self, name: str) -> None:
@@ -167,27 +260,6 @@ class TenantRoutes:
 
     def _gpu_types(self) -> frozenset[str]:
         return frozenset(c.gpu_type for c in self._services.clusters() if c.gpus)
-
-    async def create(self, request: Request, _: Query) -> Response:
-        """Equal settings under the same id are the same tenant; one that has only submitted so far
-        was never set up by anybody. Without an id each call makes another tenant, unless it has an
-        Idempotency-Key."""
-        data = await read_json(request)
-        refuse_unstorable(data)
-        name, settings = native_of_tenant(data, self._fresh_id(request))
-        try:
-            wanted = changed(name, None, settings, self._gpu_types())
-        except BadInput as error:
-            raise tenant_refusal(error) from error
-        stored = await self._stored(name)
-        known = None if stored is None else replace(stored, version=1)
-        if known is not None and known not in (wanted, Tenant(name), Tenant(name, deleted=True)):
-            raise Conflict(f"tenant {name} exists with other settings: change it with PATCH")
-        if known != wanted:
-            version = stored.version + 1 if stored is not None else 1
-            if not await self._put(replace(wanted, version=version)):
-                raise _busy(name)
-        return reply(await self._one(name), 201)
 
     def _fresh_id(self, request: Request) -> str:
         key = request.headers.get("idempotency-key")
@@ -248,24 +320,18 @@ def tenant_out(
     shown = [LimitOut(name, limits.get(name), round(used.get(name, 0.0), 3)) for name in names]
     shown.append(LimitOut("usd_per_day", budget.usd_per_day, round(spent.day_usd, 6)))
     shown.append(LimitOut("usd_per_month", budget.usd_per_month, round(spent.month_usd, 6)))
-    return TenantOut(
-        tenant_id=tenant.tenant_id,
+    return shaped(
+        TenantOut,
+        tenant,
         **tenant_words(tenant),
         current_gpus=round(used.get("gpus", 0)),
         current_jobs=round(used.get("jobs", 0)),
         active=True,
-        weight=tenant.weight,
-        priority_max=tenant.priority_max,
         priority_class_max=class_of(tenant.priority_max).name.lower(),
-        may_preempt=tenant.may_preempt,
-        preemptible=tenant.preemptible,
-        spot=tenant.consent.spot,
-        allow_larger=tenant.consent.allow_larger,
-        confirm_above_usd_per_hour=tenant.consent.confirm_above_usd_per_hour,
+        **asdict(tenant.consent),
         quota=_quota(tenant),
         limits=tuple(shown),
         gpu_hours=round(row.usage.decayed(*decay) / 3600, 4),
-        version=tenant.version,
     )
 
 
@@ -278,145 +344,3 @@ def _place(name: str) -> tuple[int, str]:
 def _quota(tenant: Tenant) -> dict[str, object]:
     given = {name: getattr(tenant.quota, name) for name in QUOTA_FIELDS}
     return {name: value for name, value in given.items() if value not in (None, {})}
-
-
-EXAMPLE = {
-    "tenant_id": "vision",
-    "id": "vision",
-    "name": "Vision",
-    "max_gpus": 64,
-    "max_gpu_memory_mb": None,
-    "max_cpu_cores": None,
-    "max_memory_mb": None,
-    "max_concurrent_jobs": None,
-    "priority_tier": "high",
-    "fair_share_weight": 2.0,
-    "allow_preemption": True,
-    "can_preempt_others": True,
-    "current_gpus": 40,
-    "current_jobs": 9,
-    "active": True,
-    "weight": 2.0,
-    "priority_max": 1999,
-    "priority_class_max": "high",
-    "may_preempt": True,
-    "preemptible": True,
-    "spot": False,
-    "allow_larger": False,
-    "confirm_above_usd_per_hour": 40.0,
-    "quota": {"gpus": 64, "gpus_by_type": {"h100-80gb": 16}, "usd_per_day": 5000.0},
-    "limits": [
-        {"resource": "jobs", "quota": None, "used": 9.0},
-        {"resource": "gpus", "quota": 64.0, "used": 40.0},
-        {"resource": "gpus:h100-80gb", "quota": 16.0, "used": 8.0},
-        {"resource": "usd_per_day", "quota": 5000.0, "used": 1312.5},
-        {"resource": "usd_per_month", "quota": None, "used": 20110.0},
-    ],
-    "gpu_hours": 1830.25,
-    "version": 3,
-}
-_DELETED = {"tenant_id": "vision", "id": "vision", "message": "tenant vision deleted"}
-_SETTINGS: Mapping[str, object] = {
-    "name": {"type": "string", "maxLength": 128},
-    "weight": {"type": "number", "exclusiveMinimum": 0},
-    "priority_max": {"type": "integer", "minimum": 0, "maximum": 9999},
-    "may_preempt": {"type": "boolean"},
-    "preemptible": {"type": "boolean"},
-    "spot": {"type": "boolean"},
-    "allow_larger": {"type": "boolean"},
-    "confirm_above_usd_per_hour": {"type": ["number", "null"], "minimum": 0},
-    "quota": {
-        "type": ["object", "null"],
-        "additionalProperties": False,
-        "properties": {
-            **{
-                name: {"type": ["number", "null"], "minimum": 0}
-                for name in QUOTA_FIELDS
-                if name != "gpus_by_type"
-            },
-            "gpus_by_type": {
-                "type": ["object", "null"],
-                "additionalProperties": {"type": ["integer", "null"], "minimum": 0},
-            },
-        },
-    },
-}
-_BODY = {"type": "object", "additionalProperties": False, "properties": dict(_SETTINGS)}
-_LIMIT = {"type": ["number", "null"], "minimum": 0}
-_CREATE = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "id": {"type": "string"},
-        **dict.fromkeys(("max_gpus", "max_gpu_memory_mb", "max_cpu_cores"), _LIMIT),
-        **dict.fromkeys(("max_memory_mb", "max_concurrent_jobs"), _LIMIT),
-        "priority_tier": {"type": "string", "enum": list(TIERS)},
-        "fair_share_weight": {"type": "number", "exclusiveMinimum": 0},
-        **{key: {"type": "boolean"} for key in ("allow_preemption", "can_preempt_others")},
-        **{key: {"type": "string"} for key in ("email", "organization")},
-        **_SETTINGS,
-    },
-}
-
-
-def endpoints(services: Services) -> list[Endpoint]:
-    """What this file serves."""
-    on = TenantRoutes(services)
-    one = f"{PREFIX}/tenants/{{tenant_id}}"
-    return [
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/tenants",
-            summary="All tenants: what they may have, what they have, what they have used",
-            tag=TAG,
-            handle=on.list,
-            answers={
-                200: ResponseDoc("Tenants.", TenantsOut, {"tenants": [EXAMPLE], "total": 1}),
-            },
-            errors=(422, 503),
-        ),
-        Endpoint(
-            method="POST",
-            path=f"{PREFIX}/tenants",
-            summary="Set up a tenant, in the words of multi-tenant clients or in ours",
-            tag=TAG,
-            handle=on.create,
-            answers={201: ResponseDoc("As it is now.", TenantOut, EXAMPLE)},
-            headers={
-                "Idempotency-Key": "Used when the body has no id: the same key is the same tenant."
-            },
-            body=Body(_CREATE, {"a tenant": {"id": "vision", "name": "Vision", "max_gpus": 64}}),
-            errors=(400, 409, 413, 415, 422, 503),
-        ),
-        Endpoint(
-            method="GET",
-            path=one,
-            summary="One tenant",
-            tag=TAG,
-            handle=on.show,
-            answers={200: ResponseDoc("The tenant.", TenantOut, EXAMPLE)},
-            errors=(404, 422, 503),
-        ),
-        Endpoint(
-            method="PATCH",
-            path=one,
-            summary=f"Create or change a tenant ({', '.join(FIELDS)}); null takes a limit away",
-            tag=TAG,
-            handle=on.change,
-            answers={
-                200: ResponseDoc("As it is now.", TenantOut, EXAMPLE),
-                201: ResponseDoc("It is new.", TenantOut, EXAMPLE),
-            },
-            body=Body(_BODY, {"limits": {"weight": 2, "quota": {"gpus": 64, "jobs": None}}}),
-            errors=(400, 409, 413, 415, 422, 503),
-        ),
-        Endpoint(
-            method="DELETE",
-            path=one,
-            summary="Delete a tenant that has no job left that has not ended; its history stays",
-            tag=TAG,
-            handle=on.delete,
-            answers={200: ResponseDoc("It is deleted.", TenantDeletedOut, _DELETED)},
-            errors=(404, 409, 422, 503),
-        ),
-    ]

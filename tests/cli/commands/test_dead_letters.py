@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from scheduler.api.examples import DEAD_LETTER, DEAD_LETTERS, REPLAYED, REPLAYED_BEFORE
+from scheduler.api.examples import example_of
+from scheduler.api.routes.dead_letters import DeadLettersOut, ReplayedOut, WholeDeadLetterOut
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Api, Ended
 
 Zen = Callable[..., "Ended"]
+DEAD_LETTER, DEAD_LETTERS = example_of(WholeDeadLetterOut), example_of(DeadLettersOut)
+REPLAYED = example_of(ReplayedOut)
+REPLAYED_BEFORE = {**REPLAYED, "message": "was sent to a topic again; nothing was sent now"}
 LETTERS = "/api/v1/dead-letters"
 
 

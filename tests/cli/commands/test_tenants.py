@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from scheduler.api.routes.tenants import EXAMPLE
+from scheduler.api.examples import example_of
+from scheduler.api.routes.tenants import TenantOut
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Api, Ended
 
 Zen = Callable[..., "Ended"]
+EXAMPLE = example_of(TenantOut)
 PATH = "/api/v1/tenants"
 
 

@@ -10,7 +10,7 @@ from core.job_fields import FIELDS
 from core.submission import parse_submission
 from core.timers import Timers
 from core.unified_job import is_manifest, native_of_manifest
-from scheduler.api.examples import SUBMISSIONS
+from scheduler.api.examples import example_of, requests
 from scheduler.api.http.app import create_app, endpoints
 from scheduler.api.http.docs_page import render
 from tests.scheduler.api.fakes import House
@@ -83,16 +83,15 @@ def test_examples_have_the_shape_they_show() -> None:
     for endpoint in endpoints(House().services()):
         for answer in endpoint.answers.values():
             if answer.shape is not None:
-                made = msgspec.convert(answer.example, answer.shape)
-                assert msgspec.json.decode(msgspec.json.encode(made)) == answer.example, (
-                    endpoint.path
-                )
+                example = {**example_of(answer.shape), **answer.example}
+                made = msgspec.convert(example, answer.shape)
+                assert msgspec.json.decode(msgspec.json.encode(made)) == example, endpoint.path
 
 
 def test_example_submissions_are_accepted() -> None:
     """Every example of a submission passes the check."""
-    for request in SUBMISSIONS.values():
-        native = native_of_manifest(request) if is_manifest(request) else request  # type: ignore[arg-type]
+    for request in requests("submissions").values():
+        native = native_of_manifest(request) if is_manifest(request) else request
         assert parse_submission(native, Timers(), "fresh").command
 
 

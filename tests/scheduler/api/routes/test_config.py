@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from config.reload import Reader
+from scheduler.api.examples import example_of
 from scheduler.api.http.app import create_app, endpoints
-from scheduler.api.routes import config as routes
+from scheduler.api.routes.config import ConfigRoutes
 from scheduler.api.services import Services
 from tests.config.test_load import MINIMAL
 from tests.config.test_reload import TWO
@@ -164,9 +165,9 @@ async def test_before_the_database_answered() -> None:
 
 def test_examples_are_true(services: Services) -> None:
     """Every example of the documentation has the shape that it documents."""
-    mine = [e for e in endpoints(services) if e.tag == routes.TAG]
+    mine = [e for e in endpoints(services) if e.tag == ConfigRoutes.tag]
     assert len(mine) == 5
     for endpoint in mine:
         for answer in endpoint.answers.values():
             assert answer.shape is not None
-            msgspec.convert(answer.example, answer.shape)
+            msgspec.convert(example_of(answer.shape), answer.shape)
