@@ -4,7 +4,16 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from sim.cloud.faults import GLOBAL, GLOBAL_METRIC, CreateError, FaultBoard
+from sim.cloud.faults import (
+    GLOBAL,
+    GLOBAL_METRIC,
+    AddressSpace,
+    CreateError,
+    FaultBoard,
+    Permissions,
+    QuotaFault,
+    Unsupported,
+)
 from sim.cloud.model import Allocation, CreateFailure, PretendInstance, PretendVm
 from sim.cloud.world import MigSpec, World, region_of
 
@@ -48,13 +57,11 @@ class Market:
     ) -> str | CreateFailure:
         """The zone that takes one more VM of this group, or the error that Google would report."""
         region = spec.region
-        if self._faults.forbidden(region, now):
+        if self._faults.newest(Permissions, now, region=region):
             return _permissions(self._world, dice.choice(spec.zones))
-        if (error := self._faults.create_error(region, now)) is not None:
+        if (error := self._faults.newest(CreateError, now, region=region)) is not None:
             return _create_error(error, dice.choice(spec.zones))
-        supported = [
-            z for z in spec.zones if not self._faults.unsupported(z, spec.machine_type, now)
-        ]
+        supported = [z for z in spec.zones if self._supports(z, spec, now)]
         if not supported:
             return _unsupported(spec, dice.choice(spec.zones))
         if self._machine_is_full():
@@ -62,7 +69,7 @@ class Market:
         over = self._quota_exceeded(spec, now)
         if over is not None:
             return _quota(region, over[0], over[1], dice.choice(supported))
-        if self._faults.no_addresses(region, now):
+        if self._faults.newest(AddressSpace, now, region=region):
             return _addresses(self._world, region, dice.choice(supported))
         free = {z for z in supported if self._has_room(z, spec, now)}
         zone = _pick(spec.target_shape, supported, free, siblings, dice)
@@ -71,6 +78,10 @@ class Market:
     def _machine_is_full(self) -> bool:
         most = self._world.physics.vms_max
         return most is not None and self.pools_used.total() >= most
+
+    def _supports(self, zone: str, spec: MigSpec, now: float) -> bool:
+        kind = spec.machine_type
+        return self._faults.newest(Unsupported, now, zone=zone, machine_type=kind) is None
 
     def _has_room(self, zone: str, spec: MigSpec, now: float) -> bool:
         return self.room(zone, spec.machine_type, spec.spot, 1, now) > 0
@@ -87,9 +98,8 @@ class Market:
     def _quota_exceeded(self, spec: MigSpec, now: float) -> tuple[str, float] | None:
         for metric, amount in spec.quota_use().items():
             key = _quota_key(spec, metric)
-            limit = self._faults.quota(*key, now)
-            if limit is None:
-                limit = self._quotas.get(key)
+            fault = self._faults.newest(QuotaFault, now, region=key[0], metric=metric)
+            limit = self._quotas.get(key) if fault is None else fault.limit
             if limit is not None and self.quotas_used[key] + amount > limit:
                 return metric, limit
         return None
@@ -99,9 +109,7 @@ class Market:
         others = [
             z
             for z in self._world.zones_of(spec.region)
-            if z != zone
-            and not self._faults.unsupported(z, spec.machine_type, now)
-            and self._has_room(z, spec, now)
+            if z != zone and self._supports(z, spec, now) and self._has_room(z, spec, now)
         ]
         return _stockout(self._world.project, spec, zone, ",".join(others))
 

@@ -1,9 +1,10 @@
 """Faults that can be set while the pretend cloud runs. Values, their parser, and the board that
-knows which ones are in force at a given time. No clock: whoever asks says what time it is."""
+knows which ones are in force at a given time. No clock: the caller says what time it is."""
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, TypeVar
 
 from sim.cloud.parsing import Fields, InvalidInput, nearest
 
@@ -14,6 +15,9 @@ GLOBAL = "global"
 GLOBAL_METRIC = "GPUS_ALL_REGIONS"
 WORDS_MAX = 1000
 CALLS = ("createInstances", "deleteInstances", "resizeRequests.insert")
+
+
+F = TypeVar("F", bound="Lasting")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,7 @@ class KnownNames:
     vms: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lasting:
     """A fault that holds from ``after_s`` for ``for_s`` (None: until it is cleared)."""
 
@@ -52,57 +56,54 @@ class Stockout(Lasting):
 
 @dataclass(frozen=True, slots=True)
 class QuotaFault(Lasting):
-    region: str = ""
-    metric: str = ""
-    limit: float = 0.0
+    region: str
+    metric: str
+    limit: float
 
 
 @dataclass(frozen=True, slots=True)
 class Unsupported(Lasting):
-    zone: str = ""
-    machine_type: str = ""
+    zone: str
+    machine_type: str
 
 
 @dataclass(frozen=True, slots=True)
-class AddressSpace(Lasting):
-    region: str = ""
+class InRegion(Lasting):
+    region: str
+
+
+class AddressSpace(InRegion):
+    """No internal address is left."""
+
+
+class Permissions(InRegion):
+    """VMs may not be created."""
+
+
+class NoDriver(InRegion):
+    """VMs come up without their GPUs' driver: an image that was made badly."""
 
 
 @dataclass(frozen=True, slots=True)
-class Permissions(Lasting):
-    region: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CreateError(Lasting):
+class CreateError(InRegion):
     """Google refuses new VMs with an error of its own, whatever it is."""
 
-    region: str = ""
-    code: str = ""
+    code: str
     message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class OperationError(Lasting):
+class OperationError(InRegion):
     """Calls are accepted, and their operations end with an error: nothing was done."""
 
-    region: str = ""
     call: str = "*"
-    code: str = ""
+    code: str = field(kw_only=True)
     message: str = ""
     takes_s: float = 0.0  # accepted → the operation is over
 
 
 @dataclass(frozen=True, slots=True)
-class NoDriver(Lasting):
-    """VMs come up without their GPUs' driver: an image that was made badly."""
-
-    region: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SlowBoots(Lasting):
-    region: str = ""
+class SlowBoots(InRegion):
     factor: float = 1.0
     seconds: float = 0.0  # added after the factor
 
@@ -145,21 +146,9 @@ class Clear:
     id: str | None = None
 
 
-LastingFault = (
-    Stockout
-    | QuotaFault
-    | Unsupported
-    | AddressSpace
-    | Permissions
-    | CreateError
-    | OperationError
-    | NoDriver
-    | SlowBoots
-    | ApiErrors
-)
-Fault = LastingFault | Preempt | Maintain | Crash | Clear
+Fault = Lasting | Preempt | Maintain | Crash | Clear
 
-KINDS = {
+KINDS: dict[str, type[Fault]] = {
     "stockout": Stockout,
     "quota": QuotaFault,
     "unsupported": Unsupported,
@@ -174,6 +163,17 @@ KINDS = {
     "maintain": Maintain,
     "crash": Crash,
     "clear": Clear,
+}
+
+
+_NOUNS = {"machine_type": "machine type", "vm": "VM"}
+_EITHER = {"stockout": ("zone", "region"), "preempt": ("vm", "zone")}
+_BOUNDS: dict[str, dict[str, Any]] = {
+    "for_s": {"low": 0.001},
+    "takes_s": {"high": 600.0},
+    "latency_s": {"high": 600.0},
+    "rate": {"high": 1.0},
+    "factor": {"low": 0.01, "high": 10_000},
 }
 
 
@@ -201,13 +201,13 @@ def parse_fault(raw: object, known: KnownNames) -> Fault:
 
 def parse_lasting_fault(
     raw: object, known: KnownNames, at: str, problems: list[str]
-) -> LastingFault | None:
+) -> Lasting | None:
     """A fault that a world may start with. Problems are added to the caller's list."""
     fault = _parse(raw, known, at, problems)
-    if isinstance(fault, Preempt | Maintain | Crash | Clear):
-        problems.append(f"{at}.kind: {kind_of(fault)} happens once, a world cannot start with it")
-        return None
-    return fault
+    if fault is None or isinstance(fault, Lasting):
+        return fault
+    problems.append(f"{at}.kind: {kind_of(fault)} happens once, a world cannot start with it")
+    return None
 
 
 def _parse(raw: object, known: KnownNames, at: str, problems: list[str]) -> Fault | None:
@@ -218,101 +218,54 @@ def _parse(raw: object, known: KnownNames, at: str, problems: list[str]) -> Faul
             reader.problem("kind", f"a kind of fault ({nearest(str(kind), KINDS)})")
         return None
     cls = KINDS[kind]
-    if issubclass(cls, Lasting):
-        for_s = reader.optional_number("for_s", low=0.001)
-        fault: Fault = _lasting(cls, reader, known, for_s, reader.number("after_s", 0.0))
-    else:
-        fault = _momentary(kind, reader, known)
+    found: dict[str, Any] = {}
+    for each in fields(cls):
+        found[each.name] = _value(cls, each, reader, known, found)
+    one, other = _EITHER.get(kind, ("", ""))
+    if one and reader.has(one) == reader.has(other):
+        problems.append(f"{reader.path(one)}: expected either a {one} or a {other}")
+    if cls is SlowBoots and not (reader.has("factor") or reader.has("seconds")):
+        reader.problem("factor", "a factor or seconds to slow boots by")
     reader.done()
-    return fault
+    return cls(**found)
 
 
-def _lasting(
-    cls: type[Lasting], reader: Fields, known: KnownNames, for_s: float | None, after_s: float
-) -> LastingFault:
-    if cls is Stockout:
-        return _stockout(reader, known, for_s, after_s)
-    if cls is Unsupported:
-        zone = reader.known("zone", known.zones, "zone")
-        machine_type = reader.known("machine_type", known.machine_types, "machine type")
-        return Unsupported(for_s, after_s, zone, machine_type)
-    if cls is ApiErrors:
-        return _api_errors(reader, known, for_s, after_s)
-    if cls is QuotaFault:
-        return _quota(reader, known, for_s, after_s)
-    region = reader.known("region", known.regions, "region")
-    if cls is CreateError:
-        code, message = reader.text("code"), reader.text("message", "")
-        return CreateError(for_s, after_s, region, code[:WORDS_MAX], message[:WORDS_MAX])
-    if cls is OperationError:
-        call = reader.choice("call", ("*", *CALLS), "*")
-        code, message = reader.text("code"), reader.text("message", "")
-        takes_s = reader.number("takes_s", 0.0, high=600.0)
-        words = (code[:WORDS_MAX], message[:WORDS_MAX])
-        return OperationError(for_s, after_s, region, call, *words, takes_s)
-    if cls is SlowBoots:
-        if not (reader.has("factor") or reader.has("seconds")):
-            reader.problem("factor", "a factor or seconds to slow boots by")
-        factor = reader.number("factor", 1.0, low=0.01, high=10_000)
-        return SlowBoots(for_s, after_s, region, factor, reader.number("seconds", 0.0))
-    if cls is NoDriver:
-        return NoDriver(for_s, after_s, region)
-    if cls is AddressSpace:
-        return AddressSpace(for_s, after_s, region)
-    return Permissions(for_s, after_s, region)
-
-
-def _quota(reader: Fields, known: KnownNames, for_s: float | None, after_s: float) -> QuotaFault:
-    region = reader.known("region", known.regions | {GLOBAL}, "region")
-    metrics = {GLOBAL_METRIC} if region == GLOBAL else known.metrics - {GLOBAL_METRIC}
-    metric = reader.known("metric", metrics, "quota metric")
-    return QuotaFault(for_s, after_s, region, metric, reader.number("limit"))
-
-
-def _stockout(reader: Fields, known: KnownNames, for_s: float | None, after_s: float) -> Stockout:
-    zone = reader.optional_known("zone", known.zones, "zone")
-    region = reader.optional_known("region", known.regions, "region")
-    if reader.has("zone") == reader.has("region"):
-        reader.problems.append(f"{reader.path('zone')}: expected either a zone or a region")
-    types = known.machine_types | {"*"}
-    machine_type = reader.known("machine_type", types, "machine type", "*")
-    return Stockout(for_s, after_s, zone, region, machine_type, reader.optional_flag("spot"))
-
-
-def _api_errors(
-    reader: Fields, known: KnownNames, for_s: float | None, after_s: float
-) -> ApiErrors:
-    kinds = reader.texts("kinds", ("503",))
-    if any(kind not in API_ERROR_KINDS for kind in kinds):
-        reader.problem("kinds", "kinds out of " + ", ".join(API_ERROR_KINDS))
-    return ApiErrors(
-        for_s,
-        after_s,
-        reader.known("region", known.regions | {"*"}, "region", "*"),
-        reader.number("rate", 0.0, high=1.0),
-        kinds,
-        reader.number("latency_s", 0.0, high=600.0),
-    )
-
-
-def _momentary(kind: str, reader: Fields, known: KnownNames) -> Preempt | Maintain | Crash | Clear:
-    if kind == "clear":
-        return Clear(reader.optional_text("id"))
-    if kind == "crash":
-        return Crash(reader.known("vm", known.vms, "VM"))
-    if kind == "maintain":
-        return Maintain(reader.known("vm", known.vms, "VM"))
-    vm = reader.optional_known("vm", known.vms, "VM")
-    zone = reader.optional_known("zone", known.zones, "zone")
-    if reader.has("vm") == reader.has("zone"):
-        reader.problems.append(f"{reader.path('vm')}: expected either a vm or a zone")
-    return Preempt(vm, zone)
+def _value(
+    cls: type[Fault], each: Field[Any], reader: Fields, known: KnownNames, found: dict[str, Any]
+) -> Any:
+    """One field of a fault. Its default says whether it may be missing, its name what it is."""
+    name, default = each.name, each.default
+    if default is None and not reader.given(name):
+        return None
+    given = {} if default in (None, MISSING) else {"default": default}
+    match name:
+        case "region" | "zone" | "machine_type" | "vm":
+            names = getattr(known, f"{name}s") | ({"*"} if default == "*" else set())
+            names |= {GLOBAL} if cls is QuotaFault else set()
+            return reader.known(name, names, _NOUNS.get(name, name), **given)
+        case "metric":
+            everywhere = found["region"] == GLOBAL
+            names = {GLOBAL_METRIC} if everywhere else known.metrics - {GLOBAL_METRIC}
+            return reader.known(name, names, "quota metric")
+        case "call":
+            return reader.choice(name, ("*", *CALLS), **given)
+        case "kinds":
+            kinds = reader.texts(name, **given)
+            if any(kind not in API_ERROR_KINDS for kind in kinds):
+                reader.problem(name, "kinds out of " + ", ".join(API_ERROR_KINDS))
+            return kinds
+        case "code" | "message" | "id":
+            return reader.text(name, **given)[:WORDS_MAX]
+        case "spot":
+            return reader.flag(name, False)
+        case _:
+            return reader.number(name, **given, **_BOUNDS.get(name, {}))
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveFault:
     id: str
-    fault: LastingFault
+    fault: Lasting
     since: float
     until: float | None
 
@@ -338,7 +291,7 @@ class FaultBoard:
         self._active: dict[str, ActiveFault] = {}
         self._count = 0
 
-    def add(self, fault: LastingFault, now: float) -> ActiveFault:
+    def add(self, fault: Lasting, now: float) -> ActiveFault:
         self._forget_over(now)
         if len(self._active) >= ACTIVE_FAULTS_MAX:
             raise InvalidInput(
@@ -371,7 +324,7 @@ class FaultBoard:
     def _forget_over(self, now: float) -> None:
         self._active = {k: a for k, a in self._active.items() if not a.over(now)}
 
-    def _holding(self, now: float) -> Iterator[LastingFault]:
+    def _holding(self, now: float) -> Iterator[Lasting]:
         return (a.fault for a in self._active.values() if a.holds(now))
 
     def stocked_out(
@@ -382,39 +335,17 @@ class FaultBoard:
             for f in self._holding(now)
         )
 
-    def unsupported(self, zone: str, machine_type: str, now: float) -> bool:
-        return any(
-            isinstance(f, Unsupported) and (f.zone, f.machine_type) == (zone, machine_type)
-            for f in self._holding(now)
+    def newest(self, kind: type[F], now: float, **where: str) -> F | None:
+        """The newest fault of a kind with these fields, of which "*" stands for every value."""
+        found = [f for f in self._holding(now) if isinstance(f, kind)]
+        return next(
+            (
+                fault
+                for fault in reversed(found)
+                if all(getattr(fault, name) in ("*", value) for name, value in where.items())
+            ),
+            None,
         )
-
-    def quota(self, region: str, metric: str, now: float) -> float | None:
-        """The newest limit that a fault sets, if one does."""
-        limit = None
-        for f in self._holding(now):
-            if isinstance(f, QuotaFault) and (f.region, f.metric) == (region, metric):
-                limit = f.limit
-        return limit
-
-    def no_addresses(self, region: str, now: float) -> bool:
-        return any(isinstance(f, AddressSpace) and f.region == region for f in self._holding(now))
-
-    def forbidden(self, region: str, now: float) -> bool:
-        return any(isinstance(f, Permissions) and f.region == region for f in self._holding(now))
-
-    def create_error(self, region: str, now: float) -> CreateError | None:
-        """The newest one, if there is one."""
-        found = [f for f in self._holding(now) if isinstance(f, CreateError)]
-        return next((f for f in reversed(found) if f.region == region), None)
-
-    def operation_error(self, region: str, call: str, now: float) -> OperationError | None:
-        """The newest one, if there is one."""
-        found = [f for f in self._holding(now) if isinstance(f, OperationError)]
-        hits = (f for f in reversed(found) if f.region == region and f.call in ("*", call))
-        return next(hits, None)
-
-    def no_driver(self, region: str, now: float) -> bool:
-        return any(isinstance(f, NoDriver) and f.region == region for f in self._holding(now))
 
     def boot_time(self, region: str, seconds: float, now: float) -> float:
         for f in self._holding(now):

@@ -3,28 +3,24 @@ happens at the time its timer says, whenever ``catch_up`` comes to it."""
 
 import heapq
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from sim.cloud.capacity import Market
-from sim.cloud.faults import FaultBoard
+from sim.cloud.faults import FaultBoard, NoDriver
 from sim.cloud.model import (
     GROWING,
     Action,
     CreateFailure,
     Effect,
+    EffectKind,
     ErrorRecord,
     InstanceStatus,
-    MaintenanceNotice,
     Mig,
-    PowerOff,
-    PowerOn,
     PretendInstance,
     PretendVm,
     RequestState,
     ResizeRequest,
-    SoftOff,
-    SpotNotice,
     Timed,
     VmInfo,
 )
@@ -145,7 +141,7 @@ class Lifecycle:
             spot=spec.spot,
             metadata=(*spec.metadata, ("created-by", self._created_by(member.mig))),
             labels=spec.labels,
-            driver=not self._faults.no_driver(spec.region, at),
+            driver=self._faults.newest(NoDriver, at, region=spec.region) is None,
         )
         vm = PretendVm(info=info, created_at=at, member=member, hold=member.hold)
         self.vms[info.id] = vm
@@ -169,9 +165,7 @@ class Lifecycle:
         """The request ends without VMs; its members leave the group."""
         request.state = state
         request.plan += 1
-        for member in request.members:
-            if not member.leaving:
-                self.remove(member, Action.DELETING)
+        self.remove((m for m in request.members if not m.leaving), Action.DELETING)
 
     def _attempt_all(self, request: ResizeRequest, at: float) -> None:
         waiting = [member for member in request.members if not member.leaving]
@@ -216,7 +210,7 @@ class Lifecycle:
     def _end_at(self, member: PretendInstance, at: float) -> None:
         """The requested run is over then. Whatever removes the member before makes this void."""
         member.ends_at = at
-        self._later(at, member, lambda _: self.remove(member, Action.DELETING))
+        self._later(at, member, lambda _: self._remove(member, Action.DELETING))
 
     def _created_by(self, mig: Mig) -> str:
         return f"projects/{self._world.project_number}/{mig_path(mig)}"
@@ -227,11 +221,15 @@ class Lifecycle:
     def _booted(self, vm: PretendVm, at: float) -> None:
         vm.status = InstanceStatus.RUNNING
         vm.powered = True
-        self._effects.append(PowerOn(vm.info, at))
+        self._effects.append(Effect(EffectKind.POWER_ON, vm.info, at))
         if vm.member is not None and vm.member.action in GROWING:
             vm.member.action = Action.NONE
 
-    def remove(self, member: PretendInstance, action: Action) -> None:
+    def remove(self, members: Iterable[PretendInstance], action: Action) -> None:
+        for member in members:
+            self._remove(member, action)
+
+    def _remove(self, member: PretendInstance, action: Action) -> None:
         member.mig.target_size -= 1
         member.action = action
         member.plan += 1
@@ -277,7 +275,7 @@ class Lifecycle:
         """The metadata says so. The soft off follows at once, unless the instance template asks for
         a notice before it (preemptionNoticeDuration); the VM runs on meanwhile."""
         vm.preempted = True
-        self._effects.append(SpotNotice(vm.info, self.now))
+        self._effects.append(Effect(EffectKind.SPOT_NOTICE, vm.info, self.now))
         notice_s = vm.member.mig.spec.preemption_notice_s if vm.member is not None else 0.0
         if notice_s:
             vm.plan += 1
@@ -287,7 +285,7 @@ class Lifecycle:
 
     def maintain(self, vm: PretendVm, notice_s: float, shutdown_s: float) -> None:
         """The VM runs on until the maintenance begins."""
-        self._effects.append(MaintenanceNotice(vm.info, self.now))
+        self._effects.append(Effect(EffectKind.MAINTENANCE_NOTICE, vm.info, self.now))
         vm.plan += 1
         self._later(self.now + notice_s, vm, lambda _: self.stop(vm, shutdown_s))
 
@@ -295,7 +293,7 @@ class Lifecycle:
         """Once: a guest that is told again hears nothing new."""
         if vm.powered and not vm.told_off:
             vm.told_off = True
-            self._effects.append(SoftOff(vm.info, at))
+            self._effects.append(Effect(EffectKind.SOFT_OFF, vm.info, at))
 
     def end(self, vm: PretendVm, at: float) -> None:
         """The power goes: crash, shutdown from inside, or the end of a stop."""
@@ -323,7 +321,7 @@ class Lifecycle:
     def _cut_power(self, vm: PretendVm, at: float) -> None:
         if vm.powered:
             vm.powered = False
-            self._effects.append(PowerOff(vm.info, at))
+            self._effects.append(Effect(EffectKind.POWER_OFF, vm.info, at))
 
     def _lost(self, vm: PretendVm, at: float) -> None:
         """What the group does about a member whose VM stopped without the group's asking."""

@@ -9,18 +9,10 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, assert_never
+from typing import Final
 
 from sim.cloud.metadata_server import MetadataServer, VmMetadata
-from sim.cloud.model import (
-    Effect,
-    MaintenanceNotice,
-    PowerOff,
-    PowerOn,
-    SoftOff,
-    SpotNotice,
-    VmInfo,
-)
+from sim.cloud.model import Effect, EffectKind, VmInfo
 from sim.cloud.parsing import InvalidInput
 from sim.cloud.processes import ask_to_stop, die_with_parent, kill_machine, marked
 from sim.cloud.world import World
@@ -104,21 +96,18 @@ class VmProcesses:
                 shutil.rmtree(entry, ignore_errors=True)
 
     async def apply(self, effect: Effect) -> None:
-        match effect:
-            case PowerOn(vm):
+        vm, machine = effect.vm, self._machines.get(effect.vm.id)
+        match effect.kind:
+            case EffectKind.POWER_ON:
                 await self._power_on(vm)
-            case SpotNotice(vm):
-                if vm.id in self._machines:
-                    self._machines[vm.id].metadata.metadata.preempt()
-            case MaintenanceNotice(vm):
-                if vm.id in self._machines:
-                    self._machines[vm.id].metadata.metadata.maintain()
-            case SoftOff(vm):
-                self._soft_off(vm)
-            case PowerOff(vm):
+            case EffectKind.SPOT_NOTICE if machine is not None:
+                machine.metadata.metadata.preempt()
+            case EffectKind.MAINTENANCE_NOTICE if machine is not None:
+                machine.metadata.metadata.maintain()
+            case EffectKind.SOFT_OFF:
+                self._soft_off(machine)
+            case EffectKind.POWER_OFF:
                 self._power_off(vm)
-            case _:
-                assert_never(effect)
 
     async def _power_on(self, vm: VmInfo) -> None:
         if not vm.driver:  # without it a worker looks for real GPUs
@@ -195,9 +184,8 @@ class VmProcesses:
             log.info("VM %s shut itself down, exit code %s", machine.vm.name, code)
             self._guest_exited(machine.vm.id)
 
-    def _soft_off(self, vm: VmInfo) -> None:
+    def _soft_off(self, machine: _Machine | None) -> None:
         """As systemd does: SIGTERM to the service, which tells its own."""
-        machine = self._machines.get(vm.id)
         process = machine.process if machine is not None else None
         if process is not None and process.returncode is None:
             ask_to_stop(process.pid)

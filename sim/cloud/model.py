@@ -59,39 +59,22 @@ class VmInfo:
     driver: bool = True  # its GPUs can be used
 
 
-@dataclass(frozen=True, slots=True)
-class PowerOn:
-    vm: VmInfo
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class SpotNotice:
-    vm: VmInfo
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class MaintenanceNotice:
-    vm: VmInfo
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class SoftOff:
+class EffectKind(StrEnum):
+    POWER_ON = "power on"
+    SPOT_NOTICE = "spot notice"
+    MAINTENANCE_NOTICE = "maintenance notice"
+    SOFT_OFF = "soft off"
     """ACPI G2: the guest's init ends its services, each by SIGTERM. The power goes later."""
-
-    vm: VmInfo
-    at: float
+    POWER_OFF = "power off"
 
 
 @dataclass(frozen=True, slots=True)
-class PowerOff:
+class Effect:
+    """What happens to a machine."""
+
+    kind: EffectKind
     vm: VmInfo
     at: float
-
-
-Effect = PowerOn | SpotNotice | MaintenanceNotice | SoftOff | PowerOff
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 import difflib
 import math
 import re
-from collections.abc import Iterable, Sequence
-from typing import Final, TypeGuard, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar, cast
 
+T = TypeVar("T")
 _MISSING: Final = object()
 
 
@@ -35,10 +36,15 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _is_number(value: object) -> TypeGuard[float]:
+def _is_number(value: object, low: float = 0.0, high: float = math.inf) -> bool:
     # Python reads NaN and Infinity as JSON numbers; no field of ours can mean them.
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and abs(cast("float", value)) < 1e15
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) < 1e15 and low <= value <= high
+
+
+def _is_text(value: object, pattern: str = r"(?s).+") -> bool:
+    return isinstance(value, str) and re.fullmatch(pattern, value) is not None
 
 
 class Fields:
@@ -66,153 +72,93 @@ class Fields:
     def has(self, key: str) -> bool:
         return self._raw.get(key) is not None
 
-    def _take(self, key: str, default: object, expected: str) -> object:
+    def _read(
+        self, key: str, default: object, expected: str, good: Callable[[Any], bool], instead: T
+    ) -> T:
+        """The value if it is good, or the default; else a problem is noted and `instead` given."""
         self._seen.add(key)
-        value = self._raw.get(key, _MISSING)
-        if value is _MISSING:
-            if default is _MISSING:
-                self.problem(key, expected)
-                return None
-            return default
-        return value
+        value = self._raw.get(key, default)
+        if value is not _MISSING and (value is default or good(value)):
+            return cast("T", value)
+        self.problem(key, expected)
+        return instead
+
+    def given(self, key: str) -> bool:
+        """Whether an optional field has a value."""
+        self._seen.add(key)
+        return self.has(key)
 
     def text(self, key: str, default: object = _MISSING, pattern: str = r".+") -> str:
         expected = "text" if pattern == r".+" else f"text that matches {pattern}"
-        value = self._take(key, default, expected)
-        if value is default:
-            return cast("str", value)
-        if isinstance(value, str) and re.fullmatch(pattern, value):
-            return value
-        if key in self._raw:
-            self.problem(key, expected)
-        return ""
-
-    def optional_text(self, key: str) -> str | None:
-        self._seen.add(key)
-        return self.text(key) if self.has(key) else None
+        return self._read(key, default, expected, lambda v: _is_text(v, pattern), "")
 
     def number(
         self, key: str, default: object = _MISSING, low: float = 0.0, high: float = math.inf
     ) -> float:
-        expected = (
-            f"a number from {low:g} to {high:g}" if high < math.inf else f"a number ≥ {low:g}"
-        )
-        value = self._take(key, default, expected)
-        if value is default:
-            return cast("float", value)
-        if _is_number(value) and low <= value <= high:
-            return float(value)
-        if key in self._raw:
-            self.problem(key, expected)
-        return low
-
-    def optional_number(self, key: str, low: float = 0.0, high: float = math.inf) -> float | None:
-        self._seen.add(key)
-        return self.number(key, low=low, high=high) if self.has(key) else None
+        bounds = f"from {low:g} to {high:g}" if high < math.inf else f"≥ {low:g}"
+        expected = f"a number {bounds}"
+        return float(self._read(key, default, expected, lambda v: _is_number(v, low, high), low))
 
     def whole(self, key: str, default: object = _MISSING, low: int = 0, high: int = 2**53) -> int:
-        expected = f"a whole number from {low} to {high}"
-        value = self._take(key, default, expected)
-        if value is default:
-            return cast("int", value)
-        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
-            return value
-        if key in self._raw:
-            self.problem(key, expected)
-        return low
+        def good(value: object) -> bool:
+            return isinstance(value, int) and _is_number(value, low, high)
 
-    def optional_whole(self, key: str, low: int = 0) -> int | None:
-        self._seen.add(key)
-        return self.whole(key, low=low) if self.has(key) else None
+        return self._read(key, default, f"a whole number from {low} to {high}", good, low)
 
     def flag(self, key: str, default: bool) -> bool:
-        value = self._take(key, default, "true or false")
-        if isinstance(value, bool):
-            return value
-        self.problem(key, "true or false")
-        return default
-
-    def optional_flag(self, key: str) -> bool | None:
-        self._seen.add(key)
-        return self.flag(key, False) if self.has(key) else None
+        return self._read(key, default, "true or false", lambda v: isinstance(v, bool), default)
 
     def choice(self, key: str, options: Sequence[str], default: object = _MISSING) -> str:
         expected = "one of " + ", ".join(options)
-        value = self._take(key, default, expected)
-        if isinstance(value, str) and value in options:
-            return value
-        if key in self._raw:
-            self.problem(key, expected)
-        return options[0]
+        return self._read(key, default, expected, lambda v: v in options, options[0])
 
     def known(self, key: str, known: Iterable[str], noun: str, default: object = _MISSING) -> str:
         """Text that must name something that exists; a miss lists the nearest names."""
-        names = frozenset(known)
-        value = self._take(key, default, f"a {noun}")
-        if value is default or (isinstance(value, str) and value in names):
-            return cast("str", value)
-        if key in self._raw:
-            self.problem(key, f"a known {noun} ({nearest(str(value), names)})")
-        return ""
-
-    def optional_known(self, key: str, known: Iterable[str], noun: str) -> str | None:
-        self._seen.add(key)
-        return self.known(key, known, noun) if self.has(key) else None
+        names = tuple(known)
+        near = f"a known {noun} ({nearest(str(self._raw.get(key)), names)})"
+        expected = near if key in self._raw else f"a {noun}"
+        return self._read(key, default, expected, lambda v: v in names, "")
 
     def span(self, key: str, default: tuple[float, float]) -> tuple[float, float]:
-        expected = "[min, max] in seconds, 0 ≤ min ≤ max"
-        value = self._take(key, default, expected)
-        if value is default:
-            return default
-        if isinstance(value, list) and len(value) == 2:
-            low, high = value
-            if _is_number(low) and _is_number(high) and 0 <= low <= high:
-                return float(low), float(high)
-        self.problem(key, expected)
-        return default
+        def good(value: object) -> bool:
+            pair = value if isinstance(value, list) and len(value) == 2 else (1, 0)
+            return all(map(_is_number, pair)) and 0 <= pair[0] <= pair[1]
+
+        low, high = self._read(key, default, "[min, max] in seconds, 0 ≤ min ≤ max", good, default)
+        return float(low), float(high)
 
     def texts(self, key: str, default: object = _MISSING) -> tuple[str, ...]:
-        expected = "a list of one or more texts"
-        value = self._take(key, default, expected)
-        if value is default:
-            return cast("tuple[str, ...]", value)
-        if isinstance(value, list) and value and all(isinstance(v, str) and v for v in value):
-            return tuple(value)
-        if key in self._raw:
-            self.problem(key, expected)
-        return ()
+        def good(value: object) -> bool:
+            return isinstance(value, list) and bool(value) and all(map(_is_text, value))
+
+        return tuple(self._read(key, default, "a list of one or more texts", good, ()))
 
     def mapping(self, key: str) -> tuple[tuple[str, str], ...]:
-        value = self._take(key, {}, "an object of texts")
-        if isinstance(value, dict) and all(isinstance(v, str) for v in value.values()):
-            return tuple((str(k), cast("str", v)) for k, v in value.items())
-        self.problem(key, "an object whose values are texts")
-        return ()
+        def good(value: object) -> bool:
+            return isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
+
+        empty: dict[str, str] = {}
+        found = self._read(key, empty, "an object whose values are texts", good, empty)
+        return tuple((str(k), v) for k, v in found.items())
 
     def objects(self, key: str) -> list["Fields"]:
-        value = self._take(key, [], "a list of objects")
-        if not isinstance(value, list):
-            self.problem(key, "a list of objects")
-            return []
-        return [Fields(v, f"{self.path(key)}[{i}]", self.problems) for i, v in enumerate(value)]
+        found = self.raw_items(key, "a list of objects")
+        return [Fields(v, f"{self.path(key)}[{i}]", self.problems) for i, v in enumerate(found)]
 
     def values(self, key: str) -> list["Fields"]:
         """The objects in an object whose keys are anybody's choice."""
-        value = self._take(key, {}, "an object of objects")
-        if not isinstance(value, dict):
-            self.problem(key, "an object of objects")
-            return []
-        return [Fields(v, f"{self.path(key)}.{k}", self.problems) for k, v in value.items()]
+        empty: dict[str, object] = {}
+        expected = "an object of objects"
+        found = self._read(key, empty, expected, lambda v: isinstance(v, dict), empty)
+        return [Fields(v, f"{self.path(key)}.{k}", self.problems) for k, v in found.items()]
 
-    def raw_items(self, key: str) -> list[object]:
-        value = self._take(key, [], "a list")
-        if isinstance(value, list):
-            return list(value)
-        self.problem(key, "a list")
-        return []
+    def raw_items(self, key: str, expected: str = "a list") -> list[object]:
+        empty: list[object] = []
+        return self._read(key, empty, expected, lambda v: isinstance(v, list), empty)
 
     def inner(self, key: str) -> "Fields":
-        return Fields(self._take(key, {}, "an object"), self.path(key), self.problems)
+        self._seen.add(key)
+        return Fields(self._raw.get(key, {}), self.path(key), self.problems)
 
     def done(self) -> None:
         """Refuses what nobody asked for: a misspelt field must not be ignored."""

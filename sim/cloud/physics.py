@@ -8,29 +8,22 @@ tried again for ever; a repeated request id changes nothing; names come back, id
 
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import assert_never
 
 from sim.cloud.faults import (
+    CALLS,
     ActiveFault,
-    AddressSpace,
-    ApiErrors,
     ApiVerdict,
     Clear,
     Crash,
-    CreateError,
     Fault,
     FaultBoard,
+    Lasting,
     Maintain,
-    NoDriver,
     OperationError,
-    Permissions,
     Preempt,
-    QuotaFault,
-    SlowBoots,
-    Stockout,
-    Unsupported,
 )
 from sim.cloud.flex_start import FlexStartRequest
 from sim.cloud.lifecycle import Lifecycle, mig_path
@@ -142,14 +135,12 @@ class CloudProject:
     ) -> Operation:
         """Adds members by name; the VMs come later, or never."""
         mig = self.mig(region, name, now)
-        scope = f"regions/{region}"
-        if (done := self._operations.repeated(scope, request_id)) is not None:
-            return done
-        self._check_new_names(mig, names)
-        if (failed := self._fails(mig, "createInstances", request_id)) is not None:
-            return failed
-        self._life.grow(mig, names)
-        return self._record(scope, "createInstances", mig_path(mig), request_id)
+
+        def checked() -> Callable[[], None]:
+            self._check_new_names(mig, names)
+            return lambda: self._life.grow(mig, names)
+
+        return self._change(mig, "createInstances", request_id, checked)
 
     def delete_instances(
         self,
@@ -162,45 +153,43 @@ class CloudProject:
     ) -> Operation:
         """Removes exactly these members, whether their VMs exist yet or not."""
         mig = self.mig(region, name, now)
-        scope = f"regions/{region}"
-        if (done := self._operations.repeated(scope, request_id)) is not None:
-            return done
-        members = list(self._named_members(mig, instances, skip_invalid))
-        if (failed := self._fails(mig, "deleteInstances", request_id)) is not None:
-            return failed
-        for member in members:
-            self._life.remove(member, Action.DELETING)
-        return self._record(scope, "deleteInstances", mig_path(mig), request_id)
+
+        def checked() -> Callable[[], None]:
+            members = self._named_members(mig, instances, skip_invalid)
+            return lambda: self._life.remove(members, Action.DELETING)
+
+        return self._change(mig, "deleteInstances", request_id, checked)
 
     def abandon_instances(
         self, region: str, name: str, instances: Sequence[str], request_id: str | None, now: float
     ) -> Operation:
         """Removes members from the group; their VMs live on, and cost."""
         mig = self.mig(region, name, now)
-        scope = f"regions/{region}"
-        if (done := self._operations.repeated(scope, request_id)) is not None:
-            return done
-        for member in self._named_members(mig, instances, skip_invalid=False):
-            self._life.remove(member, Action.ABANDONING)
-        return self._record(scope, "abandonInstances", mig_path(mig), request_id)
+
+        def checked() -> Callable[[], None]:
+            members = self._named_members(mig, instances, skip_invalid=False)
+            return lambda: self._life.remove(members, Action.ABANDONING)
+
+        return self._change(mig, "abandonInstances", request_id, checked)
 
     def resize(
         self, region: str, name: str, size: int, request_id: str | None, now: float
     ) -> Operation:
         """Sets the target. Growing invents names, shrinking chooses its victims itself."""
         mig = self.mig(region, name, now)
-        scope = f"regions/{region}"
-        if (done := self._operations.repeated(scope, request_id)) is not None:
-            return done
         most = self.world.physics.group_vms_max
-        if not 0 <= size <= most:
-            raise invalid("size", size, f"a number from 0 to {most}")
-        more = size - mig.target_size
+
+        def checked() -> Callable[[], None]:
+            if not 0 <= size <= most:
+                raise invalid("size", size, f"a number from 0 to {most}")
+            return lambda: self._resize(mig, size - mig.target_size)
+
+        return self._change(mig, "resize", request_id, checked)
+
+    def _resize(self, mig: Mig, more: int) -> None:
         if more > 0:
             self._life.grow(mig, self._fresh_names(mig, more))
-        for member in self._victims(mig, -more):
-            self._life.remove(member, Action.DELETING)
-        return self._record(scope, "resize", mig_path(mig), request_id)
+        self._life.remove(self._victims(mig, -more), Action.DELETING)
 
     def request_instances(
         self,
@@ -213,28 +202,27 @@ class CloudProject:
         """Several VMs at once or none: the members are there at once, their VMs wait for each
         other."""
         mig = self.mig(region, name, now)
-        scope = f"regions/{region}"
-        if (done := self._operations.repeated(scope, request_id)) is not None:
-            return done
-        asked.check(mig)
-        names = asked.names or tuple(self._fresh_names(mig, asked.count))
-        self._check_new_names(mig, names)
-        if (failed := self._fails(mig, "resizeRequests.insert", request_id)) is not None:
-            return failed
-        self._life.grow_together(
-            mig,
-            ResizeRequest(
-                name=asked.name,
-                id=self._life.new_id(),
-                created_at=now,
-                run_s=asked.run_s,
-                members=tuple(
-                    PretendInstance(name=n, mig=mig, zone=mig.spec.zones[0]) for n in names
-                ),
-                by_count=not asked.names,
-            ),
+
+        def checked() -> Callable[[], None]:
+            asked.check(mig)
+            names = asked.names or tuple(self._fresh_names(mig, asked.count))
+            self._check_new_names(mig, names)
+            return lambda: self._life.grow_together(mig, self._resize_request(mig, asked, names))
+
+        return self._change(mig, "resizeRequests.insert", request_id, checked)
+
+    def _resize_request(
+        self, mig: Mig, asked: FlexStartRequest, names: Sequence[str]
+    ) -> ResizeRequest:
+        zone = mig.spec.zones[0]
+        return ResizeRequest(
+            name=asked.name,
+            id=self._life.new_id(),
+            created_at=self._life.now,
+            run_s=asked.run_s,
+            members=tuple(PretendInstance(name=n, mig=mig, zone=zone) for n in names),
+            by_count=not asked.names,
         )
-        return self._record(scope, "resizeRequests.insert", mig_path(mig), request_id)
 
     def request(self, region: str, name: str, request: str, now: float) -> ResizeRequest:
         found = self.mig(region, name, now).requests.get(request)
@@ -248,14 +236,14 @@ class CloudProject:
     ) -> Operation:
         """Only a request that still waits can be cancelled."""
         found = self.request(region, name, request, now)
-        scope = f"regions/{region}"
-        if (done := self._operations.repeated(scope, request_id)) is not None:
-            return done
-        if found.state is not RequestState.ACCEPTED:
-            raise invalid("resizeRequest", request, f"one that waits, it is {found.state}")
-        self._life.give_up(found, RequestState.CANCELLED)
-        target = mig_path(self.mig(region, name, now))
-        return self._record(scope, "resizeRequests.cancel", target, request_id)
+
+        def checked() -> Callable[[], None]:
+            if found.state is not RequestState.ACCEPTED:
+                raise invalid("resizeRequest", request, f"one that waits, it is {found.state}")
+            return lambda: self._life.give_up(found, RequestState.CANCELLED)
+
+        mig = self.mig(region, name, now)
+        return self._change(mig, "resizeRequests.cancel", request_id, checked)
 
     def chances(
         self, zones: Sequence[str], machine_type: str, spot: bool, size: int, now: float
@@ -306,7 +294,7 @@ class CloudProject:
 
     def _named_members(
         self, mig: Mig, instances: Sequence[str], skip_invalid: bool
-    ) -> Iterable[PretendInstance]:
+    ) -> list[PretendInstance]:
         if not 1 <= len(instances) <= INSTANCES_PER_CALL_MAX:
             raise invalid("instances", len(instances), f"1 to {INSTANCES_PER_CALL_MAX} URLs")
         found: dict[str, PretendInstance] = {}
@@ -319,16 +307,28 @@ class CloudProject:
                     continue
                 raise invalid(f"instances[{i}]", url, f"a member of {mig.spec.name}, not leaving")
             found[name] = member
-        return found.values()
+        return list(found.values())
 
-    def _fails(self, mig: Mig, verb: str, request_id: str | None) -> Operation | None:
-        """The operation of a call that is accepted and then fails, if a fault says so."""
-        fault = self.faults.operation_error(mig.spec.region, verb, self._life.now)
-        if fault is None:
-            return None
-        error = CreateFailure(fault.code, fault.message, mig.spec.zones[0])
+    def _change(
+        self,
+        mig: Mig,
+        verb: str,
+        request_id: str | None,
+        checked: Callable[[], Callable[[], None]],
+    ) -> Operation:
+        """One call on a group. `checked` raises ApiError, or returns what the call does; a repeat
+        does nothing, and a fault may let the operation fail after the call was accepted."""
         scope = f"regions/{mig.spec.region}"
-        return self._record(scope, verb, mig_path(mig), request_id, fault.takes_s, error)
+        if (done := self._operations.repeated(scope, request_id)) is not None:
+            return done
+        act = checked()
+        where = {"region": mig.spec.region, "call": verb}
+        fault = self.faults.newest(OperationError, self._life.now, **where)
+        if fault is not None and verb in CALLS:
+            error = CreateFailure(fault.code, fault.message, mig.spec.zones[0])
+            return self._record(scope, verb, mig_path(mig), request_id, fault.takes_s, error)
+        act()
+        return self._record(scope, verb, mig_path(mig), request_id)
 
     def _record(
         self,
@@ -401,9 +401,7 @@ class CloudProject:
                 return self._maintain(fault.vm)
             case Clear():
                 return self.faults.clear(fault.id, self._life.now)
-            case Stockout() | QuotaFault() | Unsupported() | AddressSpace() | Permissions():
-                return self.faults.add(fault, self._life.now)
-            case CreateError() | OperationError() | NoDriver() | SlowBoots() | ApiErrors():
+            case Lasting():
                 return self.faults.add(fault, self._life.now)
             case _:
                 assert_never(fault)
@@ -414,38 +412,31 @@ class CloudProject:
     def api_verdict(self, region: str, now: float) -> ApiVerdict:
         return self.faults.api_verdict(region, self._api_dice, now)
 
+    def _running(self) -> list[PretendVm]:
+        return [v for v in self._life.vms.values() if v.status is InstanceStatus.RUNNING]
+
     def _preempt(self, fault: Preempt) -> tuple[str, ...]:
-        on = [v for v in self._life.vms.values() if v.status is InstanceStatus.RUNNING]
-        on = [v for v in on if not v.preempted]
+        on = [v for v in self._running() if not v.preempted]
         if fault.vm is None:
             hit = [v for v in on if v.info.zone == fault.zone and v.info.spot]
         else:
-            hit = [v for v in on if v.info.name == fault.vm]
-            _refuse_unless(
-                bool(hit), "vm", fault.vm, "a VM that is RUNNING", (v.info.name for v in on)
-            )
-            spot = (v.info.name for v in on if v.info.spot)
-            _refuse_unless(hit[0].info.spot, "vm", fault.vm, "a spot VM", spot)
+            hit = _named(fault.vm, on, "a VM that is RUNNING")
+            _named(fault.vm, [v for v in on if v.info.spot], "a spot VM")
         for vm in hit:
             self._life.preempt(vm, self.world.physics.spot_notice_s)
         return tuple(vm.info.name for vm in hit)
 
     def _maintain(self, name: str) -> tuple[str, ...]:
-        on = [v for v in self._life.vms.values() if v.status is InstanceStatus.RUNNING]
-        hit = [v for v in on if v.info.name == name]
-        _refuse_unless(bool(hit), "vm", name, "a VM that is RUNNING", (v.info.name for v in on))
         physics = self.world.physics
-        for vm in hit:
+        for vm in _named(name, self._running(), "a VM that is RUNNING"):
             self._life.maintain(vm, physics.maintenance_notice_s, physics.delete_s)
-        return tuple(vm.info.name for vm in hit)
+        return (name,)
 
     def _crash(self, name: str) -> tuple[str, ...]:
         on = [v for v in self._life.vms.values() if v.powered]
-        hit = [v for v in on if v.info.name == name]
-        _refuse_unless(bool(hit), "vm", name, "a VM with power", (v.info.name for v in on))
-        for vm in hit:
+        for vm in _named(name, on, "a VM with power"):
             self._life.end(vm, self._life.now)
-        return tuple(vm.info.name for vm in hit)
+        return (name,)
 
 
 def _zone_and_name(index: int, url: str, mig: Mig) -> tuple[str, str]:
@@ -458,8 +449,10 @@ def _zone_and_name(index: int, url: str, mig: Mig) -> tuple[str, str]:
     return zone, name
 
 
-def _refuse_unless(good: bool, field: str, value: str, expected: str, known: Iterable[str]) -> None:
-    if not good:
-        raise InvalidInput(
-            "fault", [f"{field}: expected {expected} ({nearest(value, known)}), got {value!r}"]
-        )
+def _named(name: str, vms: Sequence[PretendVm], expected: str) -> list[PretendVm]:
+    """Those of that name; InvalidInput if there is none."""
+    hit = [vm for vm in vms if vm.info.name == name]
+    if not hit:
+        near = nearest(name, (vm.info.name for vm in vms))
+        raise InvalidInput("fault", [f"vm: expected {expected} ({near}), got {name!r}"])
+    return hit

@@ -28,7 +28,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sim.cloud.faults import GLOBAL, GLOBAL_METRIC, KnownNames, LastingFault, parse_lasting_fault
+from sim.cloud.faults import GLOBAL, GLOBAL_METRIC, KnownNames, Lasting, parse_lasting_fault
 from sim.cloud.parsing import Fields, InvalidInput
 
 SHAPES = ("ANY", "ANY_SINGLE_ZONE", "BALANCED", "EVEN")
@@ -108,7 +108,7 @@ class World:
     project: str
     migs: tuple[MigSpec, ...]
     physics: CloudPhysics = field(default_factory=CloudPhysics)
-    faults: tuple[LastingFault, ...] = ()
+    faults: tuple[Lasting, ...] = ()
     seed: int = 0
     project_number: int = 100000000001
 
@@ -190,7 +190,7 @@ def _mig(fields: Fields) -> MigSpec:
         base_instance_name=base,
         machine_type=fields.text("machine_type"),
         gpus=fields.whole("gpus", 0, high=64),
-        accelerator=fields.optional_text("accelerator"),
+        accelerator=fields.text("accelerator") if fields.given("accelerator") else None,
         spot=fields.flag("spot", False),
         preemption_notice_s=fields.number("preemption_notice_s", 0.0, high=120.0),
         target_size=fields.whole("target_size", 0, high=2000),
@@ -220,7 +220,7 @@ def _physics(fields: Fields, known: KnownNames) -> CloudPhysics:
     default = CloudPhysics()
     capacity = fields.inner("capacity")
     pools = tuple(_pool(pool, known) for pool in capacity.objects("pools"))
-    default_vms = capacity.optional_whole("default")
+    default_vms = capacity.whole("default") if capacity.given("default") else None
     capacity.done()
     quotas = tuple(_quota(quota, known) for quota in fields.objects("quotas"))
     physics = CloudPhysics(
@@ -235,7 +235,7 @@ def _physics(fields: Fields, known: KnownNames) -> CloudPhysics:
         capacity_default=default_vms,
         capacity=pools,
         quotas=quotas,
-        vms_max=fields.optional_whole("vms_max"),
+        vms_max=fields.whole("vms_max") if fields.given("vms_max") else None,
         group_vms_max=fields.whole("group_vms_max", default.group_vms_max, low=1, high=4000),
     )
     fields.done()
@@ -248,7 +248,7 @@ def _pool(fields: Fields, known: KnownNames) -> tuple[tuple[str, str, bool], int
         fields.known("machine_type", known.machine_types, "machine type"),
         fields.flag("spot", False),
     )
-    vms = fields.optional_whole("vms")
+    vms = fields.whole("vms") if fields.given("vms") else None
     fields.done()
     return key, vms
 

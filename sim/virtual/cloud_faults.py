@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from core.job import JobStatus
 from sim.cloud.faults import (
     CALLS,
@@ -11,6 +14,7 @@ from sim.cloud.faults import (
     ApiErrors,
     Crash,
     CreateError,
+    Lasting,
     NoDriver,
     OperationError,
     Permissions,
@@ -20,7 +24,7 @@ from sim.cloud.faults import (
     Stockout,
     Unsupported,
 )
-from sim.cloud.model import ApiError, InstanceStatus
+from sim.cloud.model import ApiError, InstanceStatus, Operation
 from sim.virtual.fault_targets import Acts, Misfortunes
 from sim.virtual.pretend_vms import Boot
 
@@ -37,104 +41,79 @@ class CloudFaults(Misfortunes):
     """Whatever Google, others, or the machines do."""
 
     def acts(self) -> Acts:
-        return {
-            "stockout": self._stockout,
-            "quota": self._quota,
-            "unsupported": self._unsupported,
-            "address_space": self._address_space,
-            "permissions": self._permissions,
+        lasting: dict[str, Callable[[], Lasting]] = {
+            "stockout": lambda: Stockout(for_s=self._for_s(60, 600), region=self._region()),
+            "quota": lambda: QuotaFault(
+                for_s=self._for_s(60, 300), region=self._region(), metric="INSTANCES", limit=0
+            ),
+            "global_quota": lambda: QuotaFault(
+                GLOBAL, GLOBAL_METRIC, 0, for_s=self._for_s(30, 120)
+            ),
+            "address_space": lambda: AddressSpace(
+                for_s=self._for_s(30, 200), region=self._region()
+            ),
+            "permissions": lambda: Permissions(for_s=self._for_s(30, 200), region=self._region()),
+            "no_driver": lambda: NoDriver(for_s=self._for_s(30, 120), region=self._region()),
             "create_error": self._create_error,
             "operation_error": self._operation_error,
-            "no_driver": self._no_driver,
-            "global_quota": self._global_quota,
             "slow_boots": self._slow_boots,
             "api_errors": self._api_errors,
+        }
+        return {
+            **{name: partial(self._set, make) for name, make in lasting.items()},
+            "unsupported": self._unsupported,
             "vm_preempted": self._preempt,
             "spot_storm": self._spot_storm,
             "leaving_job_stopped": self._stop_leaving,
             "vm_crashed": self._crash_vm,
-            "vm_deleted_behind_our_back": self._delete_vm,
-            "vm_stopped": self._stop_vm,
+            "vm_deleted_behind_our_back": partial(self._on_vm, self._cloud.cloud.delete_instance),
+            "vm_stopped": partial(self._on_vm, self._cloud.cloud.stop_instance),
             "api_forbidden": self._api_forbidden,
             "agent_restarted": self._restart_agent,
             "orphan_vm": self._orphan,
             "foreign_vm": self._foreign,
         }
 
+    def _set(self, make: Callable[[], Lasting]) -> bool:
+        self._cloud.fault(make())
+        return True
+
     def _region(self) -> str:
         return self._dice.choice(sorted({m.region for m in self._cloud.cloud.world.migs}))
 
-    def _stockout(self) -> bool:
-        self._cloud.fault(Stockout(for_s=self._dice.uniform(60, 600), region=self._region()))
-        return True
+    def _for_s(self, low: float, high: float) -> float:
+        return self._dice.uniform(low, high)
 
-    def _quota(self) -> bool:
-        span = self._dice.uniform(60, 300)
-        self._cloud.fault(
-            QuotaFault(for_s=span, region=self._region(), metric="INSTANCES", limit=0)
-        )
-        return True
-
-    def _global_quota(self) -> bool:
-        span = self._dice.uniform(30, 120)
-        self._cloud.fault(QuotaFault(for_s=span, region=GLOBAL, metric=GLOBAL_METRIC, limit=0))
-        return True
-
-    def _create_error(self) -> bool:
+    def _create_error(self) -> CreateError:
         code, message = self._dice.choice(_CREATE_ERRORS)
-        span = self._dice.uniform(30, 200)
-        fault = CreateError(for_s=span, region=self._region(), code=code, message=message)
-        self._cloud.fault(fault)
-        return True
+        span = self._for_s(30, 200)
+        return CreateError(self._region(), code, message, for_s=span)
 
-    def _operation_error(self) -> bool:
+    def _operation_error(self) -> OperationError:
         code, message = self._dice.choice(_CREATE_ERRORS)
-        self._cloud.fault(
-            OperationError(
-                for_s=self._dice.uniform(20, 120),
-                region=self._region(),
-                call=self._dice.choice(("*", *CALLS)),
-                code=code,
-                message=message,
-                takes_s=self._dice.choice((0.0, 0.0, 15.0)),
-            )
+        return OperationError(
+            for_s=self._for_s(20, 120),
+            region=self._region(),
+            call=self._dice.choice(("*", *CALLS)),
+            code=code,
+            message=message,
+            takes_s=self._dice.choice((0.0, 0.0, 15.0)),
         )
-        return True
 
-    def _no_driver(self) -> bool:
-        self._cloud.fault(NoDriver(for_s=self._dice.uniform(30, 120), region=self._region()))
-        return True
+    def _slow_boots(self) -> SlowBoots:
+        factor = self._dice.choice((3.0, 10.0, 40.0))
+        span = self._for_s(60, 400)
+        return SlowBoots(self._region(), factor, for_s=span)
+
+    def _api_errors(self) -> ApiErrors:
+        kinds = ("rateLimitExceeded",) * 4 + ("503",) * 2 + ("timeout-after-success",) * 3
+        slow = self._dice.choice((0.0, 0.0, 2.0, 15.0))
+        return ApiErrors(for_s=self._for_s(30, 300), rate=0.35, kinds=kinds, latency_s=slow)
 
     def _unsupported(self) -> bool:
         mig = self._dice.choice(self._cloud.cloud.world.migs)
         for zone in mig.zones:
-            fault = Unsupported(for_s=200.0, zone=zone, machine_type=mig.machine_type)
-            self._cloud.fault(fault)
-        return True
-
-    def _address_space(self) -> bool:
-        self._cloud.fault(AddressSpace(for_s=self._dice.uniform(30, 200), region=self._region()))
-        return True
-
-    def _permissions(self) -> bool:
-        self._cloud.fault(Permissions(for_s=self._dice.uniform(30, 200), region=self._region()))
-        return True
-
-    def _slow_boots(self) -> bool:
-        factor = self._dice.choice((3.0, 10.0, 40.0))
-        span = self._dice.uniform(60, 400)
-        self._cloud.fault(SlowBoots(for_s=span, region=self._region(), factor=factor))
-        return True
-
-    def _api_errors(self) -> bool:
-        kinds = (
-            *("rateLimitExceeded",) * 4,
-            *("503",) * 2,
-            *("timeout-after-success",) * 3,
-        )
-        slow = self._dice.choice((0.0, 0.0, 2.0, 15.0))
-        span = self._dice.uniform(30, 300)
-        self._cloud.fault(ApiErrors(for_s=span, rate=0.35, kinds=kinds, latency_s=slow))
+            self._cloud.fault(Unsupported(zone, mig.machine_type, for_s=200.0))
         return True
 
     def _preempt(self) -> bool:
@@ -168,22 +147,12 @@ class CloudFaults(Misfortunes):
         self._cloud.fault(Crash(vm=worker.info.name))
         return True
 
-    def _delete_vm(self) -> bool:
+    def _on_vm(self, call: Callable[[str, str, None, float], Operation]) -> bool:
+        """Somebody deletes or stops a machine by hand; its agent hears SIGTERM first."""
         worker = self._some_worker()
         if worker is None:
             return False
-        info = worker.info
-        self._cloud.cloud.delete_instance(info.zone, info.name, None, self._loop.time())
-        self._cloud.settle()
-        return True
-
-    def _stop_vm(self) -> bool:
-        """Somebody stops the machine by hand; its agent hears SIGTERM first."""
-        worker = self._some_worker()
-        if worker is None:
-            return False
-        info = worker.info
-        self._cloud.cloud.stop_instance(info.zone, info.name, None, self._loop.time())
+        call(worker.info.zone, worker.info.name, None, self._loop.time())
         self._cloud.settle()
         return True
 

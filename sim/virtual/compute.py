@@ -8,7 +8,6 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import assert_never
 
 from core.actions import Create, Delete, Queue
 from core.cluster import ClusterSpec
@@ -31,17 +30,12 @@ from sim.cloud.flex_start import FlexStartRequest
 from sim.cloud.model import (
     ApiError,
     CreateFailure,
-    Effect,
-    MaintenanceNotice,
+    EffectKind,
     Mig,
     Operation,
-    PowerOff,
-    PowerOn,
     PretendInstance,
     RequestState,
     ResizeRequest,
-    SoftOff,
-    SpotNotice,
     VmInfo,
 )
 from sim.cloud.physics import CloudProject
@@ -55,22 +49,13 @@ ADVICE_S = 300.0
 """How long advice is kept, as the Google adapter does."""
 
 
-class MachineEvents:
-    """What happens to machines; the VMs' side gives the answers."""
-
-    def __init__(self) -> None:
-        self.power_on: Callable[[VmInfo], None] = lambda _: None
-        self.power_off: Callable[[VmInfo], None] = lambda _: None
-        self.notice: Callable[[VmInfo], None] = lambda _: None
-        self.soft_off: Callable[[VmInfo], None] = lambda _: None
-
-
 class CloudInTime:
     """The physics, moved by the loop's own timers."""
 
     def __init__(self, loop: VirtualLoop, world: World) -> None:
         self.cloud = CloudProject(world, loop.time())
-        self.machines = MachineEvents()
+        self.machines: dict[EffectKind, Callable[[VmInfo], None]] = {}
+        """What happens to machines; the VMs' side gives the answers."""
         self.forbidden: set[str] = set()
         """Regions whose calls are refused for lack of permission."""
         self._loop = loop
@@ -79,7 +64,7 @@ class CloudInTime:
     def settle(self) -> None:
         """Do what is due, and come again when the next thing is."""
         for effect in self.cloud.advance(self._loop.time()):
-            self._apply(effect)
+            self.machines[effect.kind](effect.vm)
         due = self.cloud.next_event_at()
         if due is None or (self._set_for is not None and self._set_for <= due):
             return
@@ -90,21 +75,6 @@ class CloudInTime:
         if self._set_for == due:
             self._set_for = None
         self.settle()
-
-    def _apply(self, effect: Effect) -> None:
-        match effect:
-            case PowerOn(vm):
-                self.machines.power_on(vm)
-            case PowerOff(vm):
-                self.machines.power_off(vm)
-            case SpotNotice(vm):
-                self.machines.notice(vm)
-            case MaintenanceNotice(vm):
-                self.machines.notice(vm)
-            case SoftOff(vm):
-                self.machines.soft_off(vm)
-            case _:
-                assert_never(effect)
 
     def fault(self, fault: Fault) -> tuple[str, ...]:
         """Set a fault; names what a momentary one hit."""

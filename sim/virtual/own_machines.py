@@ -13,7 +13,7 @@ from pathlib import Path
 from agent.node import AgentProcess, Node
 from config.settings import Settings
 from core.cluster import ClusterSpec, RegionSpec
-from sim.cloud.model import VmInfo
+from sim.cloud.model import EffectKind, VmInfo
 from sim.virtual.bus import BusOdds
 from sim.virtual.loop import VirtualLoop
 from sim.virtual.pretend_vms import AgentBoot, PretendVms
@@ -70,8 +70,8 @@ class VirtualNode(Node):
         machines, spec = self._run.cloud.machines, self._run.settings.cluster(CLUSTER)
         where = (f"{self.region}-a", self.region, "")
         info = VmInfo(instance, name, *where, spec.machine_type, spec.gpus, False, (), ())
-        machines.power_on(info)
-        run = {"fleet": self._run.fleet, "info": info, "power_off": machines.power_off}
+        machines[EffectKind.POWER_ON](info)
+        run = {"fleet": self._run.fleet, "info": info, "power_off": machines[EffectKind.POWER_OFF]}
         return Begun(name, str(instance), None, -1, **run)  # type: ignore[arg-type]
 
 
@@ -140,7 +140,7 @@ class OwnRun(SimulationRun):
                 self.loop.listening.pop(_socket(machine.region), None)
                 self.loop.later(dice.uniform(*AWAY_S), self._back, machine)
             case "crash" if workers:
-                self.cloud.machines.power_off(dice.choice(workers).info)
+                self.cloud.machines[EffectKind.POWER_OFF](dice.choice(workers).info)
             case "restart" if workers:
                 self.fleet.restart_agent(dice.choice(workers))
             case "hangs" | "nonsense":

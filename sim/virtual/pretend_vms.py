@@ -20,7 +20,7 @@ from core.ids import RandomIds
 from core.messages import GpuReading
 from core.names import Names
 from core.timers import Timers
-from sim.cloud.model import VmInfo
+from sim.cloud.model import EffectKind, VmInfo
 from sim.virtual.bus import MemoryBus, PretendBroker
 from sim.virtual.compute import CloudInTime
 from sim.virtual.loop import Process, VirtualClock, VirtualLoop
@@ -175,9 +175,15 @@ class PretendVms:
         self._make = make or AgentBoot
         """What boots on a machine."""
         self._workers: dict[int, Boot] = {}
-        machines = site.cloud.machines
-        machines.power_on, machines.power_off = self._power_on, self._power_off
-        machines.notice, machines.soft_off = self._notice, self._soft_off
+        site.cloud.machines.update(
+            {
+                EffectKind.POWER_ON: self._power_on,
+                EffectKind.POWER_OFF: self._power_off,
+                EffectKind.SOFT_OFF: self._soft_off,
+                EffectKind.SPOT_NOTICE: self._notice,
+                EffectKind.MAINTENANCE_NOTICE: self._notice,
+            }
+        )
 
     def workers(self) -> list[Boot]:
         """In the order of their machines' ids, which is the order of their creation."""

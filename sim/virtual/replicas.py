@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from config.settings import Settings
 from core.actions import Create, Delete, Queue
@@ -241,22 +242,13 @@ class _CrashingCompute:
         return await self._compute.observe(mig, cluster, region)
 
     async def create(self, mig: str, action: Create) -> None:
-        await self._crash("before")
-        self._compute.late_odds = self._host.odds.late_effect
-        await self._compute.create(mig, action)
-        await self._crash("after")
+        await self._call(partial(self._compute.create, mig, action))
 
     async def delete(self, mig: str, action: Delete) -> None:
-        await self._crash("before")
-        self._compute.late_odds = self._host.odds.late_effect
-        await self._compute.delete(mig, action)
-        await self._crash("after")
+        await self._call(partial(self._compute.delete, mig, action))
 
     async def queue(self, mig: str, action: Queue) -> None:
-        await self._crash("before")
-        self._compute.late_odds = self._host.odds.late_effect
-        await self._compute.queue(mig, action)
-        await self._crash("after")
+        await self._call(partial(self._compute.queue, mig, action))
 
     async def queued(self, mig: str, region: str) -> tuple[Queued, ...]:
         return await self._compute.queued(mig, region)
@@ -264,6 +256,12 @@ class _CrashingCompute:
     async def unqueue(self, mig: str, region: str, name: str, request_id: str) -> None:
         await self._crash("before")
         await self._compute.unqueue(mig, region, name, request_id)
+        await self._crash("after")
+
+    async def _call(self, call: Callable[[], Awaitable[None]]) -> None:
+        await self._crash("before")
+        self._compute.late_odds = self._host.odds.late_effect
+        await call()
         await self._crash("after")
 
     async def _crash(self, stage: str) -> None:

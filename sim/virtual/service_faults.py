@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from sim.memory.store import MemoryStore
 from sim.virtual.config import Paper
@@ -30,9 +32,9 @@ class ServiceFaults(Misfortunes):
             "poison": self._poison,
             "worker_poisoned": self._poison_worker,
             "start_refused": self._refuse_start,
-            "limit_edited": self._edit_limit,
-            "region_edited": self._edit_region,
-            "drain_edited": self._edit_drain,
+            "limit_edited": partial(self._edit, Paper.change_limit),
+            "region_edited": partial(self._edit, Paper.change_region),
+            "drain_edited": partial(self._edit, Paper.change_drain),
             "cluster_removed": self._remove_cluster,
             "config_spoilt": self._spoil_config,
         }
@@ -172,17 +174,9 @@ class ServiceFaults(Misfortunes):
         self._trace.note("config", words, "config")
         return True
 
-    def _edit_limit(self) -> bool:
+    def _edit(self, change: Callable[[Paper, random.Random], str]) -> bool:
         paper = self._paper()
-        return paper is not None and self._edited(paper.change_limit(self._dice))
-
-    def _edit_region(self) -> bool:
-        paper = self._paper()
-        return paper is not None and self._edited(paper.change_region(self._dice))
-
-    def _edit_drain(self) -> bool:
-        paper = self._paper()
-        return paper is not None and self._edited(paper.change_drain(self._dice))
+        return paper is not None and self._edited(change(paper, self._dice))
 
     def _remove_cluster(self) -> bool:
         paper = self._paper()

@@ -9,15 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sim.cloud.faults import Crash, Maintain, NoDriver, Preempt, SlowBoots, Stockout
-from sim.cloud.model import (
-    ApiError,
-    InstanceStatus,
-    MaintenanceNotice,
-    PowerOff,
-    PowerOn,
-    SoftOff,
-    SpotNotice,
-)
+from sim.cloud.model import ApiError, EffectKind, InstanceStatus
 from sim.cloud.operations import OPERATIONS_KEPT
 from sim.cloud.physics import CloudProject
 from sim.cloud.world import World
@@ -38,14 +30,14 @@ def test_power_follows_the_vm() -> None:
     cloud = CloudProject(make_world(), 0.0)
     cloud.create_instances(REGION, MIG, ["a"], None, 0.0)
     effects = cloud.advance(20.0)
-    assert [(type(e), e.vm.name, e.at) for e in effects] == [(PowerOn, "a", 15.0)]
+    assert [(e.kind, e.vm.name, e.at) for e in effects] == [(EffectKind.POWER_ON, "a", 15.0)]
     cloud.delete_instances(
         REGION, MIG, [f"zones/{effects[0].vm.zone}/instances/a"], False, None, 30
     )
     effects = cloud.advance(60.0)
-    assert [(type(e), e.vm.name, e.at) for e in effects] == [
-        (SoftOff, "a", 30.0),
-        (PowerOff, "a", 34.0),
+    assert [(e.kind, e.vm.name, e.at) for e in effects] == [
+        (EffectKind.SOFT_OFF, "a", 30.0),
+        (EffectKind.POWER_OFF, "a", 34.0),
     ]
     assert cloud.next_event_at() is None
 
@@ -81,10 +73,10 @@ def test_preemption_warns_before_it_strikes() -> None:
     assert cloud.set_fault(Preempt(vm="a"), 20.0) == ("a",)
     assert cloud.next_event_at() == 20.0
     effects = cloud.advance(100.0)
-    assert [(type(e), e.at) for e in effects] == [
-        (SpotNotice, 20.0),
-        (SoftOff, 20.0),
-        (PowerOff, 50.0),
+    assert [(e.kind, e.at) for e in effects] == [
+        (EffectKind.SPOT_NOTICE, 20.0),
+        (EffectKind.SOFT_OFF, 20.0),
+        (EffectKind.POWER_OFF, 50.0),
     ]
 
 
@@ -95,10 +87,10 @@ def test_a_template_may_ask_for_notice_before_the_soft_off() -> None:
     assert cloud.vms(20.0)[0].status is InstanceStatus.RUNNING
     assert cloud.set_fault(Preempt(zone=cloud.vms(30.0)[0].info.zone), 30.0) == ()
     effects = cloud.advance(300.0)
-    assert [(type(e), e.at) for e in effects] == [
-        (SpotNotice, 20.0),
-        (SoftOff, 140.0),
-        (PowerOff, 170.0),
+    assert [(e.kind, e.at) for e in effects] == [
+        (EffectKind.SPOT_NOTICE, 20.0),
+        (EffectKind.SOFT_OFF, 140.0),
+        (EffectKind.POWER_OFF, 170.0),
     ]
 
 
@@ -107,10 +99,10 @@ def test_maintenance_is_told_long_before_the_vm_is_stopped() -> None:
     cloud = up(make_world(), "a")
     assert cloud.set_fault(Maintain("a"), 20.0) == ("a",)
     effects = cloud.advance(4000.0)
-    assert [(type(e), e.at) for e in effects] == [
-        (MaintenanceNotice, 20.0),
-        (SoftOff, 3620.0),
-        (PowerOff, 3624.0),
+    assert [(e.kind, e.at) for e in effects] == [
+        (EffectKind.MAINTENANCE_NOTICE, 20.0),
+        (EffectKind.SOFT_OFF, 3620.0),
+        (EffectKind.POWER_OFF, 3624.0),
     ]
 
 
@@ -128,7 +120,7 @@ def test_a_deletion_is_a_soft_off_first() -> None:
     cloud = up(make_world(), "a")
     cloud.delete_instances(REGION, MIG, [cloud_url(cloud, "a")], False, None, 61.0)
     effects = cloud.advance(200.0)
-    assert [type(e) for e in effects] == [SoftOff, PowerOff]
+    assert [e.kind for e in effects] == [EffectKind.SOFT_OFF, EffectKind.POWER_OFF]
 
 
 def test_preempting_a_zone_takes_its_spot_vms_only() -> None:
@@ -147,7 +139,7 @@ def test_crash_cuts_power_without_notice() -> None:
     """A crash is a PowerOff and nothing before it."""
     cloud = up(make_world(), "a")
     cloud.set_fault(Crash("a"), 20.0)
-    assert [type(e) for e in cloud.advance(20.0)] == [PowerOff]
+    assert [e.kind for e in cloud.advance(20.0)] == [EffectKind.POWER_OFF]
     assert cloud.vms(20.0)[0].status is InstanceStatus.TERMINATED
 
 
@@ -157,7 +149,7 @@ def test_guest_shutdown_terminates_and_late_news_changes_nothing() -> None:
     vm = cloud.vms(15.0)[0]
     for _ in range(2):
         cloud.guest_exited(vm.info.id, 16.0)
-    assert [type(e) for e in cloud.advance(16.0)] == [PowerOff]
+    assert [e.kind for e in cloud.advance(16.0)] == [EffectKind.POWER_OFF]
     assert vm.status is InstanceStatus.TERMINATED
     cloud.guest_exited(424242, 17.0)
 
@@ -184,9 +176,9 @@ def test_a_deletion_is_not_put_off() -> None:
     cloud.delete_instance(vm.zone, "a", None, 17.0)
     cloud.stop_instance(vm.zone, "a", None, 17.0)
     cloud.guest_exited(vm.id, 18.0)
-    assert [(type(e), e.at) for e in cloud.advance(18.0)] == [
-        (SoftOff, 15.0),
-        (PowerOff, 18.0),
+    assert [(e.kind, e.at) for e in cloud.advance(18.0)] == [
+        (EffectKind.SOFT_OFF, 15.0),
+        (EffectKind.POWER_OFF, 18.0),
     ]
     assert [v.status.value for v in cloud.vms(18.9)] == ["TERMINATED"]
     assert cloud.vms(19.0) == []
@@ -200,7 +192,7 @@ def test_a_world_that_starts_stocked_out_gets_no_vm() -> None:
     cloud = CloudProject(world, 0.0)
     cloud.advance(50.0)
     assert cloud.vms(50.0) == []
-    assert [type(e) for e in cloud.advance(90.0)] == [PowerOn]
+    assert [e.kind for e in cloud.advance(90.0)] == [EffectKind.POWER_ON]
 
 
 def test_repeated_request_id_on_an_instance_survives_the_instance() -> None:
@@ -296,7 +288,7 @@ def test_ids_do_not_come_back_after_a_restart() -> None:
 def test_a_world_may_start_with_vms() -> None:
     """target_size in the world file is reached without a call."""
     cloud = CloudProject(make_world(mig_json(target_size=2)), 0.0)
-    assert [type(e) for e in cloud.advance(15.0)] == [PowerOn, PowerOn]
+    assert [e.kind for e in cloud.advance(15.0)] == [EffectKind.POWER_ON, EffectKind.POWER_ON]
 
 
 def test_time_does_not_run_backwards() -> None:
@@ -351,11 +343,11 @@ class AnyCalls(RuleBasedStateMachine):
 
     def settle(self) -> None:
         for effect in self.cloud.advance(self.now):
-            if isinstance(effect, PowerOn):
+            if effect.kind is EffectKind.POWER_ON:
                 assert effect.vm.id not in self.ever, "an id came back"
                 self.ever[effect.vm.id] = effect.vm.name
                 self.powered.add(effect.vm.id)
-            elif isinstance(effect, PowerOff):
+            elif effect.kind is EffectKind.POWER_OFF:
                 self.powered.remove(effect.vm.id)
             else:
                 assert effect.vm.id in self.powered

@@ -44,7 +44,7 @@ def test_a_world_loads_from_its_file(tmp_path: Path) -> None:
     assert dict(world.migs[0].metadata)["zen-gpus"] == "1"
     assert world.physics.capacity == ((("us-central1-a", "a2-highgpu-1g", True), 2),)
     assert world.physics.capacity_default == 4
-    assert world.faults == (Stockout(60.0, 0.0, "us-central1-b"),)
+    assert world.faults == (Stockout(for_s=60.0, zone="us-central1-b"),)
 
 
 def test_the_example_in_the_documentation_is_a_world() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.cloud.model import VmInfo
+from sim.cloud.model import EffectKind, VmInfo
 from sim.virtual.run import SeedResult, SimulationPlan, SimulationRun
 
 BROKEN_S = 1300.0
@@ -14,13 +14,13 @@ BROKEN_S = 1300.0
 def play(*, heard: bool) -> SeedResult:
     run = SimulationRun(SimulationPlan(seed=3, jobs=3, faults=False))
     assert 4 * run.settings.timers.boot_timeout_s < BROKEN_S
-    machines, works = run.cloud.machines, run.cloud.machines.power_on
+    machines, works = run.cloud.machines, run.cloud.machines[EffectKind.POWER_ON]
 
     def power_on(vm: VmInfo) -> None:
         if run.loop.time() >= BROKEN_S:
             works(vm)
 
-    machines.power_on = power_on
+    machines[EffectKind.POWER_ON] = power_on
     if not heard:
         topic, refused = run.settings.names.heartbeat_topic, run.broker.refused
         refused.add(topic)
