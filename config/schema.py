@@ -305,6 +305,13 @@ _GENERAL: Sequence[Key] = (
         "A larger request is refused.",
     ),
     Key(
+        "api.connections_max",
+        whole(16, 100_000),
+        _API.connections_max,
+        "Connections at once. With more, the one that has waited longest without a request is "
+        "closed; if all have one, the newest is refused.",
+    ),
+    Key(
         "api.cors_origins",
         ORIGINS,
         list(_API.cors_origins),

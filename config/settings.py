@@ -29,6 +29,8 @@ class ApiSettings:
     max_body_bytes: int = 1024 * 1024
     cors_origins: tuple[str, ...] = ()
     """Pages of these origins may call the API from a browser; "*": of any."""
+    connections_max: int = 4096
+    """Connections at once; with more, the one that has waited longest without a request goes."""
     allowed_hosts: tuple[str, ...] = ()
     """Names under which it is reached, besides `host` and loopback."""
     metrics_port: int | None = None

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from importlib import metadata
 
 import structlog
-import uvicorn
-from starlette.types import ASGIApp
 
 from core.clock import SystemClock
-from core.errors import StoreDown, ZenError
+from core.errors import StoreDown
 from core.ids import RandomIds
 from db.config_versions import PostgresConfigVersions
 from db.notifications import Listener
@@ -26,6 +23,7 @@ from messaging.pubsub import PubSubBus
 from migs.google_compute import GoogleCompute
 from scheduler.api.etas import KnownForecasts
 from scheduler.api.http.app import create_app, create_metrics_app
+from scheduler.api.http.server import bind, web_server
 from scheduler.api.job_meta import JobMetas
 from scheduler.api.manifests import ManifestCache
 from scheduler.api.services import OK, Embedded, Services
@@ -39,7 +37,6 @@ from stores.base import open_store
 
 log = structlog.get_logger("app")
 RESTART_S = 1.0
-DRAIN_S = 3.0
 
 
 class Production:
@@ -123,14 +120,6 @@ class Production:
         return {"database": OK}
 
 
-class _Server(uvicorn.Server):
-    """Signals are the replica's business, not the web server's."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 async def serve(
     start: Start,
     *,
@@ -147,14 +136,14 @@ async def serve(
     if parent_fd is not None:
         loop.add_reader(parent_fd, stop.set)
     api = settings.api
-    listening = _bind(api.host, api.port)
-    scraped = _bind(api.host, api.metrics_port) if api.metrics_port is not None else None
+    listening = bind(api.host, api.port)
+    scraped = bind(api.host, api.metrics_port) if api.metrics_port is not None else None
     production = Production(start)
     await production.open()
     services = production.services(embedded)
-    servers = [(_server(create_app(services)), listening)]
+    servers = [(web_server(create_app(services), api), listening)]
     if scraped is not None:
-        servers.append((_server(create_metrics_app(services)), scraped))
+        servers.append((web_server(create_metrics_app(services), api), scraped))
     serving = [asyncio.create_task(server.serve(sockets=[at])) for server, at in servers]
     host, port = listening.getsockname()[:2]
     on_ready(f"http://{host}:{port}")
@@ -163,29 +152,6 @@ async def serve(
     for server, _ in servers:
         server.should_exit = True
     await asyncio.gather(*serving, production.close(), return_exceptions=True)
-
-
-def _server(app: ASGIApp) -> _Server:
-    return _Server(
-        uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=int(DRAIN_S),
-            lifespan="off",
-        )
-    )
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    try:
-        listening = socket.create_server((host, port), backlog=2048)
-    except OSError as error:
-        raise ZenError(f"cannot listen on {host}:{port}: {error.strerror}") from error
-    # asyncio sets this only on sockets made for TCP by number, which this one is not. Without it
-    # every answer on a kept connection waits 40 ms for the client's delayed acknowledgement.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listening
 
 
 def metadata_version() -> str:

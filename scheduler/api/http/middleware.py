@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 import structlog
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from config.settings import ApiSettings
@@ -51,6 +52,8 @@ class Edge:
                 raise self._too_large()
             refuse_unsafe_write(scope, self._origins)
             await self._app(scope, self._bounded(receive), named_send)
+        except ClientDisconnect:
+            _log.debug("the client went away", request_id=request_id, path=scope["path"])
         except Exception as error:
             if started:
                 # The head is out: only a broken connection can still tell that this failed.
