@@ -6,19 +6,18 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
-from cli.options import Api, AsJson
+from cli.client import Client, Json
+from cli.options import Limit, command
 from cli.output.client_words import GPU_CLI, TGPU, in_words_of
 from cli.output.durations import between
-from cli.output.printing import console, emit, fitted, note, say
-from core.client_statuses import priority_of_tgpu
-
-if TYPE_CHECKING:
-    from cli.client import Json
-    from cli.output.tables import Fitted
+from cli.output.printing import Answer, fitted, not_all
+from cli.output.tables import Fitted
+from core.client_statuses import WORDS, priority_of_tgpu
+from core.clock import SystemClock
 
 _COMMANDS = {"cancel": "stop", "get": "show"}
 _OPTIONS = {"--tenant-id": "--tenant", "--api-url": "--api"}
@@ -29,16 +28,16 @@ DEFAULT_SCRIPT = "nvidia-smi"
 HEADINGS = ("ID", "NAME", "STATE", "GPUS", "PRIORITY", "TENANT", "AGE")
 
 
+@command
 def list_jobs(
+    client: Client,
     words: Annotated[str, typer.Option("--words", hidden=True)] = GPU_CLI,
     tenant: Annotated[str | None, typer.Option("--tenant", metavar="ID")] = None,
     state: Annotated[
         str | None, typer.Option("--state", metavar="STATE", help="Only in this state.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Newest first.")] = 50,
-    api: Api = None,
-    as_json: AsJson = False,
-) -> None:
+    limit: Limit = 50,
+) -> Answer:
     """The jobs, newest first, one word for the state of each (`zen jobs` says more).
 
     \b
@@ -47,23 +46,15 @@ def list_jobs(
       gpu-cli list --tenant-id vision --state running
       tgpu list --json
     """
-    from cli.client import Client, api_address
-
-    with Client(api_address(api)) as client:
-        asked = {"tenant_id": tenant, "page_size": limit, **_asked_state(state, words)}
-        page = client.get("/jobs", asked)
-    page["jobs"] = [{**job, **in_words_of(job, words)} for job in page["jobs"]]
-    if as_json:
-        emit(page)
-    elif not page["jobs"]:
-        say("no jobs")
-    else:
-        console().print(_table(page["jobs"]))
-        if page["total"] > len(page["jobs"]):
-            note(f"{len(page['jobs'])} of {page['total']} shown; more with --limit")
+    asked = {"tenant_id": tenant, "page_size": limit, **_asked_state(state, words)}
+    page = client.get("/jobs", asked)
+    jobs = page["jobs"] = [{**job, **in_words_of(job, words)} for job in page["jobs"]]
+    return Answer(page, [_table(jobs)] if jobs else ["no jobs"], not_all(page, len(jobs)))
 
 
+@command
 def create_tenant(
+    client: Client,
     name: Annotated[str, typer.Option("--name", metavar="TEXT", help="For people.")],
     max_gpus: Annotated[
         int, typer.Option("--max-gpus", min=0, metavar="N", help="GPUs at once.")
@@ -71,31 +62,20 @@ def create_tenant(
     priority: Annotated[
         str, typer.Option("--priority", metavar="TIER", help="low, medium, high or critical.")
     ] = "medium",
-    api: Api = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Sets up a tenant under a new id (`zen tenants set ID` chooses the id and says more).
 
     \b
     Examples:
       gpu-cli create-tenant --name my-team --max-gpus 10 --priority high
     """
-    from cli.client import Client, api_address
-
     body = {"name": name, "max_gpus": max_gpus, "priority_tier": priority}
-    with Client(api_address(api)) as client:
-        found = client.post("/tenants", body)
-    if as_json:
-        emit(found)
-        return
-    say("Tenant created successfully!")
-    say(f"Tenant ID: {found['id']}")
+    found = client.post("/tenants", body)
+    return Answer(found, ["Tenant created successfully!", f"Tenant ID: {found['id']}"])
 
 
 def _asked_state(state: str | None, words: str) -> dict[str, object]:
     """The filter of the API for a state in the words of that command line."""
-    from core.client_statuses import WORDS
-
     if state is None:
         return {}
     if words != TGPU:
@@ -107,8 +87,6 @@ def _asked_state(state: str | None, words: str) -> dict[str, object]:
 
 
 def _table(jobs: Sequence[Json]) -> Fitted:
-    from core.clock import SystemClock
-
     now = SystemClock().now()
     rows: list[list[object]] = [
         [

@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import date
-from http.client import HTTPConnection, HTTPException
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -63,6 +62,8 @@ def api_address(named: str | None) -> str:
 
 def _answering(apis: Sequence[str]) -> str | None:
     """The first replica that says it lives: one of several may have died, or hang."""
+    from http.client import HTTPConnection, HTTPException
+
     for address in apis if len(apis) > 1 else ():
         parts = urlsplit(address)
         line = HTTPConnection(parts.hostname or "", parts.port, timeout=ALIVE_S)
@@ -73,15 +74,13 @@ def _answering(apis: Sequence[str]) -> str | None:
     return None
 
 
-def sim_address() -> str:
-    """Where the pretend cloud of this state directory answers."""
-    named = os.environ.get("ZEN_SIM")
-    if named:
-        return named.rstrip("/")
+def sim_client(address: str | None = None) -> Client:
+    """The pretend cloud: at that address, or that of this state directory."""
     running = home().read()
-    if running is None or not running.sim:
+    found = address or os.environ.get("ZEN_SIM") or (running.sim if running else "")
+    if not found:
         raise Unreachable(f"no pretend cloud runs here: start it with {PROGRAM} up")
-    return running.sim.rstrip("/")
+    return Client(found.rstrip("/"), prefix="/sim/v1", what="pretend cloud")
 
 
 def path(*words: str) -> str:
@@ -130,6 +129,15 @@ class Client:
         self, where: str, body: object = None, query: Mapping[str, object] | None = None
     ) -> Json:
         return self.json(self.call("POST", where, query=query, body=body))
+
+    def read_on(
+        self, page: Json, where: str, query: Mapping[str, object], rows: str, most: int
+    ) -> None:
+        """Adds the rows of the pages that follow, until there are `most` or no more."""
+        while len(page[rows]) < most and (token := page.get("next_page_token")):
+            following = self.get(where, {**query, "page_token": token})
+            page[rows] += following[rows]
+            page["next_page_token"] = following.get("next_page_token")
 
     def delete(self, where: str) -> Json:
         return self.json(self.call("DELETE", where))
@@ -240,7 +248,7 @@ def _undecoded(text: str) -> bool:
 
 
 def _given(query: Mapping[str, object] | None) -> dict[str, Any]:
-    return {key: value for key, value in (query or {}).items() if value not in (None, "")}
+    return {key: value for key, value in (query or {}).items() if value is not None}
 
 
 def _refusal(response: httpx.Response) -> Refused:

@@ -1,46 +1,22 @@
-"""Options that the table of job fields makes: those of `zen submit`, and the filters of `zen jobs`.
-
-A command takes its own options as one dataclass, and what was given of the fields as a mapping.
-"""
+"""Options that the table of job fields makes: for `zen submit`, and as filters of `zen jobs`."""
 
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from types import NoneType
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
-from cli.options import as_command, declared, pairs, parameter
+from cli.options import Given, option, pairs
 from cli.output.durations import is_span, moment, seconds
 from core.clock import SystemClock
 from core.job_fields import FIELDS, FILTERS, JobField, Option, Said, types
 
-T = TypeVar("T")
-Given = Mapping[str, object]
-"""What was given on the command line, by the name of the field."""
 _SPAN_UNIT_S = {Said.SECONDS: 1, Said.MINUTES: 60}
 SUBMITTED = tuple(field for field in FIELDS.values() if field.option is not None)
-
-
-def takes_fields(
-    own: type[T], made: Sequence[inspect.Parameter]
-) -> Callable[[Callable[[T, Given], None]], Callable[..., None]]:
-    """A command of the options that were made and of those in the dataclass `own`, all of which
-    have defaults."""
-    names = [one.name for one in made]
-
-    def wrap(command: Callable[[T, Given], None]) -> Callable[..., None]:
-        def run(**words: Any) -> None:
-            given = {name: words.pop(name) for name in names}
-            command(own(**words), given)
-
-        return as_command(run, [*made, *declared(own)], command)
-
-    return wrap
 
 
 def submit_options() -> list[inspect.Parameter]:
@@ -50,20 +26,16 @@ def submit_options() -> list[inspect.Parameter]:
 def filter_options() -> list[inspect.Parameter]:
     made = []
     for field in FILTERS:
-        flag = _filter_flag(field)
+        flags = field.option.flags if field.option else "--" + field.name.replace("_", "-")
         metavar = field.option.metavar if field.option else None
-        made.append(_option(field, Option(flag, metavar, field.only)))
+        made.append(_option(field, Option(flags, metavar, field.only)))
     return made
 
 
-def _filter_flag(field: JobField) -> str:
-    return field.option.flags if field.option else "--" + field.name.replace("_", "-")
-
-
-def _option(field: JobField, option: Option) -> inspect.Parameter:
-    shape, default = _shape(field, option), False if option.said is Said.YES else None
-    told = typer.Option(*option.flags.split(), metavar=option.metavar, help=option.help)
-    return parameter(field.name, Annotated[shape, told], default)
+def _option(field: JobField, said: Option) -> inspect.Parameter:
+    shape, default = _shape(field, said), False if said.said is Said.YES else None
+    told = typer.Option(*said.flags.split(), metavar=said.metavar, help=said.help)
+    return option(field.name, Annotated[shape, told], default)
 
 
 def _shape(field: JobField, option: Option) -> Any:
@@ -97,15 +69,10 @@ def body_of(given: Given, body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(option: Option, value: Any, *, mapping: bool) -> Any:
-    """What the option means. One with an empty value, as an unset variable of a script leaves it,
-    is not taken for one that was left out."""
+    """What the option means."""
     flag = option.flag
-    if value == "" or (isinstance(value, list) and "" in value):
-        raise typer.BadParameter(f"{flag}: got '', expected a value; leave it out for none")
     match option.said:
         case Said.GIGABYTES:
-            if not math.isfinite(value):
-                raise typer.BadParameter(f"{flag}: got {value}, expected a finite number")
             return round(value * 1024)
         case Said.SECONDS | Said.MINUTES:
             return seconds(value, flag) / _SPAN_UNIT_S[option.said]

@@ -161,13 +161,33 @@ def finish(code: int) -> NoReturn:
 def usage(error: typer.TyperException, name: str) -> int:
     """A wrong call, in one line."""
     # Our own refusals of a value name the option themselves.
-    text = error.format_message().removeprefix("Invalid value: ")
+    text = _wrong_value(error) or error.format_message().removeprefix("Invalid value: ")
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         sys.stdout.write(text + "\n")
         return error.exit_code
     hint = f" (see {context.command_path} --help)" if context is not None else ""
     return _fail(f"{text}{hint}", name, error.exit_code)
+
+
+def _wrong_value(error: typer.TyperException) -> str | None:
+    """A value of the wrong type or size, in our words; None for other faults. The library that
+    reads the values says what is wrong as the cause of the error."""
+    errors, param = getattr(error.__cause__, "errors", None), getattr(error, "param", None)
+    if errors is None or param is None:
+        return None
+    fault = errors()[0]
+    limits = fault.get("ctx", {})
+    expected = {
+        "int_parsing": "a whole number",
+        "float_parsing": "a number",
+        "greater_than_equal": f"at least {limits.get('ge', 0):g}",
+        "less_than_equal": f"at most {limits.get('le', 0):g}",
+    }.get(fault["type"])
+    name = param.opts[0] if param.param_type_name == "option" else param.metavar
+    if expected is None:
+        return f"{name}: {limits.get('error', fault['msg'])}".rstrip(".")
+    return f"{name}: got {fault['input']}, expected {expected}"
 
 
 def _fail(text: str, name: str, code: int = 1) -> int:

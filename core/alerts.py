@@ -76,16 +76,18 @@ BUDGET_WARNING = _declare(
     "budget_warning",
     Severity.WARNING,
     "tenant and period",
-    "tenant {tenant} has used ${used_usd:.2f} of its ${limit_usd:g} for {period}; "
-    "at 100 % its new work is held",
+    "tenant {tenant} has used {part:.0%} of its budget for {period} or more; at 100 % its new work "
+    "is held",
     "A tenant has spent the part of a budget that its `warn_at` names.",
-    "Raise the budget (`zen tenants set`), or let new work of the tenant wait.",
+    "Look at the amounts (`zen cost`). Raise the budget (`zen tenants set`), or let new work of "
+    "the tenant wait.",
 )
 BUDGET_SPENT = _declare(
     "budget_spent",
     Severity.ERROR,
     "tenant and period",
-    "{reason}",
+    "tenant {tenant} has spent its budget for {period}; its new work is held until {until} or "
+    "until the budget is raised",
     "A tenant has spent a budget. Running jobs go on; new work waits.",
     "Raise the budget (`zen tenants set`), or wait for the next day or month.",
 )

@@ -5,25 +5,21 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import typer
 
 from cli.client import Client, Json, Refused, path
 from cli.commands.jobs import jobs_table
-from cli.output.follow import FINAL, FINAL_WAIT_S, Follower, patiently
-from cli.output.printing import console, emit, note, say
+from cli.output.follow import FINAL_WAIT_S, Follower, patiently
+from cli.output.printing import Answer, emit, note
 from cli.paths import PROGRAM
 from core.clock import SystemClock
 from core.errors import NotFound
-
-if TYPE_CHECKING:
-    from datetime import datetime
+from core.job import FINAL
 
 PAGE = 500
-PAGES_MAX = 200
+JOBS_MAX = 100_000
 PAUSE_S = 1.0
 LINE_MAX = 64 * 1024
 """A line that is longer is printed in pieces."""
@@ -43,23 +39,22 @@ def group_of(client: Client, name: str, user: str | None, refused: Refused) -> J
         raise NotFound(f"there is no job, array or group {name}") from other
 
 
-def show_array(client: Client, group: Json, limit: int, offset: int, as_json: bool) -> None:
+def show_array(client: Client, group: Json, limit: int, offset: int) -> Answer:
     """Its counts, and its jobs page by page."""
     name, user = group["group"], group["user_id"]
     query = {"group": name, "user_id": user, "limit": limit, "offset": offset}
     page = client.get("/jobs", query)
-    if as_json:
-        emit({**group, "jobs": page["jobs"], "offset": offset})
-        return
-    say(f"array:       {name}")
-    say(f"owner:       user {user}")
-    say(f"jobs:        {group['message']}")
-    say("")
-    console().print(jobs_table({"jobs": sorted(page["jobs"], key=_order)}, _now()))
-    shown = len(page["jobs"])
-    if page["total"] > offset + shown:
-        further = f"{PROGRAM} show {name} --offset {offset + shown}"
-        note(f"{offset + 1} to {offset + shown} of {page['total']} shown; the next: {further}")
+    lines = [
+        f"array:       {name}",
+        f"owner:       user {user}",
+        f"jobs:        {group['message']}",
+    ]
+    table = jobs_table({"jobs": sorted(page["jobs"], key=_order)}, SystemClock().now())
+    end = offset + len(page["jobs"])
+    further = f"the next: {PROGRAM} show {name} --offset {end}"
+    notes = [f"{offset + 1} to {end} of {page['total']} shown; {further}"]
+    whole = {**group, "jobs": page["jobs"], "offset": offset}
+    return Answer(whole, [*lines, "", table], notes if page["total"] > end else ())
 
 
 def print_logs(
@@ -89,7 +84,7 @@ def follow_logs(client: Client, group: Json, as_json: bool) -> None:
     name = group["group"]
     try:
         while True:
-            jobs: list[Json] = patiently(lambda: list(all_jobs(client, group)))
+            jobs: list[Json] = patiently(lambda: all_jobs(client, group))
             for job in jobs:
                 reader = readers.setdefault(job["job_id"], _Reader(client, job))
                 reader.read(job, as_json)
@@ -170,17 +165,12 @@ class _Reader:
             _write(f"{job_id} | {line}")
 
 
-def all_jobs(client: Client, group: Json) -> Iterator[Json]:
+def all_jobs(client: Client, group: Json) -> list[Json]:
     """The jobs of a group, in the order of their indexes."""
     query: Json = {"group": group["group"], "user_id": group["user_id"], "page_size": PAGE}
-    found: list[Json] = []
-    for _ in range(PAGES_MAX):
-        page = client.get("/jobs", query)
-        found += page["jobs"]
-        if not page.get("next_page_token"):
-            break
-        query = {**query, "page_token": page["next_page_token"]}
-    return iter(sorted(found, key=_order))
+    page = client.get("/jobs", query)
+    client.read_on(page, "/jobs", query, "jobs", JOBS_MAX)
+    return sorted(page["jobs"], key=_order)
 
 
 def _order(job: Json) -> tuple[str, int, str]:
@@ -193,7 +183,3 @@ def _order(job: Json) -> tuple[str, int, str]:
 def _write(line: str) -> None:
     sys.stdout.write(line.rstrip("\r") + "\n")
     sys.stdout.flush()
-
-
-def _now() -> datetime:
-    return SystemClock().now()

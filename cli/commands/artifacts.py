@@ -5,19 +5,19 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from cli.options import Api, AsJson, JobId, User, takes
-from cli.output.printing import clean, console, emit, fitted, note, say
+from cli.client import Client, Json, Unreachable
+from cli.client import path as where
+from cli.options import AsJson, JobId, User, command
+from cli.output.printing import Answer, clean, fitted, say
 from cli.paths import PROGRAM
 from core.errors import ZenError
 
-if TYPE_CHECKING:
-    from cli.client import Client, Json
-
 PAGE = 1000
+FILES_MAX = 100_000
 TRIES = 5
 CHUNK = 1024 * 1024
 Attempt = Annotated[
@@ -32,13 +32,8 @@ class BadFetch(ZenError):
     code = "bad_fetch"
 
 
-def artifacts(
-    job: JobId,
-    attempt: Attempt = None,
-    user: User = None,
-    api: Api = None,
-    as_json: AsJson = False,
-) -> None:
+@command
+def artifacts(client: Client, job: JobId, attempt: Attempt = None, user: User = None) -> Answer:
     """The files that a job stored: what it left in $ZEN_OUTPUT_DIR.
 
     \b
@@ -46,25 +41,19 @@ def artifacts(
       zen artifacts train-7
       zen artifacts train-7 --attempt 1 --json
     """
-    from cli.client import Client, api_address
-
-    with Client(api_address(api)) as client:
-        found = _read_all(client, job, attempt, user)
-    if as_json:
-        emit(found)
-        return
+    found = _read_all(client, job, attempt, user)
+    skipped = [f"not stored: {skip['path']}: {skip['why']}" for skip in found["skipped"]]
     rows = [(_size(row["size"]), row["sha256"][:12], row["path"]) for row in found["artifacts"]]
-    if rows:
-        console().print(fitted(("SIZE", "SHA256", "PATH"), rows, right="SIZE", below="PATH"))
-        files = "1 file" if found["total"] == 1 else f"{found['total']} files"
-        say(
-            f"{files}, {_size(found['bytes'])}, of attempt {found['attempt']}; "
-            f"get them: {PROGRAM} fetch {job} --to DIR"
+    if not rows:
+        nothing = f"job {job} has stored nothing (yet)"
+        return Answer(
+            found, [f"{nothing}: a job stores what it leaves in $ZEN_OUTPUT_DIR"], skipped
         )
-    else:
-        say(f"job {job} has stored nothing (yet): a job stores what it leaves in $ZEN_OUTPUT_DIR")
-    for skip in found["skipped"]:
-        note(f"not stored: {skip['path']}: {skip['why']}")
+    table = fitted(("SIZE", "SHA256", "PATH"), rows, right="SIZE", below="PATH")
+    files = "1 file" if found["total"] == 1 else f"{found['total']} files"
+    fetch_them = f"get them: {PROGRAM} fetch {job} --to DIR"
+    whole = f"{files}, {_size(found['bytes'])}, of attempt {found['attempt']}; {fetch_them}"
+    return Answer(found, [table, whole], skipped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +72,11 @@ class FetchOptions:
     ] = False
     attempt: Attempt = None
     user: User = None
-    api: Api = None
     as_json: AsJson = False
 
 
-@takes(FetchOptions)
-def fetch(given: FetchOptions) -> None:
+@command
+def fetch(client: Client, wanted: FetchOptions) -> None:
     """Brings stored files here; each is checked against its checksum before it takes its name.
 
     \b
@@ -97,32 +85,21 @@ def fetch(given: FetchOptions) -> None:
       zen fetch train-7 checkpoints/last --to results
       zen fetch train-7 metrics.json --to . --force
     """
-    from cli.client import Client, api_address
-
-    with Client(api_address(given.api)) as client:
-        found = _read_all(client, given.job, given.attempt, given.user)
-        wanted = _plan(_chosen(found["artifacts"], given.path, given.job), given.to, given.force)
-        query = {"user_id": given.user, "attempt": found["attempt"]}
-        for file in wanted:
-            if not file.here:
-                _bring(client, given.job, query, file)
-                if not given.as_json:
-                    say(f"{_size(file.size):>10}  {file.path}")
-    if given.as_json:
-        emit(
-            {
-                "job_id": given.job,
-                "attempt": found["attempt"],
-                "to": str(given.to),
-                "files": [_told(file) for file in wanted],
-            }
-        )
-    else:
-        fresh = [file for file in wanted if not file.here]
-        say(
-            f"{len(fresh)} fetched ({_size(sum(file.size for file in fresh))}), "
-            f"{len(wanted) - len(fresh)} already there, in {given.to}"
-        )
+    job, to = wanted.job, wanted.to
+    found = _read_all(client, job, wanted.attempt, wanted.user)
+    files = _plan(_chosen(found["artifacts"], wanted.path, job), to, wanted.force)
+    query = {"user_id": wanted.user, "attempt": found["attempt"]}
+    missing = [file for file in files if not file.here]
+    for file in missing:
+        _bring(client, job, query, file)
+        if not wanted.as_json:
+            say(f"{_size(file.size):>10}  {file.path}")
+    told = [_told(file) for file in files]
+    fetched = f"{len(missing)} fetched ({_size(sum(file.size for file in missing))})"
+    Answer(
+        {"job_id": job, "attempt": found["attempt"], "to": str(to), "files": told},
+        [f"{fetched}, {len(files) - len(missing)} already there, in {to}"],
+    ).print(wanted.as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,18 +123,11 @@ def _told(file: _Wanted) -> Json:
 
 
 def _read_all(client: Client, job: str, attempt: int | None, user: str | None) -> Json:
-    from cli.client import path as where
-
     query: dict[str, object] = {"user_id": user, "attempt": attempt, "limit": PAGE}
     found: Json = client.get(where("jobs", job, "artifacts"), query)
     # The pages that follow are of the same attempt, also if a newer one stores something now.
     query["attempt"] = found["attempt"]
-    token = found["next_page_token"]
-    while token is not None:
-        page = client.get(where("jobs", job, "artifacts"), {**query, "page_token": token})
-        found["artifacts"] += page["artifacts"]
-        token = page["next_page_token"]
-    found["next_page_token"] = None
+    client.read_on(found, where("jobs", job, "artifacts"), query, "artifacts", FILES_MAX)
     return found
 
 
@@ -216,9 +186,6 @@ def _bring(client: Client, job: str, query: Json, file: _Wanted) -> None:
 
 def _download(client: Client, job: str, query: Json, file: _Wanted, part: Path) -> str:
     """A connection that breaks is taken up where it broke."""
-    from cli.client import Unreachable
-    from cli.client import path as where
-
     digest, have = hashlib.sha256(), 0
     with part.open("wb") as out:
         for left in reversed(range(TRIES)):

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from datetime import datetime
+from typing import Annotated
 
 import typer
 
+from cli.client import Client, Json
 from cli.commands.known_names import refuse_unknown
-from cli.options import Api, AsJson
+from cli.options import Cluster, command
 from cli.output.durations import between, clock_time, short
-from cli.output.printing import console, emit, fitted, price, say
+from cli.output.printing import Answer, fitted, price
+from cli.output.tables import Fitted
 from cli.paths import PROGRAM
 from core.clock import SystemClock
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from cli.client import Json
-    from cli.output.tables import Fitted
 
 HEADINGS = (
     *("CLUSTER", "REGION", "PRICE/H", "CHANCE", "LAST", "AGO"),
@@ -27,17 +24,15 @@ NUMBERS = "PRICE/H CHANCE AGO DELIVERY BOOT RECLAIMS/H"
 DROPPABLE = "DELIVERY BOOT RECLAIMS/H AGO LAST PRICE/H"
 
 
+@command
 def capacity(
-    cluster: Annotated[
-        str | None, typer.Option("--cluster", metavar="C", help="Only this cluster.")
-    ] = None,
+    client: Client,
+    cluster: Cluster = None,
     zones: Annotated[bool, typer.Option("--zones", "-z", help="Also each zone by itself.")] = False,
     everything: Annotated[
         bool, typer.Option("--all", "-a", help="Also the regions that were never asked.")
     ] = False,
-    api: Api = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """What each region has delivered and refused, how likely it is to deliver, and what blocks it.
 
     CHANCE is the probability that a VM can be had now; DELIVERY and BOOT are the usual times from
@@ -52,24 +47,14 @@ def capacity(
       zen capacity --cluster 1xl4 --zones
       zen capacity --all --json
     """
-    from cli.client import Client, api_address
-
-    query = {"cluster": cluster, "zones": "true" if zones else None}
-    with Client(api_address(api)) as client:
-        answer = client.get("/capacity", query)
-        if not answer["places"]:
-            refuse_unknown(client, cluster=cluster)
-    if as_json:
-        emit(answer)
-        return
+    answer = client.get("/capacity", {"cluster": cluster, "zones": "true" if zones else None})
+    if not answer["places"]:
+        refuse_unknown(client, cluster=cluster)
     found = [place for place in answer["places"] if everything or _is_known(place)]
     if not found:
-        say(
-            "nothing is known yet: no region was asked for a VM "
-            f"(all regions: {PROGRAM} capacity --all)"
-        )
-        return
-    console().print(capacity_table(found, SystemClock().now()))
+        nothing = "nothing is known yet: no region was asked for a VM"
+        return Answer(answer, [f"{nothing} (all regions: {PROGRAM} capacity --all)"])
+    return Answer(answer, [capacity_table(found, SystemClock().now())])
 
 
 def capacity_table(places: list[Json], now: datetime) -> Fitted:

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 import signal
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.chaos.scenarios import Scenario
-from cli.options import AsJson
-from cli.output.printing import console, emit, fitted, note, say
+from cli.chaos.scenarios import CLUSTER, ChaosPlan, Scenario, plan_for
+from cli.options import AsJson, command
+from cli.output.printing import Answer, fitted, say
+from cli.paths import Home
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cli.chaos.scenarios import ChaosPlan
     from cli.chaos.verdict import ChaosVerdict
 
-STOP_S = 30.0
 FAULTS_SHOWN = 20
 
 
+@command
 def chaos(
     scenario: Annotated[
         Scenario, typer.Option("--scenario", help="What goes wrong.")
@@ -70,69 +67,40 @@ def chaos(
       zen chaos --scenario leader-deaths --jobs 2000
       zen chaos --scenario no-bus --minutes 30 --json
     """
-    from cli.chaos.scenarios import plan_for
-
     plan = plan_for(scenario, minutes, jobs, replicas, seed)
     verdict = unleash(plan, say if not as_json else lambda _: None, keep=keep)
-    if as_json:
-        emit(verdict.as_json())
-    else:
-        console().print(fitted(("WHAT", "MEASURED", "MUST HOLD"), verdict.rows()))
-        for fault in verdict.faults[:FAULTS_SHOWN]:
-            say(f"NOT AS IT MUST BE: {fault}")
-        if verdict.faults:
-            say(f"{len(verdict.faults)} in all; again with:")
-            say(f"  zen chaos --scenario {scenario} --seed {seed}")
-    raise typer.Exit(0 if verdict.ok else 1)
+    text = _text(verdict, f"zen chaos --scenario {scenario} --seed {seed}")
+    Answer(verdict.as_json(), text, code=0 if verdict.ok else 1).print(as_json)
+
+
+def _text(verdict: ChaosVerdict, again: str) -> Iterator[object]:
+    yield fitted(("WHAT", "MEASURED", "MUST HOLD"), verdict.rows())
+    yield from (f"NOT AS IT MUST BE: {fault}" for fault in verdict.faults[:FAULTS_SHOWN])
+    if verdict.faults:
+        yield from (f"{len(verdict.faults)} in all; again with:", f"  {again}")
 
 
 def unleash(plan: ChaosPlan, tell: Callable[[str], None], *, keep: bool = False) -> ChaosVerdict:
-    """The whole run in a directory of its own, which is removed at the end. From the main thread:
-    SIGTERM ends it in order."""
-    from cli.paths import Home
-
-    place = Home(Path(tempfile.mkdtemp(prefix="zen-chaos-")))
-    try:
-        return _run(place, plan, tell)
-    finally:
-        if keep:
-            note(f"state and logs are kept in {place.path}")
-        else:
-            shutil.rmtree(place.path, ignore_errors=True)
-
-
-def _run(place: object, plan: ChaosPlan, tell: Callable[[str], None]) -> ChaosVerdict:
-    from cli.local.background import launch, stop
+    """The whole run on a stack of its own. From the main thread: SIGTERM ends it in order."""
+    from cli.local.background import own_stack
     from cli.local.stack import Options
-    from cli.paths import Home
 
-    assert isinstance(place, Home)
-    place.make()
     tell(f"starting a stack of its own with {plan.replicas} schedulers …")
-    config = _small_config(place.path / "chaos.yaml")
-    options = Options(replicas=plan.replicas, port=0, config=config, changes=plan.changes())
-    theirs, ours = os.pipe()
-    try:
-        launch(place, options, parent_fd=theirs)
-        try:
-            return asyncio.run(_judged(place, plan, tell))
-        except asyncio.CancelledError:
-            raise typer.Exit(128 + signal.SIGTERM) from None
-        finally:
-            tell("stopping the stack …")
-            stop(place, STOP_S, lambda _: None)
-    finally:
-        os.close(theirs)
-        os.close(ours)
+    with tempfile.TemporaryDirectory(prefix="zen-chaos-config-") as scratch:
+        config = _small_config(Path(scratch) / "chaos.yaml")
+        options = Options(replicas=plan.replicas, port=0, config=config, changes=plan.changes())
+        with own_stack(options, "chaos", tell, keep=keep) as (place, _):
+            try:
+                return asyncio.run(_judged(place, plan, tell))
+            except asyncio.CancelledError:
+                raise typer.Exit(128 + signal.SIGTERM) from None
 
 
-async def _judged(place: object, plan: ChaosPlan, tell: Callable[[str], None]) -> ChaosVerdict:
+async def _judged(place: Home, plan: ChaosPlan, tell: Callable[[str], None]) -> ChaosVerdict:
     from cli.chaos.run import ChaosRun
     from cli.chaos.verdict import judge
-    from cli.paths import Home
     from db.audit import audit, reigns
 
-    assert isinstance(place, Home)
     task = asyncio.current_task()
     assert task is not None
     # What we froze must be thawed before we go, or nobody could stop it.
@@ -151,7 +119,6 @@ def _small_config(target: Path) -> Path:
     """One cluster is enough, and leaves the processor to what is tested."""
     import yaml
 
-    from cli.chaos.scenarios import CLUSTER
     from config.load import DEFAULT_PATH
 
     words = yaml.safe_load(DEFAULT_PATH.read_text(encoding="utf-8"))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import asdict, dataclass
+from typing import Annotated, Literal
 
 import typer
 
+from cli.client import Client, Json
 from cli.commands.known_names import refuse_unknown
-from cli.options import Api, AsJson, takes
-from cli.output.printing import console, emit, fitted, money, say
-
-if TYPE_CHECKING:
-    from cli.client import Json
-    from cli.output.tables import Fitted
+from cli.options import Cluster, command
+from cli.output.printing import Answer, fitted, money
+from cli.output.tables import Fitted
 
 By = Literal["kind", "job", "tenant", "user", "cluster", "region", "spot", "day"]
 WASTED = ("boot", "idle", "hedge", "preempted", "lost")
@@ -34,16 +32,14 @@ class CostOptions:
     tenant: Annotated[
         str | None, typer.Option("--tenant", metavar="T", help="Only what its jobs cost.")
     ] = None
-    cluster: Annotated[str | None, typer.Option("--cluster", metavar="C")] = None
+    cluster: Cluster = None
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=1000, help="Most jobs with --by job.")
     ] = 50
-    api: Api = None
-    as_json: AsJson = False
 
 
-@takes(CostOptions)
-def cost(given: CostOptions) -> None:
+@command
+def cost(client: Client, wanted: CostOptions) -> Answer:
     """What VMs cost: useful work, and what was wasted on what. VMs that live count up to now.
 
     Days are UTC. Waste is boot (until the worker is ready), idle, hedge (VMs that never ran a
@@ -57,29 +53,12 @@ def cost(given: CostOptions) -> None:
       zen cost --by day --cluster 1xl4 --since 2026-01-01 --until 2026-01-31
       zen cost --by job --since 0d --json
     """
-    from cli.client import Client, api_address
-
-    query: dict[str, object] = {
-        "by": given.by,
-        "since": given.since,
-        "until": given.until,
-        "tenant": given.tenant,
-        "cluster": given.cluster,
-        "limit": given.limit,
-    }
-    with Client(api_address(given.api)) as client:
-        found = client.get("/cost", query)
-        if not found["rows"]:
-            refuse_unknown(client, cluster=given.cluster, tenant=given.tenant)
-    if given.as_json:
-        emit(found)
-        return
+    found = client.get("/cost", asdict(wanted))
     if found["rows"]:
-        console().print(cost_table(found))
-    else:
-        say(f"nothing was spent from {found['since']} to {found['until']} (UTC)")
-    for line in _below(found):
-        say(line)
+        return Answer(found, [cost_table(found), *_below(found)])
+    refuse_unknown(client, cluster=wanted.cluster, tenant=wanted.tenant)
+    nothing = f"nothing was spent from {found['since']} to {found['until']} (UTC)"
+    return Answer(found, [nothing, *_below(found)])
 
 
 def cost_table(found: Json) -> Fitted:

@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated
 
 import typer
 
-from cli.options import Api, AsJson
+from cli.client import Client, Json, path
+from cli.commands.groups import one_by_one
+from cli.options import Limit, command, group
 from cli.output.durations import clock_time
-from cli.output.printing import clean, console, emit, fitted, note, say
+from cli.output.printing import Answer, clean, fitted, not_all
+from cli.output.tables import Fitted
 from cli.paths import PROGRAM
 from core.clock import SystemClock
 
-if TYPE_CHECKING:
-    from datetime import datetime
 
-    from cli.client import Json
-    from cli.output.tables import Fitted
-
-app = typer.Typer(
-    help="Messages that could not be used, with the reason: list (also alone), show, send again.",
-    invoke_without_command=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
-
-
-@app.callback()
-def _dead_letters(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        list_dead_letters()
-
-
-@app.command("list")
+@command
 def list_dead_letters(
+    client: Client,
     source: Annotated[
         str | None,
         typer.Option(
             "--source", metavar="S", help="submit, heartbeats, or a topic that we send to."
         ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Newest first.")] = 50,
-    api: Api = None,
-    as_json: AsJson = False,
-) -> None:
+    limit: Limit = 50,
+) -> Answer:
     """The dead letters, newest first, each with every fault that was found in it.
 
     \b
@@ -51,26 +36,26 @@ def list_dead_letters(
       zen dead-letters list
       zen dead-letters list --source submit --json
     """
-    from cli.client import Client, api_address
+    page = client.get("/dead-letters", {"source": source, "page_size": limit})
+    found = page["dead_letters"]
+    if not found:
+        return Answer(page, ["no dead letters: every message could be used"])
+    table = _dead_letters_table(found, SystemClock().now())
+    return Answer(page, [table], not_all(page, len(found)))
 
-    with Client(api_address(api)) as client:
-        page = client.get("/dead-letters", {"source": source, "page_size": limit})
-    if as_json:
-        emit(page)
-    elif not page["dead_letters"]:
-        say("no dead letters: every message could be used")
-    else:
-        console().print(_dead_letters_table(page["dead_letters"], SystemClock().now()))
-        if page["total"] > len(page["dead_letters"]):
-            note(f"{len(page['dead_letters'])} of {page['total']} shown; more with --limit")
+
+app = group(
+    "Messages that could not be used, with the reason: list (also alone), show, send again.",
+    list_dead_letters,
+)
 
 
 @app.command()
+@command
 def show(
+    client: Client,
     dead_letter: Annotated[str, typer.Argument(metavar="ID", help="As the list shows it.")],
-    api: Api = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """One dead letter whole: what came, from where, and why it could not be used.
 
     \b
@@ -78,13 +63,11 @@ def show(
       zen dead-letters show 4711
       zen dead-letters show 4711 --json
     """
-    from cli.client import Client, api_address, path
+    found = client.get(path("dead-letters", dead_letter))
+    return Answer(found, _whole(found))
 
-    with Client(api_address(api)) as client:
-        found = client.get(path("dead-letters", dead_letter))
-    if as_json:
-        emit(found)
-        return
+
+def _whole(found: Json) -> Iterator[str]:
     now = SystemClock().now()
     lines = {
         "id": found["id"],
@@ -97,23 +80,20 @@ def show(
         else "never",
         "body": f"{found['size']} bytes, {found['encoding']}:",
     }
-    for name, value in lines.items():
-        if value:
-            say(f"{name + ':':<13}{value}")
-    for line in found["body"].splitlines():
-        say(f"  {clean(line)}")
+    yield from (f"{name + ':':<13}{value}" for name, value in lines.items() if value)
+    yield from (f"  {clean(line)}" for line in found["body"].splitlines())
     if not found.get("replayed_at"):
-        say(f"send it again with: {PROGRAM} dead-letters replay {found['id']}")
+        yield f"send it again with: {PROGRAM} dead-letters replay {found['id']}"
 
 
 @app.command()
+@command
 def replay(
+    client: Client,
     dead_letter: Annotated[
         list[str], typer.Argument(metavar="ID…", help="One or more of the list.")
     ],
-    api: Api = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Sends dead letters again, each once; one that fails again becomes a new dead letter.
 
     \b
@@ -121,26 +101,11 @@ def replay(
       zen dead-letters replay 4711
       zen dead-letters replay 4711 4712 --json
     """
-    from cli.client import Client, Refused, api_address, path
 
-    answers: list[Json] = []
-    failed = False
-    with Client(api_address(api)) as client:
-        for dead_letter_id in dead_letter:
-            try:
-                answer = client.post(path("dead-letters", dead_letter_id, "replay"))
-            except Refused as error:
-                failed = True
-                note(str(error))
-                answers.append({"id": dead_letter_id, "error": str(error), "code": error.code})
-                continue
-            answers.append(answer)
-            if not as_json:
-                say(f"{dead_letter_id}: {answer['message']}")
-    if as_json:
-        emit(answers[0] if len(dead_letter) == 1 else {"dead_letters": answers})
-    if failed:
-        raise typer.Exit(1)
+    def again(one: str) -> Json:
+        return client.post(path("dead-letters", one, "replay"))
+
+    return one_by_one(dead_letter, again, "id", "dead_letters")
 
 
 def _dead_letters_table(found: list[Json], now: datetime) -> Fitted:

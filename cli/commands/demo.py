@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
-import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from cli.options import AsJson
-from cli.output.printing import emit, note, say
-
-if TYPE_CHECKING:
-    from cli.commands.demo_run import DemoSummary
-
-STOP_S = 20.0
+from cli.client import Client, sim_client
+from cli.options import AsJson, command
+from cli.output.printing import Answer, say
 
 
+@command
 def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the state directory, to look at logs.")
@@ -36,48 +29,16 @@ def demo(
       zen demo
       zen demo --json
     """
-    from cli.paths import Home
-
-    place = Home(Path(tempfile.mkdtemp(prefix="zen-demo-")))
-    try:
-        summary = _run(place, as_json)
-    finally:
-        if keep:
-            note(f"state and logs are kept in {place.path}")
-        else:
-            shutil.rmtree(place.path, ignore_errors=True)
-    if as_json:
-        emit(summary.as_json())
-    else:
-        for line in summary.lines():
-            say(line)
-    raise typer.Exit(0 if summary.ok else 1)
-
-
-def _run(place: object, as_json: bool) -> DemoSummary:
-    from cli.client import Client
     from cli.commands.demo_run import CHANGES, Play
-    from cli.local.background import launch, stop
+    from cli.local.background import own_stack
     from cli.local.stack import Options
-    from cli.paths import Home
 
-    assert isinstance(place, Home)
-    place.make()
-    if not as_json:
-        say("starting a stack of its own (database, bus, pretend cloud, scheduler) …")
-    theirs, ours = os.pipe()
-    try:
-        running = launch(place, Options(port=0, changes=CHANGES), parent_fd=theirs).running
-        try:
-            with (
-                Client(running.api) as api,
-                Client(running.sim, prefix="/sim/v1", what="pretend cloud") as sim,
-            ):
-                return Play(api, sim, live=sys.stdout.isatty(), silent=as_json).run()
-        finally:
-            if not as_json:
-                say("stopping the stack …")
-            stop(place, STOP_S, lambda _: None)
-    finally:
-        os.close(theirs)
-        os.close(ours)
+    tell = (lambda _: None) if as_json else say
+    tell("starting a stack of its own (database, bus, pretend cloud, scheduler) …")
+    with (
+        own_stack(Options(port=0, changes=CHANGES), "demo", tell, keep=keep) as (_, running),
+        Client(running.api) as api,
+        sim_client(running.sim) as sim,
+    ):
+        summary = Play(api, sim, live=sys.stdout.isatty(), silent=as_json).run()
+    Answer(summary.as_json(), summary.lines(), code=0 if summary.ok else 1).print(as_json)

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from cli.client import Client, Json, path
 from cli.commands.jobs import jobs_table, short_vm
-from cli.output.follow import FINAL, Follower
+from cli.output.follow import Follower
 from cli.output.printing import console, fitted, money, say
 from cli.paths import ROOT
 from core.clock import SystemClock
+from core.job import FINAL
 
 if TYPE_CHECKING:
     from rich.console import Group

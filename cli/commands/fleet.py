@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated
 
 import typer
 
+from cli.client import Client, Json
 from cli.commands.known_names import refuse_unknown
-from cli.options import Api, AsJson
+from cli.options import AsJson, Cluster, command
 from cli.output.durations import between, clock_time, moment, short
-from cli.output.printing import (
-    console,
-    emit,
-    fitted,
-    money,
-    note,
-    price,
-    say,
-    watch_json,
-    watch_lines,
-    watch_table,
-)
+from cli.output.printing import Answer, fitted, money, not_all, price, watch
+from cli.output.tables import Fitted
 from core.clock import SystemClock
 from core.vm import vm_word
 
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from cli.client import Json
-    from cli.output.tables import Fitted
-
-PAGES_MAX = 40
 CLUSTER_HEADINGS = (
     *("CLUSTER", "VMS", "WAIT", "RUN", "REGION", "PRICE/H"),
     *("TARGET", "BOOT", "IDLE", "BUSY", "LEAVE", "WHY"),
@@ -39,14 +24,15 @@ CLUSTER_HEADINGS = (
 NUMBERS = "VMS WAIT RUN PRICE/H TARGET BOOT IDLE BUSY LEAVE"
 
 
+@command
 def clusters(
-    watch: Annotated[
+    client: Client,
+    watched: Annotated[
         bool, typer.Option("--watch", "-w", help="Live; shows only what is in use or blocked.")
     ] = False,
     everything: Annotated[
         bool, typer.Option("--all", "-a", help="Also the regions where nothing happens.")
     ] = False,
-    api: Api = None,
     as_json: AsJson = False,
 ) -> None:
     """Clusters × regions: target, booting, idle, busy, and what blocks a region.
@@ -60,36 +46,31 @@ def clusters(
       zen clusters --watch
       zen clusters --json
     """
-    from cli.client import Client, api_address
-
-    with Client(api_address(api)) as client:
-
-        def read() -> list[Json]:
-            return list(client.get("/clusters")["clusters"])
-
-        if watch and as_json:
-            watch_json(lambda: client.get("/clusters"))
-        elif watch and sys.stdout.isatty():
-            watch_table(lambda height: clusters_table(read(), _now(), height, busy_only=True))
-        elif watch:
-            watch_lines(lambda: _cluster_lines(read()))
-        elif as_json:
-            emit(client.get("/clusters"))
-        else:
-            found = read()
-            console().print(clusters_table(found, _now(), every_region=everything))
-            if burn := sum(cluster.get("burn_usd_per_hour", 0) for cluster in found):
-                say(f"burn rate: {price(burn)}/h now")
+    if watched:
+        watch(
+            lambda: client.get("/clusters"),
+            lambda page, height: clusters_table(page["clusters"], _now(), height, busy_only=True),
+            lambda page: _cluster_lines(page["clusters"]),
+            as_json,
+        )
+    found = client.get("/clusters")
+    Answer(found, _clusters_text(found["clusters"], everything)).print(as_json)
 
 
+def _clusters_text(found: list[Json], everything: bool) -> Iterator[object]:
+    yield clusters_table(found, _now(), every_region=everything)
+    if burn := sum(cluster.get("burn_usd_per_hour", 0) for cluster in found):
+        yield f"burn rate: {price(burn)}/h now"
+
+
+@command
 def vms(
-    cluster: Annotated[str | None, typer.Option("--cluster", metavar="C")] = None,
+    client: Client,
+    cluster: Cluster = None,
     region: Annotated[str | None, typer.Option("--region", metavar="R")] = None,
     gone: Annotated[bool, typer.Option("--gone", help="Also deleted VMs.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, max=20_000)] = 500,
-    api: Api = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """The VMs: where, since when, what runs on them, what they cost.
 
     \b
@@ -97,39 +78,28 @@ def vms(
       zen vms
       zen vms --cluster 1xl4 --gone
     """
-    from cli.client import Client, api_address
-
     query: dict[str, object] = {
         "cluster": cluster,
         "region": region,
         "gone": "true" if gone else None,
         "page_size": min(limit, 500),
     }
-    with Client(api_address(api)) as client:
-        page = client.get("/vms", query)
-        if not page["vms"]:
-            refuse_unknown(client, cluster=cluster, region=region)
-        found = list(page["vms"])
-        for _ in range(PAGES_MAX):
-            if len(found) >= limit or not page.get("next_page_token"):
-                break
-            page = client.get("/vms", {**query, "page_token": page["next_page_token"]})
-            found += page["vms"]
-    if as_json:
-        emit({**page, "vms": found[:limit]})
-    elif not found:
-        say("no VMs: they are started when there is work and given back when idle")
-    else:
-        console().print(_vms_table(found[:limit], _now()))
-        if page["total"] > limit:
-            note(f"{limit} of {page['total']} shown; more with --limit")
+    page = client.get("/vms", query)
+    client.read_on(page, "/vms", query, "vms", limit)
+    if not page["vms"]:
+        refuse_unknown(client, cluster=cluster, region=region)
+        return Answer(
+            page, ["no VMs: they are started when there is work and given back when idle"]
+        )
+    del page["vms"][limit:]
+    return Answer(page, [_vms_table(page["vms"], _now())], not_all(page, limit))
 
 
+@command
 def alerts(
+    client: Client,
     everything: Annotated[bool, typer.Option("--all", help="Also cleared alerts.")] = False,
-    api: Api = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """What a human should know: permissions, quotas, missing groups, silent fleets.
 
     \b
@@ -137,21 +107,13 @@ def alerts(
       zen alerts
       zen alerts --all --json
     """
-    from cli.client import Client, api_address
-
-    with Client(api_address(api)) as client:
-        answer = client.get("/alerts", {"all": "true" if everything else None})
-    if as_json:
-        emit(answer)
-        return
+    answer = client.get("/alerts", {"all": "true" if everything else None})
     found = answer["alerts"]
     if not found:
-        say("no alerts" if everything else "no open alerts")
-        return
-    console().print(alerts_table(found, _now()))
-    for kind, action in sorted({alert["kind"]: alert.get("action") for alert in found}.items()):
-        if action:
-            say(f"{kind}: {action}")
+        return Answer(answer, ["no alerts" if everything else "no open alerts"])
+    actions = {alert["kind"]: alert["action"] for alert in found if alert.get("action")}
+    what_to_do = (f"{kind}: {action}" for kind, action in sorted(actions.items()))
+    return Answer(answer, [alerts_table(found, _now()), *what_to_do])
 
 
 # --- tables -------------------------------------------------------------------------------------

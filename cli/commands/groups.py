@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
-from cli.output.printing import emit, note, say
+from cli.client import Client, Json, Refused, path
+from cli.output.printing import Answer, emit, note
 from cli.paths import PROGRAM
-
-if TYPE_CHECKING:
-    from cli.client import Client, Json
+from core.errors import NotFound
 
 PAUSE_S = 1.0
 BAD_SHOWN_MAX = 10
@@ -19,8 +18,6 @@ BY_CHARS_MAX = 128
 
 def summary(client: Client, group: str, user: str | None) -> Json:
     """The group's jobs, counted by status."""
-    from cli.client import path
-
     return client.get(path("groups", group), {"user_id": user})
 
 
@@ -41,18 +38,20 @@ def whoami() -> str:
     return f"{name}@{socket.gethostname()}"[:BY_CHARS_MAX]
 
 
-def stop_group(
-    client: Client, group: str, user: str | None, reason: str | None, as_json: bool
-) -> None:
-    """All jobs of the group at once."""
-    from cli.client import path
-
-    body = stop_body(reason)
-    answer = client.post(path("groups", group, "stop"), body, {"user_id": user})
-    if as_json:
-        emit(answer)
-    else:
-        say(f"{group}: {answer['message']}")
+def one_by_one(ids: Sequence[str], call: Callable[[str], Json], name: str, together: str) -> Answer:
+    """Each of several ids by itself: what is refused is told, and the others are not held up. The
+    JSON of one is its answer, that of several has a list under `together`."""
+    answers: list[Json] = []
+    said = []
+    for one in ids:
+        try:
+            answers.append(answer := call(one))
+            said.append(f"{one}: {answer.get('message') or answer.get('status')}")
+        except (Refused, NotFound) as error:
+            note(str(error))
+            answers.append({name: one, "error": str(error), "code": error.code})
+    json = answers[0] if len(answers) == 1 else {together: answers}
+    return Answer(json, said, code=int(len(said) < len(ids)))
 
 
 def wait_for_group(client: Client, answer: Json, quiet: bool, as_json: bool) -> int:

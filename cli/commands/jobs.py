@@ -2,48 +2,35 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.commands.groups import stop_body, stop_group, summary
+from cli.client import Client, Json, Refused, path
+from cli.commands.groups import one_by_one, stop_body, summary
 from cli.commands.known_names import refuse_unknown
-from cli.job_options import Given, filter_options, takes_fields
-from cli.options import Api, AsJson, JobOrArray, User
+from cli.job_options import filter_options
+from cli.options import AsJson, Cluster, Given, JobOrArray, Limit, User, command
 from cli.output.durations import between, moment, short
 from cli.output.etas import eta_cell
-from cli.output.printing import (
-    console,
-    emit,
-    fitted,
-    note,
-    say,
-    status_text,
-    watch_json,
-    watch_lines,
-    watch_table,
-)
+from cli.output.printing import Answer, fitted, not_all, status_text, watch
+from cli.output.tables import Fitted
 from cli.paths import PROGRAM
 from core.clock import SystemClock
-from core.errors import NotFound
+from core.job import FINAL, JobStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
-
     from rich.text import Text
-
-    from cli.client import Client, Json
-    from cli.output.tables import Fitted
 
 STATES = ("pending", "scheduled", "running", "preempted", "completed", "failed", "cancelled")
 HEADINGS = (
     *("JOB", "NAME", "STATUS", "CLUSTER", "REGION", "VM"),
     *("AGE", "ETA", "RUN", "PROGRESS", "WHY"),
 )
-FINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +42,16 @@ class ListOptions:
         str | None,
         typer.Option("--state", metavar="S", help="pending, running, failed… or QUEUED, STOPPING…"),
     ] = None
-    cluster: Annotated[str | None, typer.Option("--cluster", metavar="C")] = None
+    cluster: Cluster = None
     label: Annotated[
         list[str] | None, typer.Option("--label", metavar="K=V", help="Repeatable.")
     ] = None
-    limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Newest first.")] = 50
-    api: Api = None
+    limit: Limit = 50
     as_json: AsJson = False
 
 
-@takes_fields(ListOptions, filter_options())
-def jobs(own: ListOptions, given: Given) -> None:
+@partial(command, made=filter_options())
+def jobs(client: Client, own: ListOptions, given: Given) -> None:
     """The jobs, newest first: where each one is and why it waits.
 
     \b
@@ -76,8 +62,6 @@ def jobs(own: ListOptions, given: Given) -> None:
       zen jobs --label team=vision --json
       zen jobs --group sweep --state failed
     """
-    from cli.client import Client, api_address
-
     query = {
         **given,
         "cluster": own.cluster,
@@ -85,60 +69,55 @@ def jobs(own: ListOptions, given: Given) -> None:
         "page_size": own.limit,
         **_state_query(own.state),
     }
-    shown = _Listed(query, filtered=any((own.cluster, own.label, own.state, *given.values())))
-    with Client(api_address(own.api)) as client:
-        if own.watch and own.as_json:
-            watch_json(lambda: shown.read(client))
-        elif own.watch and sys.stdout.isatty():
-            watch_table(lambda height: shown.watched(client, height))
-        elif own.watch:
-            watch_lines(lambda: _lines(shown.read(client)))
-        else:
-            shown.once(client, own.as_json)
+    shown = _Listed(
+        client, query, filtered=any((own.cluster, own.label, own.state, *given.values()))
+    )
+    if own.watch:
+        watch(lambda: client.get("/jobs", query), shown.watched, _lines, own.as_json)
+    shown.once().print(own.as_json)
 
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
     """What is asked of the API, and how it is printed."""
 
+    client: Client
     query: Mapping[str, Any]
     filtered: bool
 
-    def read(self, client: Client) -> Json:
-        return client.get("/jobs", self.query)
-
-    def counts(self, client: Client) -> str | None:
+    def counts(self) -> str | None:
         """Of a group: its jobs by status."""
         group, user = self.query.get("group"), self.query.get("user_id")
-        return None if group is None else str(summary(client, group, user)["message"])
+        return None if group is None else str(summary(self.client, group, user)["message"])
 
-    def once(self, client: Client, as_json: bool) -> None:
-        counts, page = self.counts(client), self.read(client)
-        if not page["jobs"]:
-            refuse_unknown(
-                client, cluster=self.query["cluster"], tenant=self.query.get("tenant_id")
-            )
-        if as_json:
-            emit(page)
-            return
-        _print_jobs(page, self.filtered)
-        if counts is not None:
-            say(f"{self.query['group']}: {counts}")
+    def once(self) -> Answer:
+        counts, page = self.counts(), self.client.get("/jobs", self.query)
+        below = [] if counts is None else [f"{self.query['group']}: {counts}"]
+        if page["jobs"]:
+            table = jobs_table(page, _now())
+            return Answer(page, [table, *below], not_all(page, len(page["jobs"])))
+        tenant = self.query.get("tenant_id")
+        refuse_unknown(self.client, cluster=self.query["cluster"], tenant=tenant)
+        nothing = f"no jobs; submit one: {PROGRAM} submit --gpus 1 -- python3 -c 'print(42)'"
+        if self.filtered:
+            nothing = f"no jobs match; without filters: {PROGRAM} jobs"
+        return Answer(page, [nothing, *below])
 
-    def watched(self, client: Client, height: int) -> Fitted:
+    def watched(self, page: Json, height: int) -> Fitted:
         """The jobs with their totals: what does not fit on the screen is counted."""
-        page = self.read(client)
         shown = len(page["jobs"])
         match = f"{page['total']} jobs" + (" match" if self.filtered else "")
         newest = f", the newest {shown} are listed (more: --limit)" if page["total"] > shown else ""
-        counts = self.counts(client)
+        counts = self.counts()
         if counts is None and not self.filtered:
-            counts = counted(client.get("/status")["jobs"]) or "none"
+            counts = counted(self.client.get("/status")["jobs"]) or "none"
         told = "" if counts is None else f": {counts}"
         return jobs_table(page, _now(), height, (f"{match}{told}{newest}",))
 
 
+@command
 def logs(
+    client: Client,
     job: JobOrArray,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the job ends.")] = False,
     attempt: Annotated[
@@ -148,7 +127,6 @@ def logs(
         int | None, typer.Option("--tail", "-n", min=0, metavar="N", help="Last N lines only.")
     ] = None,
     user: User = None,
-    api: Api = None,
     as_json: AsJson = False,
 ) -> None:
     """The job's own output. Of an array or a group: of all its jobs, each line behind its job's id.
@@ -160,28 +138,28 @@ def logs(
       zen logs --attempt 1 --tail 50 train-7
       zen logs sweep --tail 1
     """
-    from cli.client import Client, Refused, api_address
     from cli.output.logs import follow_log, print_log
 
-    with Client(api_address(api)) as client:
-        try:
-            if follow:
-                follow_log(client, job, user, attempt, tail, as_json)
-            else:
-                print_log(client, job, user, attempt, tail, as_json)
-        except Refused as error:
-            from cli.commands.arrays import follow_logs, group_of, print_logs
+    try:
+        if follow:
+            follow_log(client, job, user, attempt, tail, as_json)
+        else:
+            print_log(client, job, user, attempt, tail, as_json)
+    except Refused as error:
+        from cli.commands.arrays import follow_logs, group_of, print_logs
 
-            found = group_of(client, job, user, error)
-            if follow and (attempt is not None or tail is not None):
-                raise typer.BadParameter("--attempt and --tail: not with -f of an array") from error
-            if follow:
-                follow_logs(client, found, as_json)
-            else:
-                print_logs(client, found, attempt, tail, as_json)
+        found = group_of(client, job, user, error)
+        if follow and (attempt is not None or tail is not None):
+            raise typer.BadParameter("--attempt and --tail: not with -f of an array") from error
+        if follow:
+            follow_logs(client, found, as_json)
+        else:
+            print_logs(client, found, attempt, tail, as_json)
 
 
+@command
 def stop(
+    client: Client,
     job: Annotated[
         list[str] | None, typer.Argument(metavar="JOB…", help="Ids of jobs or arrays.")
     ] = None,
@@ -192,9 +170,7 @@ def stop(
         str | None, typer.Option("--reason", metavar="TEXT", help="Kept on the timeline.")
     ] = None,
     user: User = None,
-    api: Api = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Stops jobs: SIGTERM, their grace time, SIGKILL. A job that waits is cancelled at once.
 
     The timeline says who did it: your user name and this machine, which nobody verifies.
@@ -205,38 +181,17 @@ def stop(
       zen stop train-7 train-8 --reason "wrong data"
       zen stop --group sweep
     """
-    from cli.client import Client, Refused, api_address
-
     if bool(job) == bool(group):
         raise typer.BadParameter("name jobs, or one group with --group")
     body = stop_body(reason)
-    answers: list[Json] = []
-    failed = False
-    with Client(api_address(api)) as client:
-        if group:
-            stop_group(client, group, user, reason, as_json)
-            return
-        for job_id in job or ():
-            try:
-                answer = _stop(client, job_id, user, body)
-            except (Refused, NotFound) as error:
-                failed = True
-                note(str(error))
-                answers.append({"job_id": job_id, "error": str(error), "code": error.code})
-                continue
-            answers.append(answer)
-            if not as_json:
-                say(f"{job_id}: {answer.get('message') or answer.get('status')}")
-    if as_json:
-        emit(answers[0] if len(answers) == 1 else {"jobs": answers})
-    if failed:
-        raise typer.Exit(1)
+    if group:
+        answer = client.post(path("groups", group, "stop"), body, {"user_id": user})
+        return Answer(answer, [f"{group}: {answer['message']}"])
+    return one_by_one(job or (), lambda one: _stop(client, one, user, body), "job_id", "jobs")
 
 
 def _stop(client: Client, job_id: str, user: str | None, body: Json) -> Json:
     """One job, or all jobs of an array."""
-    from cli.client import Refused, path
-
     try:
         return client.post(path("jobs", job_id, "stop"), body, {"user_id": user})
     except Refused as error:
@@ -306,20 +261,9 @@ def _status(job: Json) -> Text:
     return text
 
 
-def _print_jobs(page: Json, filtered: bool) -> None:
-    if not page["jobs"] and filtered:
-        say("no jobs match; without filters: " + f"{PROGRAM} jobs")
-        return
-    if not page["jobs"]:
-        say(f"no jobs; submit one: {PROGRAM} submit --gpus 1 -- python3 -c 'print(42)'")
-        return
-    console().print(jobs_table(page, _now()))
-    if page["total"] > len(page["jobs"]):
-        note(f"{len(page['jobs'])} of {page['total']} shown; more with --limit")
-
-
 def _lines(page: Json) -> dict[str, str]:
-    return {_key(job): _job_line(job) for job in reversed(page["jobs"])}
+    jobs = reversed(page["jobs"])
+    return {f"{job['user_id']}/{job['job_id']}": _job_line(job) for job in jobs}
 
 
 def _job_line(job: Json) -> str:
@@ -329,10 +273,6 @@ def _job_line(job: Json) -> str:
     if job.get("progress"):
         words.append(progress(job))
     return "  ".join(word for word in [*words, why(job)] if word)
-
-
-def _key(job: Json) -> str:
-    return f"{job['user_id']}/{job['job_id']}"
 
 
 def run_time(job: Json, now: datetime) -> str:
@@ -383,7 +323,10 @@ def _state_query(state: str | None) -> dict[str, object]:
         return {}
     if state.lower() in STATES and not state.isupper():
         return {"state": state.lower()}
-    return {"status": state.upper()}
+    if state.upper() in JobStatus.__members__:
+        return {"status": state.upper()}
+    known = ", ".join([*STATES, *JobStatus])
+    raise typer.BadParameter(f"--state: got {state!r}, expected one of {known}")
 
 
 def _now() -> datetime:

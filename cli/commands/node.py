@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
-from cli.options import AsJson, Detach, Port
+from cli.commands.up import Manner, bring_up
+from cli.options import command
 
 GPUS_MAX = 64
 
 
+@command
 def node(
     gpus: Annotated[
         int | None,
@@ -23,12 +25,8 @@ def node(
             "without GPUs, one at a time.",
         ),
     ] = None,
-    detach: Detach = False,
-    port: Port = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only errors.")] = False,
-    as_json: AsJson = False,
-    parent_fd: Annotated[int | None, typer.Option("--parent-fd", hidden=True)] = None,
-    ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,
+    *,
+    manner: Manner,
 ) -> None:
     """Schedules jobs onto the GPUs of this machine: database, bus, scheduler and worker, no cloud.
 
@@ -44,9 +42,7 @@ def node(
       zen node --gpus 0
       zen submit --gpus 1 -- python3 examples/train.py
     """
-    from cli.commands.up import Manner, bring_up
     from cli.local.node_config import plan_node
     from cli.local.stack import Options
 
-    options = Options(port=port, node=plan_node(gpus), node_gpus=gpus)
-    bring_up(options, Manner(detach, quiet, as_json, parent_fd, ready_fd))
+    bring_up(Options(port=manner.port, node=plan_node(gpus), node_gpus=gpus), manner)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.client import Client, Refused, Unreachable, api_address, path
 from cli.local.active_config import ConfigSource, source, unreachable_hint
-from cli.options import Api, AsJson, ConfigFile
-from cli.output.printing import clean, emit, note, say
+from cli.options import Api, AsJson, ConfigFile, command, group
+from cli.output.printing import Answer, clean, emit, note
 from cli.paths import PROGRAM
 
 if TYPE_CHECKING:
@@ -20,17 +23,13 @@ if TYPE_CHECKING:
     from config.settings import Settings
     from messaging.topics import Applied
 
-
-def _group(text: str) -> typer.Typer:
-    return typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
-
-
-config_app = _group("The configuration: check, show, compare, history, roll back.")
-infra_app = _group("What must exist on Google Cloud.")
-db_app = _group("The database's schema.")
+config_app = group("The configuration: check, show, compare, history, roll back.")
+infra_app = group("What must exist on Google Cloud.")
+db_app = group("The database's schema.")
 
 
 @config_app.command("check")
+@command
 def config_check(
     file: Annotated[
         str | None,
@@ -58,20 +57,22 @@ def config_check(
         emit({"ok": False, "file": found.name, "faults": faults_json(error)})
         raise typer.Exit(1) from error
     regions = {region.region for cluster in settings.clusters for region in cluster.regions}
-    groups = sum(len(cluster.regions) for cluster in settings.clusters)
-    if as_json:
-        counts = {"clusters": len(settings.clusters), "regions": len(regions)}
-        emit({"ok": True, "file": found.name, "running": found.running, **counts})
-        return
-    say(f"read {found.words}")
+    counts = {"clusters": len(settings.clusters), "regions": len(regions)}
+    json = {"ok": True, "file": found.name, "running": found.running, **counts}
+    Answer(json, _summary(found, settings, len(regions))).print(as_json)
+
+
+def _summary(found: ConfigSource, settings: Settings, regions: int) -> Iterator[str]:
+    yield f"read {found.words}"
     _say_if_not_in_force(found)
-    say(
+    groups = sum(len(cluster.regions) for cluster in settings.clusters)
+    yield (
         f"ok: project {settings.project}, {len(settings.clusters)} clusters over"
-        f" {len(regions)} regions ({groups} groups), prices of {settings.prices_as_of}"
+        f" {regions} regions ({groups} groups), prices of {settings.prices_as_of}"
     )
     for cluster in settings.clusters:
         kind = "spot" if cluster.spot else "standard"
-        say(
+        yield (
             f"  {cluster.name:<14} {cluster.machine_type:<16} {kind:<9} at most"
             f" {cluster.vm_max} VMs, from ${cluster.cheapest_usd_per_hour:.2f}/h in"
             f" {', '.join(region.region for region in cluster.regions)}"
@@ -87,6 +88,7 @@ def faults_json(error: ConfigError) -> list[dict[str, str]]:
 
 
 @config_app.command("show")
+@command
 def config_show(
     config: ConfigFile = None,
     version: Annotated[
@@ -94,8 +96,7 @@ def config_show(
         typer.Option("--version", min=1, metavar="N", help="A version that the service recorded."),
     ] = None,
     api: Api = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """The settings of a file with the environment, or a recorded version. Passwords are not shown.
 
     Without a file: that of the running stack; without one, the file that ships.
@@ -112,19 +113,16 @@ def config_show(
         note(f"read {found.words}")
         _say_if_not_in_force(found)
     else:
-        shown = _recorded(version, api)
-    if as_json:
-        emit(shown)
-        return
+        with Client(api_address(api)) as client:
+            shown = client.get(path("config", "versions", str(version)))["document"]
     import yaml
 
-    say_lines(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True))
+    text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
+    return Answer(shown, text.splitlines())
 
 
 def _say_if_not_in_force(found: ConfigSource) -> None:
     """The service may have refused the newest edit, or was rolled back."""
-    from cli.client import Client, Refused, Unreachable, api_address
-
     if not found.running:
         return
     try:
@@ -137,21 +135,14 @@ def _say_if_not_in_force(found: ConfigSource) -> None:
         note(f"the active version is {version}, not this file ({state}): {PROGRAM} config diff")
 
 
-def _recorded(version: int, api: str | None) -> Any:
-    from cli.client import Client, api_address, path
-
-    with Client(api_address(api)) as client:
-        return client.get(path("config", "versions", str(version)))["document"]
-
-
 @infra_app.command("apply")
+@command
 def infra_apply(
     pubsub: Annotated[
         bool, typer.Option("--pubsub", help="Topics, subscriptions, dead letters.")
     ] = False,
     config: ConfigFile = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Makes what is missing. Running it twice changes nothing.
 
     Without a configuration and a bus (PUBSUB_EMULATOR_HOST): those of the running stack.
@@ -162,19 +153,15 @@ def infra_apply(
     """
     if not pubsub:
         raise typer.BadParameter("say what: --pubsub (for groups see zen infra gcloud)")
-    import asyncio
-
     found = source(config)
     note(f"read {found.words}")
     applied = asyncio.run(_apply_pubsub(found.load()))
-    if as_json:
-        emit({"items": _plain(applied)})
-    else:
-        for item in applied:
-            detail = f" ({item.detail})" if item.detail else ""
-            say(f"{item.outcome:<9} {item.kind} {item.name}{detail}")
-    if any(item.outcome == "differs" for item in applied):
-        raise typer.Exit(1)
+    lines = [
+        f"{item.outcome:<9} {item.kind} {item.name}" + (f" ({item.detail})" if item.detail else "")
+        for item in applied
+    ]
+    differs = any(item.outcome == "differs" for item in applied)
+    return Answer({"items": _plain(applied)}, lines, code=1 if differs else 0)
 
 
 async def _apply_pubsub(settings: Settings) -> list[Applied]:
@@ -186,13 +173,13 @@ async def _apply_pubsub(settings: Settings) -> list[Applied]:
 
 
 @infra_app.command("gcloud")
+@command
 def infra_gcloud(
     cluster: Annotated[
         str | None, typer.Option("--cluster", metavar="C", help="Default: all of them.")
     ] = None,
     config: ConfigFile = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Prints the gcloud commands that make instance templates and groups.
 
     \b
@@ -206,14 +193,12 @@ def infra_gcloud(
     found = list(commands(settings, cluster))
     if settings.store_url.startswith("file:"):
         note("store_url is a directory: on real VMs logs would stay there. Set gs://bucket/prefix")
-    if as_json:
-        emit({"commands": found})
-        return
-    say_lines("\n\n".join([HEADER, *found]) + "\n")
+    return Answer({"commands": found}, "\n\n".join([HEADER, *found]).splitlines())
 
 
 @db_app.command("upgrade")
-def db_upgrade(config: ConfigFile = None, as_json: AsJson = False) -> None:
+@command
+def db_upgrade(config: ConfigFile = None) -> Answer:
     """Brings the database to the newest schema; safe to repeat.
 
     \b
@@ -225,14 +210,12 @@ def db_upgrade(config: ConfigFile = None, as_json: AsJson = False) -> None:
     with _database(config) as url:
         upgrade(url)
         revision = current(url)
-    if as_json:
-        emit({"revision": revision})
-    else:
-        say(f"the database is at {revision}")
+    return Answer({"revision": revision}, [f"the database is at {revision}"])
 
 
 @db_app.command("current")
-def db_current(config: ConfigFile = None, as_json: AsJson = False) -> None:
+@command
+def db_current(config: ConfigFile = None) -> Answer:
     """The schema the database is at: of the running stack, unless another one is named.
 
     \b
@@ -243,10 +226,8 @@ def db_current(config: ConfigFile = None, as_json: AsJson = False) -> None:
 
     with _database(config) as url:
         revision = current(url)
-    if as_json:
-        emit({"revision": revision})
-    else:
-        say(f"the database is at {revision}" if revision else "the database has no schema yet")
+    words = f"the database is at {revision}" if revision else "the database has no schema yet"
+    return Answer({"revision": revision}, [words])
 
 
 @contextmanager
@@ -262,6 +243,7 @@ def _database(config: str | None) -> Iterator[str]:
         raise StoreDown(f"{clean(error)}; {hint}") from error
 
 
+@command
 def serve(config: ConfigFile = None) -> None:
     """Runs one scheduler in the foreground, on the configuration's database and bus.
 
@@ -269,8 +251,6 @@ def serve(config: ConfigFile = None) -> None:
     Example:
       DATABASE_URL=postgresql://zen@db/zen zen serve --config /etc/zen/zen.yaml
     """
-    import sys
-
     if config:
         os.environ["ZEN_CONFIG"] = str(Path(config).absolute())
     os.execv(sys.executable, [sys.executable, "-m", "scheduler"])  # noqa: S606  # we become it
@@ -282,14 +262,6 @@ def load(file: str | None) -> Settings:
 
     named = file or os.environ.get("ZEN_CONFIG")
     return load_settings(Path(named) if named else None, os.environ)
-
-
-def say_lines(text: str) -> None:
-    """Text of several lines as it is."""
-    import sys
-
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 def _plain(value: Any) -> Any:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from cli.client import Client, Json, Refused
 from cli.output.durations import short
-from cli.output.printing import console, emit, fitted, note, say
+from cli.output.printing import Answer, fitted, note
+from cli.output.tables import Fitted
 
 if TYPE_CHECKING:
     import httpx
-
-    from cli.client import Client, Json
-    from cli.output.tables import Fitted
 
 NOT_CONFIRMED = "price_not_confirmed"
 OTHERS_MAX = 4
@@ -26,8 +25,6 @@ FLAGS = {"allow_larger": "--allow-larger", "spot": "--spot"}
 def send(client: Client, body: Json, yes: bool) -> httpx.Response:
     """Submits; a price that must be confirmed is shown and asked about. Without a terminal the
     command ends with 2, unless `yes`."""
-    from cli.client import Refused
-
     try:
         return client.call("POST", "/jobs", body=body)
     except Refused as error:
@@ -50,25 +47,27 @@ def _ask(why: str) -> None:
         raise typer.Exit(1)
 
 
-def dry_run(client: Client, body: Json, as_json: bool) -> None:
-    """Shows where the job could run; ends with 1 if it would be refused."""
-    answer = client.json(client.call("POST", "/jobs", query={"dry_run": "true"}, body=body))
-    if as_json:
-        emit(answer)
-    else:
-        found = answer["candidates"]
-        first = [row for row in found if not row["needs"]]
-        others = [row for row in found if row["needs"]]
-        console().print(candidates_table([*first, *others[:OTHERS_MAX]]))
-        if len(others) > OTHERS_MAX:
-            note(f"{len(others) - OTHERS_MAX} more need consent; all of them with --json")
-        taken = answer["cluster"] is not None
-        say(f"would be {'queued for ' if taken else 'refused: '}{answer['message']}")
-        if answer["confirm"]:
-            say(f"to be confirmed: {answer['confirm']}")
-        say("dry run: nothing was submitted, nothing is bought")
-    if answer["cluster"] is None:
-        raise typer.Exit(1)
+def dry_run(client: Client, body: Json) -> Answer:
+    """Where the job could run; 1 if it would be refused."""
+    answer = client.post("/jobs", body, {"dry_run": "true"})
+    found, taken = answer["candidates"], answer["cluster"] is not None
+    first = [row for row in found if not row["needs"]]
+    others = [row for row in found if row["needs"]]
+    lines = [f"would be {'queued for ' if taken else 'refused: '}{answer['message']}"]
+    if answer["confirm"]:
+        lines.append(f"to be confirmed: {answer['confirm']}")
+    return Answer(
+        answer,
+        [
+            candidates_table([*first, *others[:OTHERS_MAX]]),
+            *lines,
+            "dry run: nothing was submitted, nothing is bought",
+        ],
+        [f"{len(others) - OTHERS_MAX} more need consent; all of them with --json"]
+        if len(others) > OTHERS_MAX
+        else (),
+        code=0 if taken else 1,
+    )
 
 
 def candidates_table(found: list[Json]) -> Fitted:

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Annotated
 
 import typer
 
+from cli.client import Client, Json, Refused, path
 from cli.commands.jobs import progress, run_time, short_vm, vm_of, vms_of, why
-from cli.options import Api, AsJson, JobOrArray, User
+from cli.options import JobOrArray, User, command
 from cli.output.client_words import in_words_of, state_in
 from cli.output.durations import between, clock_time, moment, short
 from cli.output.etas import eta_words, run_words
-from cli.output.printing import clean, console, emit, fitted, money, price, say, status_text
+from cli.output.follow import events_of
+from cli.output.printing import Answer, clean, fitted, heading, money, price, status_text
+from cli.output.tables import Fitted
 from core.clock import SystemClock
 from core.job_fields import SPEC_FIELDS
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from datetime import datetime
-
-    from cli.client import Client, Json
-    from cli.output.tables import Fitted
-
-EVENTS_MAX = 2000
 SINGULAR = {"failures": "failure", "losses": "loss", "preemptions": "preemption"}
 _MET = {
     "pending_reason": "pending",
@@ -38,7 +33,9 @@ Said = Callable[[str], str]
 """A status, in the words of the command line that was called."""
 
 
+@command
 def show(
+    client: Client,
     job: JobOrArray,
     limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Jobs of an array.")] = 50,
     offset: Annotated[
@@ -46,9 +43,7 @@ def show(
     ] = 0,
     words: Annotated[str, typer.Option("--words", hidden=True)] = "",
     user: User = None,
-    api: Api = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """One job: where it is and why, its timeline, its attempts, its cost so far.
 
     Of an array or a group: how its jobs are, counted, and the jobs page by page.
@@ -59,61 +54,39 @@ def show(
       zen show train-7 --json
       zen show sweep --offset 50
     """
-    from cli.client import Client, Refused, api_address, path
+    owner = {"user_id": user}
+    try:
+        found = client.get(path("jobs", job), owner)
+    except Refused as error:
+        from cli.commands.arrays import group_of, show_array
 
-    with Client(api_address(api)) as client:
-        owner = {"user_id": user}
-        try:
-            found = client.get(path("jobs", job), owner)
-        except Refused as error:
-            from cli.commands.arrays import group_of, show_array
-
-            show_array(client, group_of(client, job, user, error), limit, offset, as_json)
-            return
-        events = _events(client, job, user)
-        attempts = client.get(path("jobs", job, "attempts"), owner)["attempts"]
-        waits = client.get(path("jobs", job, "waits"), owner)["waits"]
-        gang = found.get("replicas", 1) > 1
-        members = client.get(path("jobs", job, "members"), owner)["jobs"] if gang else []
+        return show_array(client, group_of(client, job, user, error), limit, offset)
+    more = {
+        "events": events_of(client, job, user),
+        "attempts": client.get(path("jobs", job, "attempts"), owner)["attempts"],
+        "waits": client.get(path("jobs", job, "waits"), owner)["waits"],
+    }
+    if found.get("replicas", 1) > 1:
+        more["members"] = client.get(path("jobs", job, "members"), owner)["jobs"]
     if words:
         found |= in_words_of(found, words)
-    if as_json:
-        more = {"members": members} if members else {}
-        emit({**found, "events": events, "attempts": attempts, "waits": waits, **more})
-        return
-    if members:
-        found["cost_usd"] = sum(member["cost_usd"] for member in members)
-        found["cost_kinds"] = _summed(member["cost_kinds"] for member in members)
     said: Said = (lambda status: state_in(status, words)) if words else str
-    _print(_Whole(found, members, attempts, waits, events), said)
+    return Answer(found | more, _text(found | more, said))
 
 
-@dataclass(frozen=True, slots=True)
-class _Whole:
-    """A job with all that is known of it."""
-
-    job: Json
-    members: list[Json]
-    attempts: list[Json]
-    waits: list[Json]
-    events: list[Json]
-
-
-def _print(whole: _Whole, said: Said) -> None:
-    for line in _header(whole.job, _now(), said):
-        say(line)
-    screen = console()
-    if whole.members:
-        screen.print("\nMembers", style="bold")
-        screen.print(_members_table(whole.members, _now(), said))
-    if whole.attempts:
-        screen.print("\nAttempts", style="bold")
-        screen.print(_attempts_table(whole.attempts, _now()))
-    if whole.waits:
-        screen.print("\nWaits", style="bold")
-        screen.print(_waits_table(whole.waits, _now()))
-    screen.print("\nTimeline", style="bold")
-    screen.print(_events_table(whole.events, _now(), said))
+def _text(job: Json, said: Said) -> Iterator[object]:
+    now, members = SystemClock().now(), job.get("members")
+    if members:
+        job["cost_usd"] = sum(member["cost_usd"] for member in members)
+        job["cost_kinds"] = _summed(member["cost_kinds"] for member in members)
+    yield from _header(job, now, said)
+    if members:
+        yield from (heading("\nMembers"), _members_table(members, now, said))
+    if job["attempts"]:
+        yield from (heading("\nAttempts"), _attempts_table(job["attempts"], now))
+    if job["waits"]:
+        yield from (heading("\nWaits"), _waits_table(job["waits"], now))
+    yield from (heading("\nTimeline"), _events_table(job["events"], now, said))
 
 
 def _header(job: Json, now: datetime, said: Said) -> list[str]:
@@ -259,22 +232,6 @@ def _limit(job: Json, now: datetime, said: Said) -> str:
     return f"in {short((at - now).total_seconds())} ({what})"
 
 
-def _events(client: Client, job: str, user: str | None) -> list[Json]:
-    from cli.client import path
-
-    found: list[Json] = []
-    after: object = None
-    while len(found) < EVENTS_MAX:
-        page = client.get(
-            path("jobs", job, "events"), {"user_id": user, "page_size": 500, "after": after}
-        )
-        found += page["events"]
-        after = page.get("next_after")
-        if after is None or not page["events"]:
-            break
-    return found
-
-
 def _events_table(events: list[Json], now: datetime, said: Said) -> Fitted:
     rows = [
         [
@@ -344,7 +301,3 @@ def _attempts_table(attempts: list[Json], now: datetime) -> Fitted:
     ]
     headings = ("ATTEMPT", "VM", "ZONE", "GPUS", "ASSIGNED", "HELD", "PRICE", "EXIT", "OUTCOME")
     return fitted(headings, rows, drop="GPUS PRICE ZONE ASSIGNED")
-
-
-def _now() -> datetime:
-    return SystemClock().now()

@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from cli.options import AsJson, ConfigFile, takes
+from cli.client import Json, path, sim_client
+from cli.options import ConfigFile, command, group, option, signed
 from cli.output.durations import seconds, short
-from cli.output.printing import console, emit, fitted, say
+from cli.output.printing import Answer, fitted
 from cli.paths import PROGRAM
 
-if TYPE_CHECKING:
-    from cli.client import Client, Json
-
-app = typer.Typer(
-    help="The pretend cloud: see it, set faults, clear them.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
+app = group("The pretend cloud: see it, set faults, clear them.")
 
 For = Annotated[str | None, typer.Option("--for", metavar="10m", help="Default: until cleared.")]
 After = Annotated[str | None, typer.Option("--after", metavar="30s", help="Begins later.")]
+Region = Annotated[str, typer.Argument(metavar="REGION")]
+Vm = Annotated[str, typer.Argument(metavar="VM")]
+Code = Annotated[str, typer.Argument(metavar="CODE")]
+Message = Annotated[str, typer.Argument(metavar="[MESSAGE]")]
+
+
+def fault(function: Callable[..., Json]) -> Callable[..., Json]:
+    """A command that sets the fault of its name, with what the function says of it. It lasts
+    until it is cleared, or --for a while."""
+    kind = function.__name__.replace("_", "-")
+
+    def run(lasts: str | None, after: str | None, **words: Any) -> Answer:
+        timed = _span("for_s", lasts, "--for") | _span("after_s", after, "--after")
+        with sim_client() as sim:
+            answer = sim.post("/faults", {"kind": kind, **function(**words), **timed})
+        what = f"{answer['id']}: {kind} {_details(answer)}, {_left(answer)}"
+        return Answer(answer, [what, f"  end it: {PROGRAM} sim clear {answer['id']}"])
+
+    own = inspect.signature(function, eval_str=True).parameters.values()
+    made = [option(one.name, one.annotation, one.default) for one in own]
+    made += [option("lasts", For, None), option("after", After, None)]
+    app.command(kind)(command(signed(run, made, function)))
+    return function
 
 
 @app.command()
+@command
 def serve(
     config: ConfigFile = None,
     host: Annotated[str, typer.Option("--host", help="Where it listens.")] = "127.0.0.1",
@@ -43,11 +65,6 @@ def serve(
     Example:
       PUBSUB_EMULATOR_HOST=localhost:8085 zen sim serve --config zen.yaml --port 8090
     """
-    import json
-    import os
-    import sys
-    from pathlib import Path
-
     from cli.commands.operate import load
     from cli.local.config import this_machine
     from cli.local.pretend_cloud import build_world
@@ -61,7 +78,7 @@ def serve(
     os.execv(sys.executable, [sys.executable, "-m", "sim", *options])  # noqa: S606  # we become it
 
 
-@app.command()
+@fault
 def stockout(
     place: Annotated[str, typer.Argument(metavar="ZONE_OR_REGION")],
     machine: Annotated[
@@ -70,10 +87,7 @@ def stockout(
     spot: Annotated[
         bool | None, typer.Option("--spot/--standard", help="Default: both kinds.")
     ] = None,
-    lasts: For = None,
-    after: After = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Json:
     """No capacity in a zone or a whole region.
 
     \b
@@ -82,20 +96,18 @@ def stockout(
       zen sim stockout us-central1 g2-standard-4 --spot --for 1h
     """
     where = "zone" if place[-2:-1] == "-" and place[-1:].isalpha() else "region"
-    fault: Json = {"kind": "stockout", where: place, "machine_type": machine}
-    if spot is not None:
-        fault["spot"] = spot
-    _set(fault, lasts, after, as_json)
+    kinds = {} if spot is None else {"spot": spot}
+    return {where: place, "machine_type": machine, **kinds}
 
 
 @app.command()
+@command
 def preempt(
     vm: Annotated[str | None, typer.Argument(metavar="VM", help="A spot VM.")] = None,
     zone: Annotated[
         str | None, typer.Option("--zone", metavar="Z", help="All spot VMs of a zone.")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """The cloud takes a spot VM back: notice first, power off after.
 
     \b
@@ -105,35 +117,34 @@ def preempt(
     """
     if (vm is None) == (zone is None):
         raise typer.BadParameter("name one VM, or a zone with --zone")
-    _hit({"kind": "preempt", **({"vm": _whole(vm)} if vm else {"zone": zone})}, as_json)
+    return _hit("preempt", vm, zone)
 
 
 @app.command()
-def crash(vm: Annotated[str, typer.Argument(metavar="VM")], as_json: AsJson = False) -> None:
+@command
+def crash(vm: Vm) -> Answer:
     """The VM loses power without notice.
 
     \b
     Example:
       zen sim crash pipeline-zen-jobs-1xl4-us-central1-vm-b4kz
     """
-    _hit({"kind": "crash", "vm": _whole(vm)}, as_json)
+    return _hit("crash", vm)
 
 
 @app.command()
-def maintain(vm: Annotated[str, typer.Argument(metavar="VM")], as_json: AsJson = False) -> None:
+@command
+def maintain(vm: Vm) -> Answer:
     """The VM's host is to be maintained: the VM is told, and stopped later."""
-    _hit({"kind": "maintain", "vm": _whole(vm)}, as_json)
+    return _hit("maintain", vm)
 
 
-@app.command()
+@fault
 def quota(
-    region: Annotated[str, typer.Argument(metavar="REGION")],
+    region: Region,
     metric: Annotated[str, typer.Argument(metavar="METRIC")],
     limit: Annotated[float, typer.Option("--limit", min=0, metavar="N")] = 0,
-    lasts: For = None,
-    after: After = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Json:
     """A quota of the project in a region, or over all of them (global GPUS_ALL_REGIONS).
 
     \b
@@ -141,19 +152,15 @@ def quota(
       zen sim quota us-central1 NVIDIA_L4_GPUS --limit 2 --for 10m
       zen sim quota global GPUS_ALL_REGIONS --limit 4 --for 10m
     """
-    fault: Json = {"kind": "quota", "region": region, "metric": metric, "limit": limit}
-    _set(fault, lasts, after, as_json)
+    return {"region": region, "metric": metric, "limit": limit}
 
 
-@app.command("slow-boots")
+@fault
 def slow_boots(
-    region: Annotated[str, typer.Argument(metavar="REGION")],
+    region: Region,
     factor: Annotated[float | None, typer.Option("--factor", min=0.01, metavar="X")] = None,
     by: Annotated[str | None, typer.Option("--by", metavar="30s", help="Added.")] = None,
-    lasts: For = None,
-    after: After = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Json:
     """VMs of a region take longer to boot.
 
     \b
@@ -162,15 +169,11 @@ def slow_boots(
     """
     if factor is None and by is None:
         raise typer.BadParameter("say how slow: --factor 10 or --by 30s")
-    fault: Json = {"kind": "slow-boots", "region": region}
-    if factor is not None:
-        fault["factor"] = factor
-    if by is not None:
-        fault["seconds"] = seconds(by, "--by")
-    _set(fault, lasts, after, as_json)
+    slower = {} if factor is None else {"factor": factor}
+    return {"region": region, **slower, **_span("seconds", by, "--by")}
 
 
-@app.command("api-errors")
+@fault
 def api_errors(
     rate: Annotated[
         float, typer.Option("--rate", min=0, max=1, metavar="0.2", help="Share of the calls.")
@@ -183,10 +186,7 @@ def api_errors(
     latency: Annotated[
         str | None, typer.Option("--latency", metavar="2s", help="Added to every call.")
     ] = None,
-    lasts: For = None,
-    after: After = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Json:
     """Calls to the Compute API fail or are slow.
 
     \b
@@ -194,70 +194,48 @@ def api_errors(
       zen sim api-errors --rate 0.2 --kind 503 --for 1m
       zen sim api-errors --kind timeout-after-success --region us-east1
     """
-    fault: Json = {"kind": "api-errors", "rate": rate, "kinds": kind or ["503"], "region": region}
-    if latency is not None:
-        fault["latency_s"] = seconds(latency, "--latency")
-    _set(fault, lasts, after, as_json)
+    slow = _span("latency_s", latency, "--latency")
+    return {"rate": rate, "kinds": kind or ["503"], "region": region, **slow}
 
 
-@app.command()
+@fault
 def unsupported(
     zone: Annotated[str, typer.Argument(metavar="ZONE")],
     machine: Annotated[str, typer.Argument(metavar="MACHINE")],
-    lasts: For = None,
-    after: After = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Json:
     """The zone does not have that machine type.
 
     \b
     Example:
       zen sim unsupported us-central1-a g2-standard-4 --for 10m
     """
-    _set({"kind": "unsupported", "zone": zone, "machine_type": machine}, lasts, after, as_json)
+    return {"zone": zone, "machine_type": machine}
 
 
-@app.command("address-space")
-def address_space(
-    region: Annotated[str, typer.Argument(metavar="REGION")],
-    lasts: For = None,
-    after: After = None,
-    as_json: AsJson = False,
-) -> None:
+@fault
+def address_space(region: Region) -> Json:
     """The region's subnet has no address left.
 
     \b
     Example:
       zen sim address-space us-central1 --for 10m
     """
-    _set({"kind": "address-space", "region": region}, lasts, after, as_json)
+    return {"region": region}
 
 
-@app.command()
-def permissions(
-    region: Annotated[str, typer.Argument(metavar="REGION")],
-    lasts: For = None,
-    after: After = None,
-    as_json: AsJson = False,
-) -> None:
+@fault
+def permissions(region: Region) -> Json:
     """We are not allowed to create VMs in the region.
 
     \b
     Example:
       zen sim permissions us-central1 --for 10m
     """
-    _set({"kind": "permissions", "region": region}, lasts, after, as_json)
+    return {"region": region}
 
 
-@app.command("create-error")
-def create_error(
-    region: Annotated[str, typer.Argument(metavar="REGION")],
-    code: Annotated[str, typer.Argument(metavar="CODE")],
-    message: Annotated[str, typer.Argument(metavar="[MESSAGE]")] = "",
-    lasts: For = None,
-    after: After = None,
-    as_json: AsJson = False,
-) -> None:
+@fault
+def create_error(region: Region, code: Code, message: Message = "") -> Json:
     """Google refuses new VMs of a region with this error, in its own words.
 
     \b
@@ -265,28 +243,20 @@ def create_error(
       zen sim create-error us-central1 CONDITION_NOT_MET 'Constraint X violated' --for 10m
       zen sim create-error us-east1 UNSUPPORTED_OPERATION 'due to preemption' --for 10m
     """
-    fault: Json = {"kind": "create-error", "region": region, "code": code, "message": message}
-    _set(fault, lasts, after, as_json)
+    return {"region": region, "code": code, "message": message}
 
 
-@app.command("no-driver")
-def no_driver(
-    region: Annotated[str, typer.Argument(metavar="REGION")],
-    lasts: For = None,
-    after: After = None,
-    as_json: AsJson = False,
-) -> None:
+@fault
+def no_driver(region: Region) -> Json:
     """New VMs of a region come up without their GPUs' driver, as from a bad image."""
-    _set({"kind": "no-driver", "region": region}, lasts, after, as_json)
+    return {"region": region}
 
 
-@dataclass(frozen=True, slots=True)
-class OperationErrorOptions:
-    """What `zen sim operation-error` is given."""
-
-    region: Annotated[str, typer.Argument(metavar="REGION")]
-    code: Annotated[str, typer.Argument(metavar="CODE")]
-    message: Annotated[str, typer.Argument(metavar="[MESSAGE]")] = ""
+@fault
+def operation_error(
+    region: Region,
+    code: Code,
+    message: Message = "",
     call: Annotated[
         str,
         typer.Option(
@@ -294,57 +264,45 @@ class OperationErrorOptions:
             metavar="CALL",
             help="createInstances, deleteInstances or resizeRequests.insert. Default: all.",
         ),
-    ] = "*"
+    ] = "*",
     takes: Annotated[
         str | None, typer.Option("--takes", metavar="SPAN", help="Until it has failed, e.g. 5s.")
-    ] = None
-    lasts: For = None
-    after: After = None
-    as_json: AsJson = False
-
-
-@app.command("operation-error")
-@takes(OperationErrorOptions)
-def operation_error(given: OperationErrorOptions) -> None:
+    ] = None,
+) -> Json:
     """Google accepts calls about a region's groups, and their operations end with this error.
 
     \b
     Example:
       zen sim operation-error us-central1 INTERNAL_ERROR 'try again' --for 10m
     """
-    fault: Json = {"kind": "operation-error", "region": given.region, "call": given.call}
-    fault |= {"code": given.code, "message": given.message}
-    if given.takes is not None:
-        fault["takes_s"] = seconds(given.takes, "--takes")
-    _set(fault, given.lasts, given.after, given.as_json)
+    ends = _span("takes_s", takes, "--takes")
+    return {"region": region, "call": call, "code": code, "message": message, **ends}
 
 
 @app.command()
-def faults(as_json: AsJson = False) -> None:
+@command
+def faults() -> Answer:
     """The faults in force.
 
     \b
     Example:
       zen sim faults
     """
-    with _sim() as sim:
+    with sim_client() as sim:
         found = sim.get("/state")["faults"]
-    if as_json:
-        emit({"faults": found})
-    elif not found:
-        say(f"no faults; set one, for example: {PROGRAM} sim stockout us-central1 '*' --for 10m")
-    else:
-        rows = [[fault["id"], fault["kind"], _left(fault), _details(fault)] for fault in found]
-        console().print(fitted(("ID", "KIND", "LEFT", "WHAT"), rows, below="WHAT"))
+    rows = [[fault["id"], fault["kind"], _left(fault), _details(fault)] for fault in found]
+    none = f"no faults; set one, for example: {PROGRAM} sim stockout us-central1 '*' --for 10m"
+    table = fitted(("ID", "KIND", "LEFT", "WHAT"), rows, below="WHAT")
+    return Answer({"faults": found}, [table if found else none])
 
 
 @app.command()
+@command
 def clear(
     fault_id: Annotated[
         str | None, typer.Argument(metavar="ID", help="Default: all of them.")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Ends one fault, or all of them.
 
     \b
@@ -352,18 +310,15 @@ def clear(
       zen sim clear f3
       zen sim clear
     """
-    from cli.client import path
-
-    with _sim() as sim:
+    with sim_client() as sim:
         answer = sim.delete(path("faults", fault_id) if fault_id else "/faults")
-    if as_json:
-        emit(answer)
-    else:
-        say(f"cleared {', '.join(answer['hit']) or 'nothing: no fault was set'}")
+    hit = ", ".join(answer["hit"]) or "nothing: no fault was set"
+    return Answer(answer, [f"cleared {hit}"])
 
 
 @app.command()
-def state(as_json: AsJson = False) -> None:
+@command
+def state() -> Answer:
     """What the pretend cloud holds: groups with members, VMs, faults.
 
     \b
@@ -371,11 +326,8 @@ def state(as_json: AsJson = False) -> None:
       zen sim state
       zen sim state --json
     """
-    with _sim() as sim:
+    with sim_client() as sim:
         answer = sim.get("/state")
-    if as_json:
-        emit(answer)
-        return
     rows = [
         [
             member["name"],
@@ -389,56 +341,33 @@ def state(as_json: AsJson = False) -> None:
         for member in group["members"]
     ]
     sizes = sum(group["target_size"] for group in answer["migs"])
-    say(
+    counts = (
         f"{len(answer['migs'])} groups, target size {sizes} together,"
         f" {len(answer['vms'])} VMs, {len(answer['faults'])} faults"
     )
-    if rows:
-        headings = ("MEMBER", "ZONE", "ACTION", "STATUS", "KIND", "TROUBLE")
-        console().print(fitted(headings, rows, drop="KIND ZONE", below="TROUBLE"))
+    headings = ("MEMBER", "ZONE", "ACTION", "STATUS", "KIND", "TROUBLE")
+    table = fitted(headings, rows, drop="KIND ZONE", below="TROUBLE")
+    return Answer(answer, [counts, table] if rows else [counts])
 
 
 # --- calls --------------------------------------------------------------------------------------
 
 
-def _sim() -> Client:
-    from cli.client import Client, sim_address
-
-    return Client(sim_address(), prefix="/sim/v1", what="pretend cloud")
+def _span(key: str, text: str | None, flag: str) -> Json:
+    return {} if text is None else {key: seconds(text, flag)}
 
 
-def _set(fault: Json, lasts: str | None, after: str | None, as_json: bool) -> None:
-    if lasts is not None:
-        fault["for_s"] = seconds(lasts, "--for")
-    if after is not None:
-        fault["after_s"] = seconds(after, "--after")
-    with _sim() as sim:
-        answer = sim.post("/faults", fault)
-    if as_json:
-        emit(answer)
-    else:
-        say(f"{answer['id']}: {answer['kind']} {_details(answer)}, {_left(answer)}")
-        say(f"  end it: {PROGRAM} sim clear {answer['id']}")
-
-
-def _whole(vm: str) -> str:
-    """The VM's whole name: tables show its last four characters, and those may be typed."""
-    if "-" in vm:
-        return vm
-    with _sim() as sim:
-        groups = sim.get("/state")["migs"]
-    names = [member["name"] for group in groups for member in group["members"]]
-    fitting = [name for name in names if name.endswith(f"-{vm}")]
-    return fitting[0] if len(fitting) == 1 else vm
-
-
-def _hit(fault: Json, as_json: bool) -> None:
-    with _sim() as sim:
-        answer = sim.post("/faults", fault)
-    if as_json:
-        emit(answer)
-    else:
-        say(f"{answer['kind']}: {', '.join(answer['hit']) or 'nothing was hit'}")
+def _hit(kind: str, vm: str | None, zone: str | None = None) -> Answer:
+    """At once, and over: one VM, or all of a zone. Tables show the last four characters of a VM's
+    name, and those may be typed."""
+    with sim_client() as sim:
+        if vm and "-" not in vm:
+            groups = sim.get("/state")["migs"]
+            names = [member["name"] for group in groups for member in group["members"]]
+            fitting = [name for name in names if name.endswith(f"-{vm}")]
+            vm = fitting[0] if len(fitting) == 1 else vm
+        answer = sim.post("/faults", {"kind": kind, **({"vm": vm} if vm else {"zone": zone})})
+    return Answer(answer, [f"{answer['kind']}: {', '.join(answer['hit']) or 'nothing was hit'}"])
 
 
 def _left(fault: Json) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import AsJson, takes
+from cli.options import AsJson, command
 from cli.output.printing import console, emit, fitted, note, say
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SimulateOptions:
-    """What `zen simulate` is given."""
+    """What `zen simulate` is wanted."""
 
     seed: Annotated[int, typer.Option(help="The first seed.", min=0)] = 1
     seeds: Annotated[int, typer.Option(help="How many seeds, one after the other.", min=1)] = 1
@@ -46,8 +46,8 @@ class SimulateOptions:
     as_json: AsJson = False
 
 
-@takes(SimulateOptions)
-def simulate(given: SimulateOptions) -> None:
+@command
+def simulate(wanted: SimulateOptions) -> None:
     """Run the scheduler, the agents and a pretend cloud in virtual time, with everything failing.
 
     The same seed gives the same run, event for event. A broken promise ends the run, is printed
@@ -65,8 +65,8 @@ def simulate(given: SimulateOptions) -> None:
       zen simulate --jobs 10000
       zen simulate --crash-points
     """
-    if given.crash_points:
-        _crash_points(given.every, given.workers or os.cpu_count() or 1, as_json=given.as_json)
+    if wanted.crash_points:
+        _crash_points(wanted.every, wanted.workers or os.cpu_count() or 1, as_json=wanted.as_json)
         return
     from sim.virtual.report import SimulationSummary, failure_text, simulate_all
     from sim.virtual.run import SimulationPlan
@@ -74,23 +74,23 @@ def simulate(given: SimulateOptions) -> None:
     plans = [
         SimulationPlan(
             seed=number,
-            jobs=given.jobs,
-            replicas=given.replicas,
-            faults=given.faults,
-            verbose=given.verbose,
+            jobs=wanted.jobs,
+            replicas=wanted.replicas,
+            faults=wanted.faults,
+            verbose=wanted.verbose,
         )
-        for number in range(given.seed, given.seed + given.seeds)
+        for number in range(wanted.seed, wanted.seed + wanted.seeds)
     ]
     done: list[SeedResult] = []
-    side_by_side = given.workers or os.cpu_count() or 1
-    for outcome in simulate_all(plans, side_by_side, tell=not given.as_json):
+    side_by_side = wanted.workers or os.cpu_count() or 1
+    for outcome in simulate_all(plans, side_by_side, tell=not wanted.as_json):
         done.append(outcome)
-        if not given.as_json:
-            _tell(outcome, verbose=given.verbose)
+        if not wanted.as_json:
+            _tell(outcome, verbose=wanted.verbose)
     summary = SimulationSummary(tuple(done))
     for failed in summary.failed:
         sys.stderr.write(failure_text(failed) + "\n")
-    if given.as_json:
+    if wanted.as_json:
         emit(_as_json(summary))
     else:
         _print(summary)

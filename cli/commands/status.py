@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import typer
-
+from cli.client import Client, Json, Refused, Unreachable, api_address
 from cli.commands.jobs import counted
-from cli.options import Api, AsJson
+from cli.options import Api, command
 from cli.output.durations import between, moment, short
-from cli.output.printing import emit, say
-from cli.paths import PROGRAM
+from cli.output.printing import Answer
+from cli.paths import PROGRAM, alive, home
 from core.clock import SystemClock
-
-if TYPE_CHECKING:
-    from cli.client import Json
 
 DOWN_CODE = 3
 
 
-def status(api: Api = None, as_json: AsJson = False) -> None:
+@command
+def status(api: Api = None) -> Answer:
     """Processes, API, leader, jobs, VMs. Exit code 0 when it answers, 3 when it does not.
 
     \b
@@ -27,9 +22,6 @@ def status(api: Api = None, as_json: AsJson = False) -> None:
       zen status
       zen status --json || zen up --detach
     """
-    from cli.client import Client, Refused, Unreachable, api_address
-    from cli.paths import alive, home
-
     running = home().read() if api is None else None
     processes = dict(running.processes) if running else {}
     address = ""
@@ -39,23 +31,15 @@ def status(api: Api = None, as_json: AsJson = False) -> None:
             found = client.get("/status")
     except (Unreachable, Refused) as error:
         left = {name: pid for name, pid in processes.items() if alive(pid)}
-        _say_down(address, left, str(error), as_json)
-        raise typer.Exit(DOWN_CODE) from error
-    if as_json:
-        emit({"up": True, "api": address, "processes": processes, **found})
-        return
+        down = {"up": False, "api": address or None, "processes": left, "message": str(error)}
+        lines = [f"down: {error}", *([f"running: {_processes(left)}"] if left else [])]
+        return Answer(down, lines, code=DOWN_CODE)
     others = [known for known in running.apis if known != address] if running else []
-    for name, value in _lines(found, ", ".join([address, *others]), processes).items():
-        say(f"{name + ':':<11}{value}")
-
-
-def _say_down(address: str, left: dict[str, int], message: str, as_json: bool) -> None:
-    if as_json:
-        emit({"up": False, "api": address or None, "processes": left, "message": message})
-    else:
-        say(f"down: {message}")
-        if left:
-            say(f"running: {_processes(left)}")
+    lines = [
+        f"{name + ':':<11}{value}"
+        for name, value in _lines(found, ", ".join([address, *others]), processes).items()
+    ]
+    return Answer({"up": True, "api": address, "processes": processes, **found}, lines)
 
 
 def _lines(found: Json, address: str, processes: dict[str, int]) -> dict[str, str]:

@@ -6,23 +6,23 @@ import json
 import sys
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from cli.client import Client, Json, api_address, path
+from cli.commands import prices
 from cli.commands.groups import wait_for_group
-from cli.job_options import Given, body_of, submit_options, takes_fields
-from cli.options import Api, AsJson
+from cli.job_options import body_of, submit_options
+from cli.options import Api, AsJson, Given, command
 from cli.output.durations import between
-from cli.output.follow import FINAL
-from cli.output.printing import emit, note, say
+from cli.output.printing import Answer, emit, note
 from cli.paths import PROGRAM, home
 from core.clock import SystemClock
 from core.errors import ZenError
-
-if TYPE_CHECKING:
-    from cli.client import Client, Json
+from core.job import FINAL
 
 FILE_BYTES_MAX = 1024 * 1024
 
@@ -61,7 +61,7 @@ class SubmitOptions:
     as_json: AsJson = False
 
 
-@takes_fields(SubmitOptions, submit_options())
+@partial(command, made=submit_options())
 def submit(own: SubmitOptions, given: Given) -> None:
     """Submits a job. Options win over the same fields of a file.
 
@@ -90,14 +90,13 @@ def submit(own: SubmitOptions, given: Given) -> None:
         raise typer.BadParameter(
             f"no command; put it after --, for example: {PROGRAM} submit -- python3 -c 'print(42)'"
         )
-    from cli.client import api_address
-
     address = api_address(own.api)
     body |= _directory(body, address)
-    if own.dry_run:
-        _dry_run(body, address, own.as_json)
-    else:
-        _send(body, address, own)
+    with Client(address) as client:
+        if own.dry_run:
+            prices.dry_run(client, body).print(own.as_json)
+        else:
+            _send(client, body, own)
 
 
 def _gpu_types(body: Json, given: Given) -> Json:
@@ -130,53 +129,31 @@ def _directory(body: Json, address: str) -> Json:
         return {}  # it was deleted meanwhile
 
 
-def _dry_run(body: Json, address: str, as_json: bool) -> None:
-    from cli.client import Client
-    from cli.commands import prices
-
-    with Client(address) as client:
-        prices.dry_run(client, body, as_json)
-
-
-def _send(body: Json, address: str, own: SubmitOptions) -> None:
-    from cli.client import Client
-    from cli.commands import prices
-
-    with Client(address) as client:
-        response = prices.send(client, body, own.yes)
-        if response.headers.get("Zen-New-Tenant") == "true":
-            note(f"tenant {body['tenant_id']} is new: it has no limits")
-        answer = client.json(response)
-        # The answer to a repeat is that of the first time; what became of the job since is not in
-        # it.
-        repeated = response.headers.get("Zen-Repeat") == "true"
-        array = "array" in body
-        if own.wait and array:
-            raise typer.Exit(wait_for_group(client, answer, own.quiet, own.as_json))
-        if own.wait:
-            raise typer.Exit(_wait(client, answer, own.quiet, own.as_json))
-        if repeated and not array:
-            answer["message"] = _existing(client, answer)
-    if own.as_json:
-        emit({**answer, "repeated": True} if repeated else answer)
-    elif own.quiet:
-        say(answer["job_id"])
-    else:
-        job_id = answer["job_id"]
-        say(job_id)
-        say(f"  {answer.get('message', 'submitted')}")
-        if array:
-            look, follow = f"{PROGRAM} show {job_id}", f"{PROGRAM} logs -f {job_id}"
-            say(f"  look: {look}   logs: {follow}   stop: {PROGRAM} stop {job_id}")
-        else:
-            follow, show = f"{PROGRAM} logs -f {job_id}", f"{PROGRAM} show {job_id}"
-            say(f"  follow its log: {follow}   its timeline: {show}")
+def _send(client: Client, body: Json, own: SubmitOptions) -> None:
+    response = prices.send(client, body, own.yes)
+    if response.headers.get("Zen-New-Tenant") == "true":
+        note(f"tenant {body['tenant_id']} is new: it has no limits")
+    answer, array = client.json(response), "array" in body
+    # The answer to a repeat is that of the first time; what became of the job since is not in it.
+    repeated = response.headers.get("Zen-Repeat") == "true"
+    if own.wait and array:
+        raise typer.Exit(wait_for_group(client, answer, own.quiet, own.as_json))
+    if own.wait:
+        raise typer.Exit(_wait(client, answer, own.quiet, own.as_json))
+    if repeated and not array:
+        answer["message"] = _existing(client, answer)
+    job_id = answer["job_id"]
+    show, follow = f"{PROGRAM} show {job_id}", f"{PROGRAM} logs -f {job_id}"
+    next_steps = f"  follow its log: {follow}   its timeline: {show}"
+    if array:
+        next_steps = f"  look: {show}   logs: {follow}   stop: {PROGRAM} stop {job_id}"
+    lines = [job_id, f"  {answer.get('message', 'submitted')}", next_steps]
+    json = {**answer, "repeated": True} if repeated else answer
+    Answer(json, lines[:1] if own.quiet else lines).print(own.as_json)
 
 
 def _existing(client: Client, answer: Json) -> str:
     """What became of the job that was submitted before."""
-    from cli.client import path
-
     job = client.get(path("jobs", answer["job_id"]), {"user_id": answer["user_id"]})
     ago = between(job["submitted_at"], SystemClock().now())
     reason = f" ({job['reason']})" if job["status"] in FINAL and job["reason"] else ""
@@ -224,7 +201,10 @@ def read_file(file: Path) -> Json:
         raise BadFile(f"{file}: more than {FILE_BYTES_MAX} characters")
     found = _parse(file, text)
     if not isinstance(found, dict):
-        raise BadFile(f"{file}: got {type(found).__name__}, expected the fields of one job")
+        got = "nothing" if found is None else "a list" if isinstance(found, list) else "one value"
+        raise BadFile(
+            f"{file}: got {got}, expected the fields of one job, e.g. command: [hostname]"
+        )
     # YAML knows moments, JSON does not.
     return {
         str(key): value.isoformat() if isinstance(value, datetime) else value

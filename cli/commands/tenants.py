@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Annotated
 
 import typer
 
-from cli.options import Api, AsJson, takes
-from cli.output.printing import console, emit, fitted, money, say
+from cli.client import Client, Json, path
+from cli.options import command, group
+from cli.output.printing import Answer, fitted, money
+from cli.output.tables import Fitted
 from core.errors import BadInput, Fault
-
-if TYPE_CHECKING:
-    from cli.client import Json
-    from cli.output.tables import Fitted
 
 NONE = "none"
 _LIMIT = f"A number, or {NONE} for no limit."
-app = typer.Typer(
-    help="Who shares the GPUs: weights, quotas and priorities of tenants. Alone: the list.",
-    invoke_without_command=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
 Name = Annotated[str, typer.Argument(metavar="TENANT")]
 
 
-@app.callback()
-def _tenants(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        list_tenants()
-
-
-@app.command("list")
-def list_tenants(api: Api = None, as_json: AsJson = False) -> None:
+@command
+def list_tenants(client: Client) -> Answer:
     """All tenants: what they may have and what they have now.
 
     \b
@@ -41,32 +28,27 @@ def list_tenants(api: Api = None, as_json: AsJson = False) -> None:
       zen tenants list
       zen tenants list --json
     """
-    from cli.client import Client, api_address
+    found = client.get("/tenants")
+    return Answer(found, [tenants_table(found["tenants"])])
 
-    with Client(api_address(api)) as client:
-        found = client.get("/tenants")
-    if as_json:
-        emit(found)
-    else:
-        console().print(tenants_table(found["tenants"]))
+
+app = group(
+    "Who shares the GPUs: weights, quotas and priorities of tenants. Alone: the list.",
+    list_tenants,
+)
 
 
 @app.command()
-def show(tenant: Name, api: Api = None, as_json: AsJson = False) -> None:
+@command
+def show(client: Client, tenant: Name) -> Answer:
     """One tenant: every limit beside what is used of it.
 
     \b
     Examples:
       zen tenants show vision
     """
-    from cli.client import Client, api_address, path
-
-    with Client(api_address(api)) as client:
-        found = client.get(path("tenants", tenant))
-    if as_json:
-        emit(found)
-    else:
-        _say_tenant(found)
+    found = client.get(path("tenants", tenant))
+    return Answer(found, _lines(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +108,15 @@ class TenantOptions:
     usd_per_month: Annotated[
         str | None, typer.Option("--usd-per-month", metavar="N", help=_LIMIT)
     ] = None
-    api: Api = None
-    as_json: AsJson = False
+
+
+_SETTINGS = ("weight", "priority_max", "may_preempt", "preemptible", "spot", "allow_larger")
+_QUOTAS = ("gpus", "gpu_memory_gb", "cpus", "memory_gb", "jobs", "usd_per_day", "usd_per_month")
 
 
 @app.command("set")
-@takes(TenantOptions)
-def set_tenant(given: TenantOptions) -> None:
+@command
+def set_tenant(client: Client, wanted: TenantOptions) -> Answer:
     """Create a tenant or change it. What is not named stays as it is.
 
     \b
@@ -142,47 +126,26 @@ def set_tenant(given: TenantOptions) -> None:
       zen tenants set vision --gpus none --priority-max 999
       zen tenants set vision --spot --confirm-above 40
     """
-    from cli.client import Client, api_address, path
-
-    limits = {
-        "gpus": given.gpus,
-        "gpu_memory_gb": given.gpu_memory_gb,
-        "cpus": given.cpus,
-        "memory_gb": given.memory_gb,
-        "jobs": given.jobs,
-        "usd_per_day": given.usd_per_day,
-        "usd_per_month": given.usd_per_month,
-    }
-    settings = {
-        "weight": given.weight,
-        "priority_max": given.priority_max,
-        "may_preempt": given.may_preempt,
-        "preemptible": given.preemptible,
-        "spot": given.spot,
-        "allow_larger": given.allow_larger,
-    }
-    body: dict[str, object] = {k: v for k, v in settings.items() if v is not None}
-    if given.confirm_above is not None:
-        body["confirm_above_usd_per_hour"] = _number("confirm_above", given.confirm_above)
-    quota: dict[str, object] = {k: _number(k, v) for k, v in limits.items() if v is not None}
-    if given.gpus_of:
-        quota["gpus_by_type"] = dict(_of_type(word) for word in given.gpus_of)
+    named = asdict(wanted)
+    body: Json = {name: named[name] for name in _SETTINGS if named[name] is not None}
+    if wanted.confirm_above is not None:
+        body["confirm_above_usd_per_hour"] = _number("confirm_above", wanted.confirm_above)
+    quota: Json = {name: _number(name, named[name]) for name in _QUOTAS if named[name] is not None}
+    if wanted.gpus_of:
+        quota["gpus_by_type"] = dict(_of_type(word) for word in wanted.gpus_of)
     if quota:
         body["quota"] = quota
     if not body:
         raise BadInput([Fault("options", "none", "at least one setting (see --help)")])
-    with Client(api_address(given.api)) as client:
-        response = client.call("PATCH", path("tenants", given.tenant), body=body)
+    response = client.call("PATCH", path("tenants", wanted.tenant), body=body)
     found = response.json()
-    if given.as_json:
-        emit(found)
-        return
-    say(f"tenant {given.tenant} {'created' if response.status_code == 201 else 'changed'}")
-    _say_tenant(found)
+    done = f"tenant {wanted.tenant} {'created' if response.status_code == 201 else 'changed'}"
+    return Answer(found, [done, *_lines(found)])
 
 
 @app.command()
-def delete(tenant: Name, api: Api = None, as_json: AsJson = False) -> None:
+@command
+def delete(client: Client, tenant: Name) -> Answer:
     """Delete a tenant: its settings and limits go, its jobs and its bill stay.
 
     Refused while it has jobs that have not ended. `zen cost --by tenant` goes on showing what it
@@ -193,14 +156,8 @@ def delete(tenant: Name, api: Api = None, as_json: AsJson = False) -> None:
     Examples:
       zen tenants delete vision
     """
-    from cli.client import Client, api_address, path
-
-    with Client(api_address(api)) as client:
-        found = client.delete(path("tenants", tenant))
-    if as_json:
-        emit(found)
-    else:
-        say(found["message"])
+    found = client.delete(path("tenants", tenant))
+    return Answer(found, [found["message"]])
 
 
 def _number(name: str, word: str) -> float | int | None:
@@ -260,16 +217,16 @@ def _consent(found: Json) -> str:
     return ", ".join(words) + " (jobs that say nothing)"
 
 
-def _say_tenant(found: Json) -> None:
+def _lines(found: Json) -> Iterator[str]:
     yields = "may be preempted" if found["preemptible"] else "is never preempted"
     takes = "may preempt" if found["may_preempt"] else "may not preempt"
     name = f", {found['name']}" if found["name"] != found["tenant_id"] else ""
-    say(f"tenant:    {found['tenant_id']}{name}  (version {found['version']})")
-    say(f"weight:    {found['weight']:g}; {found['gpu_hours']:.2f} GPU-hours used, decayed")
-    say(f"priority:  at most {found['priority_max']} ({found['priority_class_max']})")
-    say(f"           {takes}; {yields}")
-    say(f"consent:   {_consent(found)}")
+    yield f"tenant:    {found['tenant_id']}{name}  (version {found['version']})"
+    yield f"weight:    {found['weight']:g}; {found['gpu_hours']:.2f} GPU-hours used, decayed"
+    yield f"priority:  at most {found['priority_max']} ({found['priority_class_max']})"
+    yield f"           {takes}; {yields}"
+    yield f"consent:   {_consent(found)}"
     for limit in found["limits"]:
         name = limit["resource"]
         what = _of(limit, name) + ("" if limit["quota"] is not None else ", no limit")
-        say(f"  {name + ':':<16} {what}")
+        yield f"  {name + ':':<16} {what}"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import AsJson, Detach, Port, takes
+from cli.options import AsJson, Detach, Port, command
 from cli.output.next_steps import next_steps
-from cli.output.printing import emit, note, say
+from cli.output.printing import Answer, note
 from cli.paths import PROGRAM
 
 if TYPE_CHECKING:
@@ -20,28 +20,34 @@ if TYPE_CHECKING:
 DOWN_S = 25.0
 
 
-@dataclass(frozen=True, slots=True)
-class UpOptions:
-    """What `zen up` is given."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How a stack is brought up."""
 
     detach: Detach = False
-    replicas: Annotated[
-        int, typer.Option("--replicas", min=1, max=5, metavar="N", help="Schedulers.")
-    ] = 1
     port: Port = None
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", metavar="FILE", help="Instead of the default configuration."),
-    ] = None
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only errors.")] = False
     as_json: AsJson = False
-    changes: Annotated[str | None, typer.Option("--changes", hidden=True)] = None
     parent_fd: Annotated[int | None, typer.Option("--parent-fd", hidden=True)] = None
     ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None
 
 
-@takes(UpOptions)
-def up(given: UpOptions) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpOptions(Manner):
+    """What `zen up` is given."""
+
+    replicas: Annotated[
+        int, typer.Option("--replicas", min=1, max=5, metavar="N", help="Schedulers.")
+    ] = 1
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Instead of the default configuration."),
+    ] = None
+    changes: Annotated[str | None, typer.Option("--changes", hidden=True)] = None
+
+
+@command
+def up(wanted: UpOptions) -> None:
     """Starts everything on this machine: database, bus, pretend cloud, scheduler.
 
     State is kept in .zen in the checkout (ZEN_HOME names another directory): jobs are
@@ -57,21 +63,9 @@ def up(given: UpOptions) -> None:
 
     from cli.local.stack import Options
 
-    changes = json.loads(given.changes) if given.changes else {}
-    config = given.config.absolute() if given.config else None
-    manner = Manner(given.detach, given.quiet, given.as_json, given.parent_fd, given.ready_fd)
-    bring_up(Options(given.replicas, given.port, config, changes), manner)
-
-
-@dataclass(frozen=True, slots=True)
-class Manner:
-    """How a stack is brought up."""
-
-    detach: bool
-    quiet: bool
-    as_json: bool
-    parent_fd: int | None = None
-    ready_fd: int | None = None
+    changes = json.loads(wanted.changes) if wanted.changes else {}
+    config = wanted.config.absolute() if wanted.config else None
+    bring_up(Options(wanted.replicas, wanted.port, config, changes), wanted)
 
 
 def bring_up(options: Options, manner: Manner) -> None:
@@ -98,17 +92,13 @@ def bring_up(options: Options, manner: Manner) -> None:
 def _detach(place: Home, options: Options, manner: Manner) -> None:
     from cli.local.background import launch
 
-    running = launch(place, options).running
-    if manner.as_json:
-        from dataclasses import asdict
-
-        emit(asdict(running))
-    elif not manner.quiet:
-        for line in next_steps(running):
-            say(line)
-        say(f"it runs in the background; stop it with: {PROGRAM} down")
+    running = launch(place, options)
+    background = f"it runs in the background; stop it with: {PROGRAM} down"
+    lines = () if manner.quiet else (*next_steps(running), background)
+    Answer(asdict(running), lines).print(manner.as_json)
 
 
+@command
 def down(as_json: AsJson = False) -> None:
     """Stops what zen up started here; does nothing if nothing runs.
 
@@ -120,7 +110,5 @@ def down(as_json: AsJson = False) -> None:
     from cli.paths import home
 
     stopped = stop(home(), DOWN_S, note if not as_json else lambda _: None)
-    if as_json:
-        emit({"stopped": stopped})
-    else:
-        say("stopped" if stopped else "nothing runs")
+    words = "stopped" if stopped else "nothing runs"
+    Answer({"stopped": stopped}, [words]).print(as_json)

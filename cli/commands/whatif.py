@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Api, AsJson, takes
-from cli.output.printing import console, emit, fitted, money, note, say
+from cli.client import Client, Json, api_address
+from cli.options import Api, command
+from cli.output.durations import short
+from cli.output.printing import Answer, fitted, money, note, say
+from cli.output.tables import Fitted
+from core.errors import NotFound
 
 if TYPE_CHECKING:
-    from cli.client import Json
     from sim.replay.history import RecordedHistory
     from sim.replay.supply import Supply
     from sim.replay.whatif import Present, WhatIfResult
     from sim.replay.workload import Workload
 
-PAGE, PAGES_MAX = 500, 100
+PAGE, JOBS_MAX = 500, 50_000
 HEADINGS = (
     *("WAIT", "P50", "P95", "DOLLARS", "WASTED", "VM_HOURS", "WASTED_H", "TAKEN", "VMS", "WHAT"),
 )
@@ -30,7 +33,7 @@ PROGRESS_LINES = 10
 
 @dataclass(frozen=True, slots=True)
 class WhatifOptions:
-    """What `zen whatif` is given."""
+    """What `zen whatif` is wanted."""
 
     jobs: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Jobs: submit_s, duration_s, num_gpu.")
@@ -79,11 +82,10 @@ class WhatifOptions:
         Path | None, typer.Option(metavar="DIR", help="Only write made-up traces there.")
     ] = None
     api: Api = None
-    as_json: AsJson = False
 
 
-@takes(WhatifOptions)
-def whatif(given: WhatifOptions) -> None:
+@command
+def whatif(wanted: WhatifOptions) -> Answer | None:
     """What if I added a region, raised a limit, used spot: replays jobs against a supply.
 
     The planner is the service's own, the cloud is replayed. Jobs and supply come from files, or
@@ -102,41 +104,39 @@ def whatif(given: WhatifOptions) -> None:
     from sim.replay.product import Setup
     from sim.replay.whatif import Change, Present, ask
 
-    if given.make_traces is not None:
-        _make_traces(given.make_traces, given.days, given.seed)
-        return
-    told, past = _history(given.cluster, given.api, given.seed) if given.cluster else ({}, None)
-    work, series = _inputs(given.jobs, given.supply, given.prices, past)
-    if given.group:
-        work = work.of_group(given.group)
-    work = work.one_vm_each().window(given.days) if given.jobs else work.latest(given.days)
-    added = tuple(given.add_region or ())
+    if wanted.make_traces is not None:
+        _make_traces(wanted.make_traces, wanted.days, wanted.seed)
+        return None
+    told, past = _history(wanted.cluster, wanted.api, wanted.seed) if wanted.cluster else ({}, None)
+    work, series = _inputs(wanted.jobs, wanted.supply, wanted.prices, past)
+    if wanted.group:
+        work = work.of_group(wanted.group)
+    work = work.one_vm_each().window(wanted.days) if wanted.jobs else work.latest(wanted.days)
+    added = tuple(wanted.add_region or ())
     present = Present(
         work=work,
         supply=series,
-        regions=_in_use(series, tuple(given.region or ()), added),
-        setup=Setup(given.vm_max_now or told.get("vm_max") or VM_MAX, spot=bool(told.get("spot"))),
-        physics=ReplayPhysics(boot_s=_boot_s(given.boot_s, past)),
-        spot_supply=_priced(series, given.spot_prices) if given.spot_prices else None,
+        regions=_in_use(series, tuple(wanted.region or ()), added),
+        setup=Setup(wanted.vm_max_now or told.get("vm_max") or VM_MAX, spot=bool(told.get("spot"))),
+        physics=ReplayPhysics(boot_s=_boot_s(wanted.boot_s, past)),
+        spot_supply=_priced(series, wanted.spot_prices) if wanted.spot_prices else None,
     )
-    assumed = _assumed(past, given.jobs, given.supply, given.prices)
-    if given.spot and given.spot_prices is None:
+    assumed = _assumed(past, wanted.jobs, wanted.supply, wanted.prices)
+    if wanted.spot and wanted.spot_prices is None:
         assumed += ("spot costs the same (other prices: --spot-prices)",)
-    if given.spot or present.setup.spot:
+    if wanted.spot or present.setup.spot:
         assumed += ("jobs save when SIGTERM tells them that their spot VM is about to be taken",)
-    change = Change(added, tuple(given.drop_region or ()), given.vm_max, given.spot)
+    change = Change(added, tuple(wanted.drop_region or ()), wanted.vm_max, wanted.spot)
     answers = ask(
         present,
         change,
-        rotations=given.rotations,
-        seed=given.seed,
+        rotations=wanted.rotations,
+        seed=wanted.seed,
         workers=os.cpu_count() or 1,
         told=_progress,
     )
-    if given.as_json:
-        emit(_as_json(present, answers, assumed))
-        return
-    _print(present, answers, assumed)
+    notes = (*present.work.notes, *assumed)
+    return Answer(_as_json(present, answers, notes), _text(present, answers), notes)
 
 
 def _make_traces(folder: Path, days: float, seed: int) -> None:
@@ -201,26 +201,19 @@ def _assumed(
 
 
 def _history(cluster: str, api: str | None, seed: int) -> tuple[Json, RecordedHistory]:
-    from cli.client import Client, api_address
-    from core.errors import NotFound
     from sim.replay.history import past_of
 
     with Client(api_address(api)) as client:
         clusters = {c["name"]: c for c in client.get("/clusters")["clusters"]}
         if cluster not in clusters:
             raise NotFound(f"no cluster {cluster}: there are {', '.join(sorted(clusters))}")
-        jobs: list[Json] = []
         query: Json = {"cluster": cluster, "page_size": PAGE}
-        for _ in range(PAGES_MAX):
-            page = client.get("/jobs", query)
-            jobs += page["jobs"]
-            if not page.get("next_page_token"):
-                break
-            query = {**query, "page_token": page["next_page_token"]}
-        else:
-            note(f"only the newest {PAGE * PAGES_MAX} jobs are looked at")
+        page = client.get("/jobs", query)
+        client.read_on(page, "/jobs", query, "jobs", JOBS_MAX)
+        if page.get("next_page_token"):
+            note(f"only the newest {JOBS_MAX} jobs are looked at")
         places = client.get("/capacity", {"cluster": cluster})["places"]
-    return clusters[cluster], past_of(clusters[cluster], jobs, places, seed)
+    return clusters[cluster], past_of(clusters[cluster], page["jobs"], places, seed)
 
 
 def _in_use(supply: Supply, named: tuple[str, ...], added: tuple[str, ...]) -> tuple[str, ...]:
@@ -249,13 +242,9 @@ def _progress(done: int, of: int) -> None:
         note(f"{done} of {of} replays")
 
 
-def _print(present: Present, answers: list[WhatIfResult], assumed: tuple[str, ...]) -> None:
-    from cli.output.durations import short
-
+def _text(present: Present, answers: list[WhatIfResult]) -> list[str | Fitted]:
     work, first = present.work, answers[0]
-    say(f"{len(work.jobs)} jobs, {work.gpu_hours:,.1f} GPU-hours: {work.source}")
     limits = f"{len(present.regions)} zones in use, vm_max {present.setup.vm_max}"
-    say(f"{limits}: {present.supply.source}")
     rows = [
         (
             *(short(s) for s in (a.wait_mean_s, a.wait_p50_s, a.wait_p95_s)),
@@ -269,9 +258,11 @@ def _print(present: Present, answers: list[WhatIfResult], assumed: tuple[str, ..
         )
         for a in answers
     ]
-    console().print(fitted(HEADINGS, rows, right=HEADINGS[:-1], below="WHAT"))
-    for line in (*work.notes, *assumed):
-        note(line)
+    return [
+        f"{len(work.jobs)} jobs, {work.gpu_hours:,.1f} GPU-hours: {work.source}",
+        f"{limits}: {present.supply.source}",
+        fitted(HEADINGS, rows, right=HEADINGS[:-1], below="WHAT"),
+    ]
 
 
 def _against(value: float, base: float, is_base: bool) -> str:
@@ -279,8 +270,6 @@ def _against(value: float, base: float, is_base: bool) -> str:
 
 
 def _as_json(present: Present, answers: list[WhatIfResult], assumed: tuple[str, ...]) -> Json:
-    from dataclasses import asdict
-
     return {
         "jobs": len(present.work.jobs),
         "gpu_hours": round(present.work.gpu_hours, 3),
@@ -289,6 +278,6 @@ def _as_json(present: Present, answers: list[WhatIfResult], assumed: tuple[str, 
         "regions": list(present.regions),
         "vm_max": present.setup.vm_max,
         "spot": present.setup.spot,
-        "assumed": [*present.work.notes, *assumed],
+        "assumed": list(assumed),
         "answers": [asdict(answer) for answer in answers],
     }

@@ -6,22 +6,26 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from cli.local.lock import AlreadyUp, holder
 from cli.local.process import ChildFailed, die_with_parent, last_words
 from cli.local.stack import Options
+from cli.output.printing import note
 from cli.paths import PROGRAM, ROOT, Home, Running, alive
 from core.clock import SystemClock
 from core.errors import ZenError
 
 READY_S = 90.0
+OWN_STOP_S = 30.0
 POLL_S = 0.05
 
 
@@ -31,15 +35,31 @@ class StillRunning(ZenError):
     code = "still_running"
 
 
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """A supervisor that is ready."""
+@contextmanager
+def own_stack(
+    options: Options, purpose: str, tell: Callable[[str], None], *, keep: bool
+) -> Iterator[tuple[Home, Running]]:
+    """A stack in a temporary directory, which goes with it, unless `keep`. It ends with us."""
+    place = Home(Path(tempfile.mkdtemp(prefix=f"zen-{purpose}-")))
+    theirs, ours = os.pipe()
+    try:
+        place.make()
+        running = launch(place, options, parent_fd=theirs)
+        try:
+            yield place, running
+        finally:
+            tell("stopping the stack …")
+            stop(place, OWN_STOP_S, lambda _: None)
+    finally:
+        os.close(theirs)
+        os.close(ours)
+        if keep:
+            note(f"state and logs are kept in {place.path}")
+        else:
+            shutil.rmtree(place.path, ignore_errors=True)
 
-    process: subprocess.Popen[bytes]
-    running: Running
 
-
-def launch(place: Home, options: Options, *, parent_fd: int | None = None) -> Launched:
+def launch(place: Home, options: Options, *, parent_fd: int | None = None) -> Running:
     """Starts `zen up` in its own session and waits until it is ready, or says why it is not.
     With a `parent_fd` it ends with us, otherwise it stays."""
     if holder(place) is not None:
@@ -70,7 +90,7 @@ def launch(place: Home, options: Options, *, parent_fd: int | None = None) -> La
         _give_up(process)
         why = told.get("error") or f"it ended early (log: {place.up_log}){last_words(place.up_log)}"
         raise ChildFailed(f"zen {'node' if options.node else 'up'} did not start: {why}")
-    return Launched(process, Running(**told))
+    return Running(**told)
 
 
 def _argv(options: Options, ready_fd: int, parent_fd: int | None) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TypeVar
 from cli.client import Client, Json, Refused, Unreachable, path
 from cli.output.printing import note
 from core.clock import SystemClock
+from core.job import FINAL, WAITING
 
 WAIT_S = 15
 CHUNK_BYTES = 256 * 1024
@@ -19,7 +20,7 @@ PAUSE_S = 0.5
 OUTAGE_MAX_S = 60.0
 # The log of a VM that was lost may never be complete: do not wait for the rest for ever.
 FINAL_WAIT_S = 5.0
-FINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
+EVENTS_MAX = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +111,21 @@ class Follower:
                 return job
             offset = 0
             if not quiet:
-                note(between_attempts(job, attempt))
+                note(between_attempts(job, attempt, self._end_of(attempt)))
             attempt = self._next_attempt(attempt or 0, quiet)
+
+    def _end_of(self, attempt: int | None) -> str:
+        """Why the attempt lost its place, by the event that took it: the job's own reason may be
+        that of its next admission by now."""
+        events = patiently(lambda: events_of(self._api, self._job_id, self._user))
+        ends = [
+            event["reason"]
+            for event in events
+            if event["attempt"] == attempt
+            and event["to"] in WAITING
+            and event["from"] not in (None, *WAITING)
+        ]
+        return str(ends[-1]) if ends else ""
 
     def _attempt(self, sink: Sink, attempt: int, offset: int) -> None:
         final_since: float | None = None
@@ -152,11 +166,25 @@ class Follower:
             time.sleep(PAUSE_S)
 
 
-def between_attempts(job: Json, attempt: int | None) -> str:
+def between_attempts(job: Json, attempt: int | None, reason: str) -> str:
     """What ended the attempt. The reason of one that is tried again names both attempts itself."""
-    if job.get("retry_at"):
-        return str(job["reason"])
-    return f"attempt {attempt} ended ({job.get('reason') or job['status']}), waiting"
+    if reason and job.get("retry_at"):
+        return reason
+    return f"attempt {attempt} ended" + (f" ({reason})" if reason else "") + ", waiting"
+
+
+def events_of(client: Client, job: str, user: str | None) -> list[Json]:
+    """The job's timeline, oldest first."""
+    found: list[Json] = []
+    after: object = None
+    while len(found) < EVENTS_MAX:
+        query = {"user_id": user, "page_size": 500, "after": after}
+        page = client.get(path("jobs", job, "events"), query)
+        found += page["events"]
+        after = page.get("next_after")
+        if after is None or not page["events"]:
+            break
+    return found
 
 
 def patiently(call: Callable[[], T]) -> T:

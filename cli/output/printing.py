@@ -7,7 +7,11 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
 
     from cli.output.tables import Fitted
 
+Page = dict[str, Any]
 # Wide enough that nothing is cut when the output goes to a file or another program.
 PIPE_WIDTH = 250
 REFRESH_S = 1.0
@@ -30,6 +35,39 @@ STYLES = {
     "STARTING": "cyan",
     "PROVISIONING": "blue",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command answers: JSON for scripts, or lines and tables for people."""
+
+    json: object
+    text: Iterable[object] = ()
+    """Lines, and what rich can print; made only when it is printed, if it is a generator."""
+    notes: Iterable[str] = ()
+    """Lines on stderr, after the text."""
+    code: int = 0
+    """The exit code."""
+
+    def print(self, as_json: bool) -> None:
+        if as_json:
+            emit(self.json)
+        else:
+            for part in self.text:
+                if isinstance(part, str):
+                    say(part)
+                else:
+                    console().print(part)
+            for line in self.notes:
+                note(line)
+        if self.code:
+            raise typer.Exit(self.code)
+
+
+def not_all(page: Mapping[str, Any], shown: int) -> list[str]:
+    """The note under a list that does not hold all there is."""
+    total = page["total"]
+    return [f"{shown} of {total} shown; more with --limit"] if total > shown else []
 
 
 def emit(value: object, *, line: bool = False) -> None:
@@ -103,6 +141,12 @@ def _words(names: str | Sequence[str]) -> Sequence[str]:
     return names.split() if isinstance(names, str) else names
 
 
+def heading(words: str) -> Text:
+    from rich.text import Text
+
+    return Text(words, style="bold")
+
+
 def status_text(status: object) -> Text:
     from rich.text import Text
 
@@ -117,38 +161,36 @@ def _cell(value: object) -> Text:
     return Text("-" if value in (None, "") else clean(value))
 
 
-def watch_table(draw: Callable[[int], RenderableType]) -> None:
-    """Draws again each second until Ctrl-C. `draw` gets the number of lines it may use."""
+def watch(
+    read: Callable[[], Page],
+    draw: Callable[[Page, int], RenderableType],
+    lines: Callable[[Page], Mapping[str, str]],
+    as_json: bool,
+) -> NoReturn:
+    """Until Ctrl-C, each second: JSON whenever it changed; on a terminal the whole table, which
+    gets the number of lines it may use; else a line for each thing that is new or changed."""
     from rich.live import Live
 
     screen = console()
-    # The last line stays free: a full screen would scroll with every refresh.
-    with Live(console=screen, auto_refresh=False, vertical_overflow="crop") as live:
+    seen: Page = {}
+    live = None
+    if sys.stdout.isatty() and not as_json:
+        live = Live(console=screen, auto_refresh=False, vertical_overflow="crop")
+    with live or nullcontext():
         while True:
-            live.update(draw(max(3, screen.size.height - 2)), refresh=True)
+            now = read()
+            if live is not None:
+                # The last line stays free: a full screen would scroll with every refresh.
+                live.update(draw(now, max(3, screen.size.height - 2)), refresh=True)
+            elif as_json and now != seen:
+                emit(now, line=True)
+            elif not as_json:
+                told = lines(seen) if seen else {}
+                for key, line in lines(now).items():
+                    if told.get(key) != line:
+                        say(line)
+            seen = now
             time.sleep(REFRESH_S)
-
-
-def watch_lines(read: Callable[[], dict[str, str]]) -> None:
-    """For pipes and files: a line for each thing that is new or changed, until Ctrl-C."""
-    seen: dict[str, str] = {}
-    while True:
-        for key, line in (now := read()).items():
-            if seen.get(key) != line:
-                say(line)
-        seen = now
-        time.sleep(REFRESH_S)
-
-
-def watch_json(read: Callable[[], object]) -> None:
-    """One JSON value per line whenever it changed, until Ctrl-C."""
-    seen: object = None
-    while True:
-        now = read()
-        if now != seen:
-            emit(now, line=True)
-        seen = now
-        time.sleep(REFRESH_S)
 
 
 def price(usd_per_hour: float) -> str:

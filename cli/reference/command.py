@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from cli.options import AsJson
-from cli.output.printing import emit, say
+from cli.options import command
+from cli.output.printing import Answer
 from cli.paths import ROOT
 from core.errors import ZenError
 
@@ -18,12 +18,12 @@ class StaleReference(ZenError):
     code = "stale_reference"
 
 
+@command
 def docs(
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; fail if a page is stale.")
     ] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Writes docs/reference/ from the tables of the code.
 
     \b
@@ -37,7 +37,5 @@ def docs(
     if check and (old := stale(directory)):
         raise StaleReference(f"stale in {directory}: {', '.join(old)}; renew with: zen docs")
     renewed = [] if check else write(directory)
-    if as_json:
-        emit({"pages": list(PAGES), "renewed": renewed})
-    else:
-        say(f"{len(PAGES)} pages, renewed: {', '.join(renewed) or 'none'}")
+    words = f"{len(PAGES)} pages, renewed: {', '.join(renewed) or 'none'}"
+    return Answer({"pages": list(PAGES), "renewed": renewed}, [words])

@@ -40,13 +40,15 @@ class Period:
     def key(self) -> tuple[str, datetime, float]:
         return (self.tenant, self.resumes, self.limit_usd)
 
+    @property
+    def until(self) -> str:
+        time = f"{self.resumes:%H:%M} UTC"
+        return time if self.words == "today" else f"{self.resumes:%Y-%m-%d} {time}"
+
     def why(self) -> str:
-        until = f"{self.resumes:%H:%M} UTC"
-        if self.words != "today":
-            until = f"{self.resumes:%Y-%m-%d} {until}"
         return (
             f"tenant {self.tenant} has used ${self.used_usd:.2f} of its ${self.limit_usd:g} for "
-            f"{self.words}; it resumes at {until} or when the budget is raised"
+            f"{self.words}; it resumes at {self.until} or when the budget is raised"
         )
 
 
@@ -101,17 +103,15 @@ def judge(
     words: dict[tuple[str, datetime, float], str] = {}
     for period in _periods(budgets, spent, now.astimezone(UTC).date()):
         subject = f"{period.tenant} {period.words}"
+        # An alert is written once: it names no sums, which go on growing.
+        told = {"tenant": period.tenant, "period": period.words}
         if period.spent:
             why = words[period.key] = before.words.get(period.key) or period.why()
             held[period.tenant] = why
-            alerts[BUDGET_SPENT.name, subject] = BUDGET_SPENT.message(reason=why)
+            alerts[BUDGET_SPENT.name, subject] = BUDGET_SPENT.message(**told, until=period.until)
         elif period.used_usd >= period.limit_usd * period.warn_at:
-            alerts[BUDGET_WARNING.name, subject] = BUDGET_WARNING.message(
-                tenant=period.tenant,
-                used_usd=period.used_usd,
-                limit_usd=period.limit_usd,
-                period=period.words,
-            )
+            message = BUDGET_WARNING.message(**told, part=period.warn_at)
+            alerts[BUDGET_WARNING.name, subject] = message
     return BudgetStatus(held, alerts, words=words)
 
 

@@ -331,3 +331,50 @@ def test_hints_are_commands_that_work_here(tmp_path: Path, monkeypatch: pytest.M
     assert paths._program(called, root, tmp_path) == str(root / "zen")
     monkeypatch.setenv("PATH", str(root))
     assert paths._program(called, root, tmp_path) == "zen"
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("jobs", "--tenant", ""), "--tenant"),
+        (("jobs", "--group", ""), "--group"),
+        (("jobs", "--label", ""), "--label"),
+        (("cost", "--tenant", ""), "--tenant"),
+        (("cost", "--until", ""), "--until"),
+        (("vms", "--region", ""), "--region"),
+        (("capacity", "--cluster", ""), "--cluster"),
+        (("dead-letters", "list", "--source", ""), "--source"),
+        (("list", "--tenant", ""), "--tenant"),
+        (("logs", "--user", "", "train-7"), "--user"),
+        (("stop", "--group", ""), "--group"),
+    ],
+)
+def test_an_empty_filter_is_no_filter_that_was_left_out(
+    zen: Zen, api: Api, words: tuple[str, ...], option: str
+) -> None:
+    """An unset variable of a script must not mean everything; nothing is asked of the API."""
+    ended = zen(*words)
+    assert (ended.code, ended.out) == (2, "")
+    assert f"zen: {option}: got '', expected a value; leave it out for none" in ended.err
+    assert api.requests == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("jobs", "--limit", "0"), "--limit: got 0, expected at least 1"),
+        (("jobs", "--limit", "501"), "--limit: got 501, expected at most 500"),
+        (("jobs", "--limit", "x"), "--limit: got x, expected a whole number"),
+        (("sim", "quota", "r", "M", "--limit", "x"), "--limit: got x, expected a number"),
+        (("cost", "--by", "nope"), "--by: 'nope' is not one of 'kind', 'job'"),
+        (("whatif", "--days", "inf"), "--days: got inf, expected a finite number"),
+        (("jobs", "--state", "nope"), "--state: got 'nope', expected one of pending, scheduled"),
+    ],
+)
+def test_a_wrong_value_is_told_in_our_words(
+    zen: Zen, api: Api, words: tuple[str, ...], said: str
+) -> None:
+    """The option that was typed, what came, what is expected."""
+    ended = zen(*words)
+    assert ended.code == 2
+    assert said in ended.err

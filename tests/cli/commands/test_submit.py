@@ -226,7 +226,9 @@ def test_options_win_over_a_file(zen: Zen, api: Api, tmp_path: Path, name: str) 
     ("text", "said"),
     [
         ("a: [", "not YAML at line 1"),
-        ("- 1", "got list, expected the fields of one job"),
+        ("- 1", "got a list, expected the fields of one job"),
+        ("", "got nothing, expected the fields of one job, e.g. command: [hostname]"),
+        ("7", "got one value, expected the fields of one job"),
         (None, "No such file"),
     ],
 )
@@ -309,7 +311,7 @@ def test_on_a_node_a_job_runs_where_it_was_submitted(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--max-price", "nan"), "max_usd_per_hour: got nan, expected a finite number"),
+        (("--max-price", "nan"), "--max-price: got nan, expected a finite number"),
         (("--memory", "inf"), "--memory: got inf, expected a finite number"),
         (("--env", "A=\udcff"), "expected text in UTF-8"),
     ],

@@ -72,8 +72,21 @@ def runs(api: Api, job: Job, monkeypatch: pytest.MonkeyPatch) -> Callable[..., N
         run = Run({**job, "job_id": "j-1", "status": "RUNNING"}, attempts, ends)
         api.on("GET", "/api/v1/jobs/j-1", run.get)
         api.on("GET", "/api/v1/jobs/j-1/logs", run.logs)
+        api.on("GET", "/api/v1/jobs/j-1/events", timeline)
 
     return play
+
+
+def timeline(_: httpx.Request) -> httpx.Response:
+    """Of a job that lost its first attempt, and was admitted again before anybody looked."""
+    steps = [
+        (0, None, "QUEUED", "submitted"),
+        (1, "PROVISIONING", "ASSIGNED", "placed"),
+        (1, "RUNNING", "QUEUED", "VM vm-1 was lost"),
+        (1, "QUEUED", "PROVISIONING", "admitted: 1 VM will be asked for"),
+    ]
+    events = [{"attempt": a, "from": b, "to": c, "reason": why} for a, b, c, why in steps]
+    return httpx.Response(200, json={"events": events, "next_after": None})
 
 
 def test_wait_prints_the_log_and_ends_like_the_job(zen: Zen, runs: Callable[..., None]) -> None:
@@ -91,15 +104,15 @@ def test_wait_follows_every_attempt(zen: Zen, runs: Callable[..., None]) -> None
     runs([[b"first\n"], [b"second\n"]], status="SUCCEEDED", exit_code=0, reason="")
     ended = zen("submit", "--wait", "true")
     assert (ended.code, ended.out) == (0, "first\nsecond\n")
-    assert "attempt 1 ended" in ended.err
+    assert "attempt 1 ended (VM vm-1 was lost), waiting" in ended.err
 
 
 def test_a_retry_is_told_in_the_words_of_its_reason() -> None:
     """Between two attempts people read which one failed, how, and when the next one comes."""
     words = "attempt 1 failed: exit code 1; attempt 2 of 3 in 10 s"
     job = {"status": "QUEUED", "reason": words, "retry_at": "2026-01-01T12:00:10.000Z"}
-    assert follow.between_attempts(job, 1) == words
-    assert follow.between_attempts({**job, "retry_at": None, "reason": "lost"}, 1) == (
+    assert follow.between_attempts(job, 1, words) == words
+    assert follow.between_attempts({**job, "retry_at": None}, 1, "lost") == (
         "attempt 1 ended (lost), waiting"
     )
 

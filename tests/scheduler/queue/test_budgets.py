@@ -51,6 +51,15 @@ def test_spent_day_is_held_until_midnight() -> None:
     assert list(standing.alerts) == [(SPENT, "acme today")]
 
 
+def test_an_alert_about_a_budget_stays_true_while_the_sum_grows() -> None:
+    """It is written once, so it names no sum."""
+    for first, later in ((80.0, 95.0), (100.0, 140.0)):
+        before = judge(DAY, {"acme": Spent(first, first)}, NOON, BudgetStatus())
+        after = judge(DAY, {"acme": Spent(later, later)}, NOON, before)
+        assert after.alerts == before.alerts
+        assert not any("$" in message for message in after.alerts.values())
+
+
 def test_spent_month_gives_the_reason_before_a_spent_day() -> None:
     """The one that ends last; the year has an end, too."""
     standing = judge(BOTH, {"acme": Spent(120.0, 2500.0)}, NOON, BudgetStatus())
