@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from core.messages import Control, GpuReading, Heartbeat, Progress, Size, StartJob
+from core.messages import Control, Heartbeat, Progress, Size, StartJob, VmReadings
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +86,10 @@ class Progressed:
 
 
 @dataclass(frozen=True, slots=True)
-class GpusRead:
+class ReadingsTaken:
     """Fresh readings of all GPUs."""
 
-    gpus: tuple[GpuReading, ...]
+    readings: VmReadings
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ Input = (
     | StartFailed
     | Exited
     | Progressed
-    | GpusRead
+    | ReadingsTaken
     | Tick
     | ReclaimNotice
     | ShutDown

@@ -18,10 +18,10 @@ from agent.driver import Driver
 from agent.events import (
     Exit,
     ExitKind,
-    GpusRead,
     Identity,
     Listening,
     ParentGone,
+    ReadingsTaken,
     ReclaimNotice,
     ShutDown,
 )
@@ -42,7 +42,7 @@ from agent.state_machine import AgentMachine
 from core.clock import SystemClock
 from core.errors import BadInput, BusDown, Fault, ZenError
 from core.ids import RandomIds
-from core.messages import GpuReading
+from core.messages import GpuReading, VmReadings
 from core.names import Names
 from core.submission import shown
 from messaging.pubsub import PubSubBus, create_control_subscription, delete_subscription
@@ -174,7 +174,7 @@ class Agent:
         def read() -> None:
             gpus = self.gpus.read()
             with suppress(RuntimeError):  # the loop is closed: we are leaving
-                loop.call_soon_threadsafe(self.driver.post, GpusRead(gpus))
+                loop.call_soon_threadsafe(self.driver.post, ReadingsTaken(VmReadings(gpus)))
 
         reading: Thread | None = None
         late = 0
@@ -185,7 +185,7 @@ class Agent:
                 if late == GPUS_LATE_MAX:
                     fault = "does not answer: its driver hangs"
                     hung = (GpuReading(gpu, fault=fault) for gpu in range(self.gpus.count))
-                    self.driver.post(GpusRead(tuple(hung)))
+                    self.driver.post(ReadingsTaken(VmReadings(tuple(hung))))
             else:
                 late = 0
                 reading = Thread(target=read, name="gpus", daemon=True)
@@ -243,7 +243,7 @@ async def run_agent(journal: JsonLog, clock: SystemClock) -> Exit:
         gpus.count,
         clock.monotonic(),
         listening=False,
-        gpus=gpus.read(),
+        readings=VmReadings(gpus.read()),
         unready=unready,
     )
     driver = Driver(machine, bus, names, clock, journal)

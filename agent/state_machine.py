@@ -13,7 +13,6 @@ from agent.events import (
     Exit,
     Exited,
     ExitKind,
-    GpusRead,
     HeartbeatsConfirmed,
     HeartbeatsFailed,
     Identity,
@@ -23,6 +22,7 @@ from agent.events import (
     ParentGone,
     Progressed,
     PublishHeartbeats,
+    ReadingsTaken,
     ReclaimNotice,
     ShutDown,
     Signal,
@@ -35,17 +35,18 @@ from agent.events import (
 )
 from agent.heartbeat_queue import Outgoing
 from core.messages import (
+    NOTHING_READ,
     ContinueJob,
     Control,
     DrainVm,
     GoJob,
-    GpuReading,
     Heartbeat,
     HeartbeatStatus,
     KeepWarm,
     ResizeJob,
     StartJob,
     StopJob,
+    VmReadings,
 )
 from core.timers import Timers
 
@@ -74,7 +75,7 @@ class AgentMachine:
     booted_at: float
     listening: bool = True
     """Until we listen we are silent: who says READY may be sent work at once."""
-    gpus: tuple[GpuReading, ...] = ()
+    readings: VmReadings = NOTHING_READ
     unready: str = ""
     """Why this machine cannot work at all; it says so instead of READY."""
     jobs: dict[str, Work] = field(default_factory=dict)
@@ -155,7 +156,7 @@ class AgentMachine:
             case Progressed(lease_id):
                 if lease_id in self.jobs:
                     self.jobs[lease_id].learn(event)
-            case Listening() | GpusRead() | Tick():
+            case Listening() | ReadingsTaken() | Tick():
                 self._note(event)
             case ReclaimNotice(reason):
                 self._preempt(reason, now)
@@ -167,9 +168,9 @@ class AgentMachine:
             case _:
                 assert_never(event)
 
-    def _note(self, event: Listening | GpusRead | Tick) -> None:
-        if isinstance(event, GpusRead):
-            self.gpus = event.gpus
+    def _note(self, event: Listening | ReadingsTaken | Tick) -> None:
+        if isinstance(event, ReadingsTaken):
+            self.readings = event.readings.over(self.readings)
         elif isinstance(event, Listening):
             self.listening = True
             self._say_idle()
@@ -442,7 +443,7 @@ class AgentMachine:
             boot_nonce=me.boot_nonce,
             zone=me.zone,
             address=me.address,
-            gpus=self.gpus,
+            readings=self.readings,
         )
 
     def _heartbeat(self, work: Work, status: HeartbeatStatus) -> Heartbeat:

@@ -35,7 +35,7 @@ from core.clock import SystemClock
 from core.ids import RandomIds
 from core.job import E, Job
 from core.job_steps import advance, entry_for
-from core.messages import GpuReading, Heartbeat, HeartbeatStatus, Progress
+from core.messages import GpuReading, Heartbeat, HeartbeatStatus, Progress, VmReadings
 from core.timers import Timers
 from db.embedded.server import EmbeddedPostgres
 from db.notifications import Listener
@@ -156,7 +156,7 @@ def _heartbeat(job: Job, number: int) -> Heartbeat:
         lease_id=job.lease.lease_id,
         boot_nonce="boot",
         seq=number,
-        gpus=(GpuReading(0, 0.9, 61.0),),
+        readings=VmReadings((GpuReading(0, 0.9, 61.0),)),
         progress=Progress(number, 100),
     )
 

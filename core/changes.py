@@ -14,7 +14,7 @@ from core.active import ActiveIndex
 from core.forecast import Forecast
 from core.groups import Wait
 from core.job import Job, JobStatus, TimelineEntry
-from core.messages import GpuReading, OutMessage, Progress
+from core.messages import NOTHING_READ, OutMessage, Progress, VmReadings
 from core.reasons import CommitRefusal, RefusalKind
 from core.region_blocks import BlockKey, RegionBlock
 from core.supply import Arrivals, SupplyHistory
@@ -95,7 +95,7 @@ class VmHeartbeat:
 
     vm_uid: str
     at: datetime
-    gpus: tuple[GpuReading, ...] = ()
+    readings: VmReadings = NOTHING_READ
 
 
 @dataclass(frozen=True, slots=True)

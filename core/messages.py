@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -55,6 +55,28 @@ class GpuReading:
 
 
 @dataclass(frozen=True, slots=True)
+class VmReadings:
+    """What a VM measures of itself. Both stores keep it as one document: a field more is declared
+    here, and in messaging/wire.py with its bounds."""
+
+    gpus: tuple[GpuReading, ...] = ()
+
+    def said(self) -> dict[str, object]:
+        """What was measured; what is at its default says nothing."""
+        return {name: value for name in READINGS if (value := getattr(self, name)) != _UNSAID[name]}
+
+    def over(self, older: VmReadings) -> VmReadings:
+        """What this one does not say stays as an older one said."""
+        return replace(older, **self.said())  # type: ignore[arg-type]
+
+
+_UNSAID = {each.name: each.default for each in fields(VmReadings)}
+READINGS = tuple(_UNSAID)
+"""The names of its fields."""
+NOTHING_READ = VmReadings()
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
     """From a worker. v1 sends the first four; v2 fences itself with attempt and lease."""
 
@@ -76,7 +98,7 @@ class Heartbeat:
     reason: str = ""
     progress: Progress | None = None
     checkpoint_step: float | None = None
-    gpus: tuple[GpuReading, ...] = ()
+    readings: VmReadings = NOTHING_READ
     note: Mapping[str, object] = field(default_factory=dict)
 
 

@@ -12,7 +12,7 @@ from core.cost import CostKind
 from core.cost_report import CostQuestion, CostReport
 from core.job import Job, JobStatus, TimelineEntry
 from core.job_fields import FILTERS
-from core.messages import GpuReading, Progress
+from core.messages import Progress, VmReadings
 from core.pages import Page
 from core.region_blocks import RegionBlock
 from core.supply import SupplyHistory
@@ -145,11 +145,11 @@ class EventRow:
 
 @dataclass(frozen=True, slots=True)
 class VmRow:
-    """A VM with the jobs on it and its last GPU readings."""
+    """A VM with the jobs on it and its last readings."""
 
     vm: Vm
     job_ids: tuple[str, ...]
-    gpus: tuple[GpuReading, ...]
+    readings: VmReadings
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from core.changes import CloudRequest
 from core.health import WELL, VmHealth
 from core.job import Job, JobStatus, Lease, Membership, Offer, StopReason, TimelineEntry
 from core.job_fields import SPEC_FIELDS, JobField, JobSpec, types
-from core.messages import GpuReading, Progress
+from core.messages import GpuReading, Progress, VmReadings
 from core.queueing import class_of
 from core.region_blocks import BlockKind, RegionBlock
 from core.supply import DurationEstimate, Shortage, SupplyHistory, SupplyOutcome
@@ -28,7 +28,7 @@ _spec = msgspec.json.Decoder(JobSpec)
 _strings = msgspec.json.Decoder(tuple[str, ...])
 _numbers = msgspec.json.Decoder(tuple[int, ...])
 _mapping = msgspec.json.Decoder(dict[str, Any])
-_readings = msgspec.json.Decoder(tuple[GpuReading, ...])
+_readings = msgspec.json.Decoder(VmReadings | tuple[GpuReading, ...])
 _health = msgspec.json.Decoder(VmHealth)
 _offer = msgspec.json.Decoder(Offer)
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
@@ -340,8 +340,10 @@ def numbers_of(encoded: str) -> tuple[int, ...]:
     return _numbers.decode(encoded)
 
 
-def readings_of(encoded: str) -> tuple[GpuReading, ...]:
-    return _readings.decode(encoded)
+def readings_of(encoded: str) -> VmReadings:
+    """A list is of an earlier release: the readings of the GPUs alone."""
+    found = _readings.decode(encoded)
+    return found if isinstance(found, VmReadings) else VmReadings(found)
 
 
 def progress_of(step: float | None, total: float | None) -> Progress | None:

@@ -126,7 +126,7 @@ _HEARTBEAT: Shape[VmHeartbeat] = Shape(
     (
         BulkColumn("uid", "uuid", lambda b: b.vm_uid),
         BulkColumn("at", "timestamptz", lambda b: b.at),
-        BulkColumn("readings", "jsonb", lambda b: to_json(b.gpus) if b.gpus else None),
+        BulkColumn("readings", "jsonb", lambda b: to_json(b.readings.said())),
     )
 )
 _SEND: Shape[OutMessage] = Shape(
@@ -198,8 +198,12 @@ UPDATE vms AS v SET {VM.assignments("uid", "last_beat_at")},
     last_beat_at = greatest(v.last_beat_at, x.last_beat_at)
 FROM {VM.rows} WHERE v.uid = x.uid
 """
+# Earlier releases stored a list: the readings of the GPUs alone.
+_OF_GPUS = "jsonb_build_object('gpus', v.readings)"
 _UPDATE_HEARTBEATS = f"""
-UPDATE vms AS v SET last_beat_at = x.at, readings = coalesce(x.readings, v.readings)
+UPDATE vms AS v SET last_beat_at = x.at,
+    readings = CASE jsonb_typeof(v.readings) WHEN 'array' THEN {_OF_GPUS} ELSE v.readings END
+        || x.readings
 FROM {_HEARTBEAT.rows} WHERE v.uid = x.uid AND (v.last_beat_at IS NULL OR v.last_beat_at < x.at)
 """
 _INSERT_SENDS = f"""

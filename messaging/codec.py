@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, assert_never
 
 from core.messages import (
+    READINGS,
     Canary,
     ContinueJob,
     Control,
@@ -24,6 +25,7 @@ from core.messages import (
     Size,
     StartJob,
     StopJob,
+    VmReadings,
 )
 from core.names import Names, parse_cluster
 from core.submission import shown
@@ -57,6 +59,8 @@ _VM_STATUSES = frozenset(
     }
 )
 _V2_STATUSES = _VM_STATUSES | {HeartbeatStatus.FROZEN}
+_PLAIN_READINGS = tuple(name for name in READINGS if name != "gpus")
+"""Readings that stand on the wire as they are."""
 _ATTEMPT = ("job_id", "user_id", "attempt", "lease_id")
 _ORDERS: Mapping[str, tuple[type[StopJob | ContinueJob | GoJob], tuple[str, ...]]] = {
     "stop": (StopJob, ("grace_s", "reason")),
@@ -312,19 +316,24 @@ def decode_heartbeat(message: InMessage) -> Heartbeat | Canary:
         reason=body.reason[:REASON_CHARS_MAX],
         progress=Progress(body.progress.step, body.progress.total) if body.progress else None,
         checkpoint_step=body.checkpoint.step if body.checkpoint else None,
-        gpus=tuple(
-            GpuReading(
-                gpu.index,
-                gpu.util,
-                gpu.temp_c,
-                gpu.mem_used_mb,
-                gpu.ecc_errors,
-                gpu.fault[:GPU_FAULT_CHARS_MAX],
-            )
-            for gpu in body.gpus
-        ),
+        readings=_readings(body),
         note={name: value for name, value in note.items() if value is not None},
     )
+
+
+def _readings(body: wire.WireHeartbeat) -> VmReadings:
+    gpus = tuple(
+        GpuReading(
+            gpu.index,
+            gpu.util,
+            gpu.temp_c,
+            gpu.mem_used_mb,
+            gpu.ecc_errors,
+            gpu.fault[:GPU_FAULT_CHARS_MAX],
+        )
+        for gpu in body.gpus
+    )
+    return VmReadings(gpus, **{name: getattr(body, name) for name in _PLAIN_READINGS})
 
 
 def _add_v2(body: wire.WireHeartbeat, heartbeat: Heartbeat) -> None:
@@ -353,8 +362,10 @@ def _add_v2(body: wire.WireHeartbeat, heartbeat: Heartbeat) -> None:
             gpu.ecc_errors,
             _sendable(gpu.fault)[:GPU_FAULT_CHARS_MAX],
         )
-        for gpu in heartbeat.gpus
+        for gpu in heartbeat.readings.gpus
     ]
+    for name in _PLAIN_READINGS:
+        setattr(body, name, getattr(heartbeat.readings, name))
 
 
 def _is_v2(body: wire.WireHeartbeat, status: HeartbeatStatus | str) -> bool:

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from core.alerts import ALERTS
 from core.cost import vm_usd
+from core.messages import READINGS
 from core.reads import AlertRow, VmRow
 from core.vm import VmState
 from scheduler.api.shapes import Time, shaped
@@ -67,7 +68,12 @@ def vm_out(row: VmRow, now: datetime) -> VmOut:
         jobs=row.job_ids,
         cost_usd=round(vm_usd(vm, now), 6),
         health=vm.health.words,
-        gpus=tuple(shaped(GpuOut, gpu, bad=bad.get(gpu.index, "")) for gpu in row.gpus),
+        **{
+            **{name: getattr(row.readings, name) for name in READINGS},
+            "gpus": tuple(
+                shaped(GpuOut, gpu, bad=bad.get(gpu.index, "")) for gpu in row.readings.gpus
+            ),
+        },
     )
 
 

@@ -35,7 +35,7 @@ class Latest:
     def hear(self, uid: str, item: ReceivedHeartbeat) -> None:
         known = self.heartbeats.get(uid)
         if known is None or item.published > known.at:
-            self.heartbeats[uid] = VmHeartbeat(uid, item.published, item.heartbeat.gpus)
+            self.heartbeats[uid] = VmHeartbeat(uid, item.published, item.heartbeat.readings)
 
     def heard_since(self, vm: Vm, moment: datetime) -> bool:
         """Whether the VM has spoken then or later."""
@@ -48,7 +48,7 @@ class Latest:
         for uid, heartbeat in self.heartbeats.items():
             plan.heartbeats[uid] = heartbeat.at
             plan.add(heartbeat)
-            note_readings(plan, uid, heartbeat.gpus)
+            note_readings(plan, uid, heartbeat.readings)
         for progress in self.progress.values():
             plan.add(progress)
             plan.progress.append(progress)

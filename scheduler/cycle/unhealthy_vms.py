@@ -6,15 +6,15 @@ from core.alerts import UNHEALTHY_VM
 from core.changes import Snapshot
 from core.health import FailedRun, job_failed, job_went_well, kind_of_work, read_gpus, verdict
 from core.job import E, Job, JobEvent, S
-from core.messages import GpuReading
+from core.messages import VmReadings
 from core.vm import Vm, VmEvent
 from scheduler.plan_builder import PlanBuilder
 
 
-def note_readings(plan: PlanBuilder, uid: str, gpus: tuple[GpuReading, ...]) -> None:
+def note_readings(plan: PlanBuilder, uid: str, readings: VmReadings) -> None:
     """What a heartbeat says of the GPUs."""
     vm = plan.vms[uid]
-    health = read_gpus(vm.health, gpus, plan.rules.health, plan.now)
+    health = read_gpus(vm.health, readings.gpus, plan.rules.health, plan.now)
     if health is not vm.health:  # to compare them for each heartbeat of a fleet would cost too much
         plan.learn_vm(vm, health=health)
 

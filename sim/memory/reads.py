@@ -226,7 +226,7 @@ class MemoryReads:
         uid = record.vm.uid
         leased = (job for job in self._tables.live.values() if job.lease is not None)
         ids = sorted(job.spec.job_id for job in leased if job.lease and job.lease.vm_uid == uid)
-        return VmRow(record.vm, tuple(ids), record.gpus)
+        return VmRow(record.vm, tuple(ids), record.readings)
 
 
 def _burn(active: Iterable[Vm]) -> dict[str, float]:

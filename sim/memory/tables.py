@@ -18,7 +18,7 @@ from core.configuration import ConfigVersion
 from core.cost import Amount, CostKind, DailyKey
 from core.forecast import Forecast
 from core.job import WAITING, Job, JobStatus
-from core.messages import GpuReading, OutMessage, Progress
+from core.messages import NOTHING_READ, OutMessage, Progress, VmReadings
 from core.queueing import (
     HeadsOf,
     PriorityClass,
@@ -141,7 +141,7 @@ class VmRecord:
     """A VM with its last readings."""
 
     vm: Vm
-    gpus: tuple[GpuReading, ...] = ()
+    readings: VmReadings = NOTHING_READ
     settled_until: datetime | None = None
     """Its bill up to here is in the daily sums."""
 

@@ -243,7 +243,7 @@ def _write_heartbeat(tables: Tables, heartbeat: VmHeartbeat) -> None:
     if record.vm.last_beat_at is not None and record.vm.last_beat_at >= heartbeat.at:
         return
     tables.see_heartbeat(record.vm, heartbeat.at)
-    record.gpus = heartbeat.gpus or record.gpus
+    record.readings = heartbeat.readings.over(record.readings)
 
 
 def _write_attempt(tables: Tables, attempt: Attempt) -> None:

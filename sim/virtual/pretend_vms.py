@@ -12,12 +12,12 @@ from typing import Protocol, TextIO, cast
 
 from agent.control_inbox import Ear
 from agent.driver import Driver
-from agent.events import GpusRead, Identity, Listening, ReclaimNotice, ShutDown
+from agent.events import Identity, Listening, ReadingsTaken, ReclaimNotice, ShutDown
 from agent.json_log import JsonLog
 from agent.state_machine import RETRY_S, AgentMachine
 from core.errors import BusDown
 from core.ids import RandomIds
-from core.messages import GpuReading
+from core.messages import GpuReading, VmReadings
 from core.names import Names
 from core.timers import Timers
 from sim.cloud.model import EffectKind, VmInfo
@@ -155,7 +155,7 @@ class AgentBoot:
         subscription = self._site.names.control_subscription(name, self.nonce)
         topic = self._site.names.control_topic
         broker.add_subscription(subscription, topic, {"vm_name": name}, ordered=True)
-        self._driver.post(GpusRead(self._gpus))
+        self._driver.post(ReadingsTaken(VmReadings(self._gpus)))
         self._driver.post(Listening())
         inbound = bus.subscribe(subscription, max_messages=100)
         async for batch in inbound.batches():

@@ -11,10 +11,10 @@ from agent.events import (
     Exit,
     Exited,
     ExitKind,
-    GpusRead,
     Listening,
     Progressed,
     PublishHeartbeats,
+    ReadingsTaken,
     Signal,
     SignalGroup,
     Started,
@@ -22,7 +22,7 @@ from agent.events import (
     StartProcess,
     Tick,
 )
-from core.messages import GpuReading, Progress
+from core.messages import GpuReading, Progress, VmReadings
 from tests.agent.leases import DONE, running
 from tests.agent.orders import ME, TIMERS, Bench, heartbeats, only, said, start, stop
 
@@ -86,9 +86,9 @@ def test_seq_grows() -> None:
 def test_heartbeats_carry_gpu_readings() -> None:
     """The newest readings ride on every heartbeat."""
     bench = Bench()
-    bench.feed(GpusRead((GpuReading(0, util=50.0),)))
+    bench.feed(ReadingsTaken(VmReadings((GpuReading(0, util=50.0),))))
     (heartbeat,) = heartbeats(bench.later(TIMERS.heartbeat_s, Tick()))
-    assert heartbeat.gpus == (GpuReading(0, util=50.0),)
+    assert heartbeat.readings.gpus == (GpuReading(0, util=50.0),)
 
 
 def test_idle_vm_powers_off() -> None:

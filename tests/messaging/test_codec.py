@@ -17,6 +17,7 @@ from core.messages import (
     OutMessage,
     Progress,
     StartJob,
+    VmReadings,
 )
 from core.names import Names
 from messaging import wire
@@ -230,12 +231,12 @@ def test_heartbeat_with_values_json_cannot_hold_is_still_sent() -> None:
         reason="bad\0name \udcff",
         progress=Progress(math.nan),
         checkpoint_step=math.inf,
-        gpus=(GpuReading(0, util=math.nan, temp_c=60.0),),
+        readings=VmReadings((GpuReading(0, util=math.nan, temp_c=60.0),)),
     )
     got = decode_heartbeat(arrived(encode_heartbeat(heartbeat, NAMES)))
     assert isinstance(got, Heartbeat)
     assert (got.reason, got.progress, got.checkpoint_step) == ("badname ?", None, None)
-    assert got.gpus == (GpuReading(0, util=0.0, temp_c=60.0),)
+    assert got.readings.gpus == (GpuReading(0, util=0.0, temp_c=60.0),)
 
 
 # --- refusals ---------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from core.messages import (
     ResizeJob,
     Size,
     StopJob,
+    VmReadings,
 )
 from core.names import BadName, Names
 from messaging.codec import decode_control, decode_heartbeat, encode_control, encode_heartbeat
@@ -131,7 +132,7 @@ def test_heartbeat_v2() -> None:
         reason="r",
         progress=Progress(3.0, 10.0),
         checkpoint_step=2.0,
-        gpus=(GpuReading(0, 0.9, 70.0, 1000.0, 1),),
+        readings=VmReadings((GpuReading(0, 0.9, 70.0, 1000.0, 1),)),
     )
     message = encode_heartbeat(heartbeat, NAMES)
     assert message.topic == "pipeline-zen-jobs-heartbeats"

@@ -23,6 +23,7 @@ from core.messages import (
     Size,
     StartJob,
     StopJob,
+    VmReadings,
 )
 from core.names import Names
 from messaging import wire
@@ -153,8 +154,11 @@ job_heartbeats = st.builds(
     reason=text,
     progress=st.none() | st.builds(Progress, step=numbers, total=st.none() | numbers),
     checkpoint_step=st.none() | numbers,
-    gpus=st.lists(st.builds(GpuReading, counts, numbers, numbers, numbers, counts), max_size=3).map(
-        tuple
+    readings=st.builds(
+        VmReadings,
+        st.lists(st.builds(GpuReading, counts, numbers, numbers, numbers, counts), max_size=3).map(
+            tuple
+        ),
     ),
 )
 

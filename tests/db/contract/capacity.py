@@ -25,7 +25,7 @@ from core.changes import (
 )
 from core.health import BadGpu, FailedRun, GpuFault, VmHealth
 from core.job import JobEvent
-from core.messages import GpuReading
+from core.messages import GpuReading, VmReadings
 from core.ports import Store
 from core.reads import Reads
 from core.region_blocks import BlockKind, RegionBlock
@@ -197,14 +197,14 @@ class Machines:
         changes."""
         vm = await put_ready_vm(store, maker)
         hot = (GpuReading(0, util=0.9, temp_c=81.0),)
-        await put(store, VmHeartbeat(vm.uid, at(10), hot))
-        await put(store, VmHeartbeat(vm.uid, at(9), (GpuReading(0, util=0.1),)))
+        await put(store, VmHeartbeat(vm.uid, at(10), VmReadings(hot)))
+        await put(store, VmHeartbeat(vm.uid, at(9), VmReadings((GpuReading(0, util=0.1),))))
         await put(store, VmHeartbeat(vm.uid, at(12)), VmHeartbeat(vm.uid, at(11)))
         await put(store, leased(vm, maker.lease(vm)))
         (row,) = (await reads.vms(None, None, False, 10, None)).rows
         assert row.vm.last_beat_at == at(12)
         assert row.vm.version == vm.version + 1
-        assert row.gpus == hot
+        assert row.readings.gpus == hot
 
     async def test_heartbeat_of_an_unknown_vm(self, store: Store, maker: Maker) -> None:
         """A heartbeat of a VM that is not stored harms nobody."""

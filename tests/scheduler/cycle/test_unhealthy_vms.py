@@ -8,7 +8,7 @@ from core.alerts import UNHEALTHY_VM
 from core.changes import ClearAlert, RaiseAlert
 from core.health import BadGpu, FailedRun, GpuFault, VmHealth
 from core.job import E, Job
-from core.messages import GpuReading, Heartbeat, HeartbeatStatus, OutMessage
+from core.messages import GpuReading, Heartbeat, HeartbeatStatus, OutMessage, VmReadings
 from core.vm import Vm, VmState
 from scheduler.cycle.heartbeats import ReceivedHeartbeat, apply_heartbeats
 from scheduler.cycle.unhealthy_vms import drain_unhealthy
@@ -47,10 +47,12 @@ def retired(on: Vm, *alerts: tuple[str, str]) -> PlanBuilder:
 def test_readings_are_kept_when_they_bring_news() -> None:
     """A new version of the VM: whoever places work on it at the same time loses."""
     before = vm("vm-1")
-    ill = hear(before, (), B.READY, gpus=(GpuReading(0, ecc_errors=4),))
+    ill = hear(before, (), B.READY, readings=VmReadings((GpuReading(0, ecc_errors=4),)))
     assert ill.health.words == "GPU 0 has uncorrected memory errors (4)"
     assert ill.version == before.version + 1
-    assert hear(before, (), B.READY, gpus=(GpuReading(0),)).version == before.version
+    assert (
+        hear(before, (), B.READY, readings=VmReadings((GpuReading(0),))).version == before.version
+    )
 
 
 def test_jobs_that_fail_are_counted_until_one_goes_well() -> None:

@@ -18,7 +18,7 @@ from core.changes import (
     VmHeartbeat,
 )
 from core.job import JobStatus
-from core.messages import GpuReading
+from core.messages import GpuReading, VmReadings
 from core.reads import ServiceSummary, VmCount
 from core.region_blocks import BlockKind, RegionBlock
 from core.vm import Vm, VmState
@@ -167,7 +167,7 @@ async def test_vms_cost_from_their_first_running_second() -> None:
         running_since=NOW - timedelta(minutes=30),
     )
     gone = replace(vm, uid="a", state=VmState.GONE, gone_at=NOW - timedelta(minutes=20), leases=())
-    house.write(NewVm(vm, 9), VmHeartbeat(vm.uid, NOW, (GpuReading(0, 97.0, 61.0),)))
+    house.write(NewVm(vm, 9), VmHeartbeat(vm.uid, NOW, VmReadings((GpuReading(0, 97.0, 61.0),))))
     house.tables.set_vm(gone)
     async with house.client() as client:
         request = {"command": ["a"], "job_id": "mine", "cluster": A100, "gpu_count": 2}
