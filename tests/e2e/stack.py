@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -225,6 +226,18 @@ def stack(
             made.zen("down", check=False)
             for process in made.processes():
                 process.kill()
+
+
+@contextmanager
+def away(stack: Stack, part: str) -> Iterator[None]:
+    """The part is killed, and the supervisor held so that it stays away."""
+    supervisor, victim = stack.run["pid"], stack.run["processes"][part]
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        os.kill(victim, signal.SIGKILL)
+        yield
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
 
 
 async def publish(stack: Stack, topic: str, body: bytes, **attributes: str) -> str:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.e2e.stack import QUICK, Json, Stack, stack, wait_for
+from tests.e2e.stack import QUICK, Json, Stack, away, stack, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -21,18 +18,6 @@ pytestmark = pytest.mark.slow
 def up() -> Iterator[Stack]:
     with stack() as made:
         yield made
-
-
-@contextmanager
-def away(up: Stack, part: str) -> Iterator[None]:
-    """The part is killed, and the supervisor held so that it stays away."""
-    supervisor, victim = up.run["pid"], up.run["processes"][part]
-    os.kill(supervisor, signal.SIGSTOP)
-    try:
-        os.kill(victim, signal.SIGKILL)
-        yield
-    finally:
-        os.kill(supervisor, signal.SIGCONT)
 
 
 def timed(call: str, url: str, **words: object) -> tuple[int, float]:
