@@ -358,8 +358,9 @@ class Snapshot:
     """All that have a row: everybody who ever submitted."""
     usage: Mapping[str, Usage] = field(default_factory=dict)
     """Tenant → what its attempts have used."""
-    verdicts: Mapping[str, str] = field(default_factory=dict)
-    """Holds whose waiting is over, some of whose jobs are in `jobs` → what ended badly, or ""."""
+    verdicts: Mapping[str, str | None] = field(default_factory=dict)
+    """Holds whose waiting is over, some of whose jobs are in `jobs` → what ended badly, in words;
+    None: nothing did."""
 
     active: ActiveIndex | None = None
     """What lives of `jobs` and `vms`, with its indexes. It is the store's, which goes on with it:

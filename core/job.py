@@ -321,7 +321,7 @@ class Job:
     """Its place among the waiting jobs of its tenant and class; None: by its arrival."""
     blocked: str | None = None
     """The hold that keeps it out of the queue: it waits for other jobs (uid of the first job that
-    the hold was made for). Its own uid: it is parked."""
+    the hold was made for)."""
     gang: Membership | None = None
     gang_region: str = ""
     """Where its gang was last sent to look for VMs."""
@@ -350,7 +350,12 @@ class Job:
 
     @property
     def parked(self) -> bool:
-        return self.blocked is not None and self.spare
+        return self.spare and self.status is S.QUEUED
+
+    @property
+    def out_of_queue(self) -> bool:
+        """It waits for other jobs, or is parked."""
+        return self.blocked is not None or self.parked
 
     def is_backing_off(self, now: datetime) -> bool:
         """Whether it waits for the moment of its next attempt: until then it is in no queue."""

@@ -58,9 +58,8 @@ def new_job(
 ) -> Job:
     """A job as it is right after submission. `due`: its place in the queue, by default that of a
     job of which nothing is known; `blocked`: the hold that it waits behind."""
-    if gang is not None and gang.rank >= spec.least:
-        blocked = uid  # parked, see Job.spare
-    patience_s = BLOCKED_MAX_S if blocked else spec.queue_timeout_s
+    spare = gang is not None and gang.rank >= spec.least
+    patience_s = BLOCKED_MAX_S if blocked or spare else spec.queue_timeout_s
     return Job(
         uid=uid,
         spec=spec,
@@ -71,7 +70,7 @@ def new_job(
         status_since=now,
         queued_since=now,
         deadline_at=now + timedelta(seconds=patience_s),
-        blocked=blocked,
+        blocked=None if spare else blocked,
         gang=gang,
         due_at=due or due_at(now, spec, 0.0, QueuePolicy(), None),
     )
@@ -90,8 +89,7 @@ def advance(
     if (job.status, event) in REPEATS:
         return job
     targets = TRANSITIONS.get((job.status, event))
-    held = job.blocked is not None and not job.parked
-    if targets is None or (held and event is E.ADMITTED):
+    if targets is None or (job.blocked is not None and event is E.ADMITTED):
         raise IllegalTransition(f"job {job.spec.job_id}", job.status, event)
     moves = event is E.REROUTED
     assert (facts.cluster is not None) == moves, f"{event} with cluster {facts.cluster}"
@@ -117,7 +115,7 @@ def advance(
         moved = replace(moved, offer=None)
     moved = _apply_lease(moved, job, event, facts.lease)
     moved = _apply_times(moved, job, event, now)
-    moved = _park(_apply_service(_apply_saved(moved, job, facts.saved), job, now, rules))
+    moved = _apply_service(_apply_saved(moved, job, facts.saved), job, now, rules)
     deadline = _deadline(moved, now, rules)
     if event is E.FOUND_BY_V1:  # it is claimed already: what is awaited is that it runs
         start_s = rules.timers.of_worker("v1").start_timeout_s
@@ -130,13 +128,6 @@ def offered(job: Job, offer: Offer | None) -> Job:
     claim it has changed."""
     assert job.status is S.PROVISIONING, f"{job.spec.job_id} is {job.status}: nothing is offered"
     return replace(job, offer=offer, version=job.version + 1)
-
-
-def _park(job: Job) -> Job:
-    """A spare member waits for nothing but room: without a place it is in no queue."""
-    if not job.spare:
-        return job
-    return replace(job, blocked=job.uid if job.status is S.QUEUED else None)
 
 
 def entry_for(before: Job | None, after: Job, event: JobEvent, **extra: object) -> TimelineEntry:
@@ -278,7 +269,7 @@ def _apply_saved(moved: Job, before: Job, saved: SavedWork | None) -> Job:
 def _apply_service(moved: Job, before: Job, now: datetime, rules: Rules) -> Job:
     """A lease that ends adds to what the job has had. One that waits again is as patient as its
     size now says, and at least as what was predicted of it when it came."""
-    if before.blocked is not None and not before.spare and moved.due_at is not None:
+    if before.blocked is not None and moved.due_at is not None:
         # The time behind the hold is not part of its wait: its place moves by as much.
         waited = moved.queued_since - before.queued_since
         starts_by = moved.starts_by + waited if moved.starts_by is not None else None

@@ -114,6 +114,16 @@ class VmEvent(StrEnum):
     """Its group does not list it (any more)."""
 
 
+class GivenUp(StrEnum):
+    """What a worker did not do in time, so that its VM goes."""
+
+    UNCLAIMED = "unclaimed"
+    UNSTARTED = "unstarted"
+    NOT_YIELDED = "not_yielded"
+    UNREACHABLE = "unreachable"
+    """The bus refuses what it is told."""
+
+
 V = VmState
 E = VmEvent
 
@@ -200,6 +210,8 @@ class Vm:
     """The cloud takes (or took) it: a spot preemption, not a loss."""
     reason: str = ""
     """Why it is in this state."""
+    given_up: GivenUp | None = None
+    """Why, if its worker is given up."""
     address: str = ""
     """Where other VMs of its network reach it; empty: by its name."""
     health: VmHealth = WELL
@@ -308,6 +320,7 @@ class VmFacts(TypedDict, total=False):
     kept_until: datetime | None
     refused: bool
     taken: bool
+    given_up: GivenUp | None
     health: VmHealth
 
 
@@ -371,6 +384,7 @@ def advance_vm(vm: Vm, event: VmEvent, now: datetime, reason: str, **facts: Unpa
         version=vm.version + 1,
         state_since=now,
         reason=reason,
+        given_up=None,
         leaving_since=_leaving_since(vm, state, now),
         gone_at=now if state is V.GONE else None,
         ready_at=now if began else vm.ready_at,
@@ -416,7 +430,3 @@ def drop_lease(vm: Vm, lease_id: str, now: datetime) -> Vm:
     return replace(
         vm, version=vm.version + 1, leases=left, idle_since=now if not left else vm.idle_since
     )
-
-
-UNCLAIMED_REASON = "the VM did not claim the job in time"
-"""Of a VM that was given up for it: by these words it is known as such."""

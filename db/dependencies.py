@@ -104,10 +104,10 @@ def _columns(waits: Sequence[tuple[str, Wait]]) -> list[list[object]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-def verdicts_of(rows: Sequence[Row]) -> dict[str, str]:
-    """Hold → what ended badly, in words; empty: nothing did."""
-    found: dict[str, str] = {}
+def verdicts_of(rows: Sequence[Row]) -> dict[str, str | None]:
+    """Hold → what ended badly, in words; None: nothing did."""
+    found: dict[str, str | None] = {}
     for dependency, needs, group, bad in rows:
-        words = bad_end(needs, bad, group=group) if bad is not None else ""
+        words = bad_end(needs, bad, group=group) if bad is not None else None
         found[dependency] = found.get(dependency) or words
     return found

@@ -19,7 +19,7 @@ from core.queueing import class_of
 from core.region_blocks import BlockKind, RegionBlock
 from core.supply import DurationEstimate, Shortage, SupplyHistory, SupplyOutcome
 from core.text import clean, cleaned
-from core.vm import Vm, VmState
+from core.vm import GivenUp, Vm, VmState
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -115,7 +115,8 @@ JOB_STATE: tuple[BulkColumn[Job], ...] = (
     BulkColumn(
         "stop_reason", "text", lambda j: None if j.stop_reason is None else str(j.stop_reason)
     ),
-    BulkColumn("blocked", "uuid", lambda j: j.blocked),
+    # By its own uid a parked member is in no index of a queue.
+    BulkColumn("blocked", "uuid", lambda j: j.uid if j.parked else j.blocked),
     BulkColumn("gang_region", "text", lambda j: j.gang_region),
     BulkColumn("holds", "int", lambda j: j.holds),
     BulkColumn("offer", "jsonb", lambda j: None if j.offer is None else to_json(j.offer)),
@@ -182,6 +183,7 @@ VM: Shape[Vm] = Shape(
         BulkColumn("idle_max_s", "float8", lambda v: float(v.idle_max_s)),
         BulkColumn("leaving_since", "timestamptz", lambda v: v.leaving_since),
         BulkColumn("worker", "text", lambda v: v.worker),
+        BulkColumn("given_up", "text", lambda v: v.given_up and str(v.given_up)),
     )
 )
 
@@ -204,9 +206,10 @@ def job_of(row: Row) -> Job:
     lease = None
     if row[10] is not None:
         lease = Lease(row[10], row[11], row[12], row[13], row[14], _numbers.decode(row[15]))
+    spec, gang = _spec.decode(row[1]), None if row[27] is None else Membership(*row[27:30])
     return Job(
         uid=row[0],
-        spec=_spec.decode(row[1]),
+        spec=spec,
         cluster=row[2],
         status=JobStatus(row[3]),
         version=row[4],
@@ -226,8 +229,8 @@ def job_of(row: Row) -> Job:
         stop_reason=None if row[23] is None else StopReason(row[23]),
         attained_gpu_s=row[24],
         due_at=row[25],
-        blocked=row[26],
-        gang=None if row[27] is None else Membership(*row[27:30]),
+        blocked=row[26] if gang is None or gang.rank < spec.least else None,
+        gang=gang,
         gang_region=row[30],
         holds=row[31],
         offer=None if row[32] is None else _offer.decode(row[32]),
@@ -250,6 +253,7 @@ def vm_of(row: Row) -> Vm:
     """The first VM_WIDTH values of the row, in the order of VM_SELECT."""
     values = dict(zip(_VM_NAMES, row, strict=False))
     values["state"] = VmState(values["state"])
+    values["given_up"] = values["given_up"] and GivenUp(values["given_up"])
     values["leases"] = _strings.decode(values["leases"])
     values["health"] = WELL if values["health"] == "{}" else _health.decode(values["health"])
     return Vm(**values)

@@ -277,7 +277,7 @@ class SnapshotReader:
         queued: _Queued | None,
         limit: int,
         ask: Ask | None,
-    ) -> tuple[Sequence[Job], dict[str, str], Mapping[str, str]]:
+    ) -> tuple[Sequence[Job], dict[str, str], Mapping[str, str | None]]:
         """The heads, why they wait, and what those wait for whose waiting is over."""
         if queued is None:  # the heads of the loop's last snapshot stay: it will ask for them again
             return (), {}, {}

@@ -93,7 +93,7 @@ class PlanBuilder:
         """Those that may be admitted: whatever is behind a hold waits for something else."""
         groups: dict[str, list[Job]] = {}
         for job in self.waiting():
-            if job.blocked is None:
+            if not job.out_of_queue:
                 groups.setdefault(job.cluster, []).append(job)
         return groups
 
@@ -200,19 +200,19 @@ class PlanBuilder:
         """A change that stands alone."""
         self.batches.append((change,))
 
-    def delete_vm(self, vm: Vm, reason: str) -> Vm:
+    def delete_vm(self, vm: Vm, reason: str, **facts: Unpack[VmFacts]) -> Vm:
         """The VM is beyond use: delete it, whatever it holds. Its jobs go back when no worker
         can be alive on it any more."""
-        return self.advance_vm(vm, VmEvent.DELETE_ASKED, reason)
+        return self.advance_vm(vm, VmEvent.DELETE_ASKED, reason, **facts)
 
-    def retire_vm(self, vm: Vm, reason: str, lease_id: str = "") -> Vm:
+    def retire_vm(self, vm: Vm, reason: str, lease_id: str = "", **facts: Unpack[VmFacts]) -> Vm:
         """Its worker did not do as told (for that lease). Neighbours on a shared VM are left to
         end in peace: it takes nothing new and goes when it is empty. Without neighbours it goes
         now."""
         others = [lease for lease in vm.leases if lease != lease_id]
         if not others:
-            return self.delete_vm(vm, reason)
-        return self.advance_vm(vm, VmEvent.DRAIN_ASKED, reason)
+            return self.delete_vm(vm, reason, **facts)
+        return self.advance_vm(vm, VmEvent.DRAIN_ASKED, reason, **facts)
 
     def _charge(self, job: Job) -> list[Change]:
         """What the attempt has used counts from its start on; one that never ran is free."""

@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import UUID
 from core.cluster import WorkerKind
 from core.region_blocks import BlockKind
 from core.supply import SupplyOutcome
-from core.vm import VmState
+from core.vm import GivenUp, VmState
 from db.tables.columns import (
     any_of,
     array_column,
@@ -63,6 +63,7 @@ vms = sa.Table(
     number_column("idle_max_s", default="0"),
     time_column("leaving_since", nullable=True),
     sa.Column("worker", sa.Text, nullable=False, server_default=sa.text("'v2'")),
+    sa.Column("given_up", sa.Text),
     # Its bill up to here is in cost_daily and job_costs; `settled`: all of it is.
     time_column("settled_until", nullable=True),
     flag_column("settled", default="false"),
@@ -70,6 +71,7 @@ vms = sa.Table(
     index("ix_vms_moved", "moved", where="moved IS NOT NULL"),
     sa.CheckConstraint(f"state IN {any_of(VmState)}", "state"),
     sa.CheckConstraint(f"worker IN {any_of(get_args(WorkerKind))}", "worker"),
+    sa.CheckConstraint(f"given_up IN {any_of(GivenUp)}", "given_up"),
     sa.CheckConstraint(f"({GONE}) = (gone_at IS NOT NULL)", "gone"),
     # Only a READY VM takes work, and nothing leads back to before READY.
     sa.CheckConstraint(f"state NOT IN {any_of(IN_FLIGHT)} OR leases = '[]'::jsonb", "leases"),

@@ -32,7 +32,7 @@ from core.region_blocks import (
     is_remembered,
 )
 from core.timers import Timers
-from core.vm import UNCLAIMED_REASON, Vm
+from core.vm import GivenUp, Vm
 from orchestrator.supply.blocks import block_s
 from orchestrator.supply.observations import ClusterRules, ClusterState
 
@@ -89,7 +89,7 @@ def _losses(vms: Iterable[Vm], evidence: Evidence, rules: ClusterRules) -> list[
     found: list[Loss] = []
     regions = {region.region for region in spec.regions}
     for vm in (vm for vm in vms if vm.region in regions):  # elsewhere none is bought any more
-        if vm.state.deleting and vm.reason == UNCLAIMED_REASON:
+        if vm.state.deleting and vm.given_up is GivenUp.UNCLAIMED:
             given_at = vm.state_since - timedelta(seconds=timers.claim_timeout_s)
             found.append(Loss(K.UNCLAIMED, vm, given_at, vm.state_since))
             continue

@@ -193,7 +193,7 @@ class _Picks:
             self.kept = Kept(self._made.vms, {*self.chosen, *(job.uid for job in gang)})
 
     def _may_be_served(self, job: Job) -> bool:
-        if job.blocked is not None or not (
+        if job.out_of_queue or not (
             may_be_bought(job.spec, self._spec) or self._has_one_it_affords(job)
         ):
             return False

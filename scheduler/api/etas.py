@@ -12,6 +12,7 @@ from core.ports import Clock
 from core.queueing import class_of
 from core.reads import JobRow
 from scheduler.forecast.queue_simulation import AHEAD_MAX
+from scheduler.placement.gang import JOINS_LATER
 
 FRESH_S = 2.0
 """A forecast is made every ten seconds: who asks again at once gets the same."""
@@ -60,6 +61,8 @@ class KnownForecasts:
 def _said(forecast: Forecast | None, row: JobRow) -> JobForecast:
     """In words, if there is no moment to tell: the same as why it waits."""
     job = row.job
+    if job.parked:
+        return _none(JOINS_LATER)
     if job.blocked is not None:
         return _none(dependency_words(job.spec.after))
     if forecast is None:

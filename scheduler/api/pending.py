@@ -38,7 +38,7 @@ async def jobs_out(services: Services, rows: Iterable[JobRow]) -> tuple[JobOut, 
 
 
 def _unsaid(row: JobRow) -> bool:
-    return row.job.status is S.QUEUED and not row.why and row.job.blocked is None
+    return row.job.status is S.QUEUED and not row.why and not row.job.out_of_queue
 
 
 @dataclass(frozen=True, slots=True)

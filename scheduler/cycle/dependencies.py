@@ -12,11 +12,11 @@ def release(plan: PlanBuilder, snapshot: Snapshot) -> None:
     queue in this cycle, or end with the reason."""
     if not snapshot.verdicts:
         return
-    for job in plan.heads():  # whoever is blocked is in no queue and holds no VM
-        bad = snapshot.verdicts.get(job.blocked) if job.blocked is not None else None
-        if bad is None:
+    for job in plan.heads():  # a blocked job is in no queue and holds no VM
+        if job.blocked is None or job.blocked not in snapshot.verdicts:
             continue
-        if bad:
+        bad = snapshot.verdicts[job.blocked]
+        if bad is not None:
             plan.step(job, E.DEPENDENCY_FAILED, bad)
         else:
             plan.step(job, E.RELEASED, "what it waited for has ended")

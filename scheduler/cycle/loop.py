@@ -333,8 +333,8 @@ def _dead_letter(message: InMessage, reason: str) -> DeadLetter:
 
 def _fleet_alert(silence: Silence, snapshot: Snapshot) -> Sequence[Change]:
     open_now = (FLEET_SILENT.name, HEARTBEATS) in snapshot.open_alerts
-    if silence.frozen_why and not open_now:
+    if silence.frozen_why is not None and not open_now:
         return [FLEET_SILENT.raised(HEARTBEATS, snapshot.now, reason=silence.frozen_why)]
-    if open_now and not silence.frozen_why:
+    if open_now and silence.frozen_why is None:
         return [FLEET_SILENT.cleared(HEARTBEATS, snapshot.now)]
     return []

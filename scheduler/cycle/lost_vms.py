@@ -6,14 +6,19 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 from core.job import BLOCKED_MAX_S, DEADLINE_EVENT, E, Job, JobEvent, S
-from core.vm import UNCLAIMED_REASON
+from core.vm import GivenUp
 from scheduler.cycle.silence import Silence
 from scheduler.placement.gang import joins_later
 from scheduler.plan_builder import PlanBuilder, stop_message
 
 # While the bus is away a worker's word cannot reach us: these clocks stand still. A job that leaves
-# these states runs again elsewhere, so it must not be able to run where it is.
-_NEEDS_THE_BUS = frozenset({S.ASSIGNED, S.STARTING, S.PREEMPTING})
+# these states runs again elsewhere, so it must not be able to run where it is: that
+# worker is given up.
+_NEEDS_THE_BUS = {
+    S.ASSIGNED: GivenUp.UNCLAIMED,
+    S.STARTING: GivenUp.UNSTARTED,
+    S.PREEMPTING: GivenUp.NOT_YIELDED,
+}
 # After this the worker did not do as told: its VM is not trusted with another job.
 _RETIRES = frozenset({E.STOP_GRACE_OVER})
 
@@ -103,31 +108,31 @@ def _give_up_worker(plan: PlanBuilder, job: Job, unsent: Collection[str]) -> Non
     vm = plan.vms.get(job.lease.vm_uid)
     if vm is None or vm.state.beyond_use:
         return
-    reason = _deadline_reason(job, DEADLINE_EVENT[job.status])
+    kind, reason = _NEEDS_THE_BUS[job.status], _deadline_reason(job, DEADLINE_EVENT[job.status])
     if vm.name in unsent:
-        reason = "the bus refuses its orders"
+        kind, reason = GivenUp.UNREACHABLE, "the bus refuses its orders"
     elif vm.speaks_v1 and job.status is S.ASSIGNED:  # it has claimed the job: FOUND_VM
-        reason = "its v1 worker did not begin to run the job in time"
+        kind, reason = GivenUp.UNSTARTED, "its v1 worker did not begin to run the job in time"
     answer_s = job.spec.stop_grace_s + plan.rules.timers.stop_margin_s
-    asked = vm.state.draining and vm.reason == reason
+    asked = vm.state.draining and vm.given_up is kind
     if asked and len(vm.leases) > 1 and plan.now - vm.state_since < timedelta(seconds=answer_s):
         return
     if not vm.speaks_v1:  # a v1 stop that its VM does not live to see would end the next attempt
         plan.tell(stop_message(job, vm.boot_nonce, reason))
     if vm.state.ready:
-        plan.retire_vm(vm, reason, job.lease.lease_id)
+        plan.retire_vm(vm, reason, job.lease.lease_id, given_up=kind)
     else:
-        plan.delete_vm(vm, reason)
+        plan.delete_vm(vm, reason, given_up=kind)
 
 
 def _deadline_reason(job: Job, event: JobEvent) -> str:
     match event:
-        case JobEvent.QUEUE_TIMEOUT if job.blocked is not None:
+        case JobEvent.QUEUE_TIMEOUT if job.out_of_queue:
             return f"what it waits for did not end within {BLOCKED_MAX_S / 86400:g} days"
         case JobEvent.QUEUE_TIMEOUT:
             return f"did not start within {job.spec.queue_timeout_s:g} s"
         case JobEvent.CLAIM_TIMEOUT:
-            return UNCLAIMED_REASON
+            return "the VM did not claim the job in time"
         case JobEvent.START_TIMEOUT:
             return "the job did not start to run in time"
         case JobEvent.MAX_RUNTIME:

@@ -53,7 +53,8 @@ class Silence:
     """Who is silent, and whether so many are that the bus is the likelier culprit."""
 
     lost: tuple[Vm, ...]
-    frozen_why: str = ""
+    frozen_why: str | None = None
+    """Why nobody is declared lost; None: each VM is judged by its own silence."""
 
 
 def find_silent(

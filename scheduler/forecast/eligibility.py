@@ -55,7 +55,7 @@ def line_up(
     reach = _Reach(pool)
     for job in ranked:
         uid = gang_uid(job)
-        if uid in playable or uid in stuck or job.blocked is not None:
+        if uid in playable or uid in stuck or job.out_of_queue:
             continue
         if large := size_words(job.spec, spec):
             stuck[uid] = large

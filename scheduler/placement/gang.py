@@ -206,7 +206,7 @@ class Gangs:
         """Those that it needs. One that is lost while the others run on is as good as any that it
         does not need: that is not for the queue, unless too few are left."""
         gang = gang_of(members)
-        if all(m.status in WAITING and (m.blocked is None or m.parked) for m in active(members)):
+        if all(m.status in WAITING and m.blocked is None for m in active(members)):
             return gang if job in gang and self._free(job, members) else None
         here = sum(not goes_back(m) and not _is_lost(m) for m in members)
         return (job,) if here < job.spec.least and may_replace(members) else None

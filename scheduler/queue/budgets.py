@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
 from operator import attrgetter
 
 from core.alerts import ALERTS, BUDGET_SPENT, BUDGET_WARNING
@@ -20,13 +21,19 @@ from scheduler.plan_builder import PlanBuilder
 AlertKey = tuple[str, str]
 
 
+class BudgetSpan(StrEnum):
+    """Of the UTC calendar."""
+
+    DAY = "today"
+    MONTH = "this month"
+
+
 @dataclass(frozen=True, slots=True)
 class Period:
     """One budget of one tenant, for the day or for the month."""
 
     tenant: str
-    words: str
-    """today | this month"""
+    span: BudgetSpan
     resumes: datetime
     limit_usd: float
     used_usd: float
@@ -43,12 +50,12 @@ class Period:
     @property
     def until(self) -> str:
         time = f"{self.resumes:%H:%M} UTC"
-        return time if self.words == "today" else f"{self.resumes:%Y-%m-%d} {time}"
+        return time if self.span is BudgetSpan.DAY else f"{self.resumes:%Y-%m-%d} {time}"
 
     def why(self) -> str:
         return (
             f"tenant {self.tenant} has used ${self.used_usd:.2f} of its ${self.limit_usd:g} for "
-            f"{self.words}; it resumes at {self.until} or when the budget is raised"
+            f"{self.span}; it resumes at {self.until} or when the budget is raised"
         )
 
 
@@ -102,9 +109,9 @@ def judge(
     alerts: dict[AlertKey, str] = {}
     words: dict[tuple[str, datetime, float], str] = {}
     for period in _periods(budgets, spent, now.astimezone(UTC).date()):
-        subject = f"{period.tenant} {period.words}"
+        subject = f"{period.tenant} {period.span}"
         # An alert is written once: it names no sums, which go on growing.
-        told = {"tenant": period.tenant, "period": period.words}
+        told = {"tenant": period.tenant, "period": period.span}
         if period.spent:
             why = words[period.key] = before.words.get(period.key) or period.why()
             held[period.tenant] = why
@@ -124,12 +131,12 @@ def _periods(
     found = []
     for tenant, budget in sorted(budgets.items()):
         used = spent.get(tenant, Spent())
-        if budget.usd_per_day is not None:
-            day = (tomorrow, budget.usd_per_day, used.day_usd)
-            found.append(Period(tenant, "today", *day, budget.warn_at))
-        if budget.usd_per_month is not None:
-            month = (following, budget.usd_per_month, used.month_usd)
-            found.append(Period(tenant, "this month", *month, budget.warn_at))
+        for span, ends, limit_usd, used_usd in (
+            (BudgetSpan.DAY, tomorrow, budget.usd_per_day, used.day_usd),
+            (BudgetSpan.MONTH, following, budget.usd_per_month, used.month_usd),
+        ):
+            if limit_usd is not None:
+                found.append(Period(tenant, span, ends, limit_usd, used_usd, budget.warn_at))
     return sorted(found, key=attrgetter("resumes"))
 
 

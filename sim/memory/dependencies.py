@@ -72,7 +72,7 @@ class Dependencies:
         for dependency in sorted(self.ready)[:limit]:
             yield from sorted(self.blocked[dependency])
 
-    def verdicts(self, limit: int) -> Mapping[str, str]:
+    def verdicts(self, limit: int) -> Mapping[str, str | None]:
         return {dependency: self._verdict(dependency) for dependency in sorted(self.ready)[:limit]}
 
     def counts(self, key: GroupKey, find: Find) -> Mapping[JobStatus, int]:
@@ -94,10 +94,10 @@ class Dependencies:
         worst = max((j.status for j in jobs if j.status is not JobStatus.SUCCEEDED), default=None)
         return True, str(worst) if worst is not None and wait.after.good_only else None
 
-    def _verdict(self, dependency: str) -> str:
+    def _verdict(self, dependency: str) -> str | None:
         bad = [r for r in sorted(self.waits[dependency], key=lambda r: r.wait.after.needs) if r.bad]
         if not bad:
-            return ""
+            return None
         first = bad[0]
         grouped = first.wait.group is not None
         return bad_end(first.wait.after.needs, first.bad or "", group=grouped)

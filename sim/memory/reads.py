@@ -211,11 +211,11 @@ class MemoryReads:
         return sum(self._tables.jobs[uid].job.status is JobStatus.RUNNING for uid in uids)
 
     def _position(self, job: Job) -> int | None:
-        if job.status not in WAITING or job.blocked is not None:
+        if job.status not in WAITING or job.out_of_queue:
             return None
         ahead = sum(
             other.status in WAITING
-            and other.blocked is None
+            and not other.out_of_queue
             and other.cluster == job.cluster
             and goes_before(other, job)
             for other in (record.job for record in self._tables.jobs.values())

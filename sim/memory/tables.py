@@ -285,7 +285,7 @@ class Tables:
             self.queue_ends.add((job.deadline_at, job.uid))
             if job.retry_at is not None:
                 self.backing_off[job.uid] = job.retry_at
-            if job.blocked is not None:
+            if job.out_of_queue:
                 return
             self.queues[job.cluster].add(priority_key(job))
             self.arrived[job.cluster].add(arrival_key(job))

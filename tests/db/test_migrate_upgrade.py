@@ -18,7 +18,7 @@ from alembic.migration import MigrationContext
 import migrations
 from core.job import JobEvent, JobStatus
 from core.reads import JobFilter
-from core.vm import VmState
+from core.vm import GivenUp, VmState
 from db import migrate
 from db.audit import audit
 from db.config_versions import PostgresConfigVersions
@@ -102,11 +102,16 @@ async def test_an_upgraded_database_is_read(store: PostgresStore) -> None:
 
 async def test_what_stood_in_other_columns_gets_its_own(empty_database_url: str) -> None:
     """0024: the worker of a VM was known by its boot nonce, a rollback by the words of its
-    source."""
+    source; 0025: that a VM was given up, by the words of its reason."""
     with psycopg.connect(empty_database_url, autocommit=True) as connection:
         connection.execute((DUMPS[0].parent / "0023.sql").read_bytes())
         claimed = "UPDATE public.vms SET boot_nonce = 'v1' WHERE state = 'READY' RETURNING name"
         by_v1 = {str(row[0]) for row in connection.execute(claimed)}
+        connection.execute(
+            "UPDATE public.vms SET state = 'DELETING', "
+            "reason = 'the VM did not claim the job in time' WHERE name = %s",
+            (min(by_v1),),
+        )
         connection.execute(
             "INSERT INTO public.config_versions (version, at, author, source, digest, document) "
             "VALUES (3, now(), 'ada', 'rollback to version 1', 'd1', '{}')"
@@ -121,6 +126,8 @@ async def test_what_stood_in_other_columns_gets_its_own(empty_database_url: str)
         await store.close()
     assert by_v1
     assert {row.vm.name for row in vms if row.vm.speaks_v1} == by_v1
+    given_up = {row.vm.name for row in vms if row.vm.given_up is GivenUp.UNCLAIMED}
+    assert given_up == {min(by_v1)}
     assert [(row.version, row.rollback_of) for row in versions] == [(3, 1), (2, None), (1, None)]
 
 

@@ -17,7 +17,7 @@ from core.job import E, Job, S
 from core.mig import MachineState, ManagedInstance
 from core.region_blocks import BlockKind, RegionBlock
 from core.timers import Timers
-from core.vm import UNCLAIMED_REASON, Vm, VmEvent, VmState, advance_vm
+from core.vm import GivenUp, Vm, VmEvent, VmState, advance_vm
 from orchestrator.cluster_manager import ClusterManager
 from orchestrator.planning.plan import next_look, plan_cluster
 from orchestrator.planning.plan_input import PlanInput
@@ -45,7 +45,7 @@ def booting(name: str = "vm-1", asked_s: float = 0, **facts: object) -> Vm:
 
 def unclaimed(name: str = "vm-1", at_s: float = 60) -> Vm:
     """A VM that was given up because it did not claim its job."""
-    return vm(name, V.DELETING, reason=UNCLAIMED_REASON, state_since=at(at_s), ready_at=NOW)
+    return vm(name, V.DELETING, given_up=GivenUp.UNCLAIMED, state_since=at(at_s), ready_at=NOW)
 
 
 def unfit(name: str = "vm-1", at_s: float = 60) -> Vm:

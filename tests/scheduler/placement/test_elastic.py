@@ -88,7 +88,7 @@ def test_a_job_that_forms_is_not_told_of_parts_of_itself() -> None:
 def test_parked_members_are_in_no_queue() -> None:
     """They have no place in it, and time out with nothing but the job itself."""
     members = elastic("e", 1, 3, queue_timeout_s=10.0)
-    assert [m.blocked for m in members] == [None, "e-uid-1", "e-uid-2"]
+    assert [m.out_of_queue for m in members] == [False, True, True]
     here = World(members, vm_max=0)
     here.cycle(after_s=9)
     assert here.statuses("e") == [Q, Q, Q]
@@ -190,7 +190,6 @@ def twin(members: Iterable[Job]) -> list[Job]:
             uid=m.uid.replace("e-", "f-"),
             spec=replace(m.spec, job_id=m.spec.job_id.replace("e", "f")),
             gang=replace(m.gang, uid="f-uid-0") if m.gang else None,
-            blocked=m.blocked and m.blocked.replace("e-", "f-"),
             lease=m.lease
             and replace(
                 m.lease,
