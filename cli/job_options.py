@@ -78,6 +78,8 @@ def _read(option: Option, value: Any, *, mapping: bool) -> Any:
             return seconds(value, flag) / _SPAN_UNIT_S[option.said]
         case Said.MOMENT:
             return _moment(value, flag)
+        case Said.NAMED:
+            return int(value) if value.isdecimal() else value
         case Said.REPLICAS:
             return parse_replicas(value)
         case _:

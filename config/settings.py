@@ -15,7 +15,7 @@ from core.names import Names
 from core.queueing import QueuePolicy
 from core.retention import RetentionRules
 from core.sandbox import SandboxRules
-from core.submission import nearest
+from core.submission import unknown_cluster
 from core.supply import CapacityPolicy
 from core.timers import Timers
 
@@ -90,7 +90,7 @@ class Settings:
             if cluster.name == name:
                 return cluster
         known = (cluster.name for cluster in self.clusters)
-        raise NotFound(f"no cluster {name!r} in the configuration ({nearest(name, known)})")
+        raise NotFound(unknown_cluster(name, known).words)
 
     @property
     def rules(self) -> Rules:

@@ -60,6 +60,19 @@ def whole(low: int, high: int) -> Kind:
     return Kind(check, {"type": "integer"}, int)
 
 
+def named(known: Kind, names: Mapping[str, int]) -> Kind:
+    """A number, or a name that stands for one; its schema stays the number's."""
+
+    def read(value: object) -> Any:
+        return names.get(value.lower(), value) if isinstance(value, str) else value
+
+    def check(value: object) -> str | None:
+        expected = known.check(read(value))
+        return None if expected is None else f"{expected}, or {', '.join(names)}"
+
+    return Kind(check, known.schema, read)
+
+
 def number(low: float, high: float, unit: str, *, times: int | None = None) -> Kind:
     """`times`: how many of the stored unit one of `unit` is."""
     expected = f"a number of {unit} from {low:g} to {high:g}"

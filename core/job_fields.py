@@ -18,8 +18,9 @@ from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
 from core import field_kinds as kinds
-from core.field_kinds import ID_WORDS, Kind, number, pairs, text, whole
+from core.field_kinds import ID_WORDS, Kind, named, number, pairs, text, whole
 from core.names import JOB_ID
+from core.queueing import PRIORITIES, PRIORITY_HIGHEST
 from core.slots import slots_of
 
 GPU_COUNT_MAX = 64
@@ -53,6 +54,8 @@ class Said(StrEnum):
     MINUTES = "minutes"
     MOMENT = "moment"
     """A moment, or a span from now on."""
+    NAMED = "named"
+    """A number, or a name that stands for one."""
     REPLICAS = "replicas"
     """4, or 2-8."""
 
@@ -276,10 +279,10 @@ class JobSpec(WorkerSpec):
         shown=True,
     )
     priority: int = told(
-        500,
-        whole(0, 9999),
-        "Higher runs earlier; 500 is normal.",
-        option=Option("--priority", "N", "Higher runs earlier (500)."),
+        PRIORITIES["normal"],
+        named(whole(0, PRIORITY_HIGHEST), PRIORITIES),
+        f"Higher runs earlier; 500 is normal. Or a class: {', '.join(PRIORITIES)}.",
+        option=Option("--priority", "N", "Higher runs earlier (500), or a class.", Said.NAMED),
         shown=True,
         column="priority",
     )

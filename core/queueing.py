@@ -68,6 +68,12 @@ _SPANS: Mapping[PriorityClass, tuple[int, int]] = {
 }
 
 
+PRIORITIES: Mapping[str, int] = {kind.name.lower(): _SPANS[kind][0] for kind in PriorityClass}
+"""Name of a class → the priority that it stands for: the lowest of the class."""
+PRIORITY_CAPS: Mapping[str, int] = {
+    kind.name.lower(): _SPANS[kind][1] - 1 for kind in PriorityClass
+}
+"""Name of a class → the highest priority of the class."""
 _CLASSES = tuple(sorted(PriorityClass))
 _STARTS = tuple(_SPANS[kind][0] for kind in _CLASSES[1:])
 

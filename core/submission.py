@@ -109,6 +109,11 @@ def unknown(kind: str, word: str, known: Iterable[str], field: str = "") -> Faul
     return Fault(field or word, f"an unknown {kind}", expected, f"unknown {kind} {word}; {hint}")
 
 
+def unknown_cluster(name: str, known: Iterable[str]) -> Fault:
+    """A cluster that is not configured: the one sentence for it."""
+    return replace(unknown("cluster", name, known, "cluster"), got=shown(name))
+
+
 # What people write because the command line's option is called so.
 _OPTIONS = {
     field.option.flag[2:].replace("-", "_"): field.name

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from config.live import LiveSettings
 from config.settings import ApiSettings
 from core.cluster import ClusterSpec
+from core.errors import BadInput
 from core.names import Names
 from core.ports import Clock, Ids, Store
 from core.reads import Reads
+from core.submission import unknown, unknown_cluster
 from scheduler.api.etas import KnownForecasts
 from scheduler.api.job_meta import JobMetas
 from scheduler.api.manifests import ManifestCache
@@ -65,6 +67,19 @@ class Services:
     def clusters(self) -> tuple[ClusterSpec, ...]:
         """As configured right now."""
         return self.settings.current.clusters
+
+    def refuse_unknown_place(self, cluster: str | None, region: str | None = None) -> None:
+        """BadInput for a filter by a cluster or a region that is not configured. Asked only when
+        nothing was found: what is left of a cluster that was configured once is shown."""
+        clusters = self.clusters()
+        faults = []
+        if cluster is not None and cluster not in (names := [c.name for c in clusters]):
+            faults.append(unknown_cluster(cluster, names))
+        regions = {place.region for c in clusters for place in c.regions}
+        if region is not None and region not in regions:
+            faults.append(unknown("region", region, regions, "region"))
+        if faults:
+            raise BadInput(faults)
 
     @property
     def names(self) -> Names:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from core.cluster import ClusterSpec
 from core.errors import BadInput, Fault
 from core.job_fields import JobSpec
-from core.submission import nearest, shown
+from core.submission import nearest, shown, unknown_cluster
 from scheduler.queue.price_caps import size_words
 from scheduler.submission.cluster_fit import cheapest_usd, lacks, members_max
 from scheduler.submission.quotes import Quote, is_larger, prices_of, quote_of
@@ -325,8 +325,7 @@ def misfits(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
 def _named(spec: JobSpec, name: str, clusters: Sequence[ClusterSpec], must_be_spot: bool) -> Choice:
     found = next((cluster for cluster in clusters if cluster.name == name), None)
     if found is None:
-        expected = f"a cluster that exists ({nearest(name, (c.name for c in clusters))})"
-        raise BadInput([Fault("cluster", shown(name), expected)])
+        raise BadInput([unknown_cluster(name, (c.name for c in clusters))])
     if found.drain:
         others = ", ".join(sorted(c.name for c in clusters if not c.drain)) or "there is none"
         expected = f"a cluster that is not being drained ({others})"

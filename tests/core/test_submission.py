@@ -36,8 +36,24 @@ def test_smallest_submission_is_a_command() -> None:
 
 def test_every_fault_is_reported_at_once() -> None:
     """One answer, all the work."""
-    found = faults_of(command=[], gpu_count=-1, job_id="../x", colour="red", priority="high")
+    found = faults_of(command=[], gpu_count=-1, job_id="../x", colour="red", priority="huge")
     assert set(found) == {"command", "gpu_count", "job_id", "colour", "priority"}
+
+
+@pytest.mark.parametrize(
+    ("word", "priority"), [("low", 0), ("normal", 500), ("High", 1000), ("urgent", 2000), (7, 7)]
+)
+def test_a_priority_may_be_the_name_of_its_class(word: object, priority: int) -> None:
+    """The name stands for the lowest of its class, and is the same submission as the number."""
+    named = parse(command=["a"], priority=word)
+    assert named.priority == priority
+    assert content_hash(named) == content_hash(parse(command=["a"], priority=priority))
+
+
+def test_a_priority_that_is_no_class_is_told_both_ways() -> None:
+    """The range and the names, no words of a library."""
+    expected = "a whole number from 0 to 9999, or low, normal, high, urgent"
+    assert faults_of(command=["a"], priority="huge") == {"priority": expected}
 
 
 @pytest.mark.parametrize("count", [-1, 65, 10**12, 1.5, "2", True, None, [1]])

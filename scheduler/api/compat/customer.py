@@ -18,7 +18,7 @@ from core.names import JOB_ID
 from core.reads import JobFilter, Milestones
 from core.submission import shown
 from scheduler.api.http.endpoint import Body, Routes, read_json, route
-from scheduler.api.http.params import Param, Query, read_job_id
+from scheduler.api.http.params import Param, Query, checked_id, read_job_id
 from scheduler.api.job_meta import told
 from scheduler.api.manifests import StoredArtifacts
 from scheduler.api.stop_requests import stop_of
@@ -43,7 +43,6 @@ STATUSES = (
     *("STOPPING", "STOPPED", "COMPLETED", "FAILED"),
 )
 """No other word may ever appear on these routes."""
-_USER_WORDS = "1 to 63 letters, digits, '.', '_' or '-', beginning with a letter or digit"
 
 
 class NewJobOut(Struct, frozen=True):
@@ -177,7 +176,7 @@ class CustomerRoutes(Routes):
     @route("POST /jobs/gcp/stop/{job_id}/{user_id}", "It will be stopped.", errors=(404, 409))
     async def stop_of_user(self, request: Request) -> StoppingOut:
         """Stop a user's job (v1)."""
-        return await self._stop(request, _user(request.path_params["user_id"]))
+        return await self._stop(request, read_job_id(request, "user_id"))
 
     @route(
         "POST /jobs/{job_id}/stop",
@@ -188,7 +187,7 @@ class CustomerRoutes(Routes):
     async def stop(self, request: Request, query: Query) -> StoppingOut:
         """Stop a job (v1)."""
         user_id = query.text("user_id")
-        return await self._stop(request, _user(user_id) if user_id else None)
+        return await self._stop(request, checked_id(user_id, "user_id") if user_id else None)
 
     async def _stop(self, request: Request, user_id: str | None) -> StoppingOut:
         """Only a live job can be stopped, and it must be clear which one is meant: ended ones of
@@ -316,10 +315,5 @@ def _question(body: object) -> tuple[str, tuple[str, ...]]:
         raise BadInput([Fault("body", shown(body), "an object with user_id and job_ids")])
     user_id = body.get("user_id")
     job_ids = texts(body.get("job_ids"), "job_ids", IDS_MAX)
-    return _user("0" if user_id is None else user_id), tuple(filter(JOB_ID.match, job_ids))
-
-
-def _user(given: object) -> str:
-    if not isinstance(given, str) or not JOB_ID.match(given):
-        raise BadInput([Fault("user_id", shown(given), _USER_WORDS)])
-    return given
+    user_id = checked_id("0" if user_id is None else user_id, "user_id")
+    return user_id, tuple(filter(JOB_ID.match, job_ids))

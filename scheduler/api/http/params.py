@@ -9,9 +9,10 @@ from typing import Literal
 from starlette.requests import Request
 
 from core.errors import BadInput, Fault
+from core.field_kinds import ID_WORDS
 from core.job_fields import JobField, types
 from core.names import JOB_ID
-from core.submission import nearest, shown, unknown
+from core.submission import shown, unknown
 
 TEXT_CHARS_MAX = 512
 _TRUE = frozenset({"true", "1", "yes"})
@@ -20,7 +21,7 @@ _FALSE = frozenset({"false", "0", "no"})
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """One query parameter. Empty values count as not given."""
+    """One query parameter."""
 
     name: str
     kind: Literal["text", "whole", "number", "flag"]
@@ -31,6 +32,8 @@ class Param:
     words: tuple[str, ...] = ()
     """If any: the only values allowed (case does not count)."""
     repeat: bool = False
+    blank: bool = False
+    """An empty value counts as not given."""
 
     def schema(self) -> dict[str, object]:
         """For OpenAPI."""
@@ -93,16 +96,18 @@ class Query:
 
 
 def read_query(request: Request, params: Sequence[Param], *, lenient: bool = False) -> Query:
-    """Every value, or BadInput with every fault; parameters we do not know are refused, or ignored
-    if we are lenient."""
+    """Every value, or BadInput with every fault. Parameters we do not know are refused (ignored if
+    we are lenient), and so are empty ones: a filter whose value got lost must not mean "all"."""
     known = {param.name: param for param in params}
     faults: list[Fault] = []
     given: dict[str, list[object]] = {}
     for name, raw in request.query_params.multi_items():
         if name not in known:
-            if not lenient:
-                faults.append(_unknown(name, known))
-        elif raw:
+            faults += [] if lenient else [unknown("query parameter", name, known)]
+        elif not raw:
+            if not (lenient or known[name].blank):
+                faults.append(Fault(name, "an empty value", "a value; leave it out for none"))
+        else:
             value, expected = _parse(known[name], raw)
             if expected is not None:
                 faults.append(Fault(name, shown(raw), expected))
@@ -120,26 +125,16 @@ def no_query(params: Sequence[Param]) -> Query:
     return Query({param.name: _value(param, None) for param in params})
 
 
-def read_job_id(request: Request) -> str:
+def read_job_id(request: Request, name: str = "job_id") -> str:
     """The job id of the path, or BadInput: no job can have such an id."""
-    job_id = str(request.path_params["job_id"])
-    if not JOB_ID.match(job_id):
-        expected = "1 to 63 letters, digits, '.', '_' or '-', beginning with a letter or digit"
-        raise BadInput([Fault("job_id", shown(job_id), expected)])
-    return job_id
+    return checked_id(request.path_params[name], name)
 
 
-def read_group(request: Request) -> str:
-    """The group of the path, or BadInput: no group can have such a name."""
-    group = str(request.path_params["group"])
-    if not JOB_ID.match(group):
-        expected = "1 to 63 letters, digits, '.', '_' or '-', beginning with a letter or digit"
-        raise BadInput([Fault("group", shown(group), expected)])
-    return group
-
-
-def _unknown(name: str, known: Mapping[str, Param]) -> Fault:
-    return unknown("query parameter", name, known)
+def checked_id(given: object, field: str) -> str:
+    """The id of a job, a group or a user, or BadInput: nothing can have such an id."""
+    if not isinstance(given, str) or not JOB_ID.match(given):
+        raise BadInput([Fault(field, shown(given), ID_WORDS)])
+    return given
 
 
 def _value(param: Param, given: list[object] | None) -> object:
@@ -169,7 +164,7 @@ def _parse_text(param: Param, raw: str) -> tuple[object, str | None]:
         for word in param.words:
             if word.lower() == raw.lower():
                 return word, None
-        return None, nearest(raw, param.words)
+        return None, f"one of: {', '.join(param.words)}"
     if len(raw) > TEXT_CHARS_MAX or not raw.isprintable():
         return None, f"at most {TEXT_CHARS_MAX} printable characters"
     return raw, None

@@ -122,13 +122,16 @@ class CapacityRoutes(Routes):
     )
     async def vms(self, query: Query) -> VmsOut:
         """VMs, newest first."""
+        cluster, region = query.text("cluster"), query.text("region")
         page = await self._services.reads.vms(
-            query.text("cluster"),
-            query.text("region"),
+            cluster,
+            region,
             query.flag("gone"),
             query.whole("page_size"),
             query.text("page_token"),
         )
+        if not page.total:
+            self._services.refuse_unknown_place(cluster, region)
         now = self._services.clock.now()
         rows = tuple(vm_out(row, now) for row in page.rows)
         return VmsOut(rows, page.total, page.next_token)

@@ -99,6 +99,8 @@ class CostRoutes(Routes):
         services = self._services
         question = _question(query, services.clock.now().astimezone(UTC).date())
         report = await services.reads.cost(question)
+        if not report.rows:
+            services.refuse_unknown_place(question.cluster)
         rows = await services.store.tenants()
         known = budgets_of(services.settings.current.tenants, (row.tenant for row in rows))
         budgets = {

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from core.job import JobStatus
 from scheduler.api.http.endpoint import ResponseDoc, Routes, read_object, reply, route
-from scheduler.api.http.params import Param, Query, read_group
+from scheduler.api.http.params import Param, Query, read_job_id
 from scheduler.api.stop_requests import FIELDS, STOP_BODY, stop_of
 from scheduler.operations.stop import stop_group
 
@@ -48,7 +48,7 @@ class GroupRoutes(Routes):
     @route("GET /api/v1/groups/{group}", "The counts.", params=(USER,), errors=(404, 409))
     async def get(self, request: Request, query: Query) -> GroupOut:
         """A group's jobs, counted by status."""
-        row = await self._services.reads.group(read_group(request), query.text("user_id"))
+        row = await self._services.reads.group(read_job_id(request, "group"), query.text("user_id"))
         counts = {status: row.counts[status] for status in JobStatus if row.counts.get(status)}
         total = sum(counts.values())
         return GroupOut(
@@ -77,7 +77,7 @@ class GroupRoutes(Routes):
     )
     async def stop(self, request: Request, query: Query) -> Response:
         """Stop all jobs of a group."""
-        services, group = self._services, read_group(request)
+        services, group = self._services, read_job_id(request, "group")
         body = await read_object(request, FIELDS, optional=True)
         stop = stop_of(request, body, user_id=query.text("user_id"))
         asked = services.stop_request(stop.reason, stop.by)

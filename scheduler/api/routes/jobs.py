@@ -44,7 +44,7 @@ DRY_RUN = "dry_run"
 TAG = "jobs"
 USD_MAX = 1e9
 PAGE_SIZE = Param("page_size", "whole", "Rows per page.", 50, 1, 500)
-PAGE_TOKEN = Param("page_token", "text", "`next_page_token` of the page before.")
+PAGE_TOKEN = Param("page_token", "text", "`next_page_token` of the page before.", blank=True)
 OFFSET_MAX = 100_000
 """Rows that are passed over are read all the same: tokens are for those who go further."""
 LIST_PARAMS = (
@@ -148,6 +148,8 @@ class JobRoutes(Routes):
             raise BadInput([Fault("offset", str(offset), "none beside page_token")])
         size = query.whole_or_none("limit") or query.whole("page_size")
         page = await self._services.reads.jobs(where, size, token, offset)
+        if not page.total:
+            self._services.refuse_unknown_place(where.cluster)
         rows = await jobs_out(self._services, page.rows)
         return JobsOut(rows, page.total, page.next_token)
 

@@ -78,6 +78,7 @@ class SupplyRoutes(Routes):
     async def capacity(self, query: Query) -> CapacityOut:
         """What each region has delivered and refused, and how likely it is to deliver."""
         reads, only = self._services.reads, query.text("cluster")
+        self._services.refuse_unknown_place(only)
         seen = {record.place: record for record in await reads.supply()}
         blocks = await reads.blocks()
         now = (await reads.summary()).now

@@ -30,7 +30,7 @@ EVERY_OPTION: dict[str, tuple[tuple[str, ...], object]] = {
     "memory_mb": (("--memory", "1.5"), 1536),
     "cluster": (("--cluster", "2xl4"), "2xl4"),
     "name": (("--name", "first try"), "first try"),
-    "priority": (("--priority", "900"), 900),
+    "priority": (("--priority", "high"), "high"),
     "tenant_id": (("--tenant", "lab"), "lab"),
     "user_id": (("--user", "ada"), "ada"),
     "job_id": (("--id", "train-7"), "train-7"),

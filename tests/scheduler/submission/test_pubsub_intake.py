@@ -156,7 +156,7 @@ async def test_v1_body_is_the_job_that_rest_makes() -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({**V1, "num_gpus": 3}, ['gpu_type, num_gpus: got "3xl4"']),
+        ({**V1, "num_gpus": 3}, ["gpu_type, num_gpus: unknown cluster 3xl4"]),
         ({"num_gpus": "x", "args": 3}, ["job_id", "workflow", "args", "gpu_type", "num_gpus"]),
         ({**NATIVE, "colour": 1, "priority": -1}, ["colour", "priority"]),
         (b"{", ["body: got"]),

@@ -112,7 +112,8 @@ async def test_unknown_cluster_is_422() -> None:
         {
             "field": "gpu_type, num_gpus",
             "got": '"3xl4"',
-            "expected": "a cluster that exists (nearest: 1xl4)",
+            "expected": "nearest: 1xl4",
+            "message": "unknown cluster 3xl4; did you mean 1xl4?",
         }
     ]
     assert not house.jobs
