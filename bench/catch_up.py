@@ -36,6 +36,7 @@ from core.ids import RandomIds
 from core.job import E, Job
 from core.job_steps import advance, entry_for
 from core.messages import GpuReading, Heartbeat, HeartbeatStatus, Progress, VmReadings
+from core.ports import Cloud
 from core.timers import Timers
 from db.embedded.server import EmbeddedPostgres
 from db.notifications import Listener
@@ -208,12 +209,11 @@ def _replica(
     adapters = Adapters(
         store=store,
         bus=bus,
-        compute=cloud,
+        clouds={"mig": Cloud(lambda _: cloud)},
         write=GroupCommit(store).submit,
         wakeups=Listener(settings.database_url).wakeups,
         clock=SystemClock(),
         ids=RandomIds(),
-        warm_up=lambda: None,
     )
     return Replica(settings, adapters, Metrics(), "catch-up")
 

@@ -43,6 +43,7 @@ from core.changes import AtomicBatch, Committed, Snapshot
 from core.clock import SystemClock
 from core.ids import RandomIds
 from core.job import Budgets
+from core.ports import Cloud
 from core.queueing import Ask
 from core.retention import RetentionRules
 from core.timers import Timers
@@ -190,11 +191,10 @@ def settings_for(size: CrowdSize) -> Settings:
         retention=RetentionRules(),
         database_url="",
         pubsub_host=None,
-        compute_url=None,
+        cloud={"compute_url": None, "calls_per_minute": 600},
         store_url="file:///nowhere",
         v1_results_url=None,
         api=ApiSettings(),
-        calls_per_minute=600,
         queue_limit=QUEUE_LIMIT,
         log_level="critical",
         prices_as_of="2026-01-01",
@@ -233,9 +233,8 @@ async def measure(
     writer = GroupCommit(store)
     clock = SystemClock()
     listener = Listener(url)
-    adapters = Adapters(
-        store, fleet, fleet, writer.submit, listener.wakeups, clock, RandomIds(), lambda: None
-    )
+    clouds = {"mig": Cloud(lambda _: fleet)}
+    adapters = Adapters(store, fleet, clouds, writer.submit, listener.wakeups, clock, RandomIds())
     replica = Replica(settings_for(size), adapters, Metrics(), "bench-leader")
     rows: list[_DecideRow] = []
     others: list[asyncio.Task[None]] = []

@@ -8,13 +8,11 @@ from typing import Any
 
 from config.document import Document, KeyPath
 from config.floors import build_floors
+from core.clouds import CLOUDS, CloudTerms
 from core.cluster import ClusterSpec, RegionSpec
 from core.names import CPU_TYPE, SPOT_SUFFIX, Names, parse_cluster
 from core.queueing import QueueRule
 from core.submission import nearest, shown
-
-BASE_NAME_MAX = 58
-"""Google's limit: the VM's name is the base, a dash and four characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ def _cluster(
         _check_without_gpus(document, path, given)
     if name.endswith(SPOT_SUFFIX) and given.get("spot") is False:
         document.fault((*path, "spot"), "false", f"true, as the name ends with {SPOT_SUFFIX}")
-    static = given.get("pool") == "static"
+    static = _terms(given).owned
     if given.get("worker") == "v1":
         _check_v1(document, path, given)
     if given.get("flex_start_wait_s") is not None:
@@ -111,6 +109,11 @@ def _cluster(
         queue=QueueRule(given["queue"]),
         flex_start_wait_s=given["flex_start_wait_s"],
     )
+
+
+def _terms(cluster: Mapping[str, Any]) -> CloudTerms:
+    """Of the cloud that it names; what it names wrongly is noted already."""
+    return CLOUDS[cluster.get("pool") or "mig"]
 
 
 def _machine(
@@ -183,9 +186,9 @@ def _region(
 ) -> RegionSpec | None:
     name, region = path[1], path[3]
     given = cluster["regions"][region]
-    static = cluster.get("pool") == "static"
+    static = _terms(cluster).owned
     if not static:
-        _check_base_name(document, catalogue.names, path)
+        _check_base_name(document, catalogue.names, path, _terms(cluster).base_name_max)
     zones = _zones(document, catalogue, path, given, static)
     prices = [
         _price(document, catalogue, path, given, machine, key, static)
@@ -214,14 +217,14 @@ def _node(document: Document, path: KeyPath, given: Mapping[str, Any], static: b
     return node or ""
 
 
-def _check_base_name(document: Document, names: Names, path: KeyPath) -> None:
+def _check_base_name(document: Document, names: Names, path: KeyPath, most: int) -> None:
     base = names.vm_base(path[1], path[3])
-    excess = len(base) - BASE_NAME_MAX
+    excess = len(base) - most
     if excess > 0:
         document.fault(
             path,
             f"the base instance name {base} of {len(base)} characters",
-            f"at most {BASE_NAME_MAX}: make `prefix` ({names.prefix}) {excess} shorter",
+            f"at most {most}: make `prefix` ({names.prefix}) {excess} shorter",
         )
 
 

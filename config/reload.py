@@ -32,7 +32,8 @@ PROCESS_KEYS: Final = (
 )
 """Of one process: recorded, so that one without a readable file finds them, but never compared."""
 SHARED_RESTART_KEYS: Final = (
-    *("project", "prefix", "store_url", "calls_per_minute"),
+    *("project", "prefix", "store_url"),
+    *(key.path for key in KEYS if key.cloud and key.path not in PROCESS_KEYS),
     *(f"timers.{name}" for name in AGENT_TIMERS),
 )
 RESTART_KEYS: Final = (*SHARED_RESTART_KEYS, *PROCESS_KEYS)
@@ -145,10 +146,9 @@ def merged(started: CandidateConfig, candidate: CandidateConfig) -> Settings:
         timers=timers,
         database_url=fixed.database_url,
         pubsub_host=fixed.pubsub_host,
-        compute_url=fixed.compute_url,
+        cloud=fixed.cloud,
         store_url=fixed.store_url,
         log_level=fixed.log_level,
-        calls_per_minute=fixed.calls_per_minute,
         api=fixed.api,
     )
 

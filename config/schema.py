@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from config.settings import ApiSettings
+from core.clouds import CLOUDS
 from core.containers import MOUNTS_WORDS, NETWORKS, ContainerRules, are_mounts
 from core.cost import TenantBudget
 from core.health import HealthRules
@@ -46,6 +47,8 @@ class Key:
     default: object
     doc: str
     secret: bool = False
+    cloud: bool = False
+    """Only a cloud's adapter reads it, once, at the start; at the top of the document."""
     alias: str = ""
     """A variable that others also use for this, e.g. DATABASE_URL."""
 
@@ -266,7 +269,13 @@ _GENERAL: Sequence[Key] = (
         "An emulator or the local bus instead of Google Pub/Sub.",
         alias="PUBSUB_EMULATOR_HOST",
     ),
-    Key("compute_url", optional(URL), None, "An endpoint instead of Google Compute Engine's."),
+    Key(
+        "compute_url",
+        optional(URL),
+        None,
+        "An endpoint instead of Google Compute Engine's.",
+        cloud=True,
+    ),
     Key("store_url", STORE, "file:///var/lib/zen/store", "Where logs and artifacts are kept."),
     Key(
         "v1_results_url",
@@ -282,6 +291,7 @@ _GENERAL: Sequence[Key] = (
         whole(1, 100_000),
         600,
         "Compute calls per minute for the whole project; Google refuses more than its quota.",
+        cloud=True,
     ),
     Key(
         "queue_limit",
@@ -427,7 +437,7 @@ _CLUSTER_KEYS: Sequence[Key] = (
     ),
     Key(
         "clusters.*.pool",
-        choice("mig", "static"),
+        choice(*CLOUDS),
         "mig",
         "`static`: fixed machines, no managed instance group; each region is one machine (`node`).",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from core.cluster import ClusterSpec
 from core.containers import ContainerRules
@@ -51,15 +52,13 @@ class Settings:
     """Not in the repr: it may hold a password."""
     pubsub_host: str | None
     """host:port of an emulator or of the local bus; None: Google's own service."""
-    compute_url: str | None
-    """Endpoint instead of Google's own; None: Google's."""
+    cloud: Mapping[str, Any]
+    """The keys that only the adapters of clouds read (config/schema.py, `cloud`), by path."""
     store_url: str
     v1_results_url: str | None
     """Where v1 workflows store what they made; {region} and {multi_region} are filled in."""
     """Logs and artifacts: file:///directory or gs://bucket/prefix."""
     api: ApiSettings
-    calls_per_minute: int
-    """Compute calls per minute for the whole project."""
     queue_limit: int
     """QUEUED jobs that one turn of the loop looks at."""
     log_level: str

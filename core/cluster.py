@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from core.clouds import CLOUDS, CloudTerms
 from core.floors import Floor
 from core.queueing import QueueRule
 from core.slots import slots_of
@@ -55,7 +56,8 @@ class ClusterSpec:
     drain: bool = False
     """Takes no new jobs and is given back as its jobs end; its limits are zero then."""
     worker: WorkerKind = "v2"
-    pool: Literal["mig", "static"] = "mig"
+    pool: str = "mig"
+    """Where its VMs come from: a key of CLOUDS."""
     gpu_memory_gb: int = 0
     """Per GPU."""
     cpus: int = 0
@@ -72,6 +74,11 @@ class ClusterSpec:
     flex_start_wait_s: float | None = None
     """A gang's VMs are asked for by one request, all or none, which waits in the cloud's own queue
     for at most this long. None: they are asked for one by one, as any others."""
+
+    @property
+    def terms(self) -> CloudTerms:
+        """Of the cloud that its VMs come from."""
+        return CLOUDS[self.pool]
 
     @property
     def slots(self) -> int:

@@ -1,9 +1,9 @@
 """What every billed VM-second was spent on, and who caused it. Pure: the history of a VM in, shares
 of its bill out.
 
-The cloud bills a VM from RUNNING until it is off, and never less than a minute. Each of these
-seconds falls to exactly one share: whole microseconds are dealt out, so the shares of a VM add up
-to its bill to the last one.
+The cloud bills a VM from RUNNING until it is off, and never less than its shortest bill. Each of
+these seconds falls to exactly one share: whole microseconds are dealt out, so the shares of a VM
+add up to its bill to the last one.
 
 Who pays: an attempt pays for the time that it holds the VM. Time that nobody holds is paid by the
 job that held the VM last; before the first one, by the job whose wait made the service ask for the
@@ -19,7 +19,6 @@ from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
 
-from core.cloud_terms import BILLED_AT_LEAST_S
 from core.job import JobEvent
 from core.slots import slots_of
 from core.vm import Vm
@@ -122,11 +121,16 @@ class Life:
     idle_max_s: float = 0.0
     leaving_since: datetime | None = None
     """Since when it is given back."""
+    billed_at_least_s: float = 60.0
 
     @property
     def used(self) -> bool:
         """Only VMs that ran a job are settled before their end."""
         return bool(self.stays) or self.settled_until is not None
+
+    def billed_until(self, now: datetime) -> datetime:
+        """The end of its bill, or of what there is of it so far."""
+        return billed_until(self.running_since, self.off_at, self.billed_at_least_s, now)
 
     def keeps_until(self, idle_since: datetime) -> datetime:
         """Until when idling is the job's after which it began; then a floor keeps the VM."""
@@ -187,18 +191,19 @@ class Amount:
         )
 
 
-def billed_until(running_since: datetime, off_at: datetime | None, now: datetime) -> datetime:
-    """The end of a bill, or of what there is of it so far."""
-    if off_at is None:
-        return now
-    return max(off_at, running_since + timedelta(seconds=BILLED_AT_LEAST_S))
+def billed_until(
+    running_since: datetime, off_at: datetime | None, least_s: float, now: datetime
+) -> datetime:
+    """The end of a bill, or of what there is of it so far. `least_s`: the shortest bill."""
+    return now if off_at is None else max(off_at, running_since + timedelta(seconds=least_s))
 
 
 def vm_usd(vm: Vm, now: datetime) -> float:
     """What a VM has cost so far."""
     if vm.running_since is None:
         return 0.0
-    end = billed_until(vm.running_since, vm.stopped_at or vm.gone_at, now)
+    off_at = vm.stopped_at or vm.gone_at
+    end = billed_until(vm.running_since, off_at, vm.billed_at_least_s, now)
     return max(0.0, (end - vm.running_since).total_seconds()) / 3600 * vm.usd_per_hour
 
 
@@ -206,7 +211,7 @@ def final_until(life: Life, now: datetime) -> datetime | None:
     """Up to where nothing can change any more; None: it is too early for any of it."""
     first_open = min((s.since for s in life.stays if s.until is None), default=None)
     if first_open is None and life.off_at is not None:
-        return billed_until(life.running_since, life.off_at, now)
+        return life.billed_until(now)
     if not life.used:
         return None  # whether it is a hedge is known at its end
     past = now - SETTLE_MARGIN
@@ -400,7 +405,7 @@ def add_live_spend(
     month = today.replace(day=1)
     found = dict(spent)
     for life in lives:
-        for share in attribute(life, billed_until(life.running_since, life.off_at, now)):
+        for share in attribute(life, life.billed_until(now)):
             if share.payer is None or share.day < month:
                 continue
             known, dollars = found.get(share.tenant_id, Spent()), share.amount.usd

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Literal
 
-from core.cost import Amount, CostKind, Life, Share, attribute, billed_until, burn, day_start
+from core.cost import Amount, CostKind, Life, Share, attribute, burn, day_start
 
 CENTS, FINE = 2, 4
 """Decimals of a report: cents, or hundredths of a cent while all of it is less than FINE_BELOW."""
@@ -81,7 +81,7 @@ class CostTally:
         asked = self.question
         if asked.cluster not in (None, life.cluster):
             return
-        end = billed_until(life.running_since, life.off_at, self.now)
+        end = life.billed_until(self.now)
         for share in attribute(life, end):
             if asked.tenant_id not in (None, share.tenant_id):
                 continue
@@ -183,7 +183,7 @@ def job_amounts(lives: Iterable[Life], job_uid: str, now: datetime) -> Costs:
     """What one job has cost on these VMs since they were settled."""
     found: dict[CostKind, Amount] = {}
     for life in lives:
-        for share in attribute(life, billed_until(life.running_since, life.off_at, now)):
+        for share in attribute(life, life.billed_until(now)):
             if share.payer is not None and share.payer.job_uid == job_uid:
                 found[share.kind] = found.get(share.kind, Amount()) + share.amount
     return found

@@ -5,14 +5,14 @@ Production adapters and the in-memory ones in sim/ pass the same behavioural sui
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from core.actions import Create, Delete, Queue
 from core.changes import AtomicBatch, Committed, Snapshot
-from core.cluster import ClusterSpec
+from core.cluster import ClusterSpec, RegionSpec
 from core.cost import SettledBills, Spent
 from core.forecast import Forecast, PastRun
 from core.job import Job
@@ -206,6 +206,26 @@ class FlexStart(Compute, Protocol):
         """Its members leave the group. Idempotent: one that is over or unknown stays as it is;
         VMs that exist already are not touched."""
         ...
+
+
+async def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """What the service uses of one cloud; its terms are in core/clouds.py. Its own room makes it
+    (migs/), scheduler/app.py names it."""
+
+    compute: Callable[[RegionSpec], Compute]
+    """Who is asked for VMs of a cluster's region."""
+    flex: FlexStart | None = None
+    """Who is asked for several VMs at once; None: nobody."""
+    advice: CapacityAdvice | None = None
+    """What the cloud says about its own chances; None: nothing."""
+    warm_up: Callable[[], None] = lambda: None
+    """Called when this replica begins to lead: load what only a leader needs."""
+    close: Callable[[], Awaitable[None]] = _nothing
 
 
 class CapacityAdvice(Protocol):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from core.cloud_terms import DELIVERY_S
+from core.clouds import CloudTerms
 from core.cluster import ClusterSpec, SupplyKey
 from core.errors import Fault
 
@@ -141,10 +141,10 @@ def regional(seen: Iterable[SupplyHistory], spec: ClusterSpec) -> dict[str, Supp
     }
 
 
-def usual_delivery_s(known: SupplyHistory | None) -> float:
-    """From the request to RUNNING, as usual there; as usual anywhere until that is known."""
+def usual_delivery_s(known: SupplyHistory | None, terms: CloudTerms) -> float:
+    """From the request to RUNNING, as usual there; as usual in that cloud until that is known."""
     if known is None or known.delivery.weight < DELIVERIES_MIN:
-        return DELIVERY_S
+        return terms.delivery_s
     return known.delivery.usual_s
 
 

@@ -230,6 +230,8 @@ class Vm:
     """How long it may idle, as configured when it was asked for."""
     leaving_since: datetime | None = None
     """Since when it is DRAINING or DELETING."""
+    billed_at_least_s: float = 60.0
+    """Its shortest bill, by the terms of its cloud when it was asked for."""
     worker: WorkerKind = "v2"
     """What was heard from it: the agent, or a v1 worker, which has claimed a job."""
 
@@ -366,6 +368,7 @@ def new_vm(
         requested_at=now,
         state_since=now,
         reason=reason,
+        billed_at_least_s=spec.terms.billed_at_least_s,
     )
 
 

@@ -52,7 +52,7 @@ jsonb_build_object('vm_uid', v.uid, 'cluster', v.cluster, 'region', v.region, 's
     'gpus', v.gpus, 'usd_per_hour', v.usd_per_hour, 'running_since', v.running_since,
     'ready_at', v.ready_at, 'off_at', coalesce(v.stopped_at, v.gone_at),
     'settled_until', v.settled_until, 'idle_max_s', v.idle_max_s,
-    'leaving_since', v.leaving_since,
+    'leaving_since', v.leaving_since, 'billed_at_least_s', v.billed_at_least_s,
     'cause', (SELECT {_payer("c")} FROM jobs AS c WHERE c.uid = v.caused_by),
     'stays', coalesce((
         SELECT jsonb_agg(jsonb_build_object('payer', {_payer("o")},

@@ -182,6 +182,7 @@ VM: Shape[Vm] = Shape(
         BulkColumn("caused_by", "uuid", lambda v: v.caused_by),
         BulkColumn("idle_max_s", "float8", lambda v: float(v.idle_max_s)),
         BulkColumn("leaving_since", "timestamptz", lambda v: v.leaving_since),
+        BulkColumn("billed_at_least_s", "float8", lambda v: float(v.billed_at_least_s)),
         BulkColumn("worker", "text", lambda v: v.worker),
         BulkColumn("given_up", "text", lambda v: v.given_up and str(v.given_up)),
     )

@@ -10,11 +10,12 @@ from typing import Any
 
 import structlog
 
+from config.settings import Settings
 from core.actions import Create, Delete, Queue
 from core.cluster import ClusterSpec
 from core.errors import CloudRefused, CloudUnsure, MigMissing, ZenError
 from core.mig import CapacityHint, GroupError, ManagedInstance, MigSnapshot, OperationFailed, Queued
-from core.ports import Clock
+from core.ports import Clock, Cloud
 from migs.advice import Adviser
 from migs.calling import ATTEMPTS, CALL_S, About, Call, Caller
 from migs.group_settings import check_group
@@ -33,6 +34,17 @@ ERROR_PAGES_MAX = 4
 QUEUE_PAGES_MAX = 4
 
 Request = dict[str, object]
+
+
+def open_google(settings: Settings, clock: Clock) -> Cloud:
+    """Google Compute Engine, in the project of the settings."""
+    compute = GoogleCompute(
+        settings.project,
+        endpoint=settings.cloud["compute_url"],
+        clock=clock,
+        calls_per_minute=settings.cloud["calls_per_minute"],
+    )
+    return Cloud(lambda _: compute, compute, compute, compute.warm_up, compute.close)
 
 
 class GoogleCompute:

@@ -12,16 +12,22 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from config.settings import Settings
 from core.actions import Create, Delete
 from core.errors import CloudBusy, CloudRefused, CloudUnsure, MigMissing
 from core.mig import MachineState, ManagedInstance, MigSnapshot
-from core.ports import Clock
+from core.ports import Clock, Cloud
 
 CALL_S = 10.0
 LINE_BYTES_MAX = 1024 * 1024
 SCHEME = "unix:"
 _STATES = {"RUNNING": MachineState.RUNNING}
 """What the node service says of a worker; any other one has ended."""
+
+
+def open_own_machines(_: Settings, clock: Clock) -> Cloud:
+    """The machines of static pools: each region is one of them."""
+    return Cloud(lambda place: NodeCompute(place.node, place.zones[0], clock))
 
 
 class NodeCompute:

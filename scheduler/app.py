@@ -20,7 +20,8 @@ from db.notifications import Listener
 from db.reads import PostgresReads
 from db.store import PostgresStore
 from messaging.pubsub import PubSubBus
-from migs.google_compute import GoogleCompute
+from migs.google_compute import open_google
+from migs.own_machines import open_own_machines
 from scheduler.api.etas import KnownForecasts
 from scheduler.api.http.app import create_app, create_metrics_app
 from scheduler.api.http.server import bind, web_server
@@ -37,6 +38,8 @@ from stores.base import open_store
 
 log = structlog.get_logger("app")
 RESTART_S = 1.0
+CLOUD_MAKERS = {"mig": open_google, "static": open_own_machines}
+"""A cluster's `pool` → who makes its cloud; the terms of each are in core/clouds.py."""
 
 
 class Production:
@@ -48,23 +51,15 @@ class Production:
         holder = f"{socket.gethostname()}-{os.getpid()}-{ids.token()[:6]}"
         self._store = PostgresStore(settings.database_url, name=holder)
         self._bus = PubSubBus(settings.project, emulator_host=settings.pubsub_host)
-        self._compute = GoogleCompute(
-            settings.project,
-            endpoint=settings.compute_url,
-            clock=clock,
-            calls_per_minute=settings.calls_per_minute,
-        )
+        self._clouds = {pool: made(settings, clock) for pool, made in CLOUD_MAKERS.items()}
         adapters = Adapters(
             store=self._store,
             bus=self._bus,
-            compute=self._compute,
-            advice=self._compute,
-            flex=self._compute,
+            clouds=self._clouds,
             write=GroupCommit(self._store).submit,
             wakeups=Listener(settings.database_url).wakeups,
             clock=clock,
             ids=ids,
-            warm_up=self._compute.warm_up,
             config=ConfigParts(
                 start.reader,
                 start.candidate,
@@ -86,7 +81,8 @@ class Production:
         """Hand over first, then let go."""
         await self.replica.stop()
         await self._bus.close()
-        await self._compute.close()
+        for cloud in self._clouds.values():
+            await cloud.close()
         await self._store.close()
 
     def services(self, embedded: Embedded | None) -> Services:

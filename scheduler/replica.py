@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from config.live import LiveSettings
 from config.settings import Settings
+from core.cluster import RegionSpec
 from core.errors import ZenError
-from core.ports import Bus, CapacityAdvice, Clock, Compute, FlexStart, Ids, Store
-from migs.manager import FlexMigManager, MigManager
-from migs.own_machines import NodeCompute
+from core.ports import Bus, Clock, Cloud, Ids, Store
+from migs.manager import MigManager
 from orchestrator.orchestrator import ClusterOrchestrator
 from orchestrator.reconcile.context import Wiring
 from scheduler.cycle.database_clock import DatabaseClock
@@ -44,19 +44,14 @@ class Adapters:
 
     store: Store
     bus: Bus
-    compute: Compute
+    clouds: Mapping[str, Cloud]
+    """By the word of a cluster's `pool`."""
     write: Writer
     """Stores one submission durably; many that wait are written together."""
     wakeups: Callable[[], AsyncIterator[None]]
     """One item each time somebody committed something that matters."""
     clock: Clock
     ids: Ids
-    warm_up: Callable[[], None]
-    """Called when we begin to lead: load what only a leader needs."""
-    advice: CapacityAdvice | None = None
-    """What the cloud says about its own chances; None: nothing."""
-    flex: FlexStart | None = None
-    """Who is asked for several VMs at once; None: nobody."""
     config: ConfigParts | None = None
     """None: the configuration does not change while we run."""
 
@@ -69,7 +64,7 @@ class Replica:
     ) -> None:
         self.live = LiveSettings(settings)
         self.metrics = metrics
-        self.store, self.bus, self.compute = adapters.store, adapters.bus, adapters.compute
+        self.store, self.bus = adapters.store, adapters.bus
         self.ids = adapters.ids
         self.clock = DatabaseClock(adapters.clock)
         self._adapters = adapters
@@ -158,9 +153,11 @@ class Replica:
     async def _driven(self) -> Sequence[tuple[str, str]]:
         """Groups that former leaders had to do with. With machines of our own alone there are none,
         and no cloud that could be asked."""
-        if all(cluster.pool == "static" for cluster in self.settings.clusters):
+        pools = {cluster.pool for cluster in self.settings.clusters if not cluster.terms.owned}
+        if not pools:
             return ()
-        self._adapters.warm_up()
+        for pool in pools:
+            self._adapters.clouds[pool].warm_up()
         return await self.store.driven()
 
     def _leader_tasks(
@@ -226,7 +223,7 @@ class Replica:
             mig_of=self._mig,
             on_cloud_call=self.metrics.cloud_call,
             predicted=lambda job: predicted_s(self.runtimes.guess(job)),
-            advice=self._adapters.advice,
+            advice_of=lambda spec: self._adapters.clouds[spec.pool].advice,
             hears=self._hears,
         )
         return ClusterOrchestrator(wiring, driven)
@@ -235,17 +232,15 @@ class Replica:
         return self._loop is not None and self._loop.hears()
 
     def _mig(self, cluster: str, region: str) -> MigManager:
-        """Who is asked for VMs there: the cloud, or a machine of a static pool. Also a group that
-        is not to be asked for several at once any more may have to be told so."""
+        """The group there, in the cloud that the cluster's VMs come from; Google's is the cloud of
+        those that left the configuration. Also a group that is not to be asked for several VMs at
+        once any more may have to be told so."""
+        spec = self.settings.by_name.get(cluster)
+        places = {place.region: place for place in spec.regions} if spec is not None else {}
+        cloud = self._adapters.clouds[spec.pool if spec is not None and region in places else "mig"]
+        compute = cloud.compute(places.get(region) or RegionSpec(region, (), 0.0, 0.0))
         name = self.settings.names.mig(cluster, region)
-        for spec in self.settings.clusters:
-            for place in spec.regions:
-                if (spec.name, place.region) == (cluster, region) and spec.pool == "static":
-                    node = NodeCompute(place.node, place.zones[0], self.clock)
-                    return MigManager(name, cluster, region, node)
-        if self._adapters.flex is None:
-            return MigManager(name, cluster, region, self.compute)
-        return FlexMigManager(name, cluster, region, self._adapters.flex)
+        return MigManager(name, cluster, region, compute, cloud.flex)
 
     # --- small parts ---------------------------------------------------------------------
 

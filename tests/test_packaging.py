@@ -43,7 +43,7 @@ def test_compose_environment_is_what_the_settings_read() -> None:
     """A typo in a variable would be refused at start; here it is refused at once."""
     settings = load_settings(None, SERVICES["scheduler-1"]["environment"])
     assert settings.pubsub_host == "pubsub:8085"
-    assert settings.compute_url == "http://cloud:8090"
+    assert settings.cloud["compute_url"] == "http://cloud:8090"
     assert settings.api.host == "0.0.0.0"
 
 

@@ -62,6 +62,7 @@ vms = sa.Table(
     sa.Column("caused_by", UUID),
     number_column("idle_max_s", default="0"),
     time_column("leaving_since", nullable=True),
+    number_column("billed_at_least_s", default="60"),
     sa.Column("worker", sa.Text, nullable=False, server_default=sa.text("'v2'")),
     sa.Column("given_up", sa.Text),
     # Its bill up to here is in cost_daily and job_costs; `settled`: all of it is.

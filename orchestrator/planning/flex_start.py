@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from core.actions import NoAction
-from core.cloud_terms import REQUEST_RUN_MAX_S, REQUEST_RUN_MIN_S
 from core.demand import VmRequest, VmRequestKind
 from core.region_blocks import BlockKind
 from core.timers import Timers
@@ -74,6 +73,7 @@ def gather(
     coming = Counter((vm.gang, vm.region) for vm in bound)
     taken = Counter(vm.region for vm in inputs.vms)
     places = max(0, inputs.spec.vm_max - len(inputs.vms))
+    terms = inputs.spec.terms
     asks: list[GangRequest] = []
     holds = list(_waiting(bound))
     kept = 0
@@ -92,7 +92,7 @@ def gather(
             holds.append(NoAction(region, f"a gang lacks {count} VMs, all or none: {why}", jobs))
             continue
         run_s = max(request.run_s for request in requests) + timers.boot_timeout_s + MARGIN_S
-        run_s = min(max(run_s, REQUEST_RUN_MIN_S), REQUEST_RUN_MAX_S)
+        run_s = min(max(run_s, terms.request_run_min_s), terms.request_run_max_s)
         members = tuple(request.job for request in requests[-count:])
         asks.append(GangRequest(gang, region, count, run_s, members))
         kept += count

@@ -15,7 +15,6 @@ from itertools import accumulate, takewhile
 from operator import attrgetter
 from typing import NamedTuple
 
-from core.cloud_terms import BILLED_AT_LEAST_S
 from core.demand import VmRequest, VmRequestKind
 from core.timers import Timers
 from core.vm import Vm
@@ -299,7 +298,7 @@ def _is_worth_it(
     now: datetime,
 ) -> bool:
     fixed = inputs.spec.idle_timeout_s is not None
-    paid = _younger(vm.running_since, BILLED_AT_LEAST_S, now)
+    paid = _younger(vm.running_since, vm.billed_at_least_s, now)
     rests = k == 1 and vm.idle and _younger(vm.idle_since, IDLE_AT_LEAST_S, now)
     if fixed or paid or rests:
         return True

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from core.actions import Action, Delete, Drain, Queue, Undrain, Unqueue
-from core.cloud_terms import STOPS_WITHIN_S
 from core.names import Names, request_for
 from core.ports import Ids
 from core.timers import Timers
@@ -78,8 +77,8 @@ def _vm_moments(analysis: Analysis) -> Iterator[datetime]:
     if spare or (analysis.fleet.in_flight and not analysis.need):
         yield now + timedelta(seconds=LOOK_AGAIN_S)
     yield from (vm.kept_until for vm in analysis.inputs.vms if vm.kept_until is not None)
-    stops = timedelta(seconds=STOPS_WITHIN_S)
-    yield from (vm.state_since + stops for vm in analysis.inputs.vms if _has_notice(vm, now))
+    stops = timedelta(seconds=analysis.inputs.spec.terms.stops_within_s)
+    yield from (vm.state_since + stops for vm in analysis.inputs.vms if _has_notice(vm, analysis))
     limit = timedelta(seconds=idle_limit_s(analysis.inputs, timers))
     yield from (vm.idle_since + limit for vm in spare if vm.idle_since is not None)
 
@@ -123,7 +122,7 @@ def _deletes(analysis: Analysis) -> dict[tuple[str, str], list[str]]:
 def _over(vm: Vm, analysis: Analysis) -> str:
     """Why the VM is beyond use, whatever the demand."""
     if vm.state.deleting:
-        return "" if _has_notice(vm, analysis.now) else vm.reason or "to be deleted"
+        return "" if _has_notice(vm, analysis) else vm.reason or "to be deleted"
     if vm.state.draining and not vm.leases:
         kept = vm.kept_until is not None and analysis.now < vm.kept_until
         return "" if kept else vm.reason or "drained"
@@ -135,11 +134,12 @@ def _over(vm: Vm, analysis: Analysis) -> str:
     return f"not ready within {boot_s:g} s" if vm.has_boot_timed_out(boot_s, analysis.now) else ""
 
 
-def _has_notice(vm: Vm, now: datetime) -> bool:
+def _has_notice(vm: Vm, analysis: Analysis) -> bool:
     """Whether the cloud is stopping a spot VM by itself while a job of ours uses its notice to
     checkpoint: asking for the deletion now could cut that short."""
     uses = vm.spot and vm.taken and vm.busy and bool(vm.boot_nonce) and vm.stopped_at is None
-    return uses and now < vm.state_since + timedelta(seconds=STOPS_WITHIN_S)
+    stops = timedelta(seconds=analysis.inputs.spec.terms.stops_within_s)
+    return uses and analysis.now < vm.state_since + stops
 
 
 def _surplus_running(analysis: Analysis) -> dict[str, str]:

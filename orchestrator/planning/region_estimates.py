@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 
+from core.cluster import ClusterSpec
 from core.demand import VmRequest
 from core.region_blocks import NEVER_WORKS, BlockKind, RegionBlock, block_on
 from core.supply import (
@@ -147,7 +148,7 @@ class Outlooks(Mapping[str, Outlook]):
     def _outlook(self, region: str, usd: float) -> Outlook:
         inputs, policy, now = self._inputs, self._inputs.policy, self._now
         known = self._seen.get(region)
-        usual_s, late_s = _delivery_s(known, self._timers)
+        usual_s, late_s = _delivery_s(known, inputs.spec, self._timers)
         likely = success_probability(
             self._with_takings(known, region), now, policy.memory_half_life_s
         )
@@ -165,7 +166,7 @@ class Outlooks(Mapping[str, Outlook]):
         # A miss costs the time until it is noticed. Machines that are there anyway have no price to
         # compare it with: next to one at $0 the least doubt would be too dear for ever.
         missed_h = (1.0 - likely) * late_s / policy.typical_run_s
-        if inputs.spec.pool == "static":
+        if inputs.spec.terms.owned:
             missed_h = 0.0
         return Outlook(
             region=region,
@@ -239,9 +240,11 @@ def _lived(vms: Iterable[Vm]) -> DurationEstimate:
     return spread
 
 
-def _delivery_s(known: SupplyHistory | None, timers: Timers) -> tuple[float, float]:
+def _delivery_s(
+    known: SupplyHistory | None, spec: ClusterSpec, timers: Timers
+) -> tuple[float, float]:
     """The usual time from the request to RUNNING, and the time after which it is late."""
-    usual_s = usual_delivery_s(known)
+    usual_s = usual_delivery_s(known, spec.terms)
     if known is None or known.delivery.weight < DELIVERIES_MIN:
         return min(usual_s, timers.widen_after_s), timers.widen_after_s
     # What is seen is up to one observation old.

@@ -8,7 +8,6 @@ from itertools import islice
 from operator import attrgetter
 
 from core.actions import Action, Create, NoAction
-from core.cloud_terms import BILLED_AT_LEAST_S
 from core.demand import VmRequest, VmRequestKind
 from core.names import Names
 from core.ports import Ids
@@ -184,7 +183,7 @@ def _is_worth_company(outlook: Outlook, best: Outlook, fails: float, analysis: A
     for as long as the shortest bill, or wins the race and is dearer for as long as a job runs."""
     policy, gpus = analysis.inputs.policy, analysis.inputs.spec.slots
     saved = fails * outlook.late_after_s * policy.waiting_usd_per_gpu_hour * gpus
-    second = outlook.usd_per_hour * BILLED_AT_LEAST_S
+    second = outlook.usd_per_hour * analysis.inputs.spec.terms.billed_at_least_s
     dearer = max(0.0, outlook.price - best.price) * policy.typical_run_s / 2
     return saved >= (1.0 - fails) * (second + dearer)
 

@@ -40,8 +40,8 @@ class Wiring:
     on_cloud_call: Callable[[str, str], None]
     predicted: Callable[[Job], float | None] = nothing_predicted
     """What jobs like it run for; None: none like it has ended."""
-    advice: CapacityAdvice | None = None
-    """None: the cloud has no opinion of its own."""
+    advice_of: Callable[[ClusterSpec], CapacityAdvice | None] = lambda _: None
+    """What a cluster's cloud says about its own chances; None: nothing."""
     hears: Callable[[], bool] = lambda: True
     """Whether workers can be heard: a VM that is silent while they cannot is not at fault."""
 

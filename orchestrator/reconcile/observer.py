@@ -54,7 +54,7 @@ class Observer:
 
     def __init__(self, context: ClusterContext) -> None:
         self._context = context
-        self.hints = Hints(context.wiring.advice)
+        self.hints = Hints(context.wiring.advice_of(context.spec))
         self._looks: list[Observation] = []
         self._observed: dict[str, MigSnapshot] = {}
         self._observed_at: dict[str, float] = {}

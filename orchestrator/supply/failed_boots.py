@@ -68,7 +68,7 @@ def heed(state: ClusterState, evidence: Evidence, rules: ClusterRules) -> Cluste
     spec = rules.spec
     before = {block.key: block for block in state.blocks}
     known = dict(before)
-    if spec.pool != "static":  # machines that are there anyway are not bought
+    if not spec.terms.owned:  # machines that are there anyway are not bought
         for loss in _losses(state.vms, evidence, rules):
             key = block_key(spec.supply_key(loss.vm.region), loss.kind)
             if key not in before or loss.at > before[key].last_seen:

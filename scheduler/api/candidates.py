@@ -138,7 +138,9 @@ class _Known:
 
     def _new_vm_s(self, cluster: ClusterSpec, usable: list[str]) -> float:
         boot_s = usual_boot_s(regional(self.seen.values(), cluster).values())
-        delivery_s = (usual_delivery_s(self.record(cluster, region)) for region in usable)
+        delivery_s = (
+            usual_delivery_s(self.record(cluster, region), cluster.terms) for region in usable
+        )
         return min(delivery_s) + boot_s
 
 

@@ -81,7 +81,7 @@ def lacks(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
         faults += _no_gang(spec, cluster)
     if cluster.worker == "v1":
         faults += _not_for_v1(spec, cluster)
-    if spec.working_dir and spec.image is None and cluster.pool != "static":
+    if spec.working_dir and spec.image is None and not cluster.terms.owned:
         expected = (
             "none, or an image: VMs of a cloud do not have your directories, a process has one of "
             "its own there"

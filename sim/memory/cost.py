@@ -46,6 +46,7 @@ def life_of(tables: Tables, record: VmRecord) -> Life | None:
         cause=_payer(tables, vm.caused_by) if vm.caused_by in tables.jobs else None,
         idle_max_s=vm.idle_max_s,
         leaving_since=vm.leaving_since,
+        billed_at_least_s=vm.billed_at_least_s,
     )
 
 

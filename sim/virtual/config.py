@@ -144,7 +144,7 @@ def document_of(settings: Settings) -> dict[str, Any]:
         "project": settings.project,
         "prefix": settings.names.prefix,
         "store_url": settings.store_url,
-        "calls_per_minute": settings.calls_per_minute,
+        **{key: value for key, value in settings.cloud.items() if value is not None},
         "queue_limit": settings.queue_limit,
         "log_level": settings.log_level,
         "timers": asdict(settings.timers),

@@ -15,6 +15,8 @@ from core.errors import StoreDown
 from core.ids import RandomIds
 from core.messages import OutMessage
 from core.mig import MigSnapshot, Queued
+from core.ports import Cloud
+from migs.own_machines import open_own_machines
 from scheduler.operations.metrics import Metrics
 from scheduler.queue.blocked_clusters import KnownRegionBlocks
 from scheduler.replica import Adapters, Replica
@@ -153,14 +155,14 @@ class Host:
         adapters = Adapters(
             store=self.door,
             bus=_CrashingBus(bus, self),
-            compute=compute,
-            flex=compute,
-            advice=cloud,
+            clouds={
+                "mig": Cloud(lambda _: compute, flex=compute, advice=cloud),
+                "static": open_own_machines(ground.settings, self.clock),
+            },
             write=GroupCommit(self.door).submit,
             wakeups=self._news,
             clock=self.clock,
             ids=RandomIds(random.Random(f"{ground.dice.random()}/{self.name}")),
-            warm_up=lambda: None,
             config=ground.paper.parts(self.door) if ground.paper is not None else None,
         )
         self.replica = Replica(ground.settings, adapters, Metrics(), self.name)

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.cloud_terms import BILLED_AT_LEAST_S
 from core.cost import (
     Amount,
     CostKind,
@@ -22,7 +21,6 @@ from core.cost import (
     Stay,
     add_live_spend,
     attribute,
-    billed_until,
     burn,
     settle,
     vm_usd,
@@ -104,7 +102,7 @@ def test_vm_that_never_ran_a_job_is_a_hedge_once_it_is_over() -> None:
 def test_vm_is_billed_for_a_minute_at_least() -> None:
     """A VM that ran for ten seconds costs sixty."""
     made = life(off=10, ready=None)
-    end = billed_until(T0, made.off_at, at(1000))
+    end = made.billed_until(at(1000))
     assert end == at(60)
     assert spans(attribute(made, end)) == {"hedge": 60}
 
@@ -282,7 +280,7 @@ _LIFE = st.builds(
 @given(_LIFE, _WHEN)
 def test_the_parts_are_the_bill(made: Life, now: float) -> None:
     """Whatever happened to a VM, its shares add up to its bill to the last microsecond."""
-    end = billed_until(made.running_since, made.off_at, at(now))
+    end = made.billed_until(at(now))
     shares = attribute(made, end)
     assert sum(share.micros for share in shares) == (end - T0) // timedelta(microseconds=1)
     assert all(share.micros > 0 for share in shares)
@@ -299,7 +297,7 @@ def test_tenants_add_up_to_the_bill(fleet: list[Life], now: float) -> None:
     tally = CostTally(CostQuestion("tenant", date(2026, 1, 1), date(2027, 1, 1)), at(now))
     bill, tenants = Fraction(0), Fraction(0)
     for made in fleet:
-        end = billed_until(made.running_since, made.off_at, at(now))
+        end = made.billed_until(at(now))
         bill += _exact((end - T0) // timedelta(microseconds=1), made)
         shares = attribute(made, end)
         tenants += sum((_exact(share.micros, made) for share in shares), Fraction(0))
@@ -355,7 +353,7 @@ def test_settling_in_pieces_counts_nothing_twice(made: Life, moments: list[float
     assert last.whole
     micros += sum(share.micros for share in last.shares)
     assert until is not None or over.off_at is not None
-    end = max(billed_until(T0, over.off_at, at(400_000)), until or T0)
+    end = max(over.billed_until(at(400_000)), until or T0)
     assert micros == (end - T0) // timedelta(microseconds=1)
 
 
@@ -379,7 +377,7 @@ def test_vm_cost_is_its_bill() -> None:
     assert vm_usd(vm(), at(100)) == 0
     assert vm_usd(ran, at(100)) == pytest.approx(0.1)
     assert vm_usd(replace(ran, stopped_at=at(200), gone_at=at(300)), at(900)) == pytest.approx(0.2)
-    assert vm_usd(replace(ran, gone_at=at(1)), at(900)) == pytest.approx(BILLED_AT_LEAST_S / 1000)
+    assert vm_usd(replace(ran, gone_at=at(1)), at(900)) == pytest.approx(0.06)
 
 
 def test_burn_is_the_price_now_and_whose() -> None:

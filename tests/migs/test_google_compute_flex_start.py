@@ -18,7 +18,7 @@ from core.errors import CloudRefused
 from core.mig import MachineState, Queued, QueueState
 from core.region_blocks import BlockKind
 from migs.google_compute import GoogleCompute
-from migs.manager import FlexMigManager
+from migs.manager import MigManager
 from sim.cloud.faults import parse_fault
 from sim.cloud.physics import CloudProject
 from sim.cloud.server import build_app
@@ -52,7 +52,7 @@ class Sky:
         world = make_world(mig_json(MIG), physics={"capacity": {"pools": pools}})
         self.cloud = CloudProject(world, self.seconds)
         self.compute: GoogleCompute
-        self.mig: FlexMigManager
+        self.mig: MigManager
         self.refuse: int | None = None
         """What advice calls are answered with."""
         self.advice_calls = 0
@@ -89,7 +89,7 @@ async def sky() -> AsyncIterator[Sky]:
     sky.compute = GoogleCompute(
         "zen-test", endpoint=url, clock=SystemClock(), calls_per_minute=60_000
     )
-    sky.mig = FlexMigManager(MIG, "1xa100-40gb", REGION, sky.compute)
+    sky.mig = MigManager(MIG, "1xa100-40gb", REGION, sky.compute, sky.compute)
     yield sky
     await sky.compute.close()
     await runner.cleanup()
@@ -101,7 +101,7 @@ def gang(*names: str, run_s: float = 3600, request_id: str = "") -> Queue:
 
 async def test_gang_comes_all_at_once(sky: Sky) -> None:
     """The members are listed at once, under our names; their VMs come together."""
-    await sky.mig.queue(gang("zen-a", "zen-b"))
+    await sky.compute.queue(MIG, gang("zen-a", "zen-b"))
     snapshot = await sky.mig.observe()
     assert {m.name for m in snapshot.members} == {"zen-a", "zen-b"}
     assert snapshot.target_size == 2
@@ -117,7 +117,7 @@ async def test_gang_too_big_takes_nothing(sky: Sky) -> None:
     """With room for two, a gang of three gets none and holds none: a single VM still fits. It
     waits, saying why, and comes once there is room for all."""
     sky.fault(kind="stockout", zone=ZONES[1], for_s=600)
-    await sky.mig.queue(gang("zen-a", "zen-b"))
+    await sky.compute.queue(MIG, gang("zen-a", "zen-b"))
     sky.pass_time(30)
     waiting = await sky.request()
     assert waiting.state is QueueState.ACCEPTED
@@ -135,9 +135,9 @@ async def test_gang_too_big_takes_nothing(sky: Sky) -> None:
 async def test_cancelled_gang_leaves_the_group(sky: Sky) -> None:
     """A request that waits is given up by name; doing so twice, or for one unknown, is harmless."""
     sky.fault(kind="stockout", region=REGION)
-    await sky.mig.queue(gang("zen-a", "zen-b"))
+    await sky.compute.queue(MIG, gang("zen-a", "zen-b"))
     for name in ("gang", "gang", "no-such-gang"):
-        await sky.mig.unqueue(name, str(uuid.uuid4()))
+        await sky.compute.unqueue(MIG, REGION, name, str(uuid.uuid4()))
     assert (await sky.request()).state is QueueState.CANCELLED
     sky.pass_time(10)
     snapshot = await sky.mig.observe()
@@ -146,9 +146,9 @@ async def test_cancelled_gang_leaves_the_group(sky: Sky) -> None:
 
 async def test_gang_that_came_is_not_cancelled(sky: Sky) -> None:
     """Cancelling what is over touches no VM."""
-    await sky.mig.queue(gang("zen-a", "zen-b"))
+    await sky.compute.queue(MIG, gang("zen-a", "zen-b"))
     sky.pass_time(20)
-    await sky.mig.unqueue("gang", str(uuid.uuid4()))
+    await sky.compute.unqueue(MIG, REGION, "gang", str(uuid.uuid4()))
     assert (await sky.request()).state is QueueState.SUCCEEDED
     assert len(sky.cloud.vms(sky.seconds)) == 2
 
@@ -156,7 +156,7 @@ async def test_gang_that_came_is_not_cancelled(sky: Sky) -> None:
 async def test_hopeless_gang_fails(sky: Sky) -> None:
     """What no waiting heals ends the request: it says why, and its members are gone."""
     sky.fault(kind="permissions", region=REGION)
-    await sky.mig.queue(gang("zen-a", "zen-b"))
+    await sky.compute.queue(MIG, gang("zen-a", "zen-b"))
     failed = await sky.request()
     assert failed.state is QueueState.FAILED
     assert [error.kind for error in failed.refusals] == [BlockKind.PERMISSION]
@@ -166,7 +166,7 @@ async def test_hopeless_gang_fails(sky: Sky) -> None:
 
 async def test_end_of_the_run(sky: Sky) -> None:
     """The cloud deletes the VMs when the time that was asked for is over."""
-    await sky.mig.queue(gang("zen-a", "zen-b", run_s=600))
+    await sky.compute.queue(MIG, gang("zen-a", "zen-b", run_s=600))
     sky.pass_time(20)
     sky.pass_time(610)
     assert (await sky.mig.observe()).members == ()
@@ -175,18 +175,18 @@ async def test_end_of_the_run(sky: Sky) -> None:
 async def test_repeated_request_is_one(sky: Sky) -> None:
     """The same request id twice asks once; the same name under another id is refused."""
     action = gang("zen-a", "zen-b")
-    await sky.mig.queue(action)
-    await sky.mig.queue(action)
+    await sky.compute.queue(MIG, action)
+    await sky.compute.queue(MIG, action)
     assert len(await sky.mig.queued()) == 1
     with pytest.raises(CloudRefused, match="alreadyExists"):
-        await sky.mig.queue(gang("zen-c", "zen-d"))
+        await sky.compute.queue(MIG, gang("zen-c", "zen-d"))
 
 
 @pytest.mark.parametrize("run_s", [60, 8 * 86400])
 async def test_run_that_google_does_not_allow(sky: Sky, run_s: float) -> None:
     """Ten minutes to seven days; anything else is refused whole."""
     with pytest.raises(CloudRefused, match="requestedRunDuration"):
-        await sky.mig.queue(gang("zen-a", run_s=run_s))
+        await sky.compute.queue(MIG, gang("zen-a", run_s=run_s))
     assert (await sky.mig.observe()).members == ()
 
 

@@ -19,7 +19,7 @@ from core.job_steps import EventFacts, advance, entry_for
 from core.region_blocks import BlockKind
 from core.vm import Vm, VmState
 from migs.google_compute import GoogleCompute
-from migs.manager import FlexMigManager
+from migs.manager import MigManager
 from orchestrator.cluster_manager import ClusterManager
 from orchestrator.reconcile.context import Wiring
 from sim.cloud.faults import parse_fault
@@ -82,8 +82,8 @@ class House:
             ids=dice(),
             clock=self,
             term=lambda: 1,
-            mig_of=lambda name, region: FlexMigManager(
-                NAMES.mig(name, region), name, region, compute
+            mig_of=lambda name, region: MigManager(
+                NAMES.mig(name, region), name, region, compute, compute
             ),
             on_cloud_call=lambda *_: None,
         )

@@ -20,7 +20,7 @@ from core.names import gang_of
 from core.region_blocks import BlockKind
 from core.vm import Vm, VmEvent, VmState, advance_vm, take_lease
 from migs.classify import ComputeError, refusal
-from migs.manager import FlexMigManager
+from migs.manager import MigManager
 from orchestrator.cluster_manager import ClusterManager
 from orchestrator.reconcile.context import Wiring
 from sim.memory.store import MemoryStore
@@ -129,7 +129,7 @@ class House:
             ids=dice(int(self.clock.passed_s) + 1),
             clock=self.clock,
             term=lambda: 1,
-            mig_of=lambda name, region: FlexMigManager("mig", name, region, self.cloud),
+            mig_of=lambda name, region: MigManager("mig", name, region, self.cloud, self.cloud),
             on_cloud_call=lambda *_: None,
         )
         self.manager = ClusterManager(self.spec, wiring)

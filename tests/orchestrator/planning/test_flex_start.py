@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.actions import Action, Create, Delete, Drain, NoAction, Queue, Unqueue
-from core.cloud_terms import REQUEST_RUN_MAX_S, REQUEST_RUN_MIN_S
+from core.clouds import CLOUDS
 from core.cluster import ClusterSpec
 from core.demand import Demand, VmRequest
 from core.job import E
@@ -104,8 +104,8 @@ def test_run_is_within_what_google_takes() -> None:
         if isinstance(ask, Queue)
     ]
     assert runs == [
-        max(REQUEST_RUN_MIN_S, 1.0 + TIMERS.boot_timeout_s + MARGIN_S),
-        REQUEST_RUN_MAX_S,
+        max(CLOUDS["mig"].request_run_min_s, 1.0 + TIMERS.boot_timeout_s + MARGIN_S),
+        CLOUDS["mig"].request_run_max_s,
     ]
 
 

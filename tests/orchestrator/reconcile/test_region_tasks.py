@@ -269,7 +269,7 @@ def test_slow_advice_holds_no_region(loop: VirtualLoop) -> None:
     async def run() -> None:
         await house.store.lead("me", 10_000)
         await house.want_a_vm(1, "1xl4")
-        wiring = replace(house.wiring, advice=advice)
+        wiring = replace(house.wiring, advice_of=lambda _: advice)
         house.wiring.settings.adopt(settings(cluster(spot=True)))
         manager = ClusterManager(cluster(spot=True), wiring)
         await house.reconciles(manager, 5.0)

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from core.changes import AtomicBatch, Committed, PutForecast, Snapshot
-from core.cloud_terms import DELIVERY_S
+from core.clouds import CLOUDS
 from core.cluster import ClusterSpec
 from core.forecast import Forecast, PastRun, Record
 from core.job import E, Job, JobEvent, Membership
@@ -28,6 +28,8 @@ from scheduler.forecast.run_times import ENOUGH, NOTHING_LIKE_IT
 from scheduler.operations.metrics import Metrics
 from scheduler.queue.budgets import BudgetStatus
 from tests.builders import NOW, REGIONS, RULES, at, cluster, job, lease_on, live, snapshot, vm
+
+DELIVERY_S = CLOUDS["mig"].delivery_s
 
 RUNS = (E.ADMITTED, E.PLACED, E.CLAIMED, E.STARTED)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.cloud_terms import DELIVERY_S
+from core.clouds import CLOUDS
 from core.cluster import ClusterSpec
 from core.job import E, Job, Membership
 from core.region_blocks import BlockKind, RegionBlock
@@ -18,6 +18,8 @@ from scheduler.forecast.pool import Pool, Seen, cap_of, pool_of, waits_of
 from scheduler.forecast.queue_simulation import TenantCap
 from scheduler.forecast.run_times import Guess, JobKind, kind_of, unknown
 from tests.builders import NOW, REGIONS, at, cluster, job, lease_on, vm
+
+DELIVERY_S = CLOUDS["mig"].delivery_s
 
 V = VmState
 RUNS = (E.ADMITTED, E.PLACED, E.CLAIMED, E.STARTED)

@@ -14,7 +14,7 @@ from core.cluster import ClusterSpec, RegionSpec
 from core.errors import CloudRefused
 from core.mig import QueueState
 from core.region_blocks import BlockKind
-from migs.manager import FlexMigManager
+from migs.manager import MigManager
 from sim.cloud.faults import Stockout
 from sim.virtual.compute import ADVICE_S, CloudInTime, VirtualCompute
 from sim.virtual.loop import VirtualLoop
@@ -40,8 +40,8 @@ class Sky:
         even = mig_json("even-mig", target_shape="EVEN")
         self.world = CloudInTime(loop, make_world(mig_json(MIG), even))
         self.compute = VirtualCompute(self.world, loop, random.Random(1), Trace(loop))
-        self.mig = FlexMigManager(MIG, SPOT.name, REGION, self.compute)
-        self.even = FlexMigManager("even-mig", SPOT.name, REGION, self.compute)
+        self.mig = MigManager(MIG, SPOT.name, REGION, self.compute, self.compute)
+        self.even = MigManager("even-mig", SPOT.name, REGION, self.compute, self.compute)
 
 
 @pytest.fixture
@@ -61,12 +61,12 @@ def test_gang_waits_comes_and_is_given_up(loop: VirtualLoop) -> None:
     async def run() -> None:
         sky = Sky(loop)
         sky.world.fault(Stockout(region=REGION, for_s=60))
-        await sky.mig.queue(gang("zen-a", "zen-b"))
+        await sky.compute.queue(MIG, gang("zen-a", "zen-b"))
         (waiting,) = await sky.mig.queued()
         assert (waiting.state, waiting.vms) == (QueueState.ACCEPTED, 2)
         assert [error.kind for error in waiting.refusals] == [BlockKind.STOCKOUT]
-        await sky.mig.unqueue("gang", str(uuid.UUID(int=8)))
-        await sky.mig.unqueue("gang", str(uuid.UUID(int=9)))
+        await sky.compute.unqueue(MIG, REGION, "gang", str(uuid.UUID(int=8)))
+        await sky.compute.unqueue(MIG, REGION, "gang", str(uuid.UUID(int=9)))
         (given_up,) = await sky.mig.queued()
         assert given_up.state is QueueState.CANCELLED
 
