@@ -12,8 +12,7 @@ from core.cluster import ClusterSpec
 from core.errors import CloudBusy, CloudRefused, Forbidden, MigMissing
 from core.mig import CapacityHint
 from core.ports import Clock
-from migs.calling import About, Caller
-from migs.library import ComputeClients
+from migs.calling import About, Caller, call_of
 from migs.responses import zone_of
 
 log = structlog.get_logger("migs")
@@ -55,13 +54,9 @@ class Adviser:
             "region": region,
             "capacity_advice_request_resource": _question(spec, region),
         }
-
-        def call(clients: ComputeClients, timeout_s: float) -> Any:
-            return clients.advice.capacity(request=request, timeout=timeout_s, retry=None)
-
         about = About(f"advice/{region}", region)
         try:
-            answer = await self._caller.repeated(call, about)
+            answer = await self._caller.repeated(call_of("advice", "capacity", request), about)
         except (Forbidden, MigMissing, CloudRefused) as error:
             self._say(error)
             return _Kept((), self._clock.monotonic() + REFUSED_FOR_S)

@@ -8,7 +8,7 @@ Whatever is still unsure after that is said to be so.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -33,6 +33,16 @@ THREADS = 40 * THREADS_PER_REGION
 T = TypeVar("T")
 Call = Callable[[ComputeClients, float], T]
 """Runs in a thread: (clients, time-out) → answer."""
+
+
+def call_of(client: str, method: str, request: Mapping[str, object]) -> Call[Any]:
+    """A call of one of Google's clients, by the names of ComputeClients."""
+
+    def call(clients: ComputeClients, timeout_s: float) -> Any:
+        ask = getattr(getattr(clients, client), method)
+        return ask(request=request, timeout=timeout_s, retry=None)
+
+    return call
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -17,7 +17,7 @@ from core.errors import CloudRefused, CloudUnsure, MigMissing, ZenError
 from core.mig import CapacityHint, GroupError, ManagedInstance, MigSnapshot, OperationFailed, Queued
 from core.ports import Clock, Cloud
 from migs.advice import Adviser
-from migs.calling import ATTEMPTS, CALL_S, About, Call, Caller
+from migs.calling import ATTEMPTS, CALL_S, About, Call, Caller, call_of
 from migs.group_settings import check_group
 from migs.library import ComputeClients, ComputeLibrary
 from migs.operations import Operations
@@ -29,11 +29,24 @@ NAMES_PER_CALL = 1000
 PAGE = 500
 PAGES_MAX = 40
 """20,000 members, ten times what Google lets a group have."""
-ERROR_PAGES_MAX = 4
-"""Google says nothing about the order of its errors, and only recent ones are of use."""
-QUEUE_PAGES_MAX = 4
 
 Request = dict[str, object]
+
+
+class Listing(NamedTuple):
+    """A list of Google's, and how an entry of it is read; None is left out."""
+
+    client: str
+    method: str
+    items: str
+    read: Callable[[Any], object]
+    pages_max: int
+
+
+_MEMBERS = Listing("groups", "list_managed_instances", "managed_instances", read_member, PAGES_MAX)
+# Google says nothing about the order of its errors, and only recent ones are of use.
+_ERRORS = Listing("groups", "list_errors", "items", read_group_error, 4)
+_QUEUED = Listing("requests", "list", "items", read_queued, 4)
 
 
 def open_google(settings: Settings, clock: Clock) -> Cloud:
@@ -91,7 +104,7 @@ class GoogleCompute:
         asked_at = self._clock.now()
         about = About(mig, region)
         group = await self._get(about)
-        members = await self._members(about)
+        members = await self._pages(_MEMBERS, about)
         faults, deadly = check_group(group)
         return MigSnapshot(
             mig=mig,
@@ -125,7 +138,7 @@ class GoogleCompute:
         """Removes exactly these members. Their zones are asked for first: a member may have
         moved since it was last seen, and a URL with the wrong zone is skipped in silence."""
         look = About(mig, action.region, urgent=True)
-        listed = {m.name: m for m in await self._members(look)}
+        listed = {m.name: m for m in await self._pages(_MEMBERS, look)}
         requests: list[Request] = []
         for request_id, names in _portions(action):
             found = [listed[name] for name in names if name in listed]
@@ -154,13 +167,12 @@ class GoogleCompute:
             "instance_group_manager_resize_request_resource": resource,
         }
         about = About(mig, action.region, write=True)
-        accepted = await self._caller.repeated(_queue_call("insert_unary", request), about)
+        accepted = await self._caller.repeated(call_of("requests", "insert_unary", request), about)
         await self._operations.finish(accepted, about)
 
     async def queued(self, mig: str, region: str) -> tuple[Queued, ...]:
         """The group's resize requests."""
-        request = {**self._group(mig, region), "max_results": PAGE}
-        return tuple(await self._pages(_queued_page, request, About(mig, region), QUEUE_PAGES_MAX))
+        return tuple(await self._pages(_QUEUED, About(mig, region)))
 
     async def unqueue(self, mig: str, region: str, name: str, request_id: str) -> None:
         """Cancels a resize request; looks first, because Google refuses what is over."""
@@ -170,7 +182,7 @@ class GoogleCompute:
         request = {**self._group(mig, region), "resize_request": name, "request_id": request_id}
         about = About(mig, region, write=True, urgent=True)
         try:
-            await self._caller.repeated(_queue_call("cancel_unary", request), about)
+            await self._caller.repeated(call_of("requests", "cancel_unary", request), about)
         except (CloudRefused, MigMissing) as error:
             log.info("not cancelled: it was over by then", request=name, why=str(error))
 
@@ -185,28 +197,21 @@ class GoogleCompute:
 
     async def _get(self, about: About) -> Any:
         request = self._group(about.mig, about.region)
+        return await self._caller.repeated(call_of("groups", "get", request), about)
 
-        def call(clients: ComputeClients, timeout_s: float) -> Any:
-            return clients.groups.get(request=request, timeout=timeout_s, retry=None)
-
-        return await self._caller.repeated(call, about)
-
-    async def _members(self, about: About) -> list[ManagedInstance]:
-        request = {**self._group(about.mig, about.region), "max_results": PAGE}
-        members: list[ManagedInstance] = await self._pages(_member_page, request, about, PAGES_MAX)
-        return members
-
-    async def _pages(self, page_call: Any, request: Request, about: About, most: int) -> list[Any]:
+    async def _pages(self, listing: Listing, about: About) -> list[Any]:
         """Everything that is listed; each page has its own place in the budget."""
+        request = {**self._group(about.mig, about.region), "max_results": PAGE}
         found: list[Any] = []
         token = ""
-        for _ in range(most):
-            call = page_call({**request, "page_token": token})
+        for _ in range(listing.pages_max):
+            call = _page_call(listing, {**request, "page_token": token})
             page, token = await self._caller.repeated(call, about)
             found += page
             if not token:
                 return found
-        raise CloudRefused(f"{about.mig} in {about.region} lists more than {most * PAGE} entries")
+        most = listing.pages_max * PAGE
+        raise CloudRefused(f"{about.mig} in {about.region} lists more than {most} entries")
 
     async def _news_of_the_gone(
         self, about: About, members: list[ManagedInstance], now: datetime
@@ -216,9 +221,8 @@ class GoogleCompute:
         if not self._history.is_due(group, members, now):
             return ()
         self._history.asked(group, now)
-        request = {**self._group(about.mig, about.region), "max_results": PAGE}
         try:
-            errors = await self._pages(_error_page, request, about, ERROR_PAGES_MAX)
+            errors = await self._pages(_ERRORS, about)
         except ZenError as error:
             log.info("the group's errors could not be read", mig=about.mig, why=str(error))
             return ()
@@ -237,7 +241,7 @@ class GoogleCompute:
         """The calls of one action, in order, and what became of each."""
         for index, request in enumerate(requests):
             try:
-                accepted = await self._caller.repeated(_write_call(method, request), about)
+                accepted = await self._caller.repeated(call_of("groups", method, request), about)
                 await self._operations.finish(accepted, about)
             except OperationFailed:
                 raise
@@ -247,52 +251,17 @@ class GoogleCompute:
                 raise
 
 
-def _write_call(method: str, request: Request) -> Call[Any]:
-    def call(clients: ComputeClients, timeout_s: float) -> Any:
-        return getattr(clients.groups, method)(request=request, timeout=timeout_s, retry=None)
+def _page_call(listing: Listing, request: Request) -> Call[tuple[list[Any], str]]:
+    """One page, read in the call's thread, and the token of the next one."""
+
+    def call(clients: ComputeClients, timeout_s: float) -> tuple[list[Any], str]:
+        pager = call_of(listing.client, listing.method, request)(clients, timeout_s)
+        page = next(iter(pager.pages))
+        raw = type(page).pb(page)  # its wrapped messages would be six times slower to read
+        read = (listing.read(item) for item in getattr(raw, listing.items))
+        return [item for item in read if item is not None], raw.next_page_token
 
     return call
-
-
-def _queue_call(method: str, request: Request) -> Call[Any]:
-    def call(clients: ComputeClients, timeout_s: float) -> Any:
-        return getattr(clients.requests, method)(request=request, timeout=timeout_s, retry=None)
-
-    return call
-
-
-def _member_page(request: Request) -> Call[tuple[list[ManagedInstance], str]]:
-    def call(clients: ComputeClients, timeout_s: float) -> tuple[list[ManagedInstance], str]:
-        pager = clients.groups.list_managed_instances(
-            request=request, timeout=timeout_s, retry=None
-        )
-        raw = _raw_page(pager)
-        return [read_member(managed) for managed in raw.managed_instances], raw.next_page_token
-
-    return call
-
-
-def _error_page(request: Request) -> Call[tuple[list[GroupError], str]]:
-    def call(clients: ComputeClients, timeout_s: float) -> tuple[list[GroupError], str]:
-        raw = _raw_page(clients.groups.list_errors(request=request, timeout=timeout_s, retry=None))
-        read = (read_group_error(item) for item in raw.items)
-        return [error for error in read if error is not None], raw.next_page_token
-
-    return call
-
-
-def _queued_page(request: Request) -> Call[tuple[list[Queued], str]]:
-    def call(clients: ComputeClients, timeout_s: float) -> tuple[list[Queued], str]:
-        raw = _raw_page(clients.requests.list(request=request, timeout=timeout_s, retry=None))
-        return [read_queued(item) for item in raw.items], raw.next_page_token
-
-    return call
-
-
-def _raw_page(pager: Any) -> Any:
-    """One page of a list; its wrapped messages would be six times slower to read."""
-    page = next(iter(pager.pages))
-    return type(page).pb(page)
 
 
 def _portions(action: Create | Delete) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -15,9 +15,8 @@ import structlog
 
 from core.errors import CloudBusy, CloudUnsure, Forbidden, MigMissing
 from core.mig import OperationFailed, Refusal
-from migs.calling import About, Call, Caller
+from migs.calling import About, Caller, call_of
 from migs.classify import ComputeError, refusal
-from migs.library import ComputeClients
 from migs.responses import read_errors
 
 log = structlog.get_logger("migs")
@@ -39,29 +38,20 @@ class Operations:
             if _is_done(operation):
                 break
             await asyncio.sleep(pause_s)
+            names = {"project": self._project, "region": look.region, "operation": operation.name}
             try:
-                found = await self._caller.repeated(_get(self._project, operation.name, look), look)
+                operation = await self._caller.repeated(call_of("operations", "get", names), look)
             except CloudBusy:
                 continue
             except (MigMissing, Forbidden) as error:
                 # Forgotten by Google, or not ours to read (compute.regionOperations.get).
                 log.warning("operation not read", mig=about.mig, why=str(error))
                 return
-            operation = found
         if not _is_done(operation):
             raise CloudUnsure(f"{about.mig}: {operation.name} is not over yet")
         if errors := _errors_of(operation):
             words = "; ".join(error.message for error in errors)
             raise OperationFailed(f"{about.mig}: accepted, then failed: {words}"[:1000], errors)
-
-
-def _get(project: str, name: str, about: About) -> Call[Any]:
-    request = {"project": project, "region": about.region, "operation": name}
-
-    def call(clients: ComputeClients, timeout_s: float) -> Any:
-        return clients.operations.get(request=request, timeout=timeout_s, retry=None)
-
-    return call
 
 
 def _is_done(operation: Any) -> bool:
