@@ -19,7 +19,7 @@ from core.vm import Vm
 from orchestrator.planning.flex_start import NOBODY, FlexStartPlan, free_to_use, gather, is_gangs
 from orchestrator.planning.idle_policy import NO_SPARES, Spares, Stream, spares_wanted
 from orchestrator.planning.plan_input import PlanInput, match, requests_of
-from orchestrator.planning.region_estimates import Outlook, Prices, outlooks
+from orchestrator.planning.region_estimates import Outlook, Outlooks, Prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Analysis:
 
 def survey(inputs: PlanInput, timers: Timers, now: datetime) -> Analysis:
     """Who is good for what, and what is still missing."""
-    known = outlooks(inputs, timers, now)
+    known = Outlooks(inputs, timers, now)
     requests = requests_of(inputs, now)
     fleet = _fleet(replace(inputs, vms=free_to_use(inputs.vms, requests, now)), known, timers, now)
     back = _called_back(match(requests, fleet.idle, now).unmet, fleet.draining, now)

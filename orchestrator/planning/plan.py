@@ -14,8 +14,14 @@ from orchestrator.planning.analysis import Analysis, survey
 from orchestrator.planning.flex_start import given_up, is_awaited
 from orchestrator.planning.idle_policy import LOOK_AGAIN_S, idle_limit_s, idled_out
 from orchestrator.planning.plan_input import PlanInput, match
-from orchestrator.planning.unproven_groups import proof_ends
-from orchestrator.planning.vm_requests import LONG_WAIT_S, Asks, askable, growth, new_names
+from orchestrator.planning.vm_requests import (
+    LONG_WAIT_S,
+    Asks,
+    askable,
+    growth,
+    new_names,
+    proof_ends,
+)
 
 # Success probabilities and prices drift with time alone; while somebody waits they are looked at
 # this often.
@@ -44,13 +50,8 @@ def decide(analysis: Analysis, names: Names, ids: Ids) -> tuple[Action, ...]:
     return (*deletes, *back, *_drains(analysis), *gangs, *growth(analysis, names, ids))
 
 
-def next_look(inputs: PlanInput, timers: Timers, now: datetime) -> datetime | None:
-    """When the plan may change by time alone, if nothing else happens."""
-    return look_again(survey(inputs, timers, now))
-
-
 def look_again(analysis: Analysis) -> datetime | None:
-    """The same for an analysis that was surveyed already."""
+    """When the plan may change by time alone, if nothing else happens."""
     inputs, now = analysis.inputs, analysis.now
     moments = [*_vm_moments(analysis), *_request_moments(analysis)]
     moments += [block.until for block in inputs.blocks]

@@ -227,11 +227,6 @@ class Outlooks(Mapping[str, Outlook]):
         return hours
 
 
-def outlooks(inputs: PlanInput, timers: Timers, now: datetime) -> Mapping[str, Outlook]:
-    """What to expect of each region of the cluster."""
-    return Outlooks(inputs, timers, now)
-
-
 def _lived(vms: Iterable[Vm]) -> DurationEstimate:
     spread = DurationEstimate()
     for vm in vms:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from itertools import islice
 from operator import attrgetter
 
@@ -11,12 +12,14 @@ from core.actions import Action, Create, NoAction
 from core.demand import VmRequest, VmRequestKind
 from core.names import Names
 from core.ports import Ids
+from core.region_blocks import RegionBlock, is_remembered
 from core.supply import PRIOR_PROBABILITY
+from core.timers import Timers
 from core.waits import JOBS_PER_REGION
 from orchestrator.planning.analysis import Analysis
 from orchestrator.planning.idle_policy import at_least
+from orchestrator.planning.plan_input import PlanInput
 from orchestrator.planning.region_estimates import Outlook
-from orchestrator.planning.unproven_groups import unproven
 
 NAME_TRIES = 64
 # A request that is more likely than this to do without gets no company: one job is one VM, unless
@@ -334,3 +337,38 @@ def _refusal(outlook: Outlook, analysis: Analysis, left: Sequence[VmRequest], as
     if asks.waiting(region) >= outlook.likely_room:
         return "asked for as many as it is likely to give at once, more when these come"
     return "enough VMs are in flight"
+
+
+# --- where VMs came up and never got to work, one is tried before all others --------------
+
+
+def unproven(inputs: PlanInput, timers: Timers, now: datetime) -> dict[str, int]:
+    """Regions whose block is over and where nothing has worked since → VMs there that are to show
+    whether it does now. One that is READY and waits for others of its gang keeps nobody."""
+    faults = sorted(_faults(inputs, timers, now), key=attrgetter("until"))
+    ends = {t.region: t.until for t in faults if not t.blocks(now)}
+    if not ends:
+        return {}
+    new = [
+        vm
+        for vm in inputs.vms
+        if vm.region in ends and vm.requested_at >= ends[vm.region] and not vm.state.deleting
+    ]
+    waits = {vm.region for vm in new if vm.idle}
+    tried = Counter(vm.region for vm in new)
+    return {region: tried[region] for region in ends if region not in waits}
+
+
+def proof_ends(inputs: PlanInput, timers: Timers, now: datetime) -> Iterator[datetime]:
+    """When what is known is forgotten."""
+    memory = timedelta(seconds=timers.stockout_memory_s)
+    faults = _faults(inputs, timers, now)
+    return (max(block.last_seen, block.until) + memory for block in faults)
+
+
+def _faults(inputs: PlanInput, timers: Timers, now: datetime) -> list[RegionBlock]:
+    return [
+        block
+        for block in inputs.blocks
+        if block.is_fault and block.concerns(inputs.spec) and is_remembered(block, timers, now)
+    ]

@@ -31,7 +31,6 @@ from orchestrator.reconcile.calls import action_of, is_passing, kind_of, request
 from orchestrator.reconcile.context import ClusterContext
 from orchestrator.reconcile.observer import FailedCreate, Observer
 from orchestrator.reconcile.recorder import Recorder
-from orchestrator.reconcile.refused_regions import block_region
 
 log = structlog.get_logger("orchestrator")
 E = VmEvent
@@ -213,7 +212,7 @@ class Applier:
         await context.write(batches)
         if isinstance(action, Queue) and not first and not isinstance(error, MigMissing):
             return  # its name is in use: by itself, if the first call came through after all
-        await block_region(context, action.region, error, now)
+        await context.block_region(action.region, error, now)
 
     async def _unmade(self, action: CloudCall, error: ZenError, now: datetime) -> list[AtomicBatch]:
         """The VMs of a create call that had no effect are gone, and their jobs are told."""

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 import structlog
 
 from config.live import LiveSettings
-from core.changes import AtomicBatch, Snapshot
+from core.changes import AtomicBatch, PutRegionBlock, Snapshot
 from core.cluster import ClusterSpec
+from core.errors import Forbidden, MigMissing, ZenError
 from core.job import Job
 from core.names import Names
 from core.ports import CapacityAdvice, Clock, Ids, Store
+from core.region_blocks import BlockKind, block_key
 from core.remaining import nothing_predicted
 from core.timers import Timers
 from migs.manager import MigManager
 from orchestrator.reconcile.calls import CloudCalls
-from orchestrator.reconcile.group_alerts import Complaints
+from orchestrator.reconcile.group_alerts import BLOCK_ALERTS, Complaints
 from orchestrator.reconcile.region_tasks import Lanes
 from orchestrator.reconcile.regions import ClusterRegions
+from orchestrator.supply.blocks import learn
 
 log = structlog.get_logger("orchestrator")
+_BLOCKED_BY: dict[type[ZenError], BlockKind] = {
+    Forbidden: BlockKind.PERMISSION,
+    MigMissing: BlockKind.MISSING,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +103,22 @@ class ClusterContext:
         for index, guard in outcome.refusals.items():
             log.info("write refused", cluster=self.spec.name, guard=str(guard), batch=index)
         return outcome.all_applied
+
+    async def block_region(self, region: str, error: ZenError, now: datetime) -> None:
+        """A region whose cloud refused a call is left alone for a while; people are told, if it is
+        news."""
+        kind = _BLOCKED_BY.get(type(error), BlockKind.OTHER)
+        key = block_key(self.spec.supply_key(region), kind)
+        before = None  # one that is seen at each look is renewed by each
+        if kind is BlockKind.OTHER:
+            before = next((t for t in (await self.snapshot()).blocks if t.key == key), None)
+        block = PutRegionBlock(learn(before, key, str(error), self.timers, now))
+        mig = self.calls.mig(region).mig
+        alert = BLOCK_ALERTS[kind].raised(mig, now, error=error)
+        told = self.complaints.with_refusal(region, mig, alert.kind, alert.message)
+        await self.write([(block,) if told is None else (block, alert)])
+        if told is not None:
+            self.complaints.told({region: told})
 
     def names_in(self, snapshot: Snapshot, *kinds: str) -> frozenset[str]:
         """VMs of calls of these kinds that have no answer yet."""

@@ -11,7 +11,6 @@ from core.errors import MigMissing, ZenError
 from core.mig import GroupError, MigSnapshot, Refusal
 from core.vm import Vm
 from orchestrator.reconcile.context import ClusterContext
-from orchestrator.reconcile.refused_regions import block_region
 from orchestrator.supply.advice import Hints
 from orchestrator.supply.members import UNLISTED_AFTER_S
 
@@ -159,6 +158,6 @@ class Observer:
         if seen is not None:
             self._observed_at[region] = context.wiring.clock.monotonic()
         if isinstance(seen, ZenError):
-            await block_region(context, region, seen, now)
+            await context.block_region(region, seen, now)
             return None
         return seen

@@ -14,7 +14,7 @@ from core.alerts import ORPHAN_VM
 from core.changes import Change, NewVm, Snapshot
 from core.cluster import ClusterSpec
 from core.mig import MachineState, ManagedInstance, MigSnapshot
-from core.names import BadName, Names
+from core.names import Names
 from core.ports import Ids
 from core.timers import Timers
 from core.vm import Vm, VmEvent, new_vm
@@ -63,10 +63,7 @@ class Orphans:
         return self._is_ours(name) and self._names.parse_vm(name)[1] == region
 
     def _is_ours(self, name: str) -> bool:
-        try:
-            return self._names.parse_vm(name)[0] == self._spec.name
-        except BadName:
-            return False
+        return self._names.is_vm_of(self._spec.name, name)
 
     def _row(self, member: ManagedInstance, region: str, ids: Ids, now: datetime) -> Vm:
         vm = new_vm(

@@ -23,8 +23,13 @@ from orchestrator.reconcile.orphans import Orphans
 from orchestrator.reconcile.reporter import StatusReporter
 from orchestrator.supply.failed_boots import Evidence, heed, proofs
 from orchestrator.supply.members import GroupObservation, failed_requests
-from orchestrator.supply.observations import ClusterRules, ClusterState, delivered, fold
-from orchestrator.supply.refusals import refusals_met
+from orchestrator.supply.observations import (
+    ClusterRules,
+    ClusterState,
+    delivered,
+    fold,
+    refusals_met,
+)
 
 log = structlog.get_logger("orchestrator")
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from core.changes import Snapshot
 from core.cluster import ClusterSpec, RegionSpec
 from core.mig import MigSnapshot
-from core.names import BadName, Names
+from core.names import Names
 
 WATCHED = "withdrawn from the cluster: watched until nothing of ours is left there"
 
@@ -50,14 +50,8 @@ class ClusterRegions:
 
     def is_clear(self, observed: MigSnapshot) -> bool:
         """Nothing of ours is in the group, and it is not about to make anything."""
-        ours = any(self._is_ours(member.name, observed.cluster) for member in observed.members)
+        ours = any(self._names.is_vm_of(observed.cluster, m.name) for m in observed.members)
         return not ours and observed.target_size <= len(observed.members)
-
-    def _is_ours(self, name: str, cluster: str) -> bool:
-        try:
-            return self._names.parse_vm(name)[0] == cluster
-        except BadName:
-            return False
 
 
 def _held(spec: ClusterSpec, snapshot: Snapshot) -> list[str]:

@@ -3,7 +3,7 @@
 One is bad luck (hardware, a kernel that panics), and so may be two. More in a row, with none in
 between that gets to work, are a fault of the place as it is set up: its image, its service
 account, its subscriptions. Then nothing is bought there for a while, for longer each time, and
-after that one VM is tried before all others (orchestrator/planning/unproven_groups.py).
+after that one VM is tried before all others (orchestrator/planning/vm_requests.py).
 
 The row is ended by a VM that was asked for when the first of the lost ones was, or later, and has
 done what they did not: said READY, or claimed a job. So the few that fail among many that work are

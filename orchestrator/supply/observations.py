@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -16,10 +16,12 @@ from core.region_blocks import (
     BlockKind,
     RegionBlock,
     block_key,
+    block_on,
 )
 from core.supply import RECLAIMED_SHARE, CapacityPolicy, SupplyHistory, SupplyOutcome
 from core.timers import Timers
 from core.vm import Vm
+from core.waits import WaitKind, WaitNote
 from orchestrator.supply.blocks import is_same_news, learn
 from orchestrator.supply.learning import SupplyUpdates
 from orchestrator.supply.members import (
@@ -253,3 +255,22 @@ def _final(request: Queued) -> tuple[Refusal, ...]:
 
 def _placed(refusal: Refusal, zone: str) -> Refusal:
     return refusal if refusal.zone else replace(refusal, zone=zone)
+
+
+def refusals_met(
+    before: Sequence[Vm],
+    after: Sequence[Vm],
+    spec: ClusterSpec,
+    blocks: Sequence[RegionBlock],
+    now: datetime,
+) -> Iterator[WaitNote]:
+    """One for each VM that a job asked for and that was refused, or went before it ran."""
+    for old, new in zip(before, after, strict=True):
+        if old is new or new.caused_by is None or not old.state.in_flight:
+            continue
+        gone = new.state.gone and old.running_since is None
+        if not gone and (old.refused or not new.refused):
+            continue
+        block = block_on(blocks, spec, new.region, now)
+        words = f"{block.kind}: {block.message}" if block is not None else new.reason
+        yield WaitNote(new.caused_by, WaitKind.REFUSAL, new.region, words, now)

@@ -14,7 +14,7 @@ from core.remaining import MARGIN_SHARE, Remaining, latest_start, reserve_s
 from core.timers import Timers
 from core.vm import Vm
 from orchestrator.planning.plan_input import PlanInput
-from orchestrator.planning.region_estimates import outlooks
+from orchestrator.planning.region_estimates import Outlooks
 from scheduler.plan_builder import PlanBuilder
 from scheduler.submission.cluster_selection import standard_cluster
 
@@ -106,7 +106,7 @@ def delivery_s(
         blocks=snapshot.blocks,
         supply=snapshot.supply,
     )
-    found = list(outlooks(inputs, timers, snapshot.now).values())
+    found = list(Outlooks(inputs, timers, snapshot.now).values())
     free = [outlook.late_after_s for outlook in found if outlook.block is None]
     return min(free, default=None), max((outlook.boot_s for outlook in found), default=0.0)
 

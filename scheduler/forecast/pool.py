@@ -23,7 +23,7 @@ from core.tenants import Holding, MachineShape, ResourceTotals, Tenant, held_by
 from core.timers import Timers
 from core.vm import Vm
 from orchestrator.planning.plan_input import PlanInput
-from orchestrator.planning.region_estimates import LASTING, Outlook, outlooks
+from orchestrator.planning.region_estimates import LASTING, Outlook, Outlooks
 from scheduler.forecast.queue_simulation import Busy, TenantCap, Waits
 from scheduler.forecast.run_times import UNKNOWN, Guess
 
@@ -78,7 +78,7 @@ def pool_of(seen: Seen, guess: Guesses) -> Pool:
         supply=tuple(seen.supply),
         policy=seen.policy,
     )
-    regions = outlooks(inputs, seen.timers, seen.now)
+    regions = Outlooks(inputs, seen.timers, seen.now)
     gangs = _gangs(seen.leased)
     busy = [_running(gang, spec, seen.now, guess) for gang in gangs]
     askable = [outlook for outlook in regions.values() if outlook.block is None]

@@ -21,8 +21,9 @@ from core.remaining import RunTimes
 from core.supply import Arrivals
 from core.timers import Timers
 from core.vm import Vm, VmState
+from orchestrator.planning.analysis import survey
 from orchestrator.planning.flex_start import MARGIN_S
-from orchestrator.planning.plan import next_look, plan_cluster
+from orchestrator.planning.plan import look_again, plan_cluster
 from orchestrator.planning.plan_input import NO_ANSWER, PlanInput, request_of
 from tests.builders import NAMES, NOW, REGIONS, at, cluster, dice, job, vm
 
@@ -242,7 +243,7 @@ def test_boot_time_counts_from_the_gift() -> None:
     inputs = inputs_of(gang(), given_vms(state_since=given_at))
     limit = 5000 + TIMERS.boot_timeout_s
     assert calls(inputs, at(limit)) == []
-    assert next_look(inputs, TIMERS, given_at) is not None
+    assert look_again(survey(inputs, TIMERS, given_at)) is not None
     late = [a for a in calls(inputs, at(limit + 1)) if isinstance(a, Delete)]
     assert [len(a.names) for a in late] == [4]
 

@@ -7,7 +7,8 @@ from core.demand import Demand, VmRequest
 from core.region_blocks import BlockKind, RegionBlock
 from core.supply import SupplyHistory, SupplyOutcome
 from core.timers import Timers
-from orchestrator.planning.plan import next_look, plan_cluster
+from orchestrator.planning.analysis import survey
+from orchestrator.planning.plan import look_again, plan_cluster
 from orchestrator.planning.plan_input import PlanInput
 from tests.builders import NAMES, NOW, REGIONS, at, cluster, dice
 
@@ -51,7 +52,7 @@ def test_any_price_when_the_slack_is_gone() -> None:
     seen = inputs(request(2.0, left_h=0.1), CHEAP, DEARER)
     assert asked(seen, HOUR_S) == []
     assert asked(seen, 2 * HOUR_S) == [DEAREST]
-    look = next_look(seen, Timers(), at(2 * HOUR_S - 10))
+    look = look_again(survey(seen, Timers(), at(2 * HOUR_S - 10)))
     assert look is not None
     assert look <= at(2 * HOUR_S + 1)
 

@@ -16,7 +16,7 @@ from core.supply import Arrivals, CapacityPolicy, SupplyHistory, SupplyOutcome
 from core.timers import Timers
 from core.vm import Vm, VmState
 from orchestrator.planning.analysis import survey
-from orchestrator.planning.plan import next_look, plan_cluster
+from orchestrator.planning.plan import look_again, plan_cluster
 from orchestrator.planning.plan_input import NO_ANSWER, PlanInput
 from tests.builders import NAMES, NOW, REGIONS, at, cluster, dice, vm
 
@@ -205,7 +205,7 @@ def test_nothing_changes_before_the_next_look(inputs: PlanInput) -> None:
     same kinds of action are planned in the same places. (Jobs that are only expected are expected
     less with time, so that is left out here.)"""
     inputs = replace(inputs, arrivals=None)
-    look = next_look(inputs, TIMERS, NOW)
+    look = look_again(survey(inputs, TIMERS, NOW))
     if look is None or (look - NOW).total_seconds() < 2.0:
         return
     before = at((look - NOW).total_seconds() - 1.0)

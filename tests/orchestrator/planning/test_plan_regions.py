@@ -7,7 +7,8 @@ from dataclasses import replace
 from core.actions import Delete, Undrain
 from core.demand import Demand, VmRequest
 from core.supply import CapacityPolicy, SupplyOutcome
-from orchestrator.planning.plan import next_look, plan_cluster
+from orchestrator.planning.analysis import survey
+from orchestrator.planning.plan import look_again, plan_cluster
 from tests.builders import NAMES, NOW, REGIONS, cluster, dice, vm
 from tests.orchestrator.planning.planned import (
     TIMERS,
@@ -66,7 +67,7 @@ def test_dear_region_is_asked_when_the_wait_has_cost_as_much() -> None:
     blocks = tuple(blocked(region, 9e6) for region in REGIONS[:2])
     dear = inputs_of((VmRequest(since=NOW),), spec=flat(1.0, 1.0, 9.0), blocks=blocks)
     assert "europe-west4" not in creates(dear, 600)
-    look = next_look(dear, TIMERS, NOW)
+    look = look_again(survey(dear, TIMERS, NOW))
     assert look is not None
     assert "europe-west4" in creates(dear, 2400)
     nobody = replace(dear, policy=CapacityPolicy(waiting_usd_per_gpu_hour=0.0))

@@ -12,7 +12,7 @@ from core.timers import Timers
 from core.vm import Vm, VmState
 from orchestrator.planning.plan import plan_cluster
 from orchestrator.planning.plan_input import PlanInput
-from orchestrator.planning.region_estimates import CROWD_MAX, crowding, outlooks
+from orchestrator.planning.region_estimates import CROWD_MAX, Outlooks, crowding
 from tests.builders import NAMES, NOW, at, cluster, dice, vm
 
 TIMERS = Timers()
@@ -75,7 +75,7 @@ def test_what_was_usual_there_is_no_crowd() -> None:
         PlanInput(spec, Demand(spec.name), tuple(working(11)), (), supply=(known,))
         for known in (seen, rare)
     ]
-    usual, crowded = (outlooks(inputs, TIMERS, NOW)[HERE] for inputs in inputs_strategy)
+    usual, crowded = (Outlooks(inputs, TIMERS, NOW)[HERE] for inputs in inputs_strategy)
     assert usual.price < crowded.price
 
 

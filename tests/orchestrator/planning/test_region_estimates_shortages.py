@@ -24,7 +24,7 @@ from core.supply import (
 from core.timers import Timers
 from core.vm import Vm, VmState
 from orchestrator.planning.plan_input import PlanInput
-from orchestrator.planning.region_estimates import outlooks
+from orchestrator.planning.region_estimates import Outlooks
 from tests.builders import NOW, at, cluster, observed, vm
 from tests.orchestrator.folding import fold_in
 
@@ -47,7 +47,7 @@ def running(name: str) -> Vm:
 def price(known: SupplyHistory, now: datetime = NOW, number: int = 1) -> float:
     spec = spot()
     inputs = PlanInput(spec, Demand(spec.name), (), (), supply=(known,))
-    return outlooks(inputs, TIMERS, now)[HERE].price_of(number)
+    return Outlooks(inputs, TIMERS, now)[HERE].price_of(number)
 
 
 def test_shortage_makes_a_place_dearer_and_wears_off() -> None:
@@ -71,7 +71,7 @@ def test_standard_vms_are_not_taken() -> None:
     inputs_strategy = [
         PlanInput(standard, Demand(standard.name), (), (), supply=e) for e in ((), (known,))
     ]
-    one, other = (outlooks(p, TIMERS, NOW)[HERE].risk.of(3) for p in inputs_strategy)
+    one, other = (Outlooks(p, TIMERS, NOW)[HERE].risk.of(3) for p in inputs_strategy)
     assert one == other == 0.0
 
 

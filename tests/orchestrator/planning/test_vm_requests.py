@@ -8,7 +8,8 @@ from core.demand import Demand, VmRequest
 from core.supply import Shortage, SupplyHistory, SupplyOutcome
 from core.timers import Timers
 from core.vm import Vm, VmState
-from orchestrator.planning.plan import next_look, plan_cluster
+from orchestrator.planning.analysis import survey
+from orchestrator.planning.plan import look_again, plan_cluster
 from orchestrator.planning.plan_input import PlanInput
 from orchestrator.planning.vm_requests import LONG_WAIT_S
 from tests.builders import NAMES, NOW, at, cluster, dice, vm
@@ -110,7 +111,7 @@ def test_an_opening_is_not_missed_by_those_who_have_waited_for_long() -> None:
     assert planned(spec, known, waited_s=LONG_WAIT_S - 1)[0] == {HERE: 4}
     assert planned(spec, known, waited_s=LONG_WAIT_S + 1)[0] == {HERE: 20}
     waits = PlanInput(spec, Demand(spec.name, (VmRequest(since=NOW),) * 9), (), (), supply=known)
-    soon = next_look(waits, TIMERS, at(LONG_WAIT_S - 5))
+    soon = look_again(survey(waits, TIMERS, at(LONG_WAIT_S - 5)))
     assert soon is not None
     assert soon <= at(LONG_WAIT_S + 0.01)
 

@@ -19,7 +19,8 @@ from core.region_blocks import BlockKind, RegionBlock
 from core.timers import Timers
 from core.vm import GivenUp, Vm, VmEvent, VmState, advance_vm
 from orchestrator.cluster_manager import ClusterManager
-from orchestrator.planning.plan import next_look, plan_cluster
+from orchestrator.planning.analysis import survey
+from orchestrator.planning.plan import look_again, plan_cluster
 from orchestrator.planning.plan_input import PlanInput
 from orchestrator.reconcile.group_alerts import complaints, for_humans
 from orchestrator.supply.failed_boots import Evidence, heed, proofs
@@ -315,7 +316,7 @@ def test_the_single_try_ends_when_all_is_forgotten_and_the_plan_knows_when() -> 
     known = (row(3, until_s=10),)
     end_s = 10 + TIMERS.stockout_memory_s
     quiet = inputs(0, blocks=known)
-    assert next_look(quiet, TIMERS, at(20)) == at(end_s + 0.001)
+    assert look_again(survey(quiet, TIMERS, at(20))) == at(end_s + 0.001)
     assert created(plan(3, blocks=known, now_s=end_s + 1))[HERE] > 1
 
 
