@@ -19,12 +19,13 @@ from core.errors import ZenError
 from scheduler.api.compat.customer import CustomerRoutes
 from scheduler.api.compat.definition import DefinitionRoutes
 from scheduler.api.compat.status import CustomerStatusRoutes
-from scheduler.api.http.browser_checks import HostCheck
+from scheduler.api.http.browser_checks import Front
 from scheduler.api.http.docs_page import render as render_page
 from scheduler.api.http.endpoint import Endpoint, routes
 from scheduler.api.http.middleware import Edge
 from scheduler.api.http.openapi import document
 from scheduler.api.http.problems import CODES, REQUEST_ID, Problem, internal, problem_of, render
+from scheduler.api.http.security_headers import PAGE_POLICY
 from scheduler.api.routes.artifacts import ArtifactRoutes
 from scheduler.api.routes.capacity import CapacityRoutes
 from scheduler.api.routes.config import ConfigRoutes
@@ -43,6 +44,7 @@ NATIVE = (
     *(JobRoutes, GroupRoutes, LogRoutes, ArtifactRoutes, CapacityRoutes, SupplyRoutes, CostRoutes),
     *(TenantRoutes, ServiceRoutes, ConfigRoutes, DeadLetterRoutes),
 )
+_PAGE_HEADERS = {"Content-Security-Policy": PAGE_POLICY}
 COMPATIBLE = (CustomerRoutes, CustomerStatusRoutes, DefinitionRoutes)
 """Routes of other systems, for clients that were written for them."""
 
@@ -71,7 +73,7 @@ def create_app(services: Services) -> FastAPI:
             allow_headers=("Content-Type", "Authorization", "Idempotency-Key", REQUEST_ID),
             expose_headers=(REQUEST_ID, REPEAT),
         )
-    app.add_middleware(HostCheck, ids=services.ids, api=services.api)
+    app.add_middleware(Front, ids=services.ids, api=services.api)
     return app
 
 
@@ -80,7 +82,7 @@ def create_metrics_app(services: Services) -> Starlette:
     table = [row for row in ServiceRoutes(services).endpoints() if row.path == "/metrics"]
     app = Starlette(routes=routes(table), exception_handlers={HTTPException: _on_http_error})
     app.add_middleware(Edge, ids=services.ids, api=services.api)
-    app.add_middleware(HostCheck, ids=services.ids, api=services.api)
+    app.add_middleware(Front, ids=services.ids, api=services.api)
     return app
 
 
@@ -91,7 +93,7 @@ def endpoints(services: Services) -> list[Endpoint]:
 
 def _docs_page(app: FastAPI) -> Callable[[Request], Awaitable[Response]]:
     async def page(_: Request) -> Response:
-        return HTMLResponse(render_page(app.openapi()))
+        return HTMLResponse(render_page(app.openapi()), headers=_PAGE_HEADERS)
 
     return page
 

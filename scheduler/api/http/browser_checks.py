@@ -5,18 +5,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from config.settings import ApiSettings
 from core.browser_checks import SAFE_METHODS, AllowedHosts, is_cross_site
 from core.ports import Ids
 from scheduler.api.http.problems import REQUEST_ID, CrossSite, Problem, WrongMediaType, render
+from scheduler.api.http.security_headers import secured
 
 _KNOWN_MAX = 64
 
 
-class HostCheck:
-    """The outermost layer: a request for another host is not served, preflights included."""
+class Front:
+    """The outermost layer, around preflights as well: a request for another host is not served,
+    and every answer has the security headers."""
 
     def __init__(self, app: ASGIApp, *, api: ApiSettings, ids: Ids) -> None:
         self._app = app
@@ -26,12 +28,17 @@ class HostCheck:
         """Headers that were allowed, so that most requests cost one look-up."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def secured_send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": secured(message.get("headers", ()))}
+            await send(message)
+
         if scope["type"] == "http" and (problem := self._judge(scope)) is not None:
             request_id = self._ids.token()
             named = replace(problem, headers={REQUEST_ID: request_id})
-            await render(named, request_id)(scope, receive, send)
+            await render(named, request_id)(scope, receive, secured_send)
             return
-        await self._app(scope, receive, send)
+        await self._app(scope, receive, secured_send)
 
     def _judge(self, scope: Scope) -> Problem | None:
         hosts = [value for name, value in scope["headers"] if name == b"host"]

@@ -20,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from core.ids import RandomIds
 from scheduler.api.http.problems import Problem, render
+from scheduler.api.http.security_headers import secured
 
 _log = structlog.get_logger(__name__)
 _ids = RandomIds()
@@ -195,7 +196,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         response = render(problem, _ids.token())
         lines = [STATUS_LINE[problem.status]]
-        for name, value in (*self.server_state.default_headers, *response.raw_headers):
+        for name, value in (*self.server_state.default_headers, *secured(response.raw_headers)):
             lines.append(b"%s: %s\r\n" % (name, value))
         lines.append(b"connection: close\r\n\r\n")
         self.transport.write(b"".join(lines) + bytes(response.body))

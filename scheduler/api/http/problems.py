@@ -40,6 +40,12 @@ class BadYaml(ZenError):
     code = "bad_yaml"
 
 
+class Busy(ZenError):
+    """Too much of a costly kind is under way: try again."""
+
+    code = "busy"
+
+
 class TooLarge(ZenError):
     """The body is larger than we take."""
 
@@ -99,6 +105,7 @@ STATUS: tuple[tuple[type[ZenError], int], ...] = (
     (TooLarge, 413),
     (WrongMediaType, 415),
     (BadRange, 416),
+    (Busy, 503),
     (StoreDown, 503),
     (StoreUnavailable, 503),
     (BusDown, 503),

@@ -124,8 +124,6 @@ class ArtifactRoutes(Routes):
         headers = {
             "Content-Length": str(last - first + 1),
             "Content-Disposition": f"attachment; filename*=UTF-8''{quote(_name(path), safe='')}",
-            # The bytes are a stranger's: no browser may take them for a page of ours.
-            "X-Content-Type-Options": "nosniff",
             "Cache-Control": "private",
             "ETag": f'"{file.sha256}"',
             "Accept-Ranges": "bytes",

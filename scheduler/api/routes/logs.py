@@ -111,7 +111,5 @@ def _answer(job: Job, attempt: int, chunk: LogChunk, query: Query) -> Response:
         "Zen-Next-Offset": str(chunk.next_offset),
         "Zen-Done": str(done).lower(),
         "Zen-Final": str(job.status.final).lower(),
-        # The bytes are a stranger's: no browser may take them for a page of ours.
-        "X-Content-Type-Options": "nosniff",
     }
     return Response(chunk.data, 200, headers, "text/plain; charset=utf-8")

@@ -91,6 +91,7 @@ async def test_refusal_is_json() -> None:
         told = await answer_to(connect, HEALTH + b"X: 1\r\n" * 101 + b"\r\n")
         nonsense = await answer_to(connect, b"nonsense\r\n\r\n")
     assert b"connection: close" in told
+    assert b"x-content-type-options: nosniff" in told
     assert b'"code":"headers_too_large"' in told
     assert nonsense.startswith(b"HTTP/1.1 400 ")
     assert b'"code":"bad_request"' in nonsense
