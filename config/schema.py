@@ -322,6 +322,26 @@ _GENERAL: Sequence[Key] = (
         "closed; if all have one, the newest is refused.",
     ),
     Key(
+        "api.requests_per_s",
+        optional(number(1_000_000, "requests", above_zero=True)),
+        _API.requests_per_s,
+        "Requests per second of one caller, in the long run; more are answered 429 with "
+        "Retry-After. Null: any number.",
+    ),
+    Key(
+        "api.requests_burst",
+        whole(1, 10_000_000),
+        _API.requests_burst,
+        "Requests of one caller at once, after a silence.",
+    ),
+    Key(
+        "api.behind_proxy",
+        FLAG,
+        _API.behind_proxy,
+        "A proxy in front of the API ends TLS and appends its client's address to "
+        "X-Forwarded-For, which is believed then.",
+    ),
+    Key(
         "api.cors_origins",
         ORIGINS,
         list(_API.cors_origins),

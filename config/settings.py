@@ -32,6 +32,12 @@ class ApiSettings:
     """Pages of these origins may call the API from a browser; "*": of any."""
     connections_max: int = 4096
     """Connections at once; with more, the one that has waited longest without a request goes."""
+    requests_per_s: float | None = 2000
+    """Of one caller, in the long run; None: any number."""
+    requests_burst: int = 10_000
+    """Of one caller at once, after a silence."""
+    behind_proxy: bool = False
+    """A proxy that knows who is asking stands in front."""
     allowed_hosts: tuple[str, ...] = ()
     """Names under which it is reached, besides `host` and loopback."""
     metrics_port: int | None = None

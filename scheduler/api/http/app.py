@@ -64,7 +64,7 @@ def create_app(services: Services) -> FastAPI:
     app.router.routes.append(Route("/docs", _docs_page(app), include_in_schema=False))
     app.add_exception_handler(ZenError, _on_zen_error)
     app.add_exception_handler(HTTPException, _on_http_error)
-    app.add_middleware(Edge, ids=services.ids, api=services.api)
+    app.add_middleware(Edge, ids=services.ids, api=services.api, clock=services.clock)
     if services.api.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -81,7 +81,7 @@ def create_metrics_app(services: Services) -> Starlette:
     """`/metrics` alone, for a port of its own."""
     table = [row for row in ServiceRoutes(services).endpoints() if row.path == "/metrics"]
     app = Starlette(routes=routes(table), exception_handlers={HTTPException: _on_http_error})
-    app.add_middleware(Edge, ids=services.ids, api=services.api)
+    app.add_middleware(Edge, ids=services.ids, api=services.api, clock=services.clock)
     app.add_middleware(Front, ids=services.ids, api=services.api)
     return app
 

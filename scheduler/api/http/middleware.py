@@ -13,9 +13,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from config.settings import ApiSettings
 from core.errors import ZenError
-from core.ports import Ids
+from core.ports import Clock, Ids
 from scheduler.api.http.browser_checks import refuse_unsafe_write
 from scheduler.api.http.problems import REQUEST_ID, Problem, TooLarge, internal, problem_of, render
+from scheduler.api.http.rate_limit import RateLimit, client_address
 
 _log = structlog.get_logger(__name__)
 _ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
@@ -25,11 +26,13 @@ _REQUEST_ID_HEADER = REQUEST_ID.lower().encode()
 class Edge:
     """The outermost layer of ours."""
 
-    def __init__(self, app: ASGIApp, *, ids: Ids, api: ApiSettings) -> None:
+    def __init__(self, app: ASGIApp, *, ids: Ids, api: ApiSettings, clock: Clock) -> None:
         self._app = app
         self._ids = ids
         self._max = api.max_body_bytes
         self._origins = api.cors_origins
+        self._behind_proxy = api.behind_proxy
+        self._rate = RateLimit(api, clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -48,6 +51,7 @@ class Edge:
             await send(message)
 
         try:
+            self._rate.check(client_address(scope, behind_proxy=self._behind_proxy))
             if (declared := _declared_length(scope)) is not None and declared > self._max:
                 raise self._too_large()
             refuse_unsafe_write(scope, self._origins)

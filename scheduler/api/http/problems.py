@@ -40,10 +40,20 @@ class BadYaml(ZenError):
     code = "bad_yaml"
 
 
-class Busy(ZenError):
+class TooBusy(ZenError):
     """Too much of a costly kind is under way: try again."""
 
     code = "busy"
+
+
+class TooManyRequests(ZenError):
+    """The caller's rate limit is used up: wait."""
+
+    code = "too_many_requests"
+
+    def __init__(self, words: str, retry_after_s: int) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(words)
 
 
 class TooLarge(ZenError):
@@ -105,7 +115,8 @@ STATUS: tuple[tuple[type[ZenError], int], ...] = (
     (TooLarge, 413),
     (WrongMediaType, 415),
     (BadRange, 416),
-    (Busy, 503),
+    (TooManyRequests, 429),
+    (TooBusy, 503),
     (StoreDown, 503),
     (StoreUnavailable, 503),
     (BusDown, 503),
@@ -165,6 +176,8 @@ def problem_of(error: ZenError) -> Problem | None:
     if status is None:
         return None
     headers = {"Retry-After": "1"} if status == 503 else {}
+    if isinstance(error, TooManyRequests):
+        headers["Retry-After"] = str(error.retry_after_s)
     if isinstance(error, BadRange):
         headers["Content-Range"] = f"bytes */{error.size}"
     return Problem(

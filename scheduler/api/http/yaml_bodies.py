@@ -11,7 +11,7 @@ import yaml
 from starlette.requests import Request
 
 from scheduler.api.http.endpoint import read_json, refuse_encodings
-from scheduler.api.http.problems import BadYaml, Busy, TooLarge
+from scheduler.api.http.problems import BadYaml, TooBusy, TooLarge
 
 YAML = ("application/yaml", "application/x-yaml", "text/yaml")
 BYTES_MAX = 64 * 1024
@@ -33,7 +33,7 @@ class _Parser:
 
     async def parse(self, raw: bytes) -> object:
         if self._waiting >= _WAITING_MAX:
-            raise Busy("too many YAML bodies are waiting to be read; send JSON, or try again")
+            raise TooBusy("too many YAML bodies are waiting to be read; send JSON, or try again")
         self._waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, decode_yaml, raw)
