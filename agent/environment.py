@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,17 +54,47 @@ class AttemptDirectories:
         """Of an elastic job."""
         return self.base / "size" / "size.json"
 
-    def make(self, *, for_anybody: bool = False) -> None:
-        """Create them all. The status file too, so that `>>` and `open(…, "a")` both work. An image
-        may bring a user of its own, whom we do not know: then anybody may write."""
-        directories = (self.work, self.temporary, self.checkpoints, self.outputs)
-        for directory in directories:
+    def make(
+        self, *, owner: int | None = None, for_anybody: bool = False, shared: bool = False
+    ) -> None:
+        """Create them all. The status file too, so that `>>` and `open(…, "a")` both work. With an
+        owner they are theirs alone, and what holds them stays ours: a job cannot put something
+        else where a directory was. An image may bring a user of its own, whom we do not know: then
+        anybody may write. `shared`: others write to its checkpoints at the same time."""
+        directories = (self.work, self.temporary, self.outputs)
+        for directory in (*directories, self.checkpoints):
             directory.mkdir(parents=True, exist_ok=True)
         self.status_file.touch()
         if for_anybody:
-            for directory in directories:
+            for directory in (*directories, self.checkpoints):
                 directory.chmod(0o777)
             self.status_file.chmod(0o666)
+        if owner is not None:
+            (self.base / "checkpoints").mkdir(exist_ok=True)  # where theirs are mounted
+            os.chown(self.base, 0, owner)
+            self.base.chmod(0o750)
+            for path in (*directories, self.status_file):
+                os.chown(path, owner, owner)
+                path.chmod(0o600 if path == self.status_file else 0o700)
+            hand_over(self.checkpoints, owner)
+            self.checkpoints.chmod(0o777 if shared else 0o700)
+
+
+def hand_over(directory: Path, owner: int) -> None:
+    """All of it becomes theirs, unless it is: an attempt on another VM had another user. Links are
+    not followed. The directory itself is last, so that half a change is taken up again."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(fd).st_uid == owner:
+            return
+        for _, directories, files, at in os.fwalk(".", dir_fd=fd):
+            for name in (*directories, *files):
+                os.chown(name, owner, owner, dir_fd=at, follow_symlinks=False)
+        os.fchown(fd, owner, owner)
+    except RecursionError as error:
+        raise OSError(f"{directory} is nested too deeply") from error
+    finally:
+        os.close(fd)
 
 
 INSIDE = AttemptDirectories(base=Path(HOME), checkpoints=Path(HOME) / "checkpoints")
@@ -94,12 +126,19 @@ def argv_for(order: StartJob) -> list[str]:
 
 
 def environment_for(
-    order: StartJob, places: AttemptDirectories, ours: Mapping[str, str]
+    order: StartJob,
+    places: AttemptDirectories,
+    ours: Mapping[str, str],
+    seen: AttemptDirectories | None = None,
 ) -> dict[str, str]:
-    """A clean base, then the job's own variables, then those that are ours to set."""
+    """A clean base, then the job's own variables, then those that are ours to set. `seen`: of a job
+    with a user of its own, the places by the names that it knows; its home is where it works."""
     base = _DEFAULTS | {name: ours[name] for name in _PASSED_ON if name in ours}
-    base["TMPDIR"] = str(places.temporary)
-    return {**base, **_rendezvous(order), **order.spec.environment, **_facts(order, places, places)}
+    if seen is not None:
+        base |= {"HOME": str(seen.work), "USER": "job", "LOGNAME": "job"}
+    seen = seen or places
+    base["TMPDIR"] = str(seen.temporary)
+    return {**base, **_rendezvous(order), **order.spec.environment, **_facts(order, places, seen)}
 
 
 def environment_inside(order: StartJob, places: AttemptDirectories, devices: str) -> dict[str, str]:
@@ -145,12 +184,21 @@ def size_words(order: StartJob, size: Size) -> dict[str, object]:
 
 
 def write_size(order: StartJob, size: Size, places: AttemptDirectories) -> None:
-    """Whoever reads it sees the old file or the new one, never half of one."""
+    """A reader sees the old file or the new one, never half of one. A job that put a link where the
+    directory was gets none: the agent does not write through links."""
     file = places.size_file
-    fresh = file.with_suffix(".new")
     file.parent.mkdir(parents=True, exist_ok=True)
-    fresh.write_text(json.dumps(size_words(order, size)) + "\n", encoding="utf-8")
-    fresh.replace(file)
+    text = json.dumps(size_words(order, size)) + "\n"
+    at = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with suppress(FileNotFoundError):
+            os.unlink("size.new", dir_fd=at)
+        with os.fdopen(os.open("size.new", flags, 0o644, dir_fd=at), "w") as fresh:
+            fresh.write(text)
+        os.rename("size.new", file.name, src_dir_fd=at, dst_dir_fd=at)
+    finally:
+        os.close(at)
 
 
 def _facts(order: StartJob, places: AttemptDirectories, seen: AttemptDirectories) -> dict[str, str]:

@@ -35,8 +35,9 @@ from agent.gpus import (
     wait_for_gpus,
 )
 from agent.json_log import JsonLog
-from agent.metadata import IdentitySource, VmSettings, source
+from agent.metadata import SETTINGS, IdentitySource, VmSettings, source
 from agent.runner import JobRunner
+from agent.sandbox.isolation import Isolation, find_isolation
 from agent.shutdown import grace_of_machine
 from agent.state_machine import AgentMachine
 from core.clock import SystemClock
@@ -74,6 +75,7 @@ class Agent:
     metadata: IdentitySource
     journal: JsonLog
     runtime: Runtime
+    isolation: Isolation
 
     async def run(self, vm_dir: Path) -> Exit:
         """Subscribe, say READY, work until told to go."""
@@ -82,7 +84,7 @@ class Agent:
             self.store,
             self.driver.post,
             self.journal,
-            sandbox=self.settings.sandbox,
+            isolation=self.isolation,
             runtime=self.runtime,
         )
         await self._clean_up()
@@ -235,6 +237,12 @@ async def run_agent(journal: JsonLog, clock: SystemClock) -> Exit:
     journal = journal.bind(vm_name=identity.vm_name, boot_nonce=identity.boot_nonce)
     names = Names(settings.prefix)
     vm_dir = Path(os.environ.get("ZEN_VM_DIR", DEFAULT_VM_DIR))
+    isolation = await asyncio.to_thread(
+        find_isolation,
+        *(settings.sandbox, vm_dir, settings.vm_name),
+        own_machine=SETTINGS in os.environ,
+    )
+    journal.info("sandbox", missing=list(isolation.notes))
     gpus, unready = await _gpus_of(settings, vm_dir, journal)
     bus = PubSubBus(settings.project, emulator_host=settings.pubsub_host)
     machine = AgentMachine(
@@ -264,6 +272,7 @@ async def run_agent(journal: JsonLog, clock: SystemClock) -> Exit:
             real_gpus=is_real(gpus),
             token=metadata.token,
         ),
+        isolation=isolation,
     )
     return await agent.run(vm_dir)
 

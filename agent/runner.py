@@ -22,10 +22,10 @@ from agent.logs import CHUNK, carry_log
 from agent.meta_file import MetaFile
 from agent.outputs import OutputDirectory, judge, store_outputs
 from agent.runtimes import CannotStart, Containers, JobRuntime, Processes
+from agent.sandbox.isolation import INSIDE_JOB, Isolation
 from agent.status_file import StatusTail
 from core.errors import ZenError
 from core.messages import Size, StartJob
-from core.sandbox import SandboxRules
 from stores.artifacts import ArtifactPath, Manifest
 from stores.base import FileStore, LogPath
 
@@ -69,14 +69,15 @@ class JobRunner:
         post: Callable[[Input], None],
         journal: JsonLog,
         *,
-        sandbox: SandboxRules | None = None,
+        isolation: Isolation | None = None,
         environment: Mapping[str, str] | None = None,
         runtime: Runtime,
     ) -> None:
         self._vm_dir, self._store, self._post, self._journal = vm_dir, store, post, journal
-        self._sandbox = sandbox or SandboxRules()
+        self._isolation = isolation or Isolation()
+        self._sandbox = self._isolation.rules
         ours = os.environ if environment is None else environment
-        self._processes = Processes(ours)
+        self._processes = Processes(ours, self._isolation)
         self._containers = Containers(runtime)
         self._jobs: dict[str, _Kept] = {}
         self._until: float | None = None
@@ -140,6 +141,7 @@ class JobRunner:
             ended = StartFailed(lease_id, 126, f"the VM could not start it: {error}")
         finally:
             del self._jobs[lease_id]
+            kept.kind.ended(kept.order)
             if kept.base is not None:
                 kept.base.close()
         self._post(ended)
@@ -159,6 +161,7 @@ class JobRunner:
         reader, writer = await asyncio.open_connection(sock=mine)
         log = asyncio.create_task(self._carry(order, output))
         try:
+            await kept.kind.adopt(order, process.pid)
             writer.write(json.dumps({**brief, "until": self._until}).encode() + b"\n")
             writer.writelines(kept.orders)
             kept.to_shim = writer
@@ -177,7 +180,7 @@ class JobRunner:
         wait_s = LEFTOVERS_TOLD_S if kept.told_to_end else LEFTOVERS_S
         path = self._artifacts(kept.order)
         assert kept.base is not None, "it ran"
-        names = [str(directories.outputs) for directories in (kept.places, INSIDE)]
+        names = [str(directories.outputs) for directories in (kept.places, INSIDE, INSIDE_JOB)]
         outputs = OutputDirectory(kept.base, names, self._sandbox.outputs_max)
         kept.saving = asyncio.create_task(store_outputs(self._store, path, outputs))
         await asyncio.wait([kept.saving], timeout=None if good else wait_s)
@@ -232,7 +235,8 @@ class JobRunner:
         self._look(lease_id, tail)
         if not last:
             await kept.kind.abandon(kept.order, kept.pid)
-        return _exited(kept.order, last)
+        killed_by = kept.kind.ended(kept.order)
+        return _exited(kept.order, {**last, "note": last.get("note") or killed_by})
 
     async def _follow_status(self, lease_id: str, tail: StatusTail) -> None:
         while True:

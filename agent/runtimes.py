@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import signal
@@ -15,17 +16,20 @@ from agent.containers.docker import DockerError
 from agent.containers.spec import NoContainer, Runtime
 from agent.environment import AttemptDirectories, argv_for, environment_for
 from agent.events import StartFailed
+from agent.sandbox.cgroups import Group
+from agent.sandbox.isolation import Isolation
+from agent.sandbox.memory import out_of_memory
 from core.messages import StartJob
 
 _HERE = Path(__file__).parent
 _SHIM = (sys.executable, "-I", "-S")
-# A container's shim shares code with its elder, and has to be told where that is: -I hides it.
-_FROM_HERE = f"""\
-import sys
-sys.path.insert(0, {str(_HERE.parent)!r})
-from agent.containers.shim import main
-main()
-"""
+
+
+def _program(module: str) -> tuple[str, ...]:
+    """A shim has to be told where its modules are: -I hides them. Modules are compiled once; a
+    script would be compiled at every start."""
+    lines = ("import sys", f"sys.path.insert(0, {str(_HERE.parent)!r})")
+    return (*_SHIM, "-c", "\n".join((*lines, f"from {module} import main", "main()")))
 
 
 class CannotStart(Exception):
@@ -48,6 +52,14 @@ class JobRuntime(Protocol):
         """What its shim is told first, or CannotStart. Makes its places."""
         ...
 
+    async def adopt(self, order: StartJob, shim: int) -> None:
+        """Its shim has begun, and waits for its first word."""
+        ...
+
+    def ended(self, order: StartJob) -> str:
+        """Lets go of what the job held on this VM; what killed it if the shim cannot know."""
+        ...
+
     def not_started(self, order: StartJob, words: Mapping[str, object]) -> StartFailed:
         """The shim's {"failed": …} for people."""
         ...
@@ -60,18 +72,46 @@ class JobRuntime(Protocol):
 class Processes:
     """As it always was: a process group below a shim."""
 
-    shim = (*_SHIM, str(_HERE / "shim.py"))
+    shim = _program("agent.shim")
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = environment
+    def __init__(self, environment: Mapping[str, str], isolation: Isolation) -> None:
+        self._environment, self._isolation = environment, isolation
+        self._groups: dict[str, Group] = {}
 
     async def brief(self, order: StartJob, places: AttemptDirectories) -> dict[str, object]:
         argv = argv_for(order)
         if not argv:
             raise CannotStart(127, "the job has no command")
-        places.make()
-        env = environment_for(order, places, self._environment)
-        return {"argv": argv, "env": env, "cwd": order.spec.working_dir or str(places.work)}
+        isolation, spec = self._isolation, order.spec
+        uid = isolation.user_for(order)
+        places.make(owner=uid, shared=order.world_size > 1 or order.size is not None)
+        seen = isolation.seen(places) if uid is not None else None
+        group = isolation.group_for(order)
+        if group is not None:
+            self._groups[order.lease_id] = group
+        limited = group is not None and group.limits_memory
+        return {
+            "argv": argv,
+            "env": environment_for(order, places, self._environment, seen),
+            "cwd": spec.working_dir or str((seen or places).work),
+            "box": isolation.box(uid, places),
+            "leave": [str(path / "cgroup.procs") for path in group.leave] if group else [],
+            "memory_max": 0 if limited else (spec.memory_mb or 0) * 1024**2,
+        }
+
+    async def adopt(self, order: StartJob, shim: int) -> None:
+        """Into its group: the kernel takes milliseconds for it, in which the shim starts."""
+        if (group := self._groups.get(order.lease_id)) is not None:
+            await asyncio.to_thread(group.add, shim)
+
+    def ended(self, order: StartJob) -> str:
+        self._isolation.release(order.lease_id)
+        group = self._groups.pop(order.lease_id, None)
+        if group is None:
+            return ""
+        killed = group.out_of_memory()
+        group.remove()
+        return out_of_memory(order.spec.memory_mb or 0) if killed else ""
 
     def not_started(self, order: StartJob, words: Mapping[str, object]) -> StartFailed:
         lease_id, program = order.lease_id, argv_for(order)[0]
@@ -84,6 +124,9 @@ class Processes:
         if what == "cwd" and order.spec.working_dir:
             why = f"its directory {order.spec.working_dir}: {os.strerror(number)}"
             return StartFailed(lease_id, 126, f"cannot start in {why}")
+        if what == "sandbox":
+            why = f"the job could not be shut in: {os.strerror(number)}"
+            return StartFailed(lease_id, 126, why)
         subject = program if what == "exec" else what
         return StartFailed(lease_id, 126, f"cannot start {subject}: {os.strerror(number)}")
 
@@ -98,7 +141,7 @@ class Processes:
 class Containers:
     """Through the Docker API."""
 
-    shim = (*_SHIM, "-c", _FROM_HERE)
+    shim = _program("agent.containers.shim")
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -114,6 +157,12 @@ class Containers:
         what, image = str(words.get("what")), str(order.spec.image)
         about = what if image in what else f"image {image} cannot be run: {what}"
         return StartFailed(order.lease_id, 125, about)
+
+    async def adopt(self, order: StartJob, shim: int) -> None:
+        """The runtime has limits of its own."""
+
+    def ended(self, _: StartJob) -> str:
+        return ""
 
     async def abandon(self, order: StartJob, _: int) -> None:
         # If it cannot be removed now, the next agent finds it by its label.

@@ -1,8 +1,8 @@
 """Keeps one job: starts it, passes signals on, and leaves nothing of it behind.
 
-Runs as `python -I -S shim.py SOCKET_FD LOG_FD PARENT_PID`, standard library only. The agent
-sends one JSON line (argv, env, cwd, until), then signal names, one per line; the shim answers
-with JSON lines: {"pid": n}, then {"started": true} or {"failed": errno, "what": …}, then
+Runs with the words SOCKET_FD LOG_FD PARENT_PID, standard library only. The agent sends one JSON
+line (argv, env, cwd, box, leave, memory_max, until), then signal names, one per line; the shim
+answers with JSON lines: {"pid": n}, then {"started": true} or {"failed": errno, "what": …}, then
 {"exit": n} or {"signal": n}. End of file on the socket means that the agent is dead, even by
 SIGKILL: the job dies at once. The command runs only after its pid is told: if the shim is killed,
 the agent knows which process group to end, or there is none.
@@ -25,6 +25,9 @@ import signal
 import sys
 import time
 from time import monotonic  # noqa: TID251  # the one clock that we share with the agent
+
+from agent.sandbox.enter import enter
+from agent.sandbox.memory import MemoryWatch, leave_cgroup
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -252,16 +255,19 @@ class ProcessShim(Shim):
     """The job is a process, its group, and whatever it leaves behind."""
 
     job = 0
+    memory = MemoryWatch(0)
 
     def _ended(self) -> dict[str, object] | None:
+        if self.memory.is_over(descendants):
+            self._pass_on(signal.SIGKILL)
         ended = reap()
         if self.job not in ended:
             return None
         kill_all()
         status = ended[self.job]
         if os.WIFSIGNALED(status):
-            return {"signal": os.WTERMSIG(status)}
-        return {"exit": os.WEXITSTATUS(status)}
+            return {"signal": os.WTERMSIG(status), "note": self.memory.note}
+        return {"exit": os.WEXITSTATUS(status), "note": self.memory.note}
 
     def _destroy(self) -> None:
         kill_all()
@@ -303,7 +309,13 @@ class ProcessShim(Shim):
             self._say(json.loads(trouble))
             return False
         self._say({"started": True})
+        self.memory = MemoryWatch(int(str(order["memory_max"])))
+        for procs in order["leave"]:  # type: ignore[attr-defined]  # the agent's own JSON
+            leave_cgroup(procs)
         return True
+
+    def _patience_ms(self) -> int | None:
+        return self.memory.patience_ms(super()._patience_ms())
 
     def _become(self, order: dict[str, object], error_in: int, go_out: int) -> None:
         """In the child: turn into the job, or tell why not. Never returns."""
@@ -318,6 +330,10 @@ class ProcessShim(Shim):
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(self.log_fd, 1)
             os.dup2(self.log_fd, 2)
+            what = "sandbox"
+            enter(order["box"])  # type: ignore[arg-type]  # the agent's own JSON
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of user has cleared it
+            what = "cwd"
             os.chdir(str(order["cwd"]))
             what = "exec"
             if not os.read(go_out, 1):
@@ -343,5 +359,5 @@ def keep(heir: type[Shim], words: list[str]) -> None:
         shim.run()
 
 
-if __name__ == "__main__":
+def main() -> None:
     keep(ProcessShim, sys.argv[1:4])

@@ -19,7 +19,7 @@ from core.job import Budgets
 from core.names import Names
 from core.queueing import QueuePolicy, QueueRule
 from core.retention import RetentionRules
-from core.sandbox import BOUND_MAX, SandboxRules
+from core.sandbox import BOUNDS, SandboxRules
 from core.supply import CapacityPolicy
 from core.timers import Timers
 
@@ -380,27 +380,22 @@ _CONTAINER_KEYS: Sequence[Key] = (
     ),
 )
 
-_SANDBOX_KEYS: Sequence[Key] = (
-    Key(
-        "sandbox.outputs_max_gb",
-        whole(1, BOUND_MAX),
-        SandboxRules().outputs_max_gb,
-        "What one attempt may leave in its output directory; a job that leaves more fails with "
-        "exit code 74, and nothing of it is stored. Holes of sparse files count.",
-    ),
-    Key(
-        "sandbox.log_max_mb",
-        whole(1, BOUND_MAX),
-        SandboxRules().log_max_mb,
-        "The log of one attempt; the job goes on, the rest of its output is dropped.",
-    ),
-    Key(
-        "sandbox.status_max_mb",
-        whole(1, BOUND_MAX),
-        SandboxRules().status_max_mb,
-        "How much of one attempt's status file is read.",
-    ),
-)
+_SANDBOX_DOCS: Final[dict[str, str]] = {
+    "outputs_max_gb": "What one attempt may leave in its output directory; a job that leaves more "
+    "fails with exit code 74, and nothing of it is stored. Holes of sparse files count.",
+    "log_max_mb": "The log of one attempt; the job goes on, the rest of its output is dropped.",
+    "status_max_mb": "How much of one attempt's status file is read.",
+    "pids_max": "Processes and threads of one job, where the agent is root.",
+    "uid_first": "Where the agent is root, each job has a user of its own: from this number on.",
+    "uid_count": "How many numbers from `uid_first` on are for jobs.",
+}
+
+
+def _sandbox_keys() -> Iterator[Key]:
+    for field in dataclasses.fields(SandboxRules):
+        kind = whole(*BOUNDS[field.name])
+        yield Key(f"sandbox.{field.name}", kind, field.default, _SANDBOX_DOCS[field.name])
+
 
 _BUDGET_KEYS: Sequence[Key] = (
     Key("budgets.losses", whole(0, 1000), _BUDGETS.losses, "Lost VMs, before the job fails."),
@@ -636,7 +631,7 @@ KEYS: Final[tuple[Key, ...]] = (
     *_health_keys(),
     *_retention_keys(),
     *_CONTAINER_KEYS,
-    *_SANDBOX_KEYS,
+    *_sandbox_keys(),
     *_CATALOGUE,
     *_CLUSTER_KEYS,
     *_TENANT_KEYS,

@@ -19,6 +19,11 @@ class SandboxRules:
     """Of one attempt; the job goes on, the rest of its output is dropped."""
     status_max_mb: int = 64
     """Of one attempt's status file; the rest is not read."""
+    pids_max: int = 16_384
+    """Processes and threads of one job, where jobs have users of their own."""
+    uid_first: int = 1_879_048_192
+    """Jobs run as users from here on; the default range is one that no distribution gives out."""
+    uid_count: int = 268_435_455
 
     @property
     def outputs_max(self) -> int:
@@ -33,8 +38,15 @@ class SandboxRules:
         return self.status_max_mb * MB
 
 
-BOUND_MAX = 1_000_000
-"""Of each bound, in its own unit."""
+BOUNDS = {
+    "outputs_max_gb": (1, 1_000_000),
+    "log_max_mb": (1, 1_000_000),
+    "status_max_mb": (1, 1_000_000),
+    "pids_max": (16, 4_000_000),
+    "uid_first": (1000, 2**31 - 2),
+    "uid_count": (1, 2**28),
+}
+"""The least and the most of each."""
 SANDBOX_WORDS = (
     f"a JSON object with any of {', '.join(field.name for field in fields(SandboxRules))}"
 )
@@ -44,10 +56,10 @@ def sandbox_of(words: object) -> SandboxRules | None:
     """The rules from plain values, as instance metadata carries them; None if they are wrong."""
     if not isinstance(words, Mapping):
         return None
-    known = {field.name for field in fields(SandboxRules)}
     for name, value in words.items():
-        if name not in known or isinstance(value, bool) or not isinstance(value, int):
+        if name not in BOUNDS or isinstance(value, bool) or not isinstance(value, int):
             return None
-        if not 1 <= value <= BOUND_MAX:
+        least, most = BOUNDS[name]
+        if not least <= value <= most:
             return None
     return SandboxRules(**words)

@@ -12,7 +12,14 @@ from pathlib import Path
 
 import httpx
 
-from cli.chaos.scenarios import CLUSTER, STUCK_S, ChaosLog, ChaosPlan, NotRecovered
+from cli.chaos.scenarios import (
+    CLUSTER,
+    STUCK_S,
+    ChaosLog,
+    ChaosPlan,
+    NotRecovered,
+    tick_lines,
+)
 from cli.paths import Running
 from core.clock import SystemClock
 
@@ -23,9 +30,10 @@ ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 # one attempt that runs twice, are seen whatever the scheduler believes.
 SCRIPT = """
 import os, sys, time
-out = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+path = os.environ["ZEN_CHECKPOINT_DIR"] + "/ticks"
+out = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 me = f"{os.environ['ZEN_JOB_ID']} {os.environ['ZEN_ATTEMPT']} {os.getpid()}"
-for _ in range(int(sys.argv[2])):
+for _ in range(int(sys.argv[1])):
     os.write(out, f"{me} {time.time():.3f}\\n".encode())
     time.sleep(0.1)
 """
@@ -115,9 +123,7 @@ class Flow:
             await asyncio.sleep(1.0)
 
     def _seen(self) -> set[str]:
-        if not self._ticks.exists():
-            return set()
-        return {line.split()[0] for line in self._ticks.read_text(encoding="utf-8").splitlines()}
+        return {line.split()[0] for line in tick_lines(self._ticks)}
 
     async def _one(self, number: int) -> None:
         job_id = f"chaos-{number}"
@@ -132,7 +138,7 @@ class Flow:
         return {
             "job_id": job_id,
             "cluster": CLUSTER,
-            "command": [sys.executable, "-I", "-S", "-c", SCRIPT, str(self._ticks), str(ticks)],
+            "command": [sys.executable, "-I", "-S", "-c", SCRIPT, str(ticks)],
         }
 
     def _ticks_of(self, number: int) -> int:

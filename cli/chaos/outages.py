@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from cli.chaos.scenarios import ChaosLog, Outage
+from cli.chaos.scenarios import ChaosLog, Outage, tick_lines
 
 ANSWER_MAX_S = 2.0
 AGAIN_MAX_S = 30.0
@@ -33,7 +33,7 @@ def come_through(outage: Outage, ticks: Path) -> list[Through]:
     """The steady jobs, by their own lines."""
     moments: dict[str, list[float]] = {job_id: [] for job_id in outage.steady}
     runs: dict[str, set[tuple[str, str]]] = {job_id: set() for job_id in outage.steady}
-    for line in _lines(ticks):
+    for line in tick_lines(ticks):
         job_id, attempt, pid, at = line.split()
         if job_id in moments:
             moments[job_id].append(float(at))
@@ -42,10 +42,6 @@ def come_through(outage: Outage, ticks: Path) -> list[Through]:
         _through(job_id, wanted, sorted(moments[job_id]), len(runs[job_id]), outage.back)
         for job_id, wanted in outage.steady.items()
     ]
-
-
-def _lines(path: Path) -> Iterable[str]:
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else ()
 
 
 def _through(job_id: str, wanted: int, at: Sequence[float], runs: int, back: float) -> Through:

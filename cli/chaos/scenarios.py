@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, assert_never
 
 from core.errors import ZenError
@@ -152,3 +153,9 @@ class ChaosLog:
     """How long each 503 took while the database was away."""
     healed_s: float = 0.0
     """From the last fault to the end of the last job."""
+
+
+def tick_lines(checkpoints: Path) -> list[str]:
+    """What the jobs wrote while they ran: each among its own checkpoints, where it may write."""
+    files = sorted(checkpoints.rglob("ticks"))
+    return [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]

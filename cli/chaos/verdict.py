@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from cli.chaos.outages import Through, come_through, outage_faults, outage_rows
-from cli.chaos.scenarios import ChaosLog, ChaosPlan
+from cli.chaos.scenarios import ChaosLog, ChaosPlan, tick_lines
 from core.audit import Audit, Reign, takeovers
 
 TAKEOVER_MAX_S = 15.0
@@ -139,12 +139,11 @@ def judge(
 def read_ticks(path: Path) -> dict[str, list[AttemptProcess]]:
     """The processes of each job, by their own lines."""
     spans: dict[tuple[str, int, int], tuple[float, float]] = {}
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            job_id, which, pid, at = line.split()
-            key, moment = (job_id, int(which), int(pid)), float(at)
-            first, last = spans.get(key, (moment, moment))
-            spans[key] = (min(first, moment), max(last, moment))
+    for line in tick_lines(path):
+        job_id, which, pid, at = line.split()
+        key, moment = (job_id, int(which), int(pid)), float(at)
+        first, last = spans.get(key, (moment, moment))
+        spans[key] = (min(first, moment), max(last, moment))
     found: dict[str, list[AttemptProcess]] = {}
     for (job_id, attempt, number), (first, last) in spans.items():
         found.setdefault(job_id, []).append(AttemptProcess(attempt, number, first, last))

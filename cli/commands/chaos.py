@@ -105,7 +105,7 @@ async def _judged(place: Home, plan: ChaosPlan, tell: Callable[[str], None]) -> 
     assert task is not None
     # What we froze must be thawed before we go, or nobody could stop it.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    ticks = place.path / "ticks"
+    ticks = place.path / "store" / "checkpoints"
     havoc = ChaosRun(place, plan, ticks, tell)
     try:
         story = await havoc.run()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from cli.paths import PROGRAM, Running
 
 
@@ -17,6 +19,7 @@ def next_steps(running: Running) -> list[str]:
         *moved,
         *more,
         f"  {running.note}",
+        *who_runs_jobs(),
         f"  bus: PUBSUB_EMULATOR_HOST={running.bus} (libraries)",
         f"       CLOUDSDK_API_ENDPOINT_OVERRIDES_PUBSUB={running.bus_rest}/ (gcloud)",
         f"  configuration: {running.config} (edit it while it runs: {PROGRAM} config diff)",
@@ -24,3 +27,10 @@ def next_steps(running: Running) -> list[str]:
         f"        {PROGRAM} jobs --watch   {PROGRAM} logs -f JOB   {PROGRAM} show JOB",
         f"        {PROGRAM} clusters       {look}",
     ]
+
+
+def who_runs_jobs() -> list[str]:
+    """Only root can give jobs users of their own; anybody else should know it."""
+    if os.geteuid() == 0:
+        return []
+    return ["  jobs run as you: they can read your files and signal your processes (not root)"]

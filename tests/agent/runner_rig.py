@@ -11,6 +11,7 @@ from agent.containers.spec import Runtime
 from agent.events import Exited, Input, StartFailed
 from agent.json_log import JsonLog
 from agent.runner import JobRunner
+from agent.sandbox.isolation import Isolation
 from core.clock import SystemClock
 from core.containers import ContainerRules
 from core.job_fields import WorkerSpec
@@ -32,6 +33,7 @@ class RunnerRig:
         root: Path,
         *,
         sandbox: SandboxRules | None = None,
+        isolation: Isolation | None = None,
         docker: str = "",
         image: str | None = None,
         store: FileStore | None = None,
@@ -51,7 +53,7 @@ class RunnerRig:
             self.store,
             self.posted.put_nowait,
             JsonLog(SystemClock()),
-            sandbox=sandbox,
+            isolation=isolation or Isolation(sandbox or SandboxRules()),
             environment=self.environ,
             runtime=self.runtime,
         )

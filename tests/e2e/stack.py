@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
 import signal
@@ -45,7 +44,6 @@ Json = dict[str, Any]
 
 
 T = TypeVar("T")
-_numbers = itertools.count(1)
 
 
 def wait_for(what: str, look: Callable[[], T | None], seconds: float = 30) -> T:
@@ -184,9 +182,17 @@ class Stack:
 
     def submit_held(self, **fields: Any) -> tuple[str, Path]:
         """A job that runs until the file is there: nobody needs to guess for how long."""
-        release = self.home.parent / f"release-{next(_numbers)}"
-        script = 'while [ ! -e "$0" ]; do sleep 0.1; done'
-        return self.submit("sh", "-c", script, str(release), **fields), release
+        script = 'while [ ! -e "$ZEN_CHECKPOINT_DIR/release" ]; do sleep 0.1; done'
+        return self.held(self.submit("sh", "-c", script, **fields))
+
+    def held(self, job_id: str) -> tuple[str, Path]:
+        """The file whose presence lets the job end: among its checkpoints, which it can see."""
+        job = self.job(job_id)
+        node = self.home / "node"
+        store = (node if node.exists() else self.home) / "store"
+        return job_id, store / "checkpoints" / job["tenant_id"] / job[
+            "user_id"
+        ] / job_id / "release"
 
     def processes(self) -> list[psutil.Process]:
         """Every process that has to do with this stack."""

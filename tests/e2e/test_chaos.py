@@ -44,7 +44,7 @@ def test_ticks_become_spans(tmp_path: Path) -> None:
     """Lines of several processes, mixed as they come."""
     path = tmp_path / "ticks"
     path.write_text("a 1 10 1.0\nb 1 11 1.5\na 1 10 2.0\na 2 12 3.0\n")
-    assert read_ticks(path) == {
+    assert read_ticks(tmp_path) == {
         "a": [AttemptProcess(1, 10, 1.0, 2.0), AttemptProcess(2, 12, 3.0, 3.0)],
         "b": [AttemptProcess(1, 11, 1.5, 1.5)],
     }
@@ -58,7 +58,7 @@ def test_jobs_through_an_outage_are_judged_by_their_own_lines(tmp_path: Path) ->
     bus = Outage("bus", began=10.0, back=20.0, steady={"a": 3, "b": 2})
     database = Outage("postgres", began=10.0, back=20.0, steady={"a": 4})
     story = ChaosLog(away=[bus, database], refusals_s=[0.5, 2.5])
-    found = {outage.part: come_through(outage, path) for outage in story.away}
+    found = {outage.part: come_through(outage, tmp_path) for outage in story.away}
     assert [(one.again_s, one.runs) for one in found["bus"]] == [(1.0, 1), (40.0, 2)]
     assert outage_faults(story, found) == [
         "b ran 2 times, not once",

@@ -28,15 +28,16 @@ def timed(call: str, url: str, **words: object) -> tuple[int, float]:
 
 def ticking(up: Stack) -> tuple[str, Path]:
     """A running job that counts, ten times a second, until the file is there."""
-    release = up.home.parent / f"release-{time.monotonic_ns()}"
-    job_id = up.submit("sh", "-c", TICK, str(release), gpu_type="l4")
+    job_id = up.submit("sh", "-c", TICK, gpu_type="l4")
     up.wait(job_id, "RUNNING")
-    return job_id, release
+    return up.held(job_id)
 
 
 TICK = """
 i=0
-until [ -e "$0" ]; do i=$((i + 1)); echo $i >> "$ZEN_CHECKPOINT_DIR/ticks"; sleep 0.1; done
+until [ -e "$ZEN_CHECKPOINT_DIR/release" ]; do
+    i=$((i + 1)); echo $i >> "$ZEN_CHECKPOINT_DIR/ticks"; sleep 0.1
+done
 """
 
 

@@ -1,0 +1,1 @@
+"""What keeps a job from its VM, its agent and its neighbours."""
