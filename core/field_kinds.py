@@ -12,6 +12,7 @@ from core.groups import AFTER_MAX, AFTER_WORDS, ARRAY_WORDS, parse_after, parse_
 from core.names import JOB_ID
 
 REPLICAS_MAX = 1000
+AMOUNT_MAX = 1e9
 GPU_TYPES_MAX = 16
 COMMAND_BYTES_MAX = 128 * 1024
 ID_WORDS = "1 to 63 letters, digits, '.', '_' or '-', beginning with a letter or digit"
@@ -39,7 +40,7 @@ class Kind:
     read: Callable[[Any], Any]
 
 
-def _text(value: str) -> str:
+def _as_is(value: Any) -> Any:
     return value
 
 
@@ -47,7 +48,17 @@ def text(pattern: re.Pattern[str], expected: str, *examples: str) -> Kind:
     def check(value: object) -> str | None:
         return None if isinstance(value, str) and pattern.match(value) else expected
 
-    return Kind(check, _with({"type": "string"}, examples), _text)
+    return Kind(check, _with({"type": "string"}, examples), _as_is)
+
+
+def short_text(chars_max: int) -> Kind:
+    expected = f"at most {chars_max} printable characters"
+
+    def check(value: object) -> str | None:
+        right = isinstance(value, str) and len(value) <= chars_max and value.isprintable()
+        return None if right else expected
+
+    return Kind(check, {"type": "string", "maxLength": chars_max}, _as_is)
 
 
 def whole(low: int, high: int) -> Kind:
@@ -85,11 +96,26 @@ def number(low: float, high: float, unit: str, *, times: int | None = None) -> K
     return Kind(check, {"type": "number"}, read)
 
 
+def quantity(*, above_zero: bool = False) -> Kind:
+    """A finite number of something that is shared or limited."""
+    expected = f"a number {'above 0' if above_zero else 'from 0 on'}"
+
+    def check(value: object) -> str | None:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return expected
+        enough = value > 0 if above_zero else value >= 0
+        return None if enough and value <= AMOUNT_MAX else expected
+
+    return Kind(
+        check, {"type": "number", "exclusiveMinimum" if above_zero else "minimum": 0}, _as_is
+    )
+
+
 def one_of(*known: str) -> Kind:
     def check(value: object) -> str | None:
         return None if value in known else f"one of: {', '.join(known)}"
 
-    return Kind(check, {"type": "string", "enum": list(known)}, _text)
+    return Kind(check, {"type": "string", "enum": list(known)}, _as_is)
 
 
 def pairs(names: re.Pattern[str], most: int, what: str) -> Kind:
@@ -232,7 +258,7 @@ _REPLICAS: Mapping[str, object] = {
 FLAG = Kind(_check_flag, {"type": "boolean"}, bool)
 ID = text(JOB_ID, ID_WORDS)
 ARGV = Kind(_check_argv, _WORDS, tuple)
-SCRIPT = Kind(_check_script, {"type": "string"}, _text)
+SCRIPT = Kind(_check_script, {"type": "string"}, _as_is)
 REGIONS = Kind(_check_regions, _WORDS, tuple)
 CLUSTER = text(_SLUG, "a cluster, e.g. 2xa100-40gb")
 GPU_TYPE = Kind(

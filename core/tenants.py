@@ -8,14 +8,16 @@ that admits, under the lock of the tenant's row.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from core.cluster import ClusterSpec
 from core.cost import TenantBudget
+from core.field_kinds import FLAG, Kind, named, quantity, short_text, whole
 from core.job import LEASED, Job, JobStatus
-from core.job_fields import JobSpec
-from core.queueing import PRIORITY_HIGHEST
+from core.job_fields import JobSpec, Option, Said
+from core.queueing import PRIORITY_CAPS, PRIORITY_HIGHEST
 
 DEFAULT_TENANT = "default"
 HOLDS = frozenset({*LEASED, JobStatus.PROVISIONING})
@@ -32,17 +34,68 @@ _NOUNS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
+class TenantSetting:
+    """What is said about a setting beside its type and default. The check of a change, REST, the
+    options of `zen tenants set` and the reference follow from it; consent and quota are stored as
+    documents, so that a new one there needs no column."""
+
+    kind: Kind
+    option: Option
+    nullable: bool
+    """null is the default: no limit, or as the configuration says."""
+
+    def check(self, value: object) -> str | None:
+        """What was expected; None if the value is right."""
+        expected = None if value is None and self.nullable else self.kind.check(value)
+        return f"{expected}, or null" if expected and self.nullable else expected
+
+    def read(self, value: object) -> Any:
+        return None if value is None else self.kind.read(value)
+
+    @property
+    def schema(self) -> dict[str, object]:
+        kind = self.kind.schema
+        return {**kind, "type": [kind["type"], "null"]} if self.nullable else dict(kind)
+
+
+def _setting(default: Any, kind: Kind, *words: Any) -> Any:
+    """`words`: those of its option."""
+    setting = TenantSetting(kind, Option(*words), nullable=default is None)
+    return field(default=default, metadata={"setting": setting})
+
+
+def _flag(default: bool, flags: str, words: str) -> Any:
+    return _setting(default, FLAG, flags, None, words)
+
+
+def _limit(kind: Kind, flag: str, words: str = "A number, or none for no limit.") -> Any:
+    return _setting(None, kind, flag, "N", words)
+
+
+def settings_of(part: type) -> dict[str, TenantSetting]:
+    """The settings among the fields of Tenant, Consent or Quota."""
+    return {f.name: f.metadata["setting"] for f in fields(part) if "setting" in f.metadata}
+
+
+_COUNT = replace(whole(0, 10_000_000), schema={"type": "integer", "minimum": 0})
+_PRIORITY = replace(
+    named(whole(0, PRIORITY_HIGHEST), PRIORITY_CAPS),
+    schema={"type": "integer", "minimum": 0, "maximum": PRIORITY_HIGHEST},
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Quota:
     """None: no limit."""
 
-    gpus: int | None = None
+    gpus: int | None = _limit(_COUNT, "--gpus")
     gpus_by_type: Mapping[str, int] = field(default_factory=dict)
-    gpu_memory_gb: float | None = None
-    cpus: float | None = None
-    memory_gb: float | None = None
-    jobs: int | None = None
-    usd_per_day: float | None = None
-    usd_per_month: float | None = None
+    gpu_memory_gb: float | None = _limit(quantity(), "--gpu-memory-gb")
+    cpus: float | None = _limit(quantity(), "--cpus")
+    memory_gb: float | None = _limit(quantity(), "--memory-gb")
+    jobs: int | None = _limit(_COUNT, "--jobs", "Jobs at once, or none for no limit.")
+    usd_per_day: float | None = _limit(quantity(above_zero=True), "--usd-per-day")
+    usd_per_month: float | None = _limit(quantity(above_zero=True), "--usd-per-month")
 
     @property
     def limits(self) -> Amounts:
@@ -56,12 +109,19 @@ class Quota:
 class Consent:
     """What a tenant agrees to for jobs that say nothing of their own."""
 
-    spot: bool = False
-    """Its jobs may have spot VMs."""
-    allow_larger: bool = False
-    """Its jobs may have VMs with more GPUs than they ask for."""
-    confirm_above_usd_per_hour: float | None = None
-    """A dearer submission must be confirmed. None: as the configuration says."""
+    spot: bool = _flag(False, "--spot/--no-spot", "Spot VMs for jobs that do not say.")
+    allow_larger: bool = _flag(
+        False,
+        "--allow-larger/--no-allow-larger",
+        "More GPUs than asked for, for jobs that do not say.",
+    )
+    confirm_above_usd_per_hour: float | None = _setting(
+        None,
+        quantity(),
+        "--confirm-above",
+        "USD",
+        "Dearer submissions must be confirmed, per hour; none: as the configuration says.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +129,25 @@ class Tenant:
     """One team. A tenant that nobody has set up has these defaults."""
 
     tenant_id: str
-    weight: float = 1.0
-    """Its part of what is shared, beside the others' weights."""
-    priority_max: int = PRIORITY_HIGHEST
-    """Its jobs may not ask for more."""
-    may_preempt: bool = True
-    """Its jobs may take the place of others' that run."""
-    preemptible: bool = True
-    """Its running jobs may be preempted."""
+    weight: float = _setting(
+        1.0, quantity(above_zero=True), "--weight", "N", "Its part beside the others' weights."
+    )
+    priority_max: int = _setting(
+        PRIORITY_HIGHEST,
+        _PRIORITY,
+        "--priority-max",
+        "N",
+        "Its jobs may not ask for more; or a class.",
+        Said.NAMED,
+    )
+    may_preempt: bool = _flag(
+        True, "--may-preempt/--may-not-preempt", "May its jobs take others' place?"
+    )
+    preemptible: bool = _flag(True, "--preemptible/--not-preemptible", "May its jobs be preempted?")
     quota: Quota = field(default_factory=Quota)
     version: int = 1
-    name: str = ""
-    """For people; empty: as its id."""
+    name: str = _setting("", short_text(128), "--name", "NAME", "For people.")
+    """Empty: as its id."""
     deleted: bool = False
     """Nobody's any more: shown in no list, and unknown to a submission. Its row stays, with the
     defaults, so that a job that came at the same moment still finds it."""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Annotated
+import inspect
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
 from cli.client import Client, Json, path
-from cli.options import command, group
+from cli.options import Given, command, group, option
 from cli.output.printing import Answer, fitted, money
 from cli.output.tables import Fitted
 from core.errors import BadInput, Fault
+from core.job_fields import Said
+from core.tenant_settings import LIMITS, SETTINGS
+from core.tenants import TenantSetting
 
 NONE = "none"
-_LIMIT = f"A number, or {NONE} for no limit."
 Name = Annotated[str, typer.Argument(metavar="TENANT")]
 
 
@@ -51,72 +54,28 @@ def show(client: Client, tenant: Name) -> Answer:
     return Answer(found, _lines(found))
 
 
-@dataclass(frozen=True, slots=True)
-class TenantOptions:
-    """What `zen tenants set` is given."""
-
-    tenant: Name
-    weight: Annotated[
-        float | None, typer.Option("--weight", help="Its part beside the others' weights.")
-    ] = None
-    priority_max: Annotated[
-        int | None, typer.Option("--priority-max", help="Its jobs may not ask for more.")
-    ] = None
-    may_preempt: Annotated[
-        bool | None,
-        typer.Option("--may-preempt/--may-not-preempt", help="May its jobs take others' place?"),
-    ] = None
-    preemptible: Annotated[
-        bool | None,
-        typer.Option("--preemptible/--not-preemptible", help="May its jobs be preempted?"),
-    ] = None
-    spot: Annotated[
-        bool | None,
-        typer.Option("--spot/--no-spot", help="Spot VMs for jobs that do not say."),
-    ] = None
-    allow_larger: Annotated[
-        bool | None,
-        typer.Option(
-            "--allow-larger/--no-allow-larger",
-            help="More GPUs than asked for, for jobs that do not say.",
-        ),
-    ] = None
-    confirm_above: Annotated[
-        str | None,
-        typer.Option(
-            "--confirm-above",
-            metavar="USD",
-            help="Dearer submissions must be confirmed, per hour; none: as the configuration says.",
-        ),
-    ] = None
-    gpus: Annotated[str | None, typer.Option("--gpus", metavar="N", help=_LIMIT)] = None
-    gpus_of: Annotated[
-        list[str] | None,
-        typer.Option("--gpus-of", metavar="TYPE=N", help="GPUs of one type. Repeatable."),
-    ] = None
-    gpu_memory_gb: Annotated[
-        str | None, typer.Option("--gpu-memory-gb", metavar="N", help=_LIMIT)
-    ] = None
-    cpus: Annotated[str | None, typer.Option("--cpus", metavar="N", help=_LIMIT)] = None
-    memory_gb: Annotated[str | None, typer.Option("--memory-gb", metavar="N", help=_LIMIT)] = None
-    jobs: Annotated[
-        str | None, typer.Option("--jobs", metavar="N", help=f"Jobs at once. {_LIMIT}")
-    ] = None
-    usd_per_day: Annotated[str | None, typer.Option("--usd-per-day", metavar="N", help=_LIMIT)] = (
-        None
-    )
-    usd_per_month: Annotated[
-        str | None, typer.Option("--usd-per-month", metavar="N", help=_LIMIT)
-    ] = None
-
-
-_SETTINGS = ("weight", "priority_max", "may_preempt", "preemptible", "spot", "allow_larger")
-_QUOTAS = ("gpus", "gpu_memory_gb", "cpus", "memory_gb", "jobs", "usd_per_day", "usd_per_month")
+def _options() -> list[inspect.Parameter]:
+    """One for each setting: yes or no, or a word."""
+    made = []
+    for name, setting in {**SETTINGS, **LIMITS}.items():
+        said = setting.option
+        told = typer.Option(*said.flags.split(), metavar=said.metavar, help=said.help)
+        shape = bool if "/" in said.flags else str
+        made.append(option(name, Annotated[shape | None, told], None))
+    return made
 
 
 @app.command("set")
-@command
-def set_tenant(client: Client, wanted: TenantOptions) -> Answer:
+@partial(command, made=_options())
+def set_tenant(
+    client: Client,
+    given: Given,
+    tenant: Name,
+    gpus_of: Annotated[
+        list[str] | None,
+        typer.Option("--gpus-of", metavar="TYPE=N", help="GPUs of one type. Repeatable."),
+    ] = None,
+) -> Answer:
     """Create a tenant or change it. What is not named stays as it is.
 
     \b
@@ -126,20 +85,17 @@ def set_tenant(client: Client, wanted: TenantOptions) -> Answer:
       zen tenants set vision --gpus none --priority-max 999
       zen tenants set vision --spot --confirm-above 40
     """
-    named = asdict(wanted)
-    body: Json = {name: named[name] for name in _SETTINGS if named[name] is not None}
-    if wanted.confirm_above is not None:
-        body["confirm_above_usd_per_hour"] = _number("confirm_above", wanted.confirm_above)
-    quota: Json = {name: _number(name, named[name]) for name in _QUOTAS if named[name] is not None}
-    if wanted.gpus_of:
-        quota["gpus_by_type"] = dict(_of_type(word) for word in wanted.gpus_of)
+    body: Json = _said(given, SETTINGS)
+    quota: Json = _said(given, LIMITS)
+    if gpus_of:
+        quota["gpus_by_type"] = dict(_of_type(word) for word in gpus_of)
     if quota:
         body["quota"] = quota
     if not body:
         raise BadInput([Fault("options", "none", "at least one setting (see --help)")])
-    response = client.call("PATCH", path("tenants", wanted.tenant), body=body)
+    response = client.call("PATCH", path("tenants", tenant), body=body)
     found = response.json()
-    done = f"tenant {wanted.tenant} {'created' if response.status_code == 201 else 'changed'}"
+    done = f"tenant {tenant} {'created' if response.status_code == 201 else 'changed'}"
     return Answer(found, [done, *_lines(found)])
 
 
@@ -160,14 +116,30 @@ def delete(client: Client, tenant: Name) -> Answer:
     return Answer(found, [found["message"]])
 
 
-def _number(name: str, word: str) -> float | int | None:
+def _said(given: Given, settings: Mapping[str, TenantSetting]) -> Json:
+    """What was given of these settings, as the API reads it."""
+    return {
+        name: _value(setting, given[name])
+        for name, setting in settings.items()
+        if given[name] is not None
+    }
+
+
+def _value(setting: TenantSetting, word: Any) -> object:
+    if isinstance(word, bool) or setting.kind.schema["type"] == "string":
+        return word
+    if setting.option.said is Said.NAMED and not word.isdecimal():
+        return word
+    return _number(setting.option.flag, word)
+
+
+def _number(flag: str, word: str) -> float | int | None:
     if word == NONE:
         return None
     try:
         number = float(word)
     except ValueError:
-        option = "--" + name.replace("_", "-")
-        raise BadInput([Fault(option, word[:80], f"a number, or {NONE}")]) from None
+        raise BadInput([Fault(flag, word[:80], f"a number, or {NONE}")]) from None
     return int(number) if number.is_integer() else number
 
 
@@ -175,7 +147,7 @@ def _of_type(word: str) -> tuple[str, float | int | None]:
     name, found, number = word.partition("=")
     if not found or not name:
         raise BadInput([Fault("--gpus-of", word[:80], "TYPE=N, e.g. h100-80gb=16")])
-    return name, _number("gpus_of", number)
+    return name, _number("--gpus-of", number)
 
 
 def tenants_table(rows: list[Json]) -> Fitted:

@@ -51,6 +51,17 @@ class VmOut(Struct, frozen=True):
     gpus: tuple[GpuOut, ...]
 
 
+class VmCountsOut(Struct, frozen=True):
+    """VMs that are not gone."""
+
+    requested: int
+    booting: int
+    idle: int
+    busy: int
+    draining: int
+    deleting: int
+
+
 class VmsOut(Struct, frozen=True):
     """A page of VMs, newest first."""
 

@@ -9,20 +9,22 @@ from typing import Any
 
 from core.errors import BadInput, Fault
 from core.job import Job
-from core.queueing import class_of
+from core.queueing import PRIORITY_CAPS, class_of
 from core.slots import gpus_among
 from core.submission import shown, unknown
 from core.tenant_settings import FIELDS
 from core.tenants import Tenant
 
-TIERS: Mapping[str, int] = {"low": 499, "medium": 999, "high": 1999, "critical": 9999}
-"""Tier → the highest priority that its jobs may ask for."""
 _OTHER_TIERS = {
     "normal": "medium",
     "standard": "medium",
     "premium": "high",
     "urgent": "critical",
 }
+TIERS: Mapping[str, int] = {
+    _OTHER_TIERS.get(name, name): highest for name, highest in PRIORITY_CAPS.items()
+}
+"""Tier → the highest priority that its jobs may ask for."""
 _LIMITS: Mapping[str, tuple[str, int]] = {
     "max_gpus": ("gpus", 1),
     "max_gpu_memory_mb": ("gpu_memory_gb", 1024),

@@ -18,10 +18,9 @@ from scheduler.api.http.endpoint import Routes, route
 from scheduler.api.http.params import Param, Query
 from scheduler.api.routes.jobs import PAGE_SIZE, PAGE_TOKEN
 from scheduler.api.shapes import Time, iso, iso_or_none, shaped
-from scheduler.api.vm_shapes import VmsOut, vm_out
+from scheduler.api.vm_shapes import VmCountsOut, VmsOut, vm_out
 
 TAG = "capacity"
-VM_WORDS = ("requested", "booting", "idle", "busy", "draining", "deleting")
 
 
 class ClusterJobsOut(Struct, frozen=True):
@@ -44,7 +43,7 @@ class BlockOut(Struct, frozen=True):
     message: str
 
 
-class RegionOut(Struct, frozen=True):
+class RegionOut(VmCountsOut, frozen=True, kw_only=True):
     """A cluster in one region."""
 
     region: str
@@ -52,12 +51,6 @@ class RegionOut(Struct, frozen=True):
     usd_per_hour: float | None
     """Null: the configuration has withdrawn the region, and its last VMs are leaving."""
     target: int
-    requested: int
-    booting: int
-    idle: int
-    busy: int
-    draining: int
-    deleting: int
     blocked: BlockOut | None
     why: str
     observed_at: Time | None
@@ -200,7 +193,10 @@ def _region(
         zones=spec.zones if spec else (),
         usd_per_hour=cluster.usd_per_hour(region) if spec else None,
         target=status.target_size if status else 0,
-        **{word: counts.get((cluster.name, region, word), 0) for word in VM_WORDS},
+        **{
+            word: counts.get((cluster.name, region, word), 0)
+            for word in VmCountsOut.__struct_fields__
+        },
         blocked=block,
         why=status.why if status else "",
         observed_at=iso_or_none(status.observed_at) if status else None,

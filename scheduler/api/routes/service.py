@@ -18,22 +18,11 @@ from scheduler.api.http.params import Param, Query
 from scheduler.api.http.problems import NotReady
 from scheduler.api.services import OK
 from scheduler.api.shapes import JobState, Time, iso, iso_or_none, shaped, statuses_of
-from scheduler.api.vm_shapes import AlertsOut, alert_out
+from scheduler.api.vm_shapes import AlertsOut, VmCountsOut, alert_out
 from scheduler.operations.live_config import LiveConfig
 from scheduler.operations.metrics import CONTENT_TYPE
 
 ALERTS_MAX = 500
-
-
-class VmCountsOut(Struct, frozen=True):
-    """VMs that are not gone."""
-
-    requested: int
-    booting: int
-    idle: int
-    busy: int
-    draining: int
-    deleting: int
 
 
 class EmbeddedOut(Struct, frozen=True):

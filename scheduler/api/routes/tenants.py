@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, get_type_hints
 
+import msgspec
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,10 +19,11 @@ from core.job import JobStatus
 from core.queueing import class_of
 from core.reads import JobFilter
 from core.submission import nearest
-from core.tenant_settings import QUOTA_FIELDS, changed, deleted
+from core.tenant_settings import LIMITS, QUOTA_FIELDS, SETTINGS, changed, deleted
 from core.tenants import (
     DEFAULT_TENANT,
     Amounts,
+    Consent,
     Tenant,
     TenantRow,
     budgets_of,
@@ -48,13 +50,19 @@ class LimitOut(Struct, frozen=True):
     used: float
 
 
-class TenantOut(Struct, frozen=True):
+_TYPES = {**get_type_hints(Tenant), **get_type_hints(Consent)}
+_SettingsOut = msgspec.defstruct(
+    "_SettingsOut", [(name, _TYPES[name]) for name in SETTINGS], frozen=True, kw_only=True
+)
+"""The settings as they are stored, but for an empty name: that is the id."""
+
+
+class TenantOut(_SettingsOut, frozen=True, kw_only=True):  # type: ignore[valid-type, misc, call-arg]
     """One tenant."""
 
     tenant_id: str
     id: str
     """The same; with those down to `active` what clients of multi-tenant schedulers read."""
-    name: str
     max_gpus: int | None
     max_gpu_memory_mb: int | None
     max_cpu_cores: int | None
@@ -67,17 +75,7 @@ class TenantOut(Struct, frozen=True):
     current_gpus: int
     current_jobs: int
     active: bool
-    weight: float
-    priority_max: int
     priority_class_max: str
-    may_preempt: bool
-    preemptible: bool
-    spot: bool
-    """Whether its jobs have spot VMs unless they say otherwise."""
-    allow_larger: bool
-    """Whether its jobs may have VMs with more GPUs than asked for, unless they say otherwise."""
-    confirm_above_usd_per_hour: float | None
-    """A dearer submission must be confirmed; null: as `submit` of the configuration says."""
     quota: Mapping[str, Any]
     """As it was set; limits of the configuration are only in `limits`."""
     limits: tuple[LimitOut, ...]
@@ -102,23 +100,12 @@ class TenantDeletedOut(Struct, frozen=True):
 
 
 _SETTINGS: Mapping[str, object] = {
-    "name": {"type": "string", "maxLength": 128},
-    "weight": {"type": "number", "exclusiveMinimum": 0},
-    "priority_max": {"type": "integer", "minimum": 0, "maximum": 9999},
-    "may_preempt": {"type": "boolean"},
-    "preemptible": {"type": "boolean"},
-    "spot": {"type": "boolean"},
-    "allow_larger": {"type": "boolean"},
-    "confirm_above_usd_per_hour": {"type": ["number", "null"], "minimum": 0},
+    **{name: setting.schema for name, setting in SETTINGS.items()},
     "quota": {
         "type": ["object", "null"],
         "additionalProperties": False,
         "properties": {
-            **{
-                name: {"type": ["number", "null"], "minimum": 0}
-                for name in QUOTA_FIELDS
-                if name != "gpus_by_type"
-            },
+            **{name: limit.schema for name, limit in LIMITS.items()},
             "gpus_by_type": {
                 "type": ["object", "null"],
                 "additionalProperties": {"type": ["integer", "null"], "minimum": 0},

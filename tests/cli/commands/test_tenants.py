@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from core.tenant_settings import LIMITS, SETTINGS
 from scheduler.api.examples import example_of
 from scheduler.api.routes.tenants import TenantOut
 
@@ -45,6 +46,21 @@ def test_set_sends_only_what_was_named(zen: Zen, api: Api) -> None:
     assert ended.out.startswith("tenant vision changed")
     quota = {"gpus": None, "gpus_by_type": {"h100-80gb": 16}}
     assert api.body() == {"weight": 2.0, "preemptible": False, "quota": quota}
+
+
+def test_every_setting_has_an_option(zen: Zen, api: Api) -> None:
+    """Names, classes and numbers are sent as the API reads them."""
+    api.on("PATCH", f"{PATH}/vision", EXAMPLE)
+    words = ("--name", "Vision 2", "--priority-max", "high", "--confirm-above", "none")
+    assert zen("tenants", "set", "vision", *words, "--jobs", "7").code == 0
+    assert api.body() == {
+        "name": "Vision 2",
+        "priority_max": "high",
+        "confirm_above_usd_per_hour": None,
+        "quota": {"jobs": 7},
+    }
+    shown = zen("tenants", "set", "--help").out
+    assert all(one.option.flag in shown for one in (*SETTINGS.values(), *LIMITS.values()))
 
 
 def test_words_that_are_no_numbers_are_named(zen: Zen, api: Api) -> None:
