@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_type_hints
 
 import msgspec
 
 from core.changes import CloudRequest
+from core.cluster import WorkerKind
 from core.health import WELL, VmHealth
 from core.job import Job, JobStatus, Lease, Membership, Offer, StopReason, TimelineEntry
 from core.job_fields import SPEC_FIELDS, JobField, JobSpec, types
@@ -85,6 +87,31 @@ class Shape(Generic[T]):
         return [[field.value(item) for item in items] for field in self.fields]
 
 
+_COLUMN_TYPES: Mapping[object, str] = {
+    str: "text",
+    str | None: "text",
+    WorkerKind: "text",
+    int: "int",
+    int | None: "int",
+    float: "float8",
+    bool: "bool",
+    datetime: "timestamptz",
+    datetime | None: "timestamptz",
+}
+
+
+def plain_columns(kind: type[T], names: Iterable[str]) -> tuple[BulkColumn[T], ...]:
+    """Columns that are called as the field is, and hold its value."""
+    hints = get_type_hints(kind)
+    return tuple(_plain(name, _COLUMN_TYPES[hints[name]]) for name in sorted(names))
+
+
+def _plain(name: str, kind: str) -> BulkColumn[Any]:
+    value = attrgetter(name)
+    # An int would make the driver send an array of another type.
+    return BulkColumn(name, kind, (lambda row: float(value(row))) if kind == "float8" else value)
+
+
 def lease_part(pick: Callable[[Lease], object]) -> Callable[[Job], object]:
     """A value of the job's lease, or NULL."""
     return lambda job: None if job.lease is None else pick(job.lease)
@@ -92,42 +119,31 @@ def lease_part(pick: Callable[[Lease], object]) -> Callable[[Job], object]:
 
 JOB_STATE: tuple[BulkColumn[Job], ...] = (
     BulkColumn("uid", "uuid", lambda j: j.uid),
-    BulkColumn("cluster", "text", lambda j: j.cluster),
     BulkColumn("status", "text", lambda j: str(j.status)),
-    BulkColumn("version", "int", lambda j: j.version),
-    BulkColumn("attempt", "int", lambda j: j.attempt),
     BulkColumn("lease_id", "text", lease_part(lambda x: x.lease_id)),
     BulkColumn("vm_name", "text", lease_part(lambda x: x.vm_name)),
     BulkColumn("vm_uid", "uuid", lease_part(lambda x: x.vm_uid)),
     BulkColumn("lease_region", "text", lease_part(lambda x: x.region)),
     BulkColumn("lease_zone", "text", lease_part(lambda x: x.zone)),
     BulkColumn("slots", "jsonb", lease_part(lambda x: to_json(x.slots))),
-    BulkColumn("status_since", "timestamptz", lambda j: j.status_since),
-    BulkColumn("queued_since", "timestamptz", lambda j: j.queued_since),
-    BulkColumn("deadline_at", "timestamptz", lambda j: j.deadline_at),
-    BulkColumn("started_at", "timestamptz", lambda j: j.started_at),
-    BulkColumn("ended_at", "timestamptz", lambda j: j.ended_at),
-    BulkColumn("failures", "int", lambda j: j.failures),
-    BulkColumn("losses", "int", lambda j: j.losses),
-    BulkColumn("preemptions", "int", lambda j: j.preemptions),
-    BulkColumn("exit_code", "int", lambda j: j.exit_code),
     BulkColumn("reason", "text", lambda j: clean(j.reason)),
     BulkColumn(
         "stop_reason", "text", lambda j: None if j.stop_reason is None else str(j.stop_reason)
     ),
     # By its own uid a parked member is in no index of a queue.
     BulkColumn("blocked", "uuid", lambda j: j.uid if j.parked else j.blocked),
-    BulkColumn("gang_region", "text", lambda j: j.gang_region),
-    BulkColumn("holds", "int", lambda j: j.holds),
     BulkColumn("offer", "jsonb", lambda j: None if j.offer is None else to_json(j.offer)),
-    BulkColumn("attained_gpu_s", "float8", lambda j: float(j.attained_gpu_s)),
     BulkColumn("due_at", "timestamptz", lambda j: j.due),
-    BulkColumn("starts_by", "timestamptz", lambda j: j.starts_by),
-    BulkColumn("saved_s", "float8", lambda j: float(j.saved_s)),
-    BulkColumn("saved_share", "float8", lambda j: float(j.saved_share)),
-    BulkColumn("retry_at", "timestamptz", lambda j: j.retry_at),
+    *plain_columns(
+        Job,
+        (
+            *("cluster", "version", "attempt", "failures", "losses", "preemptions", "exit_code"),
+            *("status_since", "queued_since", "deadline_at", "started_at", "ended_at"),
+            *("starts_by", "retry_at", "gang_region", "holds"),
+            *("attained_gpu_s", "saved_s", "saved_share"),
+        ),
+    ),
 )
-_COLUMN_TYPES = {str: "text", str | None: "text", int: "int", float: "float8", bool: "bool"}
 
 
 def _spec_column(field: JobField) -> BulkColumn[Job]:
@@ -147,45 +163,20 @@ JOB_BIRTH: tuple[BulkColumn[Job], ...] = (
     BulkColumn("spec", "jsonb", lambda j: to_json(j.spec)),
     BulkColumn("submitted_at", "timestamptz", lambda j: j.submitted_at),
 )
+_VM_OWN: tuple[BulkColumn[Vm], ...] = (
+    BulkColumn("uid", "uuid", lambda v: v.uid),
+    BulkColumn("caused_by", "uuid", lambda v: v.caused_by),
+    BulkColumn("state", "text", lambda v: str(v.state)),
+    BulkColumn("given_up", "text", lambda v: v.given_up and str(v.given_up)),
+    BulkColumn("boot_nonce", "text", lambda v: clean(v.boot_nonce)),
+    BulkColumn("reason", "text", lambda v: clean(v.reason)),
+    BulkColumn("address", "text", lambda v: clean(v.address)),
+    BulkColumn("leases", "jsonb", lambda v: to_json(v.leases)),
+    BulkColumn("health", "jsonb", lambda v: "{}" if v.health == WELL else to_json(v.health)),
+)
+"""Fields of a VM that are not stored as they are."""
 VM: Shape[Vm] = Shape(
-    (
-        BulkColumn("uid", "uuid", lambda v: v.uid),
-        BulkColumn("name", "text", lambda v: v.name),
-        BulkColumn("cluster", "text", lambda v: v.cluster),
-        BulkColumn("region", "text", lambda v: v.region),
-        BulkColumn("state", "text", lambda v: str(v.state)),
-        BulkColumn("version", "int", lambda v: v.version),
-        BulkColumn("request_id", "text", lambda v: v.request_id),
-        BulkColumn("gpus", "int", lambda v: v.gpus),
-        BulkColumn("spot", "bool", lambda v: v.spot),
-        BulkColumn("usd_per_hour", "float8", lambda v: float(v.usd_per_hour)),
-        BulkColumn("requested_at", "timestamptz", lambda v: v.requested_at),
-        BulkColumn("state_since", "timestamptz", lambda v: v.state_since),
-        BulkColumn("zone", "text", lambda v: v.zone),
-        BulkColumn("instance_id", "text", lambda v: v.instance_id),
-        BulkColumn("boot_nonce", "text", lambda v: clean(v.boot_nonce)),
-        BulkColumn("leases", "jsonb", lambda v: to_json(v.leases)),
-        BulkColumn("running_since", "timestamptz", lambda v: v.running_since),
-        BulkColumn("ready_at", "timestamptz", lambda v: v.ready_at),
-        BulkColumn("idle_since", "timestamptz", lambda v: v.idle_since),
-        BulkColumn("last_beat_at", "timestamptz", lambda v: v.last_beat_at),
-        BulkColumn("stopped_at", "timestamptz", lambda v: v.stopped_at),
-        BulkColumn("refused", "boolean", lambda v: v.refused),
-        BulkColumn("gone_at", "timestamptz", lambda v: v.gone_at),
-        BulkColumn("taken", "bool", lambda v: v.taken),
-        BulkColumn("reason", "text", lambda v: clean(v.reason)),
-        BulkColumn("address", "text", lambda v: clean(v.address)),
-        BulkColumn("health", "jsonb", lambda v: "{}" if v.health == WELL else to_json(v.health)),
-        BulkColumn("kept_until", "timestamptz", lambda v: v.kept_until),
-        BulkColumn("together", "text", lambda v: v.together),
-        BulkColumn("ends_at", "timestamptz", lambda v: v.ends_at),
-        BulkColumn("caused_by", "uuid", lambda v: v.caused_by),
-        BulkColumn("idle_max_s", "float8", lambda v: float(v.idle_max_s)),
-        BulkColumn("leaving_since", "timestamptz", lambda v: v.leaving_since),
-        BulkColumn("billed_at_least_s", "float8", lambda v: float(v.billed_at_least_s)),
-        BulkColumn("worker", "text", lambda v: v.worker),
-        BulkColumn("given_up", "text", lambda v: v.given_up and str(v.given_up)),
-    )
+    _VM_OWN + plain_columns(Vm, get_type_hints(Vm).keys() - {own.name for own in _VM_OWN})
 )
 
 

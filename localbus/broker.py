@@ -231,6 +231,7 @@ class Broker:
         subscription.seek(now, (), now)
         subscription.spec = replace(subscription.spec, detached=True)
         self._save(subscription)
+        self.ledger.woken.add(subscription)
         self._look_at(subscription, now)
 
     def readable(self, name: str) -> Subscription:

@@ -6,15 +6,17 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from localbus.broker import Broker, Staged
 from localbus.changes import Change
 from localbus.commit import JournalCommit
 from localbus.delivery import AckDeadline, Consumer
 from localbus.errors import InvalidArgument, Missing, invalid
-from localbus.model import ACK_DEADLINE_S, IncomingMessage, SubscriptionSpec, TopicSpec
+from localbus.model import ACK_DEADLINE_S, IncomingMessage
 from localbus.subscription import Subscription
 
+T = TypeVar("T")
 PULL_MESSAGES_MAX = 1_000
 # One answer's worth: clients accept 20 MB and more; smaller answers keep the first ack near.
 ANSWER_BYTES_MAX = 4 << 20
@@ -43,7 +45,7 @@ class BrokerLoop:
     """What the doors call. Lives on one event loop."""
 
     def __init__(self, broker: Broker, commits: JournalCommit, now: Callable[[], float]) -> None:
-        self._broker = broker
+        self.broker = broker
         self._commits = commits
         self.now = now
         self._listeners: dict[Subscription, list[MessageReceiver]] = {}
@@ -51,67 +53,11 @@ class BrokerLoop:
         self._timer_due = math.inf
         self.stopping = False
 
-    # -- topics and subscriptions: on disk before the answer
-
-    async def create_topic(self, spec: TopicSpec) -> TopicSpec:
-        created = self._broker.create_topic(spec)
+    async def change(self, act: Callable[[Broker, float], T]) -> T:
+        """A change of topics or subscriptions; it is on disk before the answer."""
+        done = act(self.broker, self.now())
         await self._durable()
-        return created
-
-    def topic(self, name: str) -> TopicSpec:
-        return self._broker.topic(name).spec
-
-    def topics(self, project: str) -> list[TopicSpec]:
-        return self._broker.topics(project)
-
-    def topic_subscriptions(self, name: str) -> list[str]:
-        return sorted(s.spec.name for s in self._broker.topic(name).subscriptions.values())
-
-    async def update_topic(self, spec: TopicSpec) -> TopicSpec:
-        updated = self._broker.update_topic(spec)
-        await self._durable()
-        return updated
-
-    async def delete_topic(self, name: str) -> None:
-        self._broker.delete_topic(name)
-        await self._durable()
-
-    async def create_subscription(self, spec: SubscriptionSpec) -> SubscriptionSpec:
-        created = self._broker.create_subscription(spec, self.now())
-        await self._durable()
-        return created.spec
-
-    def subscription(self, name: str) -> SubscriptionSpec:
-        return self._broker.subscription(name).spec
-
-    def subscriptions(self, project: str) -> list[SubscriptionSpec]:
-        return self._broker.subscriptions(project)
-
-    async def update_subscription(self, spec: SubscriptionSpec) -> SubscriptionSpec:
-        updated = self._broker.update_subscription(spec, self.now())
-        await self._durable()
-        return updated.spec
-
-    async def delete_subscription(self, name: str) -> None:
-        self._broker.delete_subscription(name)
-        await self._durable()
-
-    async def detach_subscription(self, name: str) -> None:
-        self._broker.detach_subscription(name, self.now())
-        for listener in self._listeners.get(self._broker.subscription(name), ()):
-            listener.news.set()
-        await self._durable()
-
-    def policy(self, name: str) -> str:
-        return self._broker.policy(name)
-
-    async def set_policy(self, name: str, policy: str) -> None:
-        self._broker.set_policy(name, policy)
-        await self._durable()
-
-    async def seek(self, name: str, moment: float) -> None:
-        self._broker.seek(name, moment, self.now())
-        await self._durable()
+        return done
 
     # -- messages
 
@@ -119,18 +65,18 @@ class BrokerLoop:
         self, topic: str, incoming_messages: Sequence[IncomingMessage], total_bytes: int
     ) -> list[str]:
         """Message ids, once the messages and their deliveries are on disk."""
-        staged = self._broker.stage(topic, incoming_messages, total_bytes, self.now())
+        staged = self.broker.stage(topic, incoming_messages, total_bytes, self.now())
         if staged.change is not None:
             await self._commits.submit([staged.change], lambda: self._show(staged))
         return [str(message.id) for message in staged.messages]
 
     def _show(self, staged: Staged) -> None:
-        self._broker.apply(staged, self.now())
+        self.broker.apply(staged, self.now())
         self._settle()
 
     async def pull(self, name: str, messages_max: int, wait_s: float) -> list[AckDeadline]:
         """Up to so many messages; waits for the first one."""
-        subscription = self._broker.readable(name)
+        subscription = self.broker.readable(name)
         if messages_max <= 0:
             raise invalid("max_messages", messages_max, "at least 1")
         listener = MessageReceiver(subscription, None)
@@ -150,7 +96,7 @@ class BrokerLoop:
         subscription = listener.subscription
         if subscription.gone:
             raise Missing(f"subscription {subscription.spec.name} does not exist")
-        self._broker.readable(subscription.spec.name)
+        self.broker.readable(subscription.spec.name)
         now = self.now()
         leases = subscription.take(
             now,
@@ -159,17 +105,17 @@ class BrokerLoop:
             consumer=listener.consumer,
         )
         if leases:
-            self._broker.settle(subscription, now)
+            self.broker.settle(subscription, now)
             self._settle()
         return leases
 
     async def ack(self, name: str, ack_ids: Sequence[str]) -> AckResult:
         """Acknowledges. For exactly-once subscriptions the answer waits for the disk."""
         _check_ack_ids(ack_ids)
-        subscription = self._broker.subscription(name)
+        subscription = self.broker.subscription(name)
         now = self.now()
         refused = subscription.ack(ack_ids, now)
-        self._broker.settle(subscription, now)
+        self.broker.settle(subscription, now)
         if subscription.spec.exactly_once:
             await self._durable()
         else:
@@ -183,10 +129,10 @@ class BrokerLoop:
         for _, seconds in wishes:
             if not 0 <= seconds <= ACK_DEADLINE_S[1]:
                 raise invalid("ack_deadline_seconds", seconds, f"0 to {ACK_DEADLINE_S[1]}")
-        subscription = self._broker.subscription(name)
+        subscription = self.broker.subscription(name)
         now = self.now()
         refused = subscription.modify(wishes, now)
-        self._broker.settle(subscription, now)
+        self.broker.settle(subscription, now)
         self._settle()
         return _settled(ack_ids, refused, subscription)
 
@@ -195,7 +141,7 @@ class BrokerLoop:
     def open_stream(self, name: str, consumer: Consumer) -> MessageReceiver:
         """A stream that takes messages as they come; close it with `close_stream`."""
         check_stream_deadline(consumer.ack_deadline_s)
-        subscription = self._broker.readable(name)
+        subscription = self.broker.readable(name)
         subscription.join(consumer, self.now())
         listener = MessageReceiver(subscription, consumer)
         self._listen(listener)
@@ -213,7 +159,7 @@ class BrokerLoop:
             return
         now = self.now()
         listener.subscription.leave(listener.consumer, now)
-        self._broker.settle(listener.subscription, now)
+        self.broker.settle(listener.subscription, now)
         self._settle()
 
     def _listen(self, listener: MessageReceiver) -> None:
@@ -238,12 +184,12 @@ class BrokerLoop:
         self._wake()
 
     def _taken_changes(self) -> list[Change]:
-        ledger = self._broker.ledger
+        ledger = self.broker.ledger
         changes, ledger.changes = ledger.changes, []
         return changes
 
     def _wake(self) -> None:
-        woken, self._broker.ledger.woken = self._broker.ledger.woken, set()
+        woken, self.broker.ledger.woken = self.broker.ledger.woken, set()
         for subscription in woken:
             waiting = self._listeners.get(subscription)
             if not waiting:
@@ -255,7 +201,7 @@ class BrokerLoop:
         self._set_timer()
 
     def _set_timer(self) -> None:
-        due = self._broker.next_due()
+        due = self.broker.next_due()
         if due >= self._timer_due:
             return
         if self._timer is not None:
@@ -268,7 +214,7 @@ class BrokerLoop:
     def _tick(self) -> None:
         self._timer = None
         self._timer_due = math.inf
-        self._broker.tick(self.now())
+        self.broker.tick(self.now())
         self._settle()
 
     def start(self) -> None:

@@ -6,17 +6,20 @@ from core.errors import ZenError
 
 
 class BusError(ZenError):
-    """Base of every refusal; `status` is Google's canonical name, `http` its REST number."""
+    """Base of every refusal; `code` is Google's canonical name in lower case, `http` its REST
+    number."""
 
-    status = "INTERNAL"
     http = 500
+
+    @property
+    def status(self) -> str:
+        return self.code.upper()
 
 
 class InvalidArgument(BusError):
     """The request can never succeed as it is."""
 
     code = "invalid_argument"
-    status = "INVALID_ARGUMENT"
     http = 400
 
 
@@ -24,7 +27,6 @@ class Missing(BusError):
     """The topic or subscription does not exist."""
 
     code = "not_found"
-    status = "NOT_FOUND"
     http = 404
 
 
@@ -32,7 +34,6 @@ class Exists(BusError):
     """A topic or subscription of that name is there already."""
 
     code = "already_exists"
-    status = "ALREADY_EXISTS"
     http = 409
 
 
@@ -40,7 +41,6 @@ class FailedPrecondition(BusError):
     """Not as things are now: the subscription is detached."""
 
     code = "failed_precondition"
-    status = "FAILED_PRECONDITION"
     http = 400
 
 
@@ -48,7 +48,6 @@ class Aborted(BusError):
     """Somebody else changed it in between: read it again."""
 
     code = "aborted"
-    status = "ABORTED"
     http = 409
 
 
@@ -56,7 +55,6 @@ class Full(BusError):
     """The bus holds as much as it may; read or drop something first."""
 
     code = "resource_exhausted"
-    status = "RESOURCE_EXHAUSTED"
     http = 429
 
 
@@ -64,7 +62,6 @@ class Unavailable(BusError):
     """The disk did not take the write, or the bus is stopping; try again."""
 
     code = "unavailable"
-    status = "UNAVAILABLE"
     http = 503
 
 

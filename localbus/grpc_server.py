@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any, NoReturn
 
 import grpc
@@ -15,7 +15,15 @@ from localbus import protos, wire
 from localbus.bus import AckResult, BrokerLoop, MessageReceiver, check_stream_deadline
 from localbus.delivery import Consumer
 from localbus.errors import BusError, InvalidArgument, Unavailable
-from localbus.service import AcksRefused, Service
+from localbus.service import (
+    CALLS,
+    POLICIES,
+    PUBLISHER,
+    SUBSCRIBER,
+    AcksRefused,
+    Call,
+    Service,
+)
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", 64 << 20),
@@ -143,32 +151,19 @@ class StreamingPull:
         listener.news.set()
 
 
-_Method = Callable[[Any], Awaitable[Any]]
+def _unary(service: Service, call: Call) -> grpc.RpcMethodHandler[Any, Any]:
+    method = getattr(service, call.method)
 
-
-def _unary(method: _Method, request_type: Any) -> grpc.RpcMethodHandler[Any, Any]:
-    async def call(request: Any, context: _Context) -> Any:
+    async def answer(request: Any, context: _Context) -> Any:
         try:
+            if call.rpc == "Pull":
+                return await service.pull(request, context.time_remaining())
             return await method(request)
         except BusError as error:
             await refuse(context, error)
 
     return grpc.unary_unary_rpc_method_handler(
-        call, request_deserializer=request_type.FromString, response_serializer=_serialize
-    )
-
-
-def _pull(service: Service) -> grpc.RpcMethodHandler[Any, Any]:
-    async def call(request: Any, context: _Context) -> Any:
-        try:
-            return await service.pull(request, context.time_remaining())
-        except BusError as error:
-            await refuse(context, error)
-
-    return grpc.unary_unary_rpc_method_handler(
-        call,
-        request_deserializer=protos.PullRequest.FromString,
-        response_serializer=_serialize,
+        answer, request_deserializer=call.request.FromString, response_serializer=_serialize
     )
 
 
@@ -185,7 +180,7 @@ def _streaming_pull(bus: BrokerLoop) -> grpc.RpcMethodHandler[Any, Any]:
 
     return grpc.stream_stream_rpc_method_handler(
         call,
-        request_deserializer=protos.StreamingPullRequest.FromString,
+        request_deserializer=protos.request_of("StreamingPull").FromString,
         response_serializer=_serialize,
     )
 
@@ -193,42 +188,10 @@ def _streaming_pull(bus: BrokerLoop) -> grpc.RpcMethodHandler[Any, Any]:
 def build_server(service: Service) -> grpc.aio.Server:
     """The server with both services, not yet bound to a port."""
     server = grpc.aio.server(options=_OPTIONS)
-    publisher = {
-        "CreateTopic": _unary(service.create_topic, protos.Topic),
-        "GetTopic": _unary(service.get_topic, protos.GetTopicRequest),
-        "UpdateTopic": _unary(service.update_topic, protos.UpdateTopicRequest),
-        "DeleteTopic": _unary(service.delete_topic, protos.DeleteTopicRequest),
-        "ListTopics": _unary(service.list_topics, protos.ListTopicsRequest),
-        "ListTopicSubscriptions": _unary(
-            service.list_topic_subscriptions, protos.ListTopicSubscriptionsRequest
-        ),
-        "Publish": _unary(service.publish, protos.PublishRequest),
-        "DetachSubscription": _unary(service.detach_subscription, protos.DetachSubscriptionRequest),
-    }
-    subscriber = {
-        "CreateSubscription": _unary(service.create_subscription, protos.Subscription),
-        "GetSubscription": _unary(service.get_subscription, protos.GetSubscriptionRequest),
-        "UpdateSubscription": _unary(service.update_subscription, protos.UpdateSubscriptionRequest),
-        "DeleteSubscription": _unary(service.delete_subscription, protos.DeleteSubscriptionRequest),
-        "ListSubscriptions": _unary(service.list_subscriptions, protos.ListSubscriptionsRequest),
-        "Pull": _pull(service),
-        "Acknowledge": _unary(service.acknowledge, protos.AcknowledgeRequest),
-        "ModifyAckDeadline": _unary(service.modify_ack_deadline, protos.ModifyAckDeadlineRequest),
-        "Seek": _unary(service.seek, protos.SeekRequest),
-        "StreamingPull": _streaming_pull(service.bus),
-    }
-    policies = {
-        "GetIamPolicy": _unary(service.get_iam_policy, protos.GetIamPolicyRequest),
-        "SetIamPolicy": _unary(service.set_iam_policy, protos.SetIamPolicyRequest),
-        "TestIamPermissions": _unary(
-            service.test_iam_permissions, protos.TestIamPermissionsRequest
-        ),
-    }
-    server.add_generic_rpc_handlers(
-        (
-            grpc.method_handlers_generic_handler("google.pubsub.v1.Publisher", publisher),
-            grpc.method_handlers_generic_handler("google.pubsub.v1.Subscriber", subscriber),
-            grpc.method_handlers_generic_handler("google.iam.v1.IAMPolicy", policies),
-        )
-    )
+    for name in (PUBLISHER, SUBSCRIBER, POLICIES):
+        calls = {call.rpc: _unary(service, call) for call in CALLS if call.service == name}
+        if name == SUBSCRIBER:
+            calls["StreamingPull"] = _streaming_pull(service.bus)
+        handlers = grpc.method_handlers_generic_handler(name, calls)
+        server.add_generic_rpc_handlers((handlers,))
     return server

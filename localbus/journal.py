@@ -11,9 +11,9 @@ Statements run in one writer thread (see commit.py); nothing else touches the co
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, assert_never
+from typing import Any, assert_never
 
 import msgspec
 
@@ -50,10 +50,8 @@ _FREE_PAGES_KEPT = 4_096
 _FREE_PAGES_STEP = 1_024
 
 
-class Opener(Protocol):
-    """Reads attributes and ordering key back out of a stored body."""
-
-    def open(self, body: bytes) -> tuple[dict[str, str], str]: ...
+Opener = Callable[[bytes], tuple[dict[str, str], str]]
+"""Reads attributes and ordering key back out of a stored body."""
 
 
 class JournalLocked(Exception):
@@ -140,7 +138,7 @@ class Journal:
     def _messages(self, opener: Opener) -> Iterable[Message]:
         rows = self._db.execute("SELECT id, topic, published, body FROM messages ORDER BY id")
         for id_, topic, published, body in rows:
-            attributes, ordering_key = opener.open(body)
+            attributes, ordering_key = opener(body)
             yield Message(id_, topic, published, attributes, ordering_key, body)
 
     def write(self, changes: Sequence[Change]) -> None:

@@ -13,34 +13,24 @@ def _raw(name: str) -> Any:
     return getattr(types, name).pb()
 
 
+def request_of(rpc: str) -> Any:
+    """The class of a call's request; what is created is its own request."""
+    if rpc in ("CreateTopic", "CreateSubscription"):
+        return _raw(rpc.removeprefix("Create"))
+    if "Iam" in rpc:
+        return getattr(iam_policy_pb2, f"{rpc}Request")
+    return _raw(f"{rpc}Request")
+
+
 Topic = _raw("Topic")
 Subscription = _raw("Subscription")
 PubsubMessage = _raw("PubsubMessage")
-GetTopicRequest = _raw("GetTopicRequest")
-UpdateTopicRequest = _raw("UpdateTopicRequest")
-DeleteTopicRequest = _raw("DeleteTopicRequest")
-ListTopicsRequest = _raw("ListTopicsRequest")
 ListTopicsResponse = _raw("ListTopicsResponse")
-ListTopicSubscriptionsRequest = _raw("ListTopicSubscriptionsRequest")
 ListTopicSubscriptionsResponse = _raw("ListTopicSubscriptionsResponse")
-PublishRequest = _raw("PublishRequest")
 PublishResponse = _raw("PublishResponse")
-GetSubscriptionRequest = _raw("GetSubscriptionRequest")
-UpdateSubscriptionRequest = _raw("UpdateSubscriptionRequest")
-DeleteSubscriptionRequest = _raw("DeleteSubscriptionRequest")
-ListSubscriptionsRequest = _raw("ListSubscriptionsRequest")
 ListSubscriptionsResponse = _raw("ListSubscriptionsResponse")
-PullRequest = _raw("PullRequest")
 PullResponse = _raw("PullResponse")
-AcknowledgeRequest = _raw("AcknowledgeRequest")
-ModifyAckDeadlineRequest = _raw("ModifyAckDeadlineRequest")
-SeekRequest = _raw("SeekRequest")
 SeekResponse = _raw("SeekResponse")
-DetachSubscriptionRequest = _raw("DetachSubscriptionRequest")
 DetachSubscriptionResponse = _raw("DetachSubscriptionResponse")
-GetIamPolicyRequest: Any = iam_policy_pb2.GetIamPolicyRequest
-SetIamPolicyRequest: Any = iam_policy_pb2.SetIamPolicyRequest
-TestIamPermissionsRequest: Any = iam_policy_pb2.TestIamPermissionsRequest
 TestIamPermissionsResponse: Any = iam_policy_pb2.TestIamPermissionsResponse
-StreamingPullRequest = _raw("StreamingPullRequest")
 StreamingPullResponse = _raw("StreamingPullResponse")

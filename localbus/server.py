@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from core.clock import SystemClock
+from core.ports import Clock
 from localbus.broker import Broker
 from localbus.bus import BrokerLoop
 from localbus.commit import JournalCommit
@@ -26,14 +26,7 @@ _GRACE_S = 0.3
 _REST_PULL_WAIT_S = 3.0
 
 
-class ServerClock(Protocol):
-    """Wall time for publish times, monotonic time for how long things last."""
-
-    def now(self) -> datetime: ...
-    def monotonic(self) -> float: ...
-
-
-def steady(clock: ServerClock) -> Callable[[], float]:
+def steady(clock: Clock) -> Callable[[], float]:
     """Seconds since 1970 that do not jump when somebody sets the machine's clock: a jump would
     otherwise end every lease at once, or none for hours."""
     start = clock.now().timestamp() - clock.monotonic()
@@ -50,7 +43,7 @@ class LocalBus:
         port: int = 0,
         rest_port: int | None = None,
         *,
-        clock: ServerClock | None = None,
+        clock: Clock | None = None,
         fsync: bool = True,
     ) -> None:
         self._host = host
@@ -71,7 +64,7 @@ class LocalBus:
         broker = Broker(codec)
         await asyncio.to_thread(self._journal.open)
         try:
-            broker.restore(await asyncio.to_thread(self._journal.load, codec), self._now())
+            broker.restore(await asyncio.to_thread(self._journal.load, codec.open), self._now())
             self._commits = JournalCommit(self._journal)
             self._bus = BrokerLoop(broker, self._commits, self._now)
             await self._serve(Service(self._bus))
