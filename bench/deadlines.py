@@ -16,12 +16,15 @@ import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
+from core.job import Job, SavedWork
+from core.job_fields import JobSpec
 from sim.replay.engine import ReplayCloud
 from sim.replay.physics import ReplayPhysics
-from sim.replay.product import CLUSTER, STANDARD_ZONE, JobWithDeadline, Product, Setup
+from sim.replay.product import CLUSTER, Product, Setup
 from sim.replay.supply import UNBOUNDED, Supply, Zone, load_prices, load_supply
 from sim.replay.synthetic import Recipe, make_supply
 from sim.replay.workload import TraceJob, Workload
@@ -31,6 +34,12 @@ ZONES = (
     *("us-central1-a", "us-west1-a", "europe-west1-c"),
     *("europe-west3-c", "asia-southeast1-b", "asia-south2-b"),
 )
+STANDARD = "1xreplay-standard"
+STANDARD_ZONE = "/standard"
+"""Ends the name of a zone that gives standard VMs, beside the spot VMs of the others."""
+LOOK_S = 60.0
+"""A job with a deadline that waits is planned anew at least this often; the service does each
+second."""
 GPUS = 8
 
 
@@ -79,6 +88,58 @@ class _DeadlineRow:
     """Windows in which it ran on standard VMs at all."""
 
 
+@dataclass(frozen=True, slots=True)
+class JobWithDeadline:
+    """A job that is to be done in time."""
+
+    deadline_s: float
+    """After its submission."""
+    stated_s: float | None = None
+    """The run time that it stated; None: none."""
+    saves: bool = True
+    """Whether it tells when it has saved its work."""
+    counts: bool = True
+    """Whether it tells how far it is, too: step so many of so many."""
+
+
+class DeadlineProduct(Product):
+    """Each job has a deadline and takes spot VMs, and standard ones in need."""
+
+    def __init__(
+        self, cloud: ReplayCloud, setup: Setup, wanted: JobWithDeadline, *, seed: int
+    ) -> None:
+        self._wanted = wanted
+        super().__init__(cloud, setup, seed=seed)
+
+    @property
+    def _look_within_s(self) -> float | None:
+        return LOOK_S if self._heads or self._active.admitted else None
+
+    def _asked(self, spec: JobSpec, moment: datetime) -> JobSpec:
+        return replace(
+            spec,
+            cluster=None,
+            gpu_type="replay",
+            gpu_count=self._setup.gpus,
+            spot=True,
+            deadline=moment + timedelta(seconds=self._wanted.deadline_s),
+            max_runtime_s=self._wanted.stated_s or self._setup.timers.max_runtime_s,
+        )
+
+    def _place(self, zone: str) -> tuple[str, str]:
+        if zone.endswith(STANDARD_ZONE):
+            return STANDARD, zone.removesuffix(STANDARD_ZONE)
+        return super()._place(zone)
+
+    def _saved(self, job: Job) -> SavedWork | None:
+        if not self._wanted.saves:
+            return None
+        run = self._runs[job.uid]
+        done_s = run.duration_s - run.left_s
+        share = done_s / run.duration_s if self._wanted.counts else 0.0
+        return SavedWork(done_s - job.saved_s, share)
+
+
 KINDS = {
     "states its run time, reports checkpoints": JobWithDeadline(0.0, stated_s=1.0, counts=False),
     "states nothing, reports step so many of so many": JobWithDeadline(0.0),
@@ -119,7 +180,7 @@ def run(
     )
     physics = ReplayPhysics(boot_s=task.restart_h * HOUR_S, preemption="counts", save_s=0.0)
     cloud = ReplayCloud(supply, physics, seed=seed, offset_s=start_h * HOUR_S)
-    product = Product(cloud, Setup(4, spot=True, gpus=GPUS), seed=seed, wanted=wanted)
+    product = DeadlineProduct(cloud, Setup(4, spot=True, gpus=GPUS), wanted, seed=seed)
     figures = cloud.play(Workload("one job", (TraceJob(0.0, work_s, GPUS),)), product)
     regions = [region for _, _, region in product.starts]
     moves = sum(before != after for before, after in pairwise(regions))

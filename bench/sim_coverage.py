@@ -219,10 +219,10 @@ def traced(task: _SeedTask) -> Lines:
 
 def _simulate(task: _SeedTask) -> None:
     # Not before the tracer is set: what runs on import counts, too.
-    from sim.virtual.own_machines import simulate_own  # noqa: PLC0415
+    from bench.worlds.own_machines import simulate_own  # noqa: PLC0415
+    from bench.worlds.v1_workers import simulate_v1  # noqa: PLC0415
     from sim.virtual.report import failure_text  # noqa: PLC0415
     from sim.virtual.run import SimulationPlan, simulate  # noqa: PLC0415
-    from sim.virtual.v1_world import simulate_v1  # noqa: PLC0415
 
     small = SimulationPlan(task.seed, jobs=SMALL_JOBS, replicas=2)
     match task.world:

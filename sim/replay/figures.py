@@ -48,30 +48,6 @@ class ReplayFigures:
     vms_most: int
     span_h: float
 
-    @property
-    def usd_per_useful_hour(self) -> float:
-        return (self.usd_useful + self.usd_wasted) / self.useful_h
-
-    @property
-    def requested_per_used(self) -> float:
-        return self.requested_h / (self.useful_h + self.lost_h)
-
-    @property
-    def requests_per_job(self) -> float:
-        return self.requests / self.jobs
-
-    @property
-    def creates_per_job(self) -> float:
-        return self.creates / self.jobs
-
-    @property
-    def requests_per_start(self) -> float:
-        return self.requests / self.starts
-
-    @property
-    def jobs_per_hour(self) -> float:
-        return self.jobs / self.span_h
-
 
 class Account:
     """The books of one replay."""

@@ -53,12 +53,6 @@ from sim.replay.physics import News, ReplayJob, ReplayVm
 
 EPOCH = datetime(2025, 1, 1, tzinfo=UTC)
 CLUSTER = "1xreplay"
-STANDARD = "1xreplay-standard"
-STANDARD_ZONE = "/standard"
-"""Ends the name of a zone that gives standard VMs, beside the spot VMs of the others."""
-LOOK_S = 60.0
-"""A job with a deadline that waits is planned anew at least this often; the service does each
-second."""
 MACHINE_TYPE = "replayed"
 # A drain is followed by its delete, a VM called back by its job: the product needs another turn.
 TURNS_MAX = 6
@@ -80,20 +74,6 @@ class Setup:
     """Of each VM."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobWithDeadline:
-    """A job that is to be done in time."""
-
-    deadline_s: float
-    """After its submission."""
-    stated_s: float | None = None
-    """The run time that it stated; None: none."""
-    saves: bool = True
-    """Whether it tells when it has saved its work."""
-    counts: bool = True
-    """Whether it tells how far it is, too: step so many of so many."""
-
-
 class Product:
     """A cluster with one region per zone of the supply, under the real planners."""
 
@@ -106,13 +86,10 @@ class Product:
         *,
         seed: int,
         heeds_notices: bool = True,
-        wanted: JobWithDeadline | None = None,
     ) -> None:
-        """`wanted`: each job has such a deadline and takes spot VMs, and standard ones in need."""
         self.heeds_notices = heeds_notices
         self._setup = setup
-        self._wanted = wanted
-        self._places = [_place(zone.name) for zone in cloud.zones]
+        self._places = [self._place(zone.name) for zone in cloud.zones]
         """(cluster, region) of each zone."""
         self._zone = {place: index for index, place in enumerate(self._places)}
         names = dict.fromkeys(cluster for cluster, _ in self._places)
@@ -153,19 +130,19 @@ class Product:
         if not full and not due and all(n.kind == "gone" for n in news):
             return self._look  # rows of VMs that were given back: there was room with them
         told = any(n.kind in ("arrived", "done", "taken") for n in news)
-        if told or self._is_awaited(news) or self._watches_time:
+        if told or self._is_awaited(news) or self._look_within_s is not None:
             self._plan_jobs(cloud, done, moment)
         analyses = [self._settle(cloud, spec, moment) for spec in self._specs.values()]
         looks = [_seconds(look) for look in map(look_again, analyses) if look is not None]
-        if self._watches_time:
-            looks.append(now + LOOK_S)
+        if self._look_within_s is not None:
+            looks.append(now + self._look_within_s)
         self._look = max(min(looks), now + 0.001) if looks else None
         return self._look
 
     @property
-    def _watches_time(self) -> bool:
-        """Whether a job waits that time alone may move."""
-        return self._wanted is not None and bool(self._heads or self._active.admitted)
+    def _look_within_s(self) -> float | None:
+        """While a job waits that time alone may move: it is planned anew at least this often."""
+        return None
 
     def _is_awaited(self, news: Sequence[News]) -> bool:
         """Whether a VM got ready that somebody waits for."""
@@ -212,12 +189,19 @@ class Product:
     def _submit(self, run: ReplayJob, moment: datetime) -> None:
         uid = _job_uid(run)
         spec = JobSpec(uid, cluster=CLUSTER, max_runtime_s=PATIENCE_S, queue_timeout_s=PATIENCE_S)
-        if self._wanted is not None:
-            spec = _with_deadline(spec, self._wanted, self._setup, moment)
-        self._heads[uid] = new_job(uid, spec, CLUSTER, moment)
+        self._heads[uid] = new_job(uid, self._asked(spec, moment), CLUSTER, moment)
         self._runs[uid] = run
         self._submitted.appendleft((CLUSTER, moment))
         self._lately = None
+
+    def _asked(self, spec: JobSpec, moment: datetime) -> JobSpec:
+        """What a job asks for beyond its run."""
+        del moment
+        return spec
+
+    def _place(self, zone: str) -> tuple[str, str]:
+        """The cluster and the region that a zone of the supply stands for."""
+        return CLUSTER, zone
 
     def _ready(self, machine: ReplayVm, moment: datetime) -> None:
         """The bus says so, before or after the cloud shows it RUNNING."""
@@ -303,13 +287,9 @@ class Product:
             self._heads[job.uid] = job
 
     def _saved(self, job: Job) -> SavedWork | None:
-        """What the job would have told of its checkpoints in this attempt."""
-        if self._wanted is None or not self._wanted.saves:
-            return None
-        run = self._runs[job.uid]
-        done_s = run.duration_s - run.left_s
-        share = done_s / run.duration_s if self._wanted.counts else 0.0
-        return SavedWork(done_s - job.saved_s, share)
+        """What the job would have told of its checkpoints in this attempt; None: nothing."""
+        del job
+        return None
 
     def _inputs(self, spec: ClusterSpec, moment: datetime) -> PlanInput:
         active = self._active
@@ -389,13 +369,6 @@ class Product:
         self._keep(replace(vm, request_id=action.request_id))
 
 
-def _place(zone: str) -> tuple[str, str]:
-    """The cluster and the region that a zone of the supply stands for."""
-    if zone.endswith(STANDARD_ZONE):
-        return STANDARD, zone.removesuffix(STANDARD_ZONE)
-    return CLUSTER, zone
-
-
 def _spec(
     name: str, cloud: ReplayCloud, places: Sequence[tuple[str, str]], setup: Setup
 ) -> ClusterSpec:
@@ -414,20 +387,6 @@ def _spec(
         vm_min=setup.vm_min,
         spot=setup.spot and name == CLUSTER,
         idle_timeout_s=setup.idle_timeout_s,
-    )
-
-
-def _with_deadline(
-    spec: JobSpec, wanted: JobWithDeadline, setup: Setup, moment: datetime
-) -> JobSpec:
-    return replace(
-        spec,
-        cluster=None,
-        gpu_type="replay",
-        gpu_count=setup.gpus,
-        spot=True,
-        deadline=moment + timedelta(seconds=wanted.deadline_s),
-        max_runtime_s=wanted.stated_s or setup.timers.max_runtime_s,
     )
 
 

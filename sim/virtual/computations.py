@@ -17,7 +17,6 @@ class Span:
 
     order: StartJob
     vm: str
-    going: bool = True
 
 
 class Computing:
@@ -58,7 +57,6 @@ class Computing:
 
     def pauses(self, lease_id: str) -> None:
         span = self.spans[lease_id]
-        span.going = False
         job = span.order.spec.job_id
         self._trace.count_fault("worker_froze_its_job")
         self._trace.note("compute", f"frozen {job} lease {lease_id}", job, span.order.vm_name)
@@ -67,7 +65,6 @@ class Computing:
 
     def goes_on(self, lease_id: str) -> None:
         span = self.spans[lease_id]
-        span.going = True
         job = span.order.spec.job_id
         self._trace.count_fault("worker_thawed_its_job")
         self._trace.note("compute", f"thawed {job} lease {lease_id}", job, span.order.vm_name)

@@ -19,8 +19,6 @@ from itertools import count
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from sim.virtual.sockets import Answer, Connection
-
 T = TypeVar("T")
 ROUNDS_MAX = 20_000
 EPOCH = datetime(2026, 1, 5, 6, 0, tzinfo=UTC)
@@ -121,8 +119,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.ready: deque[ScheduledCall] = deque()
         self.root = contextvars.copy_context()
         self.processes: list[Process] = []
-        self.listening: dict[str, Answer] = {}
-        """Path of a socket → who answers there."""
         self.set_task_factory(_make_task)  # type: ignore[arg-type]
 
     def time(self) -> float:
@@ -147,15 +143,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.ready.clear()
         self._timers.clear()
         self.close()
-
-    async def create_unix_connection(  # type: ignore[override]
-        self, protocol_factory: Callable[[], Any], path: str, **_: Any
-    ) -> tuple[Connection, Any]:
-        """The only sockets there are."""
-        if path not in self.listening:
-            raise FileNotFoundError(path)
-        protocol = protocol_factory()
-        return Connection(self, protocol, self.listening[path]), protocol
 
     # --- how callbacks get their process ---------------------------------------------------
 
@@ -240,11 +227,6 @@ def _make_task(
     if owner is not None:
         owner.adopt(task)
     return task
-
-
-def this_process() -> Process | None:
-    """The process whose callback runs now."""
-    return _PROCESS.get()
 
 
 class VirtualClock:

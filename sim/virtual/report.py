@@ -27,7 +27,7 @@ KILLS = (
 _ABSENT = (JobEvent.FOUND_BY_V1,)
 NOT_SIMULATED = frozenset(
     {
-        # Workers of the older kind have a world of their own (sim/virtual/v1_world.py).
+        # Workers of the older kind have a world of their own (bench/worlds/v1_workers.py).
         *(step for step in TRANSITIONS if step[1] in _ABSENT),
         (JobStatus.PROVISIONING, JobEvent.START_REFUSED),
         # A gang that shrinks loses its first member in the seconds in which another one leaves: met

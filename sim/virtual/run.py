@@ -99,7 +99,7 @@ class SimulationRun:
         self.plan = plan
         self._watch = watch
         """Is shown the run every now and then; must not touch it."""
-        self.loop = VirtualLoop()
+        self.loop = self._make_loop()
         self.settings = self._settings()
         self.trace = Trace(self.loop, keep_all=plan.verbose)
         self._broken: asyncio.Event = asyncio.Event()
@@ -134,6 +134,9 @@ class SimulationRun:
     def _dice(self, what: str) -> random.Random:
         """Dice of their own for each part, all from the one seed."""
         return random.Random(f"{self.plan.seed}/{what}")
+
+    def _make_loop(self) -> VirtualLoop:
+        return VirtualLoop()
 
     def _settings(self) -> Settings:
         return settings()

@@ -103,10 +103,17 @@ def _without_gpus(
             body["cluster"] = cluster.name
         if dice.random() < 0.1:
             body["replicas"] = 2
-        at = dice.uniform(0, over_s)
-        stop_at = at + dice.expovariate(1 / 150) if dice.random() < 0.2 else None
-        orders.append(Order(at, body, dice.random() < 0.4, 1, stop_at))
+        orders.append(_some_time(dice, body, over_s, 150))
     return orders
+
+
+def _some_time(
+    dice: random.Random, body: Mapping[str, object], over_s: float, given_up_s: float
+) -> Order:
+    """Within the time, through either door; one in five is given up, after so long on average."""
+    at = dice.uniform(0, over_s)
+    stop_at = at + dice.expovariate(1 / given_up_s) if dice.random() < 0.2 else None
+    return Order(at, body, dice.random() < 0.4, 1, stop_at)
 
 
 def _chained(dice: random.Random, orders: Sequence[Order]) -> list[Order]:
@@ -254,9 +261,7 @@ def _gangs(
             "retries": dice.choice((0, 0, 1)),
             "stop_grace_s": dice.choice((2, 10)),
         }
-        at = dice.uniform(0, over_s)
-        stop_at = at + dice.expovariate(1 / 200) if dice.random() < 0.2 else None
-        orders.append(Order(at, body, dice.random() < 0.4, 1, stop_at))
+        orders.append(_some_time(dice, body, over_s, 200))
     return orders
 
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.deadlines import KINDS, DeadlineTask, rows, run, supply_for, windows
-from sim.replay.product import JobWithDeadline
+from bench.deadlines import KINDS, DeadlineTask, JobWithDeadline, rows, run, supply_for, windows
 from sim.replay.supply import Supply
 from sim.replay.synthetic import Recipe, make_supply
 

@@ -1,20 +1,19 @@
-"""Unix sockets in virtual time: one line there, one line back, from whoever listens at a path."""
+"""Unix sockets in virtual time: one line there, one line back from the listener of a path."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from sim.virtual.loop import VirtualLoop
+from sim.virtual.loop import VirtualLoop
 
 Answer = Callable[[bytes], Awaitable[bytes | None]]
 """What comes back for a line; None: the connection ends without an answer."""
 
 
 class Connection(asyncio.Transport):
-    """A client's end. Whoever answers lives on when the client is killed."""
+    """A client's end. The answering side lives on when the client is killed."""
 
     def __init__(
         self, loop: VirtualLoop, protocol: asyncio.StreamReaderProtocol, answer: Answer
@@ -47,3 +46,20 @@ class Connection(asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         del name
         return default
+
+
+class SocketLoop(VirtualLoop):
+    """A loop with the only sockets that a simulated process may open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listening: dict[str, Answer] = {}
+        """Path of a socket → what answers there."""
+
+    async def create_unix_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], Any], path: str, **_: Any
+    ) -> tuple[Connection, Any]:
+        if path not in self.listening:
+            raise FileNotFoundError(path)
+        protocol = protocol_factory()
+        return Connection(self, protocol, self.listening[path]), protocol

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from sim.virtual.loop import VirtualLoop
-from sim.virtual.own_machines import simulate_own
+from bench.worlds.own_machines import simulate_own
+from bench.worlds.sockets import SocketLoop
 from sim.virtual.run import SimulationPlan
 
 
@@ -32,7 +32,7 @@ def test_without_misfortune_each_job_runs_once() -> None:
 
 def test_sockets_in_virtual_time() -> None:
     """A line there, a line back; nobody listens, and one who hangs up."""
-    loop = VirtualLoop()
+    loop = SocketLoop()
 
     async def shout(line: bytes) -> bytes | None:
         return line.upper() if line != b"bye\n" else None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from bench.worlds.v1_workers import simulate_v1
 from sim.virtual.run import SimulationPlan
-from sim.virtual.v1_world import simulate_v1
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

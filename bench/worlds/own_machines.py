@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agent.node import AgentProcess, Node
+from bench.worlds.sockets import SocketLoop
 from config.settings import Settings
 from core.cluster import ClusterSpec, RegionSpec
 from sim.cloud.model import EffectKind, VmInfo
@@ -79,13 +80,17 @@ class OwnRun(SimulationRun):
     """Three machines of one cluster."""
 
     def __init__(self, plan: SimulationPlan) -> None:
+        self.sockets = SocketLoop()
         super().__init__(plan)
         self.machines = [VirtualNode(self, number) for number in range(len(MACHINES))]
         for machine in self.machines:
-            self._plug(self.loop, machine)
+            self._plug(machine)
 
-    def _plug(self, loop: VirtualLoop, machine: VirtualNode) -> None:
-        loop.listening[_socket(machine.region)] = machine.hear
+    def _make_loop(self) -> VirtualLoop:
+        return self.sockets
+
+    def _plug(self, machine: VirtualNode) -> None:
+        self.sockets.listening[_socket(machine.region)] = machine.hear
 
     def _settings(self) -> Settings:
         return replace(settings(), clusters=(own_cluster(),))
@@ -94,7 +99,7 @@ class OwnRun(SimulationRun):
         """Nobody edits the configuration."""
 
     def _in_the_cloud(self, cluster: str) -> int:
-        """Workers on the machines, also those that have ended and are still listed."""
+        """Workers on the machines, also workers that have ended and are still listed."""
         del cluster
         return sum(len(machine.workers) for machine in self.machines)
 
@@ -125,7 +130,7 @@ class OwnRun(SimulationRun):
 
     def _back(self, machine: VirtualNode) -> None:
         machine.mood = ""
-        self._plug(self.loop, machine)
+        self._plug(machine)
 
     def _harm(self, dice: random.Random) -> None:
         acts = ("crash", "restart", "away", "hangs", "nonsense", "leader")
@@ -137,7 +142,7 @@ class OwnRun(SimulationRun):
                     host.kill()
                     self.loop.later(dice.uniform(*AWAY_S), host.start)
             case "away":
-                self.loop.listening.pop(_socket(machine.region), None)
+                self.sockets.listening.pop(_socket(machine.region), None)
                 self.loop.later(dice.uniform(*AWAY_S), self._back, machine)
             case "crash" if workers:
                 self.cloud.machines[EffectKind.POWER_OFF](dice.choice(workers).info)
