@@ -157,3 +157,12 @@ def test_a_public_class_name_is_defined_once() -> None:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     defined.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     assert {name: places for name, places in defined.items() if len(places) > 1} == {}
+
+
+def test_every_migration_has_a_number_of_its_own() -> None:
+    """Two steps with one number would both follow the same one, and no database could be made."""
+    files = sorted((ROOT / "migrations" / "versions").glob("0*.py"))
+    number = re.compile(r'^revision = "(\d+)"', re.MULTILINE)
+    numbers = [number.findall(path.read_text()) for path in files]
+    assert numbers == [[path.name[:4]] for path in files]
+    assert len({path.name[:4] for path in files}) == len(files)
