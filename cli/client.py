@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import date
@@ -15,6 +16,7 @@ from urllib.parse import quote, urlsplit
 from typer import BadParameter
 
 from cli.paths import PROGRAM, alive, home
+from core.browser_checks import is_loopback
 from core.errors import BadInput, Fault, ZenError
 
 if TYPE_CHECKING:
@@ -97,8 +99,11 @@ def open_http(address: str) -> httpx.Client:
     import httpx
 
     host = urlsplit(address).hostname or ""
-    local = host == "localhost" or host.startswith("127.") or host == "::1"
-    return httpx.Client(base_url=address, timeout=TIMEOUT_S, trust_env=not local)
+    local = is_loopback(host)
+    # httpx reads SSL_CERT_FILE only together with the proxies of the environment.
+    mine = os.environ.get("SSL_CERT_FILE") if local and address.startswith("https:") else None
+    verify = ssl.create_default_context(cafile=mine) if mine else True
+    return httpx.Client(base_url=address, timeout=TIMEOUT_S, trust_env=not local, verify=verify)
 
 
 class Client:

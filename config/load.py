@@ -15,7 +15,8 @@ from config.clusters import build_clusters
 from config.document import Document, KeyPath, read_yaml
 from config.errors import ConfigError
 from config.schema import KEYS, NAMES, TREE, WILD, Key, Section
-from config.settings import ApiSettings, Settings
+from config.settings import ApiSettings, Settings, TlsFiles
+from core.browser_checks import is_loopback
 from core.containers import ContainerRules
 from core.cost import TenantBudget
 from core.errors import Fault
@@ -50,9 +51,12 @@ def load_settings(
     return settings_of(document, environ)
 
 
-def settings_of(document: Document, environ: Mapping[str, str]) -> Settings:
+def settings_of(
+    document: Document, environ: Mapping[str, str], *, listens: bool = True
+) -> Settings:
     """The Settings of a document under an environment, or ConfigError with every fault. The
-    document is used up: the environment is written into it."""
+    document is used up: the environment is written into it. `listens`: False for a document of
+    another process, whose addresses are not ours to judge."""
     _override(document, environ)
     _spread_region_lists(document)
     values = _walk(document, TREE, document.values, ())
@@ -60,6 +64,8 @@ def settings_of(document: Document, environ: Mapping[str, str]) -> Settings:
     clusters = build_clusters(document, values)
     timers = _timers(document, values["timers"])
     capacity = _capacity(document, values["capacity"])
+    if listens:
+        _refuse_open_listening(document, values["api"])
     if document.faults:
         raise ConfigError(document.faults)
     return Settings(
@@ -79,7 +85,7 @@ def settings_of(document: Document, environ: Mapping[str, str]) -> Settings:
         pubsub_host=values["pubsub_host"],
         cloud={key.path: values[key.path] for key in KEYS if key.cloud},
         store_url=values["store_url"],
-        api=ApiSettings(**{name: _frozen(value) for name, value in values["api"].items()}),
+        api=_api(values["api"]),
         v1_results_url=values["v1_results_url"],
         queue_limit=values["queue_limit"],
         log_level=values["log_level"],
@@ -95,8 +101,25 @@ def settings_of(document: Document, environ: Mapping[str, str]) -> Settings:
     )
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def _api(given: Mapping[str, Any]) -> ApiSettings:
+    words: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in given.items()
+    }
+    tls = words.pop("tls")
+    return ApiSettings(tls=TlsFiles(**tls) if tls is not None else None, **words)
+
+
+def _refuse_open_listening(document: Document, api: Mapping[str, Any]) -> None:
+    """Keys and jobs' environments must not cross a network in clear."""
+    host = api.get("host")
+    if host is None or is_loopback(host) or api.get("tls") or api.get("behind_proxy"):
+        return
+    document.fault(
+        ("api", "host"),
+        shown(host),
+        "a loopback address such as 127.0.0.1; or api.tls: {cert, key}; or api.behind_proxy: true "
+        "where a proxy in front ends TLS",
+    )
 
 
 def _create_tenants(values: Mapping[str, Any]) -> bool:

@@ -74,23 +74,27 @@ class Reader:
         """ConfigError if this software cannot read what another has recorded. What belongs to one
         process is the recorder's there: nobody else compares it."""
         known = Document(f"version {version}", copy.deepcopy(dict(document)))
-        return self.document(known, SHARED_RESTART_KEYS)
+        return self.document(known, SHARED_RESTART_KEYS, listens=False)
 
     def whole(self, document: Mapping[str, Any], source: str) -> CandidateConfig:
         """Of a whole file, but for its secrets: those cannot be compared."""
         known = tuple(path for path in RESTART_KEYS if path not in _SECRETS)
-        return self.document(Document(source, copy.deepcopy(dict(document))), known)
+        return self.document(Document(source, copy.deepcopy(dict(document))), known, listens=False)
 
     def document(
-        self, document: Document, fixed_keys: Sequence[str] = RESTART_KEYS
+        self,
+        document: Document,
+        fixed_keys: Sequence[str] = RESTART_KEYS,
+        *,
+        listens: bool = True,
     ) -> CandidateConfig:
-        """ConfigError with every fault."""
+        """ConfigError with every fault. `listens`: False for what another process has recorded."""
         if document.faults and not document.values:
             raise ConfigError(document.faults)
         written = _without(_json(document.values), _SECRETS)
         shared = Document(document.source, _without(written, PROCESS_KEYS))
         fixed = outline(document, self._environ)
-        settings = settings_of(document.copy(), self._environ)
+        settings = settings_of(document.copy(), self._environ, listens=listens)
         return CandidateConfig(
             document=written,
             digest=digest_of(shared.values),

@@ -153,6 +153,14 @@ def _is_date(value: object) -> bool:
 _ZONE_WORD = r"[a-z]|[a-z]+-[a-z]+[0-9]+-[a-z]"
 
 
+def _is_tls(value: object) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"cert", "key"}
+        and all(isinstance(path, str) and path for path in value.values())
+    )
+
+
 def _is_floor_list(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
@@ -167,6 +175,11 @@ ORIGINS = texts(
 HOSTS = texts(
     "a list of host names, e.g. [zen.example.org, '*.zen.internal']",
     r"(\*\.)?[^\s/:*,]+|[0-9a-f:]+",
+)
+TLS = ValueType(
+    "{cert: /path/of/cert.pem, key: /path/of/key.pem}",
+    _is_tls,
+    lambda t: dict(zip(("cert", "key"), t.split(","), strict=False)),
 )
 FLAG = ValueType("true or false", lambda v: isinstance(v, bool), _flag_of)
 ZONES = ValueType(
@@ -306,7 +319,13 @@ _GENERAL: Sequence[Key] = (
         "The older name of `tenants.create_on_submit`, with the opposite meaning; null: not said.",
     ),
     Key("log_level", choice("debug", "info", "warning", "error"), "info", "What is logged."),
-    Key("api.host", HOST, _API.host, "The address the API listens on."),
+    Key(
+        "api.host",
+        HOST,
+        _API.host,
+        "The address the API listens on. One that is not loopback needs `api.tls`, or "
+        "`api.behind_proxy` where a proxy ends TLS.",
+    ),
     Key("api.port", whole(0, 65535), _API.port, "Its port; 0 takes a free one."),
     Key(
         "api.max_body_bytes",
@@ -333,6 +352,13 @@ _GENERAL: Sequence[Key] = (
         whole(1, 10_000_000),
         _API.requests_burst,
         "Requests of one caller at once, after a silence.",
+    ),
+    Key(
+        "api.tls",
+        optional(TLS),
+        _API.tls,
+        "PEM files of a certificate (with its chain) and its private key: the API is served over "
+        "HTTPS. In the environment: the two paths with a comma between them.",
     ),
     Key(
         "api.behind_proxy",

@@ -22,6 +22,14 @@ from core.timers import Timers
 
 
 @dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files: the certificate with its chain, and its private key."""
+
+    cert: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class ApiSettings:
     """Where the REST API listens and how much it accepts."""
 
@@ -36,8 +44,10 @@ class ApiSettings:
     """Of one caller, in the long run; None: any number."""
     requests_burst: int = 10_000
     """Of one caller at once, after a silence."""
+    tls: TlsFiles | None = None
+    """None: plain HTTP."""
     behind_proxy: bool = False
-    """A proxy that knows who is asking stands in front."""
+    """A proxy in front ends TLS and says whose requests it passes on."""
     allowed_hosts: tuple[str, ...] = ()
     """Names under which it is reached, besides `host` and loopback."""
     metrics_port: int | None = None

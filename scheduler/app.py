@@ -135,14 +135,14 @@ async def serve(
     listening = bind(api.host, api.port)
     scraped = bind(api.host, api.metrics_port) if api.metrics_port is not None else None
     production = Production(start)
-    await production.open()
     services = production.services(embedded)
     servers = [(web_server(create_app(services), api), listening)]
     if scraped is not None:
         servers.append((web_server(create_metrics_app(services), api), scraped))
+    await production.open()
     serving = [asyncio.create_task(server.serve(sockets=[at])) for server, at in servers]
     host, port = listening.getsockname()[:2]
-    on_ready(f"http://{host}:{port}")
+    on_ready(f"{'https' if api.tls else 'http'}://{host}:{port}")
     await stop.wait()
     log.info("stopping")
     for server, _ in servers:

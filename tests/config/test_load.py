@@ -9,7 +9,7 @@ import pytest
 
 from config.errors import ConfigError
 from config.load import DEFAULT_PATH, load_settings
-from config.settings import Settings
+from config.settings import Settings, TlsFiles
 from core.cost import TenantBudget
 from core.errors import NotFound, ZenError
 from core.retention import RetentionRules
@@ -467,3 +467,26 @@ def test_origins_and_the_port_of_metrics(write: Write) -> None:
     assert (api.cors_origins, api.metrics_port) == (("*",), 9091)
     (fault,) = faults_of(write(f"{MINIMAL}\napi: {{cors_origins: [example.org]}}\n"))
     assert "a list of origins" in fault
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "zen.example.org"])
+def test_listening_beyond_loopback_needs_tls_or_a_proxy(write: Write, host: str) -> None:
+    """Refused with the fix, whether the file or the environment says it."""
+    (fault,) = faults_of(write(f"{MINIMAL}\napi: {{host: '{host}'}}\n"))
+    assert "api.host" in fault
+    assert "api.tls: {cert, key}; or api.behind_proxy: true" in fault
+    with pytest.raises(ConfigError, match=r"api\.behind_proxy"):
+        load_settings(write(MINIMAL), {"ZEN_API__HOST": host})
+    tls = {"ZEN_API__HOST": host, "ZEN_API__TLS": "/a.pem,/b.pem"}
+    assert load_settings(write(MINIMAL), tls).api.tls == TlsFiles("/a.pem", "/b.pem")
+    proxied = {"ZEN_API__HOST": host, "ZEN_API__BEHIND_PROXY": "true"}
+    assert load_settings(write(MINIMAL), proxied).api.behind_proxy
+    for own in ("127.0.0.1", "localhost", "::1"):
+        assert load_settings(write(MINIMAL), {"ZEN_API__HOST": own}).api.host == own
+
+
+@pytest.mark.parametrize("tls", ["{cert: /a.pem}", "{cert: /a.pem, key: ''}", "yes", "[a, b]"])
+def test_tls_needs_both_files(write: Write, tls: str) -> None:
+    """A certificate without its key serves nobody."""
+    (fault,) = faults_of(write(f"{MINIMAL}\napi: {{tls: {tls}}}\n"))
+    assert "api.tls" in fault

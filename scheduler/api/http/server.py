@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -16,6 +17,7 @@ from scheduler.api.http.connections import ConnectionLimits, bounded
 
 DRAIN_S = 3.0
 KEEP_ALIVE_S = 5
+_HSTS = ("Strict-Transport-Security", "max-age=31536000")
 _FILES_MAX = 65_536
 _OTHER_FILES = 256
 """Descriptors that the database, the bus and the store need beside the connections."""
@@ -23,6 +25,26 @@ _OTHER_FILES = 256
 
 class WebServer(uvicorn.Server):
     """Signals are the replica's business, not the web server's."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, but a TLS handshake has no more time than a request's head."""
+        config, loop = self.config, asyncio.get_running_loop()
+
+        def connection() -> asyncio.Protocol:
+            make: Callable[..., asyncio.Protocol] = config.http_protocol_class
+            return make(config=config, server_state=self.server_state, app_state={})
+
+        self.servers = [
+            await loop.create_server(
+                connection,
+                sock=listening,
+                ssl=config.ssl,
+                backlog=config.backlog,
+                ssl_handshake_timeout=ConnectionLimits().head_s if config.ssl else None,
+            )
+            for listening in sockets or ()
+        ]
+        self.started = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -32,21 +54,29 @@ class WebServer(uvicorn.Server):
 def web_server(app: ASGIApp, api: ApiSettings, limits: ConnectionLimits | None = None) -> WebServer:
     """A server for one socket."""
     limits = limits or ConnectionLimits(connections=min(api.connections_max, _free_files()))
-    return WebServer(
-        uvicorn.Config(
-            app,
-            http=bounded(limits),
-            ws="none",
-            log_config=None,
-            access_log=False,
-            # A client of loopback could say any address in X-Forwarded-For.
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=int(DRAIN_S),
-            lifespan="off",
-        )
+    tls = api.tls
+    config = uvicorn.Config(
+        app,
+        http=bounded(limits),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        # A client of loopback could say any address in X-Forwarded-For.
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=int(DRAIN_S),
+        lifespan="off",
+        ssl_certfile=tls.cert if tls else None,
+        ssl_keyfile=tls.key if tls else None,
+        headers=[_HSTS] if tls else None,
     )
+    try:
+        config.load()
+    except OSError as error:  # of ssl, too
+        files = f"{tls.cert} and {tls.key}" if tls else ""
+        raise ZenError(f"api.tls: {files} are no certificate and its key: {error}") from error
+    return WebServer(config)
 
 
 def bind(host: str, port: int) -> socket.socket:
