@@ -63,6 +63,18 @@ class JobProgress:
     checkpoint_step: float | None
     at: datetime
 
+    def joined(self, known: JobProgress | None) -> JobProgress:
+        """With what is known of the same attempt: what the newer one does not mention stays."""
+        if known is None:
+            return self
+        older, newer = (known, self) if known.at <= self.at else (self, known)
+        step = newer.checkpoint_step
+        return replace(
+            newer,
+            progress=newer.progress or older.progress,
+            checkpoint_step=older.checkpoint_step if step is None else step,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PendingReason:

@@ -131,8 +131,8 @@ def _fold_words(change: JobNote | JobProgress | PendingReason | WaitNote, writes
     match change:
         case JobNote(uid, entry):
             writes.events.append((uid, entry))
-        case JobProgress():
-            _fold_progress(change, writes)
+        case JobProgress(uid, attempt):
+            writes.progress[uid, attempt] = change.joined(writes.progress.get((uid, attempt)))
         case PendingReason(uid):
             writes.reasons[uid] = change
         case WaitNote():
@@ -198,21 +198,6 @@ def _patch(
         ended_at=ended_at or known.ended_at,
         outcome=outcome or known.outcome,
         exit_code=code if code is not None else known.exit_code,
-    )
-
-
-def _fold_progress(change: JobProgress, writes: Writes) -> None:
-    key = (change.uid, change.attempt)
-    known = writes.progress.get(key)
-    if known is None:
-        writes.progress[key] = change
-        return
-    older, newer = (known, change) if known.at <= change.at else (change, known)
-    step = newer.checkpoint_step
-    writes.progress[key] = replace(
-        newer,
-        progress=newer.progress or older.progress,
-        checkpoint_step=older.checkpoint_step if step is None else step,
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import Unpack
+from typing import TypedDict, Unpack
 
 from core.active import ActiveIndex
 from core.changes import AtomicBatch, Change, Charge, JobMove, JobProgress, Send, Snapshot, VmMove
@@ -246,16 +246,30 @@ def _gangs_of(active: ActiveIndex, heads: Mapping[str, Job]) -> dict[str, list[s
     return {gang: [uid for _, uid in sorted(found)] for gang, found in ranks.items()}
 
 
-def stop_message(job: Job, boot_nonce: str, reason: str) -> StopJob:
-    """The stop that belongs to the job's live lease."""
-    assert job.lease is not None
-    return StopJob(
+class AttemptAddress(TypedDict):
+    """Which attempt a message to its VM speaks of."""
+
+    vm_name: str
+    boot_nonce: str
+    job_id: str
+    user_id: str
+    attempt: int
+    lease_id: str
+
+
+def address_of(job: Job, boot_nonce: str) -> AttemptAddress:
+    """Of the job's live lease. No boot nonce: the lease alone decides."""
+    assert job.lease is not None, f"{job.spec.job_id} is {job.status} and holds no lease"
+    return AttemptAddress(
         vm_name=job.lease.vm_name,
         boot_nonce=boot_nonce,
         job_id=job.spec.job_id,
         user_id=job.spec.user_id,
         attempt=job.attempt,
         lease_id=job.lease.lease_id,
-        grace_s=job.spec.stop_grace_s,
-        reason=reason,
     )
+
+
+def stop_message(job: Job, boot_nonce: str, reason: str) -> StopJob:
+    """The stop that belongs to the job's live lease."""
+    return StopJob(**address_of(job, boot_nonce), grace_s=job.spec.stop_grace_s, reason=reason)

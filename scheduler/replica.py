@@ -194,7 +194,7 @@ class Replica:
             forever("relay", relay.run),
             forever("inbox", inbox.fill),
             forever("recall", recall.run),
-            forever("retention", self._prune),
+            forever("retention", lambda: prune_for_ever(self.store, self.live)),
             forever("budgets", books.watch),
             forever("costs", books.settle),
             forever("forecasts", forecaster.run),
@@ -243,9 +243,6 @@ class Replica:
         return MigManager(name, cluster, region, compute, cloud.flex)
 
     # --- small parts ---------------------------------------------------------------------
-
-    async def _prune(self) -> None:
-        await prune_for_ever(self.store, self.live)
 
     def _wake(self) -> None:
         if self._loop is not None:

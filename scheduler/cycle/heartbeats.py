@@ -17,7 +17,7 @@ from core.job_steps import EventFacts
 from core.messages import ContinueJob, Heartbeat, HeartbeatStatus, StopJob
 from core.vm import Vm, VmEvent
 from scheduler.cycle.unhealthy_vms import note_end, note_readings
-from scheduler.plan_builder import PlanBuilder, stop_message
+from scheduler.plan_builder import PlanBuilder, address_of, stop_message
 from scheduler.v1.worker_messages import ENDS, Claims, note, retire
 
 log = structlog.get_logger("heartbeats")
@@ -59,16 +59,8 @@ class Latest:
         said = JobProgress(
             job.uid, job.attempt, heartbeat.progress, heartbeat.checkpoint_step, item.published
         )
-        if known is None or known.attempt != job.attempt:
-            self.progress[job.uid] = said
-            return
-        older, newer = (known, said) if known.at <= said.at else (said, known)
-        step = newer.checkpoint_step
-        self.progress[job.uid] = replace(
-            newer,
-            progress=newer.progress or older.progress,
-            checkpoint_step=older.checkpoint_step if step is None else step,
-        )
+        same = known is not None and known.attempt == job.attempt
+        self.progress[job.uid] = said.joined(known) if same else said
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,17 +248,7 @@ def _answer_frozen(plan: PlanBuilder, job: Job, heartbeat: Heartbeat) -> None:
     if job.status is JobStatus.STOPPING:
         plan.tell(stop_message(job, heartbeat.boot_nonce, job.reason))
         return
-    plan.tell(
-        ContinueJob(
-            vm_name=heartbeat.vm_name,
-            boot_nonce=heartbeat.boot_nonce,
-            job_id=job.spec.job_id,
-            user_id=job.spec.user_id,
-            attempt=job.attempt,
-            lease_id=heartbeat.lease_id or "",
-            answers=heartbeat.seq,
-        )
-    )
+    plan.tell(ContinueJob(**address_of(job, heartbeat.boot_nonce), answers=heartbeat.seq))
 
 
 def _events(job: Job, heartbeat: Heartbeat, vm: Vm) -> list[tuple[JobEvent, str]]:

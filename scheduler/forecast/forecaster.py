@@ -7,18 +7,17 @@ import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import structlog
 
 from config.live import LiveSettings
 from core.active import take_census
-from core.changes import AtomicBatch, Committed, PutForecast, Snapshot
+from core.changes import PutForecast, Snapshot
 from core.cluster import ClusterSpec
 from core.errors import TermPassed
 from core.forecast import Forecast, Record, Told
 from core.job import LEASED, Job, S
-from core.ports import Clock
+from core.ports import Clock, Store
 from core.queueing import HeadsOf
 from core.tenants import Holding, machines_of
 from scheduler.forecast.eligibility import line_up
@@ -51,14 +50,6 @@ LESSONS = 4
 lessons, not a thousand."""
 
 Moves = Iterable[tuple[Job, Job]]
-
-
-class ForecastReader(Protocol):
-    """What is asked of the store."""
-
-    async def heads(self, wanted: Sequence[HeadsOf], limit: int) -> Sequence[Job]: ...
-    async def forecasts(self) -> Sequence[Forecast]: ...
-    async def commit(self, batches: Sequence[AtomicBatch], term: int | None) -> Committed: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +119,7 @@ class Forecaster:
 
     def __init__(
         self,
-        store: ForecastReader,
+        store: Store,
         guess: Guesses,
         term: Callable[[], int],
         metrics: Metrics,

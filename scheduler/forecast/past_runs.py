@@ -4,14 +4,11 @@ pace. At submission it says how long a job is expected to run, in a cycle who ma
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
 
-from core.forecast import PastRun
 from core.job import Job
 from core.job_fields import JobSpec
-from core.ports import Clock
+from core.ports import Clock, Store
 from scheduler.forecast.run_times import Book, Guess, expected_s, kind_of, kind_of_run
 
 EVERY_S = 15.0
@@ -23,16 +20,10 @@ OVERLAP = timedelta(seconds=30)
 """An end is written a moment after its time: what was read lately is read once more."""
 
 
-class EndedJobsReader(Protocol):
-    """What is asked of the store."""
-
-    async def runs(self, since: datetime, limit: int) -> Sequence[PastRun]: ...
-
-
 class Runtimes:
     """Empty at first; each reading adds what has ended since the one before."""
 
-    def __init__(self, store: EndedJobsReader, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._book = Book()

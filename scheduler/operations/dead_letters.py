@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol
 
-from core.changes import AtomicBatch, Committed, ReplayDeadLetter, Send
+from core.changes import ReplayDeadLetter, Send
 from core.messages import OutMessage
 from core.names import Names
-from core.reads import DeadLetterRow
+from core.ports import Store
+from core.reads import DeadLetterRow, Reads
 
 SUBMIT = "submit"
 HEARTBEATS = "heartbeats"
-
-
-class DeadLetterStore(Protocol):
-    """What is asked of the reads."""
-
-    async def dead_letter(self, message_id: str) -> DeadLetterRow: ...
-
-
-class Writable(Protocol):
-    """What is asked of the store."""
-
-    async def commit(self, batches: Sequence[AtomicBatch], term: int | None) -> Committed: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +35,7 @@ def topic_of(source: str, names: Names) -> str:
 
 
 async def replay_dead_letter(
-    reads: DeadLetterStore, store: Writable, message_id: str, names: Names, now: datetime
+    reads: Reads, store: Store, message_id: str, names: Names, now: datetime
 ) -> Replayed:
     """NotFound if there is none. Once per dead letter, however often it is asked for: a copy that
     fails again becomes a dead letter of its own, with the new reason, and can be sent again as

@@ -293,13 +293,11 @@ class LiveConfig:
     ) -> Sequence[Fault]:
         """Records and adopts it; or the reasons why not. With what its file said, in one step: a
         rollback that comes next must not be undone by the same file."""
-        versions, started = self._parts.versions, self._parts.started
+        versions = self._parts.versions
         for _ in range(TRIES):
-            removed = removed_clusters(self._current, candidate)
-            faults = restart_faults(started, candidate, source)
-            faults += busy_faults(source, await versions.jobs_in(removed))
-            if faults:
+            if faults := await self._faults(candidate, source):
                 return faults
+            removed = removed_clusters(self._current, candidate)
             new = replace(self._next(candidate, source, author), rollback_of=rollback_of)
             if await versions.record(new, removed, seen):
                 self._adopt(new)
@@ -328,10 +326,14 @@ class LiveConfig:
             candidate = self._parts.reader.whole(document, source)
         except ConfigError as error:
             return Judgement((), tuple(error.faults[:FAULTS_SHOWN]))
-        removed = removed_clusters(self._current, candidate)
-        faults = restart_faults(self._parts.started, candidate, source)
-        faults += busy_faults(source, await self._parts.versions.jobs_in(removed))
+        faults = await self._faults(candidate, source)
         return Judgement(candidate.diff(self._current), tuple(faults[:FAULTS_SHOWN]))
+
+    async def _faults(self, candidate: CandidateConfig, source: str) -> list[Fault]:
+        """Why it cannot be in force while this process runs."""
+        removed = removed_clusters(self._current, candidate)
+        busy = busy_faults(source, await self._parts.versions.jobs_in(removed))
+        return [*restart_faults(self._parts.started, candidate, source), *busy]
 
     async def rollback(self, number: int, author: str) -> Rolled:
         """A new version that says what an old one said. NotFound, or ConfigError with the reasons

@@ -25,93 +25,47 @@ class Metrics:
         self._make_gauges()
 
     def _make_counters(self) -> None:
-        registry = self.registry
-        self._jobs = Counter(
-            "gpu_scheduler_jobs",
-            "Jobs that reached a status.",
-            ["status", "cluster"],
-            registry=registry,
-        )
-        self._preemptions = Counter(
-            "gpu_scheduler_preemptions",
-            "Attempts that gave way: kind is spot (the cloud took the VM) or yield.",
-            ["cluster", "kind"],
-            registry=registry,
-        )
-        self._cloud_calls = Counter(
-            "gpu_scheduler_cloud_calls",
-            "Calls to the cloud by kind and outcome.",
-            ["kind", "outcome"],
-            registry=registry,
-        )
-        self._cost = Counter(
-            "gpu_scheduler_cost_usd",
-            "Dollars of settled VM time by what it was spent on; counted by the leader.",
-            ["kind", "cluster"],
-            registry=registry,
-        )
-        self._cycle = Histogram(
-            "gpu_scheduler_scheduling_latency",
-            "Seconds of one decision cycle.",
-            buckets=_CYCLE_BUCKETS,
-            registry=registry,
-        )
-        self._told = Counter(
-            "gpu_scheduler_eta_starts",
-            "Jobs that started after they had been told when; counted by the leader.",
-            ["cluster"],
-            registry=registry,
-        )
-        self._held = Counter(
-            "gpu_scheduler_eta_held",
-            "Those of them that started before the first p50 or p90 that they were told.",
-            ["cluster", "quantile"],
-            registry=registry,
-        )
-        self._wait = Histogram(
-            "gpu_scheduler_wait_seconds",
-            "Seconds from submission to the first RUNNING.",
-            ["cluster"],
-            buckets=_WAIT_BUCKETS,
-            registry=registry,
-        )
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"gpu_scheduler_{name}", text, labels, registry=self.registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            full, registry = f"gpu_scheduler_{name}", self.registry
+            return Histogram(full, text, labels, buckets=buckets, registry=registry)
+
+        self._jobs = counter("jobs", "Jobs that reached a status.", "status", "cluster")
+        words = "Attempts that gave way: kind is spot (the cloud took the VM) or yield."
+        self._preemptions = counter("preemptions", words, "cluster", "kind")
+        words = "Calls to the cloud by kind and outcome."
+        self._cloud_calls = counter("cloud_calls", words, "kind", "outcome")
+        words = "Dollars of settled VM time by what it was spent on; counted by the leader."
+        self._cost = counter("cost_usd", words, "kind", "cluster")
+        words = "Seconds of one decision cycle."
+        self._cycle = histogram("scheduling_latency", words, _CYCLE_BUCKETS)
+        words = "Jobs that started after they had been told when; counted by the leader."
+        self._told = counter("eta_starts", words, "cluster")
+        words = "Those of them that started before the first p50 or p90 that they were told."
+        self._held = counter("eta_held", words, "cluster", "quantile")
+        words = "Seconds from submission to the first RUNNING."
+        self._wait = histogram("wait_seconds", words, _WAIT_BUCKETS, "cluster")
 
     def _make_gauges(self) -> None:
-        registry = self.registry
-        self._queue = Gauge(
-            "gpu_scheduler_queue_size", "Jobs that wait.", ["cluster"], registry=registry
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"gpu_scheduler_{name}", text, labels, registry=self.registry)
+
+        self._queue = gauge("queue_size", "Jobs that wait.", "cluster")
+        words = "GPUs of VMs that have work, divided by GPUs of live VMs."
+        self._utilization = gauge("gpu_utilization", words, "cluster")
+        self._vms = gauge("vms", "VMs by state.", "cluster", "region", "state")
+        words = "What the VMs that are billed now cost by the hour."
+        self._burn = gauge("burn_usd_per_hour", words, "cluster")
+        self._outbox = gauge("outbox", "Messages the bus has not confirmed.")
+        self._leader = gauge("leader", "1 if this replica leads.")
+        self._alerts = gauge("alerts_open", "Open alerts.")
+        self._alerts_by_kind = gauge("alerts", "Open alerts by kind.", "kind", "severity")
+        words = (
+            "1 if the store answered this scrape; the other gauges are of this scrape only then."
         )
-        self._utilization = Gauge(
-            "gpu_scheduler_gpu_utilization",
-            "GPUs of VMs that have work, divided by GPUs of live VMs.",
-            ["cluster"],
-            registry=registry,
-        )
-        self._vms = Gauge(
-            "gpu_scheduler_vms",
-            "VMs by state.",
-            ["cluster", "region", "state"],
-            registry=registry,
-        )
-        self._burn = Gauge(
-            "gpu_scheduler_burn_usd_per_hour",
-            "What the VMs that are billed now cost by the hour.",
-            ["cluster"],
-            registry=registry,
-        )
-        self._outbox = Gauge(
-            "gpu_scheduler_outbox", "Messages the bus has not confirmed.", registry=registry
-        )
-        self._leader = Gauge("gpu_scheduler_leader", "1 if this replica leads.", registry=registry)
-        self._alerts = Gauge("gpu_scheduler_alerts_open", "Open alerts.", registry=registry)
-        self._alerts_by_kind = Gauge(
-            "gpu_scheduler_alerts", "Open alerts by kind.", ["kind", "severity"], registry=registry
-        )
-        self._database = Gauge(
-            "gpu_scheduler_database_up",
-            "1 if the store answered this scrape; the other gauges are of this scrape only then.",
-            registry=registry,
-        )
+        self._database = gauge("database_up", words)
 
     # --- called by the loop and the API ---------------------------------------------------
 
@@ -158,13 +112,8 @@ class Metrics:
 
     def refresh(self, summary: ServiceSummary | None) -> None:
         """Gauges as they are now. None: the store is silent, and old numbers would be lies."""
-        for gauge in (
-            self._queue,
-            self._utilization,
-            self._vms,
-            self._burn,
-            self._alerts_by_kind,
-        ):
+        by_label = (self._queue, self._utilization, self._vms, self._burn, self._alerts_by_kind)
+        for gauge in by_label:
             gauge.clear()
         self._database.set(0 if summary is None else 1)
         if summary is None:

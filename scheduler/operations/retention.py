@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Protocol
 
 import structlog
 
 from config.live import LiveSettings
-from core.retention import RetentionRules
+from core.ports import Store
 
 log = structlog.get_logger("retention")
 
@@ -18,13 +16,7 @@ AGAIN_S = 1.0
 BATCH = 1000
 
 
-class Prunable(Protocol):
-    """What is asked of the store."""
-
-    async def prune(self, rules: RetentionRules, batch: int) -> Mapping[str, int]: ...
-
-
-async def prune_for_ever(store: Prunable, settings: LiveSettings) -> None:
+async def prune_for_ever(store: Store, settings: LiveSettings) -> None:
     """One bite of each table a minute; a table that filled its bite gets the next one soon, so
     that what comes in a day also goes in a day."""
     pause_s = EVERY_S

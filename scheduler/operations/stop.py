@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
 
-from core.changes import AtomicBatch, Change, Committed, JobMove, Send
+from core.changes import AtomicBatch, Change, JobMove, Send
 from core.errors import Conflict
 from core.job import Job, JobEvent, JobStatus, Rules
 from core.job_steps import advance, entry_for
-from core.messages import OutMessage, StopJob
+from core.messages import OutMessage
 from core.names import Names
+from core.ports import Store
 from messaging.codec import encode_control, encode_stop_v1
+from scheduler.plan_builder import stop_message
 
 _TRIES = 5
 _GROUP_BATCH = 500
@@ -50,21 +51,6 @@ class StopRequest:
         return (move, *words)
 
 
-class Stoppable(Protocol):
-    """What stopping needs of the store."""
-
-    async def find_job(self, job_id: str, user_id: str | None) -> Job: ...
-    async def members(self, gang: str) -> Sequence[Job]: ...
-    async def commit(self, batches: Sequence[AtomicBatch], term: int | None) -> Committed: ...
-
-
-class GroupStoppable(Stoppable, Protocol):
-    """The same for a group."""
-
-    async def find_group(self, group: str, user_id: str | None) -> str: ...
-    async def open_jobs(self, group: str, user_id: str, limit: int) -> Sequence[Job]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Stopped:
     """The job after the request; `before` is None if there was nothing left to do."""
@@ -74,24 +60,20 @@ class Stopped:
     message: str
 
 
-async def stop_job(
-    store: Stoppable, job_id: str, user_id: str | None, request: StopRequest
-) -> Stopped:
+async def stop_job(store: Store, job_id: str, user_id: str | None, request: StopRequest) -> Stopped:
     """NotFound, Ambiguous, or Conflict if the job moved on under each of our tries."""
     for _ in range(_TRIES):
         job = await store.find_job(job_id, user_id)
         if job.gang is not None:
             # Of a gang all are stopped at once, whichever member was named.
-            members = await store.members(job.gang.uid)
-            job, others = members[0], [m for m in members[1:] if not _is_over(m)]
-        else:
-            others = []
+            job = (await store.members(job.gang.uid))[0]
         if job.status.final:
             return Stopped(None, job, f"already {job.status.lower()}: {job.reason}")
         after = request.stopped(job)
         if after is job:
             return Stopped(None, job, f"already stopping: {job.reason}")
-        if (await store.commit([request.batch(job, others)], None)).all_applied:
+        batch = request.batch(job, await _others(store, job))
+        if (await store.commit([batch], None)).all_applied:
             return Stopped(job, after, _message(after))
     raise Conflict(f"job {job_id} kept changing while it was being stopped; try again")
 
@@ -113,7 +95,7 @@ class GroupStopped:
 
 
 async def stop_group(
-    store: GroupStoppable, group: str, user_id: str | None, request: StopRequest
+    store: Store, group: str, user_id: str | None, request: StopRequest
 ) -> GroupStopped:
     """All its jobs, some hundred at a time. NotFound, Ambiguous, or Conflict if jobs kept moving
     under each of our tries."""
@@ -132,7 +114,7 @@ async def stop_group(
     raise Conflict(f"the jobs of group {group} kept changing while they were stopped; try again")
 
 
-async def _others(store: Stoppable, leader: Job) -> list[Job]:
+async def _others(store: Store, leader: Job) -> list[Job]:
     """The members of its gang, whose end is its own: those that the loop does not look at while
     it does not run must not be left behind."""
     if leader.gang is None:
@@ -144,18 +126,8 @@ def _order(job: Job, names: Names, *, v1: bool) -> OutMessage:
     assert job.lease is not None, "only the holder of a lease is told to stop"
     if v1:
         return encode_stop_v1(job.spec.job_id, job.lease.vm_name, names)
-    order = StopJob(
-        vm_name=job.lease.vm_name,
-        # Empty: whoever holds the lease. The lease id fences better than the boot could.
-        boot_nonce="",
-        job_id=job.spec.job_id,
-        user_id=job.spec.user_id,
-        attempt=job.attempt,
-        lease_id=job.lease.lease_id,
-        grace_s=job.spec.stop_grace_s,
-        reason=job.reason,
-    )
-    return encode_control(order, names)
+    # No boot: the lease id fences better than the boot could.
+    return encode_control(stop_message(job, "", job.reason), names)
 
 
 def _is_over(job: Job) -> bool:

@@ -13,7 +13,7 @@ from core.changes import JobNote
 from core.job import Job, S, TimelineEntry
 from core.messages import Peer, ResizeJob, Size
 from core.vm import Vm
-from scheduler.plan_builder import PlanBuilder
+from scheduler.plan_builder import PlanBuilder, address_of
 
 RESIZED = "resized"
 """The event on the timeline of the first member."""
@@ -50,7 +50,7 @@ def _tell(plan: PlanBuilder, before: Sequence[Job], members: Sequence[Job]) -> N
         return  # it forms for the first time: they know of each other already
     size = _size(members, _vms(plan, now), 0)
     for member, vm in _vms(plan, now):
-        plan.tell(_message(member, vm, size))
+        plan.tell(ResizeJob(**address_of(member, vm.boot_nonce), size=size))
     left = [m for m in members if m.uid in was and not _counts(m)]
     plan.add(JobNote(leader.uid, _entry(plan, leader, len(was), size, left)))
 
@@ -70,19 +70,6 @@ def _size(members: Sequence[Job], there: Sequence[tuple[Job, Vm]], to_come: int)
     generation = sum(m.version for m in members) + to_come
     by_rank = tuple(sorted(peers, key=lambda peer: peer.rank))
     return Size(generation, spec.least, spec.replicas, by_rank)
-
-
-def _message(member: Job, vm: Vm, size: Size) -> ResizeJob:
-    assert member.lease is not None, "a job that is RUNNING holds a lease"
-    return ResizeJob(
-        vm_name=member.lease.vm_name,
-        boot_nonce=vm.boot_nonce,
-        job_id=member.spec.job_id,
-        user_id=member.spec.user_id,
-        attempt=member.attempt,
-        lease_id=member.lease.lease_id,
-        size=size,
-    )
 
 
 def _entry(

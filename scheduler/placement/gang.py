@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from core.job import WAITING, E, Job, JobEvent, S, StopReason
 from core.messages import GoJob, StopJob
-from scheduler.plan_builder import PlanBuilder, stop_message
+from scheduler.plan_builder import PlanBuilder, address_of, stop_message
 
 _HERE = frozenset({S.STARTING, S.RUNNING})
 """At the barrier, or past it."""
@@ -155,23 +155,10 @@ def _open_barrier(plan: PlanBuilder, members: Sequence[Job]) -> None:
     complete = any(m.uid in moved for m in here)
     for member in here:
         if member.status is S.STARTING and (complete or member.uid in plan.claims):
-            lease = member.lease
-            assert lease is not None, "a job that is STARTING holds a lease"
-            vm = plan.vms.get(lease.vm_uid)
+            assert member.lease is not None, "a job that is STARTING holds a lease"
+            vm = plan.vms.get(member.lease.vm_uid)
             if vm is not None:
-                plan.tell(_go(member, vm.boot_nonce))
-
-
-def _go(member: Job, boot_nonce: str) -> GoJob:
-    assert member.lease is not None
-    return GoJob(
-        vm_name=member.lease.vm_name,
-        boot_nonce=boot_nonce,
-        job_id=member.spec.job_id,
-        user_id=member.spec.user_id,
-        attempt=member.attempt,
-        lease_id=member.lease.lease_id,
-    )
+                plan.tell(GoJob(**address_of(member, vm.boot_nonce)))
 
 
 def preemption_message(plan: PlanBuilder, member: Job, reason: str) -> list[StopJob]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import cast
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,6 +17,7 @@ from core.cluster import ClusterSpec
 from core.forecast import Forecast, PastRun, Record
 from core.job import E, Job, JobEvent, Membership
 from core.job_steps import EventFacts, advance
+from core.ports import Store
 from core.queueing import HeadsOf
 from core.region_blocks import BlockKind, RegionBlock
 from core.supply import BOOT_S
@@ -85,10 +87,11 @@ class House:
     def __init__(self, *clusters: ClusterSpec) -> None:
         self.shelf, self.clock, self.metrics = Shelf(), Clock(), Metrics()
         self.held: dict[str, str] = {}
-        self.runtimes = Runtimes(self.shelf, self.clock)
+        store = cast("Store", self.shelf)
+        self.runtimes = Runtimes(store, self.clock)
         guess = self.runtimes.guess
         self.forecaster = Forecaster(
-            self.shelf,
+            store,
             guess,
             lambda: 7,
             self.metrics,
@@ -346,7 +349,7 @@ async def test_runs_are_read_once() -> None:
     """Each reading begins a little before the newest end that is known, and counts nothing twice:
     four runs that are read again are not enough for a guess, a fifth is."""
     shelf, clock = Shelf(), Clock()
-    runtimes = Runtimes(shelf, clock)
+    runtimes = Runtimes(cast("Store", shelf), clock)
     house = House()
     house.shelf = shelf
     house.ran(ENOUGH - 1, 100.0)

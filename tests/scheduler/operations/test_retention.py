@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import cast
 
 import pytest
 
+from core.ports import Store
 from core.retention import RetentionRules
 from scheduler.operations.retention import AGAIN_S, BATCH, EVERY_S, prune_for_ever
 from tests.builders import live
@@ -37,5 +39,5 @@ async def test_full_bites_are_followed_soon(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("scheduler.operations.retention.asyncio.sleep", sleep)
     store = Pruned({"outbox": 0}, {"outbox": BATCH, "vms": 1}, {"outbox": 7})
     with pytest.raises(asyncio.CancelledError):
-        await prune_for_ever(store, live(retention=RULES))
+        await prune_for_ever(cast("Store", store), live(retention=RULES))
     assert pauses == [EVERY_S, EVERY_S, AGAIN_S, EVERY_S]
