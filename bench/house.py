@@ -34,9 +34,8 @@ from messaging.codec import decode_control
 from migs.manager import MigManager
 from orchestrator.cluster_manager import ClusterManager
 from orchestrator.reconcile.context import Wiring
-from scheduler.cycle.database_clock import DatabaseClock
 from scheduler.cycle.heartbeat_inbox import Inbox
-from scheduler.cycle.leadership import Leadership
+from scheduler.cycle.leadership import DatabaseClock, Leadership
 from scheduler.cycle.loop import LoopParts, SchedulerLoop
 from scheduler.cycle.outbox_relay import Relay
 from scheduler.operations.metrics import Metrics

@@ -6,7 +6,7 @@ follows the table or raises IllegalTransition.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -357,6 +357,11 @@ class Job:
         """It waits for other jobs, or is parked."""
         return self.blocked is not None or self.parked
 
+    @property
+    def gang_uid(self) -> str:
+        """Of its gang, by which people know it; of a job that is no gang its own."""
+        return self.gang.uid if self.gang is not None else self.uid
+
     def is_backing_off(self, now: datetime) -> bool:
         """Whether it waits for the moment of its next attempt: until then it is in no queue."""
         return self.retry_at is not None and now < self.retry_at
@@ -371,6 +376,14 @@ class Job:
     def key(self) -> tuple[str, str]:
         """What callers know it by."""
         return (self.spec.user_id, self.spec.job_id)
+
+
+def by_gang(jobs: Iterable[Job]) -> dict[str, list[Job]]:
+    """Gang → those of its members that are among the jobs; a job that is no gang stands alone."""
+    found: dict[str, list[Job]] = {}
+    for job in jobs:
+        found.setdefault(job.gang_uid, []).append(job)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,12 @@ for, less what its checkpoints hold; a job that reports its progress shows it be
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from core.cluster import ClusterSpec
 from core.job import Job, SavedWork
+from core.supply import CapacityPolicy
 from core.timers import Timers
 
 ASSUMED_SHARE = 0.67
@@ -112,3 +114,28 @@ def latest_start(job: Job, left: Remaining, before_s: float = 0.0) -> datetime |
     if job.spec.deadline is None:
         return None
     return job.spec.deadline - timedelta(seconds=left.run_s + before_s)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineSlack:
+    """Run times and the price band, as configured and known right now."""
+
+    runs: RunTimes = field(default_factory=RunTimes)
+    price_band: float = CapacityPolicy().price_band
+
+    def has_slack(self, job: Job, now: datetime) -> bool:
+        """Whether it has a deadline, and time to wait for a better price. Of a gang: of its first
+        member."""
+        if job.spec.deadline is None:
+            return False
+        left = self.runs.left(job)
+        start_by = latest_start(job, left, reserve_s(job, left))
+        return start_by is not None and now < start_by
+
+    def allows(self, job: Job, here: ClusterSpec | None, other: ClusterSpec, now: datetime) -> bool:
+        """Whether it may go to the other cluster: not to one that is dearer by more than the price
+        band, as long as it has time to wait in its own."""
+        if here is None:
+            return True
+        most = here.cheapest_usd_per_hour * (1.0 + self.price_band)
+        return other.cheapest_usd_per_hour <= most or not self.has_slack(job, now)

@@ -14,12 +14,11 @@ from typing import TypedDict, Unpack
 
 from core.active import ActiveIndex
 from core.changes import AtomicBatch, Change, Charge, JobMove, JobProgress, Send, Snapshot, VmMove
-from core.deadline_slack import DeadlineSlack
 from core.job import WAITING, Job, JobEvent, Lease, Rules, SavedWork, TimelineEntry
 from core.job_steps import NO_FACTS, EventFacts, advance, entry_for
 from core.messages import Control, OutMessage, StopJob
 from core.overlay import Layer
-from core.remaining import nothing_saved
+from core.remaining import DeadlineSlack, nothing_saved
 from core.vm import Vm, VmEvent, VmFacts, advance_vm, drop_lease, with_facts
 from core.waits import WaitNote
 

@@ -17,9 +17,8 @@ from core.ports import Bus, Clock, Cloud, Ids, Store
 from migs.manager import MigManager
 from orchestrator.orchestrator import ClusterOrchestrator
 from orchestrator.reconcile.context import Wiring
-from scheduler.cycle.database_clock import DatabaseClock
 from scheduler.cycle.heartbeat_inbox import Inbox
-from scheduler.cycle.leadership import Leadership
+from scheduler.cycle.leadership import DatabaseClock, Leadership
 from scheduler.cycle.loop import LoopParts, SchedulerLoop
 from scheduler.cycle.outbox_relay import Relay
 from scheduler.forecast.forecaster import Forecaster

@@ -33,7 +33,6 @@ from core.timers import Timers
 from core.vm import Vm, VmEvent, VmFacts, advance_vm, new_vm
 from scheduler.cycle.plan import Circumstances, run_queue
 from scheduler.cycle.silence import Silence
-from scheduler.forecast.pool import gang_uid
 from scheduler.forecast.run_times import Book, Guess, expected_s, kind_of
 from scheduler.placement.gang import settle_gangs
 from scheduler.placement.gang_placement import end_holds
@@ -244,19 +243,19 @@ class ProductQueue:
         return told
 
     def _saved(self, job: Job, pool: ReplayPool) -> SavedWork:
-        mine = self._jobs[gang_uid(job)]
+        mine = self._jobs[job.gang_uid]
         kept = mine.done_at(pool.now) - mine.unsaved_s(pool.now, pool.costs)
         return SavedWork(kept - job.saved_s)
 
     def _saved_at(self, job: Job, pool: ReplayPool) -> datetime:
-        return moment_of(pool.now - self._jobs[gang_uid(job)].unsaved_s(pool.now, pool.costs))
+        return moment_of(pool.now - self._jobs[job.gang_uid].unsaved_s(pool.now, pool.costs))
 
     # --- what the pool is told -----------------------------------------------------------
 
     def _orders(self, pool: ReplayPool, had: dict[str, int]) -> Orders:
         """What has become of the jobs. `had`: which ones ran before, with how many GPUs."""
         orders, active = Orders(), self.tables.active
-        has = Counter(gang_uid(active.jobs[uid]) for uid in active.leased_in(CLUSTER))
+        has = Counter(active.jobs[uid].gang_uid for uid in active.leased_in(CLUSTER))
         for uid, size in has.items():
             job = self._jobs[uid]
             again = uid in had and self._first(job).attempt > job.preemptions + 1

@@ -102,10 +102,6 @@ class Rule:
 # --- the rules ---------------------------------------------------------------------------
 
 
-def _budget(job: Job, at: Situation) -> str | None:
-    return at.budgets.why(job)
-
-
 def _retry(job: Job, at: Situation) -> str | None:
     """When the next attempt starts, of a job whose last one failed; of a gang, any member's."""
     waits = [m for m in at.members(job) if m.status is S.QUEUED and m.is_backing_off(at.now)]
@@ -115,10 +111,6 @@ def _retry(job: Job, at: Situation) -> str | None:
     code = "a failure" if late.exit_code is None else f"exit code {late.exit_code}"
     number = f"attempt {late.failures + 1} of {late.spec.retries + 1} after {code}"
     return f"{number}: starts at {late.retry_at:%H:%M:%S} UTC"
-
-
-def _refused(job: Job, at: Situation) -> str | None:
-    return at.refused(job)
 
 
 def _gang_pause(job: Job, at: Situation) -> str | None:
@@ -148,10 +140,6 @@ def _price_or_size(job: Job, at: Situation) -> str | None:
     if at.spec is None or at.spec.drain or not has_a_region(job, at.spec):
         return None
     return price_words(job.spec, at.spec)
-
-
-def _preemption(job: Job, at: Situation) -> str | None:
-    return at.answers.words(job) if at.answers is not None else None
 
 
 def _reservation(job: Job, at: Situation) -> str | None:
@@ -218,13 +206,13 @@ def _queue_order(job: Job, at: Situation) -> str | None:
 
 
 RULES: Sequence[Rule] = (
-    Rule("budget", _budget, _QUEUED),
+    Rule("budget", lambda job, at: at.budgets.why(job), _QUEUED),
     Rule("retry", _retry, _QUEUED),
-    Rule("quota", _refused, _QUEUED),
+    Rule("quota", lambda job, at: at.refused(job), _QUEUED),
     Rule("gang_pause", _gang_pause, _QUEUED),
     Rule("flex_start", _flex_start, _PROVISIONING),
     Rule("price_or_size", _price_or_size, alike=True),
-    Rule("preemption", _preemption, _QUEUED),
+    Rule("preemption", lambda job, at: at.answers.words(job) if at.answers else None, _QUEUED),
     Rule("reservation", _reservation, _QUEUED),
     Rule("no_cluster", _no_cluster, alike=True),
     Rule("drained", _drained, alike=True),

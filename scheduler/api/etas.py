@@ -67,7 +67,7 @@ def _said(forecast: Forecast | None, row: JobRow) -> JobForecast:
         return _none(dependency_words(job.spec.after))
     if forecast is None:
         return PENDING
-    said = forecast.jobs.get(job.gang.uid if job.gang is not None else job.uid)
+    said = forecast.jobs.get(job.gang_uid)
     if said is None and job.queued_since < forecast.computed_at:
         said = _beyond(forecast, job, row)
     if said is None:

@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timedelta
 
 import structlog
 
 from config.live import LiveSettings
 from core.errors import StoreDown, TermPassed
-from core.ports import Store
-from scheduler.cycle.database_clock import DatabaseClock
+from core.ports import Clock, Store
 
 log = structlog.get_logger("leadership")
 FOLLOW_S = 0.5
 """How often a follower asks whether the lease is free. One question that writes nothing: the
 price of a handover within a second."""
+
+
+class DatabaseClock:
+    """The database's time, as well as a replica knows it without asking: our own clock, put right
+    by the last answer of the database. Deadlines are compared with the database's clock; a replica
+    whose own clock is wrong must not write deadlines of its own making."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ahead = timedelta(0)
+
+    def learn(self, said: datetime) -> None:
+        """The database has just told its time."""
+        self._ahead = said - self._clock.now()
+
+    def now(self) -> datetime:
+        return self._clock.now() + self._ahead
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
 
 
 class Leadership:

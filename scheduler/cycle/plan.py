@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 
 from core.changes import PendingReason, Snapshot
 from core.cluster import ClusterSpec
-from core.deadline_slack import DeadlineSlack
 from core.job import Job, S
 from core.ports import Ids
-from core.remaining import RunTimes
+from core.remaining import DeadlineSlack, RunTimes
 from core.supply import CapacityPolicy
 from core.tenants import machines_of
 from core.timers import Timers

@@ -4,6 +4,7 @@ VMs of the same kind. Pure."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 
 from core.changes import Snapshot
 from core.cluster import ClusterSpec
@@ -25,30 +26,33 @@ def leave_spot(plan: PlanBuilder, snapshot: Snapshot, clusters: Clusters) -> Non
     """Move each job that waits for a spot VM (never had one, or lost it) and can only just be done
     in time on a standard one, a gang with all its members. It does not come back: a second detour
     would cost the deadline."""
-    starts = _Starts(plan, snapshot)
+
+    @cache
+    def starts(cluster: str) -> tuple[float | None, float]:
+        vms, timers = plan.vms_of(cluster), plan.rules.timers
+        return delivery_s(clusters[cluster], snapshot, vms, timers)
+
     for job in plan.waiting():
         gang = _gang(job, plan, clusters)
-        target = standard_of(job, clusters) if gang else None
+        here = clusters.get(job.cluster)
+        target = standard_cluster(job.spec, here, clusters.values()) if gang and here else None
         if target is None:
             continue
-        wait_s, detour_s = starts.of(target), starts.of(clusters[job.cluster])
+        (wait_s, target_boot_s), (detour_s, spot_boot_s) = starts(target.name), starts(job.cluster)
         if wait_s is None:
             continue  # nothing is to be had there either: spot is the better hope
         left = plan.deadline_slack.runs.left(job)
         # A spot VM must be worth its start: it may be taken back at once, and then a standard one
         # has to start.
-        boot_s = max(starts.boot_s(target), starts.boot_s(clusters[job.cluster]))
-        before_s = wait_s + boot_s + (detour_s or 0.0) + starts.boot_s(clusters[job.cluster])
+        boot_s = max(target_boot_s, spot_boot_s)
+        before_s = wait_s + boot_s + (detour_s or 0.0) + spot_boot_s
         start_by = latest_start(job, left, before_s + MARGIN_SHARE * reserve_s(job, left))
         if start_by is not None and start_by <= plan.now:
             reason = _reason(job, target, left, wait_s + boot_s)
             with plan.together():
                 for member in gang:
-                    plan.step(
-                        *(member, E.REROUTED, reason),
-                        facts=EventFacts(cluster=target.name, gang_region=""),
-                        left=job.cluster,
-                    )
+                    facts = EventFacts(cluster=target.name, gang_region="")
+                    plan.step(member, E.REROUTED, reason, facts=facts, left=job.cluster)
 
 
 def _gang(job: Job, plan: PlanBuilder, clusters: Clusters) -> Sequence[Job]:
@@ -65,33 +69,6 @@ def _gang(job: Job, plan: PlanBuilder, clusters: Clusters) -> Sequence[Job]:
     # A v1 worker may have taken one already.
     waits = all(m.status in WAITING and m.offer is None for m in gang)
     return gang if waits else ()
-
-
-class _Starts:
-    """How long VMs take to come, by cluster: each is worked out once."""
-
-    def __init__(self, plan: PlanBuilder, snapshot: Snapshot) -> None:
-        self._plan, self._snapshot = plan, snapshot
-        self._known: dict[str, tuple[float | None, float]] = {}
-
-    def of(self, cluster: ClusterSpec) -> float | None:
-        """From asking for a VM until it runs, nine of ten times; None: every region is blocked."""
-        return self._starts(cluster)[0]
-
-    def boot_s(self, cluster: ClusterSpec) -> float:
-        return self._starts(cluster)[1]
-
-    def _starts(self, cluster: ClusterSpec) -> tuple[float | None, float]:
-        if cluster.name not in self._known:
-            vms = self._plan.vms_of(cluster.name)
-            timers = self._plan.rules.timers
-            self._known[cluster.name] = delivery_s(cluster, self._snapshot, vms, timers)
-        return self._known[cluster.name]
-
-
-def standard_of(job: Job, clusters: Clusters) -> ClusterSpec | None:
-    """The cheapest cluster of standard VMs with the same GPUs that gives the job all it asks."""
-    return standard_cluster(job.spec, clusters[job.cluster], clusters.values())
 
 
 def delivery_s(

@@ -12,7 +12,7 @@ from core.job import Job
 from core.job_fields import JobSpec
 from core.region_blocks import BlockKind, RegionBlock
 from orchestrator.planning.region_estimates import Outlook
-from scheduler.forecast.pool import Guesses, Pool, gang_uid, waits_of
+from scheduler.forecast.pool import Guesses, Pool, waits_of
 from scheduler.forecast.queue_simulation import Waits
 from scheduler.forecast.run_times import Guess
 from scheduler.queue.price_caps import price_words, size_words
@@ -54,7 +54,7 @@ def line_up(
     blocks: dict[str, RegionBlock] = {}
     reach = _Reach(pool)
     for job in ranked:
-        uid = gang_uid(job)
+        uid = job.gang_uid
         if uid in playable or uid in stuck or job.out_of_queue:
             continue
         if large := size_words(job.spec, spec):
@@ -90,7 +90,7 @@ def _retries_in_s(jobs: Sequence[Job], now: datetime | None) -> dict[str, float]
     for job in jobs:
         if now is not None and job.retry_at is not None and job.is_backing_off(now):
             wait_s = (job.retry_at - now).total_seconds()
-            found[gang_uid(job)] = max(wait_s, found.get(gang_uid(job), 0.0))
+            found[job.gang_uid] = max(wait_s, found.get(job.gang_uid, 0.0))
     return found
 
 

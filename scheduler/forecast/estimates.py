@@ -12,7 +12,7 @@ from core.job import Job
 from core.queueing import class_of
 from core.region_blocks import RegionBlock
 from scheduler.forecast.eligibility import ClusterBacklog
-from scheduler.forecast.pool import Guesses, Pool, gang_uid, waits_of
+from scheduler.forecast.pool import Guesses, Pool, waits_of
 from scheduler.forecast.queue_simulation import AHEAD_MAX, Calibration, Eta, Plays, TenantCap
 from scheduler.forecast.run_times import NOTHING_LIKE_IT
 
@@ -31,7 +31,7 @@ def plays_of(
     """Ready to be played: the first that finds no room gets a reservation, as in the queue
     itself."""
     waiting = [
-        replace(waits_of(spec, job, guess), floor=line.floors.get(gang_uid(job)))
+        replace(waits_of(spec, job, guess), floor=line.floors.get(job.gang_uid))
         for job in line.playable[:AHEAD_MAX]
     ]
     return Plays(pool.units, pool.busy, waiting, caps)
@@ -68,7 +68,7 @@ def tell(
     paces: dict[tuple[str, int], Pace] = {}
     dark = sum(not busy.guess.known for busy in pool.busy[: pool.jobs])
     for place, (job, position) in enumerate(_positions(line.playable[:AHEAD_MAX])):
-        uid, own = gang_uid(job), guess(job)
+        uid, own = job.gang_uid, guess(job)
         eta = etas.get(uid)
         told, words, known = None, "", first(uid, cluster)
         if eta is not None and (block := _awaited(line.blocks.get(uid), eta, pool)) is not None:

@@ -22,7 +22,7 @@ from core.queueing import HeadsOf
 from core.tenants import Holding, machines_of
 from scheduler.forecast.eligibility import line_up
 from scheduler.forecast.estimates import Played, held, plays_of, tell
-from scheduler.forecast.pool import Guesses, Seen, cap_of, gang_uid, pool_of
+from scheduler.forecast.pool import Guesses, Seen, cap_of, pool_of
 from scheduler.forecast.queue_simulation import (
     AHEAD_MAX,
     PLAYS,
@@ -227,7 +227,7 @@ class Forecaster:
             plays.play(number)
         await self._breathe()
         lessons = memory.learning(spec.name)
-        lessons.look(mine.now.timestamp(), {gang_uid(job) for job in queue})
+        lessons.look(mine.now.timestamp(), {job.gang_uid for job in queue})
         record = replace(
             memory.records.get(spec.name, Record()),
             p50_factor=lessons.learned.p50,
@@ -292,12 +292,12 @@ class Forecaster:
 
     def _started(self, job: Job) -> None:
         memory, at = self._memory, job.started_at
-        first = memory.told.pop(gang_uid(job), None)
+        first = memory.told.pop(job.gang_uid, None)
         if first is None or at is None:
             return
         cluster, told = first.cluster, first.told
         lessons = memory.learning(cluster)
-        lessons.started(gang_uid(job), at.timestamp())
+        lessons.started(job.gang_uid, at.timestamp())
         record = memory.records.get(cluster, Record())
         memory.records[cluster] = held(record, told, at, lessons.learned)
         self._metrics.eta(cluster, p50=at <= told.p50_at, p90=at <= told.p90_at)

@@ -15,7 +15,7 @@ from datetime import datetime
 
 from core.cluster import ClusterSpec
 from core.demand import Demand
-from core.job import Job, S
+from core.job import Job, S, by_gang
 from core.job_fields import JobSpec
 from core.region_blocks import RegionBlock
 from core.supply import CapacityPolicy, SupplyHistory
@@ -79,7 +79,7 @@ def pool_of(seen: Seen, guess: Guesses) -> Pool:
         policy=seen.policy,
     )
     regions = Outlooks(inputs, seen.timers, seen.now)
-    gangs = _gangs(seen.leased)
+    gangs = list(by_gang(seen.leased).values())  # the members of a gang end together
     busy = [_running(gang, spec, seen.now, guess) for gang in gangs]
     askable = [outlook for outlook in regions.values() if outlook.block is None]
     asked = [vm for vm in seen.vms if vm.state.in_flight]
@@ -118,7 +118,7 @@ def waits_of(spec: ClusterSpec, job: Job, guess: Guesses) -> Waits:
     """A waiting job as it is played; of a gang all members at once."""
     members = job.spec.least
     return Waits(
-        uid=gang_uid(job),
+        uid=job.gang_uid,
         gpus=units_of(spec, job.spec, members),
         guess=guess(job),
         had_s=job.saved_s,
@@ -127,11 +127,6 @@ def waits_of(spec: ClusterSpec, job: Job, guess: Guesses) -> Waits:
         jobs=members,
         asks=job.spec.slots * members,
     )
-
-
-def gang_uid(job: Job) -> str:
-    """Whom people know it by."""
-    return job.gang.uid if job.gang is not None else job.uid
 
 
 def cap_of(
@@ -157,14 +152,6 @@ def cap_of(
     left = {name: limit - used.get(name, 0.0) for name, limit in limits.items()}
     gpus = [left[name] / cost for name, cost in each.items() if name in left and cost > 0]
     return TenantCap(left.get("jobs", math.inf), min(gpus, default=math.inf))
-
-
-def _gangs(leased: Sequence[Job]) -> list[list[Job]]:
-    """The members of a gang end together."""
-    found: dict[str, list[Job]] = {}
-    for job in leased:
-        found.setdefault(gang_uid(job), []).append(job)
-    return list(found.values())
 
 
 def _running(gang: Sequence[Job], spec: ClusterSpec, now: datetime, guess: Guesses) -> Busy:

@@ -14,7 +14,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduler.forecast.run_times import Guess
-from scheduler.queue.backfill import Backfill, Reservation, may_pass, reserve
+from scheduler.queue.backfill import Backfill, Reservation, reserve
 
 PLAYS = 12
 SURE = 0.9
@@ -234,7 +234,7 @@ class _Play:
         things = self._things
         if reserved is not None:  # who may not pass now may not pass later either
             held = reserved.held
-            rest = [p for p in rest if may_pass(held, things[p].gpus, self._sure_s(p))]
+            rest = [p for p in rest if held.lets(things[p].gpus, self._sure_s(p))]
         sizes = [things[place].gpus for place in rest]
         return min([first, *sizes] if first else sizes, default=1)
 

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from core.cluster import ClusterSpec
-from core.job import WAITING, E, Job, S
+from core.job import WAITING, E, Job, S, by_gang
 from core.job_steps import EventFacts
 from core.ports import Ids
 from core.region_blocks import RegionBlock
 from scheduler.placement.elastic_growth import Stretch, grow, worth
-from scheduler.placement.gang import preemption_message
+from scheduler.placement.gang import ask_to_yield
 from scheduler.placement.gang_placement import blocked_regions, stands_in_for
+from scheduler.placement.simulation import LEAVING
 from scheduler.placement.single import place_gang
 from scheduler.placement.slots import Room, Slots, free_gpus, held_in
 from scheduler.plan_builder import PlanBuilder
@@ -113,9 +114,9 @@ class Left:
     slots: Slots
     quotas: Quotas
     short: Sequence[Sequence[Job]]
-    """Teams without room or quota, in order."""
+    """Gangs without room or quota, in order."""
     late: Sequence[Sequence[Job]]
-    """Teams that have a place and no VMs, for too long."""
+    """Gangs that have a place and no VMs, for too long."""
     blocks: Sequence[RegionBlock] = ()
     held: Collection[str] = ()
     """Tenants that may begin nothing new."""
@@ -133,30 +134,26 @@ def resize(
         served = shrink(plan, result, left.short, left.late)
         result.close()
         return served
-    blocked = blocked_regions(spec, left.blocks, plan.now)
     free = [job for job in jobs if job.leader.spec.tenant_id not in left.held]
     if len(free) > 1:
         even_out(plan, spec, free, left.room)
-    expand(plan, spec, free, Spare(left.room, left.slots, left.quotas, blocked), ids)
+    expand(plan, spec, free, left, ids)
     return set()
 
 
 def late_gangs(plan: PlanBuilder, admitted: Sequence[str]) -> list[Sequence[Job]]:
     """Those that have had a place for long and found no VMs, in order."""
     since = plan.now - timedelta(seconds=LATE_S)
-    gangs: dict[str, list[Job]] = {}
-    for job in map(plan.jobs.__getitem__, admitted):
-        if job.status is S.PROVISIONING:
-            gangs.setdefault(job.gang.uid if job.gang else job.uid, []).append(job)
-    return [gang for gang in gangs.values() if all(job.status_since <= since for job in gang)]
+    jobs = map(plan.jobs.__getitem__, admitted)
+    gangs = by_gang(job for job in jobs if job.status is S.PROVISIONING).values()
+    return [gang for gang in gangs if all(job.status_since <= since for job in gang)]
 
 
 # --- smaller ----------------------------------------------------------------------------
 
 
 def _leaving(plan: PlanBuilder, spec: ClusterSpec) -> list[Job]:
-    """About to be gone."""
-    return [j for j in plan.leased_in(spec.name) if j.status in (S.PREEMPTING, S.STOPPING)]
+    return [j for j in plan.leased_in(spec.name) if j.status in LEAVING]
 
 
 class ShrinkSimulation:
@@ -286,9 +283,7 @@ def shrink(
                 continue
             served.add(gang[0].uid)
             for member in preemptible:
-                reason = f"gives its VM to job {gang[0].spec.job_id}"
-                tell = preemption_message(plan, member, reason)
-                plan.step(member, E.PREEMPTION_ASKED, reason, tell=tell)
+                ask_to_yield(plan, member, f"gives its VM to job {gang[0].spec.job_id}")
     return served
 
 
@@ -309,8 +304,7 @@ def even_out(plan: PlanBuilder, spec: ClusterSpec, jobs: Sequence[Bending], room
         for member in job.extra[: max(0, over)]:
             if member.started_at is not None and member.started_at <= since:
                 reason = f"gives its VM to job {poor.spec.job_id}, which gains more by it"
-                tell = preemption_message(plan, member, reason)
-                plan.step(member, E.PREEMPTION_ASKED, reason, tell=tell)
+                ask_to_yield(plan, member, reason)
 
 
 def _kept(job: Bending) -> int:
@@ -321,27 +315,17 @@ def _kept(job: Bending) -> int:
 # --- larger -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Spare:
-    """What nobody waits for in a cluster."""
-
-    room: Room
-    slots: Slots
-    quotas: Quotas
-    blocked: Collection[str]
-    """Regions that have nothing to give: only VMs that are there can be had."""
-
-
 def expand(
-    plan: PlanBuilder, spec: ClusterSpec, jobs: Sequence[Bending], spare: Spare, ids: Ids
+    plan: PlanBuilder, spec: ClusterSpec, jobs: Sequence[Bending], spare: Left, ids: Ids
 ) -> None:
     """Members join where they are worth most; those that had a place and lost it go back."""
     sizes = grow([_stretch(plan, spec, job) for job in jobs], spare.room.gpus)
+    blocked = blocked_regions(spec, spare.blocks, plan.now)
     for job in jobs:
         stretch = _stretch(plan, spec, job)
         more = (sizes[job.leader.uid] - stretch.least) // stretch.each
         for member in job.waiting:
-            joins = more > 0 and _may_join(plan, job, member, spare)
+            joins = more > 0 and _may_join(plan, job, member, spare, blocked)
             if joins:
                 more -= 1
                 _join(plan, spec, member, job.leader, spare, ids)
@@ -349,12 +333,15 @@ def expand(
                 plan.step(member, E.WITHDRAWN, "its place is needed elsewhere")
 
 
-def _may_join(plan: PlanBuilder, job: Bending, member: Job, spare: Spare) -> bool:
+def _may_join(
+    plan: PlanBuilder, job: Bending, member: Job, spare: Left, blocked: Collection[str]
+) -> bool:
+    """`blocked`: regions that have nothing to give: only VMs that are there can be had."""
     lease = job.leader.lease
     assert lease is not None, "a job that is RUNNING holds a lease"
     if member.status is S.QUEUED and _resized_just_now(plan, job):
         return False
-    if lease.region in spare.blocked and spare.slots.best(member.spec) is None:
+    if lease.region in blocked and spare.slots.best(member.spec) is None:
         return False
     if spare.quotas.lacks(member) is not None or not spare.room.take(member.spec):
         return False
@@ -369,7 +356,7 @@ def _resized_just_now(plan: PlanBuilder, job: Bending) -> bool:
 
 
 def _join(
-    plan: PlanBuilder, spec: ClusterSpec, member: Job, leader: Job, spare: Spare, ids: Ids
+    plan: PlanBuilder, spec: ClusterSpec, member: Job, leader: Job, spare: Left, ids: Ids
 ) -> None:
     assert leader.lease is not None, "a job that is RUNNING holds a lease"
     region = leader.lease.region

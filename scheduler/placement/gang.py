@@ -93,9 +93,7 @@ def _begin_again(plan: PlanBuilder, members: Sequence[Job], gone: Job) -> None:
     reason = f"its gang begins again: {gone.spec.job_id} is {gone.status.lower()} ({gone.reason})"
     for member in members:
         if member.status in _PREEMPTIONS:
-            plan.step(
-                member, E.PREEMPTION_ASKED, reason, tell=preemption_message(plan, member, reason)
-            )
+            ask_to_yield(plan, member, reason)
 
 
 def _bend(plan: PlanBuilder, members: Sequence[Job]) -> None:
@@ -167,6 +165,12 @@ def preemption_message(plan: PlanBuilder, member: Job, reason: str) -> list[Stop
         return []
     vm = plan.vms.get(member.lease.vm_uid)
     return [stop_message(member, vm.boot_nonce if vm else "", reason)]
+
+
+def ask_to_yield(plan: PlanBuilder, member: Job, reason: str) -> None:
+    """It shall save its work and go back to the queue."""
+    tell = preemption_message(plan, member, reason)
+    plan.step(member, E.PREEMPTION_ASKED, reason, tell=tell)
 
 
 # --- who may be admitted with whom ------------------------------------------------------

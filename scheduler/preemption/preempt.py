@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 
 from core.changes import JobNote
 from core.cluster import ClusterSpec
-from core.job import E, Job, S
+from core.job import E, Job, S, TimelineEntry, by_gang
 from core.queueing import PriorityClass, QueueRule, class_of, due_at
 from core.tenants import Tenant
 from core.waits import WaitKind, WaitNote
@@ -27,7 +27,6 @@ from scheduler.placement.simulation import RoomSimulation
 from scheduler.placement.simulation_results import Answers, SimulationResult
 from scheduler.placement.slots import Slots
 from scheduler.plan_builder import PlanBuilder
-from scheduler.preemption.messages import SPARE, receipt, victim_words
 from scheduler.preemption.policy import (
     Fairer,
     PreemptionResult,
@@ -53,6 +52,8 @@ LATE_S = 120.0
 """One that was admitted waits for the cloud so long before others have to yield to it."""
 SETTLES_S = 30.0
 """What was freed is kept so long for the one that it was freed for: a cycle or two."""
+SPARE = -1
+"""Below every class: members that elastic jobs can do without."""
 SavedAt = Callable[[Job], datetime | None]
 
 
@@ -127,12 +128,12 @@ def _stuck(
 
 
 def unplaced(plan: PlanBuilder, admission: Admission) -> list[Sequence[Job]]:
-    """Teams that were admitted and have no VM yet, in order; of a few the first."""
+    """Gangs that were admitted and have no VM yet, in order; of a few the first."""
     gangs: dict[str, list[Job]] = {}
     for uid in admission.admitted:
         job = plan.jobs[uid]
         if job.status is S.PROVISIONING:
-            gangs.setdefault(job.gang.uid if job.gang else uid, []).append(job)
+            gangs.setdefault(job.gang_uid, []).append(job)
             if len(gangs) > HEADS:
                 break
     return list(gangs.values())
@@ -245,10 +246,7 @@ class Round:
         promised: one that has to yield and waits again, or one behind whose tenant has less at work
         without these. That one is tried for in its turn."""
         leaving = [*self._leaving, *gone]
-        freed: Counter[str] = Counter()
-        for runs in leaving:
-            freed[runs.tenant] += runs.gpus
-        shares = self._shares
+        freed, shares = _freed(leaving), self._shares
 
         def share(tenant: str) -> float:
             moved = self._given[tenant] - freed[tenant]
@@ -297,9 +295,8 @@ class Round:
 
     def _look(self) -> dict[str, Runs]:
         """All that could yield to somebody; those that cannot are left out by the cheapest test."""
-        plan, gangs = self._plan, dict[str, list[Job]]()
-        for job in plan.leased_in(self._spec.name):
-            gangs.setdefault(job.gang.uid if job.gang else job.uid, []).append(job)
+        plan = self._plan
+        gangs = by_gang(plan.leased_in(self._spec.name))
         since = plan.now - timedelta(seconds=least_of_all_s(plan.rules.queue.least_run_s))
         found: dict[str, Runs] = {}
         for uid in [uid for uid, members in gangs.items() if members[0].spec.elastic]:
@@ -341,10 +338,8 @@ class Round:
             return False
         if not job.spec.reschedulable or job.lease is None:
             return False
-        tenant, vm = (
-            self._ask.tenants.get(job.spec.tenant_id),
-            self._plan.vms.get(job.lease.vm_uid),
-        )
+        tenant = self._ask.tenants.get(job.spec.tenant_id)
+        vm = self._plan.vms.get(job.lease.vm_uid)
         able = vm is not None and Slots.serves(vm, self._spec)
         return able and (tenant is None or tenant.preemptible)
 
@@ -374,7 +369,7 @@ class Round:
         plan, gone = self._plan, self._jobs(found.victims)
         with plan.together():
             for runs in found.victims:
-                words = victim_words(wants, runs)
+                words = _victim_words(wants, runs)
                 for job in self._members[runs.uid]:
                     plan.step(
                         job,
@@ -388,7 +383,7 @@ class Round:
                 self._leaving.append(runs)
             deadlines = [plan.jobs[job.uid].deadline_at for job in gone]
             latest = max((moment for moment in deadlines if moment), default=plan.now)
-            plan.add(JobNote(gang[0].uid, receipt(gang[0], found, latest, plan.now)))
+            plan.add(JobNote(gang[0].uid, _receipt(gang[0], found, latest, plan.now)))
             until, answers = latest + timedelta(seconds=SETTLES_S), self._ask.answers
             answers.served[gang[0].uid] = until
             answers.left.update((job.lease.vm_uid, until) for job in gone if job.lease is not None)
@@ -404,16 +399,71 @@ def _just_placed(plan: PlanBuilder) -> Counter[str]:
     return found
 
 
+def _freed(some: Iterable[Runs]) -> Counter[str]:
+    """Tenant → GPUs that these leave."""
+    found: Counter[str] = Counter()
+    for runs in some:
+        found[runs.tenant] += runs.gpus
+    return found
+
+
 def fairer_by(shares: Shares) -> Fairer:
     """How much more others have had, if it is more even after the exchange: else two would take
     turns."""
 
     def fairer(wants: Wants, some: Sequence[Runs]) -> float:
         mine = shares.used_by(wants.tenant) + shares.part(wants.tenant, wants.gpus)
-        freed: Counter[str] = Counter()
-        for runs in some:
-            freed[runs.tenant] += runs.gpus
-        theirs = min(shares.used_by(name) - shares.part(name, n) for name, n in freed.items())
+        freed = _freed(some).items()
+        theirs = min(shares.used_by(name) - shares.part(name, n) for name, n in freed)
         return theirs / mine if mine <= (1 - shares.hysteresis) * theirs else 0.0
 
     return fairer
+
+
+# --- the words, for both timelines
+
+
+def _receipt(first: Job, found: PreemptionResult, latest: datetime, now: datetime) -> TimelineEntry:
+    """For the timeline of the one that others yield to, by `latest`."""
+    return TimelineEntry(
+        at=now,
+        event="room_made",
+        from_status=first.status,
+        to_status=first.status,
+        attempt=first.attempt,
+        reason=_winner_words(found, latest),
+        data={"victims": [runs.name for runs in found.victims]},
+        dedup_key=f"room-{first.attempt}-{now.timestamp():.0f}",
+    )
+
+
+def _victim_words(wants: Wants, runs: Runs) -> str:
+    """For the timeline of one that yields."""
+    if runs.tier == SPARE:
+        return f"gives its VM to job {wants.name}"
+    if runs.tier < wants.tier:
+        mine, theirs = PriorityClass(wants.tier).name.lower(), PriorityClass(runs.tier).name.lower()
+        why = f"class {mine} goes before {theirs}"
+    elif runs.tenant == wants.tenant:
+        why = "it is due first"
+    else:
+        why = f"tenant {wants.tenant} has had less of its share than {runs.tenant}"
+    return (
+        f"yields {_gpus_words(runs.gpus)} to job {wants.name}: {why}; SIGTERM sent, what it does "
+        f"not save now is lost ({runs.unsaved_s:.0f} s since its last checkpoint); it waits again, "
+        "its budgets untouched"
+    )
+
+
+def _winner_words(found: PreemptionResult, latest: datetime) -> str:
+    """For the timeline of the one that they yield to."""
+    names = ", ".join(sorted(runs.name for runs in found.victims))
+    return (
+        f"{names} yield{'s' * (len(found.victims) == 1)} {_gpus_words(found.freed)} to it, by "
+        f"{latest:%H:%M:%S} UTC at the latest; at most {found.lost_gpu_s:.0f} GPU-seconds of work "
+        "are lost"
+    )
+
+
+def _gpus_words(count: int) -> str:
+    return f"{count} GPU{'s' * (count != 1)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,15 @@ class Reservation:
     """Seconds from now; infinity if what runs never frees enough."""
     spare: int
     """GPUs that will be free at that moment beyond those reserved."""
+
+    def lets(self, gpus: int, ends_in_s: float) -> bool:
+        """Whether a job that fits now leaves the reservation whole. `ends_in_s`: a time it is
+        predicted to keep nine times of ten."""
+        return ends_in_s <= self.at_s or gpus <= self.spare
+
+    def after(self, gpus: int, ends_in_s: float) -> Reservation:
+        """The reservation after such a job has started."""
+        return self if ends_in_s <= self.at_s else replace(self, spare=self.spare - gpus)
 
 
 def reserve(gpus: int, free: int, ending: Iterable[tuple[float, int]]) -> Reservation:
@@ -37,12 +46,6 @@ def reserve(gpus: int, free: int, ending: Iterable[tuple[float, int]]) -> Reserv
     return Reservation(gpus, at, free - gpus if at < math.inf else 0)
 
 
-def may_pass(held: Reservation, gpus: int, ends_in_s: float) -> bool:
-    """Whether a job that fits now leaves the reservation whole. `ends_in_s`: a time it is predicted
-    to keep nine times of ten."""
-    return ends_in_s <= held.at_s or gpus <= held.spare
-
-
 class Backfill:
     """One reservation, and those that pass it."""
 
@@ -53,14 +56,7 @@ class Backfill:
 
     def lets(self, gpus: int, ends_in_s: float) -> bool:
         """Whether a job that fits now may start; then it has passed."""
-        if not may_pass(self.held, gpus, ends_in_s):
+        if not self.held.lets(gpus, ends_in_s):
             return False
-        self.held = passed(self.held, gpus, ends_in_s)
+        self.held = self.held.after(gpus, ends_in_s)
         return True
-
-
-def passed(held: Reservation, gpus: int, ends_in_s: float) -> Reservation:
-    """The reservation after such a job has started."""
-    if ends_in_s <= held.at_s:
-        return held
-    return Reservation(held.gpus, held.at_s, held.spare - gpus)

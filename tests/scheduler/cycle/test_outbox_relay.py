@@ -13,8 +13,7 @@ from core.errors import BusDown, StoreDown, TermPassed
 from core.messages import OutboxRow, OutMessage
 from core.ports import LeaderStatus
 from messaging.errors import BusRefused, ContentRefused
-from scheduler.cycle.database_clock import DatabaseClock
-from scheduler.cycle.leadership import Leadership
+from scheduler.cycle.leadership import DatabaseClock, Leadership
 from scheduler.cycle.outbox_relay import RETRY_S, Relay
 from tests.builders import NOW, at, live
 

@@ -19,7 +19,7 @@ from scheduler.preemption.policy import (
     Wants,
     result,
 )
-from scheduler.queue.backfill import Reservation, may_pass, passed, reserve
+from scheduler.queue.backfill import Reservation, reserve
 
 
 def runs(
@@ -166,11 +166,11 @@ def test_only_those_that_are_gone_in_time_pass() -> None:
     """A job passes if it ends before the reservation, or leaves enough for it; the second kind uses
     the spare up."""
     held = Reservation(8, 300.0, 2)
-    assert may_pass(held, 4, 299.0)
-    assert not may_pass(held, 4, 301.0)
-    assert may_pass(held, 2, 1e9)
-    assert passed(held, 4, 299.0) == held
-    assert not may_pass(passed(held, 2, 1e9), 1, 1e9)
+    assert held.lets(4, 299.0)
+    assert not held.lets(4, 301.0)
+    assert held.lets(2, 1e9)
+    assert held.after(4, 299.0) == held
+    assert not held.after(2, 1e9).lets(1, 1e9)
 
 
 def test_growth_goes_where_it_gains_most() -> None:
