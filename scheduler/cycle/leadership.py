@@ -72,7 +72,6 @@ class Leadership:
             await asyncio.sleep(pace_s if self.leading else min(pace_s, self.follow_s))
 
     async def renew(self) -> None:
-        """One try."""
         asked_at = self._clock.monotonic()
         lease_s = (
             self._settings.current.timers.leader_lease_s

@@ -158,7 +158,6 @@ class SchedulerLoop:
             self._parts.inbox.put_back(messages)
 
     async def cycle(self) -> None:
-        """One cycle."""
         parts = self._parts
         started = parts.clock.monotonic()
         # 1 leader?

@@ -166,7 +166,6 @@ class Forecaster:
             self._memory.keep(forecast)
 
     async def look(self) -> None:
-        """One pass."""
         if self._snapshot is None:
             return
         self._settings = self._live.current
@@ -210,7 +209,6 @@ class Forecaster:
         return queues
 
     async def _tell(self, spec: ClusterSpec, house: _House, queue: Sequence[Job]) -> None:
-        """One cluster."""
         guess, memory, mine = self._guess, self._memory, house.snapshot.only(spec.name)
         if not self._news(spec, mine, queue):
             return

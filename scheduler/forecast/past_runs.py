@@ -39,13 +39,11 @@ class Runtimes:
         return expected_s(self._book.guess(kind_of(spec, cluster)), spec)
 
     async def keep(self) -> None:
-        """For ever."""
         while True:
             await self.refresh()
             await asyncio.sleep(EVERY_S)
 
     async def refresh(self) -> None:
-        """Read what has ended."""
         oldest = self._clock.now() - timedelta(days=DAYS)
         since = oldest if self._newest is None else self._newest - OVERLAP
         found = await self._store.runs(since, READ_MAX)

@@ -66,7 +66,6 @@ class Bookkeeper:
             await asyncio.sleep(BUDGETS_S)
 
     async def read(self) -> None:
-        """Once."""
         rows = await self._store.tenants()
         budgets = budgets_of(self._settings.current.tenants, (row.tenant for row in rows))
         spent = await self._store.spent() if budgets else {}

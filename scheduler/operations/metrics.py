@@ -105,7 +105,6 @@ class Metrics:
         self._cost.labels(kind, cluster).inc(usd)
 
     def leading(self, leads: bool) -> None:
-        """Whether this replica leads."""
         self._leader.set(1 if leads else 0)
 
     # --- called at a scrape ---------------------------------------------------------------

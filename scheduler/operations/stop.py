@@ -64,16 +64,17 @@ async def stop_job(store: Store, job_id: str, user_id: str | None, request: Stop
     """NotFound, Ambiguous, or Conflict if the job moved on under each of our tries."""
     for _ in range(_TRIES):
         job = await store.find_job(job_id, user_id)
+        others: list[Job] = []
         if job.gang is not None:
             # Of a gang all are stopped at once, whichever member was named.
-            job = (await store.members(job.gang.uid))[0]
+            members = await store.members(job.gang.uid)
+            job, others = members[0], [m for m in members[1:] if not _is_over(m)]
         if job.status.final:
             return Stopped(None, job, f"already {job.status.lower()}: {job.reason}")
         after = request.stopped(job)
         if after is job:
             return Stopped(None, job, f"already stopping: {job.reason}")
-        batch = request.batch(job, await _others(store, job))
-        if (await store.commit([batch], None)).all_applied:
+        if (await store.commit([request.batch(job, others)], None)).all_applied:
             return Stopped(job, after, _message(after))
     raise Conflict(f"job {job_id} kept changing while it was being stopped; try again")
 

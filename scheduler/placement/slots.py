@@ -160,11 +160,9 @@ class Room:
 
     @property
     def gpus(self) -> int:
-        """In all."""
         return sum(hole * count for hole, count in self._holes.items())
 
     def fits(self, spec: JobSpec) -> bool:
-        """Whether there is room."""
         need = spec.slots if self._share else self._gpus
         return any(self._holes[hole] > 0 for hole in range(need, self._gpus + 1))
 
