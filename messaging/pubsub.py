@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
-from types import TracebackType
 from weakref import WeakSet
 
 import grpc.aio
@@ -67,12 +66,7 @@ class PubSubBus:
     async def __aenter__(self) -> PubSubBus:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import UUID
@@ -43,25 +43,23 @@ vms = sa.Table(
     json_column("leases", "[]"),
     time_column("requested_at"),
     time_column("state_since"),
-    time_column("running_since", nullable=True),
-    time_column("ready_at", nullable=True),
-    time_column("idle_since", nullable=True),
-    time_column("last_beat_at", nullable=True),
-    time_column("stopped_at", nullable=True),
-    time_column("gone_at", nullable=True),
+    *(
+        time_column(name, nullable=True)
+        for name in (
+            *("running_since", "ready_at", "idle_since", "last_beat_at", "stopped_at", "gone_at"),
+            *("kept_until", "ends_at", "leaving_since"),
+        )
+    ),
     flag_column("refused", default="false"),
     flag_column("taken", default="false"),
     text_column("reason", default=True),
     text_column("address", default=True),
     json_column("readings", "[]"),
     json_column("health", "{}"),
-    time_column("kept_until", nullable=True),
     text_column("together", default=True),
-    time_column("ends_at", nullable=True),
     # The job whose wait made the service ask for it; boot, idle and hedge time is its tenant's.
     sa.Column("caused_by", UUID),
     number_column("idle_max_s", default="0"),
-    time_column("leaving_since", nullable=True),
     number_column("billed_at_least_s", default="60"),
     sa.Column("worker", sa.Text, nullable=False, server_default=sa.text("'v2'")),
     sa.Column("given_up", sa.Text),
@@ -105,13 +103,18 @@ cloud_requests = sa.Table(
     index("ix_cloud_requests_settled", "settled_at", where="settled_at IS NOT NULL"),
 )
 
+
+def _place() -> list[sa.Column[Any]]:
+    """What region blocks and the supply history are kept for."""
+    spot = sa.Column("spot", sa.Boolean, primary_key=True)
+    names = ("region", "zone", "machine_type")
+    return [*(sa.Column(name, sa.Text, primary_key=True) for name in names), spot]
+
+
 blocks = sa.Table(
     "troubles",
     metadata,
-    sa.Column("region", sa.Text, primary_key=True),
-    sa.Column("zone", sa.Text, primary_key=True),
-    sa.Column("machine_type", sa.Text, primary_key=True),
-    sa.Column("spot", sa.Boolean, primary_key=True),
+    *_place(),
     sa.Column("kind", sa.Text, primary_key=True),
     time_column("since"),
     time_column("last_seen"),
@@ -122,27 +125,21 @@ blocks = sa.Table(
     sa.CheckConstraint("count >= 1", "count"),
 )
 
+_SUMS = (
+    *("deliveries", "delivery_log_mean", "delivery_log_var"),
+    *("boots", "boot_log_mean", "boot_log_var"),
+    *("room", "preempted", "vm_hours"),
+)
 supply = sa.Table(
     "experience",
     metadata,
-    sa.Column("region", sa.Text, primary_key=True),
-    sa.Column("zone", sa.Text, primary_key=True),
-    sa.Column("machine_type", sa.Text, primary_key=True),
-    sa.Column("spot", sa.Boolean, primary_key=True),
+    *_place(),
     time_column("updated_at"),
     number_column("hits"),
     number_column("misses"),
     sa.Column("last", sa.Text),
     time_column("last_at", nullable=True),
-    number_column("deliveries"),
-    number_column("delivery_log_mean"),
-    number_column("delivery_log_var"),
-    number_column("boots"),
-    number_column("boot_log_mean"),
-    number_column("boot_log_var"),
-    number_column("room"),
-    number_column("preempted"),
-    number_column("vm_hours"),
+    *map(number_column, _SUMS),
     array_column("short_kept", sa.Integer()),
     array_column("short_at", sa.DateTime(timezone=True)),
     sa.CheckConstraint(f"last IN {any_of(SupplyOutcome)}", "last"),

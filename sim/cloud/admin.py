@@ -1,29 +1,20 @@
 """The pretend cloud's own API under /sim/v1: see everything, set and clear faults."""
 
-from collections.abc import Callable
 from typing import Final
 
 from aiohttp import web
 
-from sim.cloud.compute_server import Handler
+from sim.cloud.compute_server import CloudRoutes, Handler
 from sim.cloud.faults import ActiveFault, Clear, Fault, KnownNames, Preempt, describe, parse_fault
 from sim.cloud.model import Mig, PretendVm
 from sim.cloud.parsing import InvalidInput
-from sim.cloud.physics import CloudProject
 from sim.cloud.wire import Json, timestamp
 from sim.cloud.world import parse_groups
 
 PREFIX: Final = "/sim/v1"
 
 
-class AdminServer:
-    def __init__(
-        self, cloud: CloudProject, clock: Callable[[], float], wake: Callable[[], None]
-    ) -> None:
-        self._cloud = cloud
-        self._clock = clock
-        self._wake = wake
-
+class AdminServer(CloudRoutes):
     def add_routes(self, app: web.Application) -> None:
         app.router.add_get(PREFIX + "/state", self._state)
         app.router.add_post(PREFIX + "/faults", self._set)

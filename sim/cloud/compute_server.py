@@ -36,8 +36,9 @@ T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class ComputeServer:
-    """The routes. ``clock`` says what time it is; ``wake`` tells the driver of a change."""
+class CloudRoutes:
+    """Routes over one cloud. ``clock`` says what time it is; ``wake`` tells the driver of a
+    change."""
 
     def __init__(
         self, cloud: CloudProject, clock: Callable[[], float], wake: Callable[[], None]
@@ -45,6 +46,10 @@ class ComputeServer:
         self._cloud = cloud
         self._clock = clock
         self._wake = wake
+
+
+class ComputeServer(CloudRoutes):
+    """Compute's own."""
 
     def add_routes(self, app: web.Application) -> None:
         migs = PREFIX + "/regions/{region}/instanceGroupManagers"

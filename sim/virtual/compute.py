@@ -99,13 +99,7 @@ class VirtualCompute:
 
     async def observe(self, mig: str, cluster: str, region: str) -> MigSnapshot:
         asked_at = EPOCH + timedelta(seconds=self._loop.time())
-        await self._pass_gate(region, write=False)
-        try:
-            group = self._world.cloud.mig(region, mig, self._loop.time())
-        except ApiError as error:
-            raise _translate(error) from error
-        finally:
-            self._world.settle()
+        group = await self._group(region, mig)
         members = tuple(_member(member) for member in group.members.values())
         faults, deadly = _group_faults(group)
         shown = MigSnapshot(
@@ -123,6 +117,15 @@ class VirtualCompute:
         # The answer travels too: what it shows is already old when it is read.
         await asyncio.sleep(self._dice.uniform(0.02, 0.2))
         return shown
+
+    async def _group(self, region: str, mig: str) -> Mig:
+        await self._pass_gate(region, write=False)
+        try:
+            return self._world.cloud.mig(region, mig, self._loop.time())
+        except ApiError as error:
+            raise _translate(error) from error
+        finally:
+            self._world.settle()
 
     async def create(self, mig: str, action: Create) -> None:
         def effect() -> None:
@@ -188,13 +191,7 @@ class VirtualCompute:
         await self._write(action.region, effect)
 
     async def queued(self, mig: str, region: str) -> tuple[Queued, ...]:
-        await self._pass_gate(region, write=False)
-        try:
-            group = self._world.cloud.mig(region, mig, self._loop.time())
-        except ApiError as error:
-            raise _translate(error) from error
-        finally:
-            self._world.settle()
+        group = await self._group(region, mig)
         return tuple(_queued(request) for request in group.requests.values())
 
     async def unqueue(self, mig: str, region: str, name: str, request_id: str) -> None:

@@ -77,34 +77,34 @@ def make_orders(
     orders = _in_other_words(random.Random(f"{seed}/words"), orders)
     orders += [_nonsense(dice, number, over_s) for number in range(count // 15)]
     orders += _gangs(random.Random(f"{seed}/gangs"), gangs, over_s, clusters)
-    orders += _sweeps(random.Random(f"{seed}/sweeps"), sweeps, over_s, clusters)
+    dice = random.Random(f"{seed}/sweeps")
+    for number in range(sweeps):
+        orders += _sweep(dice, number, over_s, dice.choice(clusters))
     if bare:
-        orders += _without_gpus(random.Random(f"{seed}/cpu"), count // 20, over_s, bare)
+        cpu = random.Random(f"{seed}/cpu")
+        orders += [_without_gpus(cpu, number, over_s, bare) for number in range(count // 20)]
     orders.sort(key=lambda order: (order.at, order.job_id))
     return orders
 
 
 def _without_gpus(
-    dice: random.Random, count: int, over_s: float, clusters: Sequence[ClusterSpec]
-) -> list[Order]:
-    """Jobs for VMs without GPUs, a gang among ten."""
-    orders = []
-    for number in range(count):
-        cluster = dice.choice(clusters)
-        body: dict[str, object] = {
-            "job_id": f"bare-{number}",
-            "command": ["pretend", str(number)],
-            "tenant_id": TENANTS[number % len(TENANTS)],
-            "gpu_count": 0,
-            "retries": dice.choice((0, 0, 1)),
-            "stop_grace_s": dice.choice((2, 10)),
-        }
-        if dice.random() < 0.5:
-            body["cluster"] = cluster.name
-        if dice.random() < 0.1:
-            body["replicas"] = 2
-        orders.append(_some_time(dice, body, over_s, 150))
-    return orders
+    dice: random.Random, number: int, over_s: float, clusters: Sequence[ClusterSpec]
+) -> Order:
+    """A job for a VM without GPUs; one in ten is a gang."""
+    cluster = dice.choice(clusters)
+    body: dict[str, object] = {
+        "job_id": f"bare-{number}",
+        "command": ["pretend", str(number)],
+        "tenant_id": TENANTS[number % len(TENANTS)],
+        "gpu_count": 0,
+        "retries": dice.choice((0, 0, 1)),
+        "stop_grace_s": dice.choice((2, 10)),
+    }
+    if dice.random() < 0.5:
+        body["cluster"] = cluster.name
+    if dice.random() < 0.1:
+        body["replicas"] = 2
+    return _some_time(dice, body, over_s, 150)
 
 
 def _some_time(
@@ -265,27 +265,22 @@ def _gangs(
     return orders
 
 
-def _sweeps(
-    dice: random.Random, count: int, over_s: float, clusters: Sequence[ClusterSpec]
-) -> list[Order]:
-    """Arrays, and for each a job that waits for all of it."""
-    orders = []
-    for number in range(count):
-        cluster = dice.choice(clusters)
-        body: dict[str, object] = {
-            "job_id": f"sweep-{number}",
-            "command": ["pretend"],
-            "cluster": cluster.name,
-            **({"spot": True} if cluster.spot else {}),
-            "gpu_count": 1,
-            "array": f"0-{SWEEP - 1}",
-        }
-        at = dice.uniform(0, over_s / 2)
-        orders.append(Order(at, body, False, 2, None))
-        after = {**body, "job_id": f"swept-{number}", "after": [f"sweep-{number}:any"]}
-        del after["array"]
-        orders.append(Order(at + CHAIN_S, after, False, 1, None))
-    return orders
+def _sweep(
+    dice: random.Random, number: int, over_s: float, cluster: ClusterSpec
+) -> tuple[Order, Order]:
+    """An array, and a job that waits for all of it."""
+    body: dict[str, object] = {
+        "job_id": f"sweep-{number}",
+        "command": ["pretend"],
+        "cluster": cluster.name,
+        **({"spot": True} if cluster.spot else {}),
+        "gpu_count": 1,
+        "array": f"0-{SWEEP - 1}",
+    }
+    at = dice.uniform(0, over_s / 2)
+    after = {**body, "job_id": f"swept-{number}", "after": [f"sweep-{number}:any"]}
+    del after["array"]
+    return Order(at, body, False, 2, None), Order(at + CHAIN_S, after, False, 1, None)
 
 
 def _replicas(dice: random.Random) -> object:
