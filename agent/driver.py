@@ -1,14 +1,17 @@
-"""Drives the machine: inputs from the box, outputs to bus and runner. Runs on any asyncio loop."""
+"""Drives the machine: control messages and other inputs into the box and out of it, outputs to bus
+and runner. Runs on any asyncio loop."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import Protocol, assert_never
 
 from agent.events import (
+    ControlReceived,
     Exit,
-    HeartbeatsConfirmed,
-    HeartbeatsFailed,
+    HeartbeatsAnswered,
     Input,
     Output,
     PublishHeartbeats,
@@ -21,10 +24,12 @@ from agent.events import (
 from agent.json_log import JsonLog
 from agent.state_machine import AgentMachine
 from core.errors import ZenError
-from core.messages import Heartbeat, Size, StartJob
+from core.messages import Heartbeat, InMessage, Size, StartJob
 from core.names import Names
 from core.ports import Bus, Clock
-from messaging.codec import encode_heartbeat
+from messaging.codec import BadMessage, decode_control, encode_heartbeat
+
+SEEN_MAX = 1000
 
 
 class Runner(Protocol):
@@ -114,9 +119,9 @@ class Driver:
             await self._bus.publish(messages, self._machine.timers.publish_timeout_s)
         except ZenError as error:
             self._journal.warning("heartbeats not confirmed", reason=str(error))
-            self.post(HeartbeatsFailed(number))
+            self.post(HeartbeatsAnswered(number, confirmed=False))
         else:
-            self.post(HeartbeatsConfirmed(number))
+            self.post(HeartbeatsAnswered(number, confirmed=True))
 
 
 def _who(order: StartJob) -> dict[str, object]:
@@ -126,3 +131,25 @@ def _who(order: StartJob) -> dict[str, object]:
         "lease_id": order.lease_id,
         "slots": order.slots,
     }
+
+
+class Ear:
+    """Remembers what it has heard: the bus delivers at least once."""
+
+    def __init__(self, post: Callable[[Input], None], journal: JsonLog) -> None:
+        self._post = post
+        self._journal = journal
+        self._seen: OrderedDict[str, None] = OrderedDict()
+
+    def take(self, message: InMessage) -> None:
+        """Post what it says, unless it was heard before."""
+        # A repeated `continue` from an older freeze could thaw a job whose lease is gone by now.
+        if message.message_id in self._seen:
+            return
+        self._seen[message.message_id] = None
+        if len(self._seen) > SEEN_MAX:
+            self._seen.popitem(last=False)
+        try:
+            self._post(ControlReceived(decode_control(message)))
+        except BadMessage as error:
+            self._journal.error("bad control message", reason=str(error), id=message.message_id)

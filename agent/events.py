@@ -36,17 +36,12 @@ class ControlReceived:
 
 
 @dataclass(frozen=True, slots=True)
-class HeartbeatsConfirmed:
-    """The bus has the heartbeats of that Send."""
+class HeartbeatsAnswered:
+    """What became of that PublishHeartbeats."""
 
     number: int
-
-
-@dataclass(frozen=True, slots=True)
-class HeartbeatsFailed:
-    """The bus did not confirm that Send in time; it may have it all the same."""
-
-    number: int
+    confirmed: bool
+    """False: the bus did not confirm it in time; it may have it all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +117,7 @@ class ParentGone:
 Input = (
     Listening
     | ControlReceived
-    | HeartbeatsConfirmed
-    | HeartbeatsFailed
+    | HeartbeatsAnswered
     | Started
     | StartFailed
     | Exited
@@ -141,8 +135,8 @@ Input = (
 
 @dataclass(frozen=True, slots=True)
 class PublishHeartbeats:
-    """Publish these heartbeats together and answer BeatsConfirmed or BeatsFailed with the number.
-    There is never more than one Send without an answer."""
+    """Publish these heartbeats together and answer HeartbeatsAnswered with the number. There is
+    never more than one without an answer."""
 
     number: int
     heartbeats: tuple[Heartbeat, ...]

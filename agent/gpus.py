@@ -89,15 +89,11 @@ class NvmlGpus:
             ),
         )
 
-    def _ask(self, question: _Question) -> float:
+    def _ask(self, question: Callable[[], float]) -> float:
         try:
             return float(question())
         except self._nvml.NVMLError:
             return 0.0
-
-
-class _Question(Protocol):
-    def __call__(self) -> float: ...
 
 
 def is_real(gpus: Gpus) -> bool:

@@ -13,8 +13,7 @@ from pathlib import Path
 from threading import Thread
 
 from agent.containers.spec import Runtime
-from agent.control_inbox import Ear
-from agent.driver import Driver
+from agent.driver import Driver, Ear
 from agent.events import (
     Exit,
     ExitKind,
@@ -35,11 +34,10 @@ from agent.gpus import (
     wait_for_gpus,
 )
 from agent.json_log import JsonLog
-from agent.metadata import SETTINGS, IdentitySource, VmSettings, source
+from agent.metadata import LAST_LOOK_S, SETTINGS, IdentitySource, VmSettings, source
 from agent.runner import JobRunner
 from agent.sandbox.isolation import Isolation, find_isolation
-from agent.shutdown import grace_of_machine
-from agent.state_machine import AgentMachine
+from agent.state_machine import SPOT_OFF_GRACE_S, AgentMachine
 from core.clock import SystemClock
 from core.errors import BadInput, BusDown, Fault, ZenError
 from core.ids import RandomIds
@@ -55,6 +53,10 @@ DEFAULT_VM_DIR = "/var/lib/zen"
 RECONNECT_FIRST_S = 0.1
 RECONNECT_MAX_S = 5.0
 CLOSE_TIMEOUT_S = 2.0
+STANDARD_OFF_GRACE_S = 80.0
+"""systemd waits 90 s for a service to end before it kills it; Google waits 120 s for systemd."""
+_SYSTEMD = "/run/systemd/system"
+_ASK = ("systemctl", "is-system-running")
 DRIVER_WAIT = "ZEN_DRIVER_WAIT_S"
 DRIVER_WAIT_MAX_S = 3600.0
 GPUS_LATE_MAX = 3
@@ -212,6 +214,26 @@ class Agent:
             self.driver.post(ShutDown(name))
         else:
             self.driver.post(ShutDown(name, await grace_of_machine(self.metadata)))
+
+
+async def machine_is_stopping() -> bool:
+    """Whether systemd shuts the machine down. Where there is no systemd nobody knows."""
+    if not os.path.isdir(_SYSTEMD):  # noqa: ASYNC240, PTH112  # of a file system in memory
+        return False
+    try:
+        process = await asyncio.create_subprocess_exec(*_ASK, stdout=asyncio.subprocess.PIPE)
+        async with asyncio.timeout(LAST_LOOK_S):
+            said, _ = await process.communicate()
+    except (OSError, TimeoutError):
+        return False
+    return said.strip() == b"stopping"
+
+
+async def grace_of_machine(metadata: IdentitySource) -> float | None:
+    """How long jobs may go on if it is the machine that goes off. None: only the agent is told."""
+    if not await machine_is_stopping():
+        return None
+    return SPOT_OFF_GRACE_S if await metadata.is_spot() else STANDARD_OFF_GRACE_S
 
 
 async def _watch_parent(fd: int, driver: Driver) -> None:

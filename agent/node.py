@@ -20,6 +20,7 @@ from pathlib import Path
 
 from agent.metadata import SETTINGS
 from core.ids import RandomIds
+from core.stopping import stop_event
 
 LINE_BYTES_MAX = 1024 * 1024
 NAMES_MAX = 16
@@ -149,12 +150,7 @@ def _is_name(name: object) -> bool:
 
 async def serve(node: Node, socket: Path, parent_fd: int | None) -> None:
     """Until SIGTERM, SIGINT or the parent's end."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    if parent_fd is not None:
-        loop.add_reader(parent_fd, stop.set)
+    stop = stop_event(parent_fd)
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, ValueError):

@@ -59,14 +59,19 @@ def descendants(root: int = 0) -> list[int]:
     return found
 
 
-def parent_and_state(pid: str) -> tuple[int, str]:
+def stat_of(pid: str) -> list[str]:
+    """What /proc says of a process after its name, its state first; empty if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  # no pathlib here
             # The name in parentheses may itself contain spaces and parentheses.
-            fields = file.read().rpartition(b")")[2].split()
+            return file.read().rpartition(b")")[2].decode().split()
     except OSError:
-        return 0, ""  # it ended while we looked
-    return int(fields[1]), fields[0].decode()
+        return []
+
+
+def parent_and_state(pid: str) -> tuple[int, str]:
+    state, parent, *_ = stat_of(pid) or ("", "0")
+    return int(parent), state
 
 
 def catches(pid: int, number: int) -> bool:

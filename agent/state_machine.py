@@ -13,8 +13,7 @@ from agent.events import (
     Exit,
     Exited,
     ExitKind,
-    HeartbeatsConfirmed,
-    HeartbeatsFailed,
+    HeartbeatsAnswered,
     Identity,
     Input,
     Listening,
@@ -147,7 +146,7 @@ class AgentMachine:
         match event:
             case ControlReceived(control):
                 self._control(control, now)
-            case HeartbeatsConfirmed() | HeartbeatsFailed():
+            case HeartbeatsAnswered():
                 self._answered(event, now)
             case Started(lease_id):
                 self._started(lease_id)
@@ -175,8 +174,8 @@ class AgentMachine:
             self.listening = True
             self._say_idle()
 
-    def _answered(self, answer: HeartbeatsConfirmed | HeartbeatsFailed, now: float) -> None:
-        if isinstance(answer, HeartbeatsConfirmed):
+    def _answered(self, answer: HeartbeatsAnswered, now: float) -> None:
+        if answer.confirmed:
             sent_at = self._outgoing.confirmed(answer.number)
             self._confirmed_at = max(self._confirmed_at, sent_at or self._confirmed_at)
         elif self._outgoing.failed(answer.number):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import signal
 import sys
 from pathlib import Path
 
 import structlog
 
+from core.stopping import stop_event
 from localbus import lean
 from localbus.journal import JournalLocked
 
@@ -42,30 +42,11 @@ def _port(text: str) -> int:
     return int(text)
 
 
-async def _watch_parent(fd: int, stop: asyncio.Event) -> asyncio.ReadTransport:
-    """Sets `stop` at the end of file."""
-
-    class _Watcher(asyncio.Protocol):
-        def connection_lost(self, _: Exception | None) -> None:
-            stop.set()
-
-    loop = asyncio.get_running_loop()
-    pipe = open(fd, "rb", buffering=0)  # noqa: ASYNC230, SIM115 - the transport owns and closes it
-    transport, _ = await loop.connect_read_pipe(_Watcher, pipe)
-    return transport
-
-
 async def _serve(arguments: argparse.Namespace) -> None:
     lean.leave_clients_out()
     from localbus.server import LocalBus  # noqa: PLC0415
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    watcher = None
-    if arguments.parent_fd is not None:
-        watcher = await _watch_parent(arguments.parent_fd, stop)
+    stop = stop_event(arguments.parent_fd)
     bus = LocalBus(
         arguments.data_dir,
         arguments.host,
@@ -81,8 +62,6 @@ async def _serve(arguments: argparse.Namespace) -> None:
         await stop.wait()
     finally:
         await bus.stop()
-        if watcher is not None:
-            watcher.close()
 
 
 def _log_to_stderr() -> None:

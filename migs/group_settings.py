@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,83 +29,74 @@ class Setting:
 
 
 def check_group(group: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(all complaints, those that kill running work), in words. `group` is Google's message."""
-    found = list(_wrong(group))
-    every = tuple(setting.words(group.name) for setting in found)
-    deadly = tuple(setting.words(group.name) for setting in found if setting.deadly)
-    return every, deadly
-
-
-def _wrong(group: Any) -> Iterator[Setting]:
-    """An empty field means Google's default."""
-    name, region = group.name, group.region.rpartition("/")[2]
-    command = f"gcloud compute instance-groups managed update {name} --region={region}"
-    yield from _failure(group, command)
-    yield from _shape(group, command)
-    yield from _updates(group, command)
-    if group.status.autoscaler:
-        yield Setting(
-            "autoscaler",
-            group.status.autoscaler,
-            "none",
-            "it chooses its victims among busy VMs",
-            f"gcloud compute instance-groups managed stop-autoscaling {name} --region={region}",
-            deadly=True,
-        )
-
-
-def _failure(group: Any, command: str) -> Iterator[Setting]:
+    """(all complaints, those that kill running work), in words. `group` is Google's message; an
+    empty field of it means Google's default."""
+    gcloud = "gcloud compute instance-groups managed"
+    where = f"{group.name} --region={group.region.rpartition('/')[2]}"
+    update = f"{gcloud} update {where}"
     action = group.instance_lifecycle_policy.default_action_on_failure or "REPAIR"
-    if action != "DO_NOTHING":
-        yield Setting(
+    policy, autoscaler = group.update_policy, group.status.autoscaler
+    replaces = policy.type_ == "PROACTIVE" and policy.most_disruptive_allowed_action not in _GENTLE
+    wrong = (
+        action != "DO_NOTHING"
+        and Setting(
             "instanceLifecyclePolicy.defaultActionOnFailure",
             action,
             "DO_NOTHING",
             "the group makes stopped VMs anew, without a job, for ever",
-            f"{command} --default-action-on-vm-failure=do-nothing",
+            f"{update} --default-action-on-vm-failure=do-nothing",
             deadly=False,
-        )
-    if any(policy.health_check for policy in group.auto_healing_policies):
-        yield Setting(
+        ),
+        any(policy.health_check for policy in group.auto_healing_policies)
+        and Setting(
             "autoHealingPolicies",
             "a health check",
             "none",
             "a VM that is too busy to answer is made anew, and its job is lost",
-            f"{command} --clear-autohealing",
+            f"{update} --clear-autohealing",
             deadly=True,
-        )
+        ),
+        _shape(group, update),
+        replaces
+        and Setting(
+            "updatePolicy.type",
+            "PROACTIVE",
+            "OPPORTUNISTIC",
+            "a new instance template replaces busy VMs at once",
+            f"{update} --update-policy-type=opportunistic",
+            deadly=True,
+        ),
+        autoscaler
+        and Setting(
+            "autoscaler",
+            autoscaler,
+            "none",
+            "it chooses its victims among busy VMs",
+            f"{gcloud} stop-autoscaling {where}",
+            deadly=True,
+        ),
+    )
+    found = [setting for setting in wrong if setting]
+    every = tuple(setting.words(group.name) for setting in found)
+    return every, tuple(setting.words(group.name) for setting in found if setting.deadly)
 
 
-def _shape(group: Any, command: str) -> Iterator[Setting]:
+def _shape(group: Any, update: str) -> Setting | None:
     """A group of shape ANY has nothing to even out; all others move VMs if they may."""
     shape = group.distribution_policy.target_shape or "EVEN"
     moves = group.update_policy.instance_redistribution_type
     may_move = moves == "PROACTIVE" or (not moves and shape == "EVEN")
     if shape == "ANY" or (shape == "ANY_SINGLE_ZONE" and not may_move):
-        return
+        return None
     got = f"{shape} with updatePolicy.instanceRedistributionType {moves or 'PROACTIVE'}"
     why = "it deletes busy VMs to even out its zones"
-    flags = "--instance-redistribution-type=NONE --target-distribution-shape=any"
     if not may_move:
         got, why = shape, "it can wait for ever for a zone that is empty while another has room"
-    yield Setting(
+    return Setting(
         "distributionPolicy.targetShape",
         got,
         "ANY or ANY_SINGLE_ZONE, and redistribution NONE",
         why,
-        f"{command} {flags}",
+        f"{update} --instance-redistribution-type=NONE --target-distribution-shape=any",
         deadly=may_move,
     )
-
-
-def _updates(group: Any, command: str) -> Iterator[Setting]:
-    policy = group.update_policy
-    if policy.type_ == "PROACTIVE" and policy.most_disruptive_allowed_action not in _GENTLE:
-        yield Setting(
-            "updatePolicy.type",
-            "PROACTIVE",
-            "OPPORTUNISTIC",
-            "a new instance template replaces busy VMs at once",
-            f"{command} --update-policy-type=opportunistic",
-            deadly=True,
-        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import socket
 from collections.abc import Callable, Mapping
 from importlib import metadata
@@ -15,6 +14,7 @@ import structlog
 from core.clock import SystemClock
 from core.errors import StoreDown
 from core.ids import RandomIds
+from core.stopping import stop_event
 from db.config_versions import PostgresConfigVersions
 from db.notifications import Listener
 from db.reads import PostgresReads
@@ -125,12 +125,7 @@ async def serve(
 ) -> None:
     """Run one replica until SIGTERM, SIGINT, or the death of the parent."""
     settings = start.candidate.settings
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    if parent_fd is not None:
-        loop.add_reader(parent_fd, stop.set)
+    stop = stop_event(parent_fd)
     api = settings.api
     listening = bind(api.host, api.port)
     scraped = bind(api.host, api.metrics_port) if api.metrics_port is not None else None

@@ -4,11 +4,10 @@ import argparse
 import asyncio
 import json
 import logging
-import os
-import signal
 import sys
 from pathlib import Path
 
+from core.stopping import stop_event
 from sim.cloud.parsing import InvalidInput
 from sim.cloud.server import PretendCloud
 from sim.cloud.wire import timestamp
@@ -58,12 +57,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 async def _serve(world: World, arguments: argparse.Namespace) -> int:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    if arguments.parent_fd is not None:
-        _watch_parent(loop, arguments.parent_fd, stop)
+    stop = stop_event(arguments.parent_fd)
     extra = {"command": arguments.command} if arguments.command else {}
     cloud = PretendCloud(
         world, arguments.state_dir, host=arguments.host, port=arguments.port, **extra
@@ -78,21 +72,6 @@ async def _serve(world: World, arguments: argparse.Namespace) -> int:
             failed.result()
         failed.cancel()
     return 0
-
-
-def _watch_parent(loop: asyncio.AbstractEventLoop, fd: int, stop: asyncio.Event) -> None:
-    os.set_blocking(fd, False)
-
-    def readable() -> None:
-        try:
-            ended = os.read(fd, 4096) == b""
-        except BlockingIOError:
-            return
-        if ended:
-            loop.remove_reader(fd)
-            stop.set()
-
-    loop.add_reader(fd, readable)
 
 
 if __name__ == "__main__":

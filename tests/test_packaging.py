@@ -18,8 +18,7 @@ import pytest
 import yaml
 
 from agent.events import ExitKind
-from agent.main import EXIT_BAD_SETTINGS, EXIT_CODES
-from agent.shutdown import STANDARD_OFF_GRACE_S
+from agent.main import EXIT_BAD_SETTINGS, EXIT_CODES, STANDARD_OFF_GRACE_S
 from agent.state_machine import LAST_WORDS_S
 from cli.main import run
 from config.load import load_settings

@@ -114,18 +114,9 @@ class Docker:
             raise DockerError(f"an answer without an id: {str(found)[:WORDS_MAX]}")
         return str(found["Id"])
 
-    def start(self, container: str) -> None:
-        self._call("POST", f"/containers/{quote(container)}/start")
-
-    def kill(self, container: str, name: str) -> None:
-        """A signal for its first process."""
-        self._call("POST", f"/containers/{quote(container)}/kill?{urlencode({'signal': name})}")
-
-    def pause(self, container: str) -> None:
-        self._call("POST", f"/containers/{quote(container)}/pause")
-
-    def unpause(self, container: str) -> None:
-        self._call("POST", f"/containers/{quote(container)}/unpause")
+    def tell(self, container: str, what: str) -> None:
+        """What: start, pause, unpause, or kill?signal=NAME for its first process."""
+        self._call("POST", f"/containers/{quote(container)}/{what}")
 
     def state(self, container: str) -> dict[str, object] | None:
         """Its `State`; None if there is no such container."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from agent.containers.docker import Docker, DockerError
+from agent.shim import stat_of
 
 SHIM = "zen.keeper"
 """boot id / PID namespace / PID / start time of the process that keeps it."""
@@ -28,12 +29,8 @@ def _machine() -> str:
 
 def _started(pid: int) -> str:
     """When a process began, by the kernel's clock; empty if there is none. PIDs come again."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in (b"Z", b"X") else fields[19].decode()
+    fields = stat_of(str(pid))
+    return "" if not fields or fields[0] in ("Z", "X") else fields[19]
 
 
 def is_leftover(labels: dict[str, str], vm_name: str) -> bool:

@@ -140,7 +140,7 @@ class ContainerShim(Shim):
     def _start(self, order: dict[str, object]) -> None:
         """podman misses its first process when it creates a container, Docker when it starts it."""
         try:
-            self.docker.start(self.container)
+            self.docker.tell(self.container, "start")
         except DockerError as error:
             create = order["create"]
             assert isinstance(create, dict), "the agent's own JSON"
@@ -150,7 +150,7 @@ class ContainerShim(Shim):
             self.docker.remove(self.container)
             self.container = self.docker.create(str(order["name"]), create)
             self._attach()
-            self.docker.start(self.container)
+            self.docker.tell(self.container, "start")
 
     def _meanwhile(self, work: Callable[[], None]) -> None:
         """Do something long, and hear the agent. Whoever is told to stop does not wait for it: the
@@ -220,18 +220,15 @@ class ContainerShim(Shim):
             self._remember_process()
             self.first.tell_listeners(number)
         else:
-            call = self.docker.unpause if number == signal.SIGCONT else self._signal(number)
+            what = "unpause" if number == signal.SIGCONT else f"kill?signal={number.name}"
             try:
-                call(self.container)
+                self.docker.tell(self.container, what)
             except DockerError as error:
                 self._unless_over(f"{number.name} did not reach the container: {error}")
 
-    def _signal(self, number: signal.Signals) -> Callable[[str], None]:
-        return lambda container: self.docker.kill(container, number.name)
-
     def _pause(self) -> None:
         try:
-            self.docker.pause(self.container)
+            self.docker.tell(self.container, "pause")
         except DockerError as error:
             try:
                 state = self.docker.state(self.container) or {}

@@ -18,6 +18,7 @@ from cli.output.printing import emit, note, say
 from cli.paths import Home, Running
 from core.clock import SystemClock
 from core.errors import ZenError
+from core.stopping import SIGNALS, stop_event
 
 
 class Voice:
@@ -87,12 +88,7 @@ def run(
 
 
 async def _serve(place: Home, options: Options, voice: Voice, parent_fd: int | None) -> int:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, stop.set)
-    if parent_fd is not None:
-        loop.add_reader(parent_fd, _parent_gone, loop, parent_fd, stop)
+    stop = stop_event(parent_fd, (*SIGNALS, signal.SIGHUP))
     stack = Stack(place, options, this_machine(), voice.report)
     try:
         running = await _unless_stopped(stack, stop)
@@ -125,12 +121,6 @@ async def _unless_stopped(stack: Stack, stop: asyncio.Event) -> Running | None:
         await asyncio.wait({starting})
         return None
     return starting.result()
-
-
-def _parent_gone(loop: asyncio.AbstractEventLoop, fd: int, stop: asyncio.Event) -> None:
-    if os.read(fd, 4096) == b"":
-        loop.remove_reader(fd)
-        stop.set()
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> Exception:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from agent.events import Exited, Input, Progressed, Signal, Started, StartFailed
-from agent.status import READ_MAX, Status, StatusLines
+from agent.status_file import READ_MAX, Status, StatusLines
 from core.messages import Size, StartJob
 
 TERM_CODE = 143

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, TextIO, cast
 
-from agent.control_inbox import Ear
-from agent.driver import Driver
+from agent.driver import Driver, Ear
 from agent.events import Identity, Listening, ReadingsTaken, ReclaimNotice, ShutDown
 from agent.json_log import JsonLog
 from agent.state_machine import RETRY_S, AgentMachine

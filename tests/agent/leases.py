@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent.events import (
     Exited,
-    HeartbeatsFailed,
+    HeartbeatsAnswered,
     Signal,
     SignalGroup,
     Started,
@@ -39,6 +39,6 @@ def bus_returns(bench: Bench) -> list[str]:
     """The sends in flight fail, the next one succeeds; what it says."""
     bench.bus_works = True
     for send in bench.unanswered:
-        bench.feed(HeartbeatsFailed(send.number))
+        bench.feed(HeartbeatsAnswered(send.number, confirmed=False))
     bench.unanswered.clear()
     return said(bench.later(RETRY_S, Tick()))

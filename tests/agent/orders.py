@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from agent.events import (
     ControlReceived,
-    HeartbeatsConfirmed,
+    HeartbeatsAnswered,
     Identity,
     Input,
     Output,
@@ -59,7 +59,7 @@ class Bench:
         self.outputs += came
         for output in list(came):
             if isinstance(output, PublishHeartbeats) and self.bus_works:
-                came = came + self.feed(HeartbeatsConfirmed(output.number))
+                came = came + self.feed(HeartbeatsAnswered(output.number, confirmed=True))
             elif isinstance(output, PublishHeartbeats):
                 self.unanswered.append(output)
         return came

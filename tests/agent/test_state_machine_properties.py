@@ -12,8 +12,7 @@ from agent.events import (
     ControlReceived,
     Exit,
     Exited,
-    HeartbeatsConfirmed,
-    HeartbeatsFailed,
+    HeartbeatsAnswered,
     Input,
     Progressed,
     PublishHeartbeats,
@@ -141,9 +140,9 @@ class World(RuleBasedStateMachine):
         send, self.in_flight = self.in_flight, None
         if send is not None and works:
             self.confirmed_send_at = self.sent_at
-            self.feed(HeartbeatsConfirmed(send.number))
+            self.feed(HeartbeatsAnswered(send.number, confirmed=True))
         elif send is not None:
-            self.feed(HeartbeatsFailed(send.number))
+            self.feed(HeartbeatsAnswered(send.number, confirmed=False))
 
     @rule(lease_id=LEASES)
     def process_runs(self, lease_id: str) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from agent.events import (
     ControlReceived,
     Exited,
-    HeartbeatsConfirmed,
-    HeartbeatsFailed,
+    HeartbeatsAnswered,
     Progressed,
     PublishHeartbeats,
     Signal,
@@ -31,7 +30,10 @@ def test_one_send_at_a_time() -> None:
     bench.feed(Started("l1"))
     assert only(bench.outputs, PublishHeartbeats) == [first]
     bench.bus_works = True
-    assert said(bench.feed(HeartbeatsConfirmed(first.number))) == ["FOUND_VM", "RUNNING"]
+    assert said(bench.feed(HeartbeatsAnswered(first.number, confirmed=True))) == [
+        "FOUND_VM",
+        "RUNNING",
+    ]
 
 
 def test_unsent_heartbeat_is_replaced() -> None:
@@ -42,7 +44,7 @@ def test_unsent_heartbeat_is_replaced() -> None:
         bench.feed(Progressed("l1", Progress(step), None))
         bench.later(TIMERS.heartbeat_s, Tick())
     bench.bus_works = True
-    bench.feed(HeartbeatsFailed(bench.unanswered.pop().number))
+    bench.feed(HeartbeatsAnswered(bench.unanswered.pop().number, confirmed=False))
     (heartbeat,) = heartbeats(bench.later(RETRY_S, Tick()))
     assert (heartbeat.status, heartbeat.progress) == ("RUNNING", Progress(3))
 
@@ -55,12 +57,14 @@ def test_final_heartbeat_is_repeated_until_confirmed() -> None:
     numbers = set()
     for _ in range(4):
         send = bench.unanswered.pop()
-        bench.feed(HeartbeatsFailed(send.number))
+        bench.feed(HeartbeatsAnswered(send.number, confirmed=False))
         bench.later(RETRY_S, Tick())
         numbers |= {b.seq for b in bench.unanswered[-1].heartbeats if b.status == "COMPLETED"}
     assert len(numbers) == 1
     bench.bus_works = True
-    assert "COMPLETED" not in said(bench.feed(HeartbeatsConfirmed(bench.unanswered.pop().number)))
+    assert "COMPLETED" not in said(
+        bench.feed(HeartbeatsAnswered(bench.unanswered.pop().number, confirmed=True))
+    )
     assert said(bench.later(TIMERS.heartbeat_s, Tick())) == ["READY"]
 
 
@@ -73,7 +77,7 @@ def test_waiting_final_heartbeat_is_never_replaced() -> None:
     ]
     bench.hear(start())
     bench.bus_works = True
-    bench.feed(HeartbeatsFailed(bench.unanswered.pop().number))
+    bench.feed(HeartbeatsAnswered(bench.unanswered.pop().number, confirmed=False))
     again = heartbeats(bench.later(RETRY_S, Tick()))
     assert [heartbeat for heartbeat in again if heartbeat.status == "COMPLETED"] == [first]
 
@@ -92,7 +96,7 @@ def test_failed_send_waits_before_the_next() -> None:
     bench = Bench()
     bench.bus_works = False
     (send,) = only(bench.feed(Tick()), PublishHeartbeats)
-    assert bench.feed(HeartbeatsFailed(send.number)) == []
+    assert bench.feed(HeartbeatsAnswered(send.number, confirmed=False)) == []
     assert bench.machine.wake_at() == bench.now + RETRY_S
     assert only(bench.later(RETRY_S, Tick()), PublishHeartbeats) != []
 
@@ -102,9 +106,9 @@ def test_stale_answer_is_ignored() -> None:
     bench = Bench()
     bench.bus_works = False
     (send,) = only(bench.feed(Tick()), PublishHeartbeats)
-    bench.feed(HeartbeatsFailed(send.number))
+    bench.feed(HeartbeatsAnswered(send.number, confirmed=False))
     bench.later(RETRY_S, Tick())
-    assert bench.feed(HeartbeatsConfirmed(send.number)) == []
+    assert bench.feed(HeartbeatsAnswered(send.number, confirmed=True)) == []
 
 
 def test_freeze_counts_from_the_send_time() -> None:
@@ -113,7 +117,7 @@ def test_freeze_counts_from_the_send_time() -> None:
     bench.bus_works = False
     bench.later(TIMERS.heartbeat_s, Tick())
     sent_at = bench.now
-    bench.later(9, HeartbeatsConfirmed(bench.unanswered.pop().number))
+    bench.later(9, HeartbeatsAnswered(bench.unanswered.pop().number, confirmed=True))
     assert bench.machine.wake_at() <= sent_at + TIMERS.self_stop_after_s
     bench.now = sent_at + TIMERS.self_stop_after_s - 0.01
     bench.feed(Tick())

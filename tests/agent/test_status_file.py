@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.held_directory import HeldDirectory
-from agent.status import READ_MAX, Status, _newer
-from agent.status_file import StatusTail
+from agent.status_file import READ_MAX, Status, StatusTail, _newer
 from core.messages import Progress
 
 

@@ -22,7 +22,7 @@ import sim.memory.cost
 import sim.memory.store
 import sim.virtual.fault_plan
 from agent.attempt import Work
-from agent.control_inbox import Ear
+from agent.driver import Ear
 from agent.events import ControlReceived, StartProcess
 from agent.state_machine import AgentMachine
 from core.actions import Delete, Drain
