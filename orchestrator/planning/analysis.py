@@ -30,7 +30,8 @@ class VmsByUse:
     draining: tuple[Vm, ...] = ()
     """Could still be called back."""
     running: tuple[Vm, ...] = ()
-    in_flight: tuple[Vm, ...] = ()
+    on_time: tuple[Vm, ...] = ()
+    """In flight, and not late yet."""
     late: tuple[Vm, ...] = ()
     bound: tuple[Vm, ...] = ()
     """Asked for together, for one gang: in the cloud's queue, or given and not running yet."""
@@ -100,7 +101,7 @@ def survey(inputs: PlanInput, timers: Timers, now: datetime) -> Analysis:
     need = (
         tuple(request for request in unmet if not is_gangs(request, inputs)) if lacking else unmet
     )
-    uncredited = match(need, fleet.in_flight, now).unmet
+    uncredited = match(need, fleet.on_time, now).unmet
     return Analysis(
         inputs=inputs,
         timers=timers,
@@ -150,7 +151,7 @@ def _progress(vm: Vm, outlook: Outlook, now: datetime) -> str:
     block = outlook.block
     # Asked for while the region is known to be stocked out: a probe from the beginning.
     probe = block is not None and outlook.stocked_out and vm.requested_at > block.since
-    return "late" if late or vm.refused or probe else "in_flight"
+    return "late" if late or vm.refused or probe else "on_time"
 
 
 def _called_back(

@@ -64,7 +64,7 @@ def look_again(analysis: Analysis) -> datetime | None:
 
 def _vm_moments(analysis: Analysis) -> Iterator[datetime]:
     timers, now = analysis.timers, analysis.now
-    for vm in (*analysis.fleet.in_flight, *analysis.fleet.late, *analysis.fleet.running):
+    for vm in (*analysis.fleet.on_time, *analysis.fleet.late, *analysis.fleet.running):
         outlook = analysis.known.get(vm.region)
         late_s = outlook.late_after_s if outlook is not None else timers.widen_after_s
         yield vm.requested_at + timedelta(seconds=late_s)
@@ -75,7 +75,7 @@ def _vm_moments(analysis: Analysis) -> Iterator[datetime]:
     spare = match(
         analysis.requests, analysis.fleet.idle + analysis.fleet.running, analysis.now
     ).spare
-    if spare or (analysis.fleet.in_flight and not analysis.need):
+    if spare or (analysis.fleet.on_time and not analysis.need):
         yield now + timedelta(seconds=LOOK_AGAIN_S)
     yield from (vm.kept_until for vm in analysis.inputs.vms if vm.kept_until is not None)
     stops = timedelta(seconds=analysis.inputs.spec.terms.stops_within_s)
@@ -167,8 +167,8 @@ def _left_by_gangs(analysis: Analysis) -> dict[str, str]:
 def _surplus_in_flight(analysis: Analysis) -> dict[str, str]:
     """Cancelling before RUNNING costs nothing: whatever is beyond the demand and its slack goes
     as soon as the first ones have come."""
-    spare = match(analysis.need, analysis.fleet.in_flight, analysis.now).spare
-    over = len(analysis.fleet.in_flight) - analysis.keep_max
+    spare = match(analysis.need, analysis.fleet.on_time, analysis.now).spare
+    over = len(analysis.fleet.on_time) - analysis.keep_max
     dearest = sorted(spare, key=lambda vm: (-analysis.known[vm.region].price, vm.name))
     return {vm.name: "not needed any more" for vm in dearest[: max(0, over)]}
 

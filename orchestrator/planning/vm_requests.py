@@ -38,7 +38,7 @@ class Asks:
         inputs = analysis.inputs
         self._limits = {region.region: region.vm_max for region in inputs.spec.regions}
         self._taken = Counter(vm.region for vm in inputs.vms)
-        self._waiting = Counter(vm.region for vm in analysis.fleet.in_flight)
+        self._waiting = Counter(vm.region for vm in analysis.fleet.on_time)
         self._unproven = unproven(inputs, analysis.timers, analysis.now)
         for ask in analysis.together.asks:
             self._taken[ask.region] += ask.count
@@ -107,7 +107,7 @@ def _ask_for_each(analysis: Analysis, asks: Asks) -> tuple[VmRequest, ...]:
     """One more for each VM request that has no credit, in the best region that is not asked for
     more than it may have already; returns the VM requests that found none."""
     left: list[VmRequest] = []
-    most = analysis.live_max - len(analysis.fleet.in_flight)
+    most = analysis.live_max - len(analysis.fleet.on_time)
     for request in analysis.uncredited:
         able = _within_room(request, _askable_for(request, analysis, asks), analysis, asks)
         if not able or asks.places <= 0 or len(asks.found) >= most:
@@ -139,7 +139,7 @@ def _within_room(
 def _hedge(analysis: Analysis, asks: Asks) -> None:
     """Company for requests that may fail: one VM each in the next best regions, within the slack,
     while the wait that it saves is worth more than a VM that comes second."""
-    asked = [vm.region for vm in analysis.fleet.in_flight] + [region for region, _ in asks.found]
+    asked = [vm.region for vm in analysis.fleet.on_time] + [region for region, _ in asks.found]
     failures = sum(1.0 - analysis.known[region].probability for region in asked)
     hedges = max(0, len(asked) - len(analysis.need))
     for request in analysis.need:
@@ -168,14 +168,14 @@ def _stock_up(analysis: Analysis, asks: Asks) -> None:
     next ones wait less."""
     fleet, request = analysis.fleet, analysis.stream.next_request
     company = max(0, len(asks.found) - len(analysis.uncredited))
-    missing = analysis.spares.wanted - analysis.spares_among(fleet.in_flight) - company
+    missing = analysis.spares.wanted - analysis.spares_among(fleet.on_time) - company
     if missing <= 0:
         return
     able = askable(request, analysis, asks)
     if not able:
         return
     best = min(able, key=lambda outlook: _cost(outlook, analysis, asks))
-    room = analysis.live_max - len(fleet.in_flight) - len(asks.found)
+    room = analysis.live_max - len(fleet.on_time) - len(asks.found)
     for _ in range(min(missing, room, asks.places)):
         if asks.fits(best.region):
             asks.add(best.region, "jobs come in numbers, more are expected", request)
@@ -195,7 +195,7 @@ def _probe(analysis: Analysis, left: Sequence[VmRequest], asks: Asks) -> None:
     """Nowhere else to ask: one standing request in each region that is stocked out, so that a
     short opening is not missed."""
     band = analysis.inputs.policy.search_band
-    watched = {vm.region for vm in (*analysis.fleet.late, *analysis.fleet.in_flight)}
+    watched = {vm.region for vm in (*analysis.fleet.late, *analysis.fleet.on_time)}
     watched |= analysis.inputs.quiet.keys() | analysis.inputs.refused.keys()
     for outlook in sorted(analysis.known.values(), key=attrgetter("price", "region")):
         first = next(

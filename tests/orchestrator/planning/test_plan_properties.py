@@ -133,7 +133,7 @@ def test_in_flight_is_demand_and_slack(inputs: PlanInput) -> None:
             standing = [v for v in analysis.fleet.late if v.region == region]
             assert made.pop(region) + sum(v.name not in deleted for v in standing) <= 1
     assert not analysis.inputs.quiet.keys() & made.keys()
-    kept = [v for v in analysis.fleet.in_flight if v.name not in deleted]
+    kept = [v for v in analysis.fleet.on_time if v.name not in deleted]
     expected = analysis.need or inputs.arrivals is not None
     wanted = len(analysis.need) + inputs.policy.slack if expected else 0
     assert made.total() == 0 or made.total() + len(kept) <= wanted
