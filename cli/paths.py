@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -152,3 +154,9 @@ def alive(pid: int) -> bool:
     except (OSError, IndexError):
         return True  # no /proc here: the signal was delivered, so it exists
     return state != "Z"
+
+
+def send_signal(pid: int, number: signal.Signals) -> None:
+    """Nothing happens if that process has ended meanwhile."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)

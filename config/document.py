@@ -116,21 +116,13 @@ def _plain(value: object) -> object:
 
 def read_yaml(path: Path) -> Document:
     """The file as a Document. What cannot be read at all is a fault in it, not an exception."""
-    document = Document(str(path))
     try:
-        size = path.stat().st_size
-        if size > SIZE_MAX:
-            document.fault((), f"a file of {size} bytes", f"at most {SIZE_MAX} bytes")
-            return document
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as opened:
+            return read_bytes(opened.read(SIZE_MAX + 1), str(path))
     except OSError as error:
+        document = Document(str(path))
         document.fault((), f"{error.strerror or error}", "a file that can be read")
         return document
-    except UnicodeDecodeError as error:
-        _not_text(document, error)
-        return document
-    parse_yaml(text, document)
-    return document
 
 
 def read_bytes(raw: bytes, source: str) -> Document:
@@ -142,12 +134,8 @@ def read_bytes(raw: bytes, source: str) -> Document:
     try:
         parse_yaml(raw.decode(), document)
     except UnicodeDecodeError as error:
-        _not_text(document, error)
+        document.fault((), f"bytes that are not UTF-8 at {error.start}", "UTF-8 text")
     return document
-
-
-def _not_text(document: Document, error: UnicodeDecodeError) -> None:
-    document.fault((), f"bytes that are not UTF-8 at {error.start}", "UTF-8 text")
 
 
 def parse_yaml(text: str, document: Document) -> None:

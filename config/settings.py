@@ -34,24 +34,35 @@ class ApiSettings:
     """Where the REST API listens and how much it accepts."""
 
     host: str = "127.0.0.1"
+    """The address the API listens on. One that is not loopback needs `api.tls`, or
+    `api.behind_proxy` where a proxy ends TLS."""
     port: int = 8080
+    """Its port; 0 takes a free one."""
     max_body_bytes: int = 1024 * 1024
-    cors_origins: tuple[str, ...] = ()
-    """Pages of these origins may call the API from a browser; "*": of any."""
+    """A larger request is refused."""
     connections_max: int = 4096
-    """Connections at once; with more, the one that has waited longest without a request goes."""
+    """Connections at once. With more, the one that has waited longest without a request is closed;
+    if all have one, the newest is refused."""
     requests_per_s: float | None = 2000
-    """Of one caller, in the long run; None: any number."""
+    """Requests per second of one caller, in the long run; more are answered 429 with Retry-After.
+    Null: any number."""
     requests_burst: int = 10_000
-    """Of one caller at once, after a silence."""
+    """Requests of one caller at once, after a silence."""
     tls: TlsFiles | None = None
-    """None: plain HTTP."""
+    """PEM files of a certificate (with its chain) and its private key: the API is served over
+    HTTPS. In the environment: the two paths with a comma between them."""
     behind_proxy: bool = False
-    """A proxy in front ends TLS and says whose requests it passes on."""
+    """A proxy in front of the API ends TLS and appends its client's address to X-Forwarded-For,
+    which is believed then."""
+    cors_origins: tuple[str, ...] = ()
+    """Web pages of these origins may call the API from a browser; `*`: of any. Nobody is asked who
+    they are, so name origins that you trust."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names under which it is reached, besides `host` and loopback."""
+    """Names under which clients reach the API, besides `api.host`, loopback and the address that a
+    connection came to. A request for another host is refused (421): its sender may be a web page
+    whose DNS name was rebound to this address."""
     metrics_port: int | None = None
-    """Prometheus metrics on a port of their own as well."""
+    """Prometheus metrics on a port of their own, beside `/metrics` of the API."""
 
 
 @dataclass(frozen=True, slots=True)

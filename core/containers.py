@@ -22,8 +22,10 @@ class ContainerRules:
     """The same for all containers of a deployment."""
 
     mounts: tuple[str, ...] = ()
-    """source:target[:ro|:rw]; read-only unless it says rw."""
+    """Directories of the VM that every container sees: source:target, read-only unless it ends
+    with :rw. Jobs cannot ask for others."""
     network: str = "host"
+    """`host`: as processes have it, which gangs need; `bridge`: the runtime's own; `none`."""
 
     def binds(self) -> list[str]:
         """As the Docker API takes them."""

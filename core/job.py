@@ -271,7 +271,9 @@ class Budgets:
     """How often each kind of misfortune is forgiven. They never eat each other's."""
 
     losses: int = 5
+    """Lost VMs, before the job fails."""
     preemptions: int = 50
+    """Spot VMs taken back, before the job fails."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,16 +14,19 @@ class SandboxRules:
     """The same for all jobs of a deployment. Every bound is a whole number above 0."""
 
     outputs_max_gb: int = 100
-    """What one attempt may leave in its output directory; holes of sparse files count."""
+    """What one attempt may leave in its output directory; a job that leaves more fails with exit
+    code 74, and nothing of it is stored. Holes of sparse files count."""
     log_max_mb: int = 1000
-    """Of one attempt; the job goes on, the rest of its output is dropped."""
+    """The log of one attempt; the job goes on, the rest of its output is dropped."""
     status_max_mb: int = 64
-    """Of one attempt's status file; the rest is not read."""
+    """How much of one attempt's status file is read."""
     pids_max: int = 16_384
-    """Processes and threads of one job, where jobs have users of their own."""
+    """Processes and threads of one job, where the agent is root."""
     uid_first: int = 1_879_048_192
-    """Jobs run as users from here on; the default range is one that no distribution gives out."""
+    """Where the agent is root, each job has a user of its own: from this number on. The default
+    range is one that no distribution gives out."""
     uid_count: int = 268_435_455
+    """How many numbers from `uid_first` on are for jobs."""
 
     @property
     def outputs_max(self) -> int:

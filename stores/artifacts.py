@@ -7,13 +7,12 @@ dead VM left half stored is never taken for a result.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 
 import msgspec
 from msgspec import Struct
 
 from core.errors import ZenError
-from stores.base import ObjectStore, job_key, quoted
+from stores.base import AttemptPath, ObjectStore, quoted
 
 FILES_MAX = 100_000
 MANIFEST_BYTES_MAX = 64 * 1024 * 1024
@@ -62,19 +61,10 @@ class Manifest(Struct, frozen=True):
         return sum(file.size for file in self.files)
 
 
-@dataclass(frozen=True, slots=True)
-class ArtifactPath:
+class ArtifactPath(AttemptPath):
     """The outputs of one attempt."""
 
-    tenant_id: str
-    user_id: str
-    job_id: str
-    attempt: int
-
-    @property
-    def key(self) -> str:
-        """Its directory below the root of the store."""
-        return f"{job_key(KIND, self.tenant_id, self.user_id, self.job_id)}/{self.attempt}"
+    kind = KIND
 
     @property
     def manifest(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, ClassVar, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
 from core.errors import BadInput, Fault, ZenError
@@ -24,18 +24,25 @@ class StoreUnavailable(ZenError):
 
 
 @dataclass(frozen=True, slots=True)
-class LogPath:
-    """The output of one attempt."""
+class AttemptPath:
+    """Where one kind of files of one attempt lies."""
 
     tenant_id: str
     user_id: str
     job_id: str
     attempt: int
+    kind: ClassVar[str]
 
     @property
     def key(self) -> str:
         """Its directory below the root of the store."""
-        return f"{job_key('logs', self.tenant_id, self.user_id, self.job_id)}/{self.attempt}"
+        return f"{job_key(self.kind, self.tenant_id, self.user_id, self.job_id)}/{self.attempt}"
+
+
+class LogPath(AttemptPath):
+    """The output of one attempt."""
+
+    kind = "logs"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from threading import local
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import quote
 
 from core.errors import Forbidden
@@ -116,16 +116,10 @@ class GcsStore:
     async def numbers(self, key: str) -> Sequence[int]:
         folder = f"{self._prefix}{key}/"
         found: list[int] = []
-        token = ""
-        while True:
-            answer = await self._list(prefix=folder, delimiter="/", pageToken=token)
-            prefixes = answer.get("prefixes", [])
-            assert isinstance(prefixes, list), "prefixes is a list in the JSON API"
+        async for prefixes in self._list("prefixes", prefix=folder, delimiter="/"):
             names = [str(name).removeprefix(folder).rstrip("/") for name in prefixes]
             found += [int(name) for name in names if name.isascii() and name.isdigit()]
-            token = str(answer.get("nextPageToken", ""))
-            if not token:
-                return sorted(found)
+        return sorted(found)
 
     def directory(self, key: str) -> None:
         """A bucket is not a file system."""
@@ -170,23 +164,14 @@ class GcsStore:
         return found
 
     async def _pages(self, folder: str, begin: int) -> AsyncIterator[list[Segment]]:
-        token = ""
-        while True:
-            answer = await self._list(
-                prefix=folder,
-                startOffset=f"{folder}{begin:0{_OFFSET_DIGITS}d}",
-                maxResults=str(PAGE),
-                pageToken=token,
-            )
-            items = answer.get("items", [])
-            assert isinstance(items, list), "items is a list in the JSON API"
+        start = f"{folder}{begin:0{_OFFSET_DIGITS}d}"
+        async for items in self._list(
+            "items", prefix=folder, startOffset=start, maxResults=str(PAGE)
+        ):
             yield [
                 Segment(item["name"], int(item["name"].removeprefix(folder)), int(item["size"]))
                 for item in items
             ]
-            token = str(answer.get("nextPageToken", ""))
-            if not token:
-                return
 
     async def _download(self, segment: Segment, first: int, last: int) -> bytes:
         url = f"{self._host}/storage/v1/b/{self._bucket}/o/{quote(segment.name, safe='')}"
@@ -194,13 +179,17 @@ class GcsStore:
         answer = await self.call("GET", url, {"alt": "media"}, headers=headers, accept=(200, 206))
         return answer.content
 
-    async def _list(self, **query: str) -> Mapping[str, object]:
+    async def _list(self, what: str, **query: str) -> AsyncIterator[list[Any]]:
+        """Page by page."""
         url = f"{self._host}/storage/v1/b/{self._bucket}/o"
-        given = {name: value for name, value in query.items() if value}
-        answer = await self.call("GET", url, given, accept=(200,))
-        found = answer.json()
-        assert isinstance(found, dict), "a list answer is an object in the JSON API"
-        return found
+        while True:
+            found = (await self.call("GET", url, query, accept=(200,))).json()
+            rows = found.get(what, [])
+            assert isinstance(rows, list), f"{what} is a list in the JSON API"
+            yield rows
+            if not (token := found.get("nextPageToken")):
+                return
+            query["pageToken"] = str(token)
 
     # --- calls --------------------------------------------------------------------------
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, BinaryIO
 
 from stores.base import StoredObject, StoreUnavailable
 
@@ -17,22 +17,11 @@ PIECE = 8 * 1024 * 1024
 """A multiple of 256 KiB, as the protocol wants it; also the size up to which one call does."""
 
 
-class _Call(Protocol):
-    """One request with the store's own retries."""
-
-    async def __call__(
-        self,
-        method: str,
-        url: str,
-        query: Mapping[str, str],
-        *,
-        accept: tuple[int, ...],
-        data: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> requests.Response: ...
+Call = Callable[..., Awaitable["requests.Response"]]
+"""One request with the store's own retries: GcsStore.call."""
 
 
-async def upload(call: _Call, url: str, name: str, source: BinaryIO) -> StoredObject:
+async def upload(call: Call, url: str, name: str, source: BinaryIO) -> StoredObject:
     """The bucket's own checksum has to agree before it counts."""
     source.seek(0)
     sums = _Sums()
@@ -60,7 +49,7 @@ class _Sums:
 
 
 async def _in_pieces(
-    call: _Call, url: str, name: str, source: BinaryIO, piece: bytes, sums: _Sums
+    call: Call, url: str, name: str, source: BinaryIO, piece: bytes, sums: _Sums
 ) -> requests.Response:
     query = {"uploadType": "resumable", "name": name}
     begun = await call("POST", url, query, data=b"", accept=(200, 201))
@@ -80,7 +69,7 @@ async def _in_pieces(
 
 
 async def _send(
-    call: _Call, session: str, piece: bytes, start: int, total: str
+    call: Call, session: str, piece: bytes, start: int, total: str
 ) -> requests.Response:
     """One piece, wholly: the bucket may take less of it and says how much. Bytes that it has are
     ignored by it, so a piece whose answer was lost is sent again."""

@@ -8,8 +8,8 @@ import io
 import itertools
 import os
 import threading
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,10 +29,8 @@ class LocalStore:
     @asynccontextmanager
     async def writer(self, path: LogPath) -> AsyncIterator[LocalWriter]:
         file = self._file(path)
-        try:
+        with _writing(file):
             fd = await asyncio.to_thread(_open_for_append, file)
-        except OSError as error:
-            raise StoreUnavailable(f"cannot write {file}: {error}") from error
         try:
             yield LocalWriter(fd, file)
         finally:
@@ -83,10 +81,16 @@ class LocalWriter:
         self._fd, self._file = fd, file
 
     async def write(self, data: bytes) -> None:
-        try:
+        with _writing(self._file):
             await asyncio.to_thread(_write_all, self._fd, data)
-        except OSError as error:
-            raise StoreUnavailable(f"cannot write {self._file}: {error}") from error
+
+
+@contextmanager
+def _writing(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailable(f"cannot write {file}: {error}") from error
 
 
 def _save(root: Path, file: Path, source: BinaryIO) -> StoredObject:
@@ -96,40 +100,30 @@ def _save(root: Path, file: Path, source: BinaryIO) -> StoredObject:
     digest, size = hashlib.sha256(), 0
     # A name of its own for each try: one that nobody waits for any more may still be writing.
     part = file.with_name(f".part-{os.getpid()}-{threading.get_ident()}-{next(_tries)}")
-    try:
+    with _writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
-    except OSError as error:
-        raise StoreUnavailable(f"cannot write {file}: {error}") from error
     try:
-        while data := source.read(_CHUNK):
+        while data := source.read(_CHUNK):  # an OSError of the source stays what it is
             digest.update(data)
             size += len(data)
-            _into(fd, data, file)
-        _settle(fd, part, file, root)
+            with _writing(file):
+                _write_all(fd, data)
+        with _writing(file):
+            _settle(fd, part, file, root)
     finally:
         os.close(fd)
         part.unlink(missing_ok=True)
     return StoredObject(size, digest.hexdigest())
 
 
-def _into(fd: int, data: bytes, file: Path) -> None:
-    try:
-        _write_all(fd, data)
-    except OSError as error:
-        raise StoreUnavailable(f"cannot write {file}: {error}") from error
-
-
 def _settle(fd: int, part: Path, file: Path, root: Path) -> None:
-    try:
-        os.fsync(fd)
-        part.rename(file)
-        for directory in file.parents:
-            _sync_directory(directory)
-            if directory == root:
-                return
-    except OSError as error:
-        raise StoreUnavailable(f"cannot write {file}: {error}") from error
+    os.fsync(fd)
+    part.rename(file)
+    for directory in file.parents:
+        _sync_directory(directory)
+        if directory == root:
+            return
 
 
 def _sync_directory(directory: Path) -> None:

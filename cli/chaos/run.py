@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from cli.chaos.job_flow import RETRY_S, Flow
+from cli.chaos.job_flow import Flow
 from cli.chaos.scenarios import STUCK_S, ChaosLog, ChaosPlan, NotRecovered, Outage
-from cli.paths import Home, Running, alive
+from cli.paths import Home, Running, alive, send_signal
 from core.clock import SystemClock
 from core.errors import StoreDown
 from db.audit import leading, watch
@@ -142,46 +142,50 @@ class ChaosRun:
     async def _kill_leader(self) -> None:
         term, pid = await self._leader()
         await asyncio.sleep(ELECTED_S)
-        _signal(pid, signal.SIGKILL)
+        send_signal(pid, signal.SIGKILL)
         await self._successor(term)
 
     async def _freeze_leader(self) -> None:
         """It thaws beside its successor and believes for a moment that it still leads."""
         term, pid = await self._leader()
         await asyncio.sleep(min(ELECTED_S, self._plan.frozen_s / 4))
-        _signal(pid, signal.SIGSTOP)
+        send_signal(pid, signal.SIGSTOP)
         try:
             await self._successor(term)
             await asyncio.sleep(self._plan.frozen_s)
         finally:
-            _signal(pid, signal.SIGCONT)
+            send_signal(pid, signal.SIGCONT)
 
     async def _hand_over(self) -> None:
         term, pid = await self._leader()
         began = self._clock.monotonic()
-        _signal(pid, signal.SIGTERM)
+        send_signal(pid, signal.SIGTERM)
         await self._successor(term)
         self.story.handovers_s.append(self._clock.monotonic() - began)
 
     async def _leader(self) -> tuple[int, int]:
         """(term, process) of whoever leads now."""
-        deadline = self._clock.monotonic() + STUCK_S
-        while self._clock.monotonic() < deadline:
+        term, words = 0, [""]
+        async for _ in self._until_stuck("nobody led"):
             term, holder = await self._asked()
             words = holder.rsplit("-", 2)
             if len(words) == 3 and alive(int(words[1])):
-                return term, int(words[1])
-            await asyncio.sleep(POLL_S)
-        raise NotRecovered(f"nobody led within {STUCK_S:g} s")
+                break
+        return term, int(words[1])
 
     async def _successor(self, term: int) -> None:
-        deadline = self._clock.monotonic() + STUCK_S
-        while self._clock.monotonic() < deadline:
+        async for _ in self._until_stuck(f"nobody took over from term {term}"):
             now, holder = await self._asked()
             if now > term and holder:
                 return
+
+    async def _until_stuck(self, what: str) -> AsyncIterator[None]:
+        """Look again and again; NotRecovered if that takes too long."""
+        deadline = self._clock.monotonic() + STUCK_S
+        while self._clock.monotonic() < deadline:
+            yield
             await asyncio.sleep(POLL_S)
-        raise NotRecovered(f"nobody took over from term {term} within {STUCK_S:g} s")
+        raise NotRecovered(f"{what} within {STUCK_S:g} s")
 
     async def _asked(self) -> tuple[int, str]:
         try:
@@ -192,7 +196,7 @@ class ChaosRun:
     # --- workers ------------------------------------------------------------------------
 
     async def _kill_agent(self) -> None:
-        _signal(await self._busy_agent(), signal.SIGKILL)
+        send_signal(await self._busy_agent(), signal.SIGKILL)
 
     async def _freeze_vm(self) -> None:
         """The whole machine stands still, then goes on: shorter or longer than it may be silent."""
@@ -205,28 +209,27 @@ class ChaosRun:
 
     async def _frozen(self, pids: Sequence[int], seconds: float) -> None:
         for pid in pids:
-            _signal(pid, signal.SIGSTOP)
+            send_signal(pid, signal.SIGSTOP)
         try:
             await asyncio.sleep(seconds)
         finally:
             for pid in pids:
-                _signal(pid, signal.SIGCONT)
+                send_signal(pid, signal.SIGCONT)
 
     async def _busy_agent(self) -> int:
         """A worker that has a job at this moment."""
         prefix = f"ZEN_VM_DIR={self._home.path / 'cloud' / 'vms'}{os.sep}"
-        deadline = self._clock.monotonic() + STUCK_S
-        while self._clock.monotonic() < deadline:
+        found: list[int] = []
+        async for _ in self._until_stuck("no worker had a job"):
             found = sorted(pid for pid in marked(prefix) if _is_agent(pid) and _below(pid))
             if found:
-                return self._dice.choice(found)
-            await asyncio.sleep(RETRY_S)
-        raise NotRecovered(f"no worker had a job within {STUCK_S:g} s")
+                break
+        return self._dice.choice(found)
 
     # --- database and bus ---------------------------------------------------------------
 
     async def _kill_bus(self) -> None:
-        _signal(self._running().processes["bus"], signal.SIGKILL)
+        send_signal(self._running().processes["bus"], signal.SIGKILL)
         await asyncio.sleep(3)
 
     async def _freeze_bus(self) -> None:
@@ -242,12 +245,8 @@ class ChaosRun:
         """Schedulers are told the new address by a restart: until then nobody leads."""
         began = self._clock.now()
         before = self._running().processes["postgres"]
-        _signal(before, number)
-        deadline = self._clock.monotonic() + STUCK_S
-        while self._running().processes.get("postgres") == before:
-            if self._clock.monotonic() > deadline:
-                raise NotRecovered("the database did not come back")
-            await asyncio.sleep(POLL_S)
+        send_signal(before, number)
+        await self._started_again("postgres", before)
         await self._leader()
         self.story.outages.append((began, self._clock.now()))
 
@@ -271,24 +270,25 @@ class ChaosRun:
             await asyncio.sleep(self._plan.away_s)
         await self._returned("bus", began, steady)
 
+    async def _started_again(self, part: str, before: int) -> None:
+        async for _ in self._until_stuck(f"{part} did not come back"):
+            if self._running().processes.get(part) != before:
+                return
+
     @contextmanager
     def _held_down(self, part: str) -> Iterator[None]:
         """The supervisor stands still meanwhile, or it would start the part again at once."""
         supervisor = self._running().pid
         self._before = self._running().processes[part]
-        _signal(supervisor, signal.SIGSTOP)
+        send_signal(supervisor, signal.SIGSTOP)
         try:
-            _signal(self._before, signal.SIGKILL)
+            send_signal(self._before, signal.SIGKILL)
             yield
         finally:
-            _signal(supervisor, signal.SIGCONT)
+            send_signal(supervisor, signal.SIGCONT)
 
     async def _returned(self, part: str, began: float, steady: Mapping[str, int]) -> None:
-        deadline = self._clock.monotonic() + STUCK_S
-        while self._running().processes.get(part) == self._before:
-            if self._clock.monotonic() > deadline:
-                raise NotRecovered(f"{part} did not come back")
-            await asyncio.sleep(POLL_S)
+        await self._started_again(part, self._before)
         back = self._clock.now().timestamp()
         self.story.away.append(Outage(part, began, back, steady))
         self._tell(f"[{self._elapsed():5.0f} s] {part} is back")
@@ -320,13 +320,6 @@ class ChaosRun:
 
     def _elapsed(self) -> float:
         return self._clock.monotonic() - self._began
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return  # it ended by itself meanwhile
 
 
 def _noted(path: Path) -> Mapping[str, object]:

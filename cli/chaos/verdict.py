@@ -52,7 +52,7 @@ class ChaosVerdict:
             ("attempts", f"{self.attempts} ({self.runs_seen} seen running)", "none at once"),
             ("takeovers", _quantiles(self.takeovers_s), f"p99 ≤ {TAKEOVER_MAX_S:g} s"),
             ("handovers (SIGTERM)", _quantiles(self.handovers_s), f"< {HANDOVER_MAX_S:g} s"),
-            ("leaders' writes", f"{self.writes}, all by whoever led", "0 by others"),
+            ("leaders' writes", f"{self.writes}, all by the leader of the time", "0 by others"),
             ("answers to repeat", retried or "none", "only retryable"),
             *outage_rows(story, self.through),
             ("all ended after", f"{story.healed_s:.1f} s without faults", ""),

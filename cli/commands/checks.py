@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 
 import typer
 
-from cli.options import AsJson
-from cli.output.printing import console, emit, fitted, note, say
+from cli.options import AsJson, command
+from cli.output.printing import Answer, fitted, say
 from cli.paths import ROOT
 from core.clock import SystemClock
 
@@ -55,6 +55,7 @@ def steps() -> tuple[CheckStep, ...]:
     )
 
 
+@command
 def check(
     tests: Annotated[
         bool, typer.Option("--tests/--no-tests", help="Without: zen test runs them anyway.")
@@ -70,19 +71,11 @@ def check(
     """
     results = [_run(step, as_json) for step in steps() if tests or step.name != FAST_TESTS]
     failed = [name for name, code, _ in results if code != 0]
-    if as_json:
-        emit(
-            {
-                "ok": not failed,
-                "steps": [{"name": n, "exit_code": c, "seconds": s} for n, c, s in results],
-            }
-        )
-    elif failed:
-        note(f"check failed: {', '.join(failed)}")
-    else:
-        say(f"all good in {sum(s for _, _, s in results):.1f} s")
-    if failed:
-        raise typer.Exit(1)
+    told = [{"name": n, "exit_code": c, "seconds": s} for n, c, s in results]
+    good = f"all good in {sum(s for _, _, s in results):.1f} s"
+    bad = f"check failed: {', '.join(failed)}"
+    notes, text = ([bad], ()) if failed else ((), [good])
+    Answer({"ok": not failed, "steps": told}, text, notes, 1 if failed else 0).print(as_json)
 
 
 def run_tests(ctx: typer.Context, as_json: AsJson = False) -> None:
@@ -100,16 +93,12 @@ def run_tests(ctx: typer.Context, as_json: AsJson = False) -> None:
         parts = parts_of_tests()
     with tempfile.TemporaryDirectory(prefix="zen-test-") as scratch:
         results = _run_parts(parts, Path(scratch), as_json)
-    if as_json:
-        emit(
-            {"ok": not any(part.code for part in results), "steps": [p.as_json() for p in results]}
-        )
-    else:
-        headings = ("PART", "PASSED", "FAILED", "SKIPPED", "SECONDS", "RESULT")
-        rows = [part.row() for part in results]
-        numbers = "PASSED FAILED SKIPPED SECONDS"
-        console().print(fitted(headings, rows, right=numbers, below="RESULT"))
-    raise typer.Exit(max(part.code for part in results))
+    code = max(part.code for part in results)
+    headings = ("PART", "PASSED", "FAILED", "SKIPPED", "SECONDS", "RESULT")
+    rows = [part.row() for part in results]
+    table = fitted(headings, rows, right="PASSED FAILED SKIPPED SECONDS", below="RESULT")
+    told = {"ok": code == 0, "steps": [part.as_json() for part in results]}
+    Answer(told, [table], code=code).print(as_json)
 
 
 def parts_of_tests() -> tuple[CheckStep, ...]:

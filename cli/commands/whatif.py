@@ -108,7 +108,7 @@ def whatif(wanted: WhatifOptions) -> Answer | None:
         _make_traces(wanted.make_traces, wanted.days, wanted.seed)
         return None
     told, past = _history(wanted.cluster, wanted.api, wanted.seed) if wanted.cluster else ({}, None)
-    work, series = _inputs(wanted.jobs, wanted.supply, wanted.prices, past)
+    work, series = _inputs(wanted, past)
     if wanted.group:
         work = work.of_group(wanted.group)
     work = work.one_vm_each().window(wanted.days) if wanted.jobs else work.latest(wanted.days)
@@ -121,7 +121,7 @@ def whatif(wanted: WhatifOptions) -> Answer | None:
         physics=ReplayPhysics(boot_s=_boot_s(wanted.boot_s, past)),
         spot_supply=_priced(series, wanted.spot_prices) if wanted.spot_prices else None,
     )
-    assumed = _assumed(past, wanted.jobs, wanted.supply, wanted.prices)
+    assumed = _assumed(wanted, past)
     if wanted.spot and wanted.spot_prices is None:
         assumed += ("spot costs the same (other prices: --spot-prices)",)
     if wanted.spot or present.setup.spot:
@@ -168,34 +168,29 @@ def _boot_s(named: float | None, past: RecordedHistory | None) -> float:
     return next((s for s in (named, seen) if s is not None), BOOT_S)
 
 
-def _inputs(
-    jobs: Path | None, supply: Path | None, prices: Path | None, past: RecordedHistory | None
-) -> tuple[Workload, Supply]:
+def _inputs(wanted: WhatifOptions, past: RecordedHistory | None) -> tuple[Workload, Supply]:
     """Files first, then the history; one of them must say what came and what there was."""
     from sim.replay.supply import load_supply
     from sim.replay.workload import load_jobs
 
-    if past is None and (jobs is None or supply is None):
-        missing = "--jobs" if jobs is None else "--supply"
-        raise typer.BadParameter(f"{missing} is missing: name both files, or a --cluster")
+    jobs, supply = wanted.jobs, wanted.supply
     work = load_jobs(jobs) if jobs else past.work if past else None
     series = load_supply(supply) if supply else past.supply if past else None
-    assert work is not None
-    assert series is not None
-    return work, _priced(series, prices) if prices else series
+    if work is None or series is None:
+        missing = "--jobs" if work is None else "--supply"
+        raise typer.BadParameter(f"{missing} is missing: name both files, or a --cluster")
+    return work, _priced(series, wanted.prices) if wanted.prices else series
 
 
-def _assumed(
-    past: RecordedHistory | None, jobs: Path | None, supply: Path | None, prices: Path | None
-) -> tuple[str, ...]:
+def _assumed(wanted: WhatifOptions, past: RecordedHistory | None) -> tuple[str, ...]:
     found: list[str] = []
-    if past is not None and not (jobs and supply):
+    if past is not None:
         # The first speaks of jobs, the others of the supply.
-        found += past.assumed[:1] if not jobs else ()
-        found += past.assumed[1:] if not supply else ()
-    if supply and not prices:
+        found += past.assumed[:1] if not wanted.jobs else ()
+        found += past.assumed[1:] if not wanted.supply else ()
+    if wanted.supply and not wanted.prices:
         found.append("no --prices: every zone costs a dollar per hour")
-    if supply:
+    if wanted.supply:
         found.append("the highest count of the supply means that many or more")
     return tuple(found)
 

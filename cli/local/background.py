@@ -20,7 +20,7 @@ from cli.local.lock import AlreadyUp, holder
 from cli.local.process import ChildFailed, die_with_parent, last_words
 from cli.local.stack import Options
 from cli.output.printing import note
-from cli.paths import PROGRAM, ROOT, Home, Running, alive
+from cli.paths import PROGRAM, ROOT, Home, Running, alive, send_signal
 from core.clock import SystemClock
 from core.errors import ZenError
 
@@ -144,8 +144,7 @@ def stop(place: Home, limit_s: float, tell: Callable[[str], None]) -> bool:
         return False
     tell(f"stopping what runs in {place.path} (pid {pid})")
     if pid > 0:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
+        send_signal(pid, signal.SIGTERM)
     clock = SystemClock()
     began = clock.monotonic()
     # It lets go of the lock a moment before it ends: who comes after us must find nothing.

@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from cli.paths import PROGRAM, Home, alive
+from cli.paths import PROGRAM, Home, alive, send_signal
 from core.clock import SystemClock
 from core.errors import ZenError
 
@@ -89,17 +89,10 @@ def end_leftovers(home: Home, mark: str) -> None:
     clock = SystemClock()
     began = clock.monotonic()
     for pid in leftovers(home, mark):
-        _signal(pid, signal.SIGTERM)
+        send_signal(pid, signal.SIGTERM)
     while left := leftovers(home, mark):
         if clock.monotonic() - began > LEFTOVER_S:
             for pid in left:
-                _signal(pid, signal.SIGKILL)
+                send_signal(pid, signal.SIGKILL)
             return
         time.sleep(POLL_S)
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return

@@ -12,10 +12,13 @@ import os
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from cli.client import Client, Refused, Unreachable
 from cli.local.config import VmCap, clean_environment, edited, write_config, write_sealed
 from cli.local.new_groups import Regrouper
 from cli.local.node_config import PLACE, PRETEND_TYPE, NodePlan, node_values, socket_of
@@ -35,6 +38,8 @@ HEALTHY_S = 60.0
 """A part that ran this long begins again with the shortest pause."""
 PAUSE_MAX_S = 10.0
 STEP_S = 60.0
+OLD_VMS_LOOKS = 100
+"""Ten to a second: for how long VMs of the last run are waited for."""
 MARK = "ZEN_STACK_HOME"
 """Marks our processes, so that a number in run.json is never taken for a stranger's process."""
 
@@ -109,6 +114,7 @@ class Stack:
     async def start(self) -> Running:
         """Everything up, or ChildFailed; what was started by then is stopped by stop()."""
         settings = self._write_config()
+        had_vms = not self._options.node and (self._data / "pg").exists()
         # Two chains that do not need each other: the database with its schema, and the bus
         # with its topics and the cloud whose VMs must know where the bus is.
         async with asyncio.TaskGroup() as group:
@@ -123,7 +129,24 @@ class Stack:
             self._restarters.append(
                 asyncio.create_task(self._follows.follow(self.sim), name="groups")
             )
+        if had_vms:
+            await self._old_vms_gone()
         return running
+
+    async def _old_vms_gone(self) -> None:
+        """The VMs of the last run ended with its cloud. Until the leader has seen that, it would
+        place a new job on one of them. What takes longer than that is no reason not to start."""
+
+        def old() -> bool:
+            with Client(self.api) as client:
+                vms = client.get("/vms", {"page_size": 500})["vms"]
+            return any(datetime.fromisoformat(vm["requested_at"]) < self._started_at for vm in vms)
+
+        with suppress(Unreachable, Refused):
+            for _ in range(OLD_VMS_LOOKS):
+                if not await asyncio.to_thread(old):
+                    return
+                await asyncio.sleep(0.1)
 
     def _write_config(self) -> Settings:
         store = self._data / "store"

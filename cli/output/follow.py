@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TextIO, TypeVar
 
 from cli.client import Client, Json, Refused, Unreachable, path
 from cli.output.printing import note
@@ -39,18 +39,17 @@ T = TypeVar("T")
 Sink = Callable[[Chunk], None]
 
 
-def to_stdout(chunk: Chunk) -> None:
+def to_stdout(chunk: Chunk, stream: TextIO | None = None) -> None:
     """The job's own bytes, untouched."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(chunk.data)
-    sys.stdout.buffer.flush()
+    out = stream or sys.stdout
+    out.flush()
+    out.buffer.write(chunk.data)
+    out.buffer.flush()
 
 
 def to_stderr(chunk: Chunk) -> None:
     """The same where stdout belongs to a JSON answer."""
-    sys.stderr.flush()
-    sys.stderr.buffer.write(chunk.data)
-    sys.stderr.buffer.flush()
+    to_stdout(chunk, sys.stderr)
 
 
 class Follower:

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from cli.reference.markdown import MADE_BY, cell, meanings
 from config.reload import RESTART_KEYS
-from config.schema import KEYS, NAMES, SECTIONS, Key
-from core.health import HealthRules
-from core.queueing import QueuePolicy
-from core.retention import RetentionRules
-from core.supply import CapacityPolicy
-from core.timers import Timers
+from config.schema import DECLARED, KEYS, NAMES, SECTIONS, Key
 
 _HEAD = f"""\
 # Configuration
@@ -30,22 +25,12 @@ for keys that need a restart.
 """
 
 
-_DECLARED = {
-    "timers": Timers,
-    "health": HealthRules,
-    "retention": RetentionRules,
-    "capacity": CapacityPolicy,
-    "queue": QueuePolicy,
-}
-"""Section → the class whose fields say what its keys mean."""
-
-
 def page() -> str:
     """The whole page."""
     parts = [_HEAD, *(f"- `{path}`: {cell(kind.expected)}" for path, kind in NAMES.items())]
     said = {
         f"{section}.{name}": words
-        for section, kind in _DECLARED.items()
+        for section, (kind, _) in DECLARED.items()
         for name, words in meanings(kind).items()
     }
     for section, title in SECTIONS.items():

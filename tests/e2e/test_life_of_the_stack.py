@@ -52,6 +52,16 @@ def test_jobs_are_found_again_after_a_restart(up: Stack) -> None:
     assert up.wait(job_id)["status"] == "SUCCEEDED"
 
 
+def test_no_job_is_placed_on_a_vm_of_the_last_run(up: Stack) -> None:
+    """The VMs ended with the stack: a job that comes right after the next start gets a new one."""
+    up.up()
+    up.wait(up.submit("true", gpu_type="l4"))
+    up.zen("down")
+    up.up()
+    job = up.wait(up.submit("true", gpu_type="l4"))
+    assert (job["status"], job["attempt"]) == ("SUCCEEDED", 1)
+
+
 def test_ctrl_c_stops_cleanly(up: Stack) -> None:
     """In the foreground, with a job running: exit code 0 or 130, nothing left; a stack beside it
     does not notice."""
