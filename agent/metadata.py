@@ -315,7 +315,7 @@ def _flag(name: str, text: str, faults: list[Fault]) -> bool:
 
 
 def _containers(text: str, faults: list[Fault]) -> ContainerRules:
-    expected = f"a JSON object with mounts ({MOUNTS_WORDS}) and network"
+    expected = f"a JSON object with mounts ({MOUNTS_WORDS}), network and user"
     return _rules("zen-containers", text, rules_of, expected, faults) or ContainerRules()
 
 

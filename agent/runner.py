@@ -78,7 +78,7 @@ class JobRunner:
         self._sandbox = self._isolation.rules
         ours = os.environ if environment is None else environment
         self._processes = Processes(ours, self._isolation)
-        self._containers = Containers(runtime)
+        self._containers = Containers(runtime, self._isolation)
         self._jobs: dict[str, _Kept] = {}
         self._until: float | None = None
 

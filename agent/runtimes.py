@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agent.containers.docker import DockerError
-from agent.containers.spec import NoContainer, Runtime
+from agent.containers.spec import ContainerLimits, NoContainer, Runtime
 from agent.environment import AttemptDirectories, argv_for, environment_for
 from agent.events import StartFailed
 from agent.sandbox.cgroups import Group
@@ -84,7 +84,7 @@ class Processes:
             raise CannotStart(127, "the job has no command")
         isolation, spec = self._isolation, order.spec
         uid = isolation.user_for(order)
-        places.make(owner=uid, shared=order.world_size > 1 or order.size is not None)
+        places.make(owner=uid, shared=order.on_several_vms)
         seen = isolation.seen(places) if uid is not None else None
         group = isolation.group_for(order)
         if group is not None:
@@ -143,13 +143,15 @@ class Containers:
 
     shim = _program("agent.containers.shim")
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Runtime, isolation: Isolation) -> None:
+        self._runtime, self._isolation = runtime, isolation
 
     async def brief(self, order: StartJob, places: AttemptDirectories) -> dict[str, object]:
-        places.make(for_anybody=True)
+        uid = self._isolation.user_for(order) if self._runtime.user_of_job else None
+        places.make(owner=uid, for_anybody=uid is None, shared=order.on_several_vms)
+        limits = ContainerLimits(self._isolation.rules.pids_max, uid)
         try:
-            return await self._runtime.brief(order, places)
+            return await self._runtime.brief(order, places, limits)
         except NoContainer as error:
             raise CannotStart(125, f"{error}; the job asks for image {order.spec.image}") from error
 
@@ -161,7 +163,8 @@ class Containers:
     async def adopt(self, order: StartJob, shim: int) -> None:
         """The runtime has limits of its own."""
 
-    def ended(self, _: StartJob) -> str:
+    def ended(self, order: StartJob) -> str:
+        self._isolation.release(order.lease_id)
         return ""
 
     async def abandon(self, order: StartJob, _: int) -> None:

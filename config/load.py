@@ -77,7 +77,7 @@ def settings_of(
         budgets=Budgets(**values["budgets"]),
         health=HealthRules(**values["health"]),
         containers=ContainerRules(
-            tuple(values["containers"]["mounts"]), values["containers"]["network"]
+            **{**values["containers"], "mounts": tuple(values["containers"]["mounts"])}
         ),
         sandbox=SandboxRules(**values["sandbox"]),
         retention=RetentionRules(**values["retention"]),

@@ -44,7 +44,7 @@ from config.value_types import (
     whole,
 )
 from core.clouds import CLOUDS
-from core.containers import NETWORKS, ContainerRules
+from core.containers import NETWORKS, USERS, ContainerRules
 from core.cost import TenantBudget
 from core.health import HealthRules
 from core.job import Budgets
@@ -389,7 +389,10 @@ DECLARED: Final[dict[str, tuple[type, dict[str, ValueType]]]] = {
         },
     ),
     "retention": (RetentionRules, defaultdict(lambda: DAYS)),
-    "containers": (ContainerRules, {"mounts": MOUNTS, "network": choice(*NETWORKS)}),
+    "containers": (
+        ContainerRules,
+        {"mounts": MOUNTS, "network": choice(*NETWORKS), "user": choice(*USERS)},
+    ),
     "sandbox": (SandboxRules, {name: whole(*bounds) for name, bounds in BOUNDS.items()}),
 }
 """Section → the class whose fields are its keys, with defaults and meanings, and their types."""

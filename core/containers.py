@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 HOME = "/zen"
 """Where a container finds its places; nothing else may be mounted there."""
-NETWORKS = ("host", "bridge", "none")
+NETWORKS = ("auto", "bridge", "host", "none")
+USERS = ("job", "image")
 MOUNTS_WORDS = (
     'a list of at most 32 mounts, e.g. ["/mnt/data:/data"] (read-only) or ["/mnt/out:/out:rw"]; '
     f"nothing at {HOME}"
@@ -24,8 +25,17 @@ class ContainerRules:
     mounts: tuple[str, ...] = ()
     """Directories of the VM that every container sees: source:target, read-only unless it ends
     with :rw. Jobs cannot ask for others."""
-    network: str = "host"
-    """`host`: as processes have it, which gangs need; `bridge`: the runtime's own; `none`."""
+    network: str = "auto"
+    """`auto`: `bridge`, and `host` for jobs on several VMs, whose members have to find each other;
+    `bridge`: the runtime's own; `host`: as processes have it; `none`."""
+    user: str = "job"
+    """`job`: a user of the job's own, where the agent is root; `image`: the one that the image
+    names, often root of the VM without its capabilities."""
+
+    def network_for(self, *, several: bool) -> str:
+        if self.network != "auto":
+            return self.network
+        return "host" if several else "bridge"
 
     def binds(self) -> list[str]:
         """As the Docker API takes them."""
@@ -51,7 +61,9 @@ def rules_of(words: object) -> ContainerRules | None:
     """The rules from plain values, as instance metadata carries them; None if they are wrong."""
     if not isinstance(words, Mapping):
         return None
-    mounts, network = words.get("mounts", []), words.get("network", "host")
-    if not are_mounts(mounts) or network not in NETWORKS:
+    usual = ContainerRules()
+    mounts, network = words.get("mounts", []), words.get("network", usual.network)
+    user = words.get("user", usual.user)
+    if not are_mounts(mounts) or network not in NETWORKS or user not in USERS:
         return None
-    return ContainerRules(tuple(mounts), network)
+    return ContainerRules(tuple(mounts), network, user)

@@ -156,6 +156,11 @@ class StartJob:
         """The GPUs of its slots; the slot of a job without GPUs is none."""
         return gpus_among(self.slots, self.spec.gpu_count)
 
+    @property
+    def on_several_vms(self) -> bool:
+        """A member of a gang, or of an elastic job, which may become several."""
+        return self.world_size > 1 or self.size is not None
+
 
 @dataclass(frozen=True, slots=True)
 class _ToAttempt:

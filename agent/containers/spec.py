@@ -6,6 +6,7 @@ import asyncio
 import os
 import resource
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from agent.containers.docker import Docker, DockerError, find
@@ -28,6 +29,15 @@ class NoContainer(Exception):
     """Why a job with an image cannot run here."""
 
 
+@dataclass(frozen=True, slots=True)
+class ContainerLimits:
+    """What a container gets for being shut in."""
+
+    pids_max: int
+    uid: int | None = None
+    """None: the image's own user."""
+
+
 class Runtime:
     """The container runtime of this VM, found when it is first needed."""
 
@@ -46,7 +56,14 @@ class Runtime:
         self._marks = {name: environ[name] for name in ("ZEN_VM_DIR",) if name in environ}
         self._gpus: str | None = None
 
-    async def brief(self, order: StartJob, places: AttemptDirectories) -> dict[str, object]:
+    @property
+    def user_of_job(self) -> bool:
+        """Whether containers run as a user of their job's own."""
+        return self._rules.user == "job"
+
+    async def brief(
+        self, order: StartJob, places: AttemptDirectories, limits: ContainerLimits
+    ) -> dict[str, object]:
         """What the shim of a container needs to know, or NoContainer."""
         address = self._address()
         needs_gpus = self._real_gpus and bool(order.gpus)
@@ -56,8 +73,14 @@ class Runtime:
             "name": container_name(order),
             "image": order.spec.image,
             "auth": await auth_for(order.spec.image or "", self._environ, self._token),
-            "create": create_body(order, places, self._rules, self._vm_name, way, self._marks),
+            "create": self._body(order, places, way, limits),
         }
+
+    def _body(
+        self, order: StartJob, places: AttemptDirectories, way: str, limits: ContainerLimits
+    ) -> dict[str, object]:
+        body = create_body(order, places, self._rules, self._vm_name, way, self._marks)
+        return shut_in(body, limits)
 
     async def abandon(self, order: StartJob) -> None:
         """Its shim is dead: nobody else ends it."""
@@ -138,12 +161,30 @@ def create_body(
     return body
 
 
+def shut_in(body: dict[str, object], limits: ContainerLimits) -> dict[str, object]:
+    """The body of a container without capabilities or a way to more, with bounded processes."""
+    host, env = body["HostConfig"], body["Env"]
+    assert isinstance(host, dict), "create_body made it"
+    assert isinstance(env, list), "create_body made it"
+    bounds = {
+        "CapDrop": ["ALL"],
+        "SecurityOpt": ["no-new-privileges"],
+        "PidsLimit": limits.pids_max,
+    }
+    body = {**body, "HostConfig": {**host, **bounds}}
+    if limits.uid is None:
+        return body
+    # The image does not know this user: without a home of its own it would be /.
+    own = [f"HOME={INSIDE.work}", "USER=job", "LOGNAME=job"]
+    return {**body, "User": f"{limits.uid}:{limits.uid}", "Env": [*own, *env]}
+
+
 def _host_config(
     order: StartJob, places: AttemptDirectories, rules: ContainerRules, way: str
 ) -> dict[str, object]:
     spec = order.spec
     config: dict[str, object] = {
-        "NetworkMode": rules.network,
+        "NetworkMode": rules.network_for(several=order.on_several_vms),
         # A first process that passes signals on and reaps: else SIGTERM does nothing to `sleep`.
         "Init": True,
         "Binds": [

@@ -17,6 +17,8 @@ from agent.containers.docker import Docker, DockerError
 from core.clock import SystemClock
 
 IMAGE = "localhost/zen-busybox"
+IMAGE_OF_NOBODY = "localhost/zen-nobody"
+"""The same, with a user of its own."""
 NEEDED = ("podman", "runc", "conmon", "busybox")
 LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024")
 _TIMEOUT_S = 60
@@ -85,8 +87,9 @@ class Podman:
         tar = self.home / "image.tar"
         tar.write_bytes(_image_tar())
         changes = ['ENTRYPOINT ["/bin/echo", "entry"]', 'CMD ["usual"]', "WORKDIR /srv"]
-        flags = [word for change in changes for word in ("--change", change)]
-        self.run("import", *flags, str(tar), f"{IMAGE}:latest")
+        for image, more in ((IMAGE, []), (IMAGE_OF_NOBODY, ["USER nobody"])):
+            flags = [word for change in (*changes, *more) for word in ("--change", change)]
+            self.run("import", *flags, str(tar), f"{image}:latest")
 
     @contextmanager
     def serve(self) -> Iterator[Podman]:

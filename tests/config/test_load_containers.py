@@ -34,7 +34,9 @@ def test_from_the_file_to_the_worker(tmp_path: Path) -> None:
     assert named.containers.mounts == ("/a:/b", "/c:/d:rw")
 
 
-@pytest.mark.parametrize("words", ["mounts: [data]", "mounts: [/x:/zen/y]", "network: moon"])
+@pytest.mark.parametrize(
+    "words", ["mounts: [data]", "mounts: [/x:/zen/y]", "network: moon", "user: root"]
+)
 def test_wrong_settings_name_the_key(tmp_path: Path, words: str) -> None:
     """A wrong mount or network is refused with its key."""
     file = tmp_path / "zen.yaml"

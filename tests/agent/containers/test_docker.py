@@ -13,7 +13,15 @@ import pytest
 
 from agent.containers.docker import Frames, split_image
 from agent.containers.registry import auth_for, registry_of
-from agent.containers.spec import NoContainer, Runtime, create_body, gpu_request, gpu_way
+from agent.containers.spec import (
+    ContainerLimits,
+    NoContainer,
+    Runtime,
+    create_body,
+    gpu_request,
+    gpu_way,
+    shut_in,
+)
 from agent.environment import places_for
 from agent.events import Exited, Signal, Started, StartFailed
 from agent.runtimes import Containers
@@ -158,6 +166,12 @@ def test_body_of_a_container(tmp_path: Path) -> None:
     assert (body["Entrypoint"], body["Cmd"]) == (["python3", "train.py"], [])
     assert (host["Memory"], host["NanoCpus"]) == (512 * 1024**2, 1_500_000_000)
     assert host["NetworkMode"] == "bridge"
+    shut = shut_in(body, ContainerLimits(7, 1234))
+    bounds = shut["HostConfig"]
+    assert isinstance(bounds, dict)
+    assert (bounds["CapDrop"], bounds["SecurityOpt"]) == (["ALL"], ["no-new-privileges"])
+    assert (bounds["PidsLimit"], shut["User"]) == (7, "1234:1234")
+    assert "User" not in shut_in(body, ContainerLimits(7))
     assert host["Binds"] == [
         f"{places.base}:/zen:rw",
         f"{places.checkpoints}:/zen/checkpoints:rw",
@@ -212,8 +226,9 @@ async def test_real_gpus_need_a_way(docker: FakeDocker, tmp_path: Path) -> None:
     environ = {"DOCKER_HOST": docker.address}
     runtime = Runtime(environ, ME, ContainerRules(), real_gpus=True, token=no_token)
     order = order_for("true")
+    places = places_for(order, tmp_path, LocalStore(tmp_path))
     with pytest.raises(NoContainer, match="cannot hand out GPUs"):
-        await runtime.brief(order, places_for(order, tmp_path, LocalStore(tmp_path)))
+        await runtime.brief(order, places, ContainerLimits(100))
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,12 @@ import pytest
 from agent.containers.docker import find
 from agent.containers.leftovers import SHIM, VM, is_leftover, sweep, whoami
 from agent.events import Signal, StartFailed
+from agent.sandbox.isolation import find_isolation
 from core.clock import SystemClock
 from core.containers import ContainerRules
 from core.job_fields import WorkerSpec
-from tests.agent.podman import IMAGE, Podman
+from core.sandbox import SandboxRules
+from tests.agent.podman import IMAGE, IMAGE_OF_NOBODY, Podman
 from tests.agent.runner_rig import RunnerRig, order_for
 from tests.agent.vm import DEADLINE_S, until
 
@@ -63,7 +65,8 @@ async def test_mounts_limits_and_another_user(rig: RunnerRig, podman: Podman) ->
     image brings may write to the job's places."""
     spec = spec_for(
         "cat /data/file; touch /data/x 2>/dev/null || echo read-only; cd $ZEN_OUTPUT_DIR; "
-        "su nobody -s /bin/sh -c 'echo mine > out' && cat out; echo up; sleep 1000",
+        "id -u; echo mine > out && cat out; echo up; sleep 1000",
+        image=IMAGE_OF_NOBODY,
         memory_mb=64,
         cpu_cores=0.5,
     )
@@ -74,7 +77,30 @@ async def test_mounts_limits_and_another_user(rig: RunnerRig, podman: Podman) ->
     assert f'"Memory":{64 * 1024**2}' in told
     assert '"NanoCpus":500000000' in told
     assert labels["zen.lease"] == "lease-1"
-    assert await rig.log() == "mounted\nread-only\nmine\nup\n"
+    assert await rig.log() == "mounted\nread-only\n65534\nmine\nup\n"
+
+
+async def test_a_container_is_shut_in(podman: Podman, tmp_path: Path) -> None:
+    """A user of the job's own, no capabilities, no way to more, a bound of processes, a network of
+    its own; its places are its own, and another job's are not there."""
+    (tmp_path / "vm").mkdir()
+    found = find_isolation(SandboxRules(pids_max=50), tmp_path / "vm", "vm", own_machine=False)
+    rig = RunnerRig(tmp_path, docker=podman.address, isolation=found)
+    script = """cat /proc/self/status; pwd > $HOME/h; echo 1 > $ZEN_OUTPUT_DIR/o
+        echo 2 > $ZEN_CHECKPOINT_DIR/c; mount -t tmpfs none /tmp 2>/dev/null && echo mounted
+        cat /sys/class/net/*/operstate | wc -l
+        i=0; while [ $i -lt 100 ]; do sleep 20 & i=$((i+1)); done"""
+    rig.start(spec=spec_for(script))
+    await rig.end()
+    log = await rig.log()
+    words = dict(line.split(":\t", 1) for line in log.splitlines() if ":\t" in line)
+    assert int(words["Uid"].split()[0]) >= SandboxRules().uid_first
+    assert words["NoNewPrivs"] == "1"
+    assert {int(words[f"Cap{kind}"], 16) for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {0}
+    assert "mounted" not in log
+    assert "can't fork" in log
+    assert (tmp_path / "store/checkpoints/acme/u1/j1/c").read_text() == "2\n"
+    await rig.runner.close()
 
 
 async def test_image_that_cannot_be_pulled(rig: RunnerRig) -> None:
