@@ -12,6 +12,8 @@ from tests.localbus.backends import why_no_emulator
 
 TOOLS: Mapping[str, Callable[[], bool]] = {
     "root": lambda: os.geteuid() == 0,
+    "nft": lambda: shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin") is not None,
+    "iptables": lambda: shutil.which("iptables", path="/usr/sbin:/sbin:/usr/bin") is not None,
     "gcloud": lambda: shutil.which("gcloud") is not None,
     "pubsub-emulator": lambda: why_no_emulator() is None,
     "containers": lambda: not why_not(),

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from agent.environment import AttemptDirectories, gang_id
 from agent.sandbox.cgroups import Cgroups, Group, find_cgroups
+from agent.sandbox.metadata_wall import close_metadata_server
 from core.ids import RandomIds
 from core.messages import StartJob
 from core.sandbox import SandboxRules
@@ -25,6 +26,8 @@ from stores.base import quoted
 HOME = Path("/run/zen")
 """Where a job with mounts of its own finds its directories."""
 INSIDE_JOB = AttemptDirectories(base=HOME, checkpoints=HOME / "checkpoints")
+GOOGLE = "Google Compute Engine"
+"""As the machine's firmware calls itself."""
 _KEY_FILE = HOME / "uid-key"
 _KEY_BYTES = 32
 _PROBE_S = 20.0
@@ -109,6 +112,8 @@ def find_isolation(
         who = "own machine" if own_machine else "not root"
         notes.append(f"jobs run as the agent's user ({who}): they can signal and read it")
         return Isolation(rules, cgroups=cgroups, notes=tuple(notes))
+    if _has_metadata_server() and (why := close_metadata_server(rules)):
+        notes.append(why)
     mounts = _machine_mounts(notes)
     why = _try(rules, mounts, vm_dir)
     if not why:
@@ -119,6 +124,13 @@ def find_isolation(
         notes.append(f"jobs run as root: {f'{hidden[0]} is closed to others' if hidden else why}")
         return Isolation(rules, cgroups=cgroups, notes=tuple(notes))
     return Isolation(rules, _uid_key(), None, cgroups, tuple(notes))
+
+
+def _has_metadata_server() -> bool:
+    """Whether this is a machine of Google's, real or rented for a stack of its own."""
+    with suppress(OSError):
+        return Path("/sys/class/dmi/id/product_name").read_text().strip() == GOOGLE
+    return False
 
 
 def _machine_mounts(notes: list[str]) -> tuple[Mount, ...]:

@@ -4,8 +4,11 @@ VM asks ``GCE_METADATA_HOST`` who it is, exactly as it would on a real one."""
 import asyncio
 import hashlib
 import json
+import os
 import re
+import socket
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Final
 
 from aiohttp import web
@@ -120,10 +123,32 @@ class MetadataServer:
         return node
 
 
+def is_stranger(request: web.Request) -> bool:
+    """Whether another user than ours asks: a job, to whom a real VM's firewall closes the server.
+    Whose a connection is, is what the kernel says of its other end on the same machine."""
+    if request.transport is None:
+        return True
+    there, here = (request.transport.get_extra_info(name) for name in ("peername", "sockname"))
+    wanted = [f"{_hex(*address[:2])}" for address in (there, here)]
+    try:
+        lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    except OSError:
+        return False  # no such kernel: all of this is one user's laptop
+    owners = [int(words[7]) for words in map(str.split, lines) if words[1:3] == wanted]
+    return not owners or any(uid not in (0, os.geteuid()) for uid in owners)
+
+
+def _hex(host: str, port: int) -> str:
+    """As /proc/net/tcp spells it."""
+    return f"{int.from_bytes(socket.inet_aton(host), 'little'):08X}:{port:04X}"
+
+
 @web.middleware
 async def _flavor(request: web.Request, handler: Handler) -> web.StreamResponse:
     """The header proves that the caller meant the metadata server: a page in a browser or a
     forwarded request cannot set it."""
+    if is_stranger(request):
+        return _problem(403, "Closed to this user")
     if request.headers.get("Metadata-Flavor") != "Google":
         return _problem(403, "Missing required header: Metadata-Flavor: Google")
     if "X-Forwarded-For" in request.headers:

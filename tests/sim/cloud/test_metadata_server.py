@@ -1,6 +1,7 @@
 """The instance metadata protocol, as a process on a VM sees it."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -172,3 +173,24 @@ async def test_changes_elsewhere_do_not_end_a_poll(guest: Guest) -> None:
     done, _ = await asyncio.wait([poll], timeout=0.1)
     assert not done
     assert await asyncio.wait_for(poll, 20) == "NONE"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: to ask as another user")
+async def test_it_is_closed_to_the_users_of_jobs() -> None:
+    """A job on a pretend VM is refused, as a real VM's firewall refuses it; its agent is not."""
+    server = MetadataServer(VmMetadata(VM, "p", 7))
+    address = await server.start()
+    ask = [
+        "curl",
+        "-s",
+        "-H",
+        "Metadata-Flavor: Google",
+        f"{address}/computeMetadata/v1/instance/id",
+    ]
+    job = ["setpriv", "--reuid", "1879048192", "--regid", "1879048192", "--clear-groups"]
+    heard = []
+    for words in (ask, [*job, *ask]):
+        process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+        heard.append((await process.communicate())[0].decode())
+    await server.stop()
+    assert heard == [str(VM.id), "Closed to this user\n"]
