@@ -229,18 +229,20 @@ class WorkerSpec:
     cpu_cores: float = told(
         0,
         number(0, 1024, "cores"),
-        "At least this many cores on the VM.",
-        option=Option("--cpus", "N", "Cores, at least."),
+        "At least this many cores on the VM; the job gets no more.",
+        option=Option("--cpus", "N", "Cores, at least; the job gets no more."),
         shown=True,
-        sent=_in_container,
+        sent=lambda spec: _in_container(spec) or spec.cpu_cores,
     )
     memory_mb: int = told(
         0,
         whole(0, 16 * 1024 * 1024),
-        "At least this much on the VM.",
-        option=Option("--memory", "GB", "Of the VM, at least.", Said.GIGABYTES),
+        "At least this much on the VM; a job that takes more is ended.",
+        option=Option(
+            "--memory", "GB", "Of the VM, at least; the job gets no more.", Said.GIGABYTES
+        ),
         shown=True,
-        sent=_in_container,
+        sent=lambda spec: _in_container(spec) or spec.memory_mb,
     )
     resize_signal: str = told(
         "USR1",

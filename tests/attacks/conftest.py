@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.agent.conftest import podman  # noqa: F401  # a fixture
 from tests.e2e.stack import Stack, stack
 
 
