@@ -36,6 +36,7 @@ from cli.commands import (
     up,
     whatif,
 )
+from cli.output.printing import clean
 from cli.paths import PROGRAM, WITH_TESTS
 from cli.reference import command as reference
 from core.errors import ZenError
@@ -192,7 +193,8 @@ def _wrong_value(error: typer.TyperException) -> str | None:
 
 def _fail(text: str, name: str, code: int = 1) -> int:
     # A list of faults keeps its lines; anything else is one line.
-    sys.stderr.write(f"{name}: {text.rstrip()}\n")
+    lines = "\n".join(clean(line) for line in text.rstrip().split("\n"))
+    sys.stderr.write(f"{name}: {lines}\n")
     return code
 
 

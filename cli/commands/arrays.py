@@ -13,6 +13,7 @@ from cli.client import Client, Json, Refused, path
 from cli.commands.jobs import jobs_table
 from cli.output.follow import FINAL_WAIT_S, Follower, patiently
 from cli.output.printing import Answer, emit, note
+from cli.output.terminal import without_orders
 from cli.paths import PROGRAM
 from core.clock import SystemClock
 from core.errors import NotFound
@@ -58,7 +59,7 @@ def show_array(client: Client, group: Json, limit: int, offset: int) -> Answer:
 
 
 def print_logs(
-    client: Client, group: Json, attempt: int | None, tail: int | None, as_json: bool
+    client: Client, group: Json, attempt: int | None, tail: int | None, as_json: bool, raw: bool
 ) -> None:
     """What there is now, each line behind the id of its job."""
     from cli.output.logs import collected
@@ -73,12 +74,12 @@ def print_logs(
             found.append({"job_id": job["job_id"], "attempt": last.attempt, "text": text})
             continue
         for line in text.splitlines():
-            _write(f"{job['job_id']} | {line}")
+            _write(job["job_id"], line, raw)
     if as_json:
         emit({"group": group["group"], "logs": found})
 
 
-def follow_logs(client: Client, group: Json, as_json: bool) -> None:
+def follow_logs(client: Client, group: Json, as_json: bool, raw: bool) -> None:
     """The logs of all jobs as they grow, until the last one has ended."""
     readers: dict[str, _Reader] = {}
     name = group["group"]
@@ -86,7 +87,7 @@ def follow_logs(client: Client, group: Json, as_json: bool) -> None:
         while True:
             jobs: list[Json] = patiently(lambda: all_jobs(client, group))
             for job in jobs:
-                reader = readers.setdefault(job["job_id"], _Reader(client, job))
+                reader = readers.setdefault(job["job_id"], _Reader(client, job, raw))
                 reader.read(job, as_json)
             if all(readers[job["job_id"]].done for job in jobs):
                 break
@@ -107,6 +108,7 @@ class _Reader:
 
     client: Client
     job: Json
+    raw: bool
     attempt: int = 0
     offset: int = 0
     rest: str = ""
@@ -162,7 +164,7 @@ class _Reader:
         if as_json:
             emit({"job_id": job_id, "attempt": self.attempt, "text": line}, line=True)
         else:
-            _write(f"{job_id} | {line}")
+            _write(job_id, line, self.raw)
 
 
 def all_jobs(client: Client, group: Json) -> list[Json]:
@@ -180,6 +182,7 @@ def _order(job: Json) -> tuple[str, int, str]:
     return (name[: index.start()] if index else name, int(index[1]) if index else -1, name)
 
 
-def _write(line: str) -> None:
-    sys.stdout.write(line.rstrip("\r") + "\n")
+def _write(job_id: str, line: str, raw: bool) -> None:
+    shown = line if raw else without_orders(line)
+    sys.stdout.write(f"{job_id} | {shown.rstrip(chr(13))}\n")
     sys.stdout.flush()

@@ -115,21 +115,29 @@ class _Listed:
         return jobs_table(page, _now(), height, (f"{match}{told}{newest}",))
 
 
-@command
-def logs(
-    client: Client,
-    job: JobOrArray,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the job ends.")] = False,
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """Which part of a log, and how it is printed."""
+
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the job ends.")] = False
     attempt: Annotated[
         int | None, typer.Option("--attempt", min=1, metavar="N", help="Default: the newest.")
-    ] = None,
+    ] = None
     tail: Annotated[
         int | None, typer.Option("--tail", "-n", min=0, metavar="N", help="Last N lines only.")
-    ] = None,
-    user: User = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = None
+    raw: Annotated[
+        bool, typer.Option("--raw", help="With its orders to the terminal, byte by byte.")
+    ] = False
+    user: User = None
+    as_json: AsJson = False
+
+
+@command
+def logs(client: Client, job: JobOrArray, own: LogOptions) -> None:
     """The job's own output. Of an array or a group: of all its jobs, each line behind its job's id.
+
+    Colours are kept; orders to the terminal (title, clipboard, cursor, bell) are left out.
 
     \b
     Examples:
@@ -140,21 +148,19 @@ def logs(
     """
     from cli.output.logs import follow_log, print_log
 
+    print_one = follow_log if own.follow else print_log
     try:
-        if follow:
-            follow_log(client, job, user, attempt, tail, as_json)
-        else:
-            print_log(client, job, user, attempt, tail, as_json)
+        print_one(client, job, own.user, own.attempt, own.tail, own.as_json, own.raw)
     except Refused as error:
         from cli.commands.arrays import follow_logs, group_of, print_logs
 
-        found = group_of(client, job, user, error)
-        if follow and (attempt is not None or tail is not None):
+        found = group_of(client, job, own.user, error)
+        if own.follow and (own.attempt is not None or own.tail is not None):
             raise typer.BadParameter("--attempt and --tail: not with -f of an array") from error
-        if follow:
-            follow_logs(client, found, as_json)
+        if own.follow:
+            follow_logs(client, found, own.as_json, own.raw)
         else:
-            print_logs(client, found, attempt, tail, as_json)
+            print_logs(client, found, own.attempt, own.tail, own.as_json, own.raw)
 
 
 @command

@@ -165,14 +165,14 @@ def _existing(client: Client, answer: Json) -> str:
 
 def _wait(client: Client, answer: Json, quiet: bool, as_json: bool) -> int:
     """Follows the job; its log owns stdout, unless the JSON answer does."""
-    from cli.output.follow import Follower, ending, exit_code, to_stderr, to_stdout
+    from cli.output.follow import Follower, ending, exit_code, printer
 
     job_id = answer["job_id"]
     if not quiet:
         note(f"job {job_id}: {answer.get('message', 'submitted')}")
     follower = Follower(client, job_id, answer.get("user_id"))
     try:
-        ended = follower.follow(to_stderr if as_json else to_stdout, quiet=quiet)
+        ended = follower.follow(printer(to_stderr=as_json), quiet=quiet)
     except KeyboardInterrupt:
         follow, stop = f"{PROGRAM} logs -f {job_id}", f"{PROGRAM} stop {job_id}"
         note(f"job {job_id} goes on; follow it: {follow}, stop it: {stop}")

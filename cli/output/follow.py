@@ -6,10 +6,11 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TextIO, TypeVar
+from typing import TypeVar
 
 from cli.client import Client, Json, Refused, Unreachable, path
 from cli.output.printing import note
+from cli.output.terminal import LogFilter
 from core.clock import SystemClock
 from core.job import FINAL, WAITING
 
@@ -39,17 +40,18 @@ T = TypeVar("T")
 Sink = Callable[[Chunk], None]
 
 
-def to_stdout(chunk: Chunk, stream: TextIO | None = None) -> None:
-    """The job's own bytes, untouched."""
-    out = stream or sys.stdout
-    out.flush()
-    out.buffer.write(chunk.data)
-    out.buffer.flush()
+def printer(*, raw: bool = False, to_stderr: bool = False) -> Sink:
+    """Prints a job's own bytes: `raw` untouched, else without orders to the terminal; `to_stderr`
+    where stdout belongs to a JSON answer."""
+    stream = sys.stderr if to_stderr else sys.stdout
+    filtered = (lambda data: data) if raw else LogFilter().feed
 
+    def sink(chunk: Chunk) -> None:
+        stream.flush()
+        stream.buffer.write(filtered(chunk.data))
+        stream.buffer.flush()
 
-def to_stderr(chunk: Chunk) -> None:
-    """The same where stdout belongs to a JSON answer."""
-    to_stdout(chunk, sys.stderr)
+    return sink
 
 
 class Follower:

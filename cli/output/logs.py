@@ -8,7 +8,7 @@ from collections import deque
 import typer
 
 from cli.client import Client
-from cli.output.follow import Chunk, Follower, Sink, ending, to_stdout
+from cli.output.follow import Chunk, Follower, Sink, ending, printer
 from cli.output.printing import emit, note
 from cli.paths import PROGRAM
 
@@ -17,26 +17,38 @@ TAIL_BYTES_MAX = 8 * 1024 * 1024
 
 
 def print_log(
-    client: Client, job: str, user: str | None, attempt: int | None, tail: int | None, as_json: bool
+    client: Client,
+    job: str,
+    user: str | None,
+    attempt: int | None,
+    tail: int | None,
+    as_json: bool,
+    raw: bool,
 ) -> None:
     """What there is now."""
     follower = Follower(client, job, user)
     if not as_json and tail is None:
-        follower.dump(attempt, to_stdout)
+        follower.dump(attempt, printer(raw=raw))
         return
     data, last = collected(follower, attempt, tail)
     if as_json:
         emit({"job_id": job, **_as_json(last, data)})
     else:
-        to_stdout(Chunk(last.attempt, 0, last.next_offset, last.done, last.final, data))
+        printer(raw=raw)(Chunk(last.attempt, 0, last.next_offset, last.done, last.final, data))
 
 
 def follow_log(
-    client: Client, job: str, user: str | None, attempt: int | None, tail: int | None, as_json: bool
+    client: Client,
+    job: str,
+    user: str | None,
+    attempt: int | None,
+    tail: int | None,
+    as_json: bool,
+    raw: bool,
 ) -> None:
     """To the end of the job. The exit code is this command's own: the log was read."""
     follower = Follower(client, job, user)
-    sink = _json_sink(job) if as_json else to_stdout
+    sink = _json_sink(job) if as_json else printer(raw=raw)
     offset = 0
     try:
         if tail is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,7 @@ Page = dict[str, Any]
 # Wide enough that nothing is cut when the output goes to a file or another program.
 PIPE_WIDTH = 250
 REFRESH_S = 1.0
+_C1 = re.compile(r"[\x7f-\x9f]")
 
 STYLES = {
     "RUNNING": "green",
@@ -73,6 +75,8 @@ def not_all(page: Mapping[str, Any], shown: int) -> list[str]:
 def emit(value: object, *, line: bool = False) -> None:
     """JSON on stdout; `line` keeps it on one, for streams of values."""
     text = json.dumps(value, ensure_ascii=False, indent=None if line else 2)
+    # JSON escapes the older control characters by itself; terminals also obey these.
+    text = _C1.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
@@ -144,7 +148,7 @@ def _words(names: str | Sequence[str]) -> Sequence[str]:
 def heading(words: str) -> Text:
     from rich.text import Text
 
-    return Text(words, style="bold")
+    return Text(clean(words), style="bold")
 
 
 def status_text(status: object) -> Text:

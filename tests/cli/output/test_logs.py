@@ -40,6 +40,16 @@ def finished(api: Api, job: dict[str, Any]) -> None:
 def test_whole_log_comes_as_it_is(zen: Zen) -> None:
     """Bytes are passed on untouched, over all pieces."""
     assert zen("logs", "train-7").out.encode() == TEXT
+    assert zen("logs", "--raw", "train-7").out.encode() == TEXT
+
+
+def test_orders_to_the_terminal_are_left_out(zen: Zen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that are cut in two by the pieces; --raw prints them."""
+    hostile = b"a\x1b]0;owned\x07b\x1b[31mred\x1b[2J\x1b[0m\n"
+    monkeypatch.setitem(globals(), "TEXT", hostile)
+    for words in (("logs",), ("logs", "-f"), ("logs", "--tail", "1")):
+        assert zen(*words, "train-7").out == "ab\x1b[31mred\x1b[0m\n"
+        assert zen(*words, "--raw", "train-7").out.encode() == hostile
 
 
 def test_tail_cuts_lines(zen: Zen) -> None:
