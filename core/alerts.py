@@ -99,6 +99,17 @@ BUS_REFUSED = _declare(
     "Pub/Sub refuses a topic. Its messages wait in the outbox.",
     "Run `zen infra apply --pubsub`, or give the service account its role on the topic.",
 )
+SUBSCRIPTION_LOST = _declare(
+    "subscription_lost",
+    Severity.CRITICAL,
+    "subscription",
+    "subscription {subscription}: {problem}; {now}",
+    "A Pub/Sub subscription that the service reads was deleted, detached or replaced. One that was "
+    "made again has lost what was published in between: workers repeat their heartbeats, a "
+    "submission must be published again. The alert stands for ten minutes after that.",
+    "Find out who may delete subscriptions (`gcloud logging read`), and take the right away. If it "
+    "was not made again, the message says what to do.",
+)
 CLOUD_MISSING = _declare(
     "cloud_missing",
     Severity.ERROR,

@@ -250,3 +250,13 @@ class InMessage:
     body: bytes
     attributes: Mapping[str, str] = field(default_factory=dict)
     delivery_attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionFault:
+    """A lasting subscription of ours that was not as it must be."""
+
+    name: str
+    problem: str
+    made_again: bool
+    """False: only a human can mend it."""

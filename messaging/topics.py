@@ -106,12 +106,13 @@ async def apply_pubsub(
     admin: PubSubBus, names: Names, clusters: Sequence[ClusterSpec]
 ) -> list[Applied]:
     """Make everything as it must be, topics first; one line per item, in that order."""
-    topics = [await _apply_topic(admin, topic) for topic in wanted_topics(names)]
+    topics = [await apply_topic(admin, topic) for topic in wanted_topics(names)]
     plans = wanted_subscriptions(names, clusters)
-    return topics + [await _apply_subscription(admin, plan) for plan in plans]
+    return topics + [await apply_subscription(admin, plan) for plan in plans]
 
 
-async def _apply_topic(admin: PubSubBus, topic: str) -> Applied:
+async def apply_topic(admin: PubSubBus, topic: str) -> Applied:
+    """Makes the topic unless it is there."""
     path = admin.topic_path(topic)
     try:
         await admin.publisher.create_topic(name=path, retry=None, timeout=CALL_TIMEOUT_S)
@@ -122,7 +123,8 @@ async def _apply_topic(admin: PubSubBus, topic: str) -> Applied:
     return Applied("topic", topic, SetupOutcome.CREATED)
 
 
-async def _apply_subscription(admin: PubSubBus, plan: SubscriptionPlan) -> Applied:
+async def apply_subscription(admin: PubSubBus, plan: SubscriptionPlan) -> Applied:
+    """Makes the subscription, or makes it as it must be as far as Google allows."""
     wanted = _subscription(admin, plan)
     try:
         try:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 
 import structlog
@@ -14,11 +14,13 @@ import structlog
 from core.clock import SystemClock
 from core.errors import StoreDown
 from core.ids import RandomIds
+from core.messages import SubscriptionFault
 from core.stopping import stop_event
 from db.config_versions import PostgresConfigVersions
 from db.notifications import Listener
 from db.reads import PostgresReads
 from db.store import PostgresStore
+from messaging.mending import mend_subscriptions
 from messaging.pubsub import PubSubBus
 from migs.google_compute import open_google
 from migs.own_machines import open_own_machines
@@ -60,6 +62,7 @@ class Production:
             wakeups=Listener(settings.database_url).wakeups,
             clock=clock,
             ids=ids,
+            mend=self._mend,
             config=ConfigParts(
                 start.reader,
                 start.candidate,
@@ -71,6 +74,10 @@ class Production:
         self.replica = Replica(settings, adapters, Metrics(), holder)
         blocks = KnownRegionBlocks(PostgresReads(self._store).blocks, self.replica.clock)
         self.replica.submissions.blocks = blocks
+
+    async def _mend(self) -> Sequence[SubscriptionFault]:
+        settings = self.replica.settings
+        return await mend_subscriptions(self._bus, settings.names, settings.clusters)
 
     async def open(self) -> None:
         """Does not wait for the database: readiness tells."""

@@ -21,6 +21,7 @@ from scheduler.cycle.heartbeat_inbox import Inbox
 from scheduler.cycle.leadership import DatabaseClock, Leadership
 from scheduler.cycle.loop import LoopParts, SchedulerLoop
 from scheduler.cycle.outbox_relay import Relay
+from scheduler.cycle.subscription_watch import Mend, SubscriptionWatch
 from scheduler.forecast.forecaster import Forecaster
 from scheduler.forecast.past_runs import Runtimes
 from scheduler.forecast.run_times import predicted_s
@@ -51,6 +52,8 @@ class Adapters:
     """One item each time somebody committed something that matters."""
     clock: Clock
     ids: Ids
+    mend: Mend | None = None
+    """Makes subscriptions again that were lost; None: nobody can delete them."""
     config: ConfigParts | None = None
     """None: the configuration does not change while we run."""
 
@@ -198,6 +201,12 @@ class Replica:
             forever("costs", books.settle),
             forever("forecasts", forecaster.run),
         ]
+        if self._adapters.mend is not None:
+            read = (names.heartbeat_subscription, names.submit_subscription)
+            watch = SubscriptionWatch(
+                self._adapters.mend, read, self.store, self.leadership, self.clock
+            )
+            tasks.append(forever("subscriptions", watch.run))
         return tasks, orchestrator
 
     def _forecaster(self, books: Bookkeeper) -> Forecaster:

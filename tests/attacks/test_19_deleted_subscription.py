@@ -1,0 +1,40 @@
+"""Somebody with a VM's access to Pub/Sub deletes the subscriptions that the scheduler reads."""
+
+from __future__ import annotations
+
+import os
+
+import google.cloud.pubsub_v1 as pubsub_v1
+import pytest
+
+from tests.e2e.stack import Stack, project_of, wait_for
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("which", ["heartbeats", "submit"])
+def test_deaf_scheduler_says_so_and_hears_again(up: Stack, which: str) -> None:
+    """An alert within 10 s; the subscription is made again and jobs run to their end."""
+    os.environ["PUBSUB_EMULATOR_HOST"] = up.run["bus"]
+    try:
+        client = pubsub_v1.SubscriberClient()
+    finally:
+        del os.environ["PUBSUB_EMULATOR_HOST"]
+    project = project_of(up)
+    named = f"projects/{project}"
+    path = next(
+        found.name
+        for found in client.list_subscriptions(request={"project": named})
+        if which in found.name and "dead" not in found.name
+    )
+    client.delete_subscription(request={"subscription": path})
+    name = path.rpartition("/")[2]
+
+    def alert() -> str | None:
+        alerts = up.get("/alerts")["alerts"]
+        return next((a["message"] for a in alerts if a["subject"] == name), None)
+
+    assert "made again" in wait_for("an alert", alert, 10)
+    assert client.get_subscription(request={"subscription": path}).topic
+    up.wait(up.submit("true"), "SUCCEEDED")
+    client.close()
