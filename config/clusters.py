@@ -61,7 +61,7 @@ def _check_gpu_types(document: Document, catalogue: _Catalogue) -> None:
 
 _AS_GIVEN = (
     *("machine_type", "spot", "drain", "worker", "pool", "share"),
-    *("idle_timeout_s", "flex_start_wait_s"),
+    *("share_between_tenants", "idle_timeout_s", "flex_start_wait_s"),
 )
 
 

@@ -249,6 +249,13 @@ _CLUSTER_KEYS: Sequence[Key] = (
         "CPU cores and the memory that they ask for suffice. false: a job has its VM to itself.",
     ),
     Key(
+        "clusters.*.share_between_tenants",
+        FLAG,
+        False,
+        "Where jobs share VMs, those of different tenants may too. false: while a VM has jobs, it "
+        "takes only jobs of their tenant.",
+    ),
+    Key(
         "clusters.*.idle_timeout_s",
         optional(SECONDS),
         None,

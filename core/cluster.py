@@ -71,6 +71,8 @@ class ClusterSpec:
     """Higher floors than `vm_min` at some hours."""
     share: bool = False
     """Several jobs on one VM, each on GPUs of its own; else a job has its VM to itself."""
+    share_between_tenants: bool = False
+    """Jobs of different tenants too; else the jobs of a VM are of one tenant."""
     flex_start_wait_s: float | None = None
     """A gang's VMs are asked for by one request, all or none, which waits in the cloud's own queue
     for at most this long. None: they are asked for one by one, as any others."""
@@ -84,6 +86,11 @@ class ClusterSpec:
     def slots(self) -> int:
         """How many parts of a VM can be leased: its GPUs, or the one of a VM without GPUs."""
         return slots_of(self.gpus)
+
+    @property
+    def keeps_tenants_apart(self) -> bool:
+        """Whether a VM that has a job takes no job of another tenant."""
+        return self.share and not self.share_between_tenants
 
     def jobs_per_vm(self, gpu_count: int) -> int:
         """How many jobs with so many GPUs one of its VMs runs at once."""

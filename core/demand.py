@@ -41,6 +41,8 @@ class VmRequest:
     """How many of the VM's GPUs it needs, where jobs share VMs; the same for the next two."""
     cpus: float = 0.0
     memory_mb: float = 0.0
+    tenant: str = ""
+    """Whose job it is; empty: nobody's."""
     gang: str = ""
     """Whose member it is; empty: nobody's."""
     run_s: float = 0.0

@@ -23,8 +23,12 @@ class _Hole:
     gpus: int
     cpus: float
     memory_mb: float
+    tenants: set[str] | None = None
+    """Whose jobs it has, where tenants are kept apart; None: it serves any tenant."""
 
     def fits(self, request: VmRequest) -> bool:
+        if self.tenants is not None and not self.tenants <= {request.tenant}:
+            return False
         room = request.cpus <= self.cpus and request.memory_mb <= self.memory_mb
         return room and request.gpus <= self.gpus
 
@@ -32,6 +36,8 @@ class _Hole:
         self.gpus -= request.gpus
         self.cpus -= request.cpus
         self.memory_mb -= request.memory_mb
+        if self.tenants is not None:
+            self.tenants.add(request.tenant)
 
 
 @dataclass(slots=True)
@@ -133,11 +139,14 @@ def _left(spec: ClusterSpec, jobs: Iterable[Job]) -> Mapping[str, _Hole]:
         hole.gpus -= len(lease.slots)
         hole.cpus -= asked.cpu_cores
         hole.memory_mb -= asked.memory_mb
+        if hole.tenants is not None:
+            hole.tenants.add(asked.tenant_id)
     return left
 
 
 def _whole(spec: ClusterSpec) -> _Hole:
-    return _Hole(spec.slots, spec.cpus, spec.memory_gb * 1024)
+    tenants: set[str] | None = set() if spec.keeps_tenants_apart else None
+    return _Hole(spec.slots, spec.cpus, spec.memory_gb * 1024, tenants)
 
 
 _reach = attrgetter("regions", "denied", "max_usd_per_hour")

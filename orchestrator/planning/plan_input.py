@@ -100,6 +100,7 @@ def request_of(job: Job, runs: RunTimes) -> VmRequest:
         gpus=spec.slots,
         cpus=spec.cpu_cores,
         memory_mb=spec.memory_mb,
+        tenant=spec.tenant_id,
         gang=job.gang.uid if job.gang is not None else "",
         run_s=spec.max_runtime_s,
         job=job.uid,

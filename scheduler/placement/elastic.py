@@ -244,11 +244,20 @@ class ShrinkSimulation:
     def _could_use(self, job: Job, member: Job) -> bool:
         lease = member.lease
         enough = not self._spec.share or job.spec.slots <= member.spec.slots
-        return lease is not None and enough and self._serves(lease.vm_uid, job)
+        if lease is None or not enough or not self._serves(lease.vm_uid, job):
+            return False
+        return self._is_alone_with(lease.vm_uid, job, member)
 
     def _serves(self, vm_uid: str, job: Job) -> bool:
         vm = self._plan.vms.get(vm_uid)
         return vm is not None and stands_in_for(job, vm, self._plan.now)
+
+    def _is_alone_with(self, vm_uid: str, job: Job, member: Job) -> bool:
+        """Whether the VM has jobs of the job's tenant alone once the member is gone."""
+        stay = (other for other in self._plan.jobs_on(vm_uid) if other.uid != member.uid)
+        return not self._spec.keeps_tenants_apart or all(
+            other.spec.tenant_id == job.spec.tenant_id for other in stay
+        )
 
     def _idle(self, job: Job) -> list[str]:
         """Kept for a gang while the others come."""
@@ -264,7 +273,7 @@ class ShrinkSimulation:
             self._room.free_up(self._spec.slots)
             return
         beside = len(free_gpus(vm, self._held.get(vm.uid)))
-        self._room.free_up(member.spec.slots, beside)
+        self._room.free_up(member.spec.slots, beside, member.spec.tenant_id)
 
 
 def shrink(

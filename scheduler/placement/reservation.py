@@ -107,13 +107,19 @@ class ReservedRoom:
             if not Slots.serves(vm, self._spec):
                 continue
             jobs, free = self._plan.jobs_on(vm.uid), self._free(vm)
-            if free >= need:
+            apart = self._spec.keeps_tenants_apart and any(map(self._is_foreign, jobs))
+            if free >= need and not apart:
                 continue  # those that go first will take it
             ending = [(self._left_s(j), len(j.lease.slots)) for j in jobs if j.lease is not None]
-            found = reserve(need, free, ending)
+            # Where another tenant's jobs are, all of them have to go.
+            all_of_it = free + sum(slots for _, slots in ending)
+            found = reserve(all_of_it if apart else need, free, ending)
             if found.at_s < best.at_s:
                 best, self.vm = Reservation(need, found.at_s, max(0, room.gpus - free)), vm.uid
         return best
+
+    def _is_foreign(self, job: Job) -> bool:
+        return job.spec.tenant_id != self.gang[0].spec.tenant_id
 
     def _free(self, vm: Vm) -> int:
         place = place_without(self._plan, self._spec, vm, ())

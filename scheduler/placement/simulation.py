@@ -103,6 +103,7 @@ def place_without(
         held.gpus.update(job.lease.slots)
         held.cpus += job.spec.cpu_cores
         held.memory_mb += job.spec.memory_mb
+        held.tenants.add(job.spec.tenant_id)
     held.leases.update(job.lease.lease_id for job in jobs if job.lease is not None)
     free = free_gpus(vm, held)
     able = free and Slots.serves(vm, spec)

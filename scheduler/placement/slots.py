@@ -36,8 +36,12 @@ class VmWithRoom:
     """Waits for it: it serves that gang alone. Empty: it serves everybody."""
     left_s: float = math.inf
     """Until the cloud ends it."""
+    tenants: frozenset[str] | None = None
+    """Whose jobs it has, where tenants are kept apart; None: it serves any tenant."""
 
     def fits(self, spec: JobSpec) -> bool:
+        if self.tenants is not None and not self.tenants <= {spec.tenant_id}:
+            return False
         cheap = spec.max_usd_per_hour is None or self.usd_per_hour <= spec.max_usd_per_hour
         room = spec.cpu_cores <= self.cpus and spec.memory_mb <= self.memory_mb
         enough = spec.slots <= len(self.free) and min(spec.max_runtime_s, LONG_S) <= self.left_s
@@ -55,6 +59,7 @@ class VmWithRoom:
             self.memory_mb - spec.memory_mb,
             self.gang,
             self.left_s,
+            None if self.tenants is None else self.tenants | {spec.tenant_id},
         )
 
 
@@ -119,6 +124,10 @@ class Slots:
         self._by_free = saved
 
 
+Hole = tuple[str, int]
+"""Whose jobs the VM has (empty: nobody's, or tenants are not kept apart), and its free GPUs."""
+
+
 class Room:
     """How many more jobs a cluster can take within its limit, on VMs that are there, that come, or
     that may still be asked for. CPU and memory are left to placement."""
@@ -126,15 +135,19 @@ class Room:
     def __init__(self, plan: PlanBuilder, spec: ClusterSpec, leased: int) -> None:
         """`leased`: how many of its jobs have a VM."""
         self._share, self._gpus = spec.share, spec.slots
-        self._holes: Counter[int] = Counter()
+        self._apart = spec.keeps_tenants_apart
+        self._holes: Counter[Hole] = Counter()
         if not spec.share:
-            self._holes[spec.slots] = max(0, spec.vm_max - leased)
+            self._holes["", spec.slots] = max(0, spec.vm_max - leased)
             return
         held, vms = held_in(plan, spec), plan.vms_of(spec.name)
         for vm in vms:
             if (vm.state.in_flight or vm.state.ready) and not vm.taken:
-                self._holes[len(free_gpus(vm, held.get(vm.uid)))] += 1
-        self._holes[spec.slots] += max(0, spec.vm_max - sum(vm.counted for vm in vms))
+                there = held.get(vm.uid) or _NOTHING
+                tenants = there.tenants if self._apart else set()
+                if len(tenants) <= 1:  # with more it takes nobody until it is one tenant's
+                    self._holes["".join(tenants), len(free_gpus(vm, there))] += 1
+        self._holes["", spec.slots] += max(0, spec.vm_max - sum(vm.counted for vm in vms))
 
     def take_all(self, specs: Iterable[JobSpec]) -> bool:
         """Room for all of them, or nothing is taken."""
@@ -144,37 +157,51 @@ class Room:
         self._holes = before
         return False
 
-    def free_up(self, gpus: int, beside: int = 0) -> None:
-        """As if a job had gone from a VM on which so many GPUs `beside` its own are free."""
-        if self._holes[beside] > 0 and beside:
-            self._holes[beside] -= 1
+    def free_up(self, gpus: int, beside: int = 0, tenant: str = "") -> None:
+        """As if a job of the tenant had gone from a VM on which so many GPUs `beside` its own are
+        free. A VM that is free as a whole is nobody's."""
+        owner = tenant if self._apart else ""
+        if self._holes[owner, beside] > 0 and beside:
+            self._holes[owner, beside] -= 1
             gpus += beside
-        self._holes[gpus] += 1
+        self._holes["" if gpus >= self._gpus else owner, gpus] += 1
 
-    def save(self) -> Counter[int]:
+    def save(self) -> Counter[Hole]:
         """As it is now, for a simulation."""
         return self._holes.copy()
 
-    def restore(self, saved: Counter[int]) -> None:
+    def restore(self, saved: Counter[Hole]) -> None:
         self._holes = saved
 
     @property
     def gpus(self) -> int:
-        return sum(hole * count for hole, count in self._holes.items())
+        """In all."""
+        return sum(size * count for (_, size), count in self._holes.items())
 
     def fits(self, spec: JobSpec) -> bool:
-        need = spec.slots if self._share else self._gpus
-        return any(self._holes[hole] > 0 for hole in range(need, self._gpus + 1))
+        """Whether there is room."""
+        return self._hole_for(spec) is not None
 
     def take(self, spec: JobSpec) -> bool:
         """Whether there is room, which is the job's then: the smallest hole that is enough."""
-        need = spec.slots if self._share else self._gpus
-        for hole in range(need, self._gpus + 1):
-            if self._holes[hole] > 0:
-                self._holes[hole] -= 1
-                self._holes[hole - need] += 1
-                return True
-        return False
+        found = self._hole_for(spec)
+        if found is None:
+            return False
+        self._holes[found] -= 1
+        owner = spec.tenant_id if self._apart else ""
+        self._holes[owner, found[1] - self._need(spec)] += 1
+        return True
+
+    def _need(self, spec: JobSpec) -> int:
+        return spec.slots if self._share else self._gpus
+
+    def _hole_for(self, spec: JobSpec) -> Hole | None:
+        owners = (spec.tenant_id, "") if self._apart else ("",)
+        for size in range(self._need(spec), self._gpus + 1):
+            for owner in owners:
+                if self._holes[owner, size] > 0:
+                    return owner, size
+        return None
 
 
 @dataclass(slots=True)
@@ -185,6 +212,7 @@ class SlotUse:
     gpus: set[int] = field(default_factory=set)
     cpus: float = 0.0
     memory_mb: float = 0.0
+    tenants: set[str] = field(default_factory=set)
 
 
 _NOTHING = SlotUse()
@@ -203,6 +231,7 @@ def held_in(plan: PlanBuilder, spec: ClusterSpec) -> dict[str, SlotUse]:
         held.gpus.update(lease.slots)
         held.cpus += job.spec.cpu_cores
         held.memory_mb += job.spec.memory_mb
+        held.tenants.add(job.spec.tenant_id)
     return found
 
 
@@ -236,6 +265,7 @@ def place_on(
         memory_mb=spec.memory_gb * 1024 - held.memory_mb if spec.share else math.inf,
         gang=gang,
         left_s=left_s,
+        tenants=frozenset(held.tenants) if spec.keeps_tenants_apart else None,
     )
 
 

@@ -201,7 +201,10 @@ class Round:
         that are alike it does not matter which one each gets."""
         spec = gang[0].spec
         where = (spec.regions, spec.regions_denied, spec.max_usd_per_hour, len(gang))
-        return (where, spec.slots, spec.cpu_cores, spec.memory_mb) if self._spec.share else where
+        if not self._spec.share:
+            return where
+        tenant = spec.tenant_id if self._spec.keeps_tenants_apart else ""
+        return where, spec.slots, spec.cpu_cores, spec.memory_mb, tenant
 
     def _victims(self, gang: Sequence[Job]) -> Sequence[Job] | None:
         """Who yields to the gang; None: nobody."""

@@ -55,6 +55,7 @@ class Checkers:
         clusters = tuple(clusters)
         self._limits = Limits({c.name: c.vm_max for c in clusters}, tables, time)
         self._shared = frozenset(c.name for c in clusters if c.share)
+        self._apart = frozenset(c.name for c in clusters if c.keeps_tenants_apart)
         self._v1 = frozenset(c.name for c in clusters if c.worker == "v1")
         self._on_violation = on_violation
         self._quotas = ExpectedQuotas(machines_of(clusters), trace, self.broken)
@@ -297,6 +298,9 @@ class Checkers:
             held = other.lease
             if held is None or other.uid == job.uid:
                 continue
+            if other.spec.tenant_id != job.spec.tenant_id and vm.cluster in self._apart:
+                words = f"{name} and {other.spec.job_id} are of two tenants, on {vm.name}"
+                self.broken("tenants", words, name, vm.name)
             if set(held.slots) & set(lease.slots):
                 words = f"{name} and {other.spec.job_id} both have GPUs of {lease.slots}"
                 self.broken("slots", f"{words} on {vm.name}", name, vm.name)

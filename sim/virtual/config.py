@@ -174,6 +174,7 @@ def _cluster(spec: ClusterSpec) -> dict[str, Any]:
         "vm_min": spec.vm_min,
         "spot": spec.spot,
         "share": spec.share,
+        "share_between_tenants": spec.share_between_tenants,
         "queue": spec.queue.value,
         "flex_start_wait_s": spec.flex_start_wait_s,
         "regions": {

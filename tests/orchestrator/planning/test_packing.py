@@ -16,7 +16,8 @@ SPEC = cluster("4xl4", share=True, cpus=48, memory_gb=192)
 
 
 def requests(*gpus: int, **facts: object) -> tuple[VmRequest, ...]:
-    return tuple(VmRequest(gpus=count, **facts) for count in gpus)  # type: ignore[arg-type]
+    whose = {"tenant": "default", **facts}
+    return tuple(VmRequest(gpus=count, **whose) for count in gpus)  # type: ignore[arg-type]
 
 
 def sizes(*given: VmRequest, vms: tuple[Vm, ...] = (), jobs: tuple[Job, ...] = ()) -> list[int]:
@@ -75,3 +76,15 @@ def test_cpu_and_memory_count_as_they_do_in_placement() -> None:
     assert sizes(*requests(1, cpus=9), vms=(on,), jobs=(held,)) == [1]
     assert sizes(*requests(1, 1, cpus=30)) == [1, 1]
     assert sizes(*requests(1, 1, memory_mb=100 * 1024)) == [1, 1]
+
+
+def test_a_vm_is_one_tenants() -> None:
+    """A tenant's job asks for a VM of its own where another's has room, unless tenants share."""
+    there = busy("vm-1", 1, 0)
+    mine, foreign = requests(1), requests(1, tenant="other")
+    assert sizes(*mine, vms=there[:1], jobs=there[1:]) == []
+    assert sizes(*foreign, *mine, vms=there[:1], jobs=there[1:]) == [1]
+    assert sizes(*mine, *foreign, *mine) == [2, 1]
+    between = replace(SPEC, share_between_tenants=True)
+    found = packed(Demand("4xl4", (*mine, *foreign)), between, there[:1], there[1:])
+    assert found.requests == ()

@@ -70,6 +70,30 @@ def test_four_jobs_share_a_vm_each_with_its_own_gpu() -> None:
     assert len(plan.vms["uid-vm-1"].leases) == 4
 
 
+def test_a_vm_is_one_tenants_unless_the_operator_says_otherwise() -> None:
+    """The second tenant waits for a VM of its own while the first has jobs there."""
+    jobs = (on("vm-1", 1, 0), four(2, tenant_id="other"), four(3))
+    seen = snapshot(jobs, (with_jobs("vm-1", jobs[0]),))
+    plan, starts = planned(seen)
+    assert [start.spec.job_id for start in starts] == [jobs[2].spec.job_id]
+    assert plan.jobs["job-uid-0002"].status is S.PROVISIONING, "its VM is asked for"
+    _, both = planned(seen, replace(SHARED, share_between_tenants=True))
+    assert len(both) == 2
+
+
+def test_room_is_counted_by_tenant() -> None:
+    """Holes of a VM with jobs are their tenant's; a job that goes gives the whole VM to anybody."""
+    jobs = (on("vm-1", 1, 0),)
+    seen = snapshot(jobs, (with_jobs("vm-1", *jobs),))
+    plan = PlanBuilder(seen, RULES, lambda _: OutMessage("control", b""))
+    room = Room(plan, replace(SHARED, vm_max=1), 1)
+    mine, foreign = four(2).spec, four(3, tenant_id="other").spec
+    assert (room.fits(mine), room.fits(foreign)) == (True, False)
+    room.free_up(1, 3, mine.tenant_id)
+    assert room.take(foreign)
+    assert not room.fits(mine)
+
+
 def test_exclusive_vm_takes_one_job() -> None:
     """The default: the rest of the VM stays free."""
     plan, starts = planned(
@@ -178,9 +202,11 @@ ENDS = (E.EXITED_OK, E.VM_LOST, E.RECLAIMED)
     st.lists(st.tuples(st.integers(0, 13), st.sampled_from(ENDS)), max_size=6),
 )
 def test_no_gpu_is_ever_given_twice(sizes: list[int], ends: list[tuple[int, JobEvent]]) -> None:
-    """Whatever comes and goes between cycles."""
+    """Whatever comes and goes between cycles; and no VM has jobs of two tenants."""
     vms = tuple(with_jobs(f"vm-{n}") for n in range(3))
-    jobs = tuple(four(number, gpus) for number, gpus in enumerate(sizes, start=1))
+    jobs = tuple(
+        four(number, gpus, tenant_id=f"t{number % 3}") for number, gpus in enumerate(sizes, start=1)
+    )
     seen = snapshot(jobs, vms)
     for seed, (place, event) in enumerate([*ends, (99, E.EXITED_OK)]):
         plan, _ = planned(seen, seed=seed)
@@ -201,3 +227,5 @@ def check(plan: PlanBuilder) -> None:
         slots = [slot for lease in leases for slot in lease.slots]
         assert len(slots) == len(set(slots)) <= 4
         assert all(0 <= slot < 4 for slot in slots)
+        on = [j for j in plan.jobs.values() if j.lease and j.lease.vm_uid == on_it.uid]
+        assert len({j.spec.tenant_id for j in on}) <= 1
