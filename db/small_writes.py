@@ -24,6 +24,7 @@ from core.changes import (
     SettleRequest,
     SmallChange,
 )
+from core.dead_letter_bounds import BYTES_MAX, ROWS_MAX, beyond_bounds
 from core.text import clean
 from db.rows import (
     SUPPLY_HISTORY_SELECT,
@@ -86,6 +87,20 @@ _DEAD_LETTER = """
 INSERT INTO dead_letters (message_id, source, body, attributes, reason, at, ordering_key)
 VALUES (%s, %s, %s, %s::jsonb, %s, %s, %s) ON CONFLICT DO NOTHING
 """
+# The same as core/dead_letter_bounds decides, over what is stored. Attributes count as they are
+# stored: reading each of them would cost more than the bound is worth.
+_TRIM_DEAD_LETTERS = """
+DELETE FROM dead_letters WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM dead_letters WHERE ctid = ANY(ARRAY(
+        SELECT place FROM (
+            SELECT ctid AS place, row_number() OVER newest AS rank,
+                sum(octet_length(body) + pg_column_size(attributes)) OVER newest AS bytes
+            FROM dead_letters WHERE source = %s
+            WINDOW newest AS (ORDER BY at DESC, message_id DESC)
+        ) AS ranked WHERE rank > %s OR (bytes > %s AND rank > 1)
+    )) FOR UPDATE SKIP LOCKED
+))
+"""
 _REPLAY = "UPDATE dead_letters SET replayed_at = %s WHERE message_id = %s"
 
 
@@ -94,8 +109,13 @@ async def write_plain(
 ) -> None:
     """In a fixed order of rows, so that two commits cannot wait for each other in a circle;
     changes to the same row keep theirs, because the sort is stable."""
+    dead = [change for change in changes if isinstance(change, DeadLetter)]
+    too_many = {letter.message_id for letter in beyond_bounds(dead)}
     for change in sorted(changes, key=_row):
-        await _write_one(connection, change)
+        if not isinstance(change, DeadLetter) or change.message_id not in too_many:
+            await _write_one(connection, change)
+    for source in sorted({letter.source for letter in dead}):
+        await connection.execute(_TRIM_DEAD_LETTERS, (source, ROWS_MAX, BYTES_MAX))
 
 
 def _row(change: SmallChange) -> tuple[str, ...]:

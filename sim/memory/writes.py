@@ -28,6 +28,7 @@ from core.changes import (
 )
 from core.commit import KnownRows, Locked, RowKeys
 from core.commit_writes import Attempt, Writes, number_events
+from core.dead_letter_bounds import beyond_bounds
 from core.job import WAITING, Job, JobStatus, TimelineEntry
 from core.messages import Progress
 from core.reads import AlertRow, AttemptRow, DeadLetterRow, EventRow
@@ -325,11 +326,18 @@ def _write_plain(tables: Tables, change: SmallChange) -> None:
                 kept = replace(change, reason=clean(change.reason))
                 tables.dead_letters[message_id] = DeadLetterRow(kept, None)
                 tables.dead_letters_by_age.add((change.at, message_id))
+                _trim_dead_letters(tables)
         case ReplayDeadLetter(message_id, at):
             dead_letter = tables.dead_letters[message_id]
             tables.dead_letters[message_id] = replace(dead_letter, replayed_at=at)
         case _:
             assert_never(change)
+
+
+def _trim_dead_letters(tables: Tables) -> None:
+    for letter in beyond_bounds(row.dead_letter for row in tables.dead_letters.values()):
+        tables.dead_letters_by_age.discard((letter.at, letter.message_id))
+        del tables.dead_letters[letter.message_id]
 
 
 def _put_known(

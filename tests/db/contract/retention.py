@@ -17,6 +17,7 @@ from core.changes import (
     SettleRequest,
     VmMove,
 )
+from core.dead_letter_bounds import BYTES_MAX
 from core.job import Job, JobEvent
 from core.ports import Store
 from core.reads import Reads
@@ -133,6 +134,29 @@ class Pruning:
         assert len(await reads.alerts(False, 10)) == 1
         page = await reads.dead_letters(None, 10, None)
         assert [row.dead_letter.message_id for row in page.rows] == ["new"]
+
+    async def test_dead_letters_of_a_source_are_bounded(self, store: Store, reads: Reads) -> None:
+        """The newest are kept as they come, in one batch or one by one; other sources lose none."""
+        now = await days_ago(store, 0)
+
+        def letter(number: int, source: str = "heartbeats") -> DeadLetter:
+            body = b"x" * (BYTES_MAX * 2 // 5)
+            at = now + timedelta(seconds=number)
+            return DeadLetter(f"{source}{number}", source, body, {}, "garbage", at)
+
+        async def kept() -> list[str]:
+            page = await reads.dead_letters(None, 10, None)
+            return [row.dead_letter.message_id for row in page.rows]
+
+        await put(store, letter(0, "submit"))
+        for number in (2, 1, 4):
+            await put(store, letter(number))
+        assert await kept() == ["heartbeats4", "heartbeats2", "submit0"]
+        await put(store, *(letter(number) for number in range(5, 9)))
+        assert await kept() == ["heartbeats8", "heartbeats7", "submit0"]
+        late = letter(3)
+        await put(store, late)
+        assert await kept() == ["heartbeats8", "heartbeats7", "submit0"]
 
     async def test_outbox_is_not_pruned_early(self, store: Store) -> None:
         """Neither what the bus has not confirmed, nor what it has confirmed just now."""

@@ -12,8 +12,8 @@ from scheduler.cycle.subscription_watch import STANDS_S, SubscriptionWatch
 from tests.builders import live
 from tests.scheduler.cycle.test_outbox_relay import HandClock, Shelf
 
-DELETED = SubscriptionFault("beats", "it was deleted", made_again=True)
-REPLACED = SubscriptionFault("beats", "its filter is 'x'", made_again=False)
+DELETED = SubscriptionFault("ear", "it was deleted", made_again=True)
+REPLACED = SubscriptionFault("ear", "its filter is 'x'", made_again=False)
 
 
 class Mender:
@@ -34,7 +34,7 @@ async def watched() -> tuple[Mender, Shelf, SubscriptionWatch]:
     await leader.renew()
     watch = SubscriptionWatch(
         mender.mend,
-        ("beats",),
+        ("ear",),
         shelf,  # type: ignore[arg-type]
         leader,
         shelf.clock,
@@ -57,7 +57,7 @@ async def test_loss_is_told_and_stands_for_a_while() -> None:
     mender.finds = [DELETED]
     (told,) = await after(0, shelf, watch)
     assert isinstance(told, RaiseAlert)
-    assert (told.kind, told.subject) == ("subscription_lost", "beats")
+    assert (told.kind, told.subject) == ("subscription_lost", "ear")
     assert "it was deleted; it was made again" in told.message
     assert len(await after(3, shelf, watch)) == 1
     mender.finds = []
