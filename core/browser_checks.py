@@ -78,3 +78,20 @@ def is_cross_site(
     if fetch_site is not None:
         return fetch_site not in _OWN_PAGES
     return urlsplit(origin or "").netloc.lower() != host.strip().lower()
+
+
+def may_be_a_browser(host: str, origin: str | None, fetch_site: str | None) -> bool:
+    """Whether a page may have sent the request, for servers that only programs need. A rebound
+    name is a public one, with a dot; programs use addresses and the names of one network."""
+    if origin is not None or fetch_site is not None:
+        return True
+    name = host_name(host)
+    return "." in name and not is_loopback(name) and not _is_address(name)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

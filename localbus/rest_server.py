@@ -10,6 +10,7 @@ from aiohttp import web
 from google.protobuf import json_format
 
 from localbus import protos
+from localbus.browsers import refuse_browsers
 from localbus.errors import BusError, InvalidArgument
 from localbus.service import CALLS, AcksRefused, Call, Service
 
@@ -18,7 +19,9 @@ _BODY_BYTES_MAX = 20 << 20
 
 def build_app(service: Service) -> web.Application:
     """The application with one route per call."""
-    app = web.Application(client_max_size=_BODY_BYTES_MAX, middlewares=[_google_errors])
+    app = web.Application(
+        client_max_size=_BODY_BYTES_MAX, middlewares=[_google_errors, refuse_browsers]
+    )
     for call in CALLS:
         for path in call.paths:
             app.router.add_route(call.verb, path, _route(service, call))
@@ -72,7 +75,12 @@ async def _google_errors(
     except BusError as error:
         return _error(error.http, str(error), error.status, _details(error))
     except web.HTTPException as error:
-        known = {404: "NOT_FOUND", 405: "UNIMPLEMENTED", 413: "INVALID_ARGUMENT"}
+        known = {
+            403: "PERMISSION_DENIED",
+            404: "NOT_FOUND",
+            405: "UNIMPLEMENTED",
+            413: "INVALID_ARGUMENT",
+        }
         text = f"{request.method} {request.path}: {error.reason}"
         return _error(error.status, text, known.get(error.status, "UNKNOWN"), [])
 

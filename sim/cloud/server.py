@@ -8,6 +8,7 @@ from typing import Self
 
 from aiohttp import web
 
+from localbus.browsers import refuse_browsers
 from sim.cloud.admin import AdminServer
 from sim.cloud.compute_server import BODY_BYTES_MAX, ComputeServer
 from sim.cloud.machines import DEFAULT_COMMAND, VmProcesses
@@ -32,7 +33,8 @@ def build_app(
     compute = ComputeServer(cloud, clock, wake)
     admin = AdminServer(cloud, clock, wake)
     app = web.Application(
-        middlewares=[compute.middleware, admin.middleware], client_max_size=BODY_BYTES_MAX
+        middlewares=[refuse_browsers, compute.middleware, admin.middleware],
+        client_max_size=BODY_BYTES_MAX,
     )
     compute.add_routes(app)
     admin.add_routes(app)

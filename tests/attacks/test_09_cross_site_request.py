@@ -29,3 +29,12 @@ def test_a_page_submits_nothing(up: Stack, path: str, headers: dict[str, str]) -
     answer = httpx.post(f"{up.run['api']}{path}", content=JOB, headers=headers, timeout=10)
     assert answer.status_code in (403, 415)
     assert up.zen("show", "csrf", check=False).returncode != 0
+
+
+@pytest.mark.parametrize("headers", [{"Origin": "https://evil.example"}, {"Host": "evil.example"}])
+def test_a_page_reaches_neither_bus_nor_cloud(up: Stack, headers: dict[str, str]) -> None:
+    """A message on the bus would be a job, and VMs of the pretend cloud are processes."""
+    publish = f"{up.run['bus_rest']}/v1/projects/p/topics/t:publish"
+    for url in (publish, f"{up.run['sim']}/sim/v1/state"):
+        sent = {**headers, "Content-Type": "text/plain"}
+        assert httpx.post(url, content=b"{}", headers=sent, timeout=10).status_code == 403

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.browser_checks import AllowedHosts, host_name, is_cross_site
+from core.browser_checks import AllowedHosts, host_name, is_cross_site, may_be_a_browser
 
 HOSTS = AllowedHosts.of("zen.example.org", ["Other.example.", "*.zen.internal"])
 
@@ -97,3 +97,23 @@ def test_any_origin() -> None:
     """A star allows all pages that say who they are."""
     assert not is_cross_site("POST", "zen", "https://evil.example", "cross-site", ("*",))
     assert is_cross_site("POST", "zen", None, "cross-site", ("*",))
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "site", "browser"),
+    [
+        ("127.0.0.1:8085", None, None, False),
+        ("localhost:8085", None, None, False),
+        ("cloud:8090", None, None, False),
+        ("10.0.0.7", None, None, False),
+        ("[::1]:8085", None, None, False),
+        ("evil.example:8085", None, None, True),
+        ("127.0.0.1", "https://evil.example", None, True),
+        ("127.0.0.1", None, "same-origin", True),
+    ],
+)
+def test_servers_for_programs(
+    host: str, origin: str | None, site: str | None, browser: bool
+) -> None:
+    """Pages say who they are, or come by a public name that was rebound."""
+    assert may_be_a_browser(host, origin, site) is browser
