@@ -26,6 +26,8 @@ from stores.base import quoted
 HOME = Path("/run/zen")
 """Where a job with mounts of its own finds its directories."""
 INSIDE_JOB = AttemptDirectories(base=HOME, checkpoints=HOME / "checkpoints")
+TEMPORARY = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108  # each job has its own
+CODE = Path(__file__).resolve().parents[2]
 GOOGLE = "Google Compute Engine"
 """As the machine's firmware calls itself."""
 _KEY_FILE = HOME / "uid-key"
@@ -81,7 +83,7 @@ class Isolation:
         """What the shim's child is told before it becomes the job."""
         box: dict[str, object] = {"uid": uid, "pids_max": self.rules.pids_max}
         if uid is not None and self.mounts is not None:
-            box["mounts"] = [*self.mounts, *_own_mounts(places)]
+            box["mounts"] = [*self.mounts, *_own_mounts(places), *_programs()]
         return box
 
     def group_for(self, order: StartJob) -> Group | None:
@@ -95,9 +97,23 @@ class Isolation:
 def _own_mounts(places: AttemptDirectories) -> Iterator[Mount]:
     yield str(places.base), str(HOME), "bind"
     yield str(places.checkpoints), str(INSIDE_JOB.checkpoints), "bind"
-    for target in ("/tmp", "/var/tmp"):  # noqa: S108  # the job's own
-        if os.path.isdir(target):  # noqa: PTH112
-            yield str(places.temporary), target, "bind"
+    for target in TEMPORARY:
+        if target.is_dir():
+            yield str(places.temporary), str(target), "bind"
+
+
+def _programs() -> Iterator[Mount]:
+    """What the job's own /tmp would hide of the machine's programs: the interpreter, the agent's
+    own code (in a checkout: its examples too) and the directories of PATH, to be read alone."""
+    words = [sys.base_prefix, sys.prefix, str(CODE), *os.environ.get("PATH", "").split(os.pathsep)]
+    found: list[Path] = []
+    for word in words:
+        path = Path(word).resolve() if word else None
+        if path is None or not path.is_dir() or not any(map(path.is_relative_to, TEMPORARY)):
+            continue
+        if not any(path.is_relative_to(known) for known in found):
+            found.append(path)
+            yield str(path), str(path), "read"
 
 
 def find_isolation(

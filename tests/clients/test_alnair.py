@@ -18,9 +18,9 @@ Json = dict[str, Any]
 # real one it waits for the second node: the first that ends ends the job.
 TORCHRUN = """#!/bin/sh
 echo "nodes=$PET_NNODES each=$PET_NPROC_PER_NODE by=$PET_RDZV_BACKEND id=$PET_RDZV_ID: $*"
-: > "$0.joined.$$"
+: > "$ZEN_CHECKPOINT_DIR/joined.$$"
 for _ in $(seq 200); do
-    set -- "$0".joined.*
+    set -- "$ZEN_CHECKPOINT_DIR"/joined.*
     [ $# -ge 2 ] && exit 0
     sleep 0.1
 done
@@ -34,6 +34,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     torchrun = programs / "torchrun"
     torchrun.write_text(TORCHRUN)
     torchrun.chmod(0o755)
+    programs.chmod(0o755)
     with stack(environ={"PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin"}) as made:
         yield made
 

@@ -5,10 +5,10 @@ The service itself is run by `zen clients verify`."""
 from __future__ import annotations
 
 import os
-import stat
 import sys
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -40,9 +40,15 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     programs = tmp_path_factory.mktemp("bin")
     workflow = programs / "torchtunewrapper"
     workflow.write_text(WORKFLOW.format(python=sys.executable))
-    workflow.chmod(workflow.stat().st_mode | stat.S_IXUSR)
+    workflow.chmod(0o755)
+    programs.chmod(0o755)
     with stack(environ={"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}) as up:
         yield up
+
+
+def _shared(service: Stack) -> Path:
+    """A directory that jobs see, since it is on the PATH of their VMs: /tmp is each job's own."""
+    return Path(service.environ["PATH"].split(os.pathsep)[0])
 
 
 def post(service: Stack, path: str, body: Json | None = None) -> httpx.Response:
@@ -92,7 +98,7 @@ def wait_status(service: Stack, job_id: str, status: str) -> Json:
 def test_progress_and_model_appear(service: Stack) -> None:
     """`artifacts.job_logger` holds the steps while the job runs, and the weights at its end; the
     times of the statuses are told."""
-    job_id, release = str(uuid.uuid4()), service.home.parent / "release-well"
+    job_id, release = str(uuid.uuid4()), _shared(service) / "release-well"
     answer = post(service, "/jobs/gcp", payload(job_id, str(release)))
     assert (answer.status_code, answer.json()) == (200, {"job_id": job_id, "status": "new"})
 
@@ -116,7 +122,7 @@ def test_progress_and_model_appear(service: Stack) -> None:
 def test_refusals(service: Stack) -> None:
     """422 with a `message` for an id that exists and for a cluster that does not; 404 for the stop
     of a job that is not there; an unknown id is left out."""
-    job_id, release = str(uuid.uuid4()), str(service.home.parent / "release-twice")
+    job_id, release = str(uuid.uuid4()), str(_shared(service) / "release-twice")
     assert post(service, "/jobs/gcp", payload(job_id, release)).status_code == 200
     again = post(service, "/jobs/gcp", payload(job_id, release))
     assert (again.status_code, "already exists" in again.json()["message"]) == (422, True)
@@ -132,7 +138,7 @@ def test_refusals(service: Stack) -> None:
 
 def test_provider_lum(service: Stack) -> None:
     """POST /jobs/lum with the same payload answers the same; the job runs here."""
-    job_id, release = str(uuid.uuid4()), service.home.parent / "release-lum"
+    job_id, release = str(uuid.uuid4()), _shared(service) / "release-lum"
     release.touch()
     answer = post(service, "/jobs/lum", payload(job_id, str(release)))
     assert (answer.status_code, answer.json()) == (200, {"job_id": job_id, "status": "new"})

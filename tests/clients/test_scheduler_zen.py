@@ -4,7 +4,6 @@ ages. The commands themselves are run by `zen clients verify`."""
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,7 +23,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     programs = tmp_path_factory.mktemp("bin")
     workflow = programs / "torchtunewrapper"
     workflow.write_text("#!/bin/sh\nexec sleep 3600\n")
-    workflow.chmod(workflow.stat().st_mode | stat.S_IXUSR)
+    workflow.chmod(0o755)
+    programs.chmod(0o755)
     with stack(environ={"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}) as up:
         yield up
 
