@@ -131,8 +131,9 @@ def environment_for(
     ours: Mapping[str, str],
     seen: AttemptDirectories | None = None,
 ) -> dict[str, str]:
-    """A clean base, then the job's own variables, then those that are ours to set. `seen`: of a job
-    with a user of its own, the places by the names that it knows; its home is where it works."""
+    """A clean base, then the job's own variables, then the ones that are ours to set. `seen`: of a
+    job with a user of its own, the places by the names that it knows; its home is where it
+    works."""
     base = _DEFAULTS | {name: ours[name] for name in _PASSED_ON if name in ours}
     if seen is not None:
         base |= {"HOME": str(seen.work), "USER": "job", "LOGNAME": "job"}

@@ -30,7 +30,7 @@ class Listening:
 
 @dataclass(frozen=True, slots=True)
 class ControlReceived:
-    """A control message, whoever it is for."""
+    """A control message for any VM."""
 
     control: Control
 
@@ -111,7 +111,7 @@ class ShutDown:
 
 @dataclass(frozen=True, slots=True)
 class ParentGone:
-    """Whoever pretends to be our VM has died."""
+    """The process that pretends to be our VM has died."""
 
 
 Input = (

@@ -17,7 +17,7 @@ from core.messages import GpuReading
 _LIBRARY = "libnvidia-ml.so.1"
 DRIVER_WAIT_S = 420.0
 """An image that installs its driver at the first boot takes minutes. Shorter than boot_timeout_s,
-so that the reason is said before the VM is taken back."""
+so that the reason is said before the VM is deleted."""
 DRIVER_LOOK_S = 5.0
 
 

@@ -34,6 +34,6 @@ class JsonLog:
     def _write(self, level: str, event: str, facts: dict[str, object]) -> None:
         at = self._clock.now().isoformat(timespec="milliseconds")
         line = {"timestamp": at, "level": level, "event": event, **self._always, **facts}
-        with suppress(OSError):  # whoever read our log is gone; the jobs matter more
+        with suppress(OSError):  # the reader of our log is gone; the jobs matter more
             self._out.write(json.dumps(line, default=str) + "\n")
             self._out.flush()

@@ -46,7 +46,7 @@ _Rules = TypeVar("_Rules")
 _INSTANCE = ("name", "id", "zone")
 _REQUIRED = ("zen-cluster", "zen-project", "zen-prefix", "zen-store")
 PRETEND = "zen-pretend-gpus"
-"""Said only to a VM whose GPUs do not exist, by whoever pretends them."""
+"""Said only to a VM whose GPUs do not exist, by the process that pretends them."""
 _OPTIONAL = ("zen-gpus", PRETEND, "zen-pubsub-host", "zen-timers", "zen-containers", "zen-sandbox")
 _ADDRESS = "network-interfaces/0/ip"
 SETTINGS = "ZEN_VM_SETTINGS"

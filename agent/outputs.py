@@ -30,7 +30,7 @@ from stores.base import ObjectStore, StoreUnavailable
 
 AT_ONCE = 8
 """Files on their way together: small ones wait for the store, not for us."""
-PATIENCE_S = 600.0
+STORE_WAIT_MAX_S = 600.0
 """Recomputing costs more than ten minutes of a VM that waits for its store."""
 PAUSE_FIRST_S = 1.0
 PAUSE_MAX_S = 30.0
@@ -86,7 +86,10 @@ class OutputDirectory:
 
 
 async def store_outputs(
-    store: ObjectStore, path: ArtifactPath, place: OutputDirectory, patience_s: float = PATIENCE_S
+    store: ObjectStore,
+    path: ArtifactPath,
+    place: OutputDirectory,
+    wait_max_s: float = STORE_WAIT_MAX_S,
 ) -> Manifest | None:
     """Everything is safe when it returns; None if there was nothing. BadOutputs or UploadFailed."""
     with place.hold() as directory:
@@ -94,7 +97,7 @@ async def store_outputs(
         check_size(found, place.bytes_max)
         if not found.files and not found.skipped:
             return None
-        return await _store_found(store, path, directory, found, patience_s)
+        return await _store_found(store, path, directory, found, wait_max_s)
 
 
 def check_size(found: Found, bytes_max: int) -> None:
@@ -116,11 +119,11 @@ async def _store_found(
     path: ArtifactPath,
     directory: HeldDirectory,
     found: Found,
-    patience_s: float,
+    wait_max_s: float,
 ) -> Manifest:
     done: dict[str, File] = {}
     loop = asyncio.get_running_loop()
-    give_up_at, pause_s = loop.time() + patience_s, PAUSE_FIRST_S
+    give_up_at, pause_s = loop.time() + wait_max_s, PAUSE_FIRST_S
     while True:
         try:
             await _save_all(store, path, directory, found, done)
@@ -146,10 +149,10 @@ async def _save_all(
 ) -> None:
     left = iter([(name, at) for name, at in found.files.items() if name not in done])
     workers = [_save_some(store, path, directory, done, left) for _ in range(AT_ONCE)]
-    # Whoever meets trouble, the others finish what they have begun: it need not be sent again.
-    for trouble in await asyncio.gather(*workers, return_exceptions=True):
-        if trouble is not None:
-            raise trouble
+    # If one upload fails, the others finish what they have begun: it need not be sent again.
+    for failure in await asyncio.gather(*workers, return_exceptions=True):
+        if failure is not None:
+            raise failure
 
 
 async def _save_some(

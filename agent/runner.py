@@ -31,7 +31,7 @@ from stores.base import FileStore, LogPath
 
 STATUS_EVERY_S = 0.5
 LOG_WAIT_S = 10.0
-"""How long an exit waits for the rest of the log: whoever sees the end should see its log."""
+"""How long an exit waits for the rest of the log: a reader that sees the end should see its log."""
 CLOSE_WAIT_S = 5.0
 LEFTOVERS_S = 60.0
 LEFTOVERS_TOLD_S = 10.0
@@ -174,8 +174,8 @@ class JobRunner:
             await asyncio.to_thread(process.wait)
 
     async def _save(self, kept: _Kept, ended: Exited) -> Exited:
-        """Its outputs first: whoever hears of the end can fetch them. What a job leaves that failed
-        or was ended is worth a moment, no more."""
+        """Its outputs first: a client that hears of the end can fetch them. What a job leaves that
+        failed or was ended is worth a moment, no more."""
         good = ended.exit_code == 0
         wait_s = LEFTOVERS_TOLD_S if kept.told_to_end else LEFTOVERS_S
         path = self._artifacts(kept.order)

@@ -177,7 +177,7 @@ class Shim:
 
     def _await(self) -> None:
         """Until something happens, or it is time to freeze."""
-        for fd, _ in self.poll.poll(self._patience_ms()):
+        for fd, _ in self.poll.poll(self._poll_wait_ms()):
             if fd == self.wake_fd:
                 os.read(self.wake_fd, 4096)
             elif fd != self.socket_fd:
@@ -244,7 +244,7 @@ class Shim:
             self.stopped = wanted
             self._pass_on(signal.SIGSTOP if wanted else signal.SIGCONT)
 
-    def _patience_ms(self) -> int | None:
+    def _poll_wait_ms(self) -> int | None:
         if self.stopped or self.until == math.inf:
             return None
         return max(0, math.ceil(1000 * (self.until - monotonic())))
@@ -306,12 +306,12 @@ class ProcessShim(Shim):
         os.write(go_in, b".")  # go_out is still open here, so a child that has failed does no harm
         for fd in (error_in, go_in, go_out, self.log_fd):
             os.close(fd)
-        trouble = b""
+        failure = b""
         while chunk := os.read(error_out, 4096):
-            trouble += chunk
-        if trouble:
+            failure += chunk
+        if failure:
             os.waitpid(self.job, 0)
-            self._say(json.loads(trouble))
+            self._say(json.loads(failure))
             return False
         self._say({"started": True})
         self.memory = MemoryWatch(int(str(order["memory_max"])))
@@ -319,8 +319,8 @@ class ProcessShim(Shim):
             leave_cgroup(procs)
         return True
 
-    def _patience_ms(self) -> int | None:
-        return self.memory.patience_ms(super()._patience_ms())
+    def _poll_wait_ms(self) -> int | None:
+        return self.memory.poll_wait_ms(super()._poll_wait_ms())
 
     def _become(self, order: dict[str, object], error_in: int, go_out: int) -> None:
         """In the child: turn into the job, or tell why not. Never returns."""

@@ -137,7 +137,7 @@ class AgentMachine:
     @property
     def computes_until(self) -> float:
         """When jobs freeze if no other heartbeat is confirmed. A scheduler does not give them away
-        before, so whoever holds on to this moment cannot compute beside a successor."""
+        before, so a VM that holds on to this moment cannot compute beside a successor."""
         return self._confirmed_at + self.timers.self_stop_after_s
 
     # --- inputs -------------------------------------------------------------------------
@@ -309,8 +309,8 @@ class AgentMachine:
         self._say_idle()
 
     def _begin_shut_down(self, told: ShutDown, now: float) -> None:
-        """Whoever only stops the agent waits for it but a short while. When the machine goes off,
-        the jobs have the whole time until then: it belongs to their checkpoints."""
+        """A caller that only stops the agent waits for it but a short while. When the machine goes
+        off, the jobs have the whole time until then: it belongs to their checkpoints."""
         if self._shut_down:
             return
         self._shut_down, self._shut_down_at = told.reason, now
@@ -341,7 +341,7 @@ class AgentMachine:
 
     def _pass_time(self, now: float) -> None:
         # Compared as wake_at() says it: a difference may be a rounding error short of the span, and
-        # whoever is woken for nothing would be woken again at once.
+        # a loop that is woken for nothing would be woken again at once.
         if now >= self.computes_until:
             self._stale_seq = self._seq
             self._freeze(now)

@@ -135,7 +135,7 @@ def run(arguments: Sequence[str], name: str = "zen") -> int:
         return 130
     except KeyboardInterrupt:
         return 130
-    except SystemExit as quiet:  # how typer ends when whoever read our output is gone
+    except SystemExit as quiet:  # how typer ends when the reader of our output is gone
         return quiet.code if isinstance(quiet.code, int) else 1
     except ZenError as error:
         return _fail(str(error), name)
@@ -199,7 +199,7 @@ def _fail(text: str, name: str, code: int = 1) -> int:
 
 
 def _close_quietly() -> None:
-    """Whoever read our output is gone: the interpreter's own flush at exit must not complain."""
+    """The reader of our output is gone: the interpreter's own flush at exit must not complain."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

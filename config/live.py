@@ -6,7 +6,7 @@ from config.settings import Settings
 
 
 class LiveSettings:
-    """Holds the settings in force. `current` is an immutable snapshot: whoever works in cycles
+    """Holds the settings in force. `current` is an immutable snapshot: code that works in cycles
     reads it once at the start of a cycle, so that no cycle sees half of an edit."""
 
     def __init__(self, settings: Settings) -> None:

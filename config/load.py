@@ -138,8 +138,8 @@ def overridden(document: Document, environ: Mapping[str, str]) -> Document:
 
 
 def outline(document: Document, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Every key with its value or its default; what is at fault is left out. For comparing: whoever
-    needs the faults asks `settings_of`."""
+    """Every key with its value or its default; what is at fault is left out. For comparing: a
+    caller that needs the faults asks `settings_of`."""
     copy = overridden(document, environ or {})
     _spread_region_lists(copy)
     return _walk(copy, TREE, copy.values, ())

@@ -1,5 +1,5 @@
 """Documents as candidates for being in force: read, compared, judged. Pure, but for the clock of
-whoever calls.
+the caller.
 
 Versions are about what all replicas share. What belongs to one process (its database, the address
 it listens on) stays with the process; what a running system cannot change (names, the spans that

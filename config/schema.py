@@ -111,7 +111,7 @@ SECTIONS: Final[dict[str, str]] = {
     "machines": "Machine types, and what the host costs without its GPUs",
     "prices": "What a GPU costs where",
     "clusters": "What we run: one kind of machine over several regions, under one limit",
-    "submit": "What a submission must be asked before it is taken",
+    "submit": "What a submission must be asked before it is accepted",
     "tenants": "Who may submit, and what tenants may spend by the UTC calendar; one that is not "
     "named has no limit",
 }

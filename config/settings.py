@@ -87,7 +87,7 @@ class Settings:
     """Logs and artifacts: file:///directory or gs://bucket/prefix."""
     api: ApiSettings
     queue_limit: int
-    """QUEUED jobs that one turn of the loop looks at."""
+    """QUEUED jobs that one scheduling cycle looks at."""
     log_level: str
     prices_as_of: str
     """The day the prices were read, for people who compare them with a bill."""

@@ -45,7 +45,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Unqueue:
-    """Give up a request for several VMs at once that still waits."""
+    """Cancel a request for several VMs at once that still waits."""
 
     region: str
     name: str

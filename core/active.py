@@ -1,5 +1,5 @@
 """What lives: jobs that hold or await a VM, and VMs, with indexes that are kept from snapshot to
-snapshot. Whoever asks pays for what has moved since, never for what is there.
+snapshot. A reader pays for what has moved since, never for what is there.
 
 A store keeps one and puts into it what has changed; a cycle reads it and changes nothing.
 """
@@ -89,7 +89,7 @@ class ActiveIndex:
         self.jobs: dict[str, Job] = {}
         self.vms: dict[str, Vm] = {}
         self.reasons: dict[str, str] = {}
-        """Of those that await a VM: why, as stored."""
+        """Of jobs that await a VM: why, as stored."""
         self.census = Census()
         self.marks: Counter[str] = Counter()
         """Cluster → a number that grows with each change of its VMs and of its demand."""
@@ -156,7 +156,7 @@ class ActiveIndex:
         return self._idle_in.get(cluster, ())
 
     def clusters(self) -> Iterator[str]:
-        """Those that have VMs."""
+        """Clusters that have VMs."""
         return (name for name, vms in self._vms_of.items() if vms)
 
     def due(self, now: datetime) -> list[Job]:
@@ -295,7 +295,7 @@ class ActiveIndex:
 
 
 def _worth(vm: Vm) -> tuple[object, ...]:
-    """What a VM is to whoever plans how many there should be: one that goes from job to job is the
+    """What a VM is to the plan of how many there should be: one that goes from job to job is the
     same all the time."""
     seen = (vm.instance_id, vm.zone, vm.running_since, vm.stopped_at, vm.refused, vm.taken)
     return (vm.state, len(vm.leases), vm.kept_until, *seen)

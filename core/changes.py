@@ -187,7 +187,7 @@ class RegionStatus:
 
 @dataclass(frozen=True, slots=True)
 class PutRegionStatus:
-    """Insert or replace by (cluster, region). Whoever leads next knows by it where we may have
+    """Insert or replace by (cluster, region). The next leader knows by it where we may have
     VMs, so it is written before the first one is asked for there."""
 
     status: RegionStatus
@@ -355,7 +355,7 @@ class Snapshot:
     a question: the first `queue_limit` of each cluster by priority and arrival, so that no
     cluster's queue hides another's), and those past their deadline."""
     vms: Sequence[Vm]
-    """All VMs that are not GONE, and those that are but still hold leases: their jobs must hear."""
+    """All VMs that are not GONE, and GONE ones that still hold leases: their jobs must hear."""
     blocks: tuple[RegionBlock, ...]
     requests: tuple[CloudRequest, ...]
     """Cloud calls written down but not settled."""
@@ -376,7 +376,7 @@ class Snapshot:
 
     active: ActiveIndex | None = None
     """What lives of `jobs` and `vms`, with its indexes. It is the store's, which goes on with it:
-    whoever must wait for something takes what it needs beforehand."""
+    a caller that must wait for something takes what it needs beforehand."""
     heads: Sequence[Job] = ()
     """With `active`: the others of `jobs`."""
 

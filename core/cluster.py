@@ -66,7 +66,7 @@ class ClusterSpec:
     """A VM without work is given back after exactly this long. None: when keeping it warm is not
     worth its price, at the latest after the timer of the whole service."""
     queue: QueueRule = QueueRule.FAIR
-    """How those that wait for it are ordered."""
+    """How the jobs that wait for it are ordered."""
     floors: tuple[Floor, ...] = ()
     """Higher floors than `vm_min` at some hours."""
     share: bool = False

@@ -81,7 +81,7 @@ class Writes:
     waits: list[tuple[str, Wait]] = field(default_factory=list)
     """(hold, what it waits for)."""
     ended: dict[str, Job] = field(default_factory=dict)
-    """Whoever waits for them must hear."""
+    """Jobs that wait for them must hear."""
     unblocked: set[str] = field(default_factory=set)
     """Holds that a job has left."""
     new_vms: dict[str, Vm] = field(default_factory=dict)

@@ -115,7 +115,7 @@ class Life:
     settled_until: datetime | None
     """What came before is in the daily sums."""
     stays: tuple[Stay, ...] = ()
-    """Those that are not settled, and the last one that is: idling after it is its job's."""
+    """Attempts that are not settled, and the last one that is: idling after it is its job's."""
     cause: Payer | None = None
     """The job whose wait made the service ask for it; None: a floor, or nobody."""
     idle_max_s: float = 0.0

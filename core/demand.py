@@ -22,14 +22,14 @@ class VmRequestKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VmRequest:
-    """One VM, and what it must be for whoever asks for it."""
+    """One VM, and what it must be for the job that needs it."""
 
     regions: tuple[str, ...] = ()
-    """Those that the job allows; empty: any."""
+    """The regions that the job allows; empty: any."""
     max_usd_per_hour: float | None = None
     """What the VM may cost at most."""
     since: datetime | None = None
-    """How long it has waited: patience for prices grows with it. None: nobody waits."""
+    """How long it has waited: the price it may pay grows with it. None: no job waits."""
     start_by: datetime | None = None
     """A job with a deadline takes any price that it allows from here on; before, it waits for one
     within the price band."""

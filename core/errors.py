@@ -1,4 +1,4 @@
-"""Errors, each named after the next move of whoever catches it."""
+"""Errors, each named after the next move of the code that catches it."""
 
 from __future__ import annotations
 

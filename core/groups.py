@@ -65,7 +65,7 @@ def parse_after(text: str) -> After | None:
 
 
 def bad_end(needs: str, status: str, *, group: bool) -> str:
-    """Why whoever waited for a job, or for the jobs of a group, cannot run."""
+    """Why a job that waited for a job, or for the jobs of a group, cannot run."""
     if group:
         return f"it waited for group {needs}, and a job of it ended {status}"
     return f"it waited for job {needs}, and that ended {status}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 COOL_BY_C = 5.0
 """A hot GPU is good again this much below the threshold: else it would come and go."""
-HOT_PATIENCE = timedelta(minutes=2)
+HOT_MAX = timedelta(minutes=2)
 """Heat of a job that has just ended goes by itself; what lasts longer is a fault."""
 FAILURES_KEPT = 16
 
@@ -55,7 +55,7 @@ class BadGpu:
 
     def lasts(self, now: datetime) -> bool:
         """Not to be waited for."""
-        return self.kind is not GpuFault.HOT or now - self.since >= HOT_PATIENCE
+        return self.kind is not GpuFault.HOT or now - self.since >= HOT_MAX
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class JobStatus(StrEnum):
     """Where a job is on its road."""
 
     QUEUED = "QUEUED"
-    """Valid; waits for its turn, its quota or other jobs."""
+    """Valid; waits in the queue, for quota or for other jobs."""
     PROVISIONING = "PROVISIONING"
     """Admitted: it counts as demand for a VM, and is bound to none."""
     ASSIGNED = "ASSIGNED"
@@ -31,7 +31,7 @@ class JobStatus(StrEnum):
     RUNNING = "RUNNING"
     """Its command runs."""
     PREEMPTING = "PREEMPTING"
-    """Told to save and yield its place; it goes back to the queue."""
+    """Told to save its work and stop for another job; it goes back to the queue."""
     STOPPING = "STOPPING"
     """Told to end: SIGTERM, then the grace time."""
     SUCCEEDED = "SUCCEEDED"
@@ -64,7 +64,7 @@ class JobEvent(StrEnum):
     SUBMITTED = "submitted"
     """The job was accepted."""
     ADMITTED = "admitted"
-    """It is its turn: quota is reserved and a VM may be asked for."""
+    """It is next: quota is reserved and a VM may be asked for."""
     WITHDRAWN = "withdrawn"
     """The admission was taken back: another job goes first, or a limit was lowered."""
     REROUTED = "rerouted"
@@ -104,11 +104,11 @@ class JobEvent(StrEnum):
     MAX_RUNTIME = "max_runtime"
     """It ran for longer than it may."""
     PREEMPTION_ASKED = "yield_asked"
-    """It is told to save and yield its place."""
+    """It is preempted: told to save its work and stop."""
     PREEMPTED = "yielded"
-    """The worker says that it has yielded."""
+    """The worker says that the preempted job has stopped."""
     PREEMPTION_GRACE_OVER = "yield_grace_over"
-    """It did not yield in time."""
+    """It did not stop in time after a preemption."""
     STOP_ASKED = "stop_asked"
     """Somebody asked to stop it."""
     STOPPED = "stopped"
@@ -346,7 +346,7 @@ class Job:
 
     @property
     def spare(self) -> bool:
-        """A member of an elastic job beyond those that it needs. While it has no place it is
+        """A member of an elastic job beyond the ones it needs. While it has no place it is
         parked: in no queue, and nobody waits for it."""
         return self.gang is not None and self.gang.rank >= self.spec.least
 
@@ -370,7 +370,7 @@ class Job:
 
     @property
     def times_preempted(self) -> int:
-        """How many of its attempts ended for nobody's fault: it had to yield."""
+        """How many of its attempts ended by a preemption."""
         over = self.attempt - (self.lease is not None)
         return max(0, over - self.failures - self.losses - self.preemptions)
 

@@ -315,7 +315,7 @@ class JobSpec(WorkerSpec):
         "true: on spot VMs, which are cheaper and which Google may take back, as long as the "
         "deadline allows; false: never. Without it: the tenant's default, else never.",
         option=Option(
-            "--spot/--no-spot", None, "Cheaper VMs that may be taken back: yes or never."
+            "--spot/--no-spot", None, "Cheaper VMs that the cloud may reclaim: yes or never."
         ),
         shown=True,
     )

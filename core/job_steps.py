@@ -59,7 +59,7 @@ def new_job(
     """A job as it is right after submission. `due`: its place in the queue, by default that of a
     job of which nothing is known; `blocked`: the hold that it waits behind."""
     spare = gang is not None and gang.rank >= spec.least
-    patience_s = BLOCKED_MAX_S if blocked or spare else spec.queue_timeout_s
+    wait_max_s = BLOCKED_MAX_S if blocked or spare else spec.queue_timeout_s
     return Job(
         uid=uid,
         spec=spec,
@@ -69,7 +69,7 @@ def new_job(
         submitted_at=now,
         status_since=now,
         queued_since=now,
-        deadline_at=now + timedelta(seconds=patience_s),
+        deadline_at=now + timedelta(seconds=wait_max_s),
         blocked=None if spare else blocked,
         gang=gang,
         due_at=due or due_at(now, spec, 0.0, QueuePolicy(), None),
@@ -152,7 +152,7 @@ def entry_for(before: Job | None, after: Job, event: JobEvent, **extra: object) 
 _USER_FAILURES = frozenset({E.EXITED_ERROR})
 _INFRA_LOSSES = frozenset({E.VM_LOST, E.START_TIMEOUT, E.CLAIM_TIMEOUT})
 _STOPS = {E.MAX_RUNTIME: StopReason.MAX_RUNTIME, E.GANG_FAILED: StopReason.GANG}
-# A job that yielded did so for others: that eats nobody's budget.
+# A job is preempted for others: that uses up no retry limit.
 _PREEMPTIONS = frozenset({E.RECLAIMED})
 
 
@@ -195,7 +195,7 @@ def _retry_delay_s(job: Job, event: JobEvent, target: JobStatus, rules: Rules) -
 
 
 def _attempt_words(job: Job, event: JobEvent, reason: str, delay_s: float | None) -> str:
-    """Which of its attempts failed, and when the next one comes. Counted are those that ended by
+    """Which of its attempts failed, and when the next one comes. Counted are attempts that ended by
     themselves: what a lost VM cost is no attempt of the job's own."""
     if event not in _USER_FAILURES or not job.spec.retries or job.status is S.STOPPING:
         return reason
@@ -245,7 +245,7 @@ def _apply_times(moved: Job, before: Job, event: JobEvent, now: datetime) -> Job
     # between QUEUED and ASSIGNED without ever being claimed still meets its queue time-out.
     if moved.status is S.QUEUED and before.status not in (*WAITING, S.ASSIGNED):
         moved = replace(moved, queued_since=now)
-    if event is E.RELEASED:  # nobody's patience is used up by waiting for one's own jobs
+    if event is E.RELEASED:  # waiting for jobs of the same user uses up no aging limit
         moved = replace(moved, queued_since=now, blocked=None)
     if event is E.ADMITTED and before.retry_at is not None:  # nor by waiting for the next attempt
         moved = replace(moved, queued_since=before.retry_at)
@@ -292,8 +292,8 @@ def _deadline(job: Job, now: datetime, rules: Rules) -> datetime | None:
     match job.status:
         case S.QUEUED | S.PROVISIONING:
             far = job.blocked is not None or job.spare
-            patience_s = BLOCKED_MAX_S if far else job.spec.queue_timeout_s
-            return (job.retry_at or job.queued_since) + timedelta(seconds=patience_s)
+            wait_max_s = BLOCKED_MAX_S if far else job.spec.queue_timeout_s
+            return (job.retry_at or job.queued_since) + timedelta(seconds=wait_max_s)
         case S.ASSIGNED:
             return now + timedelta(seconds=timers.claim_timeout_s)
         case S.STARTING:

@@ -17,7 +17,7 @@ class MachineState(StrEnum):
     NONE = "none"
     """There is no machine yet."""
     WAITING = "waiting"
-    """Asked for with others, it waits for its turn: no machine was given yet."""
+    """Asked for with others, it waits in the queue of the cloud: no machine was given yet."""
     STARTING = "starting"
     RUNNING = "running"
     STOPPING = "stopping"

@@ -68,13 +68,13 @@ class Store(Protocol):
         ...
 
     async def heads(self, wanted: Sequence[HeadsOf], limit: int) -> Sequence[Job]:
-        """The first waiting jobs of these queues alone, as `snapshot` would have them. Whoever
-        looks further down the queue than the loop does not disturb what the loop remembers."""
+        """The first waiting jobs of these queues alone, as `snapshot` would have them. A caller
+        that looks further down the queue than the loop does not disturb what the loop remembers."""
         ...
 
     async def runs(self, since: datetime, limit: int) -> Sequence[PastRun]:
-        """Of the newest `limit` jobs that have ended since then: those that ran and came to their
-        end by themselves, the newest first. A gang is one."""
+        """Of the newest `limit` jobs that have ended since then: the ones that ran and came to
+        their end by themselves, the newest first. A gang is one."""
         ...
 
     async def forecasts(self) -> Sequence[Forecast]:
@@ -199,7 +199,7 @@ class FlexStart(Compute, Protocol):
         ...
 
     async def queued(self, mig: str, region: str) -> tuple[Queued, ...]:
-        """Every request that the group remembers, also those that are over."""
+        """Every request that the group remembers, also the ones that are over."""
         ...
 
     async def unqueue(self, mig: str, region: str, name: str, request_id: str) -> None:
@@ -233,5 +233,5 @@ class CapacityAdvice(Protocol):
 
     async def advise(self, spec: ClusterSpec, region: str) -> tuple[CapacityHint, ...]:
         """Hints for spot VMs of this cluster; empty where the cloud has no answer. It paces
-        itself, so it may be asked every round, and a refusal is no error."""
+        itself, so it may be asked in every reconcile, and a refusal is no error."""
         ...

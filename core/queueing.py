@@ -1,6 +1,6 @@
 """The rules of the queue: priority classes, and when a waiting job is due.
 
-One key orders the jobs of a tenant: `due_at` = its submission + patience × its size.
+One key orders the jobs of a tenant: `due_at` = its submission + aging limit × its size.
 It never changes while the job waits, so an index can hold it, and it says three things at once:
 
 - *attained service*: a job that has had much goes behind new ones (its size is at least the level
@@ -33,22 +33,22 @@ WEIGHT = 0.75
 """Service is seconds × GPUs to this power. By GPU-seconds a job of 64 GPUs would be behind
 everybody within minutes, by seconds it would block 64 others for as long as one."""
 BIG_GPUS = 64
-"""So many GPUs or more go first among those that have had much."""
+"""So many GPUs or more go first among jobs that have had much."""
 LONG_LEVEL = 2
 """From this level on."""
 PRIORITY_HIGHEST = 9999
-PATIENCE_MAX_S = 90 * 86400.0
+AGING_LIMIT_MAX_S = 90 * 86400.0
 
 
 class QueueRule(StrEnum):
-    """How a cluster orders those that wait."""
+    """How a cluster orders its waiting jobs."""
 
     FAIR = "fair"
     """Class, then the tenants' shares, then who is due first."""
     FIFO = "fifo"
     """Arrival alone."""
     PRIORITY = "priority"
-    """The number alone, then arrival: whoever has a low one may wait for ever."""
+    """The number alone, then arrival: a job with a low one may wait for ever."""
 
 
 class PriorityClass(IntEnum):
@@ -103,9 +103,9 @@ class QueuePolicy:
     """An admitted job gives its place to another tenant's only if that one's share is smaller by
     this part: shares that are nearly equal must not make jobs take turns in waiting."""
     least_run_s: float = 600.0
-    """No job has to yield to another before it has run this long (half of it, if its tenant has had
-    more than twice as much as the other); one that had to yield before is safe from its own class
-    for longer."""
+    """No job is preempted for another before it has run this long (half of it, if its tenant has
+    had more than twice as much as the other); a job that was preempted before is safe from its own
+    class for longer."""
     grow_pause_s: float = 30.0
     """An elastic job whose size has changed does not grow again for this long."""
 
@@ -133,7 +133,7 @@ def size_s(
     return max(policy.size_min_s, expected, LEVELS_S[level_of(spec, attained_gpu_s)])
 
 
-def patience_s(
+def aging_limit_s(
     spec: JobSpec, attained_gpu_s: float, policy: QueuePolicy, expected_s: float | None = None
 ) -> float:
     """For how long jobs of the same tenant and class that come later may pass this one. The
@@ -141,7 +141,7 @@ def patience_s(
     lowest, end = _SPANS[class_of(spec.priority)]
     calm = 2.0 - (spec.priority - lowest) / (end - lowest)
     size = size_s(spec, attained_gpu_s, policy, expected_s)
-    wait_s = min(policy.patience * size * calm, PATIENCE_MAX_S)
+    wait_s = min(policy.patience * size * calm, AGING_LIMIT_MAX_S)
     if level_of(spec, attained_gpu_s) >= LONG_LEVEL:
         wait_s += policy.big_first_s * (1.0 - min(gpus_of(spec), BIG_GPUS) / BIG_GPUS)
     return wait_s
@@ -155,7 +155,7 @@ def due_at(
     expected_s: float | None = None,
 ) -> datetime:
     """Its place among the jobs of its tenant and class: the earliest is next."""
-    return queued_since + timedelta(seconds=patience_s(spec, attained_gpu_s, policy, expected_s))
+    return queued_since + timedelta(seconds=aging_limit_s(spec, attained_gpu_s, policy, expected_s))
 
 
 # --- the order of waiting jobs -----------------------------------------------------------
@@ -216,7 +216,7 @@ class HeadsOf:
     tenants: Sequence[str] = ()
     """Of a fair queue: these alone, in this order, until there are enough."""
     backing_off: bool = False
-    """Also those that wait for the moment of their next attempt: who forecasts asks for them."""
+    """Also jobs that wait for the moment of their next attempt: the forecast asks for them."""
     room: int | None = None
     """A number: a gang is one head, by its first member. Once the heads have so many members,
     `limit - room` more are enough. None: each member counts."""

@@ -67,9 +67,9 @@ class JobRow:
     why: str
     """Why it waits; empty if it does not."""
     position: int | None
-    """Its place behind those that certainly go first: higher classes, and jobs of its own tenant
-    that are due before it; 1 is next. How tenants take turns is not in it. Counted when asked, so
-    that a queue is not rewritten each time its head leaves."""
+    """Its place behind the jobs that certainly go first: higher classes, and jobs of its own tenant
+    that are due before it; 1 is next. The order between tenants is not in it. Counted when asked,
+    so that a queue is not rewritten each time its head leaves."""
     progress: Progress | None
     checkpoint_step: float | None
     costs: Mapping[CostKind, float]
@@ -197,7 +197,7 @@ class ServiceSummary:
     jobs: Mapping[tuple[str, JobStatus], int]
     """(cluster, status) → how many."""
     vms: tuple[VmCount, ...]
-    """Without those that are gone."""
+    """Without the ones that are GONE."""
     oldest_waiting_since: datetime | None
     outbox: int
     """Messages committed but not yet confirmed by the bus."""

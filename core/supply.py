@@ -42,8 +42,8 @@ SHORT_PER_HOUR, SHORT_SHARE, SHORT_LEAST_H = 0.09, 0.48, 0.08
 # Shortages of a place that are remembered at most, each of them milder than the one before.
 SHORTAGES_MAX = 16
 
-# A place that takes fewer VMs back at once than this share of those that it has given is not short:
-# in a large fleet some go all the time.
+# A place that takes fewer VMs back at once than this share of the VMs that it has given is not
+# short: in a large fleet some go all the time.
 RECLAIMED_SHARE = 0.1
 
 # Submissions that are looked at for the rate at which jobs come.
@@ -118,7 +118,7 @@ class SupplyHistory:
     """How many may be asked for at once: grows with each that comes, halves with a refusal."""
     preempted: float = 0.0
     vm_hours: float = 0.0
-    """Of VMs that have gone; the living ones are counted from their own rows."""
+    """Of VMs that have gone; the active ones are counted from their own rows."""
     shortages: tuple[Shortage, ...] = ()
     """Spot: the last one of each depth, the deepest first; what a later and deeper one says better
     is left out, so they are also in the order of time."""
@@ -152,7 +152,7 @@ def usual_boot_s(
     seen: Iterable[SupplyHistory], running: Callable[[], DurationEstimate] = DurationEstimate
 ) -> float:
     """From RUNNING to READY. It depends on the image, not on the region: all that is known, or,
-    until the first VMs have gone, what those that run have shown."""
+    until the first VMs have gone, what the running ones have shown."""
     pairs = [(e.boot.weight, e.boot.log_mean) for e in seen]
     if sum(weight for weight, _ in pairs) < DELIVERIES_MIN:
         shown = running()

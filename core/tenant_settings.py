@@ -24,7 +24,7 @@ QUOTA_FIELDS = (*LIMITS, "gpus_by_type")
 
 def changed(name: str, stored: Tenant | None, data: object, gpu_types: Collection[str]) -> Tenant:
     """The tenant as it is to be stored, one version on; BadInput with every fault. `gpu_types`:
-    those that some cluster has. A deleted tenant begins anew."""
+    the ones that some cluster has. A deleted tenant begins anew."""
     faults: list[Fault] = []
     if _TENANT.fullmatch(name) is None:
         faults.append(Fault("tenant_id", shown(name), TENANT_WORDS))

@@ -126,7 +126,7 @@ class Consent:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """One team. A tenant that nobody has set up has these defaults."""
+    """A group of users. A tenant that nobody has set up has these defaults."""
 
     tenant_id: str
     weight: float = _setting(
@@ -210,7 +210,7 @@ def machines_of(clusters: Iterable[ClusterSpec]) -> dict[str, MachineShape]:
 
 @dataclass(frozen=True, slots=True)
 class ResourceTotals:
-    """What jobs ask for, summed. Those that name no GPU memory (or CPUs, or memory) are counted by
+    """What jobs ask for, summed. Jobs that name no GPU memory (or CPUs, or memory) are counted by
     their GPUs; one without GPUs has its VM to itself. A job's `gpu_memory_mb` counts once, however
     many GPUs it has: that is how quotas of multi-tenant clients are meant."""
 

@@ -70,7 +70,7 @@ class Timers:
     gang_hold_s: float = 600.0
     """How long a gang may keep some VMs while it waits for the others."""
     boot_timeout_s: float = 900.0
-    """From the create call to READY; past it the VM is taken back."""
+    """From the create call to READY; past it the VM is deleted."""
     idle_timeout_s: float = 600.0
     """A VM without work is given back after this long."""
     observe_s: float = 5.0

@@ -37,11 +37,11 @@ class WaitKind(StrEnum):
     REFUSAL = "refusal"
     """The region could not give that VM."""
     REQUEST_CANCELLED = "request_cancelled"
-    """A request that was made because of it was taken back."""
+    """A request that was made because of it was cancelled."""
     NOT_ASKED = "not_asked"
     """The region was not asked: it is blocked, full, or not worth its price yet."""
     PREEMPTION = "preemption"
-    """It was tried whether others must give up their places for it."""
+    """It was simulated whether others must be preempted for it."""
     OTHER = "other"
     """All that came when the job had ROWS_MAX rows."""
 

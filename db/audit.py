@@ -4,7 +4,7 @@ left.
 Nothing here is asked by the service itself. `watch()` puts triggers into a database that write
 down who wrote what the leader alone may write, so that a write of a leader whose time has passed
 is seen even if the guards were broken. (Costs of a VM that are settled are no such thing: they are
-added up once, under the lock of its row, by whoever comes first.)
+added up once, under the lock of its row, by the first to come.)
 """
 # ruff: noqa: S608  # only our own condition on VM states is put into these texts
 

@@ -33,7 +33,7 @@ from db.vm_states import GONE
 
 Connection = AsyncConnection[TupleRow]
 _CHUNK = 200
-"""VMs between two breaths: whoever else runs in this process is not held up."""
+"""VMs between two breaths: other tasks of this process are not held up."""
 
 # A VM as core.cost.Life reads it, with its attempts since it was last settled, and the last one
 # before: idling after it is its job's.
@@ -65,7 +65,7 @@ jsonb_build_object('vm_uid', v.uid, 'cluster', v.cluster, 'region', v.region, 's
 LIVES = f"SELECT {LIFE}::text FROM vms AS v WHERE NOT v.settled AND v.running_since IS NOT NULL"
 
 # What one job (j) has caused: long ago, settled by kind, and the VMs that are not settled, those
-# on which it ran and those that were asked for because it waited.
+# on which it ran and VMs that were requested because it waited.
 JOB_COSTS = f"""
 j.past_cost_usd, (SELECT jsonb_object_agg(k.kind, k.usd) FROM (
     SELECT kind, sum(usd) AS usd FROM job_costs AS c WHERE c.uid = j.uid GROUP BY kind) AS k)::text,
@@ -75,7 +75,7 @@ j.past_cost_usd, (SELECT jsonb_object_agg(k.kind, k.usd) FROM (
     AND NOT v.settled AND v.running_since IS NOT NULL)::text, now()
 """
 
-# VMs that are gone and whose jobs have heard; and of those that live, whatever ended before the
+# VMs that are gone and whose jobs have heard; and of active ones, whatever ended before the
 # oldest attempt that goes on, once that is an hour. So reports never read a long history.
 DUE = f"""
 SELECT v.uid::text FROM vms AS v CROSS JOIN LATERAL (
@@ -138,7 +138,7 @@ _NOBODYS = f"""
 SELECT c.kind, {_AMOUNTS} FROM cost_daily AS c
 WHERE c.tenant_id = '' AND {_DAYS} AND {_FITS.format("c")} GROUP BY 1
 """
-# The dearest, and those that live: what they cost now may make them the dearest.
+# The dearest, and the active ones: what they cost now may make them the dearest.
 _JOBS = f"""
 WITH dearest AS (
     SELECT c.uid FROM job_costs AS c JOIN jobs AS j ON j.uid = c.uid

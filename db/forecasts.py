@@ -59,7 +59,7 @@ class QueueReader:
             seen = self._seen
             fresh = {u: j for u, v in versions.items() if (j := seen.get(u)) and j.version == v}
             missing = [uid for uid in versions if uid not in fresh]
-            # In bites: whoever else runs in this process need not wait for all of them.
+            # In parts: other tasks of this process need not wait for all of them.
             for begin in range(0, len(missing), BITE):
                 bite = missing[begin : begin + BITE]
                 cursor = await connection.execute(_JOBS, (bite,), binary=True)

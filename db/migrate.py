@@ -63,8 +63,8 @@ def _run(url: str, step: Callable[[Config], None]) -> None:
     made = config()
     engine = sa.create_engine(sqlalchemy_url(url), poolclass=sa.NullPool)
     try:
-        # One transaction: a step that fails leaves nothing half done, and whoever comes second
-        # waits here, then finds nothing to do.
+        # One transaction: a step that fails leaves nothing half done, and a replica that comes
+        # second waits here, then finds nothing to do.
         with engine.begin() as connection:
             connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
             made.attributes["connection"] = connection

@@ -1,6 +1,6 @@
 """Waits for NOTIFY on a connection of its own: a hint to look, never a promise.
 
-Losing it costs speed, not truth: whoever waits also looks at their own interval.
+Losing it costs speed, not truth: a task that waits also looks at its own interval.
 """
 
 from __future__ import annotations

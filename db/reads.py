@@ -63,8 +63,8 @@ from db.store import PostgresStore
 from db.vm_states import COUNTED
 
 # Counted only when somebody asks, and no further than anybody would count: higher classes, and
-# those of its own tenant that are due before it. How the tenants of a class take turns is decided
-# anew in every cycle of the loop, so others are not counted. By index, class by class.
+# those of its own tenant that are due before it. The order between the tenants of a class is
+# decided anew in every cycle of the loop, so others are not counted. By index, class by class.
 _AHEAD = "a.cluster = j.cluster AND a.blocked IS NULL"
 _BEFORE = f"a.tier = j.tier AND a.tenant_id = j.tenant_id AND {due_before('a', 'j')}"
 _POSITION = f"""
@@ -317,7 +317,7 @@ class PostgresReads:
     async def _page(
         self, of: _List, words: Mapping[str, Any], request: PageRequest, offset: int = 0
     ) -> tuple[list[Row], int]:
-        """A page, with one row more if there is more, and how many there are in all."""
+        """A page, with one row more if there is more, and how many there are."""
         # Only what is asked for stands in the text, so that each question finds its index.
         asked = [text for name, text in of.conditions.items() if words[name] is not None]
         where = " AND ".join(asked or ["true"])

@@ -55,7 +55,7 @@ SELECT now(), pg_postmaster_start_time(), pg_snapshot_xmin(pg_current_snapshot()
 """
 _JOBS = f"SELECT {JOB_SELECT}, j.why FROM jobs AS j WHERE"
 JOBS = f"{_JOBS} j.status IN ({_LIVE})"
-# The index of those that live, which is the longer one here, must not be thought of.
+# The index of active rows, which is the longer one here, must not be thought of.
 JOBS_MOVED = f"{_JOBS} j.moved >= %s AND coalesce(j.status, '') IN ({_LIVE})"
 JOBS_LEFT = f"SELECT uid::text FROM jobs WHERE moved >= %s AND status NOT IN ({_LIVE})"
 _VMS = f"SELECT {VM_SELECT} FROM vms AS v WHERE {_SEEN}"
@@ -66,7 +66,7 @@ LATE = """
 SELECT uid::text, version, why FROM jobs
 WHERE status = 'QUEUED' AND deadline_at <= now() ORDER BY deadline_at LIMIT %(limit)s
 """
-# Of those that live we know; gangs of which all do are not asked for.
+# Active members are known; gangs of which all are active are not asked for.
 _FELLOWS = f"""
 SELECT uid::text, version, why FROM jobs
 WHERE gang = ANY(%s::uuid[]) AND status NOT IN ({_LIVE}) ORDER BY gang, rank
@@ -122,7 +122,7 @@ class _Rest:
 
 @dataclass(frozen=True, slots=True)
 class _Queued:
-    """Answers about those that wait."""
+    """Answers about waiting jobs."""
 
     kinds: Cursor
     late: Cursor
@@ -152,8 +152,8 @@ class SnapshotReader:
         self._mark, self._forgotten = None, True
 
     def wrote(self, heartbeats: Iterable[VmHeartbeat], reasons: Iterable[PendingReason]) -> None:
-        """A commit of ours that grows no version. Only who leads writes such things, and whoever
-        begins to lead reads the whole snapshot first."""
+        """A commit of ours that grows no version. Only the leader writes such things, and a replica
+        that begins to lead reads the whole snapshot first."""
         for heartbeat in heartbeats:
             self._active.hear(heartbeat.vm_uid, heartbeat.at)
         for word in reasons:
@@ -266,7 +266,7 @@ class SnapshotReader:
             active.drop_job(uid)
         tenants = await moved.tenants.fetchall()
         if tenants:
-            # In new ones: whoever has the last snapshot is not surprised.
+            # In new ones: a reader of the last snapshot is not surprised.
             self._tenants = self._tenants | {row[0]: tenant_of(row) for row in tenants}
             self._usage = self._usage | {row[0]: usage_of(*row[7:9]) for row in tenants}
 
@@ -302,7 +302,7 @@ class SnapshotReader:
         return tuple(found.values()), waiting, verdicts
 
     async def _fellows(self, connection: Connection, heads: Mapping[str, Job]) -> list[TupleRow]:
-        """Gangs are looked at whole, wherever their members stand: also those that have ended."""
+        """Gangs are looked at whole, wherever their members stand: also ended ones."""
         wanted = dict(self._active.partial)
         wanted |= {job.gang.uid: None for job in heads.values() if job.gang is not None}
         if not wanted:
@@ -328,7 +328,7 @@ class SnapshotReader:
 async def _left(
     cursor: Cursor | None, kept: Mapping[str, object], all_rows: Sequence[TupleRow]
 ) -> list[str]:
-    """Those that do not live any more."""
+    """Rows that are not active any more."""
     if cursor is not None:
         return [row[0] for row in await cursor.fetchall()]
     there = {row[0] for row in all_rows}

@@ -1,5 +1,5 @@
-"""Who may look at the database when: snapshots are taken one at a time, and whoever waits for one
-is content with any that began after it asked."""
+"""Who may look at the database when: snapshots are taken one at a time, and a task that waits for
+one is content with any that began after it asked."""
 
 from __future__ import annotations
 

@@ -164,8 +164,9 @@ class PostgresStore:
                 yield connection
         except (*_AWAY, TimeoutError) as fault:
             if _is_cancelled():
-                # The driver asks the server to give up; if that fails, its error hides that we
-                # were told to end. Whoever catches StoreDown and goes on would go on for ever.
+                # The driver asks the server to cancel; if that fails, its error hides that we
+                # were told to end. A caller that catches StoreDown and goes on would go on for
+                # ever.
                 raise asyncio.CancelledError from fault
             raise StoreDown(f"the database does not answer: {str(fault) or 'timed out'}") from fault
         except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as fault:
@@ -192,7 +193,7 @@ class PostgresStore:
         return self._pool.get_stats().get("connections_errors", 0)
 
     async def lead(self, holder: str, lease_s: float) -> LeaderStatus:
-        """On the database's clock. Whoever holds it keeps its term, also past the expiry, as
+        """On the database's clock. The holder keeps its term, also past the expiry, as
         long as nobody else came."""
         assert holder, "an empty holder means that nobody leads"
         arguments = {"holder": holder, "lease_s": lease_s}

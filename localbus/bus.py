@@ -122,16 +122,16 @@ class BrokerLoop:
             self._settle()
         return _settled(ack_ids, refused, subscription)
 
-    def modify(self, name: str, wishes: Sequence[tuple[str, int]]) -> AckResult:
+    def modify(self, name: str, deadlines: Sequence[tuple[str, int]]) -> AckResult:
         """Moves ack deadlines; zero hands the message back."""
-        ack_ids = [ack_id for ack_id, _ in wishes]
+        ack_ids = [ack_id for ack_id, _ in deadlines]
         _check_ack_ids(ack_ids)
-        for _, seconds in wishes:
+        for _, seconds in deadlines:
             if not 0 <= seconds <= ACK_DEADLINE_S[1]:
                 raise invalid("ack_deadline_seconds", seconds, f"0 to {ACK_DEADLINE_S[1]}")
         subscription = self.broker.subscription(name)
         now = self.now()
-        refused = subscription.modify(wishes, now)
+        refused = subscription.modify(deadlines, now)
         self.broker.settle(subscription, now)
         self._settle()
         return _settled(ack_ids, refused, subscription)

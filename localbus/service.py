@@ -14,7 +14,7 @@ from localbus.errors import Aborted, InvalidArgument
 from localbus.model import check_project
 
 # A pull that finds nothing is answered empty after this time, or a little before the caller's own
-# deadline, as Google does: to give up is not an error of the caller.
+# deadline, as Google does: to stop waiting is not an error of the caller.
 PULL_WAIT_S = 90.0
 PULL_MARGIN_S = 1.0
 _FIXED_SUBSCRIPTION_FIELDS = (
@@ -111,8 +111,8 @@ class Service:
 
     async def update_topic(self, request: Any) -> Any:
         current = wire.topic_pb(self._broker.topic(request.topic.name).spec)
-        wish = wire.merged(current, request.topic, request.update_mask, _FIXED_TOPIC_FIELDS)
-        spec = wire.topic_spec(wish)
+        changed = wire.merged(current, request.topic, request.update_mask, _FIXED_TOPIC_FIELDS)
+        spec = wire.topic_spec(changed)
         return wire.topic_pb(await self.bus.change(lambda broker, _: broker.update_topic(spec)))
 
     async def delete_topic(self, request: Any) -> Any:
@@ -149,10 +149,10 @@ class Service:
 
     async def update_subscription(self, request: Any) -> Any:
         current = wire.subscription_pb(self._broker.subscription(request.subscription.name).spec)
-        wish = wire.merged(
+        changed = wire.merged(
             current, request.subscription, request.update_mask, _FIXED_SUBSCRIPTION_FIELDS
         )
-        spec = wire.subscription_spec(wish)
+        spec = wire.subscription_spec(changed)
         updated = await self.bus.change(lambda broker, now: broker.update_subscription(spec, now))
         return wire.subscription_pb(updated.spec)
 
@@ -190,8 +190,8 @@ class Service:
 
     async def modify_ack_deadline(self, request: Any) -> Any:
         seconds = request.ack_deadline_seconds
-        wishes = [(ack_id, seconds) for ack_id in request.ack_ids]
-        return _verdict(self.bus.modify(request.subscription, wishes))
+        deadlines = [(ack_id, seconds) for ack_id in request.ack_ids]
+        return _verdict(self.bus.modify(request.subscription, deadlines))
 
     async def seek(self, request: Any) -> Any:
         if not request.HasField("time"):

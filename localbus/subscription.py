@@ -164,12 +164,12 @@ class Subscription:
         self._ledger.changes.append(DeliveriesDropped(self.id, ids))
         self._ledger.forget(delivery.message for delivery in deliveries)
 
-    def modify(self, wishes: Iterable[tuple[str, int]], now: float) -> list[str]:
+    def modify(self, deadlines: Iterable[tuple[str, int]], now: float) -> list[str]:
         """Moves deadlines; zero seconds is a nack. Answers the ids that were not good for it."""
         self.tick(now)
         self.used = now
         refused: list[str] = []
-        for ack_id, seconds in wishes:
+        for ack_id, seconds in deadlines:
             lease = self._leases.get(ack_id)
             if lease is None:
                 if ack_id not in self._acked_lately:
@@ -201,7 +201,7 @@ class Subscription:
             lease.consumer = None
 
     def _failed(self, lease: AckDeadline, now: float) -> None:
-        """Nacked or expired. A lease that was handed back has nothing left to give up."""
+        """Nacked or expired. A lease that was handed back has nothing left to release."""
         delivery = lease.delivery
         if delivery.lease is not lease or delivery.state is not State.LEASED:
             return

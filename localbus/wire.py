@@ -224,8 +224,8 @@ def subscription_pb(spec: SubscriptionSpec) -> Any:
     return sub
 
 
-def merged(current: Any, wish: Any, mask: field_mask_pb2.FieldMask, fixed: Sequence[str]) -> Any:
-    """The current message with the masked fields of the wish."""
+def merged(current: Any, changed: Any, mask: field_mask_pb2.FieldMask, fixed: Sequence[str]) -> Any:
+    """The current message with the masked fields of the request."""
     if not mask.paths:
         raise InvalidArgument("update_mask: got no paths, expected the fields to change")
     for path in mask.paths:
@@ -234,7 +234,7 @@ def merged(current: Any, wish: Any, mask: field_mask_pb2.FieldMask, fixed: Seque
             raise invalid("update_mask", path, f"fields of {current.DESCRIPTOR.name}")
         if field in fixed:
             raise InvalidArgument(f"{field}: it cannot be changed after creation")
-    mask.MergeMessage(wish, current, replace_message_field=True, replace_repeated_field=True)
+    mask.MergeMessage(changed, current, replace_message_field=True, replace_repeated_field=True)
     return current
 
 

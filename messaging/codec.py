@@ -91,7 +91,7 @@ def decode_control(message: InMessage) -> Control:
     """What the VM is told. Whether it is for this VM and this boot is the agent's own check."""
     vm_name = wire.attribute(message.attributes, "vm_name")
     kind = wire.attribute(message.attributes, "kind")
-    # A stop is fenced by its lease alone: whoever asks for it need not know the VM's boot.
+    # A stop is fenced by its lease alone: its sender need not know the VM's boot.
     boot_nonce = message.attributes.get("boot_nonce", "")
     if kind != "stop":
         boot_nonce = wire.attribute(message.attributes, "boot_nonce")
@@ -233,7 +233,7 @@ def encode_stop_v1(job_id: str, vm_name: str, names: Names) -> OutMessage:
 
 
 def encode_for(message: Control, names: Names, v1: Collection[str]) -> OutMessage:
-    """In the words of whoever works on that VM; `v1`: clusters with v1 workers."""
+    """In the words of the worker on that VM; `v1`: clusters with v1 workers."""
     if isinstance(message, StartJob) and message.cluster in v1:
         return encode_start_v1(message, names)
     if isinstance(message, StopJob) and any(names.is_vm_of(c, message.vm_name) for c in v1):

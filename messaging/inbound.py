@@ -23,7 +23,7 @@ Request = TypeVar("Request", types.AcknowledgeRequest, types.ModifyAckDeadlineRe
 
 STREAM_ACK_DEADLINE_S = 15
 """A reader that stands still (a leader that froze) keeps what was handed to it for this long, and
-its successor waits for those words. Google allows 10 s at least; whoever lives extends."""
+its successor waits for those words. Google allows 10 s at least; a live client extends."""
 HEARTBEAT_S = 5.0
 """How often leases are extended and the stream is told that we live: three tries per deadline."""
 HOLD_MAX_S = 600.0

@@ -40,7 +40,7 @@ CALL_TIMEOUT_S = 10.0
 CONTROL_EXPIRES_AFTER = timedelta(days=1)
 """The shortest that Google allows: what a killed VM leaves behind goes away by itself."""
 CONTROL_RETENTION = timedelta(hours=1)
-"""An order older than this has been given up by its sender long ago."""
+"""An order older than this was abandoned by its sender long ago."""
 ACK_DEADLINE_S = 60
 SUBSCRIPTION_ID_MAX = 255
 

@@ -24,7 +24,7 @@ VALUE_BYTES_MAX = 1024
 
 
 def reply_topic(attributes: Mapping[str, str], names: Names) -> str | None:
-    """Where the answer goes. Never one of our own topics: whoever may submit could otherwise speak
+    """Where the answer goes. Never one of our own topics: a submitter could otherwise speak
     to our workers with our voice. None if no answer is wanted."""
     topic = attributes.get(REPLY_TOPIC)
     if not topic:
@@ -37,7 +37,7 @@ def reply_topic(attributes: Mapping[str, str], names: Names) -> str | None:
 
 
 def encode_reply(topic: str, message: InMessage, body: Mapping[str, object]) -> OutMessage:
-    """accepted or refused, for whoever sent the message."""
+    """accepted or refused, for the sender of the message."""
     attributes = {
         "kind": "submission_reply",
         "status": str(body["status"]),

@@ -1,6 +1,6 @@
 """Topics and subscriptions of a deployment: what they must be, and making them so.
 
-Applying twice changes nothing. What Google cannot change on a living subscription (topic,
+Applying twice changes nothing. What Google cannot change on an existing subscription (topic,
 filter, ordering) is never repaired by deleting it: messages would be lost. It is reported.
 """
 

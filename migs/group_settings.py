@@ -29,7 +29,7 @@ class Setting:
 
 
 def check_group(group: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(all complaints, those that kill running work), in words. `group` is Google's message; an
+    """(all complaints, the ones that kill running work), in words. `group` is Google's message; an
     empty field of it means Google's default."""
     gcloud = "gcloud compute instance-groups managed"
     where = f"{group.name} --region={group.region.rpartition('/')[2]}"

@@ -38,7 +38,7 @@ class MigManager:
         return replace(snapshot, requests=seen) if seen else snapshot
 
     async def queued(self) -> tuple[Queued, ...]:
-        """The group's requests for several VMs at once, also those that are over."""
+        """The group's requests for several VMs at once, also the ones that are over."""
         return () if self._flex is None else await self._flex.queued(self.mig, self.region)
 
     async def apply(self, action: CloudCall) -> None:

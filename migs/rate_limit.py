@@ -1,5 +1,5 @@
 """How many Compute calls we allow ourselves: Google's quota is per project and minute, and
-whoever exceeds it is refused everything, also the deletes that save money."""
+a client that exceeds it is refused everything, also the deletes that save money."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ class CallBudget:
             self._forget(lanes, lane, place)
 
     def _ahead(self, lanes: Lanes, lane: str) -> int:
-        """How many go first if nobody else comes: each lane as often as it has turns until ours."""
+        """How many go first if nobody else comes: each lane as often as it is served before
+        ours."""
         own = len(lanes.get(lane, ()))
         turns = sum(min(len(waiting), own + 1) for key, waiting in lanes.items() if key != lane)
         before_all = 0 if lanes is self._urgent else sum(map(len, self._urgent.values()))
@@ -82,7 +83,7 @@ class CallBudget:
                 await self._sleep(wait_s)
                 continue
             place = self._next_place()
-            if not place.done():  # else whoever waited has given up in this very moment
+            if not place.done():  # else the caller stopped waiting in this very moment
                 self._spend()
                 place.set_result(None)
 
@@ -97,7 +98,8 @@ class CallBudget:
         return place
 
     def _forget(self, lanes: Lanes, lane: str, place: Place) -> None:
-        """Also one that gave up waiting must leave its lane; one that was served has left it."""
+        """Also a caller that stopped waiting must leave its lane; one that was served has left
+        it."""
         waiting = lanes.get(lane)
         if waiting is not None and place in waiting:
             waiting.remove(place)

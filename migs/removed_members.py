@@ -54,7 +54,7 @@ class ErrorHistory:
         errors: Iterable[GroupError],
         now: datetime,
     ) -> tuple[GroupError, ...]:
-        """Recent errors of those that are not members any more, the oldest first, each once."""
+        """Recent errors of instances that are not members any more, the oldest first, each once."""
         known = self._groups[group]
         since = known.told_until or now - RECENT
         listed = {member.name for member in members}

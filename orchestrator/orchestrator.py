@@ -75,8 +75,9 @@ class ClusterOrchestrator:
         return timers.observe_idle_s if quiet else timers.observe_s
 
     def _observations_due(self, pace_s: float) -> int:
-        """How many clusters may be looked at now, of those that only time makes due: one after the
-        other. All at once they would keep the loop waiting, and would go on to do so together."""
+        """How many clusters may be looked at now, of the clusters that only time makes due: one
+        after the other. All at once they would keep the loop waiting, and would go on to do so
+        together."""
         now = self._wiring.clock.monotonic()
         since_s, self._poked_at = now - self._poked_at, now
         # What nobody needed meanwhile is not saved up.
@@ -148,7 +149,7 @@ class ClusterOrchestrator:
 
 
 def marks_of(snapshot: Snapshot) -> dict[str, int]:
-    """Cluster → a number that changes with its rows, for those that have something to do now:
+    """Cluster → a number that changes with its rows, for clusters that have something to do now:
     demand, VMs, or calls without an answer."""
     marks = _marks_of_rows(snapshot) if snapshot.active is None else _marks_kept(snapshot.active)
     for request in snapshot.requests:

@@ -53,7 +53,7 @@ class PlanBuilder:
         self.progress: list[JobProgress] = []
         """What jobs said of themselves in this cycle."""
         self.heartbeats: dict[str, datetime] = {}
-        """VM → its newest heartbeat, of those that came in this cycle."""
+        """VM → its newest heartbeat, of the ones that came in this cycle."""
         self.recalled: Mapping[str, Collection[str]] = {}
         """Start messages for v1 workers that are not out any more (by their lease), with the VMs
         that may have taken them."""
@@ -89,7 +89,7 @@ class PlanBuilder:
         return [job for job in map(self.jobs.__getitem__, known) if job.status in WAITING]
 
     def waiting_by_cluster(self) -> dict[str, list[Job]]:
-        """Those that may be admitted: whatever is behind a hold waits for something else."""
+        """Jobs that may be admitted: whatever is behind a hold waits for something else."""
         groups: dict[str, list[Job]] = {}
         for job in self.waiting():
             if not job.out_of_queue:

@@ -106,7 +106,7 @@ class Replica:
         what they would still write is refused as soon as another leads."""
         for task in self._tasks:
             task.cancel()
-        # Whoever keeps the lease must be silent first, or it would be taken once more.
+        # The task that keeps the lease must be silent first, or it would be taken once more.
         await asyncio.gather(*self._tasks[:1], return_exceptions=True)
         await self.leadership.resign()
         await self.halt()
@@ -241,8 +241,8 @@ class Replica:
 
     def _mig(self, cluster: str, region: str) -> MigManager:
         """The group there, in the cloud that the cluster's VMs come from; Google's is the cloud of
-        those that left the configuration. Also a group that is not to be asked for several VMs at
-        once any more may have to be told so."""
+        the ones that left the configuration. Also a group that is not to be asked for several VMs
+        at once any more may have to be told so."""
         spec = self.settings.by_name.get(cluster)
         places = {place.region: place for place in spec.regions} if spec is not None else {}
         cloud = self._adapters.clouds[spec.pool if spec is not None and region in places else "mig"]

@@ -30,9 +30,9 @@ settings.load_profile("untimed")
 
 _numbers = itertools.count(1)
 
-# Workers take whole files, in this order and then in that of the directories: whoever got a long
-# one last would keep the others waiting. They wait more than they compute, and so go well together
-# with what comes after them.
+# Workers take whole files, in this order and then in that of the directories: a worker that got a
+# long one last would keep the others waiting. They wait more than they compute, and so go well
+# together with what comes after them.
 LONG_FILES = (
     "tests/e2e/test_chaos.py",
     "tests/e2e/test_road_of_a_job.py",

@@ -148,7 +148,7 @@ def test_functions_fit_a_screen() -> None:
 
 
 def test_a_public_class_name_is_defined_once() -> None:
-    """Whoever reads a name knows which thing is meant."""
+    """A name means one thing."""
     defined: dict[str, list[str]] = {}
     for room in (*ROOMS, "bench"):
         for path in sorted((ROOT / room).rglob("*.py")):

@@ -90,7 +90,7 @@ def in_image(app: Path, *words: str, **variables: str) -> subprocess.CompletedPr
 
 
 def commands_of_the_image() -> list[list[str]]:
-    """The Dockerfile's own, and those that compose gives it."""
+    """The Dockerfile's own, and the ones that compose gives it."""
     text = (ROOT / "Dockerfile").read_text()
     entry, default = (
         json.loads(re.findall(rf"^{word} (\[.*\])$", text, re.MULTILINE)[0])

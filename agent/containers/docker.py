@@ -140,7 +140,7 @@ class Docker:
                 raise
 
     def labelled(self, label: str) -> list[tuple[str, dict[str, str]]]:
-        """(id, labels) of all containers with that label, also of those that have ended."""
+        """(id, labels) of all containers with that label, also of ended ones."""
         query = urlencode({"all": "true", "filters": json.dumps({"label": [label]})})
         found = self._call("GET", f"/containers/json?{query}")
         rows = found if isinstance(found, list) else []

@@ -13,7 +13,7 @@ from time import monotonic  # noqa: TID251  # a bound, not a decision
 from agent.shim import catches, descendants, parent_and_state, send_signal
 
 HALT_MAX_S = 1.0
-"""A signal that stops takes microseconds, or the next turn of the process on a busy machine."""
+"""A signal that stops takes microseconds, or until the process runs next on a busy machine."""
 LOOK_EVERY_S = 0.001
 
 

@@ -1,7 +1,7 @@
 """How this VM shows itself to a registry of images: Docker's own settings, else, for Google's
 registries, the VM's service account. podman's service also knows settings of its own.
 
-Whoever may submit a job may run what the VM may pull: give its service account no more.
+A client that may submit a job may run what the VM may pull: give its service account no more.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class ContainerShim(Shim):
         os.set_blocking(log_fd, False)
         self.container = ""
         self.started = False
-        self.doomed: signal.Signals | None = None
+        self.ending_signal: signal.Signals | None = None
         """A signal that came before there was anything to send it to."""
         self.killed = False
         self.note = ""
@@ -153,16 +153,16 @@ class ContainerShim(Shim):
             self.docker.tell(self.container, "start")
 
     def _meanwhile(self, work: Callable[[], None]) -> None:
-        """Do something long, and hear the agent. Whoever is told to stop does not wait for it: the
-        runtime may finish a pull for the next one."""
-        trouble: list[DockerError] = []
+        """Do something long, and hear the agent. A job that is told to stop does not wait for it:
+        the runtime may finish a pull for the next one."""
+        errors: list[DockerError] = []
         done, told = os.pipe()
 
         def run() -> None:
             try:
                 work()
             except DockerError as error:
-                trouble.append(error)
+                errors.append(error)
             os.write(told, b".")
 
         self.waiting_fd, self.done = done, False
@@ -173,8 +173,8 @@ class ContainerShim(Shim):
             self._await()
             self._obey_lines()
         self.poll.unregister(done)
-        if trouble:
-            raise trouble[0]
+        if errors:
+            raise errors[0]
 
     def _hold(self) -> None:
         """A job that must not compute now does not begin either."""
@@ -186,12 +186,12 @@ class ContainerShim(Shim):
             self._await()
 
     def _is_off(self) -> bool:
-        return self.told_to_die or self.doomed is not None
+        return self.told_to_die or self.ending_signal is not None
 
     def _give_up(self) -> bool:
         self._remove()
-        if self.doomed is not None:
-            self._say({"signal": int(self.doomed)})
+        if self.ending_signal is not None:
+            self._say({"signal": int(self.ending_signal)})
         return False
 
     def _remember_process(self) -> None:
@@ -210,7 +210,7 @@ class ContainerShim(Shim):
     def _pass_on(self, number: signal.Signals) -> None:
         if not self.started:
             if number in (signal.SIGTERM, signal.SIGKILL):
-                self.doomed = number
+                self.ending_signal = number
         elif number == signal.SIGKILL:
             self.killed, self.look_at = True, 0.0
         elif number == signal.SIGSTOP:
@@ -411,13 +411,13 @@ class ContainerShim(Shim):
                 # Whatever stays is found by its label when the next agent starts.
                 self.first.kill_all()
 
-    def _patience_ms(self) -> int | None:
-        patience = super()._patience_ms()
+    def _poll_wait_ms(self) -> int | None:
+        wait_ms = super()._poll_wait_ms()
         next_at = min(self.remember_at, self.look_at) if self.started else math.inf
         if next_at == math.inf:
-            return patience
+            return wait_ms
         look_ms = max(0, int(1000 * (next_at - monotonic())) + 1)
-        return look_ms if patience is None else min(patience, look_ms)
+        return look_ms if wait_ms is None else min(wait_ms, look_ms)
 
 
 def _lacks_init(error: DockerError, create: dict[str, dict[str, object]]) -> bool:

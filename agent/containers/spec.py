@@ -124,7 +124,7 @@ def gpu_way(info: Mapping[str, object], *, cdi: bool) -> str:
 
 
 def container_name(order: StartJob) -> str:
-    """By its lease: unique, and known to whoever holds it."""
+    """By its lease: unique, and known to the holder."""
     return "zen-" + quoted(order.lease_id).replace("%", "_").replace("~", "-")
 
 

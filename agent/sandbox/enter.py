@@ -20,7 +20,7 @@ _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_SLAVE = 32, 4096, 16384, 1 << 19
 _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
 _CAPABILITIES = 64
-"""More than any kernel has; those that it does not know are refused, which is fine."""
+"""More than any kernel has; the ones that it does not know are refused, which is fine."""
 _OOM_FIRST = "500"
 """A machine without memory ends a job before it ends what runs the jobs."""
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -30,7 +30,7 @@ def enter(box: dict[str, object]) -> None:
     """OSError if any of it is refused: a job does not start half shut in.
 
     `uid` (null: no change), `pids_max`, and perhaps `mounts`: [source, target, kind] in order. The
-    kinds: bind, read (read-only), hide (an empty directory), proc (with one's own processes
+    kinds: bind, read (read-only), hide (an empty directory), proc (with its own processes
     alone), shm.
     """
     _write("/proc/self/oom_score_adj", _OOM_FIRST)

@@ -29,12 +29,12 @@ class MemoryWatch:
         self.note = out_of_memory(self._bytes_max // 1024**2)
         return True
 
-    def patience_ms(self, patience: int | None) -> int | None:
+    def poll_wait_ms(self, wait_ms: int | None) -> int | None:
         """Until the next look at the latest."""
         if not self._bytes_max:
-            return patience
+            return wait_ms
         look_ms = max(0, int(1000 * (self._look_at - monotonic())) + 1)
-        return look_ms if patience is None else min(patience, look_ms)
+        return look_ms if wait_ms is None else min(wait_ms, look_ms)
 
 
 def out_of_memory(memory_mb: int) -> str:

@@ -104,9 +104,9 @@ class Flow:
     async def probe(self, seconds: float) -> None:
         """While the database is away: what callers hear, and after how long."""
         ends_at = self._clock.monotonic() + seconds
-        wish = {"job_id": "probe", "command": ["true"], "cluster": CLUSTER}
+        submission = {"job_id": "probe", "command": ["true"], "cluster": CLUSTER}
         while self._clock.monotonic() < ends_at:
-            for call, body in (("GET", None), ("POST", wish)):
+            for call, body in (("GET", None), ("POST", submission)):
                 began = self._clock.monotonic()
                 try:
                     url = f"{self._running().api}/api/v1/jobs"

@@ -97,7 +97,7 @@ class ChaosRun:
         return self.story
 
     async def store(self) -> PostgresStore:
-        """The database as it is now, for whoever judges."""
+        """The database as it is now, for the verdict."""
         return await self._store()
 
     async def close(self) -> None:
@@ -117,7 +117,7 @@ class ChaosRun:
             return
         kinds = list(self._doing)
         self._dice.shuffle(kinds)
-        # Each kind once, then by dice; the death of the leader is the drum beat.
+        # Each kind once, then by dice; the death of the leader sets the pace.
         while self._elapsed() < self._plan.seconds:
             yield kinds.pop() if kinds else self._dice.choice([*self._doing, *["kill leader"] * 8])
             await asyncio.sleep(self._dice.uniform(0.5, 3.0))
@@ -164,7 +164,7 @@ class ChaosRun:
         self.story.handovers_s.append(self._clock.monotonic() - began)
 
     async def _leader(self) -> tuple[int, int]:
-        """(term, process) of whoever leads now."""
+        """(term, process) of the leader now."""
         term, words = 0, [""]
         async for _ in self._until_stuck("nobody led"):
             term, holder = await self._asked()
@@ -251,7 +251,7 @@ class ChaosRun:
         self.story.outages.append((began, self._clock.now()))
 
     async def _database_away(self) -> None:
-        """Killed and held down: whoever asks must hear so soon, whoever runs must not notice."""
+        """Killed and held down: a caller must hear so soon, a running job must not notice."""
         assert self._flow is not None
         steady = await self._flow.steady()
         began = self._clock.now()

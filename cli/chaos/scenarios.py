@@ -24,7 +24,7 @@ class NotRecovered(ZenError):
 
 
 class Scenario(StrEnum):
-    """One kind of trouble each, or all of them by dice."""
+    """One kind of fault each, or all of them by dice."""
 
     GENERAL = "general"
     LEADER_DEATHS = "leader-deaths"

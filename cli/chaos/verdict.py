@@ -169,7 +169,8 @@ def double_runs(job_id: str, runs: Iterable[AttemptProcess]) -> list[str]:
 def _takeovers(
     reigns: Sequence[Reign], outages: Sequence[tuple[datetime, datetime]]
 ) -> list[float]:
-    """Without those that an outage of the database fell into: nobody could have been faster."""
+    """Without the waits that an outage of the database fell into: nothing could have been
+    faster."""
     firsts: dict[int, datetime] = {}
     for reign in reigns:
         firsts[reign.term] = min(reign.first, firsts.get(reign.term, reign.first))

@@ -132,16 +132,16 @@ def _read_all(client: Client, job: str, attempt: int | None, user: str | None) -
 
 
 def _chosen(rows: list[Json], path: str | None, job: str) -> list[Json]:
-    wish = (path or "").strip("/")
-    chosen = [row for row in rows if not wish or _is_below(row["path"], wish)]
+    wanted = (path or "").strip("/")
+    chosen = [row for row in rows if not wanted or _is_below(row["path"], wanted)]
     if not chosen:
-        what = f"nothing at {wish}" if wish else "nothing (yet)"
+        what = f"nothing at {wanted}" if wanted else "nothing (yet)"
         raise BadFetch(f"job {job} has stored {what}; look: {PROGRAM} artifacts {job}")
     return chosen
 
 
-def _is_below(path: str, wish: str) -> bool:
-    return path == wish or path.startswith(f"{wish}/")
+def _is_below(path: str, wanted: str) -> bool:
+    return path == wanted or path.startswith(f"{wanted}/")
 
 
 def _plan(rows: list[Json], to: Path, force: bool) -> list[_Wanted]:

@@ -102,7 +102,7 @@ class DemoSummary:
         if self.stockout_region in self.regions_of(SHORT_CLUSTER):
             self.faults.append(f"a {SHORT_CLUSTER} job ran in {self.stockout_region} all the same")
         if not self.preempted_vm:
-            self.faults.append("no spot VM was taken back")
+            self.faults.append("no spot VM was reclaimed")
         elif self._victim().get("retries", {}).get("preemptions", 0) < 1:
             self.faults.append(f"{VICTIM} lost its VM but counts no preemption")
         elif self.resumed_at == 0:
@@ -169,7 +169,7 @@ class DemoSummary:
 
 
 class Play:
-    """Submits, disturbs, watches; one turn after the other until all jobs are final."""
+    """Submits, disturbs, watches; step by step until all jobs are final."""
 
     def __init__(self, api: Client, sim: Client, *, live: bool, silent: bool) -> None:
         self._api, self._sim, self._live, self._silent = api, sim, live, silent

@@ -33,7 +33,7 @@ def node(
     Jobs share the machine: each gets GPUs of its own (CUDA_VISIBLE_DEVICES), the rest wait in
     line. A job runs in the directory that it was submitted from. State is kept in .zen/node in
     the checkout (ZEN_HOME names another directory). Ctrl-C stops it all, and the jobs with it;
-    those that had not ended run again at the next start.
+    jobs that had not ended run again at the next start.
 
     \b
     Examples:

@@ -335,7 +335,7 @@ def state() -> Answer:
             member["action"],
             member["status"],
             "spot" if group["spot"] else "standard",
-            member["trouble"],
+            member["error"],
         ]
         for group in answer["migs"]
         for member in group["members"]
@@ -345,8 +345,8 @@ def state() -> Answer:
         f"{len(answer['migs'])} groups, target size {sizes} together,"
         f" {len(answer['vms'])} VMs, {len(answer['faults'])} faults"
     )
-    headings = ("MEMBER", "ZONE", "ACTION", "STATUS", "KIND", "TROUBLE")
-    table = fitted(headings, rows, drop="KIND ZONE", below="TROUBLE")
+    headings = ("MEMBER", "ZONE", "ACTION", "STATUS", "KIND", "ERROR")
+    table = fitted(headings, rows, drop="KIND ZONE", below="ERROR")
     return Answer(answer, [counts, table] if rows else [counts])
 
 

@@ -36,7 +36,7 @@ class SimulateOptions:
         bool,
         typer.Option(
             "--crash-points",
-            help="Instead: a small scene without faults, once for each write, publish and cloud "
+            help="Instead: a small run without faults, once for each write, publish and cloud "
             "call, and the replica dies right there.",
         ),
     ] = False

@@ -67,7 +67,7 @@ def choose(named: str | None, environ: Mapping[str, str], running: Running | Non
     }
     known = {name: value for name, value in addresses.items() if value}
     given = {name: value for name, value in environ.items() if value or name not in known}
-    # Two names for one thing: whoever names the database by either means that one.
+    # Two names for one thing: either of them names the database.
     if given.get("ZEN_DATABASE_URL"):
         known.pop("DATABASE_URL", None)
     if given.get("ZEN_PUBSUB_HOST"):

@@ -111,7 +111,7 @@ def _argv(options: Options, ready_fd: int, parent_fd: int | None) -> list[str]:
 
 
 def _line(fd: int, limit_s: float) -> str:
-    """One line, or what came before the end of file or of our patience."""
+    """One line, or what came before the end of file or of our wait limit."""
     clock = SystemClock()
     deadline = clock.monotonic() + limit_s
     text = b""

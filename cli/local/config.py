@@ -1,4 +1,4 @@
-"""The configuration of a local run: the default one, with a laptop's limits and patience."""
+"""The configuration of a local run: the default one, with a laptop's limits and timers."""
 
 from __future__ import annotations
 

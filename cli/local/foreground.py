@@ -55,7 +55,7 @@ class Voice:
     def _tell_parent(self, told: dict[str, object]) -> None:
         if self._ready_fd is None:
             return
-        # Whoever started us may have lost patience and gone.
+        # The process that started us may have stopped waiting and gone.
         with contextlib.suppress(BrokenPipeError):
             os.write(self._ready_fd, (json.dumps(told) + "\n").encode())
         os.close(self._ready_fd)
@@ -111,7 +111,7 @@ async def _serve(place: Home, options: Options, voice: Voice, parent_fd: int | N
 
 
 async def _unless_stopped(stack: Stack, stop: asyncio.Event) -> Running | None:
-    """Starting can be given up at any time."""
+    """Starting can be cancelled at any time."""
     starting = asyncio.create_task(stack.start(), name="start")
     asked = asyncio.create_task(stop.wait(), name="asked to stop")
     await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)

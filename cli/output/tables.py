@@ -67,7 +67,7 @@ class Fitted:
         return [heading], [list(self._row(row, columns, widths, room)) for row in self.rows]
 
     def _columns(self, widths: dict[str, int], room: int) -> list[str] | None:
-        """The columns that fit side by side; None if those that must stay are too many."""
+        """The columns that fit side by side; None if the ones that must stay are too many."""
         columns = list(self.headings)
         empty = (name for name in self.headings if self._is_empty(name))
         for name in (*empty, self.below, *self.drop):

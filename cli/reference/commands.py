@@ -11,7 +11,7 @@ _HEAD = f"""\
 # Commands
 
 {MADE_BY}
-`zen` is `./zen` in a checkout. Every command has `--help`; those that answer have `--json`, for
+`zen` is `./zen` in a checkout. Every command has `--help`; commands that answer have `--json`, for
 scripts.
 
 Exit codes: 0 fine; 1 refused or failed, one line says why; 2 wrong usage; 3 nothing runs
@@ -32,7 +32,7 @@ def page() -> str:
 
 
 def _commands(group: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Those that people call, with their whole names."""
+    """Commands that people call, with their whole names."""
     for name, command in group.commands.items():
         if command.hidden:
             continue

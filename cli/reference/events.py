@@ -24,7 +24,7 @@ _TWO = (
 )
 _NOTES: Mapping[str, str] = {
     "spot_notice": "The cloud will take the VM back soon: the job is told to save and exit.",
-    "room_made": "Other jobs yield their places to this one; the reason says which and until when.",
+    "room_made": "Other jobs are preempted for this one; the reason says which and until when.",
     "resized": "An elastic job grew or shrank.",
     "wf-…": "A progress note of a v1 worker, as the worker wrote it.",
 }

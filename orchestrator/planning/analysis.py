@@ -50,7 +50,7 @@ class Analysis:
     back: tuple[Vm, ...]
     """Draining VMs that are wanted again."""
     need: tuple[VmRequest, ...]
-    """VM requests that no idle and no running VM serves, without those that are asked for
+    """VM requests that no idle and no running VM serves, without the ones that are asked for
     together."""
     uncredited: tuple[VmRequest, ...]
     """Those of them that not even a VM in flight serves."""
@@ -81,8 +81,8 @@ class Analysis:
         return min(slack, max(0, spares - self.spares_among(())))
 
     def spares_among(self, coming: tuple[Vm, ...]) -> int:
-        """How many there are beyond the demand that the next job may use: of those that run, and of
-        these."""
+        """How many there are beyond the demand that the next job may use: of the running ones, and
+        of these."""
         fleet, request = self.fleet, self.stream.next_request
         here = (*fleet.idle, *self.back, *fleet.running, *coming)
         spare = match(self.requests, here, self.now).spare

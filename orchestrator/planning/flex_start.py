@@ -1,8 +1,8 @@
-"""VMs for gangs, all at once or none: what to ask for together, and what to give up. Pure.
+"""VMs for gangs, all at once or none: what to request together, and what to cancel. Pure.
 
 One request asks for all that a gang lacks, in the region where the gang looks, and waits in the
 cloud's own queue. Until it is given, its VMs are names that count against the limit: they are not
-late, get no company, and are given up only all of them together.
+late, get no company, and are cancelled only all of them together.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _waiting(bound: Iterable[Vm]) -> Iterator[NoAction]:
         yield NoAction(first.region, f"{asked}, they come when there is room for all")
 
 
-# --- giving up ---------------------------------------------------------------------------
+# --- cancelling ------------------------------------------------------------------------
 
 
 def requests_in(vms: Iterable[Vm]) -> dict[str, list[Vm]]:
@@ -187,7 +187,7 @@ def _newest_first(request: tuple[str, list[Vm]]) -> tuple[float, str]:
     return -vms[0].requested_at.timestamp(), name
 
 
-# --- those that were given ---------------------------------------------------------------
+# --- VMs that were given ---------------------------------------------------------------
 
 
 def is_awaited(vm: Vm, requests: Iterable[VmRequest]) -> bool:

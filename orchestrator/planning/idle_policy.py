@@ -34,14 +34,14 @@ RUNS_LEAST_S = 3600.0
 # and cancelled on its way only if more would not: what is expected changes with each second, and
 # who follows it at once asks for VMs and takes them back a moment later.
 ASK_SHARE, KEEP_SHARE = 0.55, 0.9
-# A spare that nobody came for is given up after about so many cold starts.
+# A spare that no job came for is deleted after about so many cold starts.
 GIVEN_UP_SPANS = 2
 # Means above this are taken for this: so many at once make no difference to one VM more.
 MEAN_MAX = 64.0
 # One VM ahead of the jobs for each so many that wait.
 STOCK_SHARE = 5
 NEXT_TO_NOTHING = 1e-4
-# Whoever looks at a result may have the next job ready: for this long one VM waits in any case.
+# A user who looks at a result may have the next job ready: for this long one VM waits in any case.
 IDLE_AT_LEAST_S = 60.0
 # How often the worth of spare VMs is looked at again, when nothing else happens.
 LOOK_AGAIN_S = 15.0
@@ -90,8 +90,8 @@ class Stream:
 
     @cached_property
     def _ends_per_s(self) -> float:
-        """How often a job ends that runs: of those that came lately, whoever neither waits nor runs
-        has ended, and ran for about half of the time since it came."""
+        """How often a job ends that runs: of the jobs that came lately, each that neither waits nor
+        runs has ended, and ran for about half of the time since it came."""
         if self._arrivals is None:
             return 0.0
         reach_s = self._age(self._arrivals.since)
@@ -109,7 +109,7 @@ class Stream:
     @cached_property
     def next_request(self) -> VmRequest:
         """What the next job is likely to want: the same places as the newest one. Nobody waits
-        for what it wishes for."""
+        for what it requests."""
         known = [w for w in (*self._inputs.demand.requests, *self._inputs.at_work) if w.since]
         if not known:
             return VmRequest(job=self._last_cause, kind=VmRequestKind.SPARE)
@@ -225,7 +225,7 @@ def spares_wanted(
 ) -> Spares:
     """How many VMs to have ahead of jobs that have not come yet: none unless a stream of jobs is on
     (two came apart lately, one of them within a cold start); no more than it has brought, or than a
-    part of those that wait. A spare that found its job is replaced in the same way."""
+    part of the waiting ones. A spare that found its job is replaced in the same way."""
     # A v1 worker does not wait for work: it would delete its VM.
     if math.isinf(stream.newest_s) or not known or inputs.spec.worker == "v1":
         return NO_SPARES
@@ -249,7 +249,7 @@ def spares_wanted(
 
 def _chance_asked(share: float, best: Outlook, inputs: PlanInput, timers: Timers) -> float:
     """How likely a spare VM must be of use to be worth it, if that share of a cold start is saved
-    then; if it is not of use, a boot and the idling until it is given up are paid for nothing."""
+    then; if it is not of use, a boot and the idling until it is deleted are paid for nothing."""
     waiting = inputs.policy.waiting_usd_per_gpu_hour * inputs.spec.slots
     saved = waiting * best.cold_start_s * share
     idle_s = min(idle_limit_s(inputs, timers), GIVEN_UP_SPANS * best.cold_start_s)

@@ -1,4 +1,4 @@
-"""Where jobs share VMs, several of them wish for one VM together. Pure."""
+"""Where jobs share VMs, several of them share one VM request. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Hole:
 
 @dataclass(slots=True)
 class _Bin:
-    """One VM that is wished for."""
+    """One VM request."""
 
     request: VmRequest
     hole: _Hole
@@ -99,9 +99,9 @@ class _Holes:
 
 
 def packed(demand: Demand, spec: ClusterSpec, vms: Iterable[Vm], jobs: Iterable[Job]) -> Demand:
-    """The demand with one wish for each VM that is needed: what fits beside jobs that run asks for
-    none, the rest is packed in the order of the queue. Whoever is idle or on its way is counted by
-    the plan, one VM for each of these VM requests."""
+    """The demand with one request for each VM that is needed: what fits beside jobs that run asks
+    for none, the rest is packed in the order of the queue. A VM that is idle or in flight is
+    counted by the plan, one VM for each of these VM requests."""
     if not demand.requests:
         return demand
     holes = _Holes(spec, vms, jobs)

@@ -112,7 +112,7 @@ def _deletes(analysis: Analysis) -> dict[tuple[str, str], list[str]]:
     found: dict[tuple[str, str], list[str]] = {}
     for vm in inputs.vms:
         if vm.state.ready or vm.queued:
-            continue  # drained first; given up only with those that were asked for with it
+            continue  # drained first; cancelled only with the VMs of the same request
         reason = _over(vm, analysis) or surplus.get(vm.name, "")
         wanted = vm.name in kept or vm.name in inputs.asked or vm.region in inputs.quiet
         if reason and not wanted:
@@ -144,7 +144,7 @@ def _has_notice(vm: Vm, analysis: Analysis) -> bool:
 
 
 def _surplus_running(analysis: Analysis) -> dict[str, str]:
-    """Those that came second and are not ready yet: the next job may be worth their price."""
+    """VMs that came second and are not ready yet: the next job may be worth their price."""
     spare = _loose(analysis, (*analysis.fleet.idle, *analysis.back, *analysis.fleet.running))
     given = idled_out(
         spare, analysis.stream, analysis.known, analysis.inputs, analysis.timers, analysis.now
@@ -154,7 +154,7 @@ def _surplus_running(analysis: Analysis) -> dict[str, str]:
 
 
 def _loose(analysis: Analysis, vms: Sequence[Vm]) -> list[Vm]:
-    """Those that nobody waits for, without those of gangs that wait for the rest of theirs."""
+    """VMs that no job waits for, without the VMs of gangs that wait for the rest of theirs."""
     return [vm for vm in match(analysis.requests, vms, analysis.now).spare if not vm.together]
 
 

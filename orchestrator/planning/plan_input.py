@@ -16,7 +16,7 @@ from core.supply import Arrivals, CapacityPolicy, SupplyHistory
 from core.vm import Vm
 
 STARTS_S = 600.0
-"""Of a job with a deadline: time for a start on a VM that may be taken back, and another one."""
+"""Of a job with a deadline: time for a start on a VM that may be reclaimed, and another one."""
 NO_ANSWER = "the cloud did not answer there, trying again soon"
 BUSY = "another call is under way there, the next one follows its answer"
 FLOOR = VmRequest(kind=VmRequestKind.FLOOR)
@@ -45,7 +45,7 @@ class PlanInput:
     spurned: frozenset[str] = frozenset()
     """Regions where a request for several VMs at once failed a moment ago: no other for now."""
     at_work: tuple[VmRequest, ...] = ()
-    """What the jobs that run once wished for; `since`: when they began."""
+    """What the running jobs once requested; `since`: when they began."""
 
 
 def demand_of(
@@ -113,7 +113,7 @@ def _reach_of(job: Job) -> tuple[str, ...]:
 
 
 def requests_of(inputs: PlanInput, now: datetime) -> tuple[VmRequest, ...]:
-    """The demand, and the floor: warm VMs that nobody waits for are wished for as well."""
+    """The demand, and the floor: idle VMs that no job waits for are requested as well."""
     floor = floor_at(inputs.spec.vm_min, inputs.spec.floors, now)
     if not floor:
         return inputs.demand.requests
@@ -132,7 +132,7 @@ class Match:
 
 
 def match(requests: Iterable[VmRequest], supply: Sequence[Vm], now: datetime) -> Match:
-    """Give each VM request a VM that it allows, the choosy ones first; VMs are taken in order."""
+    """Give each VM request a VM that it allows, the choosy ones first; VMs are given in order."""
     free = list(supply)
     unmet: list[tuple[int, VmRequest]] = []
     for place, request in sorted(enumerate(requests), key=lambda item: _choosiness(item[1])):

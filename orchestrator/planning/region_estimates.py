@@ -61,7 +61,7 @@ class Risk:
     """Each of them; nothing for a VM that is not taken."""
     per_hour: float
     usual: float
-    """How often a VM was taken, and how many there were meanwhile."""
+    """How often a VM was reclaimed, and how many there were meanwhile."""
     shortages: tuple[Shortage, ...]
     now: datetime
 
@@ -195,7 +195,7 @@ class Outlooks(Mapping[str, Outlook]):
         return preemptions_per_hour(known, self._lived_h[region], self._now, half_life_s)
 
     def _with_takings(self, known: SupplyHistory | None, region: str) -> SupplyHistory | None:
-        """The record, with what it will say once those VMs are gone that the cloud is taking."""
+        """The record, with what it will say once the VMs are gone that the cloud is reclaiming."""
         leaving = self._leaving.get(region, ())
         if len(leaving) < max(1.0, RECLAIMED_SHARE * self._held[region]):
             return known
@@ -284,8 +284,8 @@ class Prices:
     def _patient_limit(self, request: VmRequest, band: float) -> float:
         """Of a VM request with a deadline and time to wait. Until the deadline its wait costs
         nothing, so it spends a part of its slack on the cheapest place, then takes what is within
-        the price band. Dearer places only as far as they are needed: those that it is content with
-        must be up often enough for what is left of its run."""
+        the price band. Dearer places only as far as they are needed: the ones that it is content
+        with must be up often enough for what is left of its run."""
         assert request.start_by is not None, "asked of VM requests with a deadline"
         places, policy = self._lasting(request), self._policy
         cheapest = min((o.patient_price for o in places), default=0.0)
@@ -325,6 +325,6 @@ class Prices:
         return self._cheapest[key]
 
     def _lasting(self, request: VmRequest) -> list[Outlook]:
-        """Regions that may ever serve it; if there is none, those that it allows."""
+        """Regions that may ever serve it; if there is none, the ones that it allows."""
         allowed = [o for o in self._known.values() if request.allows(o.region, o.usd_per_hour)]
         return [o for o in allowed if o.block is None or o.block.kind not in LASTING] or allowed

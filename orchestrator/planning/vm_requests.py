@@ -23,11 +23,11 @@ from orchestrator.planning.region_estimates import Outlook
 
 NAME_TRIES = 64
 # A request that is more likely than this to do without gets no company: one job is one VM, unless
-# there is a reason for doubt. Where many are asked for, those that become free help out: it takes
+# there is a reason for doubt. Where many are asked for, VMs that become free help out: it takes
 # more doubt.
 DOUBT_ALONE, DOUBT = 0.4, 0.6
-# Whoever has waited for this long has been refused several times over: nothing is lost by asking a
-# place that has just given one for more than it may have.
+# A job that has waited for this long has been refused several times over: nothing is lost by asking
+# a place that has just given one for more than it may have.
 LONG_WAIT_S = 300.0
 
 

@@ -22,7 +22,7 @@ _PASSING = (CloudBusy, CloudUnsure)
 
 
 class CloudCalls:
-    """Remembers where calls failed, so that a region in trouble costs few calls and no time."""
+    """Remembers where calls failed, so that a failing region costs few calls and no time."""
 
     def __init__(
         self,

@@ -59,7 +59,7 @@ class Observer:
         self._observed_at: dict[str, float] = {}
         self._accepted_at: dict[str, float] = {}
         self._failed_creates: dict[str, tuple[FailedCreate, ...]] = {}
-        """By region: those that the next look there makes final."""
+        """By region: the ones that the next look there makes final."""
 
     @property
     def snapshots(self) -> Mapping[str, MigSnapshot]:
@@ -90,7 +90,7 @@ class Observer:
     def unsure_names(self, snapshot: Snapshot) -> frozenset[str]:
         """VMs that may not be listed yet: their create call has no answer, or only just. One whose
         zone or machine was seen has been listed: if it is missing now, it is gone. A refused one
-        that was taken back must not hold the limit."""
+        that was reclaimed must not hold the limit."""
         since = self._context.wiring.clock.monotonic() - UNLISTED_AFTER_S
         self._accepted_at = {n: at for n, at in self._accepted_at.items() if at > since}
         seen = {vm.name for vm in snapshot.vms if vm.zone or vm.instance_id}

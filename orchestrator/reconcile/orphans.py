@@ -34,8 +34,8 @@ class Orphans:
     def adopt(
         self, observed: MigSnapshot, known: Iterable[str], snapshot: Snapshot, ids: Ids
     ) -> list[Change]:
-        """Alerts for those that are news; rows, already DELETING and counted, for those that have
-        been unknown for too long."""
+        """Alerts for orphans that are news; rows, already DELETING and counted, for the ones that
+        have been unknown for too long."""
         ours = set(known)
         unknown = {
             m.name: m for m in observed.members if m.name not in ours and self._is_ours(m.name)

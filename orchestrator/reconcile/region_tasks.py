@@ -10,7 +10,7 @@ import structlog
 from core.errors import ZenError
 
 log = structlog.get_logger("orchestrator")
-PATIENCE_S = 1.0
+WAIT_MAX_S = 1.0
 """What a round waits for its regions. A region that takes longer goes on by itself, is left alone
 until it ends, and what it says is used by the round after that."""
 
@@ -35,11 +35,11 @@ class Lanes:
         self._begun.append(task)
 
     async def settle(self) -> None:
-        """Wait for what was begun, but no longer than our patience; raises what went wrong."""
+        """Wait for what was begun, but no longer than our wait limit; raises what went wrong."""
         begun, self._begun = self._begun, []
         if not begun:
             return
-        done, late = await asyncio.wait(begun, timeout=PATIENCE_S)
+        done, late = await asyncio.wait(begun, timeout=WAIT_MAX_S)
         for task in late:
             task.add_done_callback(self._ended_late)
         errors = [error for task in done if (error := task.exception()) is not None]
@@ -47,7 +47,7 @@ class Lanes:
             raise errors[0]
 
     async def close(self) -> None:
-        """Stop everything; what was written down is repeated by whoever leads next."""
+        """Stop everything; what was written down is repeated by the next leader."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
@@ -58,6 +58,6 @@ class Lanes:
             return
         error = task.exception()
         if isinstance(error, ZenError):
-            log.info("a slow region's task was given up", task=task.get_name(), why=str(error))
+            log.info("a slow region's task was cancelled", task=task.get_name(), why=str(error))
         elif error is not None:
             log.error("a slow region's task crashed", task=task.get_name(), exc_info=error)

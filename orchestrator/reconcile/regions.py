@@ -1,4 +1,4 @@
-"""Where a cluster may have VMs: in the regions of its configuration, and in those that were
+"""Where a cluster may have VMs: in the regions of its configuration, and in regions that were
 withdrawn from it, until nothing of ours is left there.
 
 A group tries for ever to make a member that it was asked for, so a region that is withdrawn goes
@@ -35,11 +35,11 @@ class ClusterRegions:
         self._driven.discard(region)
 
     def withdrawn(self, spec: ClusterSpec) -> list[str]:
-        """Those that only wait to be seen empty."""
+        """Regions that only wait to be seen empty."""
         return sorted(self._driven.difference(region.region for region in spec.regions))
 
     def watched(self, spec: ClusterSpec, snapshot: Snapshot) -> list[str]:
-        """Those of the configuration, and those that may still hold something of ours."""
+        """Regions of the configuration, and regions that may still hold something of ours."""
         found = [region.region for region in spec.regions]
         return list(dict.fromkeys([*found, *_held(spec, snapshot), *self.withdrawn(spec)]))
 

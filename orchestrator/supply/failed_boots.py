@@ -42,7 +42,7 @@ _CLAIMED = frozenset({S.STARTING, S.RUNNING})
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A VM that was given up before it got to work."""
+    """A VM that was deleted before it got to work."""
 
     kind: BlockKind
     vm: Vm
@@ -84,7 +84,8 @@ def heed(state: ClusterState, evidence: Evidence, rules: ClusterRules) -> Cluste
 
 
 def _losses(vms: Iterable[Vm], evidence: Evidence, rules: ClusterRules) -> list[Loss]:
-    """In the order they were given up. What did not claim was judged by whoever gave the job."""
+    """In the order they were deleted. What did not claim was judged by the code that gave the
+    job."""
     spec, timers = rules.spec, rules.timers
     found: list[Loss] = []
     regions = {region.region for region in spec.regions}
@@ -163,8 +164,8 @@ def _words(loss: Loss, count: int, timers: Timers) -> str:
 
 
 def proofs(before: Mapping[str, datetime], vms: Iterable[Vm]) -> Mapping[str, datetime]:
-    """Region → when the newest VM that has been READY there was asked for. Kept, since those that
-    worked may be gone when the late ones of the same lot are given up; not stored: after a change
+    """Region → when the newest VM that has been READY there was asked for. Kept, since VMs that
+    worked may be gone when the late ones of the same lot are deleted; not stored: after a change
     of leaders such a lot may block its place, once."""
     after = dict(before)
     for vm in vms:

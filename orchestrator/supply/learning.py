@@ -97,7 +97,7 @@ class SupplyUpdates:
                 self._put(region, "", self._hinted)
 
     def gone(self, vm: Vm) -> None:
-        """Its life is over: how long it ran, whether it was taken, how long it took to boot."""
+        """Its life is over: how long it ran, whether it was reclaimed, how long it took to boot."""
         if vm.running_since is None:
             return
         hours = max(0.0, (self._now - vm.running_since).total_seconds() / HOUR_S)

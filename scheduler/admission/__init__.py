@@ -1,1 +1,1 @@
-"""Which waiting jobs become demand, and the pending reason of those that do not. Pure."""
+"""Which waiting jobs become demand, and the pending reason of the others. Pure."""

@@ -84,7 +84,7 @@ def admit(context: AdmissionContext, queue: ClusterQueue) -> Admission:
     found = _Picks(context, queue)
     found.choose(_in_order(context, queue, held))
     chosen, refused = found.chosen, found.refused
-    # First those that go: the store counts what they held as free for those that come.
+    # First the jobs that leave: the store counts what they held as free for the next ones.
     for job in held:
         if job.uid not in chosen:
             lost = refused.get(job.uid) or price_words(job.spec, spec) or DISPLACED
@@ -180,7 +180,7 @@ class _Picks:
                     break
 
     def _reserve_for(self, gang: Sequence[Job]) -> None:
-        """Only the first is promised room, but all for whom others yield are promised theirs."""
+        """Only the first has a reservation, and every job for which others are preempted."""
         if self.held_room is None:
             made = gang[0].uid in self._made.served
             self.held_room = ReservedRoom(
@@ -212,7 +212,7 @@ class _Picks:
         )
 
     def _take(self, gang: Sequence[Job]) -> bool:
-        """Room for all of them, that is not promised to another one."""
+        """Room for all of them that is not reserved for another job."""
         before = self.room.save()
         if not self.room.take_all(member.spec for member in gang):
             return False

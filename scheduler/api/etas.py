@@ -86,8 +86,8 @@ def _said(forecast: Forecast | None, row: JobRow) -> JobForecast:
 
 
 def _beyond(forecast: Forecast, job: Job, row: JobRow) -> JobForecast | None:
-    """Of one that is further back than those that were played. If none of its tenant's and class
-    was, it is not for want of patience that it is missing."""
+    """Of a job that is further back than the simulated ones. If none of its tenant's and class
+    was, more time would not bring it."""
     if row.position is None:
         return None
     return forecast.beyond(job.spec.tenant_id, int(class_of(job.spec.priority)), row.position)

@@ -1,4 +1,4 @@
-"""Which job a request means, and whether whoever asks may know of it."""
+"""Which job a request means, and whether the caller may know of it."""
 
 from __future__ import annotations
 

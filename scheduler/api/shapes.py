@@ -97,7 +97,7 @@ class AcceptedOut(Struct, frozen=True):
     jobs: int = 1
     starvation_bound_s: float | None = None
     """It waits for its first start no longer than this, if no run lasts longer than the default
-    max_runtime; higher classes, other tenants' turns, quotas and the cloud come on top."""
+    max_runtime; higher classes, other tenants' jobs, quotas and the cloud come on top."""
     machine_type: str | None = None
     gpus_per_vm: int | None = None
     spot: bool | None = None

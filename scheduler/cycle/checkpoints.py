@@ -42,7 +42,7 @@ class Checkpoints:
                 self._saved[news.uid] = _Last(news.attempt, step, news.at, total)
 
     def forget(self, moves: Iterable[tuple[Job, Job]]) -> None:
-        """Whoever has no VM any more needs no entry."""
+        """A job without a VM needs no entry."""
         for _, after in moves:
             if after.lease is None:
                 self._saved.pop(after.uid, None)

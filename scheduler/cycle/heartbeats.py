@@ -284,7 +284,7 @@ def _stopped(job: Job, heartbeat: Heartbeat) -> list[tuple[JobEvent, str]]:
     if job.status is S.STOPPING:
         return [(E.STOPPED, job.reason or "stopped")]
     if job.status is S.PREEMPTING:
-        return [(E.PREEMPTED, "yielded its VM")]
+        return [(E.PREEMPTED, "gave its VM back")]
     # The worker itself was told to go (its machine shuts down), or never had the lease: the job
     # did nothing wrong.
     return [(E.VM_LOST, heartbeat.reason or f"the worker on {heartbeat.vm_name} was stopped")]

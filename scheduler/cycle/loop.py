@@ -133,7 +133,7 @@ class SchedulerLoop:
         except TermPassed as error:
             self._parts.leadership.lost(str(error))
         except StoreDown as error:
-            log.warning("cycle given up, its messages are kept", why=str(error))
+            log.warning("cycle abandoned, its messages are kept", why=str(error))
             self._parts.inbox.put_back(self._mail.messages)
             await asyncio.sleep(self._interval_s)
         except Exception:
@@ -301,7 +301,7 @@ class SchedulerLoop:
         return heads_for(self._clusters, held, settings.queue, ahead_s, self._tenants)
 
     def _keep_warm(self, plan: PlanBuilder) -> None:
-        """A worker without work and without a word from us powers its VM off. Those that a floor
+        """A worker without work and without a word from us powers its VM off. VMs that a floor
         keeps are spoken to now and then; the others are left to that last lock."""
         now = self._parts.clock.monotonic()
         pace_s = self._settings.timers.agent_idle_off_s / 3

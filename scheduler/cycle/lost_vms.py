@@ -67,7 +67,7 @@ def end_refused(plan: PlanBuilder, refused: Mapping[str, str]) -> None:
 
 
 def _loss_event(job: Job, now: datetime) -> JobEvent:
-    """A VM that was given up because its worker did not do as told is that deadline's loss."""
+    """A VM that was deleted because its worker did not do as told is that deadline's loss."""
     late = job.deadline_at is not None and job.deadline_at <= now
     return DEADLINE_EVENT[job.status] if late and job.status in _NEEDS_THE_BUS else E.VM_LOST
 
@@ -101,9 +101,9 @@ def meet_deadlines(
 
 
 def _give_up_worker(plan: PlanBuilder, job: Job, unsent: Collection[str]) -> None:
-    """It did not claim, start or yield the job in time, but may be about to: it is told to stop and
+    """It did not claim, start or stop the job in time, but may be about to: it is told to stop and
     its VM goes; the job goes back once nothing can run there. A worker that has other jobs as well
-    is asked first: its answer frees the job, and only without one are its neighbours given up."""
+    is asked first: its answer frees the job, and only without one are its neighbours lost."""
     assert job.lease is not None, f"a job that is {job.status} holds a lease"
     vm = plan.vms.get(job.lease.vm_uid)
     if vm is None or vm.state.beyond_use:
@@ -140,4 +140,4 @@ def _deadline_reason(job: Job, event: JobEvent) -> str:
         case JobEvent.STOP_GRACE_OVER:
             return job.reason or "the worker did not stop the job in time"
         case _:
-            return "the worker did not yield the job in time"
+            return "the worker did not stop the job in time"

@@ -63,7 +63,7 @@ class Relay:
         self._wake.set()
 
     def held(self, topics: Iterable[str], within_s: float) -> bool:
-        """Whether messages for one of these could not be sent so lately that whoever was told
+        """Whether messages for one of these could not be sent so lately that a worker that was told
         something cannot be blamed yet for not having done it."""
         since = self._clock.monotonic() - within_s
         return any(self._held_at.get(topic, -math.inf) >= since for topic in topics)

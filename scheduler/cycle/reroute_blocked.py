@@ -24,12 +24,12 @@ _REQUIREMENTS = (
     *("regions", "regions_denied", "max_usd_per_hour", "agreed_usd_per_hour"),
     *("spot", "allow_larger", "replicas"),
 )
-"""What decides which clusters serve a job: those that agree in all of it are served alike."""
+"""What decides which clusters serve a job: jobs that agree in all of it are served alike."""
 
 
 def fall_back(plan: PlanBuilder, snapshot: Snapshot, clusters: Clusters) -> None:
-    """Moves no more jobs than the others have room for, those that have waited longest first. One
-    that asked for exactly its cluster stays there."""
+    """Moves no more jobs than the others have room for, the ones that have waited longest first.
+    One that asked for exactly its cluster stays there."""
     after = timedelta(seconds=plan.rules.timers.fallback_after_s)
     usable = [spec for spec in clusters.values() if not spec.drain and spec.vm_max > 0]
     stuck = [job for job in plan.waiting() if _waits_long(job, plan.now, after)]
@@ -50,12 +50,12 @@ def fall_back(plan: PlanBuilder, snapshot: Snapshot, clusters: Clusters) -> None
             )
 
 
-def _waits_long(job: Job, now: datetime, patience: timedelta) -> bool:
+def _waits_long(job: Job, now: datetime, wait_limit: timedelta) -> bool:
     """Also since its last move: nobody is sent to and fro."""
     free = job.status in WAITING and job.spec.cluster is None and job.blocked is None
     free = free and job.offer is None  # a v1 worker may have taken it already
     # A gang that moved one by one would be in two clusters: it stays where it is.
-    return free and job.gang is None and now - max(job.queued_since, job.status_since) >= patience
+    return free and job.gang is None and now - max(job.queued_since, job.status_since) >= wait_limit
 
 
 class _Others:

@@ -42,7 +42,7 @@ def leave_spot(plan: PlanBuilder, snapshot: Snapshot, clusters: Clusters) -> Non
         if wait_s is None:
             continue  # nothing is to be had there either: spot is the better hope
         left = plan.deadline_slack.runs.left(job)
-        # A spot VM must be worth its start: it may be taken back at once, and then a standard one
+        # A spot VM must be worth its start: it may be reclaimed at once, and then a standard one
         # has to start.
         boot_s = max(target_boot_s, spot_boot_s)
         before_s = wait_s + boot_s + (detour_s or 0.0) + spot_boot_s

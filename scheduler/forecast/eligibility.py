@@ -95,14 +95,14 @@ def _retries_in_s(jobs: Sequence[Job], now: datetime | None) -> dict[str, float]
 
 
 class _Reach:
-    """What a pool has for those that may not use all of it. The plays know no regions: what one job
+    """What a pool has for jobs that may not use all of it. The plays know no regions: what one job
     is expected to take of a blocked region, the next one does not have."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._ready = {region: list(moments) for region, moments in pool.ready.items()}
         self._of: dict[object, list[Outlook]] = {}
-        """Many wish alike."""
+        """Many jobs ask for the same."""
 
     def of(self, request: JobSpec) -> list[Outlook]:
         """The regions that may serve it."""

@@ -96,7 +96,7 @@ def tell(
 
 
 def _positions(line: Sequence[Job]) -> Iterator[tuple[Job, int]]:
-    """Each with its place behind those that certainly go first, as people are told it."""
+    """Each with its place behind the jobs that certainly go first, as people are told it."""
     own: dict[tuple[str, int], int] = {}
     tiers: dict[int, int] = {}
     for job in line:

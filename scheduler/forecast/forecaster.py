@@ -194,8 +194,8 @@ class Forecaster:
         return _House(snapshot, shares, dict(census.holding), admitted)
 
     async def _queues(self, house: _House) -> dict[str, list[Job]]:
-        """By cluster those that wait, as far as they are played; without those whose tenant may
-        start nothing: when the budget allows it again is known, when it is their turn is not."""
+        """By cluster the waiting jobs, as far as they are simulated; without those whose tenant may
+        start nothing: when the budget allows it again is known, when they are next is not."""
         held = self._budgets().held
         tenants = tuple(name for name in house.shares.in_order() if name not in held)
         specs = self._settings.clusters

@@ -1,7 +1,7 @@
 """What a cluster has to give and when: the pool that its queue is played on. Pure.
 
 A pool is counted in VMs where a job has its VM to itself, else in GPUs. VMs that are on their way,
-and those that may still be asked for, hold their part until they are expected to be ready: then
+and VMs that may still be requested, hold their part until they are expected to be ready: then
 they are free like any other.
 """
 
@@ -56,13 +56,13 @@ class Pool:
     units: int
     busy: tuple[Busy, ...]
     jobs: int
-    """So many of the busy ones are jobs, those that run."""
+    """So many of the busy ones are running jobs."""
     regions: Mapping[str, Outlook]
     open: frozenset[str]
     """Regions that have VMs, or may get some now."""
     heals: Mapping[str, Guess] = field(default_factory=dict)
     """Blocked region → when a VM is ready there that is asked for as soon as the block ends. Not
-    those that a human must mend."""
+    blocks that a human must mend."""
     ready: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Blocked region → when each part of what is there is expected to be free, the first first."""
 

@@ -145,7 +145,7 @@ def _follow(factor: float, share: float, late: bool, weight: float) -> float:
 
 
 class Plays:
-    """The queue of one pool played forward; one play at a time, so that whoever has other work
+    """The queue of one pool played forward; one play at a time, so that a caller with other work
     can do it in between."""
 
     def __init__(
@@ -173,8 +173,8 @@ class Plays:
 
 
 class _Play:
-    """One of them. Jobs and VMs are known by their place: first those that run, then those that
-    wait."""
+    """One of them. Jobs and VMs are known by their place: first the running ones, then the ones
+    that wait."""
 
     def __init__(self, plays: Plays, number: int) -> None:
         self._plays = plays

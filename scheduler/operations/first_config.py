@@ -48,8 +48,8 @@ def _read(reader: Reader, look: FileLook, path: str) -> CandidateConfig:
 async def _last_good(
     reader: Reader, look: FileLook, file: WatchedFile, error: ConfigError
 ) -> Start:
-    """An outage must not follow from a typo: whoever is started again with a bad file goes on
-    with what was in force. Only what belongs to this process still comes from the file."""
+    """An outage must not follow from a typo: a replica that is started again with a bad file goes
+    on with what was in force. Only what belongs to this process still comes from the file."""
     bad = read_bytes(look.raw, file.path)
     url = reader.database_url(bad)
     if url is None:

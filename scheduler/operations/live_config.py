@@ -184,7 +184,7 @@ class LiveConfig:
 
     async def _decide(self) -> None:
         """What the file is to us: what is in force already, old news, or a proposal."""
-        await self._follow()  # whoever watches the same file may have been faster
+        await self._follow()  # a replica that watches the same file may have been faster
         path, proposal = self._parts.file.path, self._proposal()
         if isinstance(proposal, ConfigError):
             self._refuse(proposal.faults)

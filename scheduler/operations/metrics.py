@@ -33,7 +33,9 @@ class Metrics:
             return Histogram(full, text, labels, buckets=buckets, registry=registry)
 
         self._jobs = counter("jobs", "Jobs that reached a status.", "status", "cluster")
-        words = "Attempts that gave way: kind is spot (the cloud took the VM) or yield."
+        words = (
+            "Attempts that gave way: kind is spot (reclaimed by the cloud) or yield (preempted)."
+        )
         self._preemptions = counter("preemptions", words, "cluster", "kind")
         words = "Calls to the cloud by kind and outcome."
         self._cloud_calls = counter("cloud_calls", words, "kind", "outcome")

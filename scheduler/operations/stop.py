@@ -116,7 +116,7 @@ async def stop_group(
 
 
 async def _others(store: Store, leader: Job) -> list[Job]:
-    """The members of its gang, whose end is its own: those that the loop does not look at while
+    """The members of its gang, whose end is its own: members that the loop does not look at while
     it does not run must not be left behind."""
     if leader.gang is None:
         return []

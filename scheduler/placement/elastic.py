@@ -1,7 +1,7 @@
 """Elastic jobs: they grow into what nobody waits for, and shrink before anybody is preempted. Pure.
 
 A job that runs with more members than it needs gives them back, the highest ranks first, as soon as
-somebody waits who could use their place. What is spare goes to those that gain most by it
+somebody waits who could use their place. What is spare goes to the jobs that gain most by it
 (scheduler/placement/elastic_growth.py).
 """
 
@@ -48,7 +48,7 @@ class Bending:
 
     @property
     def extra(self) -> Sequence[Job]:
-        """Those that it can do without, the highest rank first."""
+        """The members that it can do without, the highest rank first."""
         if not self.leader.spec.reschedulable:
             return ()
         return self.here[: max(1, self.leader.spec.least - self.done) - 1 : -1]
@@ -66,7 +66,8 @@ def bending(plan: PlanBuilder) -> dict[str, list[Bending]]:
 
 def look_at(members: Sequence[Job], now: datetime) -> Bending | None:
     """None: it does not run, or with too few: then it goes back, or its lost member is replaced in
-    its turn. A member that waits for the moment of its next attempt cannot join yet."""
+    its place in the queue. A member that waits for the moment of its next attempt cannot join
+    yet."""
     leader = members[0]
     here = [m for m in members if m.status in _AT_WORK]
     done = sum(m.status is S.SUCCEEDED for m in members)
@@ -80,7 +81,8 @@ def look_at(members: Sequence[Job], now: datetime) -> Bending | None:
 
 
 def surplus(plan: PlanBuilder, spec: ClusterSpec, jobs: Sequence[Bending]) -> list[Job]:
-    """Members that may go without their job going with them; whoever is worth least goes first."""
+    """Members that may go without their job going with them; the member that is worth least goes
+    first."""
     offers = [
         (worth(stretch, (count - 1) * stretch.each, stretch.each), place, -count, member)
         for place, job in enumerate(jobs)
@@ -142,7 +144,7 @@ def resize(
 
 
 def late_gangs(plan: PlanBuilder, admitted: Sequence[str]) -> list[Sequence[Job]]:
-    """Those that have had a place for long and found no VMs, in order."""
+    """Gangs that have had a place for long and found no VMs, in order."""
     since = plan.now - timedelta(seconds=LATE_S)
     jobs = map(plan.jobs.__getitem__, admitted)
     gangs = by_gang(job for job in jobs if job.status is S.PROVISIONING).values()
@@ -157,7 +159,7 @@ def _leaving(plan: PlanBuilder, spec: ClusterSpec) -> list[Job]:
 
 
 class ShrinkSimulation:
-    """Whose place serves whom: counted before anybody is asked to yield. Whoever is on its way out
+    """Whose place serves whom: counted before any member is preempted. A member on its way out
     already counts as gone: nobody is asked twice for the same need."""
 
     def __init__(
@@ -174,8 +176,8 @@ class ShrinkSimulation:
             self._let_go(job)
 
     def serve(self, gang: Sequence[Job]) -> list[Job] | None:
-        """Who must yield so that the gang is admitted: nobody, if those who leave are enough; None:
-        all that may yield would not be enough."""
+        """Which members are preempted so that the gang is admitted: nobody, if those who leave are
+        enough; None: all that may be preempted would not be enough."""
         if self._admits(gang):
             return []
         for some in self._choices(gang):
@@ -282,8 +284,8 @@ def shrink(
     short: Sequence[Sequence[Job]],
     late: Sequence[Sequence[Job]],
 ) -> set[str]:
-    """Those who wait, in their order: members that others can do without yield to them. Returns
-    the first member of each gang for which room is being made."""
+    """Those who wait, in their order: members that others can do without are preempted for them.
+    Returns the first member of each gang for which room is being made."""
     served: set[str] = set()
     for gangs, ask in ((late, result.hand_over), (short, result.serve)):
         for gang in gangs:
@@ -298,7 +300,7 @@ def shrink(
 
 def even_out(plan: PlanBuilder, spec: ClusterSpec, jobs: Sequence[Bending], room: Room) -> None:
     """Who grew first must not keep it all: members that would be worth more to another job that
-    could grow yield to it, once they have run for a while."""
+    could grow are preempted for it, once they have run for a while."""
     now = {job.leader.uid: _stretch(plan, spec, job) for job in jobs}
     bare = [replace(now[j.leader.uid], least=_kept(j) * now[j.leader.uid].each) for j in jobs]
     extra = sum(stretch.least for stretch in now.values()) - sum(job.least for job in bare)
@@ -327,7 +329,7 @@ def _kept(job: Bending) -> int:
 def expand(
     plan: PlanBuilder, spec: ClusterSpec, jobs: Sequence[Bending], spare: Left, ids: Ids
 ) -> None:
-    """Members join where they are worth most; those that had a place and lost it go back."""
+    """Members join where they are worth most; members that had a place and lost it go back."""
     sizes = grow([_stretch(plan, spec, job) for job in jobs], spare.room.gpus)
     blocked = blocked_regions(spec, spare.blocks, plan.now)
     for job in jobs:

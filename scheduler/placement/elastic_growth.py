@@ -3,7 +3,7 @@
 Each next GPU goes where it shortens the wait for results most: the gain in speed, beside how much
 the job still has to do. What is left is not known; a job that has run for long is expected to run
 for long, so its attained service stands for it. Greedy to the maximum instead would give everything
-to whoever asks first.
+to the first that asks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How large elastic jobs are, and who is told when that changes. Pure.
 
-A member counts from the moment that it runs until it is asked to yield or its VM is lost. All of
+A member counts from the moment that it runs until it is preempted or its VM is lost. All of
 it follows from the rows: the generation of a size is the sum of the members' versions, which grows
 with whatever happens to any of them, so no message that comes late passes for news.
 """

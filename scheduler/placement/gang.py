@@ -1,8 +1,9 @@
 """Gangs: several jobs that run at once or not at all. Pure.
 
 Each member is a job of its own, with its own lease and VM, so everything that holds for a job holds
-for it. What couples them is here: they are admitted together, begin behind a barrier, and whoever
-goes back takes the others along. The job with rank 0 is the gang to the outside: its end is theirs.
+for it. What couples them is here: they are admitted together, begin behind a barrier, and a member
+that goes back takes the others along. The job with rank 0 is the gang to the outside: its end is
+theirs.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def _begin_again(plan: PlanBuilder, members: Sequence[Job], gone: Job) -> None:
 
 
 def _bend(plan: PlanBuilder, members: Sequence[Job]) -> None:
-    """An elastic job goes on with fewer members, as long as those that it needs are there. Without
+    """An elastic job goes on with fewer members, as long as the members it needs are there. Without
     its first one, or before all that began together have begun, it does as every gang."""
     leader, least = members[0], members[0].spec.least
     able = [m for m in members if not _is_lost(m)]
@@ -132,7 +133,7 @@ def active(members: Sequence[Job]) -> list[Job]:
 
 
 def gang_of(members: Sequence[Job]) -> Sequence[Job]:
-    """Those that begin together: of an elastic job as many as it needs."""
+    """Members that begin together: of an elastic job as many as it needs."""
     return active(members)[: members[0].spec.least] if members[0].spec.elastic else members
 
 
@@ -194,7 +195,7 @@ class Gangs:
         return (job,) if may_replace(members) else None
 
     def _of_elastic(self, job: Job, members: Sequence[Job]) -> Sequence[Job] | None:
-        """Those that it needs. One that is lost while the others run on is as good as any that it
+        """The members it needs. One that is lost while the others run on is as good as any that it
         does not need: that is not for the queue, unless too few are left."""
         gang = gang_of(members)
         if all(m.status in WAITING and m.blocked is None for m in active(members)):

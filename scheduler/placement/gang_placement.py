@@ -47,8 +47,8 @@ class Regions:
 
     @cached_property
     def _there(self) -> Counter[str]:
-        """VMs that wait or come, less those that gangs wait for. Counted when the first gang asks:
-        most cycles have none."""
+        """VMs that wait or come, less the ones that gangs wait for. Counted when the first gang
+        asks: most cycles have none."""
         plan, spec = self._plan, self._spec
         vms = plan.vms_of(spec.name)
         there = Counter(vm.region for vm in vms if _may_come(vm, shared=spec.share))
@@ -163,7 +163,8 @@ def gather_gang(
 def _choices(
     plan: PlanBuilder, job: Job, spec: ClusterSpec, leader: Job
 ) -> Iterator[tuple[str, str | None]]:
-    """(region, zone), the best first; no zone: any. Whoever joins a gang that runs goes there."""
+    """(region, zone), the best first; no zone: any. A member that joins a running gang goes
+    there."""
     narrow = job.spec.same_zone
     if leader.lease is not None:
         yield leader.lease.region, leader.lease.zone if narrow else None
@@ -212,23 +213,23 @@ def post_of(job: Job, leader: Job, leader_vm: Vm, attempt: int, size: Size | Non
     address = f"{leader_vm.address or leader_vm.name}:{port}"
     if size is None:
         return Post(job.gang.rank, job.gang.size, address)
-    # Whoever joins an elastic job that runs has nobody to wait for.
+    # A member that joins a running elastic job waits for no other.
     return Post(job.gang.rank, len(size.members), address, leader.status is not S.RUNNING, size)
 
 
 def end_holds(
     plan: PlanBuilder, clusters: Mapping[str, ClusterSpec], blocks: Sequence[RegionBlock]
 ) -> None:
-    """A gang that has not all its VMs in time lets go of those that came, and looks elsewhere next
-    time; at once, if its region has none to give and another one may. Two gangs that wait for each
-    other's VMs both let go: no deadlock outlives this. Where the VMs come together, the gang waits
-    as long as the cloud may keep it waiting, and then until what it was given has booted."""
+    """A gang that has not all its VMs in time lets go of the ones that came, and looks elsewhere
+    next time; at once, if its region has none to give and another one may. Two gangs that wait for
+    each other's VMs both let go: no deadlock outlives this. Where the VMs come together, the gang
+    waits as long as the cloud may keep it waiting, and then until what it was given has booted."""
     for whole in plan.gangs():
         members, first = gang_of(whole), whole[0]
         spec = clusters.get(first.cluster)
         if spec is None or not members or any(m.status is not S.PROVISIONING for m in members):
             continue
-        hold = _patience(plan, spec, first)
+        hold = _wait_limit(plan, spec, first)
         over = max(m.status_since for m in members) + hold <= plan.now
         over = over and not _was_given(plan, first)
         block = None if over else Regions(plan, spec, blocks).in_vain(members)
@@ -241,7 +242,7 @@ def end_holds(
                 plan.step(member, E.GANG_TIMEOUT, words + why)
 
 
-def _patience(plan: PlanBuilder, spec: ClusterSpec, first: Job) -> timedelta:
+def _wait_limit(plan: PlanBuilder, spec: ClusterSpec, first: Job) -> timedelta:
     """To wait in the cloud's queue costs nothing; VMs that idle for a gang meanwhile do: not for
     longer than elsewhere."""
     hold = timedelta(seconds=plan.rules.timers.gang_hold_s)

@@ -1,9 +1,9 @@
-"""What is promised to the first gang of a cluster that finds no room, and who may pass it. Pure.
+"""What is reserved for the first gang of a cluster that finds no room, and who may pass it. Pure.
 
-Where each job needs a VM the promise counts VMs; where VMs are shared it is one VM, the first that
-is expected to have enough GPUs free. Whoever is behind may pass if it is predicted to have ended by
-then, or if it leaves enough. One that is protected (scheduler/queue/guaranteed_start.py) is passed
-only by those that must have ended when others must have, or that use other VMs.
+Where each job needs a VM the reservation counts VMs; where VMs are shared it is one VM, the first
+that is expected to have enough GPUs free. A job behind it may pass if it is predicted to have ended
+by then, or if it leaves enough. One that is protected (scheduler/queue/guaranteed_start.py) is
+passed only by jobs that must have ended when others must have, or that use other VMs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ReservedRoom:
         *,
         made: bool = False,
     ) -> None:
-        """`ahead`: who has a place before it; `made`: others yield to it this moment."""
+        """`ahead`: who has a place before it; `made`: others are being preempted for it."""
         self.gang = gang
         self._plan, self._spec, self._guess = plan, spec, guess
         longest_s = plan.rules.timers.max_runtime_s
@@ -59,7 +59,7 @@ class ReservedRoom:
         self.vm = ""
         """The VM that is kept for it, where VMs are shared."""
         self._free_to: set[str] = set(ahead)
-        """Jobs that may use it: those that go first, and those that will have ended in time."""
+        """Jobs that may use it: earlier ones, and ones that will have ended in time."""
 
     def lets(self, gang: Sequence[Job], room: Room, chosen: Iterable[str]) -> bool:
         """Whether a gang that has room may take it. `chosen`: who has a place, and no VM yet."""
@@ -109,7 +109,7 @@ class ReservedRoom:
             jobs, free = self._plan.jobs_on(vm.uid), self._free(vm)
             apart = self._spec.keeps_tenants_apart and any(map(self._is_foreign, jobs))
             if free >= need and not apart:
-                continue  # those that go first will take it
+                continue  # the jobs that go first will take it
             ending = [(self._left_s(j), len(j.lease.slots)) for j in jobs if j.lease is not None]
             # Where another tenant's jobs are, all of them have to go.
             all_of_it = free + sum(slots for _, slots in ending)

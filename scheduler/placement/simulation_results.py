@@ -1,4 +1,4 @@
-"""What came of the last simulations for room: kept from cycle to cycle by whoever turns."""
+"""What came of the last simulations for room: kept from cycle to cycle by the leader."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Made:
     """Room that is being made."""
 
     served: Collection[str] = ()
-    """The jobs for which others yield."""
+    """The jobs for which others are preempted."""
     vms: Collection[str] = ()
     """Where they do."""
 
@@ -63,14 +63,14 @@ class Answers:
     a new leader goes by the order alone, which nearly always says the same."""
 
     left: dict[str, datetime] = field(default_factory=dict)
-    """VM → until when what others leave there is for those that are served. Which of them gets it
-    is a matter of their order."""
+    """VM → until when what others leave there is for the jobs that are served. Which of them gets
+    it is a matter of their order."""
 
     notes: WaitNotes = field(default_factory=WaitNotes)
     """What came of preemption attempts, for the jobs that they were made for."""
 
     def still_made(self, plan: PlanBuilder) -> Made:
-        """Those that wait for what others leave."""
+        """Jobs that wait for what others leave."""
         for uid, until in list(self.served.items()):
             job = plan.jobs.get(uid)
             if job is None or job.status not in WAITING or plan.now > until:

@@ -29,7 +29,7 @@ def place(
     held_room: ReservedRoom | None = None,
     kept: Kept = NOTHING_KEPT,
 ) -> Slots | None:
-    """VMs with free GPUs serve the cluster's demand, the next job first; one that is promised to a
+    """VMs with free GPUs serve the cluster's demand, the next job first; one that is reserved for a
     job that waits for all of its GPUs is left alone. Returns what is left, if that was looked at;
     what is kept for a gang is not in it."""
     if not admitted:

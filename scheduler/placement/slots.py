@@ -1,4 +1,4 @@
-"""Free GPUs: of VMs that are there (Slots), of those that a cluster may still have (Room). Pure.
+"""Free GPUs: of VMs that are there (Slots), of VMs that a cluster may still have (Room). Pure.
 
 A VM of a shared cluster takes jobs side by side, each on GPUs of its own; elsewhere a job has its
 VM to itself. A bad GPU is never free. A VM without GPUs has one slot, which is no GPU.
@@ -236,7 +236,7 @@ def held_in(plan: PlanBuilder, spec: ClusterSpec) -> dict[str, SlotUse]:
 
 
 def free_gpus(vm: Vm, held: SlotUse | None) -> tuple[int, ...]:
-    """Those that nobody holds and that are not bad. A lease without its job in the snapshot is
+    """GPUs that no job holds and that are not bad. A lease without its job in the snapshot is
     about to be let go of: its GPUs are not known to be free, so none of the VM's are."""
     held = held or _NOTHING
     taken = held.gpus

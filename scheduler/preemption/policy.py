@@ -1,7 +1,7 @@
-"""Who yields so that a waiting job can start: a simulation, and preemptions only if it succeeds.
-Pure.
+"""Which jobs are preempted so that a waiting job can start: a simulation, and preemptions only if
+it succeeds. Pure.
 
-The same rule serves every kind of room: whoever asks says what "it fits" means, whether GPUs of one
+The same rule serves every kind of room: the caller says what "it fits" means, whether GPUs of one
 pool or whole VMs of a region.
 """
 
@@ -25,7 +25,7 @@ CLAIM_MAX = 10.0
 """However little a tenant has had, it waits for this part of what others lose."""
 SPAN_S = 7 * 86400.0
 """Who is due later by less than about this counts as due at the same time: then the loss decides.
-By the loss alone those are chosen who are next in order, and preempt others in their turn."""
+By the loss alone jobs are chosen that are next in order, and they preempt others."""
 TOO_DEAR = "others would lose more work than it has waited for yet"
 RESTART_S = 60.0
 """An preemption costs each GPU this much beside the work that is lost: images, data, warm-up."""
@@ -38,13 +38,13 @@ class Runs:
     uid: str
     gpus: int
     due_s: float
-    """Its place in the queue if it waited now; the later, the more readily it yields."""
+    """Its place in the queue if it waited now; the later, the sooner it is preempted."""
     ran_s: float
     """Since it was placed."""
     unsaved_s: float
     """Since its last checkpoint: lost with a preemption."""
     times_preempted: int = 0
-    """How often it had to yield before."""
+    """How often it was preempted before."""
     tier: int = 1
     """Its priority class."""
     tenant: str = ""
@@ -106,18 +106,18 @@ def never(_: Sequence[Runs]) -> bool:
 
 
 def least_of_all_s(least_run_s: float) -> float:
-    """Nobody has to yield sooner, to whomever."""
+    """No job is preempted sooner, for any other."""
     return least_run_s / 2
 
 
 def run_on_s(times_preempted: int, least_run_s: float) -> float:
-    """For how long one that had to yield so often is safe from its own class: longer after each
+    """For how long a job that was preempted so often is safe from its own class: longer after each
     preemption, so that nobody is moved about for ever."""
     return min(least_run_s * 2.0 ** min(times_preempted, 16), max(RUN_ON_MAX_S, least_run_s))
 
 
 def may_claim(wants: Wants, job: Runs, fairer: Fairer, least_run_s: float) -> bool:
-    """Whether the job must yield to this one if it comes to that: a lower class always, the own
+    """Whether the job may be preempted for this one: a lower class always, the own
     tenant's if it is due later, another tenant's if that one has had more of its share."""
     if job.tier != wants.tier:
         return job.tier < wants.tier and job.ran_s >= least_run_s
@@ -143,15 +143,16 @@ def result(
     fairer: Fairer = nobody,
     least_run_s: float = LEAST_RUN_S,
 ) -> PreemptionResult:
-    """The victims, or none: of the lowest class, of those that are due last, the fewest GPU-seconds
-    lost. Greedy: the cheapest are taken until the job fits, then whoever proves unneeded is let go,
-    the dearest first. An exact choice would be a knapsack for each waiting job of each cycle.
+    """The victims, or none: of the lowest class, of the jobs that are due last, the fewest
+    GPU-seconds lost. Greedy: the cheapest are taken until the job fits, then every job that proves
+    unneeded is let go, the dearest first. An exact choice would be a knapsack for each waiting job
+    of each cycle.
 
     Among equals a preemption must be worth it: it may cost no more than the job has waited already
-    (GPUs × seconds). Whoever has just saved its work yields at once; one that never saves is safe
-    until somebody has waited for as long as it would lose; to a tenant that has had a part of what
-    theirs has, others yield for that part of the wait. `others`: would somebody who goes first
-    take what these leave?"""
+    (GPUs × seconds). A job that has just saved its work is preempted at once; one that never saves
+    is safe until somebody has waited for as long as it would lose; to a tenant that has had a part
+    of what theirs has, others are preempted for that part of the wait. `others`: would somebody who
+    goes first take what these leave?"""
     preemptible = [job for job in running if may_claim(wants, job, fairer, least_run_s)]
     too_dear = _least_wait_s(wants, preemptible)
     if too_dear > 0:
@@ -192,7 +193,8 @@ def _enough(preemptible: Sequence[Runs], fits: Fits) -> list[Runs]:
 
 
 def _least_wait_s(wants: Wants, preemptible: Sequence[Runs]) -> float:
-    """For how long it must wait at least until any of them may yield; cheaper than a simulation."""
+    """For how long it must wait at least until any of them may be preempted; cheaper than a
+    simulation."""
     if not preemptible or any(job.tier < wants.tier for job in preemptible):
         return 0.0
     claims = {job.tenant: 1.0 if job.tenant == wants.tenant else CLAIM_MAX for job in preemptible}

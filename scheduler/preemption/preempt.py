@@ -1,6 +1,6 @@
 """Preemptions for those at the head of a queue who found no room. Pure.
 
-A simulation comes first: only if the waiting job would then start does anybody have to yield
+A simulation comes first: only if the waiting job would then start is any job preempted
 (scheduler/preemption/policy.py says who may claim whose place, and at what price). Victims get
 SIGTERM and their grace, and wait again with their budgets untouched; both timelines hold the
 receipt.
@@ -49,7 +49,7 @@ ASK_S = 10.0
 _LAST_S = 1e15
 """Later than anybody is due."""
 LATE_S = 120.0
-"""One that was admitted waits for the cloud so long before others have to yield to it."""
+"""One that was admitted waits for the cloud so long before others are preempted for it."""
 SETTLES_S = 30.0
 """What was freed is kept so long for the one that it was freed for: a cycle or two."""
 SPARE = -1
@@ -118,8 +118,8 @@ def _since(first: Job, last: SimulationResult | None, now: datetime) -> datetime
 def _stuck(
     plan: PlanBuilder, spec: ClusterSpec, admission: Admission, ask: PreemptionContext
 ) -> list[Sequence[Job]]:
-    """The first gangs without a place: those that were admitted and found no VM, then those
-    without room. Empty if none of them may preempt, or nobody here yields to anybody."""
+    """The first gangs without a place: the ones that were admitted and found no VM, then the ones
+    without room. Empty if none of them may preempt, or no job here is ever preempted."""
     if spec.queue is QueueRule.FIFO or spec.drain or spec.worker == "v1":
         return []
     gangs = [*unplaced(plan, admission), *admission.short][:HEADS]
@@ -158,12 +158,12 @@ class Round:
         self._simulation = RoomSimulation(plan, spec, awaiting)
         self._members: dict[str, Sequence[Job]] = {}
         self._leaving: list[Runs] = []
-        """Those that have been asked: they will wait again."""
+        """Jobs that have been told: they will wait again."""
         self._running = self._look()
         self._kept_out: list[Sequence[Job]] = []
         """Those who would go first, but for their quotas."""
         self._given: Counter[str] = Counter()
-        """Tenant → GPUs of those that were served in this round."""
+        """Tenant → GPUs of the jobs that were served in this cycle."""
         self._behind: Sequence[Sequence[Job]] = ()
         self._passed_by = False
         self._passed: list[Sequence[Job]] = []
@@ -186,18 +186,18 @@ class Round:
                 if gang[0].uid in self._refused:
                     self._kept_out.append(gang)
                     continue
-                break  # what is freed is promised to it
+                break  # what is freed is reserved for it
             shapes.add(self._shape(gang))
             self._simulation.give(gang, gone)
             self._given[gang[0].spec.tenant_id] += sum(job.spec.slots for job in gang)
             leaving += gone
             if leaving and gang[0].status is S.QUEUED:
-                told = "waits for the places of others that yield or end"
+                told = "waits for the places of jobs that are preempted or end"
                 words.update((member.uid, told) for member in gang)
         return words
 
     def _shape(self, gang: Sequence[Job]) -> object:
-        """Places that come free one by one are given to whoever is first and fits: only for those
+        """Places that come free one by one are given to the first job that fits: only for those
         that are alike it does not matter which one each gets."""
         spec = gang[0].spec
         where = (spec.regions, spec.regions_denied, spec.max_usd_per_hour, len(gang))
@@ -207,7 +207,7 @@ class Round:
         return where, spec.slots, spec.cpu_cores, spec.memory_mb, tenant
 
     def _victims(self, gang: Sequence[Job]) -> Sequence[Job] | None:
-        """Who yields to the gang; None: nobody."""
+        """Which jobs are preempted for the gang; None: none."""
         first = gang[0]
         able = may_preempt(first, self._ask) and first.uid not in self._refused
         if not able or first.uid in self._ask.served or not self._is_late(first):
@@ -246,8 +246,8 @@ class Round:
 
     def _overtaken(self, wants: Wants, gone: Sequence[Runs]) -> bool:
         """Whether somebody would go first then who does not now, and take what is freed or have it
-        promised: one that has to yield and waits again, or one behind whose tenant has less at work
-        without these. That one is tried for in its turn."""
+        reserved: one that is preempted and waits again, or one behind whose tenant has less at work
+        without these. That one is simulated later."""
         leaving = [*self._leaving, *gone]
         freed, shares = _freed(leaving), self._shares
 
@@ -286,7 +286,7 @@ class Round:
         return Wants(
             uid=first.uid,
             gpus=sum(job.spec.slots for job in gang),
-            # Elsewhere arrival or the number decides: nobody of its class yields to it.
+            # Elsewhere arrival or the number decides: no job of its class is preempted for it.
             due_s=first.due.timestamp() if self._fair else math.inf,
             waited_s=(now - first.queued_since).total_seconds(),
             tier=class_of(first.spec.priority),
@@ -297,7 +297,8 @@ class Round:
     # --- who runs
 
     def _look(self) -> dict[str, Runs]:
-        """All that could yield to somebody; those that cannot are left out by the cheapest test."""
+        """All jobs that may be preempted for some job; the others are left out by the cheapest
+        test."""
         plan = self._plan
         gangs = by_gang(plan.leased_in(self._spec.name))
         since = plan.now - timedelta(seconds=least_of_all_s(plan.rules.queue.least_run_s))
@@ -316,7 +317,7 @@ class Round:
         return found
 
     def _surplus(self, job: Bending) -> dict[str, Runs]:
-        """What an elastic job can do without yields before anybody is preempted, the highest ranks
+        """What an elastic job can do without is preempted before any whole job, the highest ranks
         first: it loses nothing, and the job goes on."""
         found = {}
         for place, member in enumerate(job.extra):
@@ -394,7 +395,7 @@ class Round:
 
 
 def _just_placed(plan: PlanBuilder) -> Counter[str]:
-    """Tenant → GPUs of those that were given a VM in this cycle: its shares are older."""
+    """Tenant → GPUs of jobs that were given a VM in this cycle: its shares are older."""
     found: Counter[str] = Counter()
     for before, after in plan.moves:
         if before.status is S.PROVISIONING and after.lease is not None:
@@ -427,7 +428,7 @@ def fairer_by(shares: Shares) -> Fairer:
 
 
 def _receipt(first: Job, found: PreemptionResult, latest: datetime, now: datetime) -> TimelineEntry:
-    """For the timeline of the one that others yield to, by `latest`."""
+    """For the timeline of the job that others are preempted for, by `latest`."""
     return TimelineEntry(
         at=now,
         event="room_made",
@@ -441,7 +442,7 @@ def _receipt(first: Job, found: PreemptionResult, latest: datetime, now: datetim
 
 
 def _victim_words(wants: Wants, runs: Runs) -> str:
-    """For the timeline of one that yields."""
+    """For the timeline of a preempted job."""
     if runs.tier == SPARE:
         return f"gives its VM to job {wants.name}"
     if runs.tier < wants.tier:
@@ -452,17 +453,17 @@ def _victim_words(wants: Wants, runs: Runs) -> str:
     else:
         why = f"tenant {wants.tenant} has had less of its share than {runs.tenant}"
     return (
-        f"yields {_gpus_words(runs.gpus)} to job {wants.name}: {why}; SIGTERM sent, what it does "
+        f"gives {_gpus_words(runs.gpus)} to job {wants.name}: {why}; SIGTERM sent, what it does "
         f"not save now is lost ({runs.unsaved_s:.0f} s since its last checkpoint); it waits again, "
         "its budgets untouched"
     )
 
 
 def _winner_words(found: PreemptionResult, latest: datetime) -> str:
-    """For the timeline of the one that they yield to."""
+    """For the timeline of the job that they are preempted for."""
     names = ", ".join(sorted(runs.name for runs in found.victims))
     return (
-        f"{names} yield{'s' * (len(found.victims) == 1)} {_gpus_words(found.freed)} to it, by "
+        f"{names} give{'s' * (len(found.victims) == 1)} {_gpus_words(found.freed)} to it, by "
         f"{latest:%H:%M:%S} UTC at the latest; at most {found.lost_gpu_s:.0f} GPU-seconds of work "
         "are lost"
     )

@@ -1,4 +1,4 @@
-"""A promise to the job that cannot start yet, and who may pass it. Pure.
+"""The reservation of the job that cannot start yet, and who may pass it. Pure.
 
 The first job that does not fit gets a reservation: the moment at which enough GPUs are expected to
 be free. Others may use what is free until then, if they are predicted to be gone in time (their
@@ -47,7 +47,7 @@ def reserve(gpus: int, free: int, ending: Iterable[tuple[float, int]]) -> Reserv
 
 
 class Backfill:
-    """One reservation, and those that pass it."""
+    """One reservation, and the jobs that pass it."""
 
     __slots__ = ("held",)
 

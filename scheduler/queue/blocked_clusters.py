@@ -44,7 +44,7 @@ def blocked_clusters(
 
 
 class KnownRegionBlocks:
-    """The region blocks as a replica knows them: read now and then, whoever leads."""
+    """The region blocks as a replica knows them: read now and then by every replica."""
 
     def __init__(self, read: Callable[[], Awaitable[Sequence[RegionBlock]]], clock: Clock) -> None:
         self._read, self._clock = read, clock

@@ -87,12 +87,12 @@ class BudgetStatus:
                 plan.step(job, E.WITHDRAWN, why)
 
     def free(self, jobs: Iterable[Job]) -> list[Job]:
-        """Those that may be started, in their order: one that is held takes nobody's place."""
+        """The jobs that may be started, in their order: one that is held takes nobody's place."""
         return [job for job in jobs if self.why(job) is None or job.status is not S.QUEUED]
 
 
 def unread(budgets: Mapping[str, TenantBudget]) -> BudgetStatus:
-    """Before the first reading: whoever has a budget begins nothing new. That takes a moment."""
+    """Before the first reading: a tenant with a budget begins nothing new. That takes a moment."""
     held = {tenant: f"the budget of tenant {tenant} is being read" for tenant in budgets}
     return BudgetStatus(held, known=not budgets)
 

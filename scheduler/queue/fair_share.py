@@ -85,7 +85,7 @@ class _Used(Mapping[str, float]):
 
 
 def usage_after(usage: Mapping[str, Usage], charges: Sequence[Charge]) -> Mapping[str, Usage]:
-    """With what ended in this cycle: else a tenant whose job has just yielded would seem to have
+    """With what ended in this cycle: else a tenant whose job was just preempted would seem to have
     had nothing, and take the place back."""
     if not charges:
         return usage

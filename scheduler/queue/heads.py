@@ -113,7 +113,7 @@ def heads_for(
 
 
 def _heads_of(spec: ClusterSpec, census: Census, tenants: Sequence[str]) -> HeadsOf:
-    # Without a rank among tenants, those that may not start stand in the way: look past them.
+    # Without a rank among tenants, jobs that may not start stand in the way: look past them.
     fair = spec.queue is QueueRule.FAIR and not spec.drain
     jobs = spec.vm_max * spec.slots if spec.share else spec.vm_max
     room = 0 if spec.drain else max(0, jobs - census.leased[spec.name])

@@ -4,7 +4,7 @@ A fair queue is merged from the queues of its tenants: class by class, the tenan
 least goes next with the job that is due first, and is charged for it before the next pick. Those
 of its jobs that are protected (scheduler/queue/guaranteed_start.py) come before, in the order of
 arrival. In each class those go first for whom others have just made room: shares that are nearly
-equal change while they do, and nobody must have yielded for nothing.
+equal change while they do, and no job must be preempted for nothing.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def ranked(
     protected: Protected = nobody,
     served: Collection[str] = (),
 ) -> Iterator[Job]:
-    """Waiting jobs of one cluster, the next one first. Lazy: whoever has filled its room stops.
-    `served`: for whom others have yielded."""
+    """Waiting jobs of one cluster, the next one first. Lazy: a caller that has filled its room
+    stops. `served`: for which others were preempted."""
     match rule:
         case QueueRule.FIFO:
             return iter(sorted(jobs, key=arrival_key))
@@ -93,7 +93,7 @@ def _merged(
 
 
 def _weighed(job: Job, shares: Shares, charged: dict[str, float]) -> float:
-    """The share of its tenant when it is the job's turn. One that has its place already is only
+    """The share of its tenant when the job is next. One that has its place already is only
     passed by a share that is clearly smaller."""
     tenant = job.spec.tenant_id
     used = shares.used_by(tenant) + charged.get(tenant, 0.0)

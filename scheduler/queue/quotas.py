@@ -29,7 +29,7 @@ Gang = Sequence[Job]
 
 
 class Quotas:
-    """Counts as jobs are given places. Those that have one count from the start: what a cluster
+    """Counts as jobs are given places. Jobs that have one count from the start: what a cluster
     gives away must not be what another one's jobs hold."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Quotas:
         holding: Mapping[str, Holding],
         admitted: Iterable[Job] = (),
     ) -> None:
-        """`holding`: of leased jobs; `admitted`: those that await a VM."""
+        """`holding`: of leased jobs; `admitted`: jobs that await a VM."""
         self._machines = machines
         self._tenants, self._holding = tenants, holding
         # Only of tenants whose jobs are looked at: there may be thousands of others.

@@ -1,5 +1,5 @@
 """Cluster selection: which cluster a job is for, and why. Pure; the order of the clusters never
-matters. More GPUs than asked for and spot VMs are taken by consent alone."""
+matters. More GPUs than asked for and spot VMs are used by consent alone."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _drained_before(spec: JobSpec, clusters: Sequence[ClusterSpec], best: Cluste
 
 
 def _in_use(spec: JobSpec, clusters: Sequence[ClusterSpec]) -> list[ClusterSpec]:
-    """Those that would serve the job if none of them were drained."""
+    """The clusters that would serve the job if none of them were drained."""
     used = [replace(c, drain=False, vm_max=_ANY_NUMBER) if c.drain else c for c in clusters]
     try:
         return in_preference(spec, used)
@@ -291,7 +291,7 @@ def candidates(
     spec: JobSpec, clusters: Sequence[ClusterSpec], *, spot_by_default: bool = False
 ) -> list[ClusterCandidate]:
     """All clusters that have what the job asks for, in the order in which they are taken; then
-    those that it has not agreed to; drained ones last."""
+    the ones that it has not agreed to; drained ones last."""
     types = _types(spec)
     used = [replace(c, vm_max=_ANY_NUMBER) if c.drain else c for c in clusters]
     able = [
@@ -349,8 +349,8 @@ def _refuse_unknown_type(spec: JobSpec, gpu_type: str, clusters: Sequence[Cluste
 
 
 def _fitting(spec: JobSpec, clusters: Iterable[ClusterSpec]) -> list[ClusterSpec]:
-    """Those that fit and that the job has agreed to; if none does, BadInput with the faults of the
-    one that comes closest, or with the offers that the job may agree to."""
+    """The clusters that fit and that the job has agreed to; if none does, BadInput with the faults
+    of the one that comes closest, or with the offers that the job may agree to."""
     judged = [(lacks(spec, cluster), cluster) for cluster in clusters]
     able = [cluster for faults, cluster in judged if not faults]
     if not able:
@@ -373,8 +373,8 @@ def _of_the_largest(fault: Fault, spec: JobSpec, cluster: ClusterSpec) -> Fault:
 def _distance(
     spec: JobSpec, faults: Sequence[Fault], cluster: ClusterSpec
 ) -> tuple[int, float, int, int, int, float, str]:
-    """How far a cluster is from what the job asks for: of those that are too dear the cheapest
-    comes closest, of those that are too small for a gang the largest, otherwise the one with the
+    """How far a cluster is from what the job asks for: of clusters that are too dear the cheapest
+    comes closest, of clusters that are too small for a gang the largest, otherwise the one with the
     most GPUs."""
     fields = {fault.field for fault in faults}
     over = cheapest_usd(spec, cluster) if "max_usd_per_hour" in fields else 0.0

@@ -1,6 +1,6 @@
 """Submissions that come as Pub/Sub messages: v1 or native bodies, validated as REST validates,
-acknowledged after the commit. Refused ones are kept as dead letters with every fault named; whoever
-asks for an answer gets one."""
+acknowledged after the commit. Refused ones are kept as dead letters with every fault named; a
+publisher that asks for an answer gets one."""
 
 from __future__ import annotations
 

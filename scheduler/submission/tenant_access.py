@@ -34,7 +34,7 @@ from scheduler.submission.quotes import Quote, usd
 FRESH_S = 1.0
 CENT = 0.01
 AHEAD_MOST = 10_000
-"""Those that wait before a new job are counted no further."""
+"""Jobs that wait before a new one are counted no further."""
 COUNTS_MAX = 10_000
 _FIELDS = {
     "jobs": "tenant_id",
@@ -203,8 +203,8 @@ def told_bound_s(job: Job, cluster: ClusterSpec, longest_s: float, ahead: int) -
     such promise can be made. `ahead`: jobs of its tenant and class that waited when it came."""
     if cluster.queue is not QueueRule.FAIR or ahead >= AHEAD_MOST or cluster.vm_max < 1:
         return None
-    patience_s = (job.due - job.submitted_at).total_seconds()
-    return bound_s(patience_s, longest_s, ahead, cluster.vm_max, shared=cluster.share)
+    aging_limit_s = (job.due - job.submitted_at).total_seconds()
+    return bound_s(aging_limit_s, longest_s, ahead, cluster.vm_max, shared=cluster.share)
 
 
 def span(seconds: float) -> str:

@@ -1,7 +1,7 @@
 """Takes back messages for v1 workers that are not meant any more.
 
 v1 workers pull from subscriptions that they share, so what nobody wants any more does harm there: a
-start makes a VM take a job that is over or another's, a stop ends whoever has that job id next, and
+start makes a VM take a job that is over or another's, a stop ends the next job with that id, and
 both stand in the way of others. The leader looks through a subscription when one of its messages
 has lost its meaning, acknowledges those, and gives the rest back at once.
 
@@ -61,7 +61,7 @@ class Recall:
         out = {job.offer.lease_id: job.cluster for job in jobs if job.offer is not None}
         if self._out is None:  # a former leader may have left anything
             self._mark(names.stop_subscription, *map(names.start_subscription, sorted(v1)))
-        # Also of those that were claimed: what the bus was given twice, a second VM would take.
+        # Also of claimed ones: what the bus was given twice, a second VM would take.
         over = {cluster for lease, cluster in (self._out or {}).items() if lease not in out}
         over |= {job.cluster for job in jobs if self._is_to_be_recalled(job, plan.vms)}
         self._mark(*(names.start_subscription(cluster) for cluster in sorted(over)))
@@ -99,7 +99,7 @@ class Recall:
             await asyncio.sleep(RETRY_S)
             self._mark(subscription)
         except ZenError as error:
-            # Jobs must go on: whoever could have taken the message is awaited all the same.
+            # Jobs must go on: a VM that could have taken the message is awaited all the same.
             log.warning("cannot be looked through", subscription=subscription, why=str(error))
             self._remember(subscription, frozenset(), await self._store.snapshot(0))
 
@@ -152,7 +152,7 @@ def _leaves_a_stop(before: Job, after: Job) -> bool:
 
 
 def _stale(messages: Sequence[InMessage], snapshot: Snapshot) -> dict[str, InMessage]:
-    """Those that are not meant any more, by their lease; stops have none."""
+    """The messages that are not meant any more, by their lease; stops have none."""
     vms = {vm.uid: vm for vm in snapshot.vms}
     outs = [job.offer for job in snapshot.jobs if job.offer is not None]
     offers = {out.lease_id for out in outs if not is_lost(vms, out)}

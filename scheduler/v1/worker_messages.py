@@ -2,7 +2,7 @@
 
 A v1 worker sends no token, so it is known by its VM. It takes a start message by itself; its first
 word about the job is the claim, and binds job and VM. After that its heartbeats are those of any
-other worker. Whoever speaks for a job that is not its VM's changes nothing and is removed.
+other worker. A worker that speaks for a job that is not its VM's changes nothing and is removed.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def _mig_state(mig: Mig) -> Json:
                 "action": m.action.value,
                 "vm_id": str(m.vm.info.id) if m.vm else None,
                 "status": m.vm.status.value if m.vm else None,
-                "trouble": m.failure.code if m.failure else None,
+                "error": m.failure.code if m.failure else None,
             }
             for m in mig.members.values()
         ],

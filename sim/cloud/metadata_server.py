@@ -25,7 +25,7 @@ Tree = dict[str, "Tree | str"]
 
 
 class VmMetadata:
-    """What one VM can read about itself, and the wish to know when it changes."""
+    """What one VM can read about itself, and the request to know when it changes."""
 
     def __init__(self, vm: VmInfo, project: str, project_number: int) -> None:
         self._changed = asyncio.Event()

@@ -78,7 +78,7 @@ class CloudProject:
     # --- growing ----------------------------------------------------------------------------------
 
     def add_groups(self, specs: Iterable[MigSpec], now: float) -> list[str]:
-        """Makes those that do not exist; returns their names. The others stay as they are."""
+        """Makes the ones that do not exist; returns their names. The others stay as they are."""
         self._life.catch_up(now)
         fresh = [spec for spec in specs if (spec.region, spec.name) not in self._migs]
         self.world = replace(self.world, migs=(*self.world.migs, *fresh))

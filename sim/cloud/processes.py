@@ -32,7 +32,7 @@ def die_with_parent() -> Callable[[], None] | None:
 
 def kill_machine(leader: int | None, marker: str) -> None:
     """Kills a VM's first process, all its descendants, and all that carries the VM's marker in its
-    environment, also those that left the process group: losing power spares nothing."""
+    environment, also processes that left the process group: losing power spares nothing."""
     if leader is not None:
         # Stopped, it can start nothing new while we look for what it has started.
         _signal(leader, signal.SIGSTOP)

@@ -103,7 +103,7 @@ class PretendCloud:
         await self.stop()
 
     def wake(self) -> None:
-        """Whoever changes ``cloud`` directly must say so; the protocols do it themselves."""
+        """A caller that changes ``cloud`` directly must say so; the protocols do it themselves."""
         self._changed.set()
 
     def _guest_exited(self, vm_id: int) -> None:

@@ -56,7 +56,7 @@ def _payer(tables: Tables, uid: str) -> Payer:
 
 
 def _stays(tables: Tables, record: VmRecord) -> Iterator[Stay]:
-    """Those that are not settled, and the last one that is."""
+    """Attempts that are not settled, and the last one that is."""
     settled_until = record.settled_until
     found = list(_all_stays(tables, record))
     if settled_until is None:

@@ -49,7 +49,7 @@ class MemoryStore:
     """A door to the tables.
 
     `on_commit("before")` runs before the guards look, `on_commit("after")` when the commit has
-    taken effect and the caller does not know yet: whoever raises or cancels there is a crash, or
+    taken effect and the caller does not know yet: an error or a cancellation there is a crash, or
     an answer that was lost. `pause` is the way to the database: it decides who comes first.
     """
 
@@ -95,7 +95,7 @@ class MemoryStore:
     # --- core.ports.Store ----------------------------------------------------------------
 
     async def lead(self, holder: str, lease_s: float) -> LeaderStatus:
-        """On the tables' clock. Whoever holds it keeps its term, also past the expiry, as long
+        """On the tables' clock. The holder keeps its term, also past the expiry, as long
         as nobody else came."""
         assert holder, "an empty holder means that nobody leads"
         await self.reach()
@@ -286,7 +286,7 @@ class MemoryStore:
             self.tables.listeners.pop(wake, None)
 
     def hang_up(self) -> None:
-        """Whoever listened through this door is dead: the database drops the connection."""
+        """The listener of this door is dead: the database drops the connection."""
         for wake in [w for w, door in self.tables.listeners.items() if door is self]:
             del self.tables.listeners[wake]
 

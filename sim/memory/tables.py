@@ -175,7 +175,7 @@ class Tables:
     users: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
     """job id → user → uid."""
     active: ActiveIndex = field(default_factory=ActiveIndex)
-    """Leased and PROVISIONING ones, active VMs, and those that are gone but still hold leases."""
+    """Leased and PROVISIONING ones, active VMs, and GONE ones that still hold leases."""
     queues: dict[str, Ordered[QueueKey]] = field(default_factory=lambda: defaultdict(Ordered))
     """cluster → QUEUED ones by priority and arrival."""
     arrived: dict[str, Ordered[TimeKey]] = field(default_factory=lambda: defaultdict(Ordered))
@@ -344,7 +344,7 @@ class Tables:
             yield from self._enough(heads, self._first(queues[heads.cluster], most, heads, now))
 
     def _first(self, queue: Ordered[Any], most: int, heads: HeadsOf, now: datetime) -> list[str]:
-        """Looks past those that wait for the moment of their next attempt."""
+        """Looks past jobs that wait for the moment of their next attempt."""
         uids: Iterator[str] = (key[-1] for key in queue)
         if not heads.backing_off:
             uids = (uid for uid in uids if self.backing_off.get(uid, now) <= now)

@@ -19,7 +19,7 @@ from sim.replay.supply import Supply
 from sim.replay.workload import Workload
 
 # Nothing recorded lasts this long after the last submission: a policy that starves a job is caught.
-PATIENCE_S = 120 * 86_400.0
+WAIT_MAX_S = 120 * 86_400.0
 
 
 class VmPolicy(Protocol):
@@ -107,7 +107,7 @@ class ReplayCloud:
             self._push(job.submit_s, self._arrive, job)
         for zone in range(len(self.zones)):
             self._next_change(zone)
-        limit = jobs[-1].submit_s + PATIENCE_S
+        limit = jobs[-1].submit_s + WAIT_MAX_S
         look: float | None = None
         while self.left:
             at = self._heap[0][0] if self._heap else math.inf
@@ -213,7 +213,7 @@ class ReplayCloud:
         self._push(self.now + stays_s, self._take, machine, machine.attempt)
 
     def _take(self, machine: ReplayVm, attempt: int) -> None:
-        """The cloud has taken it. Its job goes on from what it saved."""
+        """The cloud has reclaimed it. Its job goes on from what it saved."""
         if attempt != machine.attempt or machine.gone_at is not None:
             return
         job = machine.job

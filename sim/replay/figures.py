@@ -35,14 +35,14 @@ class ReplayFigures:
     inflation: float
     """Time from the submission to the end, over the time that the jobs need; sums over all jobs."""
     starts: int
-    """One for each job, and one more for each time its VM was taken."""
+    """One for each job, and one more for each time its VM was reclaimed."""
     requests: int
     refused: int
     taken: int
     calls: int
     """Creates and deletes; those of one zone at one moment are one call."""
     creates: int
-    """Of these calls, those that ask for VMs."""
+    """Of these calls, the ones that request VMs."""
     polls: int
     """Looks at a zone that holds something of ours, at the observing pace."""
     vms_most: int

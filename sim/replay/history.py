@@ -1,4 +1,4 @@
-"""One's own past as a trace: finished jobs as the API lists them, supply from what is known.
+"""The past of a stack as a trace: finished jobs as the API lists them, supply from what is known.
 
 What is not recorded has to be assumed; every assumption is said in words.
 """

@@ -64,7 +64,7 @@ class ReplayVm:
         """The zone has given it: it counts against what the zone can give."""
         self.refusals = 0
         self.attempt = 0
-        """Fences events of the past: those that carry an older number mean nothing."""
+        """Fences events of the past: events with an older number mean nothing."""
         self.running_at: float | None = None
         self.ready_at: float | None = None
         self.gone_at: float | None = None

@@ -48,13 +48,13 @@ from orchestrator.supply.observations import ClusterRules, ClusterState, fold
 from scheduler.cycle.plan import Circumstances, plan_jobs
 from scheduler.cycle.silence import Silence
 from scheduler.plan_builder import PlanBuilder
-from sim.replay.engine import PATIENCE_S, ReplayCloud
+from sim.replay.engine import WAIT_MAX_S, ReplayCloud
 from sim.replay.physics import News, ReplayJob, ReplayVm
 
 EPOCH = datetime(2025, 1, 1, tzinfo=UTC)
 CLUSTER = "1xreplay"
 MACHINE_TYPE = "replayed"
-# A drain is followed by its delete, a VM called back by its job: the product needs another turn.
+# A drain is followed by its delete, a VM called back by its job: the product needs another cycle.
 TURNS_MAX = 6
 _STOCKOUT = (Refusal(BlockKind.STOCKOUT, "the zone has no such VM"),)
 _NOTHING = OutMessage(topic="", body=b"", attributes={})
@@ -99,9 +99,9 @@ class Product:
         self._names = Names("z")
         self._ids = RandomIds(random.Random(seed))
         # A replay ends when every job is done: no budget may end one before. It is about where VMs
-        # come from: nobody has to yield to another.
+        # come from: no job is preempted for another.
         budgets = Budgets(losses=10**6, preemptions=10**6)
-        self._rules = Rules(setup.timers, budgets, QueuePolicy(least_run_s=PATIENCE_S))
+        self._rules = Rules(setup.timers, budgets, QueuePolicy(least_run_s=WAIT_MAX_S))
         self._active = ActiveIndex()
         """What the store would keep. A VM's uid is the name of its machine."""
         self._heads: dict[str, Job] = {}
@@ -121,7 +121,7 @@ class Product:
         self._look: float | None = None
 
     def step(self, cloud: ReplayCloud, news: Sequence[News]) -> float | None:
-        """Hear, then turn until nothing more follows."""
+        """Hear, then run cycles until nothing more follows."""
         now = cloud.now
         moment = _moment(now)
         full = len(self._active.vms) >= self._setup.vm_max
@@ -188,7 +188,7 @@ class Product:
 
     def _submit(self, run: ReplayJob, moment: datetime) -> None:
         uid = _job_uid(run)
-        spec = JobSpec(uid, cluster=CLUSTER, max_runtime_s=PATIENCE_S, queue_timeout_s=PATIENCE_S)
+        spec = JobSpec(uid, cluster=CLUSTER, max_runtime_s=WAIT_MAX_S, queue_timeout_s=WAIT_MAX_S)
         self._heads[uid] = new_job(uid, self._asked(spec, moment), CLUSTER, moment)
         self._runs[uid] = run
         self._submitted.appendleft((CLUSTER, moment))

@@ -22,7 +22,7 @@ STREAM_LOST_S = 30.0
 """A reader that has been frozen this long has lost its stream."""
 SWEEP_S = 15.0
 GRID_S = 3.0
-"""Deliveries happen at multiples of this, so that a busy second is not a thousand turns."""
+"""Deliveries happen at multiples of this, so that a busy second is not a thousand steps."""
 LANE_HISTORY = 50
 DELAY_MAX_S = 3600.0
 REORDER_MAX_S = 6.0

@@ -1,5 +1,5 @@
 """What must never happen, checked after every commit, every start of a computation, every call to
-the cloud. The checkers keep their own picture and trust nobody's."""
+the cloud. The checkers keep their own record and trust nobody's."""
 
 from __future__ import annotations
 
@@ -327,7 +327,7 @@ class Checkers:
 
     def deleting(self, action: Delete) -> None:
         """Before the cloud deletes: no row that may still be given work, no live lease unless the
-        VM was given up, no stranger."""
+        VM was deleted, no stranger."""
         self._trace.note("cloud", f"delete {', '.join(action.names)}", *action.names)
         uids = self._tables.vm_names
         for name in action.names:

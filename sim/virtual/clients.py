@@ -70,7 +70,7 @@ class PretendClients:
         self._later(0.0, self._stop, order)
 
     def stop_job(self, job_id: str) -> None:
-        """Somebody stops this job now, whoever submitted it."""
+        """Somebody stops this job now; it may be another user's."""
         self.stop(Order(self._loop.time(), {"job_id": job_id}, False, 1, None))
 
     def poison(self, vm_name: str = "") -> None:

@@ -125,7 +125,7 @@ class CloudFaults(Misfortunes):
         return True
 
     def _stop_leaving(self) -> bool:
-        """An owner gives up a job that is just losing its VM, to the cloud or to another job."""
+        """An owner cancels a job that is just losing its VM, to the cloud or to another job."""
         jobs = self._stage.ground.store.tables.live.values()
         leaving = sorted(job.spec.job_id for job in jobs if job.status is JobStatus.PREEMPTING)
         if leaving:

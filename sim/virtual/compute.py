@@ -278,7 +278,7 @@ class VirtualCompute:
             raise OperationFailed(f"accepted, then failed: {error.message}", (error,))
 
     def _late(self, effect: Callable[[], None]) -> None:
-        """The request arrives after its caller gave up; nobody hears of a refusal."""
+        """The request arrives after its caller stopped waiting; nobody hears of a refusal."""
         try:
             effect()
         except (ApiError, ZenError) as error:
@@ -354,7 +354,7 @@ def _queued(request: ResizeRequest) -> Queued:
 
 
 def _group_faults(group: Mig) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(all complaints, those that kill running work)."""
+    """(all complaints, the ones that kill running work)."""
     name, action = group.spec.name, group.spec.default_action_on_failure
     faults, deadly = [], []
     if action != "DO_NOTHING":

@@ -1,7 +1,7 @@
 """A crash at every boundary: the only replica dies right before and right after each write to the
 database, each publish and each call that changes the cloud, one run for each.
 
-The scene is small and nothing else fails: five jobs that end well, fail, are tried again, are
+The run is small and nothing else fails: five jobs that end well, fail, are tried again, are
 stopped, and lose their spot VM; then the VMs are given back. A run that crashes must end as the
 run that does not: every job in the same state, after the same number of attempts, each started on
 a VM exactly as often, no VM left.
@@ -97,7 +97,7 @@ def orders() -> list[Order]:
 
 
 class Crashing(SimulationRun):
-    """The scene, with a wire that kills."""
+    """The run, with a wire that kills."""
 
     def __init__(self, at: int | None, *, verbose: bool = False) -> None:
         self._at = at
@@ -153,7 +153,8 @@ class Crashing(SimulationRun):
         self.checkers.at_the_end(self.cloud.cloud, dict.fromkeys(CLUSTERS, 0))
 
     def _keep_up(self) -> None:
-        """Whoever died is started again after a moment; nobody waits for the moment itself."""
+        """A replica that died is started again after a moment; nobody waits for the moment
+        itself."""
         for host in self.hosts:
             host.start()
         self.loop.later(RESTART_S, self._keep_up)

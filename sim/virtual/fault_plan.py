@@ -66,7 +66,7 @@ FAULTS: Mapping[str, int] = {
 
 ASLEEP_ODDS = 0.5
 """How often nobody is awake when the file is set back to what it was."""
-# Those that happen by themselves, with the odds above.
+# Faults that happen by themselves, with the odds above.
 SMALL_FAULTS = (
     "all_asleep",
     "message_duplicated",
@@ -146,7 +146,7 @@ class Chaos:
         self._loop.later(self._dice.expovariate(1 / BETWEEN_FAULTS_S), self._strike)
 
     def _restarter(self) -> None:
-        """Whoever died is started again, after a while."""
+        """A process that died is started again, after a while."""
         if self.over:
             return
         for host in self._stage.hosts:

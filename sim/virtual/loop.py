@@ -131,7 +131,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return made
 
     def later(self, delay_s: float, callback: Callable[..., object], *arguments: Any) -> None:
-        """For the world itself: happens whoever dies meanwhile."""
+        """For the world itself: happens whatever dies meanwhile."""
         self.call_at(self._moment + delay_s, callback, *arguments, context=self.root.copy())
 
     def dispose(self) -> None:

@@ -1,4 +1,4 @@
-"""Those who run the place: they change what tenants may have and spend, give up whole groups, send
+"""Those who run the place: they change what tenants may have and spend, cancel whole groups, send
 dead letters again, roll the configuration back, and look at the figures."""
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Desk:
         groups = sorted({job.spec.group for job in live if job.spec.group})
         if not groups:
             return False
-        why, rules = "given up as a whole", replica.settings.rules
+        why, rules = "cancelled as a whole", replica.settings.rules
         request = StopRequest(why, rules, self._office.names, replica.clock.now())
         try:
             stopped = await stop_group(replica.store, self._dice.choice(groups), None, request)

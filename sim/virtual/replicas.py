@@ -48,7 +48,7 @@ class CrashOdds:
 
 
 class Tripwire:
-    """Counts the boundaries that a run passes; whoever reaches number `at` dies there."""
+    """Counts the boundaries that a run passes; the replica that reaches number `at` dies there."""
 
     def __init__(self, at: int | None = None) -> None:
         self.passed: list[tuple[str, str]] = []

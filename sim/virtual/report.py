@@ -78,7 +78,7 @@ class SimulationSummary:
 
     @property
     def transitions(self) -> Counter[str]:
-        """By state and event, with those that were never taken."""
+        """By state and event, with the ones that never happened."""
         counted = Counter({f"{status} {event}": 0 for status, event in expected_steps()})
         for outcome in self.outcomes:
             for step, count in outcome.transitions.items():
@@ -107,7 +107,7 @@ def expected_steps() -> list[tuple[JobStatus, JobEvent]]:
 
 
 def excluded_steps() -> list[tuple[JobStatus, JobEvent]]:
-    """Those that no run need take."""
+    """Steps that no run need take."""
     return [step for step in TRANSITIONS if step in NOT_SIMULATED]
 
 

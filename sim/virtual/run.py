@@ -1,4 +1,4 @@
-"""One run: the scene, the work, the misfortune, the healing, and the verdict."""
+"""One run: the world, the work, the misfortune, the healing, and the verdict."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class SimulationRun:
         return Paper(self.settings) if self.plan.faults else None
 
     def _in_the_cloud(self, cluster: str) -> int:
-        """Members of the cluster's groups, without those that others put there."""
+        """Members of the cluster's groups, without the ones that others put there."""
         names, now = self.settings.names, self.loop.time()
         ours = {names.mig(cluster, r.region) for r in self.settings.cluster(cluster).regions}
         skip = self.checkers.foreign | self.checkers.strangers

@@ -1,4 +1,4 @@
-"""A podman for whoever runs containers."""
+"""A podman for tests that run containers."""
 
 from __future__ import annotations
 

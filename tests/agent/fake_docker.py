@@ -136,7 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.docker.dies_at_start:
             return  # without a word
         self.docker.running = self.docker.begun = True
-        # Before the answer: whoever has it may be gone before we have said all of it.
+        # Before the answer: its reader may be gone before we have said all of it.
         self.docker.started.set()
         self._answer(204, None)
 
@@ -146,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _attach(self) -> None:
         stream: socket.socket = self.request
         number = len(self.docker.created)
-        # As podman does it: whoever is attached to after its end is made anew.
+        # As podman does it: a container that is attached to after its end is made anew.
         self.docker.forgot |= self.docker.begun and not self.docker.running
         stream.sendall(b"HTTP/1.1 101 UPGRADED\r\nUpgrade: tcp\r\n\r\n")
         self.docker.started.wait(DEADLINE_S)

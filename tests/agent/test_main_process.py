@@ -255,7 +255,7 @@ async def test_hung_agent_does_not_leave_its_job_computing(site: Site) -> None:
             agent.resume()
         frozen = await hear("FROZEN", "lease-1")
         again = await hear("FROZEN", "lease-1", after=frozen.seq)
-        assert job.status() == psutil.STATUS_STOPPED, "beats alone do not thaw it"
+        assert job.status() == psutil.STATUS_STOPPED, "heartbeats alone do not thaw it"
         nonce = ready.boot_nonce
         await site.scheduler.send(ContinueJob(VM, nonce, "j1", "u1", 1, "lease-1", again.seq))
         await hear("RUNNING", "lease-1", after=again.seq)

@@ -106,11 +106,11 @@ async def test_nothing_is_nothing(tmp_path: Path) -> None:
 
 
 async def test_store_that_stays_away(made: Path, tmp_path: Path) -> None:
-    """Patience has an end; a refusal is not worth any. Either way no manifest is written."""
+    """The wait has an end; a refusal is not worth any. Either way no manifest is written."""
     for faults in ([StoreUnavailable("down")] * 1000, [Forbidden("no access")]):
         store = Moody(tmp_path / "store", *faults)
         with pytest.raises(UploadFailed, match=r"down|no access"):
-            await store_outputs(store, PATH, place(made), patience_s=0)
+            await store_outputs(store, PATH, place(made), wait_max_s=0)
         assert await read_manifest(store, PATH) is None
 
 
@@ -212,7 +212,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[RunnerRig]:
 @pytest.mark.slow
 @pytest.mark.parametrize("code", [0, 3])
 async def test_stored_before_the_end_is_told(rig: RunnerRig, code: int) -> None:
-    """Whoever hears of the end finds the outputs; a job that failed leaves its own too."""
+    """A client that hears of the end finds the outputs; a job that failed leaves its own too."""
     rig.start(f"echo result > $ZEN_OUTPUT_DIR/r; ln -s /etc $ZEN_OUTPUT_DIR/e; exit {code}")
     assert (await rig.end()).exit_code == code
     manifest = await read_manifest(rig.store, PATH)

@@ -257,7 +257,7 @@ def test_stop_is_term_then_kill() -> None:
 
 
 def test_stopped_job_that_exits_zero_is_stopped() -> None:
-    """After a stop exit 0 means a clean yield, not success."""
+    """After a stop exit 0 means a clean stop, not success."""
     bench = running()
     bench.hear(stop())
     assert said(bench.feed(DONE))[0] == "STOPPED"

@@ -104,7 +104,7 @@ class World(RuleBasedStateMachine):
             assert heartbeat.lease_id, "final words carry their lease"
             assert heartbeat.attempt is not None, "final words carry their attempt"
             assert heartbeat.lease_id not in self.alive, (
-                "nobody speaks the last word of a living job"
+                "nobody speaks the last word of an active job"
             )
             self.final.setdefault(heartbeat.lease_id, set()).add(str(heartbeat.status))
         if heartbeat.status in ("READY", "DRAINED"):

@@ -21,7 +21,7 @@ def supply(seed: int, zones: int = 4) -> Supply:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_done_in_time_whatever_it_says(seed: int) -> None:
-    """No window is missed, by those that state and report nothing neither, and each pays less than
+    """No window is missed, not even by jobs that state and report nothing, and each pays less than
     a standard VM would cost from the beginning."""
     where = supply(seed)
     for row in rows(where, TASK, windows(where, TASK, 6.0), seed):
@@ -32,7 +32,8 @@ def test_done_in_time_whatever_it_says(seed: int) -> None:
 @pytest.mark.parametrize("seed", [1, 2, 3, 4, 5, 6])
 @pytest.mark.parametrize("others", [COUNTED, SAVED])
 def test_stating_a_run_time_never_costs_more(seed: int, others: JobWithDeadline) -> None:
-    """Over a few windows: whoever states how long the job runs pays no more than who does not."""
+    """Over a few windows: a user who states how long the job runs pays no more than one who does
+    not."""
     both, starts = supply_for(supply(seed, zones=3), TASK), (0.0, 9.0, 20.0)
     stated = sum(run(both, TASK, STATED, start_h, seed).usd for start_h in starts)
     silent = sum(run(both, TASK, others, start_h, seed).usd for start_h in starts)

@@ -64,7 +64,8 @@ class Ended:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No test sees the state directory, the address or the configuration of whoever runs it."""
+    """No test sees the state directory, the address or the configuration of the user who runs
+    it."""
     for name in (
         "ZEN_API",
         "ZEN_SIM",

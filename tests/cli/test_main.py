@@ -60,7 +60,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_no_arguments_show_the_help(zen: Zen) -> None:
-    """Whoever does not know what to say is told."""
+    """A user who does not know what to say is told."""
     ended = zen()
     assert ended.code == 2
     assert "Commands:" in ended.out

@@ -9,7 +9,7 @@ from tests.builders import cluster, settings
 
 
 def test_a_snapshot_stays_as_it_is_when_others_are_adopted() -> None:
-    """Whoever has read it once goes on with it; the next reading sees the new one."""
+    """A reader goes on with what it has read once; the next reading sees the new one."""
     live = LiveSettings(settings(cluster(vm_max=1)))
     read = live.current
     live.adopt(replace(read, clusters=(cluster(vm_max=2),), version=7))

@@ -180,7 +180,8 @@ def test_salvage_of_a_bad_file() -> None:
 
 
 def test_own_keys_are_those_of_one_process() -> None:
-    """With the secret: whoever writes a version back into a file keeps them as they are there."""
+    """With the secret: a user who writes a version back into a file keeps them as they are
+    there."""
     text = "api: {port: 9}\nlog_level: debug\ndatabase_url: postgresql://me:secret@db/zen\n"
     found = own_keys(read_bytes((MINIMAL + text).encode(), "").values)
     assert found == {

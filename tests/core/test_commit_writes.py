@@ -22,7 +22,7 @@ def test_many_changes_to_one_row_become_one() -> None:
 
 
 def test_heartbeats_and_progress_alone_wake_no_waiter() -> None:
-    """What happens all the time is not worth a turn of the loop."""
+    """What happens all the time is not worth a cycle."""
     maker = Maker()
     quiet: AtomicBatch = (
         VmHeartbeat(maker.vm().uid, at(1)),

@@ -107,7 +107,7 @@ def test_a_blocked_job_is_not_admitted() -> None:
 
 
 def test_the_queue_clock_starts_at_the_release() -> None:
-    """Waiting for one's own jobs uses up neither the queue time-out nor one's patience."""
+    """Waiting for jobs of the same user uses up neither the queue time-out nor the aging limit."""
     job, later = blocked_job(), NOW + timedelta(hours=5)
     free = advance(job, E.RELEASED, later, Rules())
     assert (free.status, free.blocked, free.queued_since) == (S.QUEUED, None, later)

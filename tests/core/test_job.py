@@ -172,7 +172,7 @@ def test_the_next_attempt_waits_twice_as_long_each_time() -> None:
 
 
 def test_only_what_the_job_did_itself_makes_it_wait() -> None:
-    """A lost or reclaimed VM is no reason to wait, and whoever has no retries is told nothing of
+    """A lost or reclaimed VM is no reason to wait, and a job without retries is told nothing of
     attempts."""
     road = (E.ADMITTED, E.PLACED, E.STARTED)
     for event in (E.VM_LOST, E.RECLAIMED):

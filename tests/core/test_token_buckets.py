@@ -31,7 +31,7 @@ def test_clock_that_goes_back_gives_nothing() -> None:
 
 
 def test_number_of_callers_is_bounded() -> None:
-    """The silent ones are forgotten first, those that ask stay known."""
+    """The silent ones are forgotten first, tenants that ask stay known."""
     buckets = TokenBuckets(per_s=1, burst=1, callers_max=3)
     for number in range(100):
         buckets.take("busy", 0)

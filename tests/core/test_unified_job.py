@@ -166,7 +166,7 @@ def test_faults_of_the_submission_are_told_by_their_place() -> None:
 
 
 def test_what_a_manifest_is() -> None:
-    """Right or wrong: whoever says kind or apiVersion means one."""
+    """Right or wrong: a document with kind or apiVersion is one."""
     assert is_manifest({"kind": "Pod"})
     assert not is_manifest({"command": ["true"]})
     assert not is_manifest(["kind"])

@@ -125,7 +125,7 @@ async def test_another_server_is_read_anew(
 
 
 async def test_many_that_look_at_once_look_once(store: PostgresStore) -> None:
-    """Those that ask while somebody reads share the next snapshot, not the one that is older than
+    """Tasks that ask while another reads share the next snapshot, not the one that is older than
     their question."""
     snapshots = await asyncio.gather(*(store.snapshot(0) for _ in range(20)))
     assert len({id(snapshot) for snapshot in snapshots}) == 2

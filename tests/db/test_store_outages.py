@@ -193,7 +193,7 @@ async def test_leader_frozen_in_a_commit_is_replaced(
 async def test_leader_that_lives_is_not_put_out(
     store: PostgresStore, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As long as its lease holds, whoever asks waits for nothing and ends nobody's session."""
+    """As long as its lease holds, a caller waits for nothing and ends no session."""
     monkeypatch.setattr("db.store.LEAD_WAIT_S", 10.0)
     await store.lead("old", 60)
     async with await psycopg.AsyncConnection.connect(database_url, application_name="old") as old:
@@ -210,7 +210,7 @@ async def test_leader_that_lives_is_not_put_out(
 async def test_listener_wakes_for_news_only(
     store: PostgresStore, maker: Maker, database_url: str
 ) -> None:
-    """A submission wakes whoever listens, heartbeats and whys do not; many wake once."""
+    """A submission wakes the listeners, heartbeats and pending reasons do not; many wake once."""
     job = maker.job()
     await put(store, submitted(job))
     wakeups = Listener(database_url).wakeups()
@@ -243,7 +243,7 @@ async def test_listener_comes_back(database_url: str) -> None:
 
 
 async def test_listener_without_database() -> None:
-    """A database that is away raises nothing; whoever listens just waits."""
+    """A database that is away raises nothing; the listener just waits."""
     wakeups = Listener(NOWHERE).wakeups()
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(anext(wakeups), 0.5)

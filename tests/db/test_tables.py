@@ -82,7 +82,7 @@ def test_replicas_that_start_at_once(empty_database_url: str) -> None:
 
 
 def test_upgrade_is_silent(empty_database_url: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """Upgrading prints nothing: stdout belongs to whoever started us."""
+    """Upgrading prints nothing: stdout belongs to the caller."""
     migrate.upgrade(empty_database_url)
     assert capfd.readouterr() == ("", "")
 

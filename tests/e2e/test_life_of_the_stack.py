@@ -1,6 +1,6 @@
 """Starting, stopping, dying: what is left, and what is found again.
 
-The tests share a stack, which is started again by whoever needs it and does not find it."""
+The tests share a stack, which is started again by a test that needs it and does not find it."""
 
 from __future__ import annotations
 

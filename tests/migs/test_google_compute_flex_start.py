@@ -215,7 +215,8 @@ async def test_advice_follows_the_room(sky: Sky) -> None:
 
 
 async def test_advice_is_asked_for_rarely(sky: Sky) -> None:
-    """Asking every round costs one call; standard VMs cost none, Google has nothing to say."""
+    """Asking in every reconcile costs one call; standard VMs cost none, Google has nothing to
+    say."""
     assert await sky.compute.advise(SPOT, REGION) == await sky.compute.advise(SPOT, REGION)
     assert await sky.compute.advise(replace(SPOT, spot=False), REGION) == ()
     assert sky.advice_calls == 1

@@ -118,7 +118,7 @@ async def test_hammering_group_waits_for_itself() -> None:
 
 
 async def test_deletes_go_first() -> None:
-    """When calls must wait, those that give VMs back go before those that ask for more."""
+    """When calls must wait, calls that delete VMs go before calls that request more."""
     row = Row()
     await row.stand("a", times=3)
     await row.stand("b", times=1)

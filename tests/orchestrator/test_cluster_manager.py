@@ -237,7 +237,8 @@ async def test_a_deletion_that_fails_is_told_and_asked_for_again(house: House) -
 
 
 async def test_blocked_region_costs_few_calls(house: House) -> None:
-    """A delete that the cloud does not take is asked for with growing pauses, not each round."""
+    """A delete that the cloud does not take is asked for with growing pauses, not in each
+    reconcile."""
     await house.add_vm(vm("vm-1", V.DELETING, zone="us-central1-a"))
     house.cloud.members["us-central1"] = {
         "vm-1": ManagedInstance("vm-1", "us-central1-a", MachineState.RUNNING)

@@ -121,7 +121,7 @@ class House:
         self.new_leader()
 
     def new_leader(self) -> None:
-        """Whoever leads next has nothing but the store."""
+        """The next leader has nothing but the store."""
         wiring = Wiring(
             store=self.store,
             names=NAMES,

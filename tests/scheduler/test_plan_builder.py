@@ -30,7 +30,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 2)), max_size=12)
 
 
 def jobs_and_vms(states: Sequence[int]) -> tuple[list[Job], list[Vm]]:
-    """One VM for each; those that hold it know each other."""
+    """One VM for each; the jobs that hold it know each other."""
     jobs = [
         job(n, *STATES[state], cluster=CLUSTERS[n % 2], tenant_id="ab"[n % 2])
         for n, state in enumerate(states)
@@ -98,7 +98,7 @@ def _uids(jobs: Sequence[Job]) -> list[str]:
 
 
 def test_a_snapshot_of_one_cluster_is_kept() -> None:
-    """Whoever waits for the cloud has what it took, though the store has gone on."""
+    """A task that waits for the cloud has what it took, though the store has gone on."""
     jobs, vms = jobs_and_vms([2, 2, 1, 0])
     snap = kept(jobs, vms)
     mine = snap.only("1xl4")

@@ -1,4 +1,4 @@
-"""Stores in trouble: a bucket that answers badly, a disk that refuses."""
+"""Stores that fail: a bucket that answers badly, a disk that refuses."""
 
 from __future__ import annotations
 

@@ -205,7 +205,9 @@ class CustomerRoutes(Routes):
                 return StoppingOut("stopping")
         raise NotFound(f"job {job_id} not found or not running")
 
-    @route("POST /jobs/get_by_user_and_ids", "Those that exist.", body=Body(_QUESTION, "v1 jobs"))
+    @route(
+        "POST /jobs/get_by_user_and_ids", "The jobs that exist.", body=Body(_QUESTION, "v1 jobs")
+    )
     async def by_user_and_ids(self, request: Request) -> list[V1JobOut]:
         """A user's jobs by their ids (v1)."""
         user_id, job_ids = _question(await read_json(request))
@@ -298,7 +300,7 @@ def _timestamps(job: Job, came: Mapping[JobStatus, datetime]) -> TimestampsOut:
     times = {
         WORDS[status].v1.lower(): v1_time(known[status])
         for status in JobStatus
-        # Told to yield, it still runs: it came to RUNNING before.
+        # Preempted, it still runs: it came to RUNNING before.
         if status in known and status is not JobStatus.PREEMPTING
     }
     return TimestampsOut(**{name: times.get(name) for name in TimestampsOut.__struct_fields__})

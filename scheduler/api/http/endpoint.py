@@ -100,8 +100,8 @@ def route(
     stored: bool = True,
 ) -> Callable[[_Marked], _Marked]:
     """Serves a handler of `Routes`. `at`: method and path. `done`: what its answers mean, by
-    status; one alone is 200. `errors`: beside those that its kind of request always has. `stored`:
-    False if it answers without the database."""
+    status; one alone is 200. `errors`: beside the ones that its kind of request always has.
+    `stored`: False if it answers without the database."""
     method, path = at.split()
     usual = ((400, 413, 415) if body is not None else ()) + ((503,) if stored else ())
     answers = done if isinstance(done, Mapping) else {200: done}

@@ -1,5 +1,5 @@
-"""Stored outputs of jobs: a list in pages, and each file as a stream. Whoever may see the job may
-see them, nobody else; a file is found by its name in the manifest, never by a path."""
+"""Stored outputs of jobs: a list in pages, and each file as a stream. A caller who may see the job
+may see them, nobody else; a file is found by its name in the manifest, never by a path."""
 
 from __future__ import annotations
 

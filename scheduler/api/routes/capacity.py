@@ -164,7 +164,7 @@ def clusters_out(
 
 
 def _regions(cluster: ClusterSpec, counts: Counts) -> list[str]:
-    """The configured ones, and those that were withdrawn and still hold VMs: a VM that is counted
+    """The configured ones, and withdrawn ones that still hold VMs: a VM that is counted
     is shown somewhere."""
     named = [region.region for region in cluster.regions]
     held = {region for (name, region, _), count in counts.items() if name == cluster.name and count}

@@ -114,7 +114,7 @@ async def test_image_that_cannot_be_pulled(rig: RunnerRig) -> None:
 
 
 async def test_stop_during_a_pull(rig: RunnerRig) -> None:
-    """Whoever is told to end while its image is pulled does not wait for the image."""
+    """A job that is told to end while its image is pulled does not wait for the image."""
     rig.start(spec=spec_for("true", image="127.0.0.1:9/team/nothing:v1"))
     rig.runner.signal("lease-1", Signal.KILL)
     assert (await rig.end()).exit_code == 137

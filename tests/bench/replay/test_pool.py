@@ -42,7 +42,8 @@ def test_rivals_start_whom_they_should() -> None:
 
 
 def test_the_oracle_preempts_for_what_is_shorter() -> None:
-    """The second needs 400 GPU-seconds, the first still 1998: it yields and goes on afterwards."""
+    """The second needs 400 GPU-seconds, the first still 1998: it is preempted and goes on
+    afterwards."""
     jobs = replay(TRACE, 4, Oracle())
     assert [job.first_at for job in jobs] == [0, 1, 101, 601]
     assert jobs[0].preemptions == 1
@@ -63,7 +64,8 @@ def test_a_job_that_never_fits_is_refused() -> None:
 
 
 def test_this_queue_lets_the_new_start_before_those_that_had_much() -> None:
-    """A job that has run for hours yields to one that has waited for what the restart costs."""
+    """A job that has run for hours is preempted for one that has waited for what the restart
+    costs."""
     trace = (TraceJob(0.0, 100_000.0, 4), TraceJob(50_000.0, 600.0, 4))
     jobs = replay(trace, 4, ProductQueue())
     assert jobs[1].first_at == 50_060

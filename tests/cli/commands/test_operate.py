@@ -400,7 +400,7 @@ def test_check_runs_every_step_and_tells_which_failed(
 
 
 def test_examples_name_their_own_submit_line() -> None:
-    """Whoever opens an example sees how to submit it."""
+    """A reader of an example sees how to submit it."""
     for name in ("sleep.sh", "multi_gpu.py", "train.py", "train.yaml"):
         text = (ROOT / "examples" / name).read_text(encoding="utf-8")
         assert "zen submit" in "\n".join(text.splitlines()[:10])

@@ -157,7 +157,7 @@ def test_faults_and_state(zen: Zen, api: Api) -> None:
         "action": "CREATING",
         "vm_id": None,
         "status": None,
-        "trouble": "ZONE_RESOURCE_POOL_EXHAUSTED",
+        "error": "ZONE_RESOURCE_POOL_EXHAUSTED",
     }
     group = {
         "name": "g",

@@ -125,7 +125,7 @@ def test_a_deadline_may_be_said_as_a_span(zen: Zen, api: Api) -> None:
     "option", ["--image", "--cluster", "--id", "--gpu-type", "--region", "--tenant", "--array"]
 )
 def test_an_empty_value_is_refused(zen: Zen, api: Api, option: str) -> None:
-    """An unset variable in a script is not a job without that wish."""
+    """An unset variable in a script is not a job without that option."""
     ended = zen("submit", option, "", "--", "true")
     assert ended.code == 2
     assert f"{option}: got ''" in ended.err

@@ -92,7 +92,7 @@ async def test_failed_event_is_the_error(tmp_path: Path) -> None:
 
 
 async def test_silent_child_is_given_up(tmp_path: Path) -> None:
-    """Patience has an end, and what was started is ended with it."""
+    """The wait has an end, and what was started is ended with it."""
     before = set(psutil.Process().children())
     with pytest.raises(ChildFailed, match=r"not ready within 0\.5 s"):
         await start(program(tmp_path, "import time; time.sleep(99)", ready_s=0.5))
@@ -106,7 +106,7 @@ async def test_missing_program_is_an_error_in_words(tmp_path: Path) -> None:
 
 
 async def test_stubborn_child_is_killed_with_its_own(tmp_path: Path) -> None:
-    """Whoever ignores SIGTERM is killed after the limit, together with what it started."""
+    """A process that ignores SIGTERM is killed after the limit, together with what it started."""
     code = """
         import json, signal, subprocess, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -361,7 +361,7 @@ sys.stdin.read()
 
 
 def test_down_stops_the_holder_and_is_idempotent(zen: Zen, home: Path) -> None:
-    """SIGTERM to whoever holds the lock, wait for it; again: nothing runs."""
+    """SIGTERM to the holder of the lock, wait for it; again: nothing runs."""
     place = Home(home)
     place.make()
     held = subprocess.Popen(

@@ -158,7 +158,7 @@ def test_cost_keeps_every_amount_at_80_columns() -> None:
 
 def test_no_table_may_drop_an_id_a_message_or_a_sum() -> None:
     """The columns that the tables of the command line leave out on narrow terminals are exactly
-    those that somebody has judged to be dispensable."""
+    columns that somebody has judged to be dispensable."""
     found = (
         jobs.jobs_table({"jobs": []}, NOW),
         fleet.clusters_table([], NOW),

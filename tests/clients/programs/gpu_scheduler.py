@@ -89,7 +89,8 @@ def blocks(text: str) -> list[str]:
 
 
 def _readme(setup: ClientSetup) -> Iterator[ClientCheck]:
-    """Ids that the README makes up are those that the calls before gave, as it tells its reader."""
+    """Ids that the README makes up are the ones that the calls before gave, as it tells its
+    reader."""
     known = {"tenant-1234567890": "", "job-1234567890": "", "tenant-123": ""}
     for number, block in enumerate(blocks((setup.checkout / "README.md").read_text()), 1):
         script = block

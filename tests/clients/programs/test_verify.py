@@ -145,7 +145,7 @@ curl -X POST http://localhost:8080/api/v1/tenants -d '{
 
 
 def test_blocks_of_a_readme_that_are_client_calls() -> None:
-    """Not those that start a server, nor JSON with remarks in it."""
+    """Not commands that start a server, nor JSON with remarks in it."""
     found = gpu_scheduler.blocks(README)
     assert len(found) == 2
     assert "tenant-1234567890" in found[0]

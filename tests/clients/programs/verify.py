@@ -98,7 +98,7 @@ def verify(
 
 
 def recognised(checkouts: Sequence[Path]) -> list[Found]:
-    """Which program each directory holds, or an error that names those that hold none."""
+    """Which program each directory holds, or an error that names the ones that hold none."""
     from tests.clients.programs.frame import ClientFailed
     from tests.clients.programs.known import PROGRAMS
 

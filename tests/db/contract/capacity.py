@@ -221,8 +221,8 @@ class Knowledge:
         assert (await store.snapshot(0)).requests == ()
 
     async def test_request_for_several_at_once(self, store: Store) -> None:
-        """The name of the request and the time that its VMs may run are there for whoever repeats
-        the call; another kind of call than the four is refused."""
+        """The name of the request and the time that its VMs may run are there for the leader that
+        repeats the call; another kind of call than the four is refused."""
         asked = CloudRequest("r1", "queue", "1xl4", "us-central1", ("a", "b"), "a gang", at(0))
         asked = replace(asked, together="gang-0001-bcdf", run_s=3600.0)
         given_up = replace(asked, request_id="r2", kind="unqueue", run_s=0.0, created_at=at(1))
@@ -262,7 +262,7 @@ class Knowledge:
     async def test_regions_are_known_until_they_are_forgotten(
         self, store: Store, reads: Reads
     ) -> None:
-        """Whoever leads next knows where we have been; forgetting twice is the same as once."""
+        """The next leader knows where we have been; forgetting twice is the same as once."""
         assert list(await store.driven()) == []
         for cluster, region in (("8xh100", "b"), ("1xl4", "b"), ("1xl4", "a")):
             await put(store, PutRegionStatus(RegionStatus(cluster, region, 0, "")))

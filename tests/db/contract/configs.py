@@ -1,4 +1,4 @@
-"""Versions of the configuration: numbered without gaps, whoever records them."""
+"""Versions of the configuration: numbered without gaps, by any writer."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Configurations:
     async def test_old_files_are_forgotten(
         self, configs: ConfigVersions, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """No more than a bounded number is kept, those that were seen last."""
+        """No more than a bounded number is kept, the ones that were seen last."""
         monkeypatch.setattr(f"{type(configs).__module__}.FILES_MAX", 2)
         for host in ("h1", "h2", "h1", "h3"):
             await configs.saw(FileSeen(host, f"/{host}", host))

@@ -57,7 +57,7 @@ class Holding:
     async def test_a_blocked_job_is_in_no_head(
         self, store: Store, reads: Reads, maker: Maker
     ) -> None:
-        """Whoever waits for others is not seen by the loop, and has no place in the queue."""
+        """A job that waits for others is not seen by the loop, and has no place in the queue."""
         first, second = maker.job("first"), maker.job("second")
         await put(store, submitted(first))
         await put(store, behind(second, None, needs(first)))
@@ -101,7 +101,7 @@ class Holding:
         assert await freed(store) == {"second": None}
 
     async def test_a_group_ends_with_its_last_job(self, store: Store, maker: Maker) -> None:
-        """Whoever waits for a group waits for all of it, and hears of the worst end."""
+        """A job that waits for a group waits for all of it, and hears of the worst end."""
         one, two = maker.job("g-1", group="g"), maker.job("g-2", group="g")
         last = maker.job("last")
         await put(store, submitted(one), submitted(two))
@@ -129,7 +129,7 @@ class Groups:
     async def test_a_group_is_counted_and_listed(
         self, store: Store, reads: Reads, maker: Maker
     ) -> None:
-        """The jobs of a group are found by its name, those that still live page by page."""
+        """The jobs of a group are found by its name, the active ones page by page."""
         jobs = [maker.job(f"g-{n}", group="g") for n in range(3)]
         await put(store, *map(submitted, [*jobs, maker.job("alone")]))
         await ends(store, jobs[0])
@@ -153,7 +153,7 @@ class Groups:
 
 class Gangs:
     async def test_a_gang_is_seen_whole(self, store: Store, reads: Reads, maker: Maker) -> None:
-        """Wherever its members stand, also those that have ended, the loop sees all of them as
+        """Wherever its members stand, also ended ones, the loop sees all of them as
         long as it sees one; people see the first."""
         jobs = [maker.job(name, replicas=3) for name in ("g", "g.1", "g.2")]
         members = [

@@ -182,7 +182,7 @@ class Tenants:
     async def test_those_that_wait_are_counted_by_tenant_class_and_cluster(
         self, store: Store, maker: Maker
     ) -> None:
-        """No further than asked; those that were admitted or are held do not wait in the queue."""
+        """No further than asked; jobs that were admitted or are held do not wait in the queue."""
         jobs = await queued(store, maker, 5, tenant_id="a")
         await queued(store, maker, 2, tenant_id="a", priority=1500)
         await queued(store, maker, 1, tenant_id="b")

@@ -154,7 +154,7 @@ def test_root_without_any_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_others_run_it_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whoever is not root needs no disguise."""
+    """A user who is not root needs no disguise."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     chosen = embedded.choose_disguise(tmp_path, tmp_path)
     assert isinstance(chosen, Disguise)

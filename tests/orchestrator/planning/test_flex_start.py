@@ -170,8 +170,8 @@ def test_stockout_is_what_the_queue_is_for() -> None:
 
 
 def test_no_room_for_all_is_no_room() -> None:
-    """With three places left under the limit a gang of four gets none, and keeps them: whoever is
-    behind it waits, whoever is ahead goes on."""
+    """With three places left under the limit a gang of four gets none, and keeps them: a job
+    behind it waits, a job ahead goes on."""
     busy = [vm(f"busy-{n}", leases=("lease",), idle_since=None) for n in range(3)]
     behind, ahead = VmRequest(since=at(1), position=9), VmRequest(since=at(-1), position=-1)
     waiting = inputs_of((*gang(), behind), busy, flex(vm_max=6))
@@ -262,7 +262,7 @@ def test_given_vms_are_kept_for_their_gang() -> None:
 
 def test_what_a_gang_leaves_serves_those_that_end_in_time() -> None:
     """Another gang, or a single job, that ends before the cloud ends the VMs needs no other ones;
-    those that may run for a week are content with six days; where the end is not known yet, nobody
+    gangs that may run for a week are content with six days; where the end is not known yet, nobody
     is sent."""
     other = gang("b", run_s=5000.0)
     assert calls(inputs_of(other, ready_vms())) == []

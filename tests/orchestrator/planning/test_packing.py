@@ -60,7 +60,7 @@ def test_hole_that_the_job_may_not_use_does_not_count() -> None:
 
 
 def test_only_vm_requests_with_the_same_regions_share() -> None:
-    """Whatever VM comes must serve all who wished for it; the most urgent speaks for all."""
+    """Whatever VM comes must serve all jobs that requested it; the most urgent speaks for all."""
     west, late = VmRequest(regions=("us-east1",), since=at(5)), VmRequest(since=at(9), position=1)
     early = VmRequest(since=at(1), position=2)
     found = packed(Demand("4xl4", (late, west, early)), SPEC, (), ()).requests

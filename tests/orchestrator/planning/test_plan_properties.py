@@ -201,9 +201,9 @@ A_MISS_JUST_NOW = PlanInput(
 @example(A_MISS_JUST_NOW)
 @given(inputs_strategy())
 def test_nothing_changes_before_the_next_look(inputs: PlanInput) -> None:
-    """Whoever plans on events alone and at the next look misses nothing: a moment before it, the
-    same kinds of action are planned in the same places. (Jobs that are only expected are expected
-    less with time, so that is left out here.)"""
+    """A planner that looks on events alone and at the next look misses nothing: a moment before it,
+    the same kinds of action are planned in the same places. (Jobs that are only expected are
+    expected less with time, so that is left out here.)"""
     inputs = replace(inputs, arrivals=None)
     look = look_again(survey(inputs, TIMERS, NOW))
     if look is None or (look - NOW).total_seconds() < 2.0:

@@ -47,7 +47,7 @@ def test_next_vm_goes_where_fewer_are_if_the_prices_are_alike() -> None:
 
 
 def test_many_at_once_are_spread() -> None:
-    """Those that are asked for in the same moment are company for each other."""
+    """VMs that are requested in the same moment are company for each other."""
     assert set(asked(spot(2.0, 2.1), [], wanted=16)) == {HERE, THERE}
 
 

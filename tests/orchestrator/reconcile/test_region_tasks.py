@@ -21,7 +21,7 @@ from orchestrator.cluster_manager import ClusterManager
 from orchestrator.orchestrator import ClusterOrchestrator
 from orchestrator.planning.plan_input import BUSY, NO_ANSWER
 from orchestrator.reconcile.context import Wiring
-from orchestrator.reconcile.region_tasks import PATIENCE_S
+from orchestrator.reconcile.region_tasks import WAIT_MAX_S
 from sim.memory.store import MemoryStore
 from sim.virtual.loop import VirtualClock, VirtualLoop
 from tests.builders import NAMES, cluster, dice, job, live, settings, vm
@@ -133,7 +133,7 @@ def test_slow_observation_holds_no_other_region(loop: VirtualLoop) -> None:
 
     loop.run_until_complete(run())
     assert house.cloud.first("create", "us-east1") < 2.0
-    assert PATIENCE_S < 2.0
+    assert WAIT_MAX_S < 2.0
 
 
 def test_slow_create_holds_no_other_region(loop: VirtualLoop) -> None:

@@ -48,7 +48,7 @@ async def test_good_advice_lifts_the_zone_and_its_region() -> None:
 
 
 async def test_the_same_advice_is_heard_once() -> None:
-    """Asked every round, the same answer is no news; a newer one is."""
+    """Asked in every reconcile, the same answer is no news; a newer one is."""
     oracle = Oracle(hint())
     hints = Hints(oracle)
     await hints.ask(SPOT, "us-east1")

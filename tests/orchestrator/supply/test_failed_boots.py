@@ -266,7 +266,7 @@ def test_a_v1_worker_without_a_job_is_silent_and_not_at_fault() -> None:
 
 
 def test_a_vm_that_runs_does_not_end_the_block() -> None:
-    """That the cloud delivers was never the trouble."""
+    """The cloud delivers: that was never the fault."""
     block = row(3, until_s=BOOT_S)
     new = vm("vm-1", V.BOOTING)
     running = ManagedInstance("vm-1", f"{HERE}-a", MachineState.RUNNING, "77")

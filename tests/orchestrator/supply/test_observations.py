@@ -61,7 +61,7 @@ def test_stockout_is_learned_and_the_name_left_to_the_plan() -> None:
 
 
 def test_stockout_seen_twice_within_its_block_is_the_same_news() -> None:
-    """Two VMs of one request must not double the block; the next round after it does."""
+    """Two VMs of one request must not double the block; the next reconcile after it does."""
     errors = member(MachineState.NONE, refusals=(STOCKOUT,))
     first = folded(observed(errors), vm(state=V.BOOTING)).blocks
     again = folded(observed(errors), vm(state=V.BOOTING), blocks=first, now_s=10).blocks

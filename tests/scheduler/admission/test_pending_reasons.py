@@ -30,7 +30,7 @@ def in_a_cycle(waits: Job, spec: ClusterSpec | None) -> str:
 
 
 def test_each_rule_has_a_name_of_its_own() -> None:
-    """Whoever adds one finds its place in one list."""
+    """A new rule has its place in one list."""
     kinds = [rule.kind for rule in RULES]
     assert len(set(kinds)) == len(kinds)
 

@@ -65,7 +65,7 @@ def test_a_cycle_notes_the_first_jobs_only(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_preemption_attempt_is_noted_with_what_came_of_it() -> None:
-    """Why nobody had to yield; repeats are counted, not written each time."""
+    """Why no job was preempted; repeats are counted, not written each time."""
     world = full(1, NORMAL, ran_s=300.0)
     world.waits("now", NORMAL)
     (note,) = [n for n in world.cycle().wait_notes if n.kind is K.PREEMPTION]

@@ -123,8 +123,8 @@ async def test_how_true_they_were_is_part_of_the_status() -> None:
 
 
 async def test_the_database_may_be_away() -> None:
-    """What was read last is told on, and asked for again a moment later; whoever asks often does
-    not ask the database as often."""
+    """What was read last is told on, and asked for again a moment later; a caller that asks often
+    does not ask the database as often."""
     house, asked = House(), 0
 
     async def read() -> Sequence[Forecast]:

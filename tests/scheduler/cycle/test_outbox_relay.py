@@ -178,7 +178,7 @@ async def test_refused_start_is_remembered_with_its_dead_letter(clock: HandClock
     assert list(sender.refused_starts(30)) == ["a1"]
     assert sender.refused_starts(30)["a1"].endswith("(outbox-1)")
     clock.passed_s = 31
-    assert not sender.refused_starts(30), "whoever it ended has ended"
+    assert not sender.refused_starts(30), "the job it ended has ended"
 
 
 async def test_topic_that_refuses_all_ends_no_job(
@@ -263,7 +263,7 @@ async def test_refused_topic_is_tried_with_few_messages_others_each_time(
     clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hundreds of them would hold up the other topics; one that passes is found in the end, and
-    then those that do not are poison."""
+    then messages that do not are poison."""
     monkeypatch.setattr("scheduler.cycle.outbox_relay.RETRY_S", 0)
     monkeypatch.setattr("scheduler.cycle.outbox_relay.TRIED", 4)
     shelf, wire = Shelf(*(row(n, worker=f"vm-{n}") for n in range(20)), clock=clock), Wire()
@@ -284,7 +284,7 @@ async def test_refused_topic_is_tried_with_few_messages_others_each_time(
 async def test_orders_that_cannot_be_sent_are_held_for_a_while_after(
     clock: HandClock, monkeypatch: pytest.MonkeyPatch, down: bool
 ) -> None:
-    """Whoever was to be told is not late yet when the words have only just gone out."""
+    """A worker that was to be told is not late yet when the words have only just gone out."""
     monkeypatch.setattr("scheduler.cycle.outbox_relay.RETRY_S", 0)
     shelf, wire = Shelf(row(1), clock=clock), Wire()
     sender = await relay(shelf, wire)

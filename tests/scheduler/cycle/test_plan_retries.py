@@ -72,7 +72,7 @@ def test_the_forecast_knows_the_moment() -> None:
 
 def test_queue_time_out_counts_from_the_moment() -> None:
     """A job is not given up for not having started while it might not start; after that moment its
-    patience is what it asked for, also when it is admitted and sent back meanwhile."""
+    time-out is what it asked for, also when it is admitted and sent back meanwhile."""
     first = failed(queue_timeout_s=5.0)
     plan, _ = cycle(10.9, first)
     assert plan.jobs[first.uid].status is S.QUEUED

@@ -57,7 +57,7 @@ OUT = stockout("a3", *REGIONS)
 
 
 def test_stocked_out_everywhere_falls_to_the_next_choice() -> None:
-    """After the patience, with the reason on the timeline, and it is demand there at once."""
+    """After the wait limit, with the reason on the timeline, and it is demand there at once."""
     plan = cycle(waiting(), blocks=OUT)
     moved = plan.jobs["job-uid-0001"]
     assert (moved.cluster, moved.status) == (SECOND.name, S.PROVISIONING)
@@ -83,7 +83,7 @@ def test_one_open_region_or_a_vm_on_its_way_is_worth_waiting_for() -> None:
 
 
 def test_limit_reached_falls_to_the_next_choice() -> None:
-    """Those that found no place under the limit need not wait for one."""
+    """Jobs that found no place under the limit need not wait for one."""
     busy = tuple(vm(f"b-{n}", cluster=FIRST.name, leases=("x",), idle_since=None) for n in (1, 2))
     queued = job(1, cluster=FIRST.name, gpu_types=TYPES)
     assert where(cycle(queued, vms=busy)) == SECOND.name

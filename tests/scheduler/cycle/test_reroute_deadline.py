@@ -91,7 +91,7 @@ def test_running_job_is_left_alone() -> None:
     ],
 )
 def test_who_is_not_moved(changes: dict[str, object]) -> None:
-    """Without a deadline, pinned to its cluster, or with wishes that no standard VM meets."""
+    """Without a deadline, pinned to its cluster, or with fields that no standard VM meets."""
     held = waiting(0)
     stays = replace(held, spec=replace(held.spec, **changes))  # type: ignore[arg-type]
     assert after(snapshot((stays,))).cluster == SPOT.name

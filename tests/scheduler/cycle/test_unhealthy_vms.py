@@ -45,7 +45,7 @@ def retired(on: Vm, *alerts: tuple[str, str]) -> PlanBuilder:
 
 
 def test_readings_are_kept_when_they_bring_news() -> None:
-    """A new version of the VM: whoever places work on it at the same time loses."""
+    """A new version of the VM: a cycle that places work on it at the same time loses."""
     before = vm("vm-1")
     ill = hear(before, (), B.READY, readings=VmReadings((GpuReading(0, ecc_errors=4),)))
     assert ill.health.words == "GPU 0 has uncorrected memory errors (4)"

@@ -1,4 +1,4 @@
-"""What a queue is played on: running jobs, VMs on their way, and those that may still be had."""
+"""What a queue is played on: running jobs, VMs in flight, and VMs that may still be had."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_running_job_holds_its_vm() -> None:
 
 
 def test_vms_are_there_or_come() -> None:
-    """One idle VM is free, one that boots is free when it is up, and those that may still be asked
+    """One idle VM is free, one that boots is free when it is up, and VMs that may still be asked
     for are free after a whole start."""
     boots = vm("vm-2", V.BOOTING, running_since=at(50))
     asked = vm("vm-3", V.REQUESTED)

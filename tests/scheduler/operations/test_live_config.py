@@ -449,8 +449,8 @@ async def test_while_the_database_is_away(house: House) -> None:
 
 
 async def test_an_alert_stands_as_long_as_it_is_true(house: House) -> None:
-    """Another replica with a good file at the same path clears it at its start; whoever still has
-    the bad one raises it again."""
+    """Another replica with a good file at the same path clears it at its start; a replica that
+    still has the bad one raises it again."""
     bad = house.start(MINIMAL)
     await house.pass_s(1)
     bad.paper.write(TYPO)

@@ -123,7 +123,8 @@ async def test_a_lowered_limit_keeps_idle_ones_below_it() -> None:
 
 
 async def test_a_raised_limit_is_used_at_once() -> None:
-    """Four jobs wait under a limit of one; the next round under a limit of four asks for more."""
+    """Four jobs wait under a limit of one; the next reconcile under a limit of four asks for
+    more."""
     house = await House(cluster(vm_max=1)).open()
     await house.wait_for_work(4)
     await house.reconciles(2)

@@ -289,7 +289,7 @@ def test_a_job_for_which_no_vm_comes_gets_one() -> None:
 
 
 def test_one_that_is_not_reschedulable_keeps_its_size() -> None:
-    """It is never asked to yield, so nothing is lent to it either."""
+    """It is never preempted, so nothing is lent to it either."""
     here = world([*running(1, 3, 2, reschedulable=False), plain("other")], vm_max=2)
     here.cycle()
     assert here.statuses("e") == [R, R, Q]
@@ -352,7 +352,7 @@ def test_a_member_that_fails_for_good_is_done_without() -> None:
 
 
 def test_the_end_of_its_first_member_is_the_end() -> None:
-    """Those that run get SIGTERM, those that wait for nothing end with it."""
+    """Running members get SIGTERM, waiting ones end with it."""
     here = world(running(1, 4, 2), vm_max=2)
     here.cycle(here.heartbeat("e-uid-0", B.COMPLETED, 0))
     assert here.statuses("e") == [S.SUCCEEDED, S.STOPPING, S.CANCELLED, S.CANCELLED]
@@ -408,7 +408,7 @@ def _vms(here: World, name: str) -> None:
 
 
 def _obey(here: World, chance: random.Random | None) -> list[Heartbeat]:
-    """Workers that do as they are told. Whoever has no barrier before it runs at once."""
+    """Workers that do as they are told. A member without a barrier before it runs at once."""
     heartbeats = []
     going = here.jobs["e-uid-0"].status is R
     for heartbeat in obey(here, chance or random.Random(1)):

@@ -102,7 +102,9 @@ def test_nobody_goes_before_the_last_has_claimed() -> None:
     world.cycle()
     assert not world.told, "told once"
     world.cycle(world.heartbeat(first, B.FOUND_VM))
-    assert [message.vm_name for message in world.told] == ["vm-0"], "whoever still waits is told"
+    assert [message.vm_name for message in world.told] == ["vm-0"], (
+        "a member that still waits is told"
+    )
 
 
 # --- back together ----------------------------------------------------------------------
@@ -110,7 +112,7 @@ def test_nobody_goes_before_the_last_has_claimed() -> None:
 
 @pytest.mark.parametrize("events", [(), (E.CLAIMED,), (E.CLAIMED, E.STARTED)])
 def test_a_lost_member_takes_the_others_back(events: tuple[JobEvent, ...]) -> None:
-    """They are told to yield, wherever they are, and are placed again when all of them wait."""
+    """They are told to stop, wherever they are, and are placed again when all of them wait."""
     members = placed(gang("g", 3), *events)
     world = World(members, holders(members))
     world.lose("g-uid-2")
@@ -179,7 +181,8 @@ def test_a_member_that_fails_for_good_fails_the_gang() -> None:
 
 
 def test_a_gang_cannot_begin_again_without_a_member_that_is_done() -> None:
-    """Whoever must run again would wait for one that never comes: the gang fails, and says so."""
+    """A member that must run again would wait for one that never comes: the gang fails, and says
+    so."""
     members = placed(gang("g", 2), E.CLAIMED, E.STARTED)
     world = World(members, holders(members))
     world.cycle(world.heartbeat("g-uid-1", B.COMPLETED, 0))

@@ -106,7 +106,7 @@ class Supply:
 
 
 def test_a_hundred_gangs_that_compete_all_end() -> None:
-    """Scarce regions, VMs that never boot: whoever holds in vain lets go, so all gangs run."""
+    """Scarce regions, VMs that never boot: a gang that holds in vain lets go, so all gangs run."""
     chance = random.Random(7)
     sizes = [chance.randint(2, 6) for _ in range(100)]
     jobs = [job for n, size in enumerate(sizes) for job in gang(f"g{n}", size)]

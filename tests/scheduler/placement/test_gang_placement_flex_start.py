@@ -96,7 +96,7 @@ def test_nobody_yields_a_vm_that_ends_too_soon(ends_s: int | None, serves: bool)
 
 
 def test_what_was_given_at_the_last_moment_may_boot() -> None:
-    """The patience ends while the VMs boot: they have the time that gangs hold VMs."""
+    """The wait limit ends while the VMs boot: they have the time that gangs hold VMs."""
     booting = bound(state=V.BOOTING, state_since=at(WAIT_S - 1))
     plan, _ = cycle(gang(), booting, at(WAIT_S + 60))
     assert statuses(plan) == [S.PROVISIONING] * 3

@@ -84,7 +84,7 @@ def _checked(world: World, *heartbeats: Heartbeat, after_s: float) -> None:
 
 
 def test_a_member_that_does_not_stop_runs_nowhere_else_before_its_vm_is_deleted() -> None:
-    """Told to yield and silent about it: the VM is deleted, and the member waits until nothing
+    """Told to stop and silent about it: the VM is deleted, and the member waits until nothing
     can run there."""
     members = placed(gang("g", 2), E.CLAIMED, E.STARTED)
     world = World(members, holders(members))

@@ -1,4 +1,4 @@
-"""Trials before preemptions, reservations, growth."""
+"""Simulations before preemptions, reservations, growth."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_no_job_is_preempted_for_nothing() -> None:
 
 
 def test_victims_lose_least() -> None:
-    """Of several that would do, those yield that have saved most of their work."""
+    """Of several that would do, the jobs that have saved most of their work are preempted."""
     running = [runs("a", 4, unsaved=900), runs("b", 4, unsaved=10), runs("c", 4, unsaved=400)]
     found = result(Wants("w", 4, 0.0), running, gpus(4))
     assert names(found) == ["b"]
@@ -69,7 +69,7 @@ def test_those_that_prove_unneeded_stay() -> None:
 
 
 def test_the_young_and_the_earlier_stay() -> None:
-    """Ten minutes of run are promised; whoever is due first yields to nobody of its class."""
+    """Ten minutes of run are guaranteed; the first in order is preempted for none of its class."""
     running = [runs("young", 8, ran=599), runs("first", 8, due=5)]
     assert result(Wants("w", 8, 10.0), running, gpus(8)).victims == ()
     assert result(Wants("w", 8, 10.0), [runs("old", 8, ran=600)], gpus(8)).victims
@@ -145,7 +145,7 @@ def test_what_others_would_take_is_not_freed() -> None:
 def test_preemptions_suffice_and_none_is_idle(
     rows: list[tuple[int, float, float]], need: int
 ) -> None:
-    """If anybody yields, the job fits, and without any one of them it would not."""
+    """If any job is preempted, the waiting job fits, and without any one of them it would not."""
     running = [runs(f"{n}", g, due=d, unsaved=u) for n, (g, u, d) in enumerate(rows)]
     found = result(Wants("w", need, 50.0), running, gpus(need))
     freed = [job.gpus for job in found.victims]

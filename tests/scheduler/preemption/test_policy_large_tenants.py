@@ -107,7 +107,7 @@ class Preempting(Pool):
 
     running: dict[str, Job] = field(default_factory=dict)
     gone: set[tuple[float, str]] = field(default_factory=set)
-    """Ends that are none: those jobs had to yield."""
+    """Ends that are none: those jobs were preempted."""
     times_preempted: int = 0
 
     def advance(self, until: float) -> None:
@@ -123,7 +123,7 @@ class Preempting(Pool):
     def serve(self, now: float) -> None:
         super().serve(now)
         if len(self.running) < VMS:
-            return  # VMs are coming: nobody has to yield
+            return  # VMs are coming: no job is preempted
         while not self.idle and (job := self._next(now)) is not None:
             found = self._simulated(job, now)
             if not found.victims:
@@ -242,7 +242,7 @@ def test_nor_do_they_at_four_fifths_of_the_pool() -> None:
 def test_a_whale_whose_jobs_run_for_hours_yields() -> None:
     """At four fifths of the pool as well they wait at most twice as long as alone: a tenant that
     has had much more is granted half of the least run. Where its jobs may not be preempted they
-    wait for hours: forty of these end at most once in six minutes, whoever is next."""
+    wait for hours: forty of these end at most once in six minutes, for any next job."""
     without, pool = Pool(queues(LongWhale())), Preempting(queues(LongWhale()))
     stuck, beside = (p95_of_the_small(one, 3, 2.85) for one in (without, pool))
     assert beside <= 2 * usual()

@@ -46,20 +46,21 @@ def test_a_higher_class_takes_the_place_of_a_lower_one() -> None:
 
 
 def test_both_timelines_hold_the_receipt() -> None:
-    """Who yields to whom, why, by when, and what it costs, in the same words everywhere."""
+    """Which job is preempted for which, why, by when, and what it costs, in the same words
+    everywhere."""
     world = full(1)
     world.waits("now", URGENT)
     plan = world.cycle()
     changes = [change for batch in plan.batches for change in batch]
     (note,) = [change for change in changes if isinstance(change, JobNote)]
     assert (note.uid, note.entry.event) == ("now", "room_made")
-    assert note.entry.reason.startswith("old-0 yields 1 GPU to it, by 12:01:")
+    assert note.entry.reason.startswith("old-0 gives 1 GPU to it, by 12:01:")
     (moved,) = [c for c in changes if isinstance(c, JobMove) and c.after.uid == "old-0"]
     words = moved.entries[0].reason
-    assert words.startswith("yields 1 GPU to job now: class urgent goes before low")
+    assert words.startswith("gives 1 GPU to job now: class urgent goes before low")
     assert "60 s since its last checkpoint" in words
     assert moved.entries[0].data["made_room_for"] == "now"
-    assert world.reasons["now"] == "waits for the places of others that yield or end"
+    assert world.reasons["now"] == "waits for the places of jobs that are preempted or end"
 
 
 def test_nobody_is_asked_twice_for_the_same_need() -> None:
@@ -91,7 +92,7 @@ def test_a_gang_is_preempted_whole() -> None:
 
 
 def test_one_that_the_cloud_leaves_waiting_takes_a_place_as_well() -> None:
-    """Admitted, no VM comes, and lower classes run: after a while one of them yields."""
+    """Admitted, no VM comes, and lower classes run: after a while one of them is preempted."""
     world = full(2)
     world.spec = cluster(vm_max=3)
     world.waits("now", URGENT)
@@ -176,7 +177,7 @@ def _fixed(job: Job) -> Job:
 
 
 def test_the_least_run_is_kept() -> None:
-    """Nobody yields within ten minutes of its start, to whomever."""
+    """No job is preempted within ten minutes of its start, for any other."""
     world = full(1, ran_s=RULES.queue.least_run_s - 20)
     world.waits("now", URGENT)
     world.cycle()

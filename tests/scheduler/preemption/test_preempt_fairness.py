@@ -25,7 +25,7 @@ def test_a_tenant_that_has_had_less_takes_one_place_of_a_whale() -> None:
 
 
 def test_tenants_alike_do_not_take_turns() -> None:
-    """Each has half: nobody yields, however long the queues are."""
+    """Each has half: no job is preempted, however long the queues are."""
     world = full(4, NORMAL, ran_s=1200, other=Tenant("other"))
     for number in range(2):
         job = world.jobs[f"old-{number}"]

@@ -43,7 +43,7 @@ def test_what_is_spare_is_for_everybody() -> None:
 
 
 def test_a_shared_vm_is_kept_for_the_job_that_needs_all_of_it() -> None:
-    """Small jobs fill the other VM; those that end in time may use the kept one as well."""
+    """Small jobs fill the other VM; jobs that end in time may use the kept one as well."""
     world = World(cluster("4xl4", vm_max=2, share=True, cpus=48, memory_gb=192))
     one, two = world.vm("vm-1"), world.vm("vm-2")
     for number, (where, ran_s) in enumerate([(one, HOUR), (two, 40 * HOUR)]):

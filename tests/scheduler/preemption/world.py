@@ -120,11 +120,11 @@ class World:
         return OutMessage("control", b"")
 
     def asked(self) -> set[str]:
-        """Who has to yield."""
+        """Which jobs are preempted."""
         return {uid for uid, job in self.jobs.items() if job.status is S.PREEMPTING}
 
     def preempted(self) -> list[Heartbeat]:
-        """The last words of those that have to."""
+        """The last heartbeats of the preempted jobs."""
         return [
             self._heartbeat(self.jobs[uid], HeartbeatStatus.STOPPED) for uid in sorted(self.asked())
         ]

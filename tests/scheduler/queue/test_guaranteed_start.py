@@ -175,7 +175,7 @@ def test_without_protection_it_would_be(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_bound_in_numbers() -> None:
-    """Nobody before it: its patience, the longest run until it is protected, and one more. As many
+    """None before it: its aging limit, the longest run until it is protected, and one more. As many
     as there are places: two more; each further filling of them another two."""
     week = 7 * 86400.0
     assert bound_s(18_000.0, week, 0, 8) == 18_000.0 + 2 * week

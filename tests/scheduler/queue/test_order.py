@@ -15,13 +15,13 @@ from core.job import E, Job
 from core.job_fields import JobSpec
 from core.job_steps import advance, new_job
 from core.queueing import (
-    PATIENCE_MAX_S,
+    AGING_LIMIT_MAX_S,
     PriorityClass,
     QueuePolicy,
     QueueRule,
+    aging_limit_s,
     class_of,
     due_at,
-    patience_s,
     size_s,
 )
 from core.tenants import Tenant, Usage
@@ -57,7 +57,7 @@ def test_class_goes_before_share() -> None:
 
 
 def test_who_has_had_least_goes_next() -> None:
-    """Within a class the smaller share goes first, whoever came first."""
+    """Within a class the smaller share goes first, not the earlier job."""
     early, late = job(1, tenant_id="greedy"), job(2, tenant_id="idle")
     assert ids([early, late], by=shares({"greedy": 7200.0}, idle=1, greedy=1)) == ["job-2", "job-1"]
 
@@ -124,7 +124,7 @@ def test_bound_of_starvation(
     """Once a job has waited as long as it was told, nobody of its tenant and class who comes later
     goes first, however small and however high within the class."""
     first = JobSpec("first", priority=mine)
-    bound = patience_s(first, 0.0, POLICY, my_size)
+    bound = aging_limit_s(first, 0.0, POLICY, my_size)
     waiting = new_job("a", first, "1xl4", NOW, due=due_at(NOW, first, 0.0, POLICY, my_size))
     arrived = NOW + timedelta(seconds=bound + later)
     other = JobSpec("b", priority=theirs)
@@ -140,16 +140,16 @@ def test_the_aging_limit_is_relative_to_size(priority: int, attained: float, gpu
     one, none for ever."""
     spec = JobSpec("j", priority=priority, gpu_count=gpus)
     size = size_s(spec, attained, POLICY)
-    wait = patience_s(spec, attained, POLICY)
-    most = PATIENCE_MAX_S + POLICY.big_first_s
-    assert min(POLICY.patience * size, PATIENCE_MAX_S) <= wait <= most
+    wait = aging_limit_s(spec, attained, POLICY)
+    most = AGING_LIMIT_MAX_S + POLICY.big_first_s
+    assert min(POLICY.patience * size, AGING_LIMIT_MAX_S) <= wait <= most
 
 
 @given(st.integers(0, 9999), st.integers(1, 64), st.floats(0, 1e7), st.floats(0, 1e7))
 def test_service_had_puts_a_job_behind_new_ones(
     priority: int, gpus: int, one: float, other: float
 ) -> None:
-    """Whoever has had more is never due before an equal that has had less."""
+    """A job that has had more is never due before an equal that has had less."""
     spec = JobSpec("j", priority=priority, gpu_count=gpus)
     less, more = sorted((one, other))
     assert due_at(NOW, spec, less, POLICY) <= due_at(NOW, spec, more, POLICY)
@@ -162,7 +162,7 @@ def test_a_higher_number_is_due_sooner(one: int, other: int) -> None:
     """Within its class."""
     low, high = sorted((one, other))
     if class_of(low) is class_of(high):
-        lower, higher = (patience_s(JobSpec("j", priority=p), 0.0, POLICY) for p in (low, high))
+        lower, higher = (aging_limit_s(JobSpec("j", priority=p), 0.0, POLICY) for p in (low, high))
         assert higher <= lower
 
 

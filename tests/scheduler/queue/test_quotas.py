@@ -92,7 +92,7 @@ def test_an_urgent_job_takes_the_quota_of_one_that_only_waits() -> None:
 
 
 def test_the_rule_that_blocks_is_named() -> None:
-    """Class, share, or one's own jobs: each with what would change it."""
+    """Class, share, or jobs of the same tenant: each with what would change it."""
     tenants = (Tenant("a"), Tenant("b"))
     first = ask(1, tenant_id="a")
     _, reasons = cycle(with_tenants((first, ask(2, tenant_id="a")), *tenants), vm_max=1)
@@ -141,8 +141,8 @@ def test_no_turn_admits_beyond_a_quota(
 
 
 def test_a_turn_asks_for_what_it_can_use() -> None:
-    """Tenants by share; those that may start nothing on such a machine are left out; room and some
-    spare; clusters that are gone are looked at as well."""
+    """Tenants by share; tenants that may start nothing on such a machine are left out; room and
+    some spare; clusters that are gone are looked at as well."""
     h100 = cluster("1xh100", vm_max=3, gpu_memory_gb=80)
     fifo = cluster("1xl4", vm_max=0, queue=QueueRule.FIFO)
     clusters = {spec.name: spec for spec in (SPEC, h100, fifo)}

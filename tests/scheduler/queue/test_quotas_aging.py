@@ -34,7 +34,7 @@ def not_due(made: Job) -> Job:
 def cycle(
     jobs: Sequence[Job], quota: Quota, clusters: Sequence[ClusterSpec] = (BIG, OTHER)
 ) -> tuple[dict[str, S], dict[str, str]]:
-    """What became of each, and what those that wait are told."""
+    """What became of each, and what the waiting ones are told."""
     vms = [
         vm(j.lease.vm_name, cluster=j.cluster, leases=(j.lease.lease_id,))
         for j in jobs

@@ -35,7 +35,7 @@ def test_named_cluster_is_taken() -> None:
 
 
 def test_unknown_cluster_names_the_nearest() -> None:
-    """An unknown cluster is refused with those that look like it."""
+    """An unknown cluster is refused with the ones that look like it."""
     (text,) = refused(cluster="2xa100")
     assert text.startswith("cluster:")
     assert "nearest: " in text
@@ -76,7 +76,7 @@ def test_needs_beyond_the_exact_size_move_to_a_larger_vm() -> None:
 
 
 def test_unknown_type_names_the_nearest() -> None:
-    """An unknown GPU type is refused with those that look like it."""
+    """An unknown GPU type is refused with the ones that look like it."""
     (text,) = refused(gpu_type="a100")
     assert text.startswith("gpu_type: a GPU type that exists (nearest: a100-40gb")
     v100 = cluster("1xv100", 1, "v100", 2.9)
@@ -114,7 +114,7 @@ def test_price_counts_only_in_allowed_regions() -> None:
 
 
 def test_unknown_region_names_the_nearest() -> None:
-    """A region that no cluster has is refused with those that look like it."""
+    """A region that no cluster has is refused with the ones that look like it."""
     (text,) = refused(regions=("us-centrl1",))
     assert text.startswith("regions:")
     assert "us-central1" in text

@@ -270,7 +270,7 @@ async def test_answers_never_go_to_our_own_topics(topic: str) -> None:
 
 
 def test_reply_topics_of_our_own_prefix() -> None:
-    """Only those that are named for it."""
+    """Only the ones that are named for it."""
     name = "pipeline-zen-jobs-submit-replies-team-a"
     assert reply_topic({"reply_topic": name}, NAMES) == name
     assert reply_topic({}, NAMES) is None

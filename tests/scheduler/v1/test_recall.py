@@ -154,7 +154,7 @@ async def test_a_claim_has_both_looked_through() -> None:
 
 
 async def test_nothing_is_looked_at_without_reason() -> None:
-    """Whoever looks keeps workers from what they should find, if only for a moment."""
+    """A look keeps workers from what they should find, if only for a moment."""
     house = House([], [], [])
     await known(house, out(1))
     house.recall.look(house.cycle(out(1)), V1)
@@ -188,7 +188,7 @@ async def test_a_message_that_was_not_found_is_with_somebody() -> None:
 
 
 async def test_jobs_go_on_where_we_may_not_look() -> None:
-    """Without the right to subscribe, whoever could have it is awaited all the same."""
+    """Without the right to subscribe, a VM that could have it is awaited all the same."""
     house = House([], [start("lease-1")], [])
     await known(house, out(1))
     house.vms = (up("vm-b"),)

@@ -334,7 +334,7 @@ def test_stopped_without_being_asked_runs_again() -> None:
 
 
 def test_keep_alive_has_an_owner_and_an_end() -> None:
-    """Its words are those that people see; repeats and late heartbeats change nothing."""
+    """Its words are the ones that people see; repeats and late heartbeats change nothing."""
     held = taken(1, "vm-a", E.STARTED, keep_alive=True, user_id="ada")
     late = said(B.RUNNING, "vm-a", user_id="ada")
     cycle = Cycle([held], [busy("vm-a")], said(B.COMPLETED, "vm-a", user_id="ada"), late)

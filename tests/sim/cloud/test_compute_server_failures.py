@@ -127,7 +127,7 @@ async def test_api_faults_refuse_calls_without_effect(
 
 async def test_lost_answer_has_its_effect(rig: Rig) -> None:
     """timeout-after-success: the caller sees a broken connection, the VM is created all the same,
-    and the same requestId afterwards yields the operation that was lost."""
+    and the same requestId afterwards returns the operation that was lost."""
     request_id = str(uuid.UUID(int=9))
     fault = await rig.fault(kind="api-errors", rate=1, kinds=["timeout-after-success"])
     with pytest.raises(OSError, match="Connection"):

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 async def test_repeated_request_id_is_ignored(rig: Rig) -> None:
-    """The same requestId twice makes one set of VMs and yields the original operation."""
+    """The same requestId twice makes one set of VMs and returns the original operation."""
     request_id = str(uuid.UUID(int=5))
     first = await rig.create(f"{BASE}-a", request_id=request_id)
     second = await rig.create(f"{BASE}-a", request_id=request_id)

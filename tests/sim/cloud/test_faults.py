@@ -140,7 +140,7 @@ def test_a_stockout_hits_what_it_names_and_nothing_else(
 
 
 def test_clear_ends_one_fault_or_all() -> None:
-    """An id that is not active is refused with those that are."""
+    """An id that is not active is refused with the active ones."""
     board = FaultBoard()
     ids = [board.add(Stockout(region=REGION), 0.0).id for _ in range(3)]
     assert board.clear(ids[0], 1.0) == (ids[0],)

@@ -60,7 +60,7 @@ COMMAND = [sys.executable, "-c", GUEST]
 
 
 def gone(pid: int) -> bool:
-    """Dead, or dead and not yet collected by whoever inherited it."""
+    """Dead, or dead and not yet collected by the process that inherited it."""
     with suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     return True

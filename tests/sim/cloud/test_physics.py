@@ -107,7 +107,7 @@ def test_maintenance_is_told_long_before_the_vm_is_stopped() -> None:
 
 
 def test_a_bad_image_brings_up_vms_without_a_driver() -> None:
-    """Those that are made while the fault holds; the others keep theirs."""
+    """VMs that are made while the fault holds; the others keep theirs."""
     cloud = up(make_world(), "a")
     cloud.set_fault(NoDriver(region=REGION), 20.0)
     cloud.create_instances(REGION, MIG, ["b"], None, 20.0)
@@ -196,7 +196,7 @@ def test_a_world_that_starts_stocked_out_gets_no_vm() -> None:
 
 
 def test_repeated_request_id_on_an_instance_survives_the_instance() -> None:
-    """A repeat of instances.delete after the VM is gone yields the original operation."""
+    """A repeat of instances.delete after the VM is gone returns the original operation."""
     cloud = up(make_world(), "a")
     zone, request_id = cloud.vms(15.0)[0].info.zone, "00000000-0000-0000-0000-000000000001"
     first = cloud.delete_instance(zone, "a", request_id, 15.0)

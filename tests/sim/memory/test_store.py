@@ -199,7 +199,7 @@ async def test_history_holds_what_took_effect(
 
 async def test_wakeups_are_merged(store: MemoryStore, maker: Maker) -> None:
     """The first comes at once; then one for any number of commits that matter; a why or a note
-    wakes nobody; whoever stops listening leaves nothing behind."""
+    wakes nobody; a listener that stops leaves nothing behind."""
     waking = store.wakeups()
     job = maker.job()
     await anext(waking)

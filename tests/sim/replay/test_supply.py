@@ -59,7 +59,7 @@ def test_counts_hold_until_the_next_line(tmp_path: Path, name: str) -> None:
 
 
 def test_exact_counts_are_limits(tmp_path: Path) -> None:
-    """Whoever knows the counts to be exact says so."""
+    """A user who knows the counts to be exact says so."""
     supply = load_supply(_file(tmp_path, COUNTS), exact=True)
     assert supply.zones[0].counts == (16, 2)
 

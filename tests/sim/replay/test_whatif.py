@@ -1,4 +1,4 @@
-"""What-if questions on files and on one's own history, and the benchmark's verdicts."""
+"""What-if questions on files and on the history of a stack, and the benchmark's verdicts."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def test_message_reaches_those_it_is_for_once(loop: VirtualLoop) -> None:
 
 
 def test_unacknowledged_message_of_a_dead_reader_comes_again(loop: VirtualLoop) -> None:
-    """After its deadline, to whoever listens then."""
+    """After its deadline, to the subscriber of that moment."""
     desk = Desk(loop)
 
     async def play() -> None:

@@ -66,7 +66,7 @@ async def live(database_url: str) -> AsyncIterator[Live]:
 
 
 async def counted(live: Live) -> int:
-    """Jobs in the database, whoever asks."""
+    """Jobs in the database, for any caller."""
     async with live.store.connection() as connection:
         row = await (await connection.execute("SELECT count(*) FROM jobs")).fetchone()
     assert row is not None

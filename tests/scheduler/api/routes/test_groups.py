@@ -72,7 +72,7 @@ async def test_a_blocked_job_says_what_it_waits_for() -> None:
 
 
 async def test_a_group_is_stopped_as_one() -> None:
-    """Those that wait are cancelled, those that run are told to stop; again: nothing is left."""
+    """Waiting jobs are cancelled, running jobs are told to stop; again: nothing is left."""
     house = House()
     await post(house, ARRAY)
     house.move("sweep-2", JobEvent.ADMITTED, JobEvent.PLACED, JobEvent.STARTED)

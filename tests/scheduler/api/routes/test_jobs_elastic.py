@@ -39,7 +39,7 @@ def stored(house: House, name: str) -> Job:
 
 
 async def test_an_elastic_job_is_stored_with_all_its_members() -> None:
-    """Those that it does not need are parked; the limit of the cluster binds what it needs."""
+    """Members that it does not need are parked; the limit of the cluster binds what it needs."""
     house = House()
     status, answer = await submit(house, ELASTIC)
     assert status == 201
@@ -58,7 +58,7 @@ async def test_an_elastic_job_is_stored_with_all_its_members() -> None:
 
 
 async def test_a_group_is_stopped_with_all_members() -> None:
-    """Also those that no queue knows."""
+    """Also members that no queue knows."""
     house = House()
     await submit(house, {**ELASTIC, "group": "x", "replicas": {"min": 1, "max": 3}})
     async with house.client() as client:

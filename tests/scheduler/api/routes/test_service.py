@@ -261,7 +261,7 @@ async def test_metrics_survive_the_database() -> None:
 
 
 async def test_preemptions_are_counted_by_kind() -> None:
-    """A VM that the cloud took and a job that yielded are different preemptions."""
+    """A VM that the cloud reclaimed and a preempted job are counted apart."""
     house = House()
     async with house.client() as client:
         await client.post("/api/v1/jobs", json={"command": ["a"], "job_id": "mine"})

@@ -11,7 +11,7 @@ from core.errors import BadInput, PriceNotConfirmed
 from core.job import E
 from core.job_fields import JobSpec
 from core.job_steps import advance
-from core.queueing import QueuePolicy, QueueRule, patience_s
+from core.queueing import QueuePolicy, QueueRule, aging_limit_s
 from core.tenants import Consent, Quota, Tenant
 from scheduler.queue.guaranteed_start import bound_s
 from scheduler.submission.submit import Expected, SubmissionPorts, Submissions
@@ -239,7 +239,7 @@ async def test_a_repeat_of_a_dear_submission_is_answered(house: House) -> None:
 async def test_the_bound_is_told_at_submission(house: House) -> None:
     """As a number, computed from the rule; strict priority has none."""
     told = await door(house).submit(JOB, idempotency_key=None)
-    calm_s, week = patience_s(JobSpec("j"), 0.0, QueuePolicy()), RULES.timers.max_runtime_s
+    calm_s, week = aging_limit_s(JobSpec("j"), 0.0, QueuePolicy()), RULES.timers.max_runtime_s
     assert told.starvation_bound_s == bound_s(calm_s, week, 0, VMS)
     (job,) = house.jobs.values()
     assert job.starts_by == NOW + timedelta(seconds=told.starvation_bound_s)
@@ -256,9 +256,12 @@ async def test_what_is_expected_of_a_job_makes_its_bound(house: House) -> None:
     long = await known.submit({**JOB, "job_id": "a", "name": "train"}, idempotency_key=None)
     again = await known.submit({**JOB, "job_id": "a", "name": "train"}, idempotency_key=None)
     short = await known.submit(JOB, idempotency_key=None)
-    calm_s, week = patience_s(JobSpec("a"), 0.0, QueuePolicy(), hours), RULES.timers.max_runtime_s
+    calm_s, week = (
+        aging_limit_s(JobSpec("a"), 0.0, QueuePolicy(), hours),
+        RULES.timers.max_runtime_s,
+    )
     assert long.starvation_bound_s == bound_s(calm_s, week, 0, VMS)
-    calm_s = patience_s(JobSpec("j"), 0.0, QueuePolicy())
+    calm_s = aging_limit_s(JobSpec("j"), 0.0, QueuePolicy())
     assert short.starvation_bound_s == bound_s(calm_s, week, 1, VMS)
     assert again == long
 
@@ -267,7 +270,7 @@ async def test_all_of_an_array_are_told_the_bound_of_the_last(house: House) -> N
     """They are alike, and any of them may be the last; a gang's members do not wait for each
     other."""
     await door(house).submit({**JOB, "job_id": "many", "array": "1-30"}, idempotency_key=None)
-    calm_s, week = patience_s(JobSpec("j"), 0.0, QueuePolicy()), RULES.timers.max_runtime_s
+    calm_s, week = aging_limit_s(JobSpec("j"), 0.0, QueuePolicy()), RULES.timers.max_runtime_s
     latest = NOW + timedelta(seconds=bound_s(calm_s, week, 29, VMS))
     assert {job.starts_by for job in house.jobs.values()} == {latest}
     await door(house).submit({**JOB, "job_id": "gang", "replicas": 4}, idempotency_key=None)
