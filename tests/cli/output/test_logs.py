@@ -44,7 +44,7 @@ def test_whole_log_comes_as_it_is(zen: Zen) -> None:
 
 
 def test_orders_to_the_terminal_are_left_out(zen: Zen, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those that are cut in two by the pieces; --raw prints them."""
+    """Also orders that are cut in two by the pieces; --raw prints them."""
     hostile = b"a\x1b]0;owned\x07b\x1b[31mred\x1b[2J\x1b[0m\n"
     monkeypatch.setitem(globals(), "TEXT", hostile)
     for words in (("logs",), ("logs", "-f"), ("logs", "--tail", "1")):
