@@ -22,7 +22,7 @@ def size_of(letter: DeadLetter) -> int:
 
 
 def beyond_bounds(letters: Iterable[DeadLetter]) -> list[DeadLetter]:
-    """Those that are too many for their sources, oldest last."""
+    """The dead letters that are too many for their sources, oldest last."""
     by_source: defaultdict[str, list[DeadLetter]] = defaultdict(list)
     for letter in letters:
         by_source[letter.source].append(letter)
