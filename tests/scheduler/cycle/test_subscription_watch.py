@@ -73,7 +73,7 @@ async def test_what_cannot_be_mended_is_told_once() -> None:
     mender.finds = [REPLACED]
     assert len(await after(0, shelf, watch)) == 1
     assert await after(STANDS_S * 2, shelf, watch) == []
-    mender.finds = Forbidden("subscription beats: Pub/Sub refuses our credentials")
+    mender.finds = Forbidden("subscription ear: Pub/Sub refuses our credentials")
     (told,) = await after(1, shelf, watch)
     assert isinstance(told, RaiseAlert)
     assert "refuses our credentials" in told.message
