@@ -35,14 +35,15 @@ def _program(name: str, root: Path, here: Path) -> str:
     return "zen" if same else str(launcher)
 
 
-def _here() -> Path:
+def here() -> Path:
+    """The working directory; the checkout if it was deleted."""
     try:
         return Path.cwd().resolve()
     except OSError:  # the directory was deleted
         return ROOT
 
 
-PROGRAM = _program(_NAME, ROOT, _here())
+PROGRAM = _program(_NAME, ROOT, here())
 
 
 class BadPlace(ZenError):

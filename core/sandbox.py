@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+SHARED_DIRECTORY = "ZEN_SHARED_DIRECTORY"
+"""Environment variable of an agent on a laptop: its jobs may read this directory."""
 GB = 1000**3
 MB = 1000**2
 

@@ -20,7 +20,7 @@ from agent.sandbox.cgroups import Cgroups, Group, find_cgroups
 from agent.sandbox.metadata_wall import close_metadata_server
 from core.ids import RandomIds
 from core.messages import StartJob
-from core.sandbox import SandboxRules
+from core.sandbox import SHARED_DIRECTORY, SandboxRules
 from stores.base import quoted
 
 HOME = Path("/run/zen")
@@ -103,9 +103,11 @@ def _own_mounts(places: AttemptDirectories) -> Iterator[Mount]:
 
 
 def _programs() -> Iterator[Mount]:
-    """What the job's own /tmp would hide of the machine's programs: the interpreter, the agent's
-    own code (in a checkout: its examples too) and the directories of PATH, to be read alone."""
-    words = [sys.base_prefix, sys.prefix, str(CODE), *os.environ.get("PATH", "").split(os.pathsep)]
+    """What the job's own /tmp would hide of the machine's programs, to be read alone: the
+    interpreter, the agent's own code (in a checkout: its examples too), the directories of PATH,
+    and on a laptop the directory where its user started the stack."""
+    words = [sys.base_prefix, sys.prefix, str(CODE), os.environ.get(SHARED_DIRECTORY, "")]
+    words += os.environ.get("PATH", "").split(os.pathsep)
     found: list[Path] = []
     for word in words:
         path = Path(word).resolve() if word else None
@@ -152,7 +154,9 @@ def _has_metadata_server() -> bool:
 def _machine_mounts(notes: list[str]) -> tuple[Mount, ...]:
     mounts: list[Mount] = []
     # An interpreter in root's home directory stays usable; nothing else of that directory does.
-    for prefix in {Path(sys.base_prefix).resolve(), Path(sys.prefix).resolve()}:
+    shared = os.environ.get(SHARED_DIRECTORY)
+    words = {sys.base_prefix, sys.prefix, *([shared] if shared else [])}
+    for prefix in {Path(word).resolve() for word in words}:
         closed = next((path for path in reversed(prefix.parents) if not _is_open(path)), None)
         if closed is not None:
             hide = ("tmpfs", str(closed), "hide")

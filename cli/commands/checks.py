@@ -104,7 +104,7 @@ def run_tests(ctx: typer.Context, as_json: AsJson = False) -> None:
 def parts_of_tests() -> tuple[CheckStep, ...]:
     """Whole stacks of processes mostly wait, on deadlines that are real: the simulation, which
     only computes, must not be in their way."""
-    stacks = ("tests/e2e", "tests/clients")
+    stacks = ("tests/e2e", "tests/clients", "tests/attacks")
     examples = "tests/examples"
     simulation = ("tests/sim/virtual/test_run.py", "tests/sim/virtual/test_run_can_fail.py")
     others = tuple(f"--ignore={path}" for path in (*stacks, examples, *simulation))

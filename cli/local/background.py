@@ -20,9 +20,10 @@ from cli.local.lock import AlreadyUp, holder
 from cli.local.process import ChildFailed, die_with_parent, last_words
 from cli.local.stack import Options
 from cli.output.printing import note
-from cli.paths import PROGRAM, ROOT, Home, Running, alive, send_signal
+from cli.paths import PROGRAM, ROOT, Home, Running, alive, here, send_signal
 from core.clock import SystemClock
 from core.errors import ZenError
+from core.sandbox import SHARED_DIRECTORY
 
 READY_S = 90.0
 OWN_STOP_S = 30.0
@@ -73,7 +74,7 @@ def launch(place: Home, options: Options, *, parent_fd: int | None = None) -> Ru
             stdout=log,
             stderr=log,
             cwd=ROOT,
-            env={**os.environ, "ZEN_HOME": str(place.path)},
+            env={**os.environ, "ZEN_HOME": str(place.path), SHARED_DIRECTORY: str(here())},
             pass_fds=(tells,) if parent_fd is None else (tells, parent_fd),
             start_new_session=True,
             preexec_fn=None if parent_fd is None else die_with_parent(),  # noqa: PLW1509

@@ -26,11 +26,12 @@ from cli.local.pretend_cloud import build_world
 from cli.local.process import Child, ChildFailed, ProcessSpec, last_words, start
 from cli.local.templates import metadata
 from cli.local.v1_workers import gcloud_environment, v1_metadata, v1_worker
-from cli.paths import ROOT, Home, Running
+from cli.paths import ROOT, Home, Running, here
 from config.load import load_settings
 from config.settings import Settings
 from core.clock import SystemClock
 from core.errors import ZenError
+from core.sandbox import SHARED_DIRECTORY
 
 STOP_S = 10.0
 """For the whole stack."""
@@ -102,6 +103,8 @@ class Stack:
                 {"vm_cap": 1 if options.node else cap.vms, "note": self._note}
             ),
             "PYTHONUNBUFFERED": "1",
+            # On a laptop the user's files are on the VMs, also where jobs have users of their own.
+            SHARED_DIRECTORY: os.environ.get(SHARED_DIRECTORY) or str(here()),
         }
         self._bus_rest = ""
         self._follows: Regrouper | None = None
