@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from core.sandbox import SHARED_DIRECTORY
 from sim.cloud.metadata_server import MetadataServer, VmMetadata
 from sim.cloud.model import Effect, EffectKind, VmInfo
 from sim.cloud.parsing import InvalidInput
@@ -28,7 +29,7 @@ by its own first line."""
 COMPUTE_OVERRIDE: Final = "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE"
 
 log = logging.getLogger("sim.cloud.machines")
-_RUNTIME = ("DOCKER_HOST", "XDG_RUNTIME_DIR")
+_RUNTIME = ("DOCKER_HOST", "XDG_RUNTIME_DIR", SHARED_DIRECTORY)
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from core.sandbox import SHARED_DIRECTORY
 from tests.e2e.stack import wait_for
 from tests.examples.reading import ROOT
 
@@ -166,6 +167,7 @@ def workspace(changes: Mapping[str, Any] | None = None) -> Iterator[Workspace]:
             "PATH": f"{programs}:{os.environ['PATH']}",
             "ZEN_HOME": str(home),
             "ZEN_PYTHON": sys.executable,
+            SHARED_DIRECTORY: str(directory),
             "ZEN_API__PORT": "0",  # of `zen serve`; several stacks run at once
             "COLUMNS": "160",  # as wide as the documents
         }
