@@ -146,11 +146,12 @@ def logs(client: Client, job: JobOrArray, own: LogOptions) -> None:
       zen logs --attempt 1 --tail 50 train-7
       zen logs sweep --tail 1
     """
-    from cli.output.logs import follow_log, print_log
+    from cli.output.logs import LogView, follow_log, print_log
 
     print_one = follow_log if own.follow else print_log
     try:
-        print_one(client, job, own.user, own.attempt, own.tail, own.as_json, own.raw)
+        view = LogView(job, own.user, own.attempt, own.tail, own.as_json, own.raw)
+        print_one(client, view)
     except Refused as error:
         from cli.commands.arrays import follow_logs, group_of, print_logs
 

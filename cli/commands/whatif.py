@@ -174,11 +174,11 @@ def _inputs(wanted: WhatifOptions, past: RecordedHistory | None) -> tuple[Worklo
     from sim.replay.workload import load_jobs
 
     jobs, supply = wanted.jobs, wanted.supply
-    work = load_jobs(jobs) if jobs else past.work if past else None
-    series = load_supply(supply) if supply else past.supply if past else None
-    if work is None or series is None:
-        missing = "--jobs" if work is None else "--supply"
-        raise typer.BadParameter(f"{missing} is missing: name both files, or a --cluster")
+    for option, named in (("--jobs", jobs), ("--supply", supply)):
+        if past is None and not named:
+            raise typer.BadParameter(f"{option} is missing: name both files, or a --cluster")
+    work = past.work if past and not jobs else load_jobs(jobs or Path())
+    series = past.supply if past and not supply else load_supply(supply or Path())
     return work, _priced(series, wanted.prices) if wanted.prices else series
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections import deque
+from dataclasses import dataclass
 
 import typer
 
@@ -16,51 +17,48 @@ from cli.paths import PROGRAM
 TAIL_BYTES_MAX = 8 * 1024 * 1024
 
 
-def print_log(
-    client: Client,
-    job: str,
-    user: str | None,
-    attempt: int | None,
-    tail: int | None,
-    as_json: bool,
-    raw: bool,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """What of a job's log is printed, and how."""
+
+    job: str
+    user: str | None
+    attempt: int | None
+    tail: int | None
+    as_json: bool
+    raw: bool
+
+
+def print_log(client: Client, view: LogView) -> None:
     """What there is now."""
-    follower = Follower(client, job, user)
-    if not as_json and tail is None:
-        follower.dump(attempt, printer(raw=raw))
+    follower = Follower(client, view.job, view.user)
+    if not view.as_json and view.tail is None:
+        follower.dump(view.attempt, printer(raw=view.raw))
         return
-    data, last = collected(follower, attempt, tail)
-    if as_json:
-        emit({"job_id": job, **_as_json(last, data)})
+    data, last = collected(follower, view.attempt, view.tail)
+    if view.as_json:
+        emit({"job_id": view.job, **_as_json(last, data)})
     else:
-        printer(raw=raw)(Chunk(last.attempt, 0, last.next_offset, last.done, last.final, data))
+        printer(raw=view.raw)(Chunk(last.attempt, 0, last.next_offset, last.done, last.final, data))
 
 
-def follow_log(
-    client: Client,
-    job: str,
-    user: str | None,
-    attempt: int | None,
-    tail: int | None,
-    as_json: bool,
-    raw: bool,
-) -> None:
+def follow_log(client: Client, view: LogView) -> None:
     """To the end of the job. The exit code is this command's own: the log was read."""
-    follower = Follower(client, job, user)
-    sink = _json_sink(job) if as_json else printer(raw=raw)
+    job = view.job
+    follower = Follower(client, job, view.user)
+    sink = _json_sink(job) if view.as_json else printer(raw=view.raw)
     offset = 0
     try:
-        if tail is not None:
-            data, last = collected(follower, attempt, tail)
+        if view.tail is not None:
+            data, last = collected(follower, view.attempt, view.tail)
             if last.attempt:
                 attempt_now, offset = last.attempt, last.next_offset
                 sink(Chunk(attempt_now, offset - len(data), offset, last.done, last.final, data))
-        ended = follower.follow(sink, attempt=attempt, offset=offset)
+        ended = follower.follow(sink, attempt=view.attempt, offset=offset)
     except KeyboardInterrupt:
         note(f"job {job} goes on; stop it with: {PROGRAM} stop {job}")
         raise typer.Exit(130) from None
-    if as_json:
+    if view.as_json:
         emit(ended, line=True)
     else:
         note(ending(ended))

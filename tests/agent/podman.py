@@ -60,6 +60,7 @@ class Podman:
     def run(self, *words: str) -> str:
         done = subprocess.run(
             [*self._words, *words],
+            env={**os.environ, "PATH": _path()},
             check=True,
             capture_output=True,
             timeout=_TIMEOUT_S,
@@ -106,7 +107,14 @@ class Podman:
         address = f"unix://{socket}"
         with (self.home / "service.log").open("ab") as log:
             words = [*self._words, "system", "service", "--time", "0", address]
-            service = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            service = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # It looks for iptables itself, for the bridge.
+                env={**os.environ, "PATH": _path()},
+            )
             try:
                 self._await(Docker(address), service)
                 yield address
