@@ -79,6 +79,13 @@ class AttemptDirectories:
             hand_over(self.checkpoints, owner)
             self.checkpoints.chmod(0o777 if shared else 0o700)
 
+    def close(self) -> None:
+        """Nobody passes through what holds them: only for jobs that get there by mounts, which are
+        made before they are who they are. Else a neighbour could write where a gang or the user of
+        an image may."""
+        for directory in (self.base.parent, self.checkpoints.parent):
+            directory.chmod(0o700)
+
 
 def hand_over(directory: Path, owner: int) -> None:
     """All of it becomes theirs, unless it is: an attempt on another VM had another user. Links are

@@ -85,6 +85,8 @@ class Processes:
         isolation, spec = self._isolation, order.spec
         uid = isolation.user_for(order)
         places.make(owner=uid, shared=order.on_several_vms)
+        if isolation.mounts is not None:
+            places.close()
         seen = isolation.seen(places) if uid is not None else None
         group = isolation.group_for(order)
         if group is not None:
@@ -149,6 +151,8 @@ class Containers:
     async def brief(self, order: StartJob, places: AttemptDirectories) -> dict[str, object]:
         uid = self._isolation.user_for(order) if self._runtime.user_of_job else None
         places.make(owner=uid, for_anybody=uid is None, shared=order.on_several_vms)
+        if self._isolation.mounts is not None:
+            places.close()
         limits = ContainerLimits(self._isolation.rules.pids_max, uid)
         try:
             return await self._runtime.brief(order, places, limits)

@@ -111,7 +111,9 @@ def _programs() -> Iterator[Mount]:
     found: list[Path] = []
     for word in words:
         path = Path(word).resolve() if word else None
-        if path is None or not path.is_dir() or not any(map(path.is_relative_to, TEMPORARY)):
+        if path is None or path in TEMPORARY or not path.is_dir():
+            continue
+        if not any(map(path.is_relative_to, TEMPORARY)):
             continue
         if not any(path.is_relative_to(known) for known in found):
             found.append(path)
@@ -154,9 +156,7 @@ def _has_metadata_server() -> bool:
 def _machine_mounts(notes: list[str]) -> tuple[Mount, ...]:
     mounts: list[Mount] = []
     # An interpreter in root's home directory stays usable; nothing else of that directory does.
-    shared = os.environ.get(SHARED_DIRECTORY)
-    words = {sys.base_prefix, sys.prefix, *([shared] if shared else [])}
-    for prefix in {Path(word).resolve() for word in words}:
+    for prefix in {Path(sys.base_prefix).resolve(), Path(sys.prefix).resolve()}:
         closed = next((path for path in reversed(prefix.parents) if not _is_open(path)), None)
         if closed is not None:
             hide = ("tmpfs", str(closed), "hide")

@@ -8,18 +8,20 @@ import re
 
 _STRING = r"(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])"
 """Begins an order that goes on to its terminator: OSC, DCS, SOS, PM, APC."""
+_BODY = r"[^\x07\x1b\x9c\n\x90\x98\x9d-\x9f]*"
+"""The next order ends one too: else each of many beginnings would be read to the line's end."""
 _CONTROL_SEQUENCE = r"(?:\x1b\[|\x9b)"
 _ORDER = re.compile(
     rf"(?P<colour>\x1b\[[0-9;:]{{0,64}}m)"
-    rf"|{_STRING}[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c|(?=[\x1b\n]))"
+    rf"|{_STRING}{_BODY}(?:\x07|\x1b\\|\x9c|(?=[\x1b\n\x90\x98\x9d-\x9f]|\Z))"
     rf"|{_CONTROL_SEQUENCE}[0-?]*[ -/]*[@-~]?"
     r"|\x1b[ -/]*[0-~]?"
     r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
     r"|[\udc80-\udc9f]"  # the same as lone bytes, for terminals that do not read UTF-8
 )
-_UNENDED_STRING = re.compile(rf"{_STRING}[^\x07\x1b\x9c\n]*(\x1b?)\Z")
+_UNENDED_STRING = re.compile(rf"{_STRING}{_BODY}(\x1b?)\Z")
 _UNENDED = re.compile(rf"(?:\x1b[ -/]{{0,8}}|{_CONTROL_SEQUENCE}[0-?]{{0,64}}[ -/]{{0,8}})\Z")
-_STRING_END = re.compile(r"\x07|\x1b\\|\x9c|(?=[\x1b\n])")
+_STRING_END = re.compile(r"\x07|\x1b\\|\x9c|(?=[\x1b\n\x90\x98\x9d-\x9f])")
 
 
 class LogFilter:

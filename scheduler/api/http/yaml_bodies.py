@@ -68,8 +68,8 @@ def decode_yaml(raw: bytes) -> object:
         raise BadYaml(f"the body is not UTF-8: {error.reason}") from None
     except yaml.YAMLError as error:
         raise BadYaml(f"the body is not YAML that we can read: {_where(error)}") from None
-    except (ValueError, OverflowError) as error:
-        raise BadYaml(f"the body has a number or a date that we cannot read: {error}") from None
+    except (ValueError, OverflowError, LookupError, AttributeError) as error:
+        raise BadYaml(f"the body has a value that we cannot read: {error}") from None
 
 
 def _refuse_costly(text: str) -> None:

@@ -25,6 +25,7 @@ CASES = [
     (b"a\x1b]0;no end\nnext", b"a\nnext"),
     (b"a\x1b]0;x\x1b[31mred", b"a\x1b[31mred"),
     (b"a\x1b\x1b[2Jb", b"ab"),
+    (b"a\xc2\x9d\xc2\x90x\xc2\x9d" * 9 + b"\nb", b"a\nb"),
     (b"a\x1b[31", b"a"),
     (b"a\x1b", b"a"),
 ]
