@@ -100,7 +100,7 @@ class Workspace:
             text=True,
             start_new_session=True,
         )
-        guard = threading.Timer(COMMAND_S, process.kill)
+        guard = threading.Timer(COMMAND_S, os.killpg, (process.pid, signal.SIGKILL))
         guard.start()
         assert process.stdout is not None
         said = []
@@ -108,9 +108,13 @@ class Workspace:
             said.append(line)
             if "ready" in line or "--watch" in text or "logs -f" in text:
                 break
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGINT)
-        said.append(process.stdout.read())
+        # Again and again: of several commands the first may end well, and the next begins.
+        rest = threading.Thread(target=lambda: said.extend(process.stdout or ()))
+        rest.start()
+        while rest.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGINT)
+            rest.join(1)
         guard.cancel()
         code = process.wait()
         return Ran(0 if code in (0, 130, -signal.SIGINT) else code, "".join(said))
