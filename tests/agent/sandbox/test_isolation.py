@@ -82,7 +82,7 @@ async def test_the_agent_is_out_of_reach(rig: RunnerRig) -> None:
         f"cat /proc/{os.getpid()}/environ",
         f"cat {rig.root}/secret",
         "cat /etc/shadow",
-        "ls /root/.ssh",
+        "ls ~root/.ssh",
         "mount -t tmpfs none /mnt",
         "echo x > ../escape",
         "mv ../outputs ../moved",
