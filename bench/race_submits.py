@@ -16,7 +16,7 @@ from config.live import LiveSettings
 from core.clock import SystemClock
 from core.ids import RandomIds
 from core.messages import InMessage
-from db.audit import audit
+from db.history_check import check_history
 from db.reads import PostgresReads
 from db.store import PostgresStore
 from scheduler.api.http.app import create_app
@@ -41,7 +41,7 @@ async def race_submits(url: str, rounds: int, seed: int) -> RaceResult:
     try:
         for number in range(rounds):
             await _submit_round(number, replicas, result)
-        judged = await audit(stores[0])
+        judged = await check_history(stores[0])
         dead_letters = (await PostgresReads(stores[0]).dead_letters(None, 10, None)).total
     finally:
         for store in stores:

@@ -26,12 +26,12 @@ from rich.table import Table
 from bench.house import NAMES, RULES, House, drop_database, fresh_database, house_on
 from bench.race_submits import race_submits
 from bench.report import RaceResult, figure, show
-from core.audit import Audit
 from core.errors import StoreDown
+from core.history_check import HistoryCheck
 from core.job import Job, Lease
 from core.messages import Heartbeat, HeartbeatStatus
-from db.audit import audit
 from db.embedded.server import EmbeddedPostgres
+from db.history_check import check_history
 from messaging.codec import encode_heartbeat
 from scheduler.operations.logs import configure_logs
 from scheduler.operations.stop import StopRequest, stop_job
@@ -62,7 +62,7 @@ async def race_stops(url: str, count: int, seed: int) -> RaceResult:
             turning.cancel()
             await asyncio.gather(turning, return_exceptions=True)
         result.collisions = house.store.refused
-        _judge(await audit(house.api), result)
+        _judge(await check_history(house.api), result)
     result.seconds = time.perf_counter() - began
     return result
 
@@ -164,7 +164,7 @@ async def race_drains(url: str, count: int, seed: int) -> RaceResult:
         result.collisions = house.store.refused
         if lost := house.cloud.leased_deleted:
             result.faults.append(f"{len(lost)} leased VMs deleted, e.g. {lost[0]}")
-        _judge(await audit(house.api), result)
+        _judge(await check_history(house.api), result)
     result.seconds = time.perf_counter() - began
     return result
 
@@ -218,7 +218,7 @@ async def _clear_fleet(house: House, result: RaceResult) -> None:
 # --- judging ------------------------------------------------------------------------------
 
 
-def _judge(found: Audit, result: RaceResult) -> None:
+def _judge(found: HistoryCheck, result: RaceResult) -> None:
     for job in found.jobs:
         result.outcomes[str(job.status)] += 1
         if job.status not in ("CANCELLED", "SUCCEEDED"):

@@ -83,7 +83,7 @@ LEFT_OUT: Mapping[str, str] = {
         _MACHINE,
     ),
 }
-"""File or folder → why it is no part of the promise."""
+"""File or folder → why it is no part of the guarantee."""
 Lines = dict[str, set[int]]
 """Path from the root → numbers of lines."""
 
@@ -119,7 +119,7 @@ class FileCount:
 
 
 def files(root: Path) -> list[str]:
-    """Of the rooms that the promise speaks of."""
+    """Of the rooms that the guarantee speaks of."""
     found = (path for room in ROOMS for path in (root / room).rglob("*.py"))
     return sorted(path.relative_to(root).as_posix() for path in found)
 
@@ -203,7 +203,7 @@ _tracer: Tracer | None = None
 
 def traced(task: _SeedTask) -> Lines:
     """In a fresh process: what it runs of the rooms, from their import on. A run that breaks a
-    promise counts for nothing."""
+    guarantee counts for nothing."""
     global _tracer  # noqa: PLW0603  # one interpreter, one tracer
     if _tracer is None:
         loaded = [room for room in ROOMS if room in sys.modules]

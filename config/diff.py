@@ -52,7 +52,7 @@ def _names(
 
 
 def _summary(at: str, given: Any) -> str:
-    """A new cluster is a promise about money: its size belongs on the line that names it."""
+    """A new cluster is a guarantee about money: its size belongs on the line that names it."""
     if at != "clusters":
         return ""
     regions = ", ".join(given.get("regions", {}))

@@ -203,7 +203,7 @@ _CLUSTER_KEYS: Sequence[Key] = (
         "clusters.*.vm_max",
         whole(0, VM_MAX_HIGHEST),
         REQUIRED,
-        "Most VMs over all regions, booting, idle and busy: a promise about money, so it has "
+        "Most VMs over all regions, booting, idle and busy: a guarantee about money, so it has "
         "no default.",
     ),
     Key("clusters.*.vm_min", whole(0, VM_MAX_HIGHEST), 0, "VMs kept warm without work."),

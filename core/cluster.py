@@ -49,7 +49,7 @@ class ClusterSpec:
     """Per VM; 0: a CPU cluster, whose VMs run jobs without GPUs."""
     machine_type: str
     vm_max: int
-    """Binds booting + idle + busy VMs over all regions: a promise about money."""
+    """Binds booting + idle + busy VMs over all regions: a guarantee about money."""
     regions: tuple[RegionSpec, ...]
     vm_min: int = 0
     spot: bool = False

@@ -115,7 +115,7 @@ class MigSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class CapacityHint:
-    """What the cloud itself says about its chances to deliver. A hint, never a promise."""
+    """What the cloud itself says about its chances to deliver. A hint, never a guarantee."""
 
     place: SupplyKey
     likely: bool

@@ -208,7 +208,7 @@ class CapacityPolicy:
     """Hits, misses, deliveries and preemptions count half after this long."""
 
     def faults(self) -> list[Fault]:
-        """Values that would break a promise."""
+        """Values that would break a guarantee."""
         rules = (
             ("slack", self.slack >= 1, "a whole number from 1"),
             ("price_band", self.price_band >= 0, "a number from 0"),

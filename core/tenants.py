@@ -1,8 +1,8 @@
 """Tenants: what each may have, what it has, and what it has used.
 
-A quota is a promise about what is admitted at once: the sum over a tenant's jobs that hold or await
-a VM never exceeds it. It is checked when the cycle is planned, and again inside the transaction
-that admits, under the lock of the tenant's row.
+A quota is a guarantee about what is admitted at once: the sum over a tenant's jobs that hold or
+await a VM never exceeds it. It is checked when the cycle is planned, and again inside the
+transaction that admits, under the lock of the tenant's row.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class Timers:
         return _for_v1(self) if worker == "v1" else self
 
     def faults(self) -> list[Fault]:
-        """Relations between timers that would break a promise."""
+        """Relations between timers that would break a guarantee."""
         found = [
             Fault(f"timers.{name}", f"{value}", "a number above 0")
             for name in self.__slots__

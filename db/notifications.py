@@ -1,4 +1,4 @@
-"""Waits for NOTIFY on a connection of its own: a hint to look, never a promise.
+"""Waits for NOTIFY on a connection of its own: a hint to look, never a guarantee.
 
 Losing it costs speed, not truth: a task that waits also looks at its own interval.
 """

@@ -257,7 +257,7 @@ class Subscription:
 
         Its ack ids stay good until their deadline, because clients close the stream first and
         send the acks of running callbacks after. Exactly-once keeps the leases instead: handing
-        a message out twice within its deadline is what it promises not to do.
+        a message out twice within its deadline is what it guarantees not to do.
         """
         self.used = now
         self.consumers.remove(consumer)

@@ -1,4 +1,4 @@
-"""What a store promises, and the one place that turns ids into paths."""
+"""What a store guarantees, and the one place that turns ids into paths."""
 
 from __future__ import annotations
 

@@ -58,7 +58,8 @@ REPLACED = {
     "muster": "gather a gang",
     "patience": "aging limit",
     "picture": "snapshot, plan input",
-    "promise": "reservation",
+    "promise": "reservation, guarantee",
+    "promises": "reservations, guarantees",
     "scene": "analysis",
     "sick": "unhealthy",
     "team": "gang",
@@ -77,9 +78,7 @@ REPLACED = {
 STORED = {"last_beat_at", "belief", "belief_bar", "usual_belief", "living_hours", "patience"}
 """Columns, REST fields and configuration keys keep their spelling."""
 
-NAMES_OPEN: dict[str, set[str]] = {
-    "tests": {"promise"},
-}
+NAMES_OPEN: dict[str, set[str]] = {}
 """Rooms that still have old names, with the words: a list that only gets shorter."""
 
 
@@ -127,6 +126,10 @@ PROSE = {
     ),
     "old states": (r"\b(doomed|distrusted|sick)\b", "preempted, lost, unhealthy"),
     "trial": (r"\btrials?\b", "simulation"),
+    "promise": (
+        r"\bpromis(e|es|ed|ing)\b",
+        "reservation (of capacity), guarantee (of the service)",
+    ),
     "patience": (r"(?<![.`])\bpatience\b(?! =|=)", "aging limit, wait limit"),
     "turn": (
         r"\b(each|every|per|this|next|whole|one|a|\d) turns?\b(?! of (mind|phrase))",

@@ -30,7 +30,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 
 
 def test_compose_runs_two_schedulers_beside_database_bus_and_cloud() -> None:
-    """The stack that the README promises."""
+    """The stack that the README describes."""
     assert set(SERVICES) == {"postgres", "pubsub", "setup", "cloud", "scheduler-1", "scheduler-2"}
     for service in SERVICES.values():
         assert service.get("image") or service.get("build")

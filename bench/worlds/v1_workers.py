@@ -1,5 +1,5 @@
 """A world of v1 workers in virtual time, with their real waits: VMs crash, workers freeze, leaders
-die, messages come late or not at all. The promises are those of every run (checkers.py)."""
+die, messages come late or not at all. The guarantees are those of every run (checkers.py)."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from cli.chaos.scenarios import STUCK_S, ChaosLog, ChaosPlan, NotRecovered, Outa
 from cli.paths import Home, Running, alive, send_signal
 from core.clock import SystemClock
 from core.errors import StoreDown
-from db.audit import leading, watch
+from db.history_check import leading, watch
 from db.store import PostgresStore
 from sim.cloud.processes import marked
 

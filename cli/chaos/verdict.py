@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cli.chaos.outages import Through, come_through, outage_faults, outage_rows
 from cli.chaos.scenarios import ChaosLog, ChaosPlan, tick_lines
-from core.audit import Audit, Reign, takeovers
+from core.history_check import HistoryCheck, Reign, takeovers
 
 TAKEOVER_MAX_S = 15.0
 HANDOVER_MAX_S = 1.0
@@ -95,7 +95,7 @@ class AttemptProcess:
 
 
 def judge(
-    plan: ChaosPlan, story: ChaosLog, found: Audit, reigns: Sequence[Reign], ticks: Path
+    plan: ChaosPlan, story: ChaosLog, found: HistoryCheck, reigns: Sequence[Reign], ticks: Path
 ) -> ChaosVerdict:
     """Everything that is not as it must be, with the figures."""
     ran = read_ticks(ticks)

@@ -99,7 +99,7 @@ def unleash(plan: ChaosPlan, tell: Callable[[str], None], *, keep: bool = False)
 async def _judged(place: Home, plan: ChaosPlan, tell: Callable[[str], None]) -> ChaosVerdict:
     from cli.chaos.run import ChaosRun
     from cli.chaos.verdict import judge
-    from db.audit import audit, reigns
+    from db.history_check import check_history, reigns
 
     task = asyncio.current_task()
     assert task is not None
@@ -110,7 +110,7 @@ async def _judged(place: Home, plan: ChaosPlan, tell: Callable[[str], None]) -> 
     try:
         story = await havoc.run()
         store = await havoc.store()
-        return judge(plan, story, await audit(store), await reigns(store), ticks)
+        return judge(plan, story, await check_history(store), await reigns(store), ticks)
     finally:
         await havoc.close()
 

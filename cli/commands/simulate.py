@@ -50,7 +50,7 @@ class SimulateOptions:
 def simulate(wanted: SimulateOptions) -> None:
     """Run the scheduler, the agents and a pretend cloud in virtual time, with everything failing.
 
-    The same seed gives the same run, event for event. A broken promise ends the run, is printed
+    The same seed gives the same run, event for event. A broken guarantee ends the run, is printed
     with what led to it, and makes the exit code 1. From 40 seeds on, a fault that never fired or
     a step that was never taken fails too.
 

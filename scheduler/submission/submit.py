@@ -86,7 +86,7 @@ class Accepted:
     message: str
     starvation_bound_s: float | None = None
     """It waits for its first start no longer than this. None: the cluster's rule makes no such
-    promise, or too many wait before it."""
+    guarantee, or too many wait before it."""
     jobs: int = 1
     """Of an array: how many there are; `job_id` is their group."""
     quote: Quote | None = None

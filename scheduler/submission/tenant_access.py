@@ -200,7 +200,7 @@ class TenantAccess:
 
 def told_bound_s(job: Job, cluster: ClusterSpec, longest_s: float, ahead: int) -> float | None:
     """So long the job waits for its first start at most; None: by this rule, or behind so many, no
-    such promise can be made. `ahead`: jobs of its tenant and class that waited when it came."""
+    such guarantee can be made. `ahead`: jobs of its tenant and class that waited when it came."""
     if cluster.queue is not QueueRule.FAIR or ahead >= AHEAD_MOST or cluster.vm_max < 1:
         return None
     aging_limit_s = (job.due - job.submitted_at).total_seconds()

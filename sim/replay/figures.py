@@ -109,7 +109,7 @@ class Account:
         self._usd_useful += machine.useful_s * price
 
     def figures(self, jobs: Sequence[ReplayJob], now: float) -> ReplayFigures:
-        """The sums, after the two promises of every replay were checked."""
+        """The sums, after the two guarantees of every replay were checked."""
         assert all(job.done_at is not None for job in jobs), "all jobs finished"
         parts = self._useful_s + self._lost_s + self._idle_s + self._never_s
         assert abs(self._billed_s - parts) < _ROUNDING_S * max(1, self._requests), "billed = parts"

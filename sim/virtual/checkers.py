@@ -40,7 +40,7 @@ ORPHAN_HEALED_MAX_S = 600.0
 
 
 class Checkers:
-    """Feed it; the first broken promise calls `on_violation`."""
+    """Feed it; the first broken guarantee calls `on_violation`."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Checkers:
                 words = f"{request.kind} {', '.join(request.names)}: {request.reason}"
                 self._trace.note("request", words, *request.names)
             case _:
-                pass  # no promise hangs on it
+                pass  # no guarantee hangs on it
 
     def _job_move(self, before: Job, after: Job, event: str) -> None:
         name = after.spec.job_id

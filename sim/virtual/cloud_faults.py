@@ -171,7 +171,7 @@ class CloudFaults(Misfortunes):
 
     def _orphan(self) -> bool:
         """Somebody resizes a group by hand: a VM under a name of our form that we never asked
-        for. It does not count against our promise about the limit. A group that we have left is
+        for. It does not count against our guarantee about the limit. A group that we have left is
         nobody's business of ours any more: its owner may do with it as he likes."""
         mig = self._dice.choice(self._cloud.cloud.world.migs)
         if mig.name not in self._in_our_hands():

@@ -13,7 +13,7 @@ KEPT_PER_SUBJECT = 40
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A promise that was broken, when, and about whom."""
+    """A guarantee that was broken, when, and about whom."""
 
     invariant: str
     at: float

@@ -1,4 +1,4 @@
-"""What every way of running a job promises: as a process, and in a container."""
+"""What every way of running a job guarantees: as a process, and in a container."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ def test_callers_read_the_same_job(golden: dict[str, Any], name: str) -> None:
 
 
 @pytest.mark.parametrize("part", ["submission", "job", "list"])
-def test_schemas_keep_what_they_promise(golden: dict[str, Any], part: str) -> None:
+def test_schemas_keep_what_they_guarantee(golden: dict[str, Any], part: str) -> None:
     """OpenAPI of a submission, of a job, and of the filters of the list."""
     now, old = schemas()[part], golden["schemas"][part]
     assert {key: now[key] for key in old} == old

@@ -38,7 +38,7 @@ def test_cluster_name_gives_gpus_and_type() -> None:
         parse_cluster("h100")
 
 
-def test_default_timers_keep_their_promises() -> None:
+def test_default_timers_keep_their_guarantees() -> None:
     """The defaults must not contradict each other."""
     assert Timers().faults() == []
 

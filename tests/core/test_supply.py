@@ -102,7 +102,7 @@ def test_arrivals_of_a_full_list_reach_back_to_its_oldest() -> None:
 
 
 def test_policy_faults_name_the_key() -> None:
-    """Values that would break a promise are refused, all at once."""
+    """Values that would break a guarantee are refused, all at once."""
     policy = CapacityPolicy(slack=0, price_band=0.5, search_band=0.4, belief_bar=1.5)
     names = [fault.field for fault in policy.faults()]
     assert names == ["capacity.slack", "capacity.search_band", "capacity.belief_bar"]

@@ -1,4 +1,4 @@
-"""Costs on PostgreSQL: random histories audited by another road, settlers at once, and no scans."""
+"""Costs on PostgreSQL: random histories checked by another road, settlers at once, and no scans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from core.cost_report import CostQuestion, usd
 from db import cost, migrate, reads
-from db.cost_audit import cost_faults
+from db.cost_check import cost_faults
 from db.reads import PostgresReads
 from db.store import PostgresStore
 
@@ -130,7 +130,7 @@ async def test_random_histories_add_up(store: PostgresStore, database_url: str) 
     assert {"boot", "idle", "hedge", "useful"} <= {str(kind) for kind in tenants.rows["t0"]}
 
 
-async def test_audit_sees_what_is_wrong(store: PostgresStore, database_url: str) -> None:
+async def test_cost_check_sees_what_is_wrong(store: PostgresStore, database_url: str) -> None:
     """A second too many, a bill that ends too early, a job's cost that no day has."""
     await make_history(database_url, random.Random(8), 20)
     while (await store.settle_costs(10)).vms:
@@ -146,7 +146,7 @@ async def test_audit_sees_what_is_wrong(store: PostgresStore, database_url: str)
     assert "is settled until" in faults
 
 
-async def test_audit_sees_a_cent(store: PostgresStore, database_url: str) -> None:
+async def test_cost_check_sees_a_cent(store: PostgresStore, database_url: str) -> None:
     """Dollars that no VM was billed for, though the seconds are right."""
     await make_history(database_url, random.Random(9), 20)
     while (await store.settle_costs(10)).vms:

@@ -20,8 +20,8 @@ from core.job import JobEvent, JobStatus
 from core.reads import JobFilter
 from core.vm import GivenUp, VmState
 from db import migrate
-from db.audit import audit
 from db.config_versions import PostgresConfigVersions
+from db.history_check import check_history
 from db.reads import PostgresReads
 from db.store import PostgresStore
 from db.tables import metadata
@@ -134,7 +134,7 @@ async def test_what_stood_in_other_columns_gets_its_own(empty_database_url: str)
 async def test_an_upgraded_database_is_worked_on(store: PostgresStore) -> None:
     """The next leader sees one consistent snapshot, and jobs of before go on from where they were:
     stored versions, leases, gangs and dependencies fit what the service writes."""
-    assert (await audit(store)).faults() == []
+    assert (await check_history(store)).faults() == []
     snapshot = await store.snapshot(100)
     jobs = {job.spec.job_id: job for job in snapshot.jobs}
     assert len(snapshot.blocks) == 2

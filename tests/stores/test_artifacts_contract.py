@@ -1,4 +1,4 @@
-"""What every store promises of whole files, against a directory and against a bucket."""
+"""What every store guarantees of whole files, against a directory and against a bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What replays promise of every policy, the product's and its rivals'."""
+"""What replays guarantee of every policy, the product's and its rivals'."""
 
 from __future__ import annotations
 

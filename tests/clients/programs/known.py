@@ -1,4 +1,4 @@
-"""The programs that we promise to serve, in the order of docs/internals/compatibility.md."""
+"""The programs that we serve, in the order of docs/internals/compatibility.md."""
 
 from __future__ import annotations
 

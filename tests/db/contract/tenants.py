@@ -171,7 +171,7 @@ class Tenants:
         assert found.due_at == lost.after.due_at
 
     async def test_what_a_job_was_told_is_kept(self, store: Store, maker: Maker) -> None:
-        """The latest start that it was promised; one that was promised none has none."""
+        """The latest start that it was guaranteed; one that was guaranteed none has none."""
         told = replace(maker.job("told"), starts_by=at(1234))
         await put(store, submitted(told), submitted(maker.job("untold")))
         assert (await store.find_job("told", None)).starts_by == at(1234)

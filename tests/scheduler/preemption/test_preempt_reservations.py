@@ -7,7 +7,7 @@ from scheduler.preemption.preempt import LATE_S
 from tests.builders import REGIONS, cluster
 from tests.scheduler.preemption.world import HOUR, LOW, NORMAL, URGENT, World, full
 
-# --- the promise to the one that cannot start -------------------------------------------
+# --- the reservation of the job that cannot start -----------------------------------------
 
 
 def test_only_those_that_end_in_time_pass_a_gang_without_room() -> None:

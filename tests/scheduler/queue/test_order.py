@@ -1,4 +1,4 @@
-"""Who goes first: class, share, due; and the promises that the order makes."""
+"""Who goes first: class, share, due; and the guarantees that the order makes."""
 
 from __future__ import annotations
 

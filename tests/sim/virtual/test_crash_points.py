@@ -34,7 +34,7 @@ def test_without_a_crash_the_run_goes_through_all_that_a_job_can_meet() -> None:
 
 
 def test_a_crash_at_any_boundary_changes_nothing_in_the_end() -> None:
-    """Same ends, same attempts, same number of starts on VMs, no VM left, no promise broken."""
+    """Same ends, same attempts, same number of starts on VMs, no VM left, no guarantee broken."""
     found = survey(every=EVERY)
     assert found.faults() == []
     assert all(tried > 0 for _, _, _, tried, _ in found.rows())

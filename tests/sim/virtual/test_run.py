@@ -1,4 +1,4 @@
-"""The whole service in virtual time: with everything failing, every promise holds."""
+"""The whole service in virtual time: with everything failing, every guarantee holds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIRST_SEED, SEEDS, JOBS = 1_410_000, 60, 210
 
 
 @pytest.mark.timeout(1200)
-def test_seeds_keep_every_promise() -> None:
+def test_seeds_keep_every_guarantee() -> None:
     """200 jobs each over 8 clusters × 4 regions: nothing is lost, nothing runs twice, everything
     comes to rest; every fault fires and every step of the job's table is taken."""
     plans = [SimulationPlan(seed=FIRST_SEED + n, jobs=JOBS) for n in range(SEEDS)]
@@ -79,7 +79,7 @@ def test_command_prints_a_table_and_json(capsys: pytest.CaptureFixture[str]) -> 
     assert "message_duplicated" in shown
 
 
-def test_broken_promise_is_told_with_its_history(
+def test_broken_guarantee_is_told_with_its_history(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Seed, what was broken, what led to it, and the command that repeats it; exit code 1."""

@@ -47,7 +47,7 @@ class JobHistory:
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
+class HistoryCheck:
     """Every job, and contradictions between rows that no job shows by itself."""
 
     jobs: tuple[JobHistory, ...]

@@ -1,5 +1,5 @@
-"""The whole history of a database, for core/audit.py to judge: what a run under faults must have
-left.
+"""The whole history of a database, for core/history_check.py to judge: what a run under faults must
+have left.
 
 Nothing here is asked by the service itself. `watch()` puts triggers into a database that write
 down who wrote what the leader alone may write, so that a write of a leader whose time has passed
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from core.audit import Audit, HistoryStep, JobHistory, Reign, Try
+from core.history_check import HistoryCheck, HistoryStep, JobHistory, Reign, Try
 from core.job import JobStatus
 from db.store import PostgresStore
 from db.vm_states import COUNTED
@@ -42,38 +42,38 @@ FROM attempts AS a JOIN attempts AS b ON a.vm_uid = b.vm_uid AND a.lease_id < b.
 WHERE EXISTS (SELECT 1 FROM jsonb_array_elements(a.slots) AS gpu WHERE b.slots @> gpu)
 """
 _WATCH = """
-CREATE TABLE IF NOT EXISTS audit_writes (
+CREATE TABLE IF NOT EXISTS leader_writes (
     at timestamptz NOT NULL, writer text NOT NULL, holder text NOT NULL, term bigint NOT NULL,
     what text NOT NULL);
-CREATE OR REPLACE FUNCTION audit_write() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION note_leader_write() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO audit_writes SELECT clock_timestamp(), current_setting('application_name'),
+    INSERT INTO leader_writes SELECT clock_timestamp(), current_setting('application_name'),
         holder, term, TG_TABLE_NAME FROM leader;
     RETURN NULL;
 END $$;
-CREATE OR REPLACE FUNCTION audit_event() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION note_leader_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT 1 FROM fresh WHERE event NOT IN ('submitted', 'stop_asked')) THEN
-        INSERT INTO audit_writes SELECT clock_timestamp(), current_setting('application_name'),
+        INSERT INTO leader_writes SELECT clock_timestamp(), current_setting('application_name'),
             holder, term, TG_TABLE_NAME FROM leader;
     END IF;
     RETURN NULL;
 END $$;
-CREATE OR REPLACE TRIGGER audit_events AFTER INSERT ON job_events
-    REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION audit_event();
-CREATE OR REPLACE TRIGGER audit_vms AFTER INSERT OR UPDATE OF version, last_beat_at ON vms
-    FOR EACH STATEMENT EXECUTE FUNCTION audit_write();
-CREATE OR REPLACE TRIGGER audit_requests AFTER INSERT OR UPDATE ON cloud_requests
-    FOR EACH STATEMENT EXECUTE FUNCTION audit_write();
+CREATE OR REPLACE TRIGGER watched_events AFTER INSERT ON job_events
+    REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION note_leader_event();
+CREATE OR REPLACE TRIGGER watched_vms AFTER INSERT OR UPDATE OF version, last_beat_at ON vms
+    FOR EACH STATEMENT EXECUTE FUNCTION note_leader_write();
+CREATE OR REPLACE TRIGGER watched_requests AFTER INSERT OR UPDATE ON cloud_requests
+    FOR EACH STATEMENT EXECUTE FUNCTION note_leader_write();
 """
 _TERMS = """
 SELECT term, writer, min(at), max(at), count(*), bool_and(left(holder, 63) = writer)
-FROM audit_writes
+FROM leader_writes
 GROUP BY 1, 2 ORDER BY 1, 3
 """
 
 
-async def audit(store: PostgresStore) -> Audit:
+async def check_history(store: PostgresStore) -> HistoryCheck:
     """Reads everything: for the ends of runs, not for a service at work."""
     async with store.connection() as connection:
         jobs = await (await connection.execute(_JOBS)).fetchall()
@@ -86,7 +86,7 @@ async def audit(store: PostgresStore) -> Audit:
     tries: dict[str, list[Try]] = {}
     for uid, *rest in attempts:
         tries.setdefault(uid, []).append(Try(*rest))
-    return Audit(
+    return HistoryCheck(
         tuple(
             JobHistory(
                 job_id=job_id,

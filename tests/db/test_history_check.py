@@ -1,4 +1,4 @@
-"""The audit of a whole history notices what must never have been."""
+"""The check of a whole history notices what must never have been."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from db.audit import audit
+from db.history_check import check_history
 from db.store import PostgresStore
 
 pytestmark = pytest.mark.slow
@@ -46,4 +46,4 @@ async def test_gpu_in_two_leases_at_once_is_a_fault(store: PostgresStore) -> Non
             facts = {"job": job, "slots": slots, "since": since, "until": until}
             await connection.execute(_JOB, facts)
             await connection.execute(_ATTEMPT, facts)
-    assert (await audit(store)).loose == ("leases c and d had the same GPU of vm",)
+    assert (await check_history(store)).loose == ("leases c and d had the same GPU of vm",)
